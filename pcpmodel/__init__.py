@@ -1,0 +1,31 @@
+"""A laboratory for the Linux page allocator's per-CPU page lists (PCP)."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+# Name a user types -> module that has it.  Loaded at first use, so that
+# ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
+_PUBLIC = {
+    "InputError": "pcpmodel.errors",
+    "patches": "pcpmodel.kernel.releases",
+    "release": "pcpmodel.kernel.releases",
+    "releases": "pcpmodel.kernel.releases",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_PUBLIC[name])
+    value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

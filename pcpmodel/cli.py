@@ -1,0 +1,71 @@
+"""Command line: ``pcpmodel VERB``.
+
+Results go to stdout, progress and errors to stderr.  Exit codes: 0 done, 1 a
+check failed, 2 wrong usage or bad input.  Heavy imports stay inside the verbs.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from pcpmodel import __version__
+from pcpmodel.errors import CheckError, InputError
+
+as_json = click.option("--json", "json_", is_flag=True, help="Print the result as JSON.")
+
+
+class _Main(click.Group):
+    """Turns the package's errors into exit codes, in one place."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CheckError as failure:
+            click.echo(f"pcpmodel: {failure}", err=True)
+            sys.exit(1)
+        except (InputError, OSError) as error:
+            click.echo(f"pcpmodel: {error}", err=True)
+            sys.exit(2)
+
+
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pcpmodel")
+def main() -> None:
+    """A laboratory for the Linux page allocator's per-CPU page lists."""
+
+
+def _emit(result: Mapping[str, Any], json_: bool, text: str) -> None:
+    """Print a verb's result: JSON where asked, else the text."""
+    click.echo(json.dumps(result, indent=1, allow_nan=False) if json_ else text)
+
+
+@main.command("releases")
+@as_json
+def releases_(json_: bool) -> None:
+    """List the known kernel states and patches."""
+    from pcpmodel.kernel.releases import patches, releases
+
+    result = {
+        "releases": [{"name": r.name, "rules": r.as_dict()} for r in releases()],
+        "patches": [
+            {"name": p.key, "title": p.title, "origin": p.origin, "sets": dict(p.sets)}
+            for p in patches()
+        ],
+    }
+    text = "\n".join(
+        [
+            "Releases (patches over v6.6):",
+            *(f"  {r.name:17} {', '.join(r.patches) or '-'}" for r in releases()),
+            "",
+            "Patches:",
+            *(f"  {p.key:23} {p.title} ({p.origin})" for p in patches()),
+        ]
+    )
+    _emit(result, json_, text)

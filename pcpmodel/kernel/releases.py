@@ -1,0 +1,597 @@
+"""Named kernel states and the rules of ``mm/page_alloc.c`` that each one follows.
+
+A *release* is a starting point plus an ordered list of *patches*; a patch sets
+rules.  Rules are orthogonal: every decision function reads only the rules it
+needs, so a patch can be put on or taken off any release and the result is a
+defined kernel::
+
+    >>> from pcpmodel.kernel.releases import release
+    >>> str(release("v6.7").without("auto-high"))
+    'v6.7-auto-high'
+    >>> release("v6.6").plus("drain-two-in-a-row").rules == release("v6.6+p1").rules
+    True
+
+The numbering ``v6.6+p1`` ... ``v6.6+p10`` is that of version 2 of the series
+"mm: PCP high auto-tuning" (26 Sep 2023), as its result tables use it; ``v6.7``
+is version 3 as merged, which dropped V2's patch 9.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from enum import IntEnum
+from types import MappingProxyType
+
+from pcpmodel.errors import InputError, unknown_name
+
+__all__ = [
+    "Cacheinfo",
+    "CommitDrain",
+    "Decay",
+    "Fallback",
+    "MergeRetype",
+    "Patch",
+    "Release",
+    "Rules",
+    "patches",
+    "release",
+    "releases",
+]
+
+#: Range of ``CONFIG_PCP_BATCH_SCALE_MAX`` (v6.7 Kconfig).
+BATCH_SCALE_MAX_RANGE = (0, 6)
+
+
+class Cacheinfo(IntEnum):
+    """What ``PCPF_FREE_HIGH_BATCH`` compares with the batch."""
+
+    NONE = 0  #: no such flag
+    DATA_4X = 1  #: V2: all data caches of a CPU, more than 4 batches
+    SLICE_3X = 2  #: v6.7: the CPU's slice of the last-level cache, more than 3 batches
+
+
+class Decay(IntEnum):
+    """How ``decay_pcp_high()`` lowers ``high`` at each vmstat tick."""
+
+    NONE = 0  #: there is no decay
+    FIFTH = 1  #: V2: by one fifth
+    EIGHTH = 2  #: v6.7: by one eighth
+
+
+class CommitDrain(IntEnum):
+    """How the commit of a free cuts a long drain."""
+
+    WHOLE = 0  #: one call, one hold
+    CHUNKS_WHILE_HIGH = 1  #: Hahn v4: chunks of ``batch`` while ``count >= high``
+    CHUNKS = 2  #: Hahn v5 (v6.19): chunks of ``batch`` until all is freed
+
+
+class Fallback(IntEnum):
+    """How a refill takes pages of another migratetype."""
+
+    STEAL_THEN_RETRY = 0  #: ... v6.9: convert, then search the own lists again
+    STEAL_PAGE = 1  #: v6.10 ... v6.14: the fallback returns the page itself
+    CLAIM_OR_STEAL = 2  #: v6.15: claim from the largest order down, else steal the smallest
+
+
+class MergeRetype(IntEnum):
+    """What merging across page blocks of different types does to the types."""
+
+    NONE = 0  #: ... v6.9: nothing
+    FIRST_BLOCK = 1  #: v6.12: the first block of the buddy
+    ALL_BLOCKS = 2  #: later: every block of the buddy
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one kernel state does; read by ``kernel/*.pyx`` and ``reference.py``.
+
+    Every field is an integer or a truth value, so that the compiled core can
+    hold the same record in a C struct.  The defaults are mainline v6.6.
+    """
+
+    # struct per_cpu_pages
+    nr_pcp_lists: int = 13  #: 13, or 14 with two THP lists (v6.10 and stable backports)
+
+    # Sizing
+    batchsize_256k: bool = False  #: v6.19 zone_batchsize(): min(M >> 12, 256 KiB)
+    high_min_max: bool = False  #: ``high_min``/``high_max`` instead of one ``high``
+    batch_scale_max: int = 5  #: CONFIG_PCP_BATCH_SCALE_MAX
+    cacheinfo: int = Cacheinfo.NONE
+    cacheinfo_shared_only: bool = False  #: flag recomputed only on CPUs sharing the LLC
+
+    # nr_pcp_alloc()
+    alloc_scale: bool = False  #: batch << alloc_factor on consecutive refills
+    auto_high: bool = False  #: ``high`` is tuned between high_min and high_max
+    below_high: bool = False  #: ZONE_BELOW_HIGH stops the growth of ``high``
+
+    # free_unref_page_commit() / free_frozen_page_commit()
+    free_high_two_in_a_row: bool = False  #: PCPF_PREV_FREE_HIGH_ORDER needed
+    free_high_batch: bool = False  #: PCPF_FREE_HIGH_BATCH: keep up to a batch
+    free_count: bool = False  #: ``free_count`` instead of ``free_factor``
+    free_high_half_high_min: bool = False  #: threshold batch + high_min / 2
+    commit_drain: int = CommitDrain.WHOLE
+
+    # nr_pcp_high(), nr_pcp_free()
+    high_decrement_batch: bool = False  #: lower ``high`` by max(free_count, batch)
+    count_min: bool = False  #: V2 patch 9
+    free_factor_cap: bool = False  #: free_factor stops at batch_scale_max
+    free_factor_inclusive: bool = False  #: grow it also when n == high - batch
+    free_high_limited: bool = False  #: free_high frees at most batch << batch_scale_max
+
+    # decay_pcp_high(), drain_pages_zone(), refresh_cpu_vm_stats()
+    decay: int = Decay.NONE
+    decay_chunks: bool = False  #: in chunks of ``batch``
+    drain_zone_chunks: bool = False  #: drain_pages_zone() in chunks of batch << 5
+    remote_expire_is_change: bool = False  #: a counting ``expire`` keeps the worker alive
+
+    # Batched frees
+    free_folios: bool = False  #: free_unref_folios() instead of free_unref_page_list()
+    free_coalesce: bool = False  #: vfree() and free_contig_range() merge runs first
+
+    # Buddy lists
+    fallback: int = Fallback.STEAL_THEN_RETRY
+    drain_block_type: bool = False  #: a drained page goes to its block's current type
+    merge_retype: int = MergeRetype.NONE
+    free_split_blocks: bool = False  #: free_one_page() splits above pageblock_order
+    isolate_bit: bool = False  #: isolation is a bit beside the block's type
+    nolock: bool = False  #: alloc_pages_nolock() / free_pages_nolock() exist
+
+    # Zone choice and high-atomic reserve
+    skip_busy_kswapd: bool = False  #: nodes whose kswapd runs are skipped at first
+    highatomic_needs_gfp_high: bool = True  #: ALLOC_HIGHATOMIC only with __GFP_HIGH
+    highatomic_free_counter: bool = False  #: watermarks count nr_free_highatomic
+    highatomic_limit_rounded: bool = False  #: 1 % rounded up to blocks, none if under one
+    highatomic_in_buddy: bool = False  #: reserved in rmqueue_buddy(); PCP refill refused
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One change that can be put on or taken off a release.
+
+    Attributes
+    ----------
+    name : str
+        Name used by `Release.plus` and `Release.without`.
+    form : str
+        ``"v2"``, ``"v3"``, ... where a patch was posted and merged in several
+        forms; empty otherwise.
+    title : str
+        What the change does, in the words of the field.
+    origin : str
+        Commit or posting, and the first release that has it.
+    sets : mapping
+        Rules that the patch sets, by name of the field of `Rules`.
+    """
+
+    name: str
+    form: str
+    title: str
+    origin: str
+    sets: Mapping[str, int]
+
+    @property
+    def key(self) -> str:
+        """``name`` or ``name@form``."""
+        return f"{self.name}@{self.form}" if self.form else self.name
+
+
+def _patch(key: str, title: str, origin: str, **sets: int) -> Patch:
+    name, _, form = key.partition("@")
+    return Patch(name, form, title, origin, MappingProxyType(sets))
+
+
+_PATCHES: dict[str, Patch] = {
+    p.key: p
+    for p in (
+        # The series "mm: PCP high auto-tuning", V2 numbering.
+        _patch(
+            "drain-two-in-a-row",
+            "drain for high-order frees only after two of them in a row",
+            "ca71fe1ad922, patch 1, v6.7",
+            free_high_two_in_a_row=True,
+        ),
+        _patch(
+            "cacheinfo@v2",
+            "per-CPU data cache size: sum over all data caches",
+            "V2 patch 2",
+            cacheinfo=Cacheinfo.DATA_4X,
+        ),
+        _patch(
+            "cacheinfo@v3",
+            "per-CPU slice of the last-level cache",
+            "94a3bfe4073c, patch 2, v6.7",
+            cacheinfo=Cacheinfo.SLICE_3X,
+        ),
+        _patch(
+            "free-high-batch",
+            "with a large cache keep up to a batch of high-order pages",
+            "362d37a106dd, patch 3, v6.7",
+            free_high_batch=True,
+        ),
+        _patch(
+            "batch-scale-max",
+            "cap the batch scale factor of frees",
+            "52166607ecc9, patch 4, v6.7",
+            free_factor_cap=True,
+        ),
+        _patch(
+            "alloc-scale",
+            "scale the refill batch on consecutive refills",
+            "c0a242394cb9, patch 5, v6.7",
+            alloc_scale=True,
+        ),
+        _patch(
+            "high-min-max",
+            "framework: high_min and high_max",
+            "90b41691b988, patch 6, v6.7",
+            high_min_max=True,
+        ),
+        _patch(
+            "auto-high@v2",
+            "tune high between high_min and high_max; decay by one fifth",
+            "V2 patch 7",
+            auto_high=True,
+            decay=Decay.FIFTH,
+            free_factor_inclusive=True,
+            free_high_limited=True,
+        ),
+        _patch(
+            "auto-high@v3",
+            "tune high between high_min and high_max; decay by one eighth",
+            "51a755c56dc0, patch 7, v6.7",
+            auto_high=True,
+            decay=Decay.EIGHTH,
+            free_factor_inclusive=True,
+            free_high_limited=True,
+        ),
+        _patch(
+            "below-high",
+            "lower high while free pages are under the high watermark",
+            "57c0419c5f0e, patch 8, v6.7",
+            below_high=True,
+        ),
+        _patch(
+            "count-min",
+            "decay only by the pages not used since the last tick",
+            "V2 patch 9, never merged",
+            count_min=True,
+        ),
+        _patch(
+            "free-count@v2",
+            "count freed pages instead of doubling a factor",
+            "V2 patch 10",
+            free_count=True,
+        ),
+        _patch(
+            "free-count@v3",
+            "count freed pages instead of doubling a factor; lower high by a batch at least",
+            "6ccdcb6d3a74, V3 patch 9 (V2 patch 10), v6.7",
+            free_count=True,
+            high_decrement_batch=True,
+        ),
+        # Later and stable changes.
+        _patch(
+            "remote-drain",
+            "a counting expire keeps the vmstat worker alive",
+            '"mm: fix draining remote pageset", v6.7',
+            remote_expire_is_change=True,
+        ),
+        _patch(
+            "cacheinfo-shared-only",
+            "recompute PCPF_FREE_HIGH_BATCH only where the LLC is shared",
+            "v6.8/v6.9",
+            cacheinfo_shared_only=True,
+        ),
+        _patch("free-folios", "free_unref_folios()", "v6.9", free_folios=True),
+        _patch("thp-lists", "two THP lists", "bf14ed81f571, v6.10", nr_pcp_lists=14),
+        _patch(
+            "drain-zone-chunks",
+            "drain_pages_zone() in chunks",
+            "55f77df7d715 and 66eca1021a42, v6.10/v6.11",
+            drain_zone_chunks=True,
+        ),
+        _patch(
+            "freelist-hygiene",
+            "no migratetype cache in pages; fallback returns the page",
+            "17edeb5d3f76 and series, v6.10",
+            fallback=Fallback.STEAL_PAGE,
+            drain_block_type=True,
+            merge_retype=MergeRetype.FIRST_BLOCK,
+            free_split_blocks=True,
+        ),
+        _patch(
+            "highatomic-v6.12",
+            "reserve and its watermark by free high-atomic pages",
+            "v6.12",
+            highatomic_free_counter=True,
+            highatomic_limit_rounded=True,
+            highatomic_needs_gfp_high=False,
+        ),
+        _patch(
+            "highatomic-gfp-high",
+            "ALLOC_HIGHATOMIC only with __GFP_HIGH",
+            "stable 6.12.y, v6.18",
+            highatomic_needs_gfp_high=True,
+        ),
+        _patch(
+            "claim-or-steal",
+            "claim a whole block or steal the smallest page",
+            "c2f6ea38fc1b and 90abee6d7895, v6.15",
+            fallback=Fallback.CLAIM_OR_STEAL,
+            merge_retype=MergeRetype.ALL_BLOCKS,
+        ),
+        _patch("nolock", "opportunistic allocation and free", "97a769 series, v6.15", nolock=True),
+        _patch(
+            "free-high-threshold",
+            "free_high only after batch + high_min / 2 pages",
+            "c544a952ba61, v6.16",
+            free_high_half_high_min=True,
+        ),
+        _patch("isolate-bit", "isolation as a bit of its own", "v6.18", isolate_bit=True),
+        _patch(
+            "skip-busy-kswapd",
+            "first skip nodes whose kswapd runs",
+            "v6.18",
+            skip_busy_kswapd=True,
+        ),
+        _patch(
+            "decay-chunks",
+            "decay_pcp_high() in chunks of batch",
+            "fc4b909c368f, Hahn 2/3, v6.19 and stable",
+            decay_chunks=True,
+        ),
+        _patch(
+            "commit-chunks@v4",
+            "cut the drain of a commit while count >= high",
+            "Hahn v4 3/3, 13 Oct 2025, never merged in this form",
+            commit_drain=CommitDrain.CHUNKS_WHILE_HIGH,
+        ),
+        _patch(
+            "commit-chunks@v5",
+            "cut the drain of a commit",
+            "Hahn v5 3/3, v6.19",
+            commit_drain=CommitDrain.CHUNKS,
+        ),
+        _patch("batchsize-256k", "zone_batchsize() by 256 KiB", "v6.19", batchsize_256k=True),
+        _patch(
+            "free-coalesce",
+            "vfree() and free_contig_range() free runs as higher orders",
+            "v7.2",
+            free_coalesce=True,
+        ),
+        _patch(
+            "highatomic-in-buddy",
+            "high-atomic requests do not refill the PCP",
+            "v7.1",
+            highatomic_in_buddy=True,
+        ),
+    )
+}
+
+_SERIES_V2 = (
+    "drain-two-in-a-row",
+    "cacheinfo@v2",
+    "free-high-batch",
+    "batch-scale-max",
+    "alloc-scale",
+    "high-min-max",
+    "auto-high@v2",
+    "below-high",
+    "count-min",
+    "free-count@v2",
+)
+_V6_7 = (
+    "drain-two-in-a-row",
+    "cacheinfo@v3",
+    "free-high-batch",
+    "batch-scale-max",
+    "alloc-scale",
+    "high-min-max",
+    "auto-high@v3",
+    "below-high",
+    "free-count@v3",
+    "remote-drain",
+)
+_V6_12 = (
+    *_V6_7,
+    "cacheinfo-shared-only",
+    "free-folios",
+    "thp-lists",
+    "drain-zone-chunks",
+    "freelist-hygiene",
+    "highatomic-v6.12",
+)
+_V6_18 = (
+    *_V6_12,
+    "highatomic-gfp-high",
+    "claim-or-steal",
+    "nolock",
+    "free-high-threshold",
+    "isolate-bit",
+    "skip-busy-kswapd",
+)
+_V6_19 = (*_V6_18, "decay-chunks", "commit-chunks@v5", "batchsize-256k")
+_V7_2 = (*_V6_19, "free-coalesce", "highatomic-in-buddy")
+
+#: Release name -> patches over mainline v6.6, in order.
+_RELEASES: dict[str, tuple[str, ...]] = {
+    "debian-6.1.192": ("thp-lists", "batch-scale-max", "drain-zone-chunks"),
+    "v6.6": (),
+    **{f"v6.6+p{n}": _SERIES_V2[:n] for n in range(1, 11)},
+    "v6.7": _V6_7,
+    "v6.12": _V6_12,
+    "debian-6.12.107": (*_V6_12, "highatomic-gfp-high", "claim-or-steal", "decay-chunks"),
+    "v6.18": _V6_18,
+    "v6.18+hahn-v4": (*_V6_18, "decay-chunks", "commit-chunks@v4"),
+    "debian-6.18.15": (*_V6_18, "decay-chunks"),
+    "v6.19": _V6_19,
+    "debian-6.19.14": _V6_19,
+    "v7.2": _V7_2,
+    "debian-7.2.13": _V7_2,
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A kernel state: a named starting point with patches put on or taken off.
+
+    Attributes
+    ----------
+    name : str
+        What `release` accepts to make the same state again.
+    patches : tuple of str
+        Keys of the patches in force over mainline v6.6, in order.
+    batch_scale_max : int
+        ``CONFIG_PCP_BATCH_SCALE_MAX`` [dimensionless], 0..6; 5 by default.
+    """
+
+    name: str
+    patches: tuple[str, ...]
+    batch_scale_max: int = 5
+
+    @property
+    def rules(self) -> Rules:
+        """Rules that this state follows."""
+        values: dict[str, int] = {}
+        for key in self.patches:
+            values.update(_PATCHES[key].sets)
+        return replace(Rules(), batch_scale_max=self.batch_scale_max, **values)
+
+    def plus(self, *names: str) -> Release:
+        """Put patches on.
+
+        Parameters
+        ----------
+        *names : str
+            Patch names; of a patch with several forms the newest unless
+            ``name@form`` is given.  A form already in force is replaced.
+
+        Raises
+        ------
+        InputError
+            For an unknown patch, or one already in force.
+        """
+        state = self
+        for name in names:
+            patch = _find_patch(name)
+            if patch.key in state.patches:
+                raise InputError(f"{state.name} has {patch.key!r} already")
+            kept = tuple(k for k in state.patches if k.partition("@")[0] != patch.name)
+            state = replace(state, name=f"{state.name}+{name}", patches=(*kept, patch.key))
+        return state
+
+    def without(self, *names: str) -> Release:
+        """Take patches off.
+
+        Raises
+        ------
+        InputError
+            For an unknown patch, or one that is not in force.
+        """
+        state = self
+        for name in names:
+            patch = _find_patch(name)
+            exact = "@" in name
+            kept = tuple(
+                k
+                for k in state.patches
+                if (k != patch.key if exact else k.partition("@")[0] != patch.name)
+            )
+            if len(kept) == len(state.patches):
+                have = ", ".join(state.patches) or "none"
+                raise InputError(f"{state.name} does not have {name!r}; it has: {have}")
+            state = replace(state, name=f"{state.name}-{name}", patches=kept)
+        return state
+
+    def with_batch_scale_max(self, batch_scale_max: int) -> Release:
+        """Set ``CONFIG_PCP_BATCH_SCALE_MAX``, 0..6 (v6.7 Kconfig)."""
+        lo, hi = BATCH_SCALE_MAX_RANGE
+        if isinstance(batch_scale_max, bool) or not isinstance(batch_scale_max, int):
+            raise InputError(f"batch_scale_max={batch_scale_max!r} is not an integer")
+        if not lo <= batch_scale_max <= hi:
+            raise InputError(f"batch_scale_max={batch_scale_max} is outside {lo}..{hi}")
+        return replace(self, batch_scale_max=batch_scale_max)
+
+    def as_dict(self) -> dict[str, int]:
+        """Rules by name, as plain integers and truth values."""
+        return {k: v if isinstance(v, bool) else int(v) for k, v in asdict(self.rules).items()}
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _find_patch(name: str) -> Patch:
+    if name in _PATCHES:
+        return _PATCHES[name]
+    forms = [p for p in _PATCHES.values() if p.name == name]
+    if forms:
+        return forms[-1]
+    known = sorted({p.name for p in _PATCHES.values()} | set(_PATCHES))
+    raise unknown_name("patch", name, known)
+
+
+def releases() -> tuple[Release, ...]:
+    """Every named release, oldest first."""
+    return tuple(Release(name, keys) for name, keys in _RELEASES.items())
+
+
+def patches() -> tuple[Patch, ...]:
+    """Every patch that `Release.plus` and `Release.without` know."""
+    return tuple(_PATCHES.values())
+
+
+def release(name: str | Release) -> Release:
+    """Look up a kernel state.
+
+    Parameters
+    ----------
+    name : str or Release
+        A release name, optionally followed by ``+patch`` and ``-patch``, as
+        `Release.name` prints it; a `Release` is returned unchanged.
+
+    Returns
+    -------
+    Release
+
+    Raises
+    ------
+    InputError
+        For an unknown name; the nearest known one is offered.
+
+    Examples
+    --------
+    >>> release("v6.12").rules.free_high_half_high_min
+    False
+    >>> release("v6.12+free-high-threshold").rules.free_high_half_high_min
+    True
+    """
+    if isinstance(name, Release):
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"release name must be a string, not {name!r}")
+    starts = [n for n in _RELEASES if name == n or name.startswith((n + "+", n + "-"))]
+    if not starts:
+        raise unknown_name("release", name, _RELEASES)
+    start = max(starts, key=len)
+    state = Release(start, _RELEASES[start])
+    rest = name[len(start) :]
+    keys = sorted({*_PATCHES, *(p.name for p in _PATCHES.values())}, key=len, reverse=True)
+    step = re.compile("([+-])(" + "|".join(map(re.escape, keys)) + r")(?=[+-]|$)")
+    while rest:
+        found = step.match(rest)
+        if not found:
+            known = sorted({p.name for p in _PATCHES.values()})
+            raise unknown_name(f"patch in release {name!r}:", rest[1:], known)
+        sign, key = found.groups()
+        state = state.plus(key) if sign == "+" else state.without(key)
+        rest = rest[found.end() :]
+    return state
+
+
+# A patch that names a rule which does not exist is our own mistake: say so at import.
+assert all(set(p.sets) <= {f.name for f in fields(Rules)} for p in _PATCHES.values())
