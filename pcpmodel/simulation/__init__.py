@@ -1,0 +1,3 @@
+"""Many CPUs over time."""
+
+# SPDX-License-Identifier: GPL-2.0-only
