@@ -1,0 +1,419 @@
+"""How large the per-CPU page lists of a zone are: plain integer arithmetic.
+
+Restates `zone_batchsize()`, `zone_highsize()`, `zone_set_pageset_high_and_batch()` and
+`__setup_per_zone_wmarks()` of mm/page_alloc.c, the recommendation of mm/khugepaged.c and the
+cache rule behind ``PCPF_FREE_HIGH_BATCH``, for every release from 6.1 to 7.2 and any page size.
+All quantities are whole pages unless the name says otherwise; divisions round down, as in C.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import isqrt
+from typing import NamedTuple
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import Cacheinfo, Rules
+
+__all__ = [
+    "BOOT_PAGESET_BATCH",
+    "BOOT_PAGESET_HIGH",
+    "MIN_PERCPU_PAGELIST_HIGH_FRACTION",
+    "CacheLeaf",
+    "PagesetSize",
+    "Watermarks",
+    "ZoneMemory",
+    "boot_pageset",
+    "clamp",
+    "data_cache_size",
+    "drain_limit",
+    "free_high_batch",
+    "highsize_divisor",
+    "highsize_total",
+    "khugepaged_min_free_kbytes",
+    "min_free_kbytes_at_boot",
+    "percpu_pagelist_high_fraction",
+    "refill_limit",
+    "setup_per_zone_wmarks",
+    "used_batch",
+    "zone_batchsize",
+    "zone_highsize",
+    "zone_set_pageset_high_and_batch",
+]
+
+#: Smallest divisor that sysctl ``vm.percpu_pagelist_high_fraction`` takes beside 0.
+MIN_PERCPU_PAGELIST_HIGH_FRACTION = 8
+
+#: A zone's lists at boot, while disabled (`zone_pcp_disable()`) and without memory.
+BOOT_PAGESET_HIGH, BOOT_PAGESET_BATCH = 0, 1
+
+_MIGRATE_PCPTYPES = 3
+
+
+def clamp(value: int, lo: int, hi: int) -> int:
+    """Do what the kernel's ``clamp()`` does, also where ``lo > hi``.
+
+    The upper bound is tested first: ``hi`` where ``value >= hi``, otherwise never
+    less than ``lo``.
+    """
+    return hi if value >= hi else max(value, lo)
+
+
+def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
+    """Pages moved per refill or drain, as `zone_batchsize()` returns it.
+
+    Parameters
+    ----------
+    managed_pages : int
+        Managed pages of the zone [pages]; >= 0.
+    rules : Rules
+        ``batchsize_256k`` chooses the form of v6.19.
+    page_shift : int
+        log2 of the page size in bytes: 12, 14 or 16.
+
+    Returns
+    -------
+    int
+        One less than a power of two, or 1; zero for small zones before v6.19, where the
+        caller takes 1 (`used_batch`).  Both forms give the same used batch for every zone:
+        at most 63 with 4 KiB pages, 15 with 16 KiB and 3 with 64 KiB.
+
+    References
+    ----------
+    mm/page_alloc.c, zone_batchsize(), v6.6 and v6.19.
+    """
+    if rules.batchsize_256k:
+        batch = min(managed_pages >> 12, (256 << 10) >> page_shift)
+        if batch <= 1:
+            return 1
+    else:
+        batch = max(min(managed_pages >> 10, (1 << 20) >> page_shift) // 4, 1)
+    batch += batch // 2
+    return (1 << (batch.bit_length() - 1)) - 1
+
+
+def used_batch(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
+    """``pcp->batch`` that a zone gets: `zone_batchsize`, at least 1."""
+    return max(1, zone_batchsize(managed_pages, rules, page_shift))
+
+
+def percpu_pagelist_high_fraction(value: int) -> int:
+    """Check a value of sysctl ``vm.percpu_pagelist_high_fraction``.
+
+    Raises
+    ------
+    InputError
+        For anything but 0 (the default) and 8 or more; the kernel answers EINVAL and
+        keeps the old value.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"percpu_pagelist_high_fraction={value!r} is not an integer")
+    if value < 0 or 0 < value < MIN_PERCPU_PAGELIST_HIGH_FRACTION:
+        raise InputError(
+            f"percpu_pagelist_high_fraction={value} is refused by the kernel (EINVAL); "
+            f"allowed: 0, or {MIN_PERCPU_PAGELIST_HIGH_FRACTION} and more"
+        )
+    return value
+
+
+def highsize_total(managed_pages: int, low_wmark_pages: int, high_fraction: int) -> int:
+    """Pages that the CPUs of a node may share out: the low watermark or a fraction."""
+    return managed_pages // high_fraction if high_fraction else low_wmark_pages
+
+
+def highsize_divisor(node_cpus: int, online_cpus: int, cpu_online: int = 0) -> int:
+    """CPUs that share: those of the zone's node, or all online ones if it has none.
+
+    ``cpu_online`` is 1 while a CPU comes online: it is not in any node's mask yet, and
+    zones of *every* node count it.
+    """
+    if node_cpus < 0 or online_cpus < 1 or cpu_online not in (0, 1):
+        raise InputError(
+            f"node_cpus={node_cpus}, online_cpus={online_cpus}, cpu_online={cpu_online}; "
+            "allowed: node_cpus >= 0, online_cpus >= 1, cpu_online 0 or 1"
+        )
+    return node_cpus + cpu_online or online_cpus
+
+
+def zone_highsize(
+    managed_pages: int,
+    low_wmark_pages: int,
+    batch: int,
+    *,
+    node_cpus: int,
+    online_cpus: int,
+    cpu_online: int = 0,
+    high_fraction: int = 0,
+) -> int:
+    """Limit of a CPU's list, as `zone_highsize()` returns it [pages].
+
+    .. math:: \\max(\\lfloor total / n \\rfloor, 4 \\cdot batch)
+
+    Parameters
+    ----------
+    managed_pages, low_wmark_pages : int
+        Of the zone, at the moment of sizing [pages]; the watermark includes the boost.
+    batch : int
+        The zone's batch [pages]; >= 1.
+    node_cpus, online_cpus : int
+        Online CPUs of the zone's node, and of the machine.
+    cpu_online : int
+        1 in the callback of a CPU that comes online, else 0.
+    high_fraction : int
+        0: share out the low watermark; else ``managed_pages // high_fraction``.
+
+    References
+    ----------
+    mm/page_alloc.c, zone_highsize(), v6.1 ... v7.2.
+    """
+    total = highsize_total(managed_pages, low_wmark_pages, high_fraction)
+    return max(total // highsize_divisor(node_cpus, online_cpus, cpu_online), 4 * batch)
+
+
+class PagesetSize(NamedTuple):
+    """What sizing writes into the lists of a zone [pages].
+
+    Releases with ``high_min_max`` have ``high_min`` and ``high_max``, older ones ``high``;
+    the others are None.
+    """
+
+    batch: int
+    high: int | None
+    high_min: int | None
+    high_max: int | None
+
+
+def _pageset_size(batch: int, high_min: int, high_max: int, rules: Rules) -> PagesetSize:
+    if rules.high_min_max:
+        return PagesetSize(batch, None, high_min, high_max)
+    return PagesetSize(batch, high_min, None, None)
+
+
+def boot_pageset(rules: Rules) -> PagesetSize:
+    """Sizes at boot and while a zone's lists are disabled."""
+    return _pageset_size(BOOT_PAGESET_BATCH, BOOT_PAGESET_HIGH, BOOT_PAGESET_HIGH, rules)
+
+
+def zone_set_pageset_high_and_batch(
+    managed_pages: int,
+    low_wmark_pages: int,
+    rules: Rules,
+    *,
+    node_cpus: int,
+    online_cpus: int,
+    cpu_online: int = 0,
+    high_fraction: int = 0,
+    page_shift: int = 12,
+) -> PagesetSize:
+    """Batch and limits of a zone's lists.
+
+    Parameters are those of `zone_batchsize` and `zone_highsize`; ``high_fraction`` is
+    sysctl ``vm.percpu_pagelist_high_fraction``: 0, or 8 and more.
+
+    Returns
+    -------
+    PagesetSize
+        With the sysctl set, ``high_max`` equals ``high_min``: no auto-tuning.
+
+    Raises
+    ------
+    InputError
+        For a fraction that the kernel refuses or impossible CPU numbers.
+
+    References
+    ----------
+    mm/page_alloc.c, zone_set_pageset_high_and_batch(), v6.6 and v6.7.
+    """
+    percpu_pagelist_high_fraction(high_fraction)
+    batch = used_batch(managed_pages, rules, page_shift)
+
+    def highsize(fraction: int) -> int:
+        return zone_highsize(
+            managed_pages,
+            low_wmark_pages,
+            batch,
+            node_cpus=node_cpus,
+            online_cpus=online_cpus,
+            cpu_online=cpu_online,
+            high_fraction=fraction,
+        )
+
+    high_max = highsize(high_fraction or MIN_PERCPU_PAGELIST_HIGH_FRACTION)
+    return _pageset_size(batch, highsize(high_fraction), high_max, rules)
+
+
+def refill_limit(batch: int, rules: Rules) -> int:
+    """Most pages that one refill asks for, by the scale of the batch alone [pages]."""
+    return batch << rules.batch_scale_max if rules.alloc_scale else batch
+
+
+def drain_limit(batch: int, rules: Rules) -> int | None:
+    """Most pages that one drain asks for, by the scale of the batch alone [pages].
+
+    None where only ``high - batch`` stops the growth (v6.6 before the cap).
+    """
+    capped = rules.free_factor_cap or rules.free_count
+    return batch << rules.batch_scale_max if capped else None
+
+
+# Watermarks
+
+
+class ZoneMemory(NamedTuple):
+    """What the watermarks of a zone depend on.
+
+    ``lowmem`` is False for highmem zones and, from v6.2 on, for ZONE_MOVABLE: they take no
+    part in the share-out of ``min_free_kbytes``.
+    """
+
+    managed_pages: int
+    lowmem: bool = True
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """Watermarks of a zone without boost [pages]."""
+
+    min: int
+    low: int
+    high: int
+    promo: int
+
+
+def setup_per_zone_wmarks(
+    zones: Sequence[ZoneMemory],
+    min_free_kbytes: int,
+    watermark_scale_factor: int = 10,
+    page_shift: int = 12,
+) -> tuple[Watermarks, ...]:
+    """Watermarks of every zone of the machine.
+
+    Parameters
+    ----------
+    zones : sequence of ZoneMemory
+        All zones of all nodes.
+    min_free_kbytes : int
+        sysctl ``vm.min_free_kbytes`` [KiB]; >= 0.
+    watermark_scale_factor : int
+        sysctl ``vm.watermark_scale_factor`` [1/10000 of the zone], 1 ... 3000.
+    page_shift : int
+        log2 of the page size in bytes.
+
+    References
+    ----------
+    mm/page_alloc.c, __setup_per_zone_wmarks().
+    """
+    if min_free_kbytes < 0:
+        raise InputError(f"min_free_kbytes={min_free_kbytes} is negative")
+    if not 1 <= watermark_scale_factor <= 3000:
+        raise InputError(f"watermark_scale_factor={watermark_scale_factor} is outside 1..3000")
+    pages_min = min_free_kbytes >> (page_shift - 10)
+    lowmem_pages = sum(zone.managed_pages for zone in zones if zone.lowmem)
+    marks = []
+    for managed, lowmem in zones:
+        share = pages_min * managed // lowmem_pages if lowmem_pages else 0
+        lowest = share if lowmem else clamp(managed // 1024, 32, 128)
+        gap = max(share // 4, managed * watermark_scale_factor // 10000)
+        marks.append(Watermarks(lowest, lowest + gap, lowest + 2 * gap, lowest + 3 * gap))
+    return tuple(marks)
+
+
+def min_free_kbytes_at_boot(lowmem_kbytes: int) -> int:
+    """``min_free_kbytes`` that the kernel chooses for itself [KiB].
+
+    .. math:: \\mathrm{clamp}(\\lfloor\\sqrt{16 \\cdot lowmem}\\rfloor, 128, 262144)
+
+    Parameters
+    ----------
+    lowmem_kbytes : int
+        Free buffer pages of the machine at that moment [KiB].
+
+    References
+    ----------
+    mm/page_alloc.c, calculate_min_free_kbytes().
+    """
+    return clamp(isqrt(16 * lowmem_kbytes), 128, 262144)
+
+
+def khugepaged_min_free_kbytes(
+    zones: int, free_buffer_pages: int, page_shift: int = 12, pageblock_order: int = 9
+) -> int:
+    """``min_free_kbytes`` that khugepaged recommends when it starts [KiB].
+
+    It raises the sysctl to this, never lowers it: two page blocks per zone, and one for every
+    pair of the three types that have per-CPU lists, but at most 5 % of the free buffer pages.
+
+    Parameters
+    ----------
+    zones : int
+        Populated zones up to ZONE_NORMAL, all nodes.
+    free_buffer_pages : int
+        Managed pages of these zones above their high watermarks [pages].
+
+    References
+    ----------
+    mm/khugepaged.c, set_recommended_min_free_kbytes().
+    """
+    blocks = zones * (2 + _MIGRATE_PCPTYPES * _MIGRATE_PCPTYPES)
+    return min(blocks << pageblock_order, free_buffer_pages // 20) << (page_shift - 10)
+
+
+# PCPF_FREE_HIGH_BATCH
+
+
+class CacheLeaf(NamedTuple):
+    """A cache that a CPU sees, as /sys/devices/system/cpu/cpuN/cache/indexM has it."""
+
+    type: str  #: "Data", "Instruction" or "Unified"
+    size_bytes: int
+    shared_cpus: int  #: online CPUs that share it, >= 1
+
+
+def data_cache_size(leaves: Iterable[CacheLeaf], rules: Rules) -> int:
+    """Data cache that a CPU can call its own, as cacheinfo counts it [bytes].
+
+    Parameters
+    ----------
+    leaves : iterable of CacheLeaf
+        All leaves of one CPU, in index order; empty where the machine describes none.
+    rules : Rules
+        ``cacheinfo``: V2 of the series adds up every data leaf's share; v6.7 takes the share
+        of the last leaf, if that one holds data.
+
+    References
+    ----------
+    drivers/base/cacheinfo.c, update_per_cpu_data_slice_size_cpu(), v6.7.
+    """
+    shares = [size // shared if kind in ("Data", "Unified") else 0 for kind, size, shared in leaves]
+    if rules.cacheinfo == Cacheinfo.DATA_4X:
+        return sum(shares)
+    return shares[-1] if shares and rules.cacheinfo == Cacheinfo.SLICE_3X else 0
+
+
+def free_high_batch(
+    batch: int, leaves: Iterable[CacheLeaf], rules: Rules, page_shift: int = 12
+) -> bool:
+    """Whether a CPU's lists carry ``PCPF_FREE_HIGH_BATCH``.
+
+    Parameters
+    ----------
+    batch : int
+        ``pcp->batch`` at the moment of the cacheinfo callback [pages].
+    leaves : iterable of CacheLeaf
+        The CPU's caches in index order.
+
+    Returns
+    -------
+    bool
+        True if its data cache holds more than 3 batches (V2 of the series: 4).
+
+    References
+    ----------
+    mm/page_alloc.c, zone_pcp_update_cacheinfo(), v6.7.
+    """
+    batches = 4 if rules.cacheinfo == Cacheinfo.DATA_4X else 3
+    pages = data_cache_size(leaves, rules) >> page_shift
+    return bool(rules.free_high_batch) and pages > batches * batch
