@@ -10,6 +10,8 @@ __version__ = "0.1.0"
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
 _PUBLIC = {
     "InputError": "pcpmodel.errors",
+    "machine": "pcpmodel.machine",
+    "machines": "pcpmodel.machine",
     "patches": "pcpmodel.kernel.releases",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
