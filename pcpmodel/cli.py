@@ -69,3 +69,25 @@ def releases_(json_: bool) -> None:
         ]
     )
     _emit(result, json_, text)
+
+
+@main.group("data")
+def data_() -> None:
+    """Check the measured tables, or bring in new ones."""
+
+
+@data_.command("check")
+@click.argument("directory", metavar="[DIR]", required=False)
+@as_json
+def data_check(directory: str | None, json_: bool) -> None:
+    """Say file, row and column of every fault below DIR (default: the package's data)."""
+    from pcpmodel.data_package import check
+
+    faults = check(directory)
+    errors = [
+        {"file": e.file, "row": e.row, "column": e.column, "message": e.message} for e in faults
+    ]
+    text = "\n".join(map(str, faults)) or "no faults"
+    _emit({"ok": not faults, "errors": errors}, json_, text)
+    if faults:
+        raise CheckError(f"{len(faults)} faults")
