@@ -5,10 +5,13 @@ Cython's bounds checks on (``make sanitize``).
 """
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 SANITIZE = os.environ.get("PCPMODEL_SANITIZE") == "1"
 
@@ -25,13 +28,40 @@ extensions = [
     Extension(
         ".".join(path.with_suffix("").parts),
         [str(path)],
+        depends=["setup.py"],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
     for path in sorted(Path("pcpmodel").rglob("*.pyx"))
 ]
 
+
+class BuildWithData(build_py):
+    """Puts the tables of ``data/`` into the wheel, as ``pcpmodel/data``.
+
+    An editable install reads them where they lie.
+    """
+
+    def _tables(self) -> Iterator[tuple[Path, Path]]:
+        if not self.editable_mode:
+            for part in ("hardware", "published"):
+                for path in sorted(Path("data", part).rglob("*")):
+                    if path.is_file():
+                        yield path, Path(self.build_lib, "pcpmodel", path)
+
+    def run(self) -> None:
+        super().run()
+        for source, target in self._tables():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        return [*super().get_outputs(include_bytecode), *(str(t) for _, t in self._tables())]
+
+
 setup(
+    cmdclass={"build_py": BuildWithData},
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         extensions,
         compiler_directives=directives,

@@ -1,0 +1,79 @@
+# Needs only python3 (3.11 or newer, with venv and headers), cc and make.
+# `make report` and `make test` each set everything up in .venv by themselves.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+BUILT := $(VENV)/.built
+CORE := $(shell find pcpmodel -name '*.pyx' -o -name '*.pxd')
+STUBS := $(shell find pcpmodel -name '*.pyi')
+SANITIZED := build/sanitize
+PYTEST_FLAGS ?=
+RERUN_FLAGS ?=
+LAB_FLAGS ?=
+
+.PHONY: report test env lab bench lint sanitize clean
+.DELETE_ON_ERROR:
+
+report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
+	$(BIN)/pcpmodel rerun $(RERUN_FLAGS)
+
+test: env ## Run every test
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+env: $(BUILT) ## Set up .venv and build the core
+
+lab: env ## Open JupyterLab on the notebooks (this machine only, with its token)
+	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 $(LAB_FLAGS) notebooks
+
+bench: env ## Measure speed, with the ratio to the slowest twin of each group
+	$(BIN)/python -m pytest -o addopts= --benchmark-only --benchmark-group-by=group \
+	  --benchmark-columns=min,median,iqr,rounds tests/benchmarks
+
+lint: env ## Check style, stubs and that the notebooks are stored clean
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/cython-lint pcpmodel
+	$(if $(STUBS),$(BIN)/python -m mypy.stubtest $(subst /,.,$(STUBS:.pyi=)))
+	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
+
+# A copy, so that the ordinary build stays as it is.
+sanitize: env ## Run the tests of the core under AddressSanitizer and UBSan
+	rm -rf $(SANITIZED)
+	mkdir -p $(SANITIZED)
+	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml LICENSE pcpmodel tests \
+	  $(wildcard data) | tar -x -C $(SANITIZED)
+	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" \
+	  $(wildcard tests/test_kernel_*.py tests/test_twin*.py)
+
+clean: ## Remove everything that make made, reports/ included
+	rm -rf $(VENV) build dist reports *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache \
+	  .benchmarks
+	find pcpmodel tests notebooks -name __pycache__ -prune -exec rm -rf {} +
+	find pcpmodel -name '*.so' -delete
+
+# PIP_BUILD_CONSTRAINT is PIP_CONSTRAINT's successor for the build environment.
+$(INSTALLED): pyproject.toml setup.py constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "pcpmodel needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	    "Choose one: make PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo "$(PYTHON) cannot make virtual environments (Debian: apt install python3-venv)." >&2; \
+	  exit 2; }
+	@$(PYTHON) -c 'import os, sys, sysconfig as s; \
+	  sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))' || { \
+	  echo "$(PYTHON) has no C headers (Debian: apt install python3-dev)." >&2; exit 2; }
+	@command -v $(firstword $(CC)) >/dev/null || { \
+	  echo "no C compiler: $(CC) is not there (Debian: apt install gcc)." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(BIN)/python -m pip install --quiet --editable '.[cluster,test]'
+	touch $@
+
+$(BUILT): $(INSTALLED) $(CORE)
+	$(BIN)/python setup.py -q build_ext --inplace
+	touch $@

@@ -1,0 +1,191 @@
+"""What is built and installed: one set of ranges, a wheel that stands alone."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def required() -> dict[str, Requirement]:
+    """All that the package and its extras require, by name."""
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    requirements = [Requirement(r) for r in chain(project["dependencies"], *extras)]
+    names = [canonicalize_name(r.name) for r in requirements]
+    assert len(set(names)) == len(names)
+    return dict(zip(names, requirements, strict=True))
+
+
+def pins() -> dict[str, str]:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    lines = [re.fullmatch(r"([\w.-]+)==([\w.+!]+)", line) for line in text.splitlines()]
+    assert all(lines), "constraints.txt holds name==version lines and nothing else"
+    return {canonicalize_name(line[1]): line[2] for line in lines if line}
+
+
+def test_every_requirement_is_pinned_within_its_range() -> None:
+    pinned = pins()
+    build = [Requirement(line) for line in PROJECT["build-system"]["requires"]]
+    for requirement in [*required().values(), *build]:
+        version = pinned[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} but pinned {version}"
+
+
+def test_what_runs_here_is_what_is_pinned() -> None:
+    from importlib.metadata import version
+
+    pinned = pins()
+    assert {n: version(n) for n in required()} == {n: pinned[n] for n in required()}
+
+
+def test_conda_environment_has_the_same_ranges() -> None:
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    listed = [Requirement(line) for line in re.findall(r"^  - (\w\S+)$", text, re.MULTILINE)]
+    conda = {r.name: str(r.specifier) for r in listed}
+    for tool in ("conda-forge", "nodefaults", "c-compiler", "make", "pip"):
+        assert conda.pop(tool) == ""
+    assert conda.pop("python") == PROJECT["project"]["requires-python"]
+    assert conda == {name: str(r.specifier) for name, r in required().items()}
+
+
+def test_ranges_stay_below_what_seaborn_is_known_to_bear() -> None:
+    assert not required()["matplotlib"].specifier.contains("3.13")
+    assert not required()["pandas"].specifier.contains("4.0")
+
+
+@pytest.mark.parametrize(
+    "target", ["report", "test", "env", "lab", "bench", "lint", "sanitize", "clean"]
+)
+def test_make_knows(target: str) -> None:
+    subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+
+
+def test_lab_listens_on_this_machine_only_and_keeps_its_token() -> None:
+    made = subprocess.run(
+        ["make", "-n", "lab"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "--ServerApp.ip=127.0.0.1" in made.stdout
+    assert "token" not in made.stdout
+    assert "password" not in made.stdout
+
+
+def make_env(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``make env`` on a machine where ``variables`` name its tools."""
+    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "pcpmodel").mkdir()
+    arguments = [f"{name}={value}" for name, value in variables.items()]
+    made = subprocess.run(["make", "env", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert not (tmp_path / ".venv").exists()
+    return made
+
+
+def test_make_says_that_python_is_too_old(tmp_path: Path) -> None:
+    old = tmp_path / "python3.9"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.9.2\nexit 1\n')
+    old.chmod(0o755)
+    made = make_env(tmp_path, PYTHON=str(old))
+    assert made.returncode == 2
+    assert "needs Python 3.11 or newer" in made.stderr
+    assert "Python 3.9.2" in made.stderr
+
+
+def test_make_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
+    made = make_env(tmp_path, PYTHON=sys.executable, CC="no-such-cc")
+    assert made.returncode == 2
+    assert "no C compiler: no-such-cc is not there" in made.stderr
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Sdist of a clean copy of the checkout, and wheel built from that sdist."""
+    place = tmp_path_factory.mktemp("built")
+    ignore = shutil.ignore_patterns(
+        ".git", ".venv", "build", "dist", "reports", "*.so", "*.egg-info", "__pycache__", ".*cache"
+    )
+    shutil.copytree(ROOT, place / "checkout", ignore=ignore, symlinks=True)
+
+    def backend(call: str, where: Path) -> Path:
+        code = f"import sys; from setuptools import build_meta as b; b.{call}(sys.argv[1])"
+        subprocess.run(
+            [sys.executable, "-c", code, str(place)], cwd=where, check=True, capture_output=True
+        )
+        return next(place.glob("*.whl" if "wheel" in call else "*.tar.gz"))
+
+    sdist = backend("build_sdist", place / "checkout")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place / "sdist", filter="data")
+    return sdist, backend("build_wheel", next((place / "sdist").iterdir()))
+
+
+@pytest.mark.slow
+def test_neither_sdist_nor_wheel_carries_generated_code(built: tuple[Path, Path]) -> None:
+    sdist, wheel = built
+    with tarfile.open(sdist) as archive:
+        packed = [name.partition("/")[2] for name in archive.getnames()]
+    with zipfile.ZipFile(wheel) as archive:
+        installed = archive.namelist()
+    for name in [*packed, *installed]:
+        assert Path(name).suffix not in (".c", ".cpp", ".html"), name
+    assert not [name for name in packed if name.endswith(".so")]
+    sources = {str(p.relative_to(ROOT)) for p in (ROOT / "pcpmodel").rglob("*.py[xi]*")}
+    assert sources <= set(packed)
+
+
+@pytest.mark.slow
+def test_wheel_carries_the_tables_but_no_recordings(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[1]) as archive:
+        installed = archive.namelist()
+    tables = {
+        f"pcpmodel/{path.relative_to(ROOT)}"
+        for part in ("hardware", "published")
+        for path in (ROOT / "data" / part).rglob("*")
+        if path.is_file()
+    }
+    assert {name for name in installed if name.startswith("pcpmodel/data/")} == tables
+    declarations = {str(p.relative_to(ROOT)) for p in (ROOT / "pcpmodel").rglob("*.pxd")}
+    assert declarations <= set(installed)
+    assert not [name for name in installed if name.endswith(".pyx")]
+
+
+@pytest.mark.slow
+def test_wheel_runs_outside_the_checkout(built: tuple[Path, Path], tmp_path: Path) -> None:
+    home = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", str(home), str(built[1])], check=True, capture_output=True)
+    env = os.environ | {"PYTHONPATH": str(home)}
+    env.pop("PCPMODEL_DATA", None)
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = run(sys.executable, "-c", "import pcpmodel; print(pcpmodel.__file__)")
+    assert Path(where.strip()).is_relative_to(home)
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in (ROOT / "pcpmodel").rglob("*.pyx")
+    ]
+    run(sys.executable, "-c", "".join(f"import {module}\n" for module in modules))
+    names = [
+        r["name"]
+        for r in json.loads(run(str(home / "bin/pcpmodel"), "releases", "--json"))["releases"]
+    ]
+    assert "v6.7" in names
