@@ -13,6 +13,7 @@ _PUBLIC = {
     "layout": "pcpmodel.kernel.layout",
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
+    "PerCpuPages": "pcpmodel.kernel.pcp",
     "patches": "pcpmodel.kernel.releases",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",

@@ -1,0 +1,208 @@
+"""struct per_cpu_pages and the decisions taken on it (mm/page_alloc.c, v6.1 ... v7.2).
+
+For modules that cimport this: every decision is an inline function of the
+struct, the rules (`rules.pxd`) and the zone's flags, changes nothing but the
+struct, and cannot fail.  One allocation of a block is
+
+    pcp_alloc_begin(pcp, rules)                      # once per successful trylock
+    if the list is empty:
+        n = nr_pcp_alloc(pcp, rules, flags, order)   # blocks to ask rmqueue_bulk() for
+        pcp.count += got << order
+    pcp_alloc_end(pcp, rules, order)                 # a block left its list
+
+and one free is
+
+    free_high = pcp_commit(pcp, rules, order)        # a block joined its list
+    high = nr_pcp_high(pcp, rules, flags, free_high)
+    if pcp.count >= high:
+        n = nr_pcp_free(pcp, rules, high, free_high) # pages to drain, from its own list on
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+
+from pcpmodel.kernel.pages cimport (
+    PAGE_ALLOC_COSTLY_ORDER,
+    ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
+)
+from pcpmodel.kernel.rules cimport DECAY_FIFTH, DECAY_NONE, pcp_rules
+
+cdef enum:
+    PCPF_PREV_FREE_HIGH_ORDER = 1  # the previous free had order 1..3
+    PCPF_FREE_HIGH_BATCH = 2  # the cache is large: keep a batch of high-order pages
+
+
+cdef struct per_cpu_pages:
+    int count  # base pages on the lists; == sum of the blocks' sizes between calls
+    int high  # drain once count >= high [pages]; tuned lazily if rules.auto_high
+    int high_min  # bounds of high [pages]; all three are equal in a kernel
+    int high_max  # without rules.high_min_max
+    int batch  # pages per refill or drain, >= 1 [pages]
+    int flags  # PCPF_*
+    int alloc_factor  # refill batch << alloc_factor; 0 .. batch_scale_max
+    int free_factor  # drain batch << free_factor (kernels without rules.free_count)
+    int free_count  # pages freed since the allocations stopped (rules.free_count)
+    int count_min  # smallest count since the last decay (rules.count_min)
+    int expire  # vmstat ticks until a remote pageset is drained
+
+
+cdef inline int pcp_clamp(int value, int lo, int hi) noexcept nogil:
+    """clamp() as the kernel evaluates it when ``lo > hi``."""
+    if value >= hi:
+        return hi
+    return lo if value <= lo else value
+
+
+cdef inline void pcp_alloc_begin(per_cpu_pages *pcp, const pcp_rules *r) noexcept nogil:
+    """rmqueue_pcplist(): an allocation halves what consecutive frees built up."""
+    if r.free_count:
+        pcp.free_count >>= 1
+    else:
+        pcp.free_factor >>= 1
+
+
+cdef inline void pcp_alloc_end(per_cpu_pages *pcp, const pcp_rules *r, int order) noexcept nogil:
+    """A block of 2**order pages leaves its list for the caller."""
+    pcp.count -= 1 << order
+    if r.count_min and pcp.count < pcp.count_min:
+        pcp.count_min = pcp.count
+
+
+cdef inline int nr_pcp_alloc(
+    per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order
+) noexcept nogil:
+    """Blocks of 2**order pages that a refill asks for; grows high and alloc_factor."""
+    cdef int n = pcp.batch, high = pcp.high_min, cap, inhibit
+    if r.auto_high:
+        high = pcp.high = pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
+    if r.alloc_scale:
+        if high < pcp.batch:  # disabled or boot pageset
+            return 1
+        if order == 0:
+            n = pcp.batch << pcp.alloc_factor
+    if r.auto_high and pcp.high_min != pcp.high_max:
+        inhibit = ZONE_BELOW_HIGH if r.below_high else ZONE_RECLAIM_ACTIVE
+        if not zone_flags & inhibit:
+            high = pcp.high = min(high + n, pcp.high_max)
+    if r.alloc_scale and order == 0:
+        cap = max(high - pcp.count - pcp.batch, pcp.batch)
+        if n <= cap and pcp.alloc_factor < r.batch_scale_max:
+            pcp.alloc_factor += 1
+        n = min(n, cap)
+    return max(n >> order, 2) if n > 1 else n
+
+
+cdef inline bint pcp_commit(per_cpu_pages *pcp, const pcp_rules *r, int order) noexcept nogil:
+    """Account a block of 2**order pages freed to its list; returns free_high.
+
+    free_unref_page_commit(), from v6.15 on free_frozen_page_commit().
+    """
+    cdef bint free_high = False
+    cdef int threshold
+    if r.alloc_scale:
+        pcp.alloc_factor >>= 1
+    pcp.count += 1 << order
+    if 1 <= order <= PAGE_ALLOC_COSTLY_ORDER:
+        if r.free_count:
+            threshold = pcp.batch
+            if r.free_high_half_high_min:
+                threshold += pcp.high_min // 2
+            free_high = pcp.free_count >= threshold
+        else:
+            free_high = pcp.free_factor != 0
+        if r.free_high_two_in_a_row:
+            free_high = free_high and pcp.flags & PCPF_PREV_FREE_HIGH_ORDER
+            pcp.flags |= PCPF_PREV_FREE_HIGH_ORDER
+        if r.free_high_batch and pcp.flags & PCPF_FREE_HIGH_BATCH:
+            free_high = free_high and pcp.count >= pcp.batch
+    else:
+        pcp.flags &= ~PCPF_PREV_FREE_HIGH_ORDER
+    if r.free_count and pcp.free_count < pcp.batch << r.batch_scale_max:
+        pcp.free_count += 1 << order
+    return free_high
+
+
+cdef inline int nr_pcp_high(
+    per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, bint free_high
+) noexcept nogil:
+    """Pages from which the free drains; tunes high."""
+    cdef int high, freed, drop
+    if not r.auto_high:
+        high = pcp.high_min
+        if high == 0 or free_high:
+            return 0
+        return min(4 * pcp.batch, high) if zone_flags & ZONE_RECLAIM_ACTIVE else high
+
+    high = pcp.high = pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
+    if high == 0:
+        return 0
+    if free_high:
+        pcp.high = max(high - (pcp.batch << r.batch_scale_max), pcp.high_min)
+        return 0
+    freed = pcp.free_count if r.free_count else pcp.batch << pcp.free_factor
+    drop = max(freed, pcp.batch) if r.high_decrement_batch else freed
+    if zone_flags & ZONE_RECLAIM_ACTIVE:
+        pcp.high = max(high - drop, pcp.high_min)
+        return min(4 * pcp.batch, pcp.high)
+    if pcp.high_min == pcp.high_max:
+        return high
+    if r.below_high and zone_flags & ZONE_BELOW_HIGH:
+        pcp.high = max(high - drop, pcp.high_min)
+        return max(pcp.count, pcp.high_min)
+    if pcp.count >= high and pcp.high < freed + pcp.batch:
+        # Room for the next burst; this free still goes by the old value.
+        pcp.high = pcp_clamp(freed + pcp.batch, pcp.high_min, pcp.high_max)
+    return high
+
+
+@cython.cdivision(True)
+cdef inline int nr_pcp_free(
+    per_cpu_pages *pcp, const pcp_rules *r, int high, bint free_high
+) noexcept nogil:
+    """Base pages that a free with count >= high drains; grows free_factor."""
+    cdef int limit, n
+    if free_high:
+        if r.free_high_limited:
+            return min(pcp.count, pcp.batch << r.batch_scale_max)
+        return pcp.count
+    if high < pcp.batch:  # disabled or boot pageset
+        return 1
+    limit = high - pcp.batch  # leave a batch on the lists
+    if r.free_count:
+        return pcp_clamp(pcp.free_count, pcp.batch, limit)
+    n = pcp.batch << pcp.free_factor
+    if n < limit + r.free_factor_inclusive:
+        if not r.free_factor_cap or pcp.free_factor < r.batch_scale_max:
+            pcp.free_factor += 1
+    return pcp_clamp(n, pcp.batch, limit)
+
+
+@cython.cdivision(True)
+cdef inline int decay_pcp_high(
+    per_cpu_pages *pcp, const pcp_rules *r, bint *work_ret
+) noexcept nogil:
+    """Lower high at a vmstat tick; returns the base pages to drain from list 0 on.
+
+    ``work_ret`` tells whether the worker has reason to come back.  After the
+    drain the caller sets ``count_min = count``.
+    """
+    cdef int lowered, step, excess
+    work_ret[0] = False
+    if r.decay == DECAY_NONE:
+        return 0
+    if pcp.high > pcp.high_min:
+        if r.count_min:
+            step = pcp.high // 5 if r.decay == DECAY_FIFTH else pcp.high >> 3
+            lowered = pcp.high - min(pcp.count_min, step)
+        elif r.decay == DECAY_FIFTH:
+            lowered = pcp.high * 4 // 5
+        else:
+            lowered = pcp.high - (pcp.high >> 3)
+        pcp.high = max(pcp.count - (pcp.batch << r.batch_scale_max), lowered, pcp.high_min)
+        work_ret[0] = pcp.high > pcp.high_min
+    excess = max(pcp.count - pcp.high, 0)
+    if excess > 0:
+        work_ret[0] = True
+    return excess

@@ -1,0 +1,74 @@
+"""The rules of one kernel state, as the compiled core holds them."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+
+cdef struct pcp_rules:
+    # Field by field `pcpmodel.kernel.releases.Rules`, where each is explained;
+    # truth values are 0 or 1.
+    int nr_pcp_lists
+
+    int batchsize_256k
+    int high_min_max
+    int batch_scale_max
+    int cacheinfo
+    int cacheinfo_shared_only
+
+    int alloc_scale
+    int auto_high
+    int below_high
+
+    int free_high_two_in_a_row
+    int free_high_batch
+    int free_count
+    int free_high_half_high_min
+    int commit_drain
+
+    int high_decrement_batch
+    int count_min
+    int free_factor_cap
+    int free_factor_inclusive
+    int free_high_limited
+
+    int decay
+    int decay_chunks
+    int drain_zone_chunks
+    int remote_expire_is_change
+
+    int free_folios
+    int free_coalesce
+
+    int fallback
+    int drain_block_type
+    int merge_retype
+    int free_split_blocks
+    int isolate_bit
+    int nolock
+
+    int skip_busy_kswapd
+    int highatomic_needs_gfp_high
+    int highatomic_free_counter
+    int highatomic_limit_rounded
+    int highatomic_in_buddy
+
+
+# Values of the rules that are not truth values; same numbers as the enums of releases.py.
+cdef enum:
+    CACHEINFO_NONE = 0
+    CACHEINFO_DATA_4X = 1
+    CACHEINFO_SLICE_3X = 2
+
+    DECAY_NONE = 0
+    DECAY_FIFTH = 1
+    DECAY_EIGHTH = 2
+
+    COMMIT_WHOLE = 0
+    COMMIT_CHUNKS_WHILE_HIGH = 1
+    COMMIT_CHUNKS = 2
+
+    FALLBACK_STEAL_THEN_RETRY = 0
+    FALLBACK_STEAL_PAGE = 1
+    FALLBACK_CLAIM_OR_STEAL = 2
+
+
+cdef pcp_rules rules_of(object release) except *

@@ -1,0 +1,3 @@
+from pcpmodel.kernel.releases import Release
+
+def as_dict(release: str | Release) -> dict[str, int]: ...

@@ -1,0 +1,15 @@
+"""From a release to the record that the compiled core reads."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from pcpmodel.kernel.releases import release as find_release
+
+
+cdef pcp_rules rules_of(object release) except *:
+    """Rules of a release, by name or as a `Release`; InputError for an unknown name."""
+    return find_release(release).as_dict()
+
+
+def as_dict(release):
+    """Rules of a release as the compiled core holds them, by field name."""
+    return rules_of(release)
