@@ -1,0 +1,274 @@
+"""trace/ftrace: what the kernel's tools print is read exactly, or refused with its line."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import gzip
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, TraceReader, open_text, read_trace
+
+from pcpmodel.errors import InputError
+from pcpmodel.trace import ftrace
+
+TRACE = b"""\
+# tracer: nop
+#
+# entries-in-buffer/entries-written: 7/7   #P:4
+#
+            init-1       [000] d..3.     8.651368: mm_page_alloc_zone_locked: \
+page=ffffea0004079100 pfn=0x101e44 order=0 migratetype=0 percpu_refill=1
+            init-1       [000] .....     8.651400: mm_page_alloc: \
+page=ffffea0004079100 pfn=0x101e44 order=0 migratetype=0 gfp_flags=GFP_KERNEL|__GFP_ZERO
+     kworker/0:1-17      [003] b.s2.     9.000001: mm_page_free: \
+page=ffffea0004079100 pfn=0x101e44 order=0
+  cryptomgr te-75        [002] dNh2.     9.000002: mm_page_alloc_extfrag: page=ffffea0004070000 \
+pfn=0x101c00 alloc_order=0 fallback_order=10 pageblock_order=9 alloc_migratetype=0 \
+fallback_migratetype=2 fragmenting=0 change_ownership=1
+          <idle>-0       [001] d..1.     9.000003: refresh_cpu_vm_stats <-vmstat_update
+            init-1       [000] ...1.     9.000004: free_pcppages_bulk: \
+(free_pcppages_bulk+0x0/0x280) n=32 pindex=0 pcp=0xffff88813bc37fc0 zone="Normal" node=0 zfl=0x4 free=188576 count=922 high=6664\
+ batch=1 hmin=0 hmax=0 af=5 fc=-1 pfl=0x2
+            init-1       [000] ...1.     9.000005: tracing_mark_write: pcpmodel: phase 0 begin
+"""
+
+
+def test_every_field_of_the_kernels_own_format():
+    events, reader = read_trace(TRACE)
+    r = events.rows
+    assert list(r["event"]) == [
+        EVENT_IDS["mm_page_alloc_zone_locked"],
+        EVENT_IDS["mm_page_alloc"],
+        EVENT_IDS["mm_page_free"],
+        EVENT_IDS["mm_page_alloc_extfrag"],
+        EVENT_IDS["refresh_cpu_vm_stats"] + HIT,
+        EVENT_IDS["free_pcppages_bulk"],
+        EVENT_IDS["tracing_mark_write"],
+    ]
+    assert list(r["time"][:3]) == [8_651_368_000, 8_651_400_000, 9_000_001_000]
+    assert list(r["cpu"]) == [0, 0, 3, 2, 1, 0, 0]
+    assert [reader.comms[c] for c in r["comm"][:4]] == [
+        "init",
+        "init",
+        "kworker/0:1",
+        "cryptomgr te",
+    ]
+    assert list(r["pid"][:4]) == [1, 1, 17, 75]
+    assert list(r["line"]) == [5, 6, 7, 8, 9, 10, 11]
+    assert list(r["a"][:4]) == [0x101E44, 0x101E44, 0x101E44, 0x101C00]
+    assert r["d"][0] == 1
+    assert r["d"][3] == 10 | 2 << 8 | 1 << 16
+    assert r["a"][4] == 1  # called by the vmstat worker
+    assert r["flags"][0] == FLAGS["known"] | FLAGS["irqs_off"] | 3
+    assert r["flags"][2] == FLAGS["known"] | FLAGS["bh_off"] | FLAGS["softirq"] | 2
+    assert r["flags"][3] & (FLAGS["hardirq"] | FLAGS["need_resched"])
+    probe = dict(zip(ftrace.PROBE_COLUMNS, events.probes[r["probe"][5]], strict=True))
+    assert probe == {
+        "n": 32, "pindex": 0, "pcp": 0xFFFF88813BC37FC0 - (1 << 64), "zone": 2, "node": 0,
+        "zone_flags": 4, "nr_free": 188576, "count": 922, "high": 6664, "batch": 1, "high_min": 0,
+        "high_max": 0, "alloc_factor": 5, "free_count": -1, "flags": 2, "free_factor": -1,
+    }  # fmt: skip
+    assert reader.markers == ["pcpmodel: phase 0 begin"]
+    assert reader.lost == 0
+    assert reader.missing == 0
+    assert reader.truncated is None
+    assert reader.numbers["vmemmap"] == 0xFFFFEA0000000000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # trace-cmd report, with and without flags
+        b"            init-1     [000]     8.651400: mm_page_alloc:        page=0xffffea0004079100 "
+        b"pfn=0x101e44 order=1 migratetype=2 gfp_flags=GFP_KERNEL",
+        b"            init-1     [000] .....     8.651400: mm_page_alloc: page=0xffffea0004079100 "
+        b"pfn=0x101e44 order=1 migratetype=2 gfp_flags=GFP_KERNEL",
+        # perf script
+        b"init     1 [000]     8.651400: kmem:mm_page_alloc: page=0x101e44 pfn=0x101e44 order=1 "
+        b"migratetype=2 gfp_flags=GFP_KERNEL",
+        b"init 1 [000] 8.651400000:        kmem:mm_page_alloc: page=0x101e44 pfn=1056324 order=1 "
+        b"migratetype=2 gfp_flags=GFP_KERNEL",
+        # record-tgid; no page pointer; hashed pointer
+        b"            init-1       (      1) [000] .....     8.651400: mm_page_alloc: "
+        b"page=(____ptrval____) pfn=0x101e44 order=1 migratetype=2 gfp_flags=0",
+        b"            init-1       [000] .....     8.651400: mm_page_alloc: pfn=0x101e44 order=1 "
+        b"migratetype=2 gfp_flags=",
+        b"            init-1       [000] d..2     8.651400: mm_page_alloc: page=ffffea0004079100 "
+        b"pfn=0x101e44 order=1 migratetype=2\r",
+    ],
+)
+def test_the_formats_of_the_tools_agree(line):
+    events, _ = read_trace(line + b"\n")
+    (r,) = events.rows
+    assert (r["time"], r["cpu"], r["pid"]) == (8_651_400_000, 0, 1)
+    assert (r["event"], r["a"], r["b"], r["c"]) == (EVENT_IDS["mm_page_alloc"], 0x101E44, 1, 2)
+
+
+def test_a_failed_request_has_no_page():
+    line = b"            init-1       [000] .....     8.651400: mm_page_alloc: page=(null) pfn=0x0"
+    events, _ = read_trace(line + b" order=0 migratetype=1 gfp_flags=GFP_NOWAIT\n")
+    assert events["a"][0] == -1
+
+
+def test_a_counter_clock_is_kept_as_it_is():
+    line = b"   init-1 [000] ..... 123456789: mm_page_free: page=0 pfn=0x10 order=0\n"
+    events, reader = read_trace(line)
+    assert events["time"][0] == 123456789
+    assert reader.numbers["fraction"] == -1
+
+
+def test_lost_events_are_counted():
+    lost = b"CPU:2 [LOST 41 EVENTS]\nCPU:1 [3 EVENTS DROPPED]\nCPU:0 [LOST EVENTS]\n"
+    _, reader = read_trace(TRACE + lost)
+    assert reader.lost == 45
+    _, reader = read_trace(TRACE.replace(b"7/7", b"7/19"))
+    assert reader.lost == 12
+    _, reader = read_trace(TRACE.replace(b"7/7", b"9/9"))
+    assert reader.missing == 2
+
+
+GOOD = (
+    b"            init-1       [000] d..3.     8.651368: mm_page_alloc_zone_locked: "
+    b"page=ffffea0004079100 pfn=0x101e44 order=0 migratetype=0 percpu_refill=1\n"
+)
+
+
+def _varied(n):
+    """*n* lines that compress as badly as real ones."""
+    pfns = np.random.default_rng(0).integers(0, 1 << 24, n)
+    return b"".join(GOOD.replace(b"101e44", b"%06x" % pfn) for pfn in pfns)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b"[000]", b"[0x0]", "not a trace line"),
+        (b"[000]", b"[70000]", "CPU"),
+        (b"8.651368", b"8,651368", "time"),
+        (b"8.651368", b"99999999999999999999.1", "time"),
+        (b"order=0", b"order=11", "order"),
+        (b"order=0 ", b"", "missing or unreadable"),
+        (b"order=0", b"order=x", "missing or unreadable"),
+        (b"migratetype=0", b"migratetype=9", "migratetype"),
+        (b"pfn=0x101e44", b"pfn=0x1000000000000", "pfn"),
+        (b"pfn=0x101e44", b"pfn=0x11111111111111111", "missing or unreadable|64 bits"),
+        (b"init-1", b"init 1x", "not a trace line"),
+        (GOOD, b"hello\n", "not a trace line"),
+        (b"init", b"in\0t", "not text|not a trace line|."),
+    ],
+)
+def test_a_malformed_line_names_file_and_line(tmp_path, old, new, why):
+    path = tmp_path / "trace.txt"
+    path.write_bytes(b"# c\n" + GOOD + GOOD.replace(old, new) + GOOD)
+    if old == b"init" and b"\0" in new:
+        events, _ = read_trace(path)  # a task may choose its name
+        assert len(events) == 3
+        return
+    with pytest.raises(InputError, match=why) as error:
+        read_trace(path)
+    assert error.value.file == str(path)
+    assert error.value.row == 3
+
+
+def test_a_truncated_last_line_is_told_and_not_fatal(tmp_path):
+    events, reader = read_trace(GOOD * 3 + GOOD[:70])
+    assert len(events) == 3
+    assert reader.truncated == GOOD[:70].decode()
+    # The same for a compressed file that was cut.
+    path = tmp_path / "trace.gz"
+    whole = _varied(40_000)
+    data = gzip.compress(whole)
+    path.write_bytes(data[: len(data) * 2 // 3])
+    events, reader = read_trace(path)
+    assert 1000 < len(events) < 40000
+    assert reader.truncated
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+def test_compression_is_known_by_its_first_bytes(tmp_path, pack):
+    path = tmp_path / "any.name"
+    path.write_bytes(pack(TRACE))
+    events, _ = read_trace(path, progress=True)
+    assert len(events) == 7
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_a_decompression_bomb_ends_in_a_clear_error(tmp_path, pack):
+    path = tmp_path / "trace.txt.gz"
+    path.write_bytes(pack((b"#" * 1000 + b"\n") * 100_000))
+    with pytest.raises(InputError, match="expand"):
+        for _ in open_text(path):
+            pass
+    with pytest.raises(InputError, match="expand"):
+        read_trace(path)
+
+
+def test_damaged_compression_is_bad_input(tmp_path):
+    path = tmp_path / "t"
+    data = bytearray(gzip.compress(TRACE * 50))
+    data[40:60] = b"\0" * 20
+    path.write_bytes(bytes(data))
+    with pytest.raises(InputError, match="damaged compression"):
+        read_trace(path)
+    data = bytearray(zstandard.compress(TRACE * 50))
+    data[14:40] = b"\xff" * 26
+    path.write_bytes(bytes(data))
+    with pytest.raises(InputError, match="damaged compression"):
+        read_trace(path)
+
+
+def test_a_line_without_end_is_refused():
+    with pytest.raises(InputError, match="line of more than"):
+        read_trace(b"a" * 200_000)
+
+
+def test_blocks_do_not_depend_on_how_the_text_is_cut(monkeypatch, tmp_path):
+    path = tmp_path / "t"
+    path.write_bytes(TRACE * 40)
+    whole, _ = read_trace(TRACE * 40)
+
+    def pieces(n):
+        def cut(path, *, max_bytes=None):
+            text = TRACE * 40
+            for i in range(0, len(text), n):
+                yield text[i : i + n]
+
+        return cut
+
+    for n in (1, 7, 119, 1000):
+        monkeypatch.setattr(ftrace, "open_text", pieces(n))
+        got, reader = read_trace(path)
+        assert np.array_equal(got.rows, whole.rows)
+        assert np.array_equal(got.probes, whole.probes)
+        assert reader.truncated is None
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    import resource
+
+    path = tmp_path / "big.zst"
+    compressor = zstandard.ZstdCompressor()
+    text = _varied(40_000)
+    with open(path, "wb") as out, compressor.stream_writer(out) as stream:
+        for _ in range(60):
+            stream.write(text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    n = sum(len(block) for block in TraceReader(path))
+    assert n == 2_400_000  # 320 MB of text, 150 MB of rows
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 60_000
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.integers(0, len(GOOD)))
+def test_no_bytes_crash_the_reader(junk, where):
+    text = GOOD[:where] + junk + GOOD[where:]
+    try:
+        events, _ = read_trace(text)
+    except InputError:
+        return
+    assert len(events) <= text.count(b"\n")
+    assert (events["b"] >= -1).all()
