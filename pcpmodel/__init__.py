@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
 _PUBLIC = {
     "InputError": "pcpmodel.errors",
+    "capture": "pcpmodel.trace.state",
     "layout": "pcpmodel.kernel.layout",
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",

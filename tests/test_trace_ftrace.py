@@ -30,8 +30,9 @@ pfn=0x101c00 alloc_order=0 fallback_order=10 pageblock_order=9 alloc_migratetype
 fallback_migratetype=2 fragmenting=0 change_ownership=1
           <idle>-0       [001] d..1.     9.000003: refresh_cpu_vm_stats <-vmstat_update
             init-1       [000] ...1.     9.000004: free_pcppages_bulk: \
-(free_pcppages_bulk+0x0/0x280) n=32 pindex=0 pcp=0xffff88813bc37fc0 zone="Normal" node=0 zfl=0x4 free=188576 count=922 high=6664\
- batch=1 hmin=0 hmax=0 af=5 fc=-1 pfl=0x2
+(free_pcppages_bulk+0x0/0x280) n=32 pindex=0 pcp=0xffff88813bc37fc0 \
+zone="Normal" node=0 zfl=0x4 free=188576 count=922 \
+high=6664 batch=1 hmin=0 hmax=0 af=5 fc=-1 pfl=0x2
             init-1       [000] ...1.     9.000005: tracing_mark_write: pcpmodel: phase 0 begin
 """
 
