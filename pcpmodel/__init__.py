@@ -15,6 +15,8 @@ _PUBLIC = {
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
     "PerCpuPages": "pcpmodel.kernel.pcp",
+    "ladder": "pcpmodel.study.rules",
+    "trajectory": "pcpmodel.study.rules",
     "patches": "pcpmodel.kernel.releases",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
