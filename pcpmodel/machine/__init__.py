@@ -8,6 +8,7 @@ returns that :class:`Machine`.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ class Machine:
         Name of the directory under ``data/hardware/``.
     latency : pandas.DataFrame
         The measured table, one row per batch; its columns name their units.
+    latency_interval : pandas.DataFrame or None
+        The range of each figure of the table, where the measurement states one.
     platform : dict
         What is known of the hardware (``platform.json``).
     digest : str
@@ -43,6 +46,7 @@ class Machine:
 
     name: str
     latency: pd.DataFrame
+    latency_interval: pd.DataFrame | None
     platform: dict[str, Any]
     digest: str
 
@@ -51,7 +55,7 @@ class Machine:
         """Cost of one zone-lock hold, fitted to the measured table at first use."""
         from pcpmodel.machine.hold_time import HoldTime
 
-        return HoldTime.fit(self.name, self.latency)
+        return HoldTime.fit(self.name, self.latency, self.latency_interval)
 
     def __repr__(self) -> str:
         return f"<Machine {self.name}: {len(self.latency)} measured batches>"
@@ -77,7 +81,7 @@ def load(name: str | Machine) -> Machine:
     from pcpmodel.data_package import load_hardware
 
     data = load_hardware(name)
-    return Machine(data.name, data.latency, data.platform, data.digest)
+    return Machine(data.name, data.latency, data.latency_interval, data.platform, data.digest)
 
 
 def load_all(names: str | Machine | Iterable[str | Machine] | None = None) -> tuple[Machine, ...]:
@@ -90,6 +94,12 @@ def load_all(names: str | Machine | Iterable[str | Machine] | None = None) -> tu
     if not found:
         raise InputError("no machine is named; give at least one.")
     return found
+
+
+def digest(of: Iterable[Machine]) -> str:
+    """Return one digest for the data of several machines, whatever their order."""
+    lines = sorted(f"{machine.name} {machine.digest}\n" for machine in of)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def machines() -> tuple[str, ...]:
