@@ -9,19 +9,23 @@ __version__ = "0.1.0"
 # Name a user types -> module that has it.  Loaded at first use, so that
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
 _PUBLIC = {
-    "InputError": "pcpmodel.errors",
     "capture": "pcpmodel.trace.state",
+    "fit": "pcpmodel.study.fit",
+    "InputError": "pcpmodel.errors",
+    "ladder": "pcpmodel.study.rules",
     "layout": "pcpmodel.kernel.layout",
+    "limit": "pcpmodel.study.limit",
+    "limits": "pcpmodel.study.limit",
     "load_published": "pcpmodel.data_package",
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
-    "PerCpuPages": "pcpmodel.kernel.pcp",
-    "ladder": "pcpmodel.study.rules",
-    "trajectory": "pcpmodel.study.rules",
     "patches": "pcpmodel.kernel.releases",
+    "PerCpuPages": "pcpmodel.kernel.pcp",
     "published_names": "pcpmodel.data_package",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
+    "throughput_gain": "pcpmodel.study.throughput",
+    "trajectory": "pcpmodel.study.rules",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -91,3 +91,27 @@ def data_check(directory: str | None, json_: bool) -> None:
     _emit({"ok": not faults, "errors": errors}, json_, text)
     if faults:
         raise CheckError(f"{len(faults)} faults")
+
+
+@main.command("fit")
+@click.argument("machine")
+@as_json
+def fit_(machine: str, json_: bool) -> None:
+    """Fit the cost of one zone-lock hold to MACHINE's measured table."""
+    from pcpmodel.study.fit import fit
+
+    found = fit(machine)
+    _emit(found.as_dict(), json_, found.table())
+
+
+@main.command("limit")
+@click.argument("machine")
+@click.option("--p99-us", type=float, required=True, help="Limit of the p99 of one hold [us].")
+@click.option("--slowdown", type=float, default=1.0, help="Ask of a CPU this many times slower.")
+@as_json
+def limit_(machine: str, p99_us: float, slowdown: float, json_: bool) -> None:
+    """Find the largest batch scale factor that keeps MACHINE's holds under a limit."""
+    from pcpmodel.study.limit import limit
+
+    found = limit(machine, p99_us, slowdown)
+    _emit(found.as_dict(), json_, found.table())
