@@ -24,6 +24,7 @@ _PUBLIC = {
     "published_names": "pcpmodel.data_package",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
+    "this_machine": "pcpmodel.machine.platform",
     "throughput_gain": "pcpmodel.study.throughput",
     "trajectory": "pcpmodel.study.rules",
 }

@@ -71,6 +71,68 @@ def releases_(json_: bool) -> None:
     _emit(result, json_, text)
 
 
+@main.command("explain")
+@click.option("--zoneinfo", "file", metavar="FILE", help="A saved /proc/zoneinfo, or a series.")
+@click.option(
+    "--cpus-per-node",
+    metavar="N[,N...]",
+    help="Online CPUs of each node: one number for all, or one per node.",
+)
+@click.option("--release", metavar="R", help="Rules to apply; default: those of the kernel.")
+@click.option(
+    "--high-fraction",
+    type=int,
+    metavar="F",
+    help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, 0 for a file.",
+)
+@click.option(
+    "--page-size",
+    type=int,
+    metavar="BYTES",
+    help="Page size of the machine that FILE is from: 4096 (default), 16384 or 65536.",
+)
+@as_json
+def explain_(
+    file: str | None,
+    cpus_per_node: str | None,
+    release: str | None,
+    high_fraction: int | None,
+    page_size: int | None,
+    json_: bool,
+) -> None:
+    """Recompute every batch and high of /proc/zoneinfo, with its formula.
+
+    Without FILE it is this machine's.  Exit code 1 if a reported number does not follow.
+    """
+    from pcpmodel.machine import platform, zoneinfo
+
+    cpus = None
+    if cpus_per_node is not None:
+        try:
+            numbers = [int(n) for n in cpus_per_node.split(",")]
+        except ValueError:
+            raise InputError(f"--cpus-per-node {cpus_per_node!r} is not N or N,N,...") from None
+        cpus = numbers if len(numbers) > 1 else numbers[0]
+    if file is None:
+        if page_size is not None:
+            raise InputError("--page-size is for --zoneinfo FILE; this machine's is known")
+        found = platform.this_machine(
+            release=release, cpus_per_node=cpus, high_fraction=high_fraction
+        )
+        _emit(found.as_dict(), json_, repr(found))
+        explanation = found.explanation
+    else:
+        explanation = zoneinfo.explain(
+            zoneinfo.read(file), release, cpus, high_fraction or 0, page_size or 4096
+        )
+        _emit(explanation.as_dict(), json_, str(explanation))
+    wrong = [z.title for z in explanation.zones if not z.match]
+    if wrong:
+        raise CheckError(
+            f"{len(wrong)} of {len(explanation.zones)} zones do not match: {', '.join(wrong)}"
+        )
+
+
 @main.group("data")
 def data_() -> None:
     """Check the measured tables, or bring in new ones."""
