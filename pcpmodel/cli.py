@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -177,3 +178,50 @@ def limit_(machine: str, p99_us: float, slowdown: float, json_: bool) -> None:
 
     found = limit(machine, p99_us, slowdown)
     _emit(found.as_dict(), json_, found.table())
+
+
+@main.command("rerun")
+@click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
+@click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")
+@click.option("--dry-run", is_flag=True, help="Say what would run; run nothing.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter.")
+@click.option(
+    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where the reports go.  [PROJECT/reports]"
+)
+@as_json
+def rerun_(
+    names: tuple[str, ...],
+    why: bool,
+    dry_run: bool,
+    params: tuple[str, ...],
+    project: Path,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    """Run the notebooks whose data, source, parameters or environment changed."""
+    from pcpmodel.rerun import plan, rerun
+
+    split = [param.partition("=") for param in params]
+    for name, equals, _ in split:
+        if not (name and equals):
+            raise InputError(f"--param {name!r} is not NAME=VALUE")
+    if len({name for name, _, _ in split}) < len(split):
+        raise InputError(f"--param names a parameter twice: {', '.join(params)}")
+    parameters = {name: value for name, _, value in split}
+    if dry_run:
+        runs = plan(names, parameters, project=project, out=out)
+    else:
+        runs = rerun(
+            names, parameters, project=project, out=out, progress=lambda t: click.echo(t, err=True)
+        )
+    lines = []
+    for run in runs:
+        lines.append(f"{run.status:10} {run.name}: {run.error or run.reason}")
+        lines += [f"{'':10}   {change}" for change in run.changes if why]
+    _emit({"runs": [run.as_dict() for run in runs]}, json_, "\n".join(lines))
+    failed = [run.name for run in runs if run.status == "failed"]
+    if failed:
+        raise CheckError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")

@@ -2,8 +2,20 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import shutil
+from pathlib import Path
+
 from hypothesis import settings
+
+ROOT = Path(__file__).parents[1]
 
 # The same examples in every run, however slow the machine.
 settings.register_profile("pcpmodel", deadline=None, derandomize=True)
 settings.load_profile("pcpmodel")
+
+
+def copy_checkout(target: Path, *leave: str) -> Path:
+    """Copy what a clone of this checkout would hold, changes included."""
+    made = (".git", ".venv", "build", "dist", "reports", "*.egg-info", "__pycache__", ".*cache")
+    shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*made, *leave), symlinks=True)
+    return target

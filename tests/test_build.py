@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from conftest import copy_checkout
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -116,10 +117,7 @@ def test_make_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Sdist of a clean copy of the checkout, and wheel built from that sdist."""
     place = tmp_path_factory.mktemp("built")
-    ignore = shutil.ignore_patterns(
-        ".git", ".venv", "build", "dist", "reports", "*.so", "*.egg-info", "__pycache__", ".*cache"
-    )
-    shutil.copytree(ROOT, place / "checkout", ignore=ignore, symlinks=True)
+    copy_checkout(place / "checkout", "*.so")
 
     def backend(call: str, where: Path) -> Path:
         code = f"import sys; from setuptools import build_meta as b; b.{call}(sys.argv[1])"
