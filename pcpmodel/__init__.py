@@ -26,6 +26,7 @@ _PUBLIC = {
     "releases": "pcpmodel.kernel.releases",
     "this_machine": "pcpmodel.machine.platform",
     "throughput_gain": "pcpmodel.study.throughput",
+    "show_versions": "pcpmodel.versions",
     "trajectory": "pcpmodel.study.rules",
 }
 
