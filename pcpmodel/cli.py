@@ -225,3 +225,78 @@ def rerun_(
     failed = [run.name for run in runs if run.status == "failed"]
     if failed:
         raise CheckError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
+
+
+@data_.group("add")
+def data_add() -> None:
+    """Bring in new measurements."""
+
+
+def _by_batch(option: str, pairs: tuple[str, ...]) -> dict[int, str]:
+    """Turn BATCH=VALUE options into a dict."""
+    made: dict[int, str] = {}
+    for pair in pairs:
+        batch, equals, value = pair.partition("=")
+        if not (equals and value and batch.isascii() and batch.isdigit() and len(batch) < 6):
+            raise InputError(f"--{option} {pair!r}: allowed: BATCH=..., BATCH from 1 to 65535")
+        if int(batch) in made:
+            raise InputError(f"--{option} {pair!r}: batch {batch} is there twice")
+        made[int(batch)] = value
+    return made
+
+
+@data_add.command("latency")
+@click.argument("table", metavar="[FILE]", required=False)
+@click.option("--machine", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
+@click.option("--free", multiple=True, metavar="BATCH=FILE", help="Tool output, freeing side.")
+@click.option("--alloc", multiple=True, metavar="BATCH=FILE", help="Tool output, allocating side.")
+@click.option("--throughput", multiple=True, metavar="BATCH=PAGES_PER_S", help="If measured.")
+@click.option("--free-function", metavar="NAME", help="Where a --free file has several.")
+@click.option("--alloc-function", metavar="NAME", help="Where an --alloc file has several.")
+@click.option("--unit", type=click.Choice(["ns", "us", "ms"]), help="Of bpftrace histograms.")
+@click.option("--platform", metavar="FILE", help="What the machine is: platform.json.")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@click.option("--replace", is_flag=True, help="Overwrite a machine of that name.")
+@as_json
+def data_add_latency(
+    table: str | None,
+    machine: str,
+    free: tuple[str, ...],
+    alloc: tuple[str, ...],
+    throughput: tuple[str, ...],
+    free_function: str | None,
+    alloc_function: str | None,
+    unit: str | None,
+    platform: str | None,
+    data: str | None,
+    replace: bool,
+    json_: bool,
+) -> None:
+    """Bring in a machine's batch latency table.
+
+    FILE is a batch_latency.csv.  Or give what a tool printed: for each batch
+    setting one --free and one --alloc file of ftrace function_graph, bcc
+    funclatency or bpftrace hist(), all of the functions that run with the
+    zone lock held.
+    """
+    from pcpmodel.machine.latency_input import add_latency
+
+    raw = {"free": _by_batch("free", free), "alloc": _by_batch("alloc", alloc)}
+    if bool(table) == any(raw.values()):
+        raise InputError("give either FILE or --free and --alloc files, one of the two")
+    if table and (throughput or free_function or alloc_function or unit):
+        raise InputError("--throughput, --*-function and --unit go with --free and --alloc only")
+    functions = {"free": free_function, "alloc": alloc_function}
+    path, rows = add_latency(
+        machine,
+        table=table,
+        raw=raw,
+        throughput=_by_batch("throughput", throughput),
+        functions={side: name for side, name in functions.items() if name},
+        unit=unit,
+        platform=platform,
+        data=data,
+        replace=replace,
+    )
+    result = {"machine": machine, "path": str(path), "rows": rows}
+    _emit(result, json_, f"{machine}: {rows} rows in {path}")

@@ -20,8 +20,10 @@ columns of which the first is nowhere below the second).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import csv
+import ctypes
 import difflib
 import hashlib
 import io
@@ -29,11 +31,13 @@ import json
 import math
 import os
 import re
+import secrets
+import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pcpmodel.errors import InputError, unknown_name
 
@@ -52,13 +56,19 @@ __all__ = [
     "check_name",
     "check_platform",
     "data_dir",
+    "data_root",
+    "dump_json",
+    "hardware_descriptor",
     "hardware_names",
     "load_hardware",
     "load_published",
+    "open_regular",
     "parse_json",
     "parse_table",
     "published_names",
+    "raise_first",
     "read_bytes",
+    "store_hardware",
 ]
 
 #: Largest file of a package [bytes].
@@ -332,6 +342,21 @@ def data_dir() -> Path:
     raise InputError("no data found; set PCPMODEL_DATA to the directory", file=here / "data")
 
 
+def data_root(directory: str | Path | None = None) -> Path:
+    """Return a data directory given by the user, or else `data_dir`.
+
+    Raises
+    ------
+    InputError
+        If it is not a directory.
+    """
+    if directory is None:
+        return data_dir()
+    if not (str(directory) and Path(directory).is_dir()):
+        raise InputError("is not a directory", file=repr(directory))
+    return Path(directory)
+
+
 def hardware_names() -> tuple[str, ...]:
     """Return the names of the measured machines, sorted."""
     return _names(data_dir() / "hardware")
@@ -407,9 +432,7 @@ def check(directory: str | Path | None = None) -> list[InputError]:
     InputError
         If there is no such directory, or neither of the two in it.
     """
-    root = data_dir() if directory is None else Path(directory)
-    if not root.is_dir():
-        raise InputError("is not a directory", file=root)
+    root = data_root(directory)
     kinds = [kind for kind in ("hardware", "published") if (root / kind).is_dir()]
     if not kinds:
         raise InputError("holds neither hardware/ nor published/", file=root)
@@ -760,10 +783,10 @@ def _kind(value: Any) -> str:
 # ------------------------------------------------------------------- files
 
 
-def read_bytes(path: str | Path, limit: int = MAX_BYTES, follow: bool = True) -> bytes:
-    """Read a regular file of at most ``limit`` bytes.
+def open_regular(path: str | Path, limit: int = MAX_BYTES, follow: bool = True) -> BinaryIO:
+    """Open a regular file of at most ``limit`` bytes for reading.
 
-    Never blocks: a FIFO or a device is refused before it is opened for good.
+    Never blocks: a FIFO or a device is refused.
 
     Parameters
     ----------
@@ -779,25 +802,32 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES, follow: bool = True) ->
     InputError
         If it is missing, unreadable, no regular file or too large.
     """
+    if not follow and os.path.islink(path):
+        raise InputError("is a symbolic link; expected a regular file", file=path)
     try:
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-        if not follow and os.path.islink(path):
-            raise InputError("is a symbolic link; expected a regular file", file=path)
-        handle = os.open(path, flags)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"cannot be read: {reason}", file=path) from None
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path) from None
+    except ValueError as error:
+        raise InputError(f"cannot be read: {error}", file=repr(path)) from None
     state = os.fstat(handle)
-    if not stat.S_ISREG(state.st_mode):
+    wrong = None
+    if stat.S_ISDIR(state.st_mode):
+        wrong = "is a directory; expected a regular file"
+    elif not stat.S_ISREG(state.st_mode):
+        wrong = "is not a regular file"
+    elif state.st_size > limit:
+        wrong = f"holds {state.st_size} bytes; allowed: at most {limit}"
+    if wrong:
         os.close(handle)
-        what = "a directory" if stat.S_ISDIR(state.st_mode) else "not a regular file"
-        raise InputError(f"is {what}; expected a regular file", file=path)
-    with os.fdopen(handle, "rb") as file:
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        size = f"{max(state.st_size, len(content))} bytes"
-        raise InputError(f"holds {size}; allowed: at most {limit}", file=path)
-    return content
+        raise InputError(wrong, file=path)
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: str | Path, limit: int = MAX_BYTES, follow: bool = True) -> bytes:
+    """Read a regular file; see `open_regular`."""
+    with open_regular(path, limit, follow) as file:
+        return file.read(limit)
 
 
 def decode(raw: bytes, path: str | Path) -> str:
@@ -1128,6 +1158,84 @@ def hardware_descriptor(
         "sources": [dict(source) for source in sources],
         "resources": copy.deepcopy(resources),
     }
+
+
+def store_hardware(
+    root: str | Path, name: str, files: Mapping[str, bytes], *, replace: bool = False
+) -> Path:
+    """Write a machine's package below ``root``/hardware: all of it or nothing.
+
+    Parameters
+    ----------
+    root : path
+        Data directory; it must exist.
+    name : str
+        Machine; see `check_name`.
+    files : dict of str to bytes
+        File name to content, ``datapackage.json`` among them.
+    replace : bool
+        Whether a machine of that name may be there already.
+
+    Returns
+    -------
+    Path
+        The machine's directory.
+
+    Raises
+    ------
+    InputError
+        If the machine is there and ``replace`` is false, or it cannot be written.
+    """
+    parent = data_root(root) / "hardware"
+    target = parent / check_name(name)
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise InputError("is there and is not a directory", file=target)
+    if target.exists() and not replace:
+        raise InputError(f"machine {name!r} is there already; --replace overwrites it", file=target)
+    fresh = parent / f".{name}.{secrets.token_hex(8)}"
+    made_parent = False
+    try:
+        if not parent.exists():
+            parent.mkdir()
+            made_parent = True
+        fresh.mkdir()
+        for file, content in files.items():
+            with (fresh / file).open("xb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+        if target.exists():
+            _exchange(fresh, target)
+        else:
+            fresh.rename(target)
+    except BaseException as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if made_parent:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            raise InputError(f"cannot be written: {error.strerror}", file=target) from None
+        raise
+    shutil.rmtree(fresh, ignore_errors=True)
+    return target
+
+
+def _exchange(fresh: Path, target: Path) -> None:
+    """Let two directories change names in one step."""
+    at_fdcwd, rename_exchange = -100, 2  # fcntl.h, linux/fs.h
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    paths = at_fdcwd, os.fsencode(fresh), at_fdcwd, os.fsencode(target)
+    if renameat2 is not None and renameat2(*paths, rename_exchange) == 0:
+        return
+    # No such call here, or the file system cannot: two steps, undone on failure.
+    old = fresh.with_name(f"{fresh.name}.old")
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    old.rename(fresh)
 
 
 def dump_json(value: Any) -> str:
