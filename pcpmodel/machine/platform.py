@@ -138,9 +138,10 @@ def _cpu_list(text: str, file: Path) -> tuple[int, ...]:
     cpus: list[int] = []
     for part in filter(None, text.strip().split(",")):
         match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part, re.ASCII)
-        if not match:
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
             raise InputError(f"{part[:60]!r} is not a CPU or a range of CPUs", file=file)
-        cpus += range(int(match[1]), int(match[2] or match[1]) + 1)
+        cpus += range(first, last + 1)
     return tuple(cpus)
 
 
