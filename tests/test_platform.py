@@ -42,9 +42,7 @@ def add_node(root, node, cpus, memory_kib):
     write(root, f"{base}/meminfo", f"Node {node} MemTotal:       {memory_kib} kB")
 
 
-def add_proc(
-    root, cpus, zoneinfo=None, kernel="6.18.15", memory_kib=4022120, flags="fpu sse"
-):
+def add_proc(root, cpus, zoneinfo=None, kernel="6.18.15", memory_kib=4022120, flags="fpu sse"):
     records = [
         f"processor\t: {c}\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: {flags}" for c in cpus
     ]
@@ -243,7 +241,7 @@ def test_a_machine_s_lists_are_explained_from_its_own_files(guest):
         (1, "Normal"): (0, 1),
     }
     assert "node 0 DMA: every CPU" in repr(found)
-    assert "node 1 Normal: CPU 0, 1" in repr(found)
+    assert "node 1 Normal: CPU 0-1" in repr(found)
     assert found._repr_html_().count("<tr>") == 5
 
 

@@ -335,6 +335,20 @@ def test_what_would_have_given_a_wrong_number(sizes, said):
     assert said in " ".join(zone.why)
 
 
+def test_many_cpus_are_named_in_a_few_words():
+    assert zoneinfo.cpu_list([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+    assert zoneinfo.cpu_list([]) == ""
+    text = kernel_text([(0, "Normal", 1 << 24, 99, 0, 63, 252, 4096)], cpus=512)
+    for cpu in range(400):
+        text = text.replace("high:     252", f"high:     {1000 + cpu}", 1)
+    text = text.replace("batch:    63", "batch:    31", 300)
+    explanation = zoneinfo.explain(zoneinfo.parse(text))
+    (zone,) = explanation.zones
+    assert zone.formula["high"].startswith("401 values in 252 ... 1399 reported")
+    assert zone.why[0].startswith("batch 31 (CPU 0-299) is what")
+    assert max(map(len, str(explanation).splitlines())) < 200
+
+
 def test_large_pages_have_small_batches():
     text = kernel_text([(0, "Normal", 1 << 20, 16000, 0, 3, 4000, 32768)], cpus=4)
     info = zoneinfo.parse(text)

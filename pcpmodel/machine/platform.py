@@ -356,7 +356,7 @@ class ThisMachine:
             some = "no CPU"
             if cpus:
                 every = len(cpus) == self.platform.cpus
-                some = "every CPU" if every else "CPU " + ", ".join(map(str, cpus))
+                some = "every CPU" if every else f"CPU {zoneinfo.cpu_list(cpus)}"
             lines.append(f"  node {node} {zone}: {some}")
         return lines
 

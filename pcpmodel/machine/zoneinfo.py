@@ -35,6 +35,7 @@ __all__ = [
     "Zone",
     "ZoneExplanation",
     "Zoneinfo",
+    "cpu_list",
     "explain",
     "infer_release",
     "parse",
@@ -522,7 +523,8 @@ class Explanation:
                 if theirs is None:
                     cells.append(f"{mine} (not printed)")
                 else:
-                    cells.append(str(mine) if theirs == mine else f"{mine}, reported {theirs}")
+                    many = theirs if isinstance(theirs, list) else [theirs]
+                    cells.append(str(mine) if theirs == mine else f"{mine}, reported {_few(many)}")
             verdict = "ok" if z.match else "MISMATCH"
             rows.append(
                 [z.title, f"{z.managed}", f"{z.low_wmark_pages}", f"{z.cpus}", *cells, verdict]
@@ -615,6 +617,21 @@ def _cpus_of_nodes(
     return per_node, assumed
 
 
+def cpu_list(cpus: Sequence[int]) -> str:
+    """Ascending CPU numbers as the kernel writes lists: ``0-3,8``."""
+    starts = [c for i, c in enumerate(cpus) if not i or cpus[i - 1] != c - 1]
+    ends = [c for i, c in enumerate(cpus) if i + 1 == len(cpus) or cpus[i + 1] != c + 1]
+    runs = zip(starts, ends, strict=True)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _few(values: Sequence[int]) -> str:
+    """Sorted numbers one by one, or their range where there are many."""
+    if len(values) <= 8:
+        return ", ".join(map(str, values))
+    return f"{len(values)} values in {values[0]} ... {values[-1]}"
+
+
 @dataclass(frozen=True)
 class _Case:
     """A zone and the rules it is sized by."""
@@ -702,11 +719,11 @@ class _Case:
         assert hi is not None
         values = sorted({p.high for p in self.zone.pagesets})
         out = [v for v in values if v != sizing.clamp(v, lo, hi)]
-        text = f"{', '.join(map(str, values))} reported: each CPU's own"
+        text = f"{_few(values)} reported: each CPU's own"
         if self.rules.auto_high:
             text += f", tuned within {lo} ... {hi}"
             if out:
-                text += f"; {', '.join(map(str, out))}: clamped when that CPU next uses the list"
+                text += f"; {_few(out)}: clamped when that CPU next uses the list"
         return text
 
     # What would have given a number that does not follow
@@ -740,7 +757,7 @@ class _Case:
     def _some(self, pagesets: Sequence[Pageset]) -> str:
         if len(pagesets) == self.online:
             return ""
-        return f" (CPU {', '.join(str(p.cpu) for p in pagesets)})"
+        return f" (CPU {cpu_list([p.cpu for p in pagesets])})"
 
     def why_batch(self, name: str, value: int, batch: int) -> str:
         top = 1 << 18  # from here on both forms are constant, with pages of 4 KiB and more
