@@ -15,6 +15,7 @@ from pcpmodel.machine.platform import Node, Platform, nearest_release, this_mach
 
 DATA = Path(__file__).parent / "data" / "zoneinfo"
 MIB = 1 << 20
+LIVE = pytest.mark.skipif(not os.path.exists("/proc/zoneinfo"), reason="needs a Linux kernel")
 
 #: level, type, KiB, CPUs that share: of a core with two threads in a socket of `llc` CPUs
 SERVER = [("Data", 48), ("Instruction", 32), ("Unified", 2048), ("Unified", 107520)]
@@ -293,41 +294,45 @@ def test_a_file_without_permission_is_refused(guest, monkeypatch):
         this_machine(guest)
 
 
-if os.path.exists("/proc/zoneinfo"):
+def live():
+    """This machine; memory that comes or goes meanwhile is given three chances to settle."""
+    for _ in range(3):
+        found = this_machine()
+        if found.all_match:
+            break
+    return found
 
-    def live():
-        """This machine; memory that comes or goes meanwhile is given three chances to settle."""
-        for _ in range(3):
-            found = this_machine()
-            if found.all_match:
-                break
-        return found
 
-    def test_every_size_on_this_machine_follows_or_dates_from_boot():
-        found = live()
-        assert found.zones
-        for zone in found.zones:
-            # A machine that never sized its zones anew after boot keeps limits computed from
-            # fewer pages; nothing else may differ.
-            late = [why for why in zone.why if why.startswith(("high_max ", "high "))]
-            assert zone.match or (late == list(zone.why) and "not since" in " ".join(late)), zone
-            assert zone.reported["batch"] == zone.batch
+@LIVE
+def test_every_size_on_this_machine_follows_or_dates_from_boot():
+    found = live()
+    assert found.zones
+    for zone in found.zones:
+        # A machine that never sized its zones anew after boot keeps limits computed from
+        # fewer pages; nothing else may differ.
+        late = [why for why in zone.why if why.startswith(("high_max ", "high "))]
+        assert zone.match or (late == list(zone.why) and "not since" in " ".join(late)), zone
+        assert zone.reported["batch"] == zone.batch
 
-    def test_this_machine_s_numbers_are_those_of_the_kernel():
-        found = live()
-        assert found.platform.cpus == os.sysconf("SC_NPROCESSORS_ONLN")
-        assert found.platform.page_size_kib == os.sysconf("SC_PAGESIZE") >> 10
-        assert found.platform.kernel == os.uname().release
-        faults = []
-        check_platform(found.platform.as_dict(), "platform.json", faults, sources=False)
-        assert faults == []
 
-    def test_the_verb_explains_this_machine():
-        result = CliRunner().invoke(main, ["explain", "--json"])
-        found = json.loads(result.stdout)
-        assert result.exit_code == (0 if found["all_match"] else 1)
-        assert found["platform"]["cpus"] == os.sysconf("SC_NPROCESSORS_ONLN")
-        zones = [(z["node"], z["zone"]) for z in found["zones"]]
-        assert [(z["node"], z["zone"]) for z in found["free_high_batch"]] == zones
-        text = CliRunner().invoke(main, ["explain"]).stdout
-        assert "PCPF_FREE_HIGH_BATCH expected" in text
+@LIVE
+def test_this_machine_s_numbers_are_those_of_the_kernel():
+    found = live()
+    assert found.platform.cpus == os.sysconf("SC_NPROCESSORS_ONLN")
+    assert found.platform.page_size_kib == os.sysconf("SC_PAGESIZE") >> 10
+    assert found.platform.kernel == os.uname().release
+    faults = []
+    check_platform(found.platform.as_dict(), "platform.json", faults, sources=False)
+    assert faults == []
+
+
+@LIVE
+def test_the_verb_explains_this_machine():
+    result = CliRunner().invoke(main, ["explain", "--json"])
+    found = json.loads(result.stdout)
+    assert result.exit_code == (0 if found["all_match"] else 1)
+    assert found["platform"]["cpus"] == os.sysconf("SC_NPROCESSORS_ONLN")
+    zones = [(z["node"], z["zone"]) for z in found["zones"]]
+    assert [(z["node"], z["zone"]) for z in found["free_high_batch"]] == zones
+    text = CliRunner().invoke(main, ["explain"]).stdout
+    assert "PCPF_FREE_HIGH_BATCH expected" in text

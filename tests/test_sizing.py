@@ -14,6 +14,7 @@ from pcpmodel.kernel import sizing
 from pcpmodel.kernel.sizing import CacheLeaf, ZoneMemory, zone_batchsize, zone_highsize
 
 SHARED = Path(__file__).parents[1].parent / "shared"
+SOURCES = pytest.mark.skipif(not SHARED.is_dir(), reason="needs the sources beside the checkout")
 RULES = {r.name: r.rules for r in pm.releases()}
 OLD, NEW = RULES["v6.18"], RULES["v6.19"]
 FIXED_HIGH = [n for n, r in RULES.items() if not r.high_min_max]
@@ -348,43 +349,42 @@ def test_impossible_watermark_settings_are_refused(kbytes, factor):
         sizing.setup_per_zone_wmarks([ZoneMemory(4096)], kbytes, factor)
 
 
-if SHARED.is_dir():
-
-    def test_sizes_kept_by_running_kernels_are_those_computed():
-        """Zone lines of the dumps of kernel memory; 6.12 shows its limits nowhere else."""
-        zone_line = re.compile(
-            r"^zone .* name=(\w+) .* wmark_low=(\d+) .* managed=(\d+) .* pageset_high_min=(-?\d+) "
-            r"pageset_high_max=(-?\d+) pageset_batch=(\d+)$",
-            re.MULTILINE,
-        )
-        seen, wrong = 0, set()
-        for path in sorted(SHARED.glob("traces/*/pcpstate.*")):
-            capture, tag = path.parent.name, path.name.split(".")[1]
-            meta = json.loads((path.parent / "meta.json").read_text())
-            version = meta["debian_package"].split()[1].partition("-")[0]
-            rules, cpus = RULES[f"debian-{version}"], meta["cpus"]
-            fraction = {"snap0": 8, "snap1": 1000}.get(tag, 0) if "fraction" in capture else 0
-            with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
-                text = stream.read()
-            for name, low, managed, high_min, high_max, batch in zone_line.findall(text):
-                if not int(managed):
-                    continue
-                size = sizing.zone_set_pageset_high_and_batch(
-                    int(managed),
-                    int(low),
-                    rules,
-                    node_cpus=cpus // meta["numa_nodes"],
-                    online_cpus=cpus,
-                    high_fraction=fraction,
-                )
-                mine = (size.high, -1) if size.high is not None else size[2:]
-                assert size.batch == int(batch)
-                seen += 1
-                if mine != (int(high_min), int(high_max)):
-                    wrong.add((capture, name, *mine, int(high_min), int(high_max)))
-        assert seen > 500
-        # Sized late in boot, before the last pages were handed over, and not since.
-        assert wrong == {
-            ("6.12-boot-4cpu", "DMA32", 564, 23639, 564, 23579),
-            ("7.2-boot-4cpu", "DMA32", 563, 23610, 563, 23531),
-        }
+@SOURCES
+def test_sizes_kept_by_running_kernels_are_those_computed():
+    """Zone lines of the dumps of kernel memory; 6.12 shows its limits nowhere else."""
+    zone_line = re.compile(
+        r"^zone .* name=(\w+) .* wmark_low=(\d+) .* managed=(\d+) .* pageset_high_min=(-?\d+) "
+        r"pageset_high_max=(-?\d+) pageset_batch=(\d+)$",
+        re.MULTILINE,
+    )
+    seen, wrong = 0, set()
+    for path in sorted(SHARED.glob("traces/*/pcpstate.*")):
+        capture, tag = path.parent.name, path.name.split(".")[1]
+        meta = json.loads((path.parent / "meta.json").read_text())
+        version = meta["debian_package"].split()[1].partition("-")[0]
+        rules, cpus = RULES[f"debian-{version}"], meta["cpus"]
+        fraction = {"snap0": 8, "snap1": 1000}.get(tag, 0) if "fraction" in capture else 0
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
+            text = stream.read()
+        for name, low, managed, high_min, high_max, batch in zone_line.findall(text):
+            if not int(managed):
+                continue
+            size = sizing.zone_set_pageset_high_and_batch(
+                int(managed),
+                int(low),
+                rules,
+                node_cpus=cpus // meta["numa_nodes"],
+                online_cpus=cpus,
+                high_fraction=fraction,
+            )
+            mine = (size.high, -1) if size.high is not None else size[2:]
+            assert size.batch == int(batch)
+            seen += 1
+            if mine != (int(high_min), int(high_max)):
+                wrong.add((capture, name, *mine, int(high_min), int(high_max)))
+    assert seen > 500
+    # Sized late in boot, before the last pages were handed over, and not since.
+    assert wrong == {
+        ("6.12-boot-4cpu", "DMA32", 564, 23639, 564, 23579),
+        ("7.2-boot-4cpu", "DMA32", 563, 23610, 563, 23531),
+    }
