@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pandas as pd
 
@@ -35,7 +36,7 @@ class Trajectory:
         Sizes of the list [pages].
     steps : pandas.DataFrame
         One row per operation, and row 0 before the first: ``operation`` ordinal,
-        ``count`` and ``high`` [pages] after it.
+        ``tick`` (whether it was a vmstat tick), ``count`` and ``high`` [pages] after it.
     events : pandas.DataFrame
         One row per visit to the buddy lists: ``operation``, ``kind`` (``refill`` or
         ``drain``), ``pages``, zone-lock ``holds``, and the list's scalars after it.
@@ -47,6 +48,11 @@ class Trajectory:
     high_max: int
     steps: pd.DataFrame
     events: pd.DataFrame
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of steps and events, for the figures made of them."""
+        return _digest(self.steps, self.events)
 
     def summary(self) -> str:
         """One sentence with the numbers."""
@@ -62,6 +68,10 @@ class Trajectory:
             f"{len(self.steps) - 1} operations ({'; '.join(parts) or 'none needed'}); "
             f"{self.steps['count'].iloc[-1]} pages left on the list."
         )
+
+
+def _digest(*frames: pd.DataFrame) -> str:
+    return sha256("".join(frame.to_csv() for frame in frames).encode()).hexdigest()
 
 
 def trajectory(
@@ -109,7 +119,7 @@ def trajectory(
             "a list in use has batch <= high_min <= high_max [pages]"
         )
     pcp = PerCpuPages(state, batch=batch, high_min=high_min, high_max=high_max, high=high)
-    steps = [(0, pcp.count, pcp.high)]
+    steps = [(0, False, pcp.count, pcp.high)]
     events = []
     for operation, number, order in _checked_work(work):
         for _ in range(number):
@@ -120,14 +130,14 @@ def trajectory(
             else:
                 drains = pcp.free(order) if operation == "free" else pcp.decay()
                 visits = [("drain", sum(drains), len(drains))] if drains else []
-            steps.append((at, pcp.count, pcp.high))
+            steps.append((at, operation == "decay", pcp.count, pcp.high))
             events.extend((at, *visit, *(getattr(pcp, name) for name in STATE)) for visit in visits)
     return Trajectory(
         release=state.name,
         batch=batch,
         high_min=high_min,
         high_max=high_max,
-        steps=pd.DataFrame(steps, columns=["operation", "count", "high"]),
+        steps=pd.DataFrame(steps, columns=["operation", "tick", "count", "high"]),
         events=pd.DataFrame(events, columns=["operation", "kind", "pages", "holds", *STATE]),
     )
 
@@ -162,8 +172,8 @@ class Ladder:
     rungs : pandas.DataFrame
         One row per group and visit to the buddy lists (``decay``: per tick):
         ``releases`` (label of the group), ``visit`` (ordinal), ``operation`` [pages
-        asked for or freed so far; ticks], ``pages``, ``holds``, ``count``, ``high`` and
-        the scale factors after it.
+        asked for or freed so far; ticks], ``pages``, ``holds``, ``holds_so_far``,
+        ``count``, ``high`` and the scale factors after it.
     groups : dict of str to tuple of str
         Label of each group and the releases in it.
     """
@@ -174,6 +184,11 @@ class Ladder:
     high_max: int
     rungs: pd.DataFrame
     groups: dict[str, tuple[str, ...]]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rungs, for the figures made of them."""
+        return _digest(self.rungs)
 
     def table(self, column: str = "pages", visits: int = 8) -> pd.DataFrame:
         """First values of one column, a row per group of releases."""
@@ -250,7 +265,11 @@ def ladder(
         found.setdefault(rungs.to_csv().encode(), ([], rungs))[0].append(name)
     groups = {_label(names_, order): tuple(names_) for names_, _ in found.values()}
     frames = [
-        rungs.assign(releases=label, visit=range(1, len(rungs) + 1))
+        rungs.assign(
+            releases=label,
+            visit=range(1, len(rungs) + 1),
+            holds_so_far=rungs["holds"].cumsum(),
+        )
         for label, (_, rungs) in zip(groups, found.values(), strict=True)
         if len(rungs)
     ]
