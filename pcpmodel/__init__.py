@@ -24,6 +24,8 @@ _PUBLIC = {
     "published_names": "pcpmodel.data_package",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
+    "simulate": "pcpmodel.simulation.run",
+    "workload": "pcpmodel.workload",
     "this_machine": "pcpmodel.machine.platform",
     "throughput_gain": "pcpmodel.study.throughput",
     "show_versions": "pcpmodel.versions",

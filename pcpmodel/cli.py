@@ -300,3 +300,86 @@ def data_add_latency(
     )
     result = {"machine": machine, "path": str(path), "rows": rows}
     _emit(result, json_, f"{machine}: {rows} rows in {path}")
+
+
+def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
+    """Read KEY=VALUE pairs; values are JSON where they parse, else text."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise InputError(f"{what} {pair!r} is not KEY=VALUE")
+        if key in values:
+            raise InputError(f"{what} {key!r} is given twice")
+        try:
+            values[key] = json.loads(value)
+        except ValueError:
+            values[key] = value
+    return values
+
+
+@main.command("simulate")
+@click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
+@click.option("--machine", required=True, help="Machine whose hold times are used.")
+@click.option("--workload", required=True, help="page_fault1, ...")
+@click.option("--processes", type=int, help="Processes of the workload.")
+@click.option("--param", multiple=True, metavar="KEY=VALUE", help="Argument of the workload.")
+@click.option("--seconds", type=float, default=1.0, show_default=True, help="Simulated time [s].")
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--cpus", type=int, help="CPUs of the machine.")
+@click.option("--nodes", type=int, help="NUMA nodes.")
+@click.option("--memory-gib", type=float, help="Memory of the machine [GiB].")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other argument of simulate."
+)
+@as_json
+def simulate_(
+    release_: str,
+    machine: str,
+    workload: str,
+    processes: int | None,
+    param: tuple[str, ...],
+    seconds: float,
+    seed: int,
+    cpus: int | None,
+    nodes: int | None,
+    memory_gib: float | None,
+    settings: tuple[str, ...],
+    json_: bool,
+) -> None:
+    """Run a workload on many CPUs under one kernel."""
+    from tqdm import tqdm
+
+    from pcpmodel.simulation.run import execute, make_spec
+    from pcpmodel.workload import make
+
+    params = _settings(param, "--param")
+    if processes is not None:
+        params["processes"] = processes
+    options = _settings(settings, "--set")
+    given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}
+    given |= {"memory_gib": memory_gib, "release": release_, "machine": machine}
+    for key in options:
+        if key in given:
+            raise InputError(f"--set {key}: use --{key.replace('_', '-')}")
+    spec = make_spec(workload=make(workload, **params), **given, **options)
+    total = spec.seconds + spec.warmup_s
+    with tqdm(total=round(total, 6), unit="s", disable=None, file=sys.stderr, leave=False) as bar:
+        result = execute(spec, progress=lambda done: bar.update(done - bar.n))
+    summary = result.summary()
+    over = summary["latency_over_us"]
+    text = "\n".join(
+        [
+            f"{workload} under {spec.release} on {spec.machine.name}: "
+            f"{summary['score']} {summary['score_unit']} in {seconds:g} s",
+            f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles",
+            f"refills               {summary['refills']} ({summary['alloc_zone_pages']} pages)",
+            f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
+            "wait per hold         "
+            + ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items()),
+            "refill over           "
+            + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
+            f"real-time factor      {summary['real_time_factor']:.1f}",
+        ]
+    )
+    _emit(summary, json_, text)

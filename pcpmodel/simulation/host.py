@@ -1,0 +1,168 @@
+"""The simulated machine: CPUs, nodes, zones and how large their per-CPU lists are."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import Release
+
+__all__ = ["Host", "ZoneSize", "zone_instances"]
+
+#: 254 GiB of 4 KiB pages: the size from which the RFC splits zones (patch 5).
+_SPLIT_PAGES = 254 << 18
+_MAX_INSTANCES = 4
+
+
+def zone_instances(present_pages: int) -> int:
+    """Instances into which the zone-splitting RFC (May 2023, patch 5) cuts a zone.
+
+    Parameters
+    ----------
+    present_pages : int
+        Present pages of one zone type on one node, alone on the node [pages].
+    """
+    if present_pages < 2 * _SPLIT_PAGES:
+        return 1
+    return min(present_pages // _SPLIT_PAGES, _MAX_INSTANCES)
+
+
+@dataclass(frozen=True)
+class ZoneSize:
+    """One zone (or zone instance) and the sizes of its per-CPU lists [pages]."""
+
+    node: int
+    managed: int
+    high_wmark: int
+    batch: int
+    high_min: int
+    high_max: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """CPUs, nodes and memory.
+
+    Attributes
+    ----------
+    cpus : int
+        Logical CPUs, spread evenly over the nodes, node by node.
+    nodes : int
+    memory_gib : float
+        Memory of the whole machine, all of it in ZONE_NORMAL [GiB].
+    zones_per_node : int
+        Instances of ZONE_NORMAL per node: 1, or up to 4 as in the zone-splitting RFC.
+    watermark_scale_factor : int
+        vm.watermark_scale_factor [1/10000 of the zone], 1..3000.
+    llc_slice_kib : float
+        A CPU's share of its last-level cache [KiB].
+    l2_kib : float
+        Its private caches, for V2 of the series [KiB].
+    """
+
+    cpus: int
+    nodes: int = 1
+    memory_gib: float = 64.0
+    zones_per_node: int = 1
+    watermark_scale_factor: int = 10
+    llc_slice_kib: float = 1024.0
+    l2_kib: float = 1024.0
+
+    def __post_init__(self) -> None:
+        for name, most in (
+            ("cpus", 1024),
+            ("nodes", 16),
+            ("zones_per_node", _MAX_INSTANCES),
+            ("watermark_scale_factor", 3000),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                raise InputError(f"{name}={value!r} is not a whole number in 1..{most}")
+        if self.cpus % self.nodes:
+            raise InputError(f"cpus={self.cpus} cannot be spread evenly over nodes={self.nodes}")
+        for name, most in (("memory_gib", 65536), ("llc_slice_kib", 2**21), ("l2_kib", 2**21)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{name}={value!r} is not a number")
+            if not 0 <= value <= most or (name == "memory_gib" and value < 0.0625 * self.nodes):
+                raise InputError(f"{name}={value} is outside what is possible")
+
+    @property
+    def cpus_per_node(self) -> int:
+        return self.cpus // self.nodes
+
+    @property
+    def zones(self) -> int:
+        return self.nodes * self.zones_per_node
+
+    def home_zone(self, cpu: int) -> int:
+        """Zone that a CPU prefers: instance ``cpu mod L`` of its node (RFC patch 6)."""
+        node = cpu // self.cpus_per_node
+        return node * self.zones_per_node + cpu % self.zones_per_node
+
+    def free_high_batch(self, batch: int, release: Release) -> bool:
+        """Whether the lists carry PCPF_FREE_HIGH_BATCH."""
+        leaves = [
+            sizing.CacheLeaf("Unified", int(self.l2_kib * 1024), 1),
+            sizing.CacheLeaf("Unified", int(self.llc_slice_kib * 1024), 1),
+        ]
+        return sizing.free_high_batch(batch, leaves, release.rules)
+
+    def sizes(
+        self,
+        release: Release,
+        *,
+        batch: int | None = None,
+        high_pages: int | None = None,
+        high_min_pages: int | None = None,
+        high_fraction: int = 0,
+    ) -> tuple[ZoneSize, ...]:
+        """Sizes of every zone, with what the user overrides.
+
+        Parameters
+        ----------
+        release : Release
+        batch : int, optional
+            Instead of zone_batchsize() [pages].
+        high_pages : int, optional
+            A fixed ``high``: high_min and high_max alike, no tuning [pages].
+        high_min_pages : int, optional
+            ``high`` of releases without tuning, the lower bound of the others [pages].
+        high_fraction : int
+            sysctl vm.percpu_pagelist_high_fraction: 0, or 8 and more.
+        """
+        if high_pages is not None and (high_min_pages is not None or high_fraction):
+            raise InputError("give one of high_pages, high_min_pages, high_fraction")
+        managed = int(self.memory_gib * (1 << 18)) // self.zones
+        marks = sizing.setup_per_zone_wmarks(
+            [sizing.ZoneMemory(managed)] * self.zones,
+            sizing.min_free_kbytes_at_boot(managed * self.zones * 4),
+            self.watermark_scale_factor,
+        )
+        result = []
+        for zone, mark in enumerate(marks):
+            size = sizing.zone_set_pageset_high_and_batch(
+                managed,
+                mark.low,
+                release.rules,
+                node_cpus=self.cpus_per_node,
+                online_cpus=self.cpus,
+                high_fraction=high_fraction,
+            )
+            low = size.high if size.high_min is None else size.high_min
+            top = low if size.high_max is None else size.high_max
+            assert low is not None
+            assert top is not None
+            used = size.batch if batch is None else batch
+            if used != size.batch:  # the bounds are never below four batches
+                low, top = max(low, 4 * used), max(top, 4 * used)
+            if high_pages is not None:
+                low = top = high_pages
+            if high_min_pages is not None:
+                low = high_min_pages
+                top = max(top, low) if release.rules.high_min_max else low
+            result.append(ZoneSize(zone // self.zones_per_node, managed, mark.high, used, low, top))
+        return tuple(result)

@@ -1,0 +1,240 @@
+"""The per-page engine: every page is a step of its own.
+
+The oracle of `pcpmodel.simulation.engine`.  Steps of all CPUs run in order of
+(time, CPU number) off a binary heap, each moving one block; a lock is an
+explicit queue with a release event.  Same decisions, same random streams, same
+counters; none of the short cuts.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport calloc, free
+
+from pcpmodel.kernel.pcp cimport pcp_alloc_begin, pcp_alloc_end
+from pcpmodel.simulation.state cimport (
+    ARRIVED,
+    BLOCKED,
+    FINISHED,
+    OP_ALLOC,
+    REFILL,
+    RUNNING,
+    State,
+    account,
+    allocated,
+    arrive,
+    control,
+    cpu_t,
+    doze,
+    due,
+    free_block,
+    interact,
+    pcp_of,
+    pcp_t,
+    released,
+    state_t,
+)
+
+__all__ = ["PerPage"]
+
+cdef enum:
+    # At one time: first who leaves a lock, then who goes on.
+    RELEASE = 0
+    STEP = 1
+
+
+cdef struct event_t:
+    int64_t time
+    int32_t rank
+    int32_t cpu
+
+
+cdef struct queue_t:
+    int32_t *cpu  # ring of those at the lock, the holder first
+    int64_t *arrival
+    int32_t *ahead  # how many were at the lock when it arrived
+    int32_t head
+    int32_t length
+
+
+cdef inline bint before(event_t *a, event_t *b) noexcept nogil:
+    if a.time != b.time:
+        return a.time < b.time
+    if a.rank != b.rank:
+        return a.rank < b.rank
+    return a.cpu < b.cpu
+
+
+cdef class PerPage:
+    """Runs a `State` to its end, page by page.
+
+    Parameters
+    ----------
+    state : State
+        Not run yet; changed in place.
+    """
+
+    cdef State state
+    cdef event_t *heap
+    cdef int size
+    cdef int32_t *at  # place of each CPU's event in the heap, -1 if none
+    cdef queue_t *locks
+    cdef bint *holds  # the CPU holds a lock
+    cdef readonly int64_t steps
+
+    def __cinit__(self, State state):
+        cdef int i
+        cdef state_t *s = &state.s
+        self.state = state
+        self.heap = <event_t *> calloc(s.cpus, sizeof(event_t))
+        self.at = <int32_t *> calloc(s.cpus, sizeof(int32_t))
+        self.holds = <bint *> calloc(s.cpus, sizeof(bint))
+        self.locks = <queue_t *> calloc(state.nlocks, sizeof(queue_t))
+        for i in range(state.nlocks):
+            self.locks[i].cpu = <int32_t *> calloc(s.cpus, sizeof(int32_t))
+            self.locks[i].arrival = <int64_t *> calloc(s.cpus, sizeof(int64_t))
+            self.locks[i].ahead = <int32_t *> calloc(s.cpus, sizeof(int32_t))
+        for i in range(s.cpus):
+            self.at[i] = -1
+        for i in range(s.cpus):
+            self.schedule(i, STEP, s.cpu[i].time)
+
+    def __dealloc__(self):
+        cdef int i
+        for i in range(self.state.nlocks):
+            free(self.locks[i].cpu)
+            free(self.locks[i].arrival)
+            free(self.locks[i].ahead)
+        free(self.locks)
+        free(self.holds)
+        free(self.at)
+        free(self.heap)
+
+    cdef void sift(self, int i) noexcept nogil:
+        """Move the event at ``i`` up or down to its place."""
+        cdef event_t e = self.heap[i]
+        cdef int child
+        while i > 0 and before(&e, &self.heap[(i - 1) // 2]):
+            self.heap[i] = self.heap[(i - 1) // 2]
+            self.at[self.heap[i].cpu] = i
+            i = (i - 1) // 2
+        while True:
+            child = 2 * i + 1
+            if child >= self.size:
+                break
+            if child + 1 < self.size and before(&self.heap[child + 1], &self.heap[child]):
+                child += 1
+            if not before(&self.heap[child], &e):
+                break
+            self.heap[i] = self.heap[child]
+            self.at[self.heap[i].cpu] = i
+            i = child
+        self.heap[i] = e
+        self.at[e.cpu] = i
+
+    cdef void schedule(self, int cpu, int rank, int64_t time) noexcept nogil:
+        cdef int i = self.at[cpu]
+        if i < 0:
+            i = self.size
+            self.size += 1
+        self.heap[i] = event_t(time, rank, cpu)
+        self.at[cpu] = i
+        self.sift(i)
+
+    cdef void unschedule(self, int cpu) noexcept nogil:
+        cdef int i = self.at[cpu]
+        if i < 0:
+            return
+        self.at[cpu] = -1
+        self.size -= 1
+        if i < self.size:
+            self.heap[i] = self.heap[self.size]
+            self.at[self.heap[i].cpu] = i
+            self.sift(i)
+
+    cdef void grant(self, int lock, int64_t now) noexcept nogil:
+        """The CPU at the head of the queue gets the lock at ``now``."""
+        cdef state_t *s = &self.state.s
+        cdef queue_t *q = &self.locks[lock]
+        cdef cpu_t *c = &s.cpu[q.cpu[q.head]]
+        cdef int kind = lock >= s.zones
+        cdef int64_t hold
+        if q.ahead[q.head]:
+            now += self.state.handoff[kind][0]
+            now += self.state.handoff[kind][1] * (q.ahead[q.head] - 1)
+        hold = interact(s, c)
+        account(s, c, q.arrival[q.head], now, hold)
+        self.holds[c.id] = True
+        self.schedule(c.id, RELEASE, now + hold)
+
+    cdef void step(self, event_t *e) noexcept nogil:
+        cdef state_t *s = &self.state.s
+        cdef cpu_t *c = &s.cpu[e.cpu]
+        cdef queue_t *q
+        cdef pcp_t *p
+        cdef int i
+        if self.holds[c.id]:
+            self.holds[c.id] = False
+            q = &self.locks[c.lock]
+            q.head = (q.head + 1) % s.cpus
+            q.length -= 1
+            if q.length:
+                self.grant(c.lock, e.time)
+            c.time = e.time
+            released(s, c)
+        elif c.state == ARRIVED:
+            q = &self.locks[c.lock]
+            i = (q.head + q.length) % s.cpus
+            q.cpu[i] = c.id
+            q.arrival[i] = c.time
+            q.ahead[i] = q.length
+            q.length += 1
+            self.unschedule(c.id)
+            if q.length == 1:
+                self.grant(c.lock, c.time)
+            return
+        elif c.state == BLOCKED:
+            doze(s, c, due(s, c))
+            c.state = RUNNING
+        elif not control(s, c):
+            if c.pc.code == OP_ALLOC:
+                p = pcp_of(s, c, c.at[c.pc.zone])
+                if p.blocks[c.pc.pindex] == 0:
+                    arrive(c, REFILL, c.at[c.pc.zone], c.at[c.pc.zone])
+                    c.pindex = c.pc.pindex
+                else:
+                    pcp_alloc_begin(&p.pcp, &s.rules)
+                    p.blocks[c.pc.pindex] -= 1
+                    pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
+                    allocated(s, c)
+            else:
+                free_block(s, c)
+        self.follow(c)
+        while s.nwoken:
+            s.nwoken -= 1
+            self.follow(&s.cpu[s.woken[s.nwoken]])
+
+    cdef void follow(self, cpu_t *c) noexcept nogil:
+        """Schedule what the CPU does next."""
+        if c.state == FINISHED:
+            self.unschedule(c.id)
+        elif c.state == BLOCKED:
+            self.schedule(c.id, STEP, due(&self.state.s, c))
+        else:
+            self.schedule(c.id, STEP, c.time)
+
+    @property
+    def now_ps(self):
+        """Time of the next step [ps]; the end of the run once it is over."""
+        return self.heap[0].time if self.size else self.state.s.end
+
+    def run(self, int64_t max_steps=INT64_MAX):
+        """Do up to ``max_steps`` steps; True once the run is over."""
+        cdef event_t e
+        with nogil:
+            while max_steps > 0 and self.size and not self.state.s.failed:
+                max_steps -= 1
+                self.steps += 1
+                e = self.heap[0]
+                self.step(&e)
+        return self.size == 0 or self.state.s.failed != 0

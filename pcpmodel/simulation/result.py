@@ -1,0 +1,347 @@
+"""What a run says: counters, times, histograms, time series; named, with units."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pcpmodel import __version__
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from pcpmodel.simulation.run import RunSpec
+    from pcpmodel.simulation.state import State
+
+__all__ = ["THRESHOLDS_US", "Histogram", "Result"]
+
+KINDS = ("refill", "drain", "lru")
+THRESHOLDS_US = (100, 1_000, 10_000)
+_QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+# name -> (unit, meaning)
+_COUNTERS = {
+    "alloc_blocks": ("blocks", "allocations"),
+    "alloc_pages": ("pages", "pages allocated"),
+    "free_pages": ("pages", "pages freed"),
+    "refills": ("1", "zone-lock holds that filled a list"),
+    "refill_pages": ("pages", "pages taken from the zone (alloc_zone)"),
+    "drains": ("1", "zone-lock holds that emptied lists"),
+    "drain_pages": ("pages", "pages given back to the zone"),
+    "free_high": ("1", "drains because of consecutive high-order frees"),
+    "tick_pages": ("pages", "pages given back by the vmstat worker"),
+    "lru_holds": ("1", "LRU-lock holds"),
+    "score": ("units", "units of work done"),
+    "wait_ps": ("ps", "waiting for the zone lock"),
+    "hold_ps": ("ps", "holding the zone lock"),
+    "lru_wait_ps": ("ps", "waiting for the LRU lock"),
+    "lru_hold_ps": ("ps", "holding the LRU lock"),
+    "idle_ps": ("ps", "asleep"),
+    "wait_max_ps": ("ps", "longest wait for the zone lock"),
+    "start_ps": ("ps", "when counting started"),
+    "end_ps": ("ps", "when the CPU finished"),
+}
+
+
+def bucket_edges_ns(buckets: int) -> npt.NDArray[np.int64]:
+    """Lower edges of the engine's histogram buckets [ns], eight per power of two."""
+    i = np.arange(buckets + 1)
+    e = np.maximum(i // 8 + 2, 3)
+    return np.where(i < 8, i, (8 + i % 8) << (e - 3))
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Times of many interactions.
+
+    Attributes
+    ----------
+    counts : (N,) ndarray of int
+        Interactions in each bucket.
+    edges_ns : (N + 1,) ndarray of int
+        Edges of the buckets [ns], eight per power of two.
+    """
+
+    counts: npt.NDArray[np.int64]
+    edges_ns: npt.NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    def quantile_ns(self, q: float) -> float:
+        """Time that a share ``q`` of the interactions stays under [ns]; NaN if none.
+
+        Interpolated within a bucket, whose width is at most an eighth of its edge.
+        """
+        if not self.total:
+            return float("nan")
+        below = np.concatenate([[0], np.cumsum(self.counts)])
+        i = min(int(np.searchsorted(below, q * self.total, side="right")) - 1, len(self.counts) - 1)
+        while self.counts[i] == 0:
+            i -= 1
+        lo, hi = self.edges_ns[i], self.edges_ns[i + 1]
+        share = (q * self.total - below[i]) / self.counts[i]
+        return float(lo + (hi - lo) * min(share, 1.0))
+
+    def log2(self) -> list[tuple[int, int, int]]:
+        """Rows as bcc's funclatency prints them: (from ns, to ns, count), trailing zeros cut."""
+        rows: list[tuple[int, int, int]] = []
+        top = int(self.edges_ns[-1]).bit_length()
+        for k in range(top):
+            lo, hi = (0, 1) if k == 0 else (1 << k, (1 << (k + 1)) - 1)
+            inside = (self.edges_ns[:-1] >= lo) & (self.edges_ns[:-1] <= hi)
+            rows.append((lo, hi, int(self.counts[inside].sum())))
+        while rows and rows[-1][2] == 0:
+            rows.pop()
+        return rows
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(self.counts + other.counts, self.edges_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """Outcome of one run.
+
+    Attributes
+    ----------
+    spec : RunSpec
+        What was run.
+    per_cpu : dict of str -> (cpus,) ndarray of int
+        Counters of each CPU over the counted time; see ``to_dataset`` for units.
+    wait_hist, hold_hist, latency_hist : dict of str -> Histogram
+        By kind of interaction ("refill", "drain", "lru"): waiting for the lock, holding it,
+        both together.
+    over : dict of str -> tuple of int
+        Interactions whose latency passed each of `THRESHOLDS_US`.
+    pages_in_pcp, pages_held : (samples,) ndarray of int
+        Pages on the per-CPU lists and held by the tasks over time [pages].
+    time_s : (samples,) ndarray of float
+        When these were sampled [s].
+    events : int
+        Lock interactions, the warm-up included.
+    order_digests : tuple of int
+        Of each lock, a digest of which CPU got it when.
+    zone_free_pages : tuple of int
+        Pages on the buddy lists of each zone at the end [pages].
+    run_s : float
+        How long the run took [s]; not part of the outcome.
+    """
+
+    spec: RunSpec
+    per_cpu: dict[str, npt.NDArray[np.int64]]
+    wait_hist: dict[str, Histogram]
+    hold_hist: dict[str, Histogram]
+    latency_hist: dict[str, Histogram]
+    over: dict[str, tuple[int, ...]]
+    pages_in_pcp: npt.NDArray[np.int64]
+    pages_held: npt.NDArray[np.int64]
+    time_s: npt.NDArray[np.float64]
+    events: int
+    order_digests: tuple[int, ...]
+    zone_free_pages: tuple[int, ...]
+    run_s: float
+
+    @classmethod
+    def from_state(cls, spec: RunSpec, state: State, run_s: float) -> Result:
+        counters = state.counters()
+        hists = state.histograms()
+        pcp, held = state.series()
+        edges = bucket_edges_ns(len(hists["wait"]["refill"]))
+
+        def histogram(what: str) -> dict[str, Histogram]:
+            return {
+                k: Histogram(np.array(v, dtype=np.int64), edges) for k, v in hists[what].items()
+            }
+
+        end = round((spec.seconds + spec.warmup_s) * 1e12)
+        step = end // spec.samples if spec.samples else 0
+        return cls(
+            spec=spec,
+            per_cpu={k: np.array([c[k] for c in counters], dtype=np.int64) for k in _COUNTERS},
+            wait_hist=histogram("wait"),
+            hold_hist=histogram("hold"),
+            latency_hist=histogram("latency"),
+            over={k: tuple(v) for k, v in state.over().items()},
+            pages_in_pcp=np.array(pcp, dtype=np.int64),
+            pages_held=np.array(held, dtype=np.int64),
+            time_s=(np.arange(len(pcp)) + 1) * step / 1e12,
+            events=state.events,
+            order_digests=state.order_digests,
+            zone_free_pages=tuple(state.zone_free()),
+            run_s=run_s,
+        )
+
+    def _sum(self, name: str) -> int:
+        return int(self.per_cpu[name].sum())
+
+    @property
+    def cpu_ps(self) -> int:
+        """CPU time of all tasks over the counted time [ps]."""
+        return self._sum("end_ps") - self._sum("start_ps")
+
+    @property
+    def busy_ps(self) -> int:
+        """CPU time without sleep [ps]."""
+        return self.cpu_ps - self._sum("idle_ps")
+
+    @property
+    def lock_contention(self) -> float:
+        """Share of busy CPU cycles spent waiting for the zone lock, 0..1."""
+        return self._sum("wait_ps") / self.busy_ps if self.busy_ps else 0.0
+
+    @property
+    def lru_contention(self) -> float:
+        """Share of busy CPU cycles spent waiting for the LRU lock, 0..1."""
+        return self._sum("lru_wait_ps") / self.busy_ps if self.busy_ps else 0.0
+
+    @property
+    def refills(self) -> int:
+        """Zone-lock holds that filled a list."""
+        return self._sum("refills")
+
+    @property
+    def drains(self) -> int:
+        """Zone-lock holds that emptied lists."""
+        return self._sum("drains")
+
+    @property
+    def free_high(self) -> int:
+        """Drains caused by consecutive frees of orders 1..3."""
+        return self._sum("free_high")
+
+    @property
+    def alloc_zone_pages(self) -> int:
+        """Pages taken from the zone rather than from a per-CPU list [pages]."""
+        return self._sum("refill_pages")
+
+    @property
+    def score(self) -> int:
+        """Units of work done (``spec.workload.unit``)."""
+        return self._sum("score")
+
+    @property
+    def score_per_s(self) -> float:
+        """Units of work per simulated second [1/s]."""
+        return self.score / self.spec.seconds
+
+    @property
+    def wait_ns(self) -> dict[str, float]:
+        """Wait for the zone lock per interaction: mean, quantiles, longest [ns]."""
+        hist = self.wait_hist["refill"] + self.wait_hist["drain"]
+        holds = self.refills + self.drains
+        longest = int(self.per_cpu["wait_max_ps"].max())
+        return {
+            "mean": self._sum("wait_ps") / 1000 / holds if holds else 0.0,
+            **{
+                f"p{100 * q:g}": min(hist.quantile_ns(q), longest / 1000) if hist.total else 0.0
+                for q in _QUANTILES
+            },
+            "max": longest / 1000,
+        }
+
+    def over_probability(self, kind: str = "refill") -> dict[int, float]:
+        """Probability that wait and hold together pass 100 us, 1 ms, 10 ms, by threshold [us]."""
+        total = self.latency_hist[kind].total
+        return {
+            us: n / total if total else 0.0
+            for us, n in zip(THRESHOLDS_US, self.over[kind], strict=True)
+        }
+
+    @property
+    def real_time_factor(self) -> float:
+        """Simulated seconds per second of computing."""
+        return (self.spec.seconds + self.spec.warmup_s) / max(self.run_s, 1e-9)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `pcpmodel simulate`, ready for JSON."""
+        return {
+            "release": self.spec.release.name,
+            "machine": self.spec.machine.name,
+            "workload": self.spec.workload.name,
+            "seconds": self.spec.seconds,
+            "seed": self.spec.seed,
+            "score": self.score,
+            "score_unit": self.spec.workload.unit,
+            "lock_contention": self.lock_contention,
+            "lru_contention": self.lru_contention,
+            "refills": self.refills,
+            "drains": self.drains,
+            "free_high": self.free_high,
+            "alloc_zone_pages": self.alloc_zone_pages,
+            "alloc_pages": self._sum("alloc_pages"),
+            "free_pages": self._sum("free_pages"),
+            "wait_ns": self.wait_ns,
+            "latency_over_us": {
+                kind: {str(us): p for us, p in self.over_probability(kind).items()}
+                for kind in ("refill", "drain")
+            },
+            "pages_in_pcp_max": int(self.pages_in_pcp.max()) if len(self.pages_in_pcp) else None,
+            "events": self.events,
+            "run_s": self.run_s,
+            "real_time_factor": self.real_time_factor,
+        }
+
+    def to_dataset(self) -> xr.Dataset:
+        """Everything as labelled arrays with units, seed and provenance.
+
+        The time that the run took is left out: same spec, same dataset.
+        """
+        import xarray as xr
+
+        data: dict[str, Any] = {}
+        for name, (unit, meaning) in _COUNTERS.items():
+            data[name] = ("cpu", self.per_cpu[name], {"units": unit, "long_name": meaning})
+        for name, what in (
+            ("wait", self.wait_hist),
+            ("hold", self.hold_hist),
+            ("latency", self.latency_hist),
+        ):
+            data[f"{name}_hist"] = (
+                ("kind", "bucket_ns"),
+                np.stack([what[k].counts for k in KINDS]),
+                {"units": "1", "long_name": f"{name} per lock interaction, by lower edge"},
+            )
+        data["over"] = (
+            ("kind", "threshold_us"),
+            np.array([self.over[k] for k in KINDS]),
+            {"units": "1", "long_name": "interactions longer than the threshold"},
+        )
+        for name, values in (
+            ("pages_in_pcp", self.pages_in_pcp),
+            ("pages_held", self.pages_held),
+        ):
+            data[name] = ("time_s", values, {"units": "pages"})
+        for name, unit in (("lock_contention", "1"), ("lru_contention", "1"), ("score", "units")):
+            data[f"total_{name}"] = ((), getattr(self, name), {"units": unit})
+        return xr.Dataset(
+            data,
+            coords={
+                "cpu": np.arange(len(self.per_cpu["score"])),
+                "kind": list(KINDS),
+                "bucket_ns": ("bucket_ns", self.wait_hist["refill"].edges_ns[:-1], {"units": "ns"}),
+                "threshold_us": ("threshold_us", list(THRESHOLDS_US), {"units": "us"}),
+                "time_s": ("time_s", self.time_s, {"units": "s"}),
+            },
+            attrs={
+                "pcpmodel_version": __version__,
+                "schema_version": 1,
+                "seed": self.spec.seed,
+                "order_digests": " ".join(f"{d:016x}" for d in self.order_digests),
+                "spec": json.dumps(self.spec.as_dict(), sort_keys=True, default=str),
+            },
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Result {self.spec.workload.name} on {self.spec.machine.name}, "
+            f"{self.spec.release}: lock contention {100 * self.lock_contention:.2f} %, "
+            f"{self.refills} refills, {self.drains} drains>"
+        )

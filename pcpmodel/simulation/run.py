@@ -1,0 +1,498 @@
+"""One simulated run: from names and numbers to a `Result`."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+from pcpmodel import machine as machines
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.machine import Machine
+from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS, Engine
+from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.state import COSTS_MAX, State
+from pcpmodel.workload.ops import LIMITS, OPS
+from pcpmodel.workload.program import Workload
+
+__all__ = ["ENGINES", "HOLDS", "RunSpec", "execute", "prepare", "simulate"]
+
+#: How long one hold lasts: always the fitted mean; drawn from a lognormal law with the
+#: fitted mean and 99th percentile; exponential, for comparison with closed forms.
+HOLDS = ("drawn", "mean", "exponential")
+ENGINES = ("event", "per-page")
+_PS = 10**12
+_TABLE: int = LIMITS["table"]
+_EVENTS_BETWEEN_SIGNALS = 200_000
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that decides the outcome of a run.
+
+    Times per hold come from ``machine``; how many CPUs and how much memory the run has is
+    said here, because the measured tables do not say it of their machines.
+
+    Attributes
+    ----------
+    release : Release
+        Kernel state.
+    machine : Machine
+        Whose hold times are used.
+    workload : Workload
+    seconds : float
+        Simulated time that is counted [s].
+    warmup_s : float
+        Simulated time before counting starts [s].
+    seed : int
+        Same seed and spec: same result, bit for bit.
+    host : Host
+        CPUs, nodes, memory.
+    batch, high_pages, high_min_pages, high_fraction
+        Overrides of the sizes, see `Host.sizes`.
+    hold : str
+        One of `HOLDS`.
+    hold_scale : float
+        Factor on every zone-lock hold: holds of a loaded machine against measured ones.
+    jitter : float
+        Spread (standard deviation / mean) of the work between two holds.  A run without it
+        locks phases and understates waiting.
+    handoff_ns, handoff_per_waiter_ns : float
+        Cost of handing a lock to a waiting CPU [ns].
+    lru_hold_ns : float
+        Hold of the LRU lock per pagevec [ns].
+    pagevec : int
+        Pages per hold of the LRU lock: 15 up to v6.8, then 31.
+    stat_interval_s : float
+        vm.stat_interval; 0 switches the vmstat worker off [s].
+    nohz_idle : bool
+        A sleeping CPU does not run its vmstat worker.
+    samples : int
+        Points of the time series.
+    """
+
+    release: Release
+    machine: Machine
+    workload: Workload
+    seconds: float = 1.0
+    warmup_s: float = 0.0
+    seed: int = 1
+    host: Host = field(default_factory=lambda: Host(224, 2, 512.0))
+    batch: int | None = None
+    high_pages: int | None = None
+    high_min_pages: int | None = None
+    high_fraction: int = 0
+    hold: str = "drawn"
+    hold_scale: float = 1.0
+    jitter: float = 0.2
+    handoff_ns: float = 50.0
+    handoff_per_waiter_ns: float = 0.0
+    lru_hold_ns: float = 1000.0
+    pagevec: int = 15
+    stat_interval_s: float = 1.0
+    nohz_idle: bool = True
+    samples: int = 100
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the record: names and numbers."""
+        values = {k: getattr(self, k) for k in self.__dataclass_fields__}
+        return {
+            **values,
+            "release": self.release.name,
+            "batch_scale_max": self.release.batch_scale_max,
+            "machine": self.machine.name,
+            "machine_digest": self.machine.digest,
+            "workload": {"name": self.workload.name, **self.workload.params},
+            "host": asdict(self.host),
+        }
+
+
+def _number(spec: RunSpec, name: str, low: float, high: float, whole: bool = False) -> None:
+    value = getattr(spec, name)
+    kinds = (int, np.integer) if whole else (int, float, np.number)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+        what = "whole number" if whole else "finite number"
+        raise InputError(f"{name}={value!r} is not a {what}")
+    if not low <= value <= high:
+        raise InputError(f"{name}={value} is outside {low}..{high}")
+
+
+def _check(spec: RunSpec) -> None:
+    """Refuse what cannot be run, before anything is run."""
+    for name, kind in (("release", Release), ("machine", Machine), ("workload", Workload)):
+        if not isinstance(getattr(spec, name), kind):
+            raise InputError(f"{name}={getattr(spec, name)!r} is not a {kind.__name__}")
+    _number(spec, "seconds", 1e-6, MAX_SECONDS / 2)
+    _number(spec, "warmup_s", 0.0, MAX_SECONDS / 2)
+    _number(spec, "seed", 0, 2**63 - 1, whole=True)
+    _number(spec, "hold_scale", 1e-3, 1e3)
+    _number(spec, "jitter", 0.0, 2.0)
+    _number(spec, "handoff_ns", 0.0, 1e6)
+    _number(spec, "handoff_per_waiter_ns", 0.0, 1e6)
+    _number(spec, "lru_hold_ns", 0.0, 1e6)
+    _number(spec, "pagevec", 1, 31, whole=True)
+    _number(spec, "stat_interval_s", 0.0, 3600.0)
+    _number(spec, "samples", 0, 100_000, whole=True)
+    for name in ("batch", "high_pages", "high_min_pages"):
+        if getattr(spec, name) is not None:
+            _number(spec, name, 1, 2**24, whole=True)
+    if spec.hold not in HOLDS:
+        raise unknown_name("hold", spec.hold, HOLDS)
+    sizes = _sizes(spec)
+    for size in sizes:
+        if size.high_min < size.batch or size.high_max < size.batch:
+            raise InputError(
+                f"high of {min(size.high_min, size.high_max)} pages is below batch "
+                f"{size.batch}: the kernel would free one page at a time. Raise high_pages or "
+                "lower batch."
+            )
+    cpus, nodes = len(spec.workload.tasks), spec.host.nodes
+    if cpus > spec.host.cpus or cpus > MAX_CPUS:
+        raise InputError(
+            f"workload {spec.workload.name!r} has {cpus} tasks, the machine {spec.host.cpus} "
+            "CPUs; each task needs a CPU of its own"
+        )
+    for i, task in enumerate(spec.workload.tasks):
+        if task.node is not None and task.node not in range(nodes):
+            raise InputError(f"task {i} is to run on node {task.node}; there are {nodes}")
+    lists = sum(size.high_max for size in sizes) // len(sizes) * cpus
+    memory = sum(size.managed for size in sizes)
+    if spec.workload.pages + lists > memory:
+        raise InputError(
+            f"workload {spec.workload.name!r} holds up to {spec.workload.pages} pages and the "
+            f"per-CPU lists up to {lists}; the machine has {memory} ({spec.host.memory_gib} GiB)"
+        )
+
+
+def _sizes(spec: RunSpec) -> tuple[Any, ...]:
+    return spec.host.sizes(
+        spec.release,
+        batch=spec.batch,
+        high_pages=spec.high_pages,
+        high_min_pages=spec.high_min_pages,
+        high_fraction=spec.high_fraction,
+    )
+
+
+def place(workload: Workload, host: Host) -> list[int]:
+    """CPU of each task: its node's lowest free one; tasks without a node go in turn."""
+    per_node = host.cpus_per_node
+    used = [0] * host.nodes
+    for task in workload.tasks:
+        if task.node is not None:
+            used[task.node] += 1
+    if max(used) > per_node:
+        raise InputError(f"{max(used)} tasks are bound to a node of {per_node} CPUs")
+    free = [0] * host.nodes
+    cpus = []
+    for task in workload.tasks:
+        node = task.node
+        if node is None:
+            node = min(range(host.nodes), key=lambda n: used[n])
+            used[node] += 1
+        cpus.append(node * per_node + free[node])
+        free[node] += 1
+    return cpus
+
+
+def _unit_mean(quantiles: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
+    """Equally likely factors with mean 1, 16 binary digits after the point."""
+    return np.maximum(np.rint(quantiles / quantiles.mean() * 65536), 1).astype(np.uint32)
+
+
+def _lognormal(p99_over_mean: float) -> npt.NDArray[np.uint32]:
+    """Law of a hold with this ratio of 99th percentile to mean, at least 1."""
+    z = stats.norm.ppf(0.99)
+    peak = math.exp(z * z / 2)  # larger ratios are impossible
+    ratio = min(max(p99_over_mean, 1.0), 0.99 * peak)
+    sigma = optimize.brentq(lambda s: z * s - s * s / 2 - math.log(ratio), 0.0, z)
+    return _unit_mean(np.exp(sigma * stats.norm.ppf((np.arange(_TABLE) + 0.5) / _TABLE)))
+
+
+_FITTED: dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]]] = {}
+
+
+def _fitted(machine: Machine) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint32]]:
+    """Mean hold [ns] by blocks moved and its law: refill, drain; kept by data digest."""
+    if machine.digest not in _FITTED:
+        blocks = np.arange(1, COSTS_MAX + 1)
+        measured = machine.latency["batch"].to_numpy()
+        means = np.zeros((2, COSTS_MAX + 1))
+        laws = []
+        for side, cost in enumerate((machine.hold_time.refill, machine.hold_time.drain)):
+            means[side, 1:] = cost(blocks).mean_ns
+            at = cost(measured)
+            laws.append(_lognormal(float(np.median(at.p99_ns / at.mean_ns))))
+        _FITTED[machine.digest] = means, np.stack(laws)
+    return _FITTED[machine.digest]
+
+
+def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Mean hold [ps] by blocks moved, and the law around it: refill, drain, LRU."""
+    means, laws = _fitted(spec.machine)
+    costs = np.vstack([means * spec.hold_scale, np.full((1, COSTS_MAX + 1), spec.lru_hold_ns)])
+    if spec.hold == "mean":
+        spreads = np.full((3, _TABLE), 65536, dtype=np.uint32)
+    elif spec.hold == "exponential":
+        spreads = np.tile(_unit_mean(-np.log1p(-(np.arange(_TABLE) + 0.5) / _TABLE)), (3, 1))
+    else:
+        spreads = laws[[0, 1, 1]]
+    return np.maximum(np.rint(costs * 1000), 1).astype(np.int64), spreads
+
+
+def prepare(spec: RunSpec) -> State:
+    """Make the initial state of a run."""
+    host, workload = spec.host, spec.workload
+    sizes = _sizes(spec)
+    cpus = place(workload, host)
+    homes = [host.home_zone(cpu) for cpu in cpus]
+    costs, spreads = _holds(spec)
+    rng = np.random.default_rng(spec.seed)
+    tick = round(spec.stat_interval_s * _PS)
+    # Processes do not start together, and each CPU has its own tick.
+    starts = rng.integers(0, 10**9, len(cpus)) if spec.jitter else np.zeros(len(cpus))
+    ticks = rng.integers(1, max(tick, 2), len(cpus))
+    programs: dict[int, int] = {}
+    code, tables = [], []
+    for task in workload.tasks:
+        if id(task.program) not in programs:
+            programs[id(task.program)] = len(code)
+            ops = task.program.compiled()
+            ops[ops[:, 1] == OPS["draw"], 7] += len(tables)
+            code.append(ops)
+            tables.extend(task.program.tables)
+    node_zones = [
+        sum(1 << z for z, size in enumerate(sizes) if size.node == node)
+        for node in range(host.nodes)
+    ]
+    jitter = np.full(_TABLE, 1.0)
+    if spec.jitter:
+        shape = 1 / spec.jitter**2
+        jitter = stats.gamma.ppf((np.arange(_TABLE) + 0.5) / _TABLE, shape)
+    end = round((spec.seconds + spec.warmup_s) * _PS)
+    slots = LIMITS["channels"]
+    return State(
+        spec.release,
+        np.array(
+            [
+                (
+                    size.batch,
+                    size.high_min,
+                    size.high_max,
+                    2 * host.free_high_batch(size.batch, spec.release),
+                )
+                for size in sizes
+            ],
+            dtype=np.int32,
+        ),
+        np.array([(size.managed, size.high_wmark, size.node) for size in sizes], dtype=np.int64),
+        np.array(
+            [
+                (
+                    home,
+                    home if task.peer is None else homes[task.peer],
+                    programs[id(task.program)],
+                    node_zones[cpu // host.cpus_per_node],
+                )
+                for task, cpu, home in zip(workload.tasks, cpus, homes, strict=True)
+            ],
+            dtype=np.int32,
+        ),
+        np.array(
+            [(*task.channels, *(0,) * slots)[:slots] for task in workload.tasks], dtype=np.int32
+        ),
+        np.stack([starts, ticks], axis=1).astype(np.int64),
+        code,
+        np.array(
+            [
+                (c.room, round(c.latency_ns * 1000), c.producer, c.consumer)
+                for c in workload.channels
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 4),
+        np.array(tables, dtype=np.int32).reshape(-1, _TABLE),
+        _unit_mean(jitter),
+        spreads,
+        costs,
+        np.array([(spec.handoff_ns * 1000, spec.handoff_per_waiter_ns * 1000)] * 2, dtype=np.int64),
+        np.array(
+            [
+                end,
+                round(spec.warmup_s * _PS),
+                tick,
+                end // spec.samples if spec.samples else 0,
+                spec.samples,
+            ],
+            dtype=np.int64,
+        ),
+        spec.seed,
+        spec.nohz_idle,
+        spec.pagevec,
+    )
+
+
+def execute(
+    spec: RunSpec,
+    *,
+    engine: str = "event",
+    progress: Callable[[float], None] | None = None,
+) -> Result:
+    """Run a spec.
+
+    Parameters
+    ----------
+    spec : RunSpec
+    engine : str
+        "event", or "per-page" for the slow oracle; the result is the same.
+    progress : callable, optional
+        Called now and then with the simulated time done [s].
+
+    Raises
+    ------
+    InputError
+        If a zone runs out of memory.
+    """
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
+    state = prepare(spec)
+    runner = Engine(state) if engine == "event" else PerPage(state)
+    began = time.perf_counter()
+    # Back in Python now and then: for Ctrl-C and for the progress bar.
+    while not runner.run(_EVENTS_BETWEEN_SIGNALS):
+        if progress is not None:
+            progress(runner.now_ps / _PS)
+    took = time.perf_counter() - began
+    if state.failed:
+        raise InputError(
+            f"workload {spec.workload.name!r} ran out of memory on {spec.host.memory_gib} GiB"
+        )
+    if progress is not None:
+        progress(spec.seconds + spec.warmup_s)
+    return Result.from_state(spec, state, took)
+
+
+def simulate(
+    *,
+    release: str | Release,
+    machine: str | Machine,
+    workload: Workload,
+    seconds: float = 1.0,
+    seed: int = 1,
+    cpus: int | None = None,
+    nodes: int | None = None,
+    memory_gib: float | None = None,
+    batch_scale_max: int | None = None,
+    engine: str = "event",
+    progress: Callable[[float], None] | None = None,
+    **options: Any,
+) -> Result:
+    """Run a workload on many CPUs under one kernel.
+
+    Parameters
+    ----------
+    release : str or Release
+        Kernel state, `pcpmodel.release`.
+    machine : str or Machine
+        Whose hold times are used, `pcpmodel.machine`.
+    workload : Workload
+        See `pcpmodel.workload`.
+    seconds : float
+        Simulated time that is counted [s].
+    seed : int
+        Same arguments and seed: same result, bit for bit.
+    cpus, nodes, memory_gib : int, int, float, optional
+        Size of the machine; by default what its platform file says, else two nodes with
+        112 CPUs each and 512 GiB.
+    batch_scale_max : int, optional
+        CONFIG_PCP_BATCH_SCALE_MAX, 0..6.
+    engine, progress
+        See `execute`.
+    **options
+        Further fields of `RunSpec`, or of `Host` (``zones_per_node``, ...).
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    InputError
+        For anything impossible, before the run starts.
+    """
+    spec = make_spec(
+        release=release,
+        machine=machine,
+        workload=workload,
+        seconds=seconds,
+        seed=seed,
+        cpus=cpus,
+        nodes=nodes,
+        memory_gib=memory_gib,
+        batch_scale_max=batch_scale_max,
+        **options,
+    )
+    return execute(spec, engine=engine, progress=progress)
+
+
+def make_spec(
+    *,
+    release: str | Release,
+    machine: str | Machine,
+    workload: Workload,
+    cpus: int | None = None,
+    nodes: int | None = None,
+    memory_gib: float | None = None,
+    batch_scale_max: int | None = None,
+    **options: Any,
+) -> RunSpec:
+    """Make the `RunSpec` of `simulate`'s arguments."""
+    state = find_release(release)
+    if batch_scale_max is not None:
+        state = state.with_batch_scale_max(batch_scale_max)
+    hardware = machines.load(machine)
+    host_fields = set(Host.__dataclass_fields__)
+    spec_fields = set(RunSpec.__dataclass_fields__)
+    for name in options:
+        if name not in spec_fields | host_fields:
+            raise unknown_name("argument", name, sorted(spec_fields | host_fields))
+    known = hardware.platform
+    nodes = nodes or known.get("nodes") or (1 if cpus and cpus % 2 else 2)
+    host = Host(
+        cpus=known.get("cpus") or 112 * nodes if cpus is None else cpus,
+        nodes=nodes,
+        memory_gib=known.get("memory_gib") or 512.0 if memory_gib is None else memory_gib,
+        **{k: options.pop(k) for k in list(options) if k in host_fields},
+    )
+    return RunSpec(state, hardware, workload, host=host, **options)
+
+
+def varied(spec: RunSpec, **changes: Any) -> RunSpec:
+    """Return the spec with some arguments of `simulate` changed."""
+    host = {k: changes.pop(k) for k in list(changes) if k in Host.__dataclass_fields__}
+    scale = changes.pop("batch_scale_max", None)
+    if "release" in changes:
+        changes["release"] = find_release(changes["release"])
+    if "machine" in changes:
+        changes["machine"] = machines.load(changes["machine"])
+    if scale is not None:
+        changes["release"] = changes.get("release", spec.release).with_batch_scale_max(int(scale))
+    for name in changes:
+        if name not in RunSpec.__dataclass_fields__:
+            known = sorted({*RunSpec.__dataclass_fields__, *Host.__dataclass_fields__})
+            raise unknown_name("argument", name, known)
+    return replace(spec, host=replace(spec.host, **host), **changes)

@@ -1,0 +1,665 @@
+"""What both engines work on: programs, CPUs, per-CPU lists by count, zones, locks, counters.
+
+Shared here is all that does not depend on how time advances: fetching
+operations, channels, timers, what one lock interaction does, bookkeeping.
+How single pages move (`engine.pyx` skips, `per_page.pyx` does not), in which
+order CPUs run and who gets a lock is each engine's own.
+
+Times are integers [ps].
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from pcpmodel.kernel.pages cimport MAX_PCP_LISTS, ZONE_BELOW_HIGH, pindex_to_order
+from pcpmodel.kernel.pcp cimport (
+    decay_pcp_high,
+    nr_pcp_alloc,
+    nr_pcp_free,
+    nr_pcp_high,
+    pcp_alloc_begin,
+    pcp_alloc_end,
+    pcp_commit,
+    per_cpu_pages,
+)
+from pcpmodel.kernel.rules cimport (
+    COMMIT_CHUNKS,
+    COMMIT_CHUNKS_WHILE_HIGH,
+    COMMIT_WHOLE,
+    DECAY_NONE,
+    pcp_rules,
+)
+from pcpmodel.workload.ops cimport (
+    ALL,
+    CHANNELS,
+    HOME,
+    LOOPS,
+    OP_ALLOC,
+    OP_DRAW,
+    OP_END,
+    OP_FREE,
+    OP_GIVE,
+    OP_IDLE,
+    OP_LOOP,
+    OP_RECV,
+    OP_SCORE,
+    OP_SEND,
+    OP_TAKE,
+    OP_WORK,
+    PEER,
+    REGISTERS,
+    TABLE,
+)
+
+cdef enum:
+    # What a CPU does
+    RUNNING = 0
+    ARRIVED = 1  # asks for a lock
+    BLOCKED = 2  # waits for a message or for room
+    FINISHED = 3
+
+    # Lock interactions
+    REFILL = 0
+    DRAIN = 1
+    LRU = 2
+    KINDS = 3
+
+    # Why pages are drained
+    BY_COMMIT = 0
+    BY_TICK = 1
+
+    HIST = 320  # buckets: 8 per power of two [ns]
+    COSTS = 4096  # blocks; beyond, the cost of a hold grows by its last slope
+    NONE_FAILED = 0
+    OUT_OF_MEMORY = 1
+
+
+cdef struct op_t:
+    int64_t ps  # per block, or the duration
+    int32_t code
+    int32_t n  # blocks (or ALL), channel slot, times round the loop, units
+    int32_t reg  # register that holds n; -1: n itself
+    int32_t pindex  # PCP list of the blocks
+    int32_t order
+    int32_t zone  # HOME or PEER
+    int32_t target  # OP_LOOP: index to return to; OP_DRAW: table
+    int32_t depth  # OP_LOOP: which loop counter; OP_ALLOC, OP_FREE: 1 if on the LRU
+
+
+cdef struct pcp_t:  # one (CPU, zone): two cache lines
+    per_cpu_pages pcp
+    int32_t view  # zone flags as this CPU last saw them: at its last hold of the zone lock
+    int32_t touched  # refilled or drained since the last vmstat tick
+    int32_t blocks[MAX_PCP_LISTS]  # blocks on each list; their pages add up to pcp.count
+    int32_t pad[5]
+
+
+cdef struct cpu_t:
+    int64_t time
+    int64_t timer  # next of tick, sample, warm-up end, run end
+    uint64_t rng
+    op_t *pc
+    op_t *program
+    uint32_t factor  # this interval's speed, 16 binary digits after the point
+    int32_t left  # blocks left of the operation; -1: not begun
+    int32_t state
+    int32_t kind  # of the interaction
+    int32_t why
+    int32_t lock
+    int32_t zone  # of the interaction
+    int32_t pindex
+    int32_t want  # pages to drain in this hold
+    int32_t rest  # pages to drain after it
+    int32_t high  # what nr_pcp_high() said for this commit
+    int32_t lru_left  # pages until the pagevec is full
+    int64_t work_left  # of OP_WORK or OP_IDLE; -1: not begun
+    int32_t id
+    int32_t at[2]  # zone: HOME, PEER
+    int32_t channel[CHANNELS]
+    int32_t tick_zone  # where the vmstat tick is; -1: no tick under way
+    int32_t tick_phase
+    int64_t tick_at
+    int64_t sample_at
+    int32_t sample
+    int32_t warm  # warm-up is over
+    int32_t regs[REGISTERS]
+    int32_t loops[LOOPS]
+    int32_t local  # bit per zone: on this CPU's node
+
+
+cdef struct count_t:
+    uint64_t alloc_blocks
+    uint64_t alloc_pages
+    uint64_t free_pages
+    uint64_t refills
+    uint64_t refill_pages
+    uint64_t drains  # holds of the zone lock that freed pages
+    uint64_t drain_pages
+    uint64_t free_high
+    uint64_t tick_pages
+    uint64_t lru_holds
+    uint64_t score
+    int64_t wait_ps
+    int64_t hold_ps
+    int64_t lru_wait_ps
+    int64_t lru_hold_ps
+    int64_t idle_ps
+    int64_t wait_max_ps
+    int64_t start_ps
+    int64_t end_ps
+
+
+cdef struct zone_t:
+    int64_t free  # pages on the buddy lists
+    int64_t high_wmark
+    int32_t flags
+    int32_t node
+
+
+cdef struct channel_t:
+    int64_t *sent  # ring of times
+    int64_t *received
+    int64_t nsent
+    int64_t nreceived
+    int64_t latency
+    int32_t size
+    int32_t producer
+    int32_t consumer
+
+
+cdef struct state_t:
+    int32_t cpus
+    int32_t zones
+    int32_t channels
+    int32_t lists
+    pcp_rules rules
+    cpu_t *cpu
+    pcp_t *pcp  # [cpu][zone]
+    count_t *count
+    int32_t *held  # [cpu][zone][16]: blocks that the program holds, by list
+    zone_t *zone
+    channel_t *channel
+    int32_t *table  # [tables][TABLE], for OP_DRAW
+    int32_t tables
+    uint32_t speed[TABLE]  # unit mean, 16 binary digits after the point
+    uint32_t spread[KINDS][TABLE]  # of the holds
+    int64_t cost[KINDS][COSTS + 1]  # mean hold by blocks moved
+    int64_t end
+    int64_t warm
+    int64_t tick  # vm.stat_interval; 0: no vmstat worker
+    int64_t sample_every
+    int32_t samples
+    int32_t nohz_idle
+    int32_t pagevec
+    int32_t failed
+    int64_t *series  # [2][samples]: pages in PCPs, pages held by programs
+    uint64_t wait[KINDS][HIST]
+    uint64_t hold[KINDS][HIST]
+    uint64_t latency[KINDS][HIST]
+    uint64_t over[KINDS][3]  # latency above 100 us, 1 ms, 10 ms
+    uint64_t *order  # of each lock: digest of (CPU, time of arrival) in the order of grants
+    int64_t events
+    int32_t *woken  # CPUs that a message set free, to be run next
+    int32_t nwoken
+
+
+cdef inline uint64_t draw(uint64_t *rng) noexcept nogil:
+    """splitmix64 (Steele, Lea, Flood 2014)."""
+    cdef uint64_t z
+    rng[0] += <uint64_t> 0x9E3779B97F4A7C15
+    z = rng[0]
+    z = (z ^ (z >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
+    z = (z ^ (z >> 27)) * <uint64_t> 0x94D049BB133111EB
+    return z ^ (z >> 31)
+
+
+cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
+    return (ps * factor) >> 16
+
+
+cdef extern from *:
+    """
+    #define pcpmodel_clz64(x) __builtin_clzll(x)
+    """
+    int clz64 "pcpmodel_clz64"(uint64_t x) noexcept nogil
+
+
+@cython.cdivision(True)
+cdef inline int bucket(int64_t ps) noexcept nogil:
+    """Histogram bucket of a time: 8 per power of two of ns, exact below 16 ns."""
+    cdef uint64_t ns = <uint64_t> ps // 1000
+    cdef int e
+    if ns < 8:
+        return <int> ns
+    e = 63 - clz64(ns)
+    e = (e - 2) * 8 + <int> ((ns >> (e - 3)) & 7)
+    return e if e < HIST else HIST - 1
+
+
+cdef inline pcp_t *pcp_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
+    return &s.pcp[c.id * s.zones + zone]
+
+
+cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
+    return &s.held[(c.id * s.zones + zone) * 16]
+
+
+cdef inline void arrive(cpu_t *c, int kind, int lock, int zone) noexcept nogil:
+    c.state = ARRIVED
+    c.kind = kind
+    c.lock = lock
+    c.zone = zone
+
+
+cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept nogil:
+    arrive(c, DRAIN, zone, zone)
+    c.pindex = pindex
+    c.why = why
+
+
+cdef inline int64_t drain_counts(state_t *s, pcp_t *p, int n, int start) noexcept nogil:
+    """free_pcppages_bulk() by count: whole lists in turn; returns the blocks freed."""
+    cdef int i = start - 1, take, order
+    cdef int64_t blocks = 0
+    n = min(n, p.pcp.count)
+    while n > 0:
+        while True:
+            i += 1
+            if i >= s.lists:
+                i = 0
+            if p.blocks[i]:
+                break
+        order = pindex_to_order(i)
+        take = min(p.blocks[i], (n + (1 << order) - 1) >> order)
+        p.blocks[i] -= take
+        p.pcp.count -= take << order
+        n -= take << order
+        blocks += take
+    return blocks
+
+
+cdef inline int64_t cost_of(state_t *s, int kind, int64_t blocks) noexcept nogil:
+    cdef int64_t *cost = s.cost[kind]
+    if blocks <= COSTS:
+        return cost[blocks]
+    return cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
+
+
+cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
+    """What a CPU does with the lock, in lock order; returns how long it holds it."""
+    cdef pcp_t *p
+    cdef zone_t *zone
+    cdef count_t *n = &s.count[c.id]
+    cdef int order, got, before
+    cdef int64_t blocks, hold
+    if c.kind == LRU:
+        blocks = s.pagevec
+        c.lru_left = s.pagevec
+        n.lru_holds += 1
+    else:
+        p = pcp_of(s, c, c.zone)
+        zone = &s.zone[c.zone]
+        p.touched = 1
+        if c.kind == REFILL:
+            order = pindex_to_order(c.pindex)
+            if s.rules.below_high and zone.free <= zone.high_wmark:
+                zone.flags |= ZONE_BELOW_HIGH
+            pcp_alloc_begin(&p.pcp, &s.rules)
+            got = nr_pcp_alloc(&p.pcp, &s.rules, zone.flags, order)
+            if got > zone.free >> order:
+                got = <int> (zone.free >> order)
+                if got == 0:
+                    s.failed = OUT_OF_MEMORY
+                    return 1
+            zone.free -= got << order
+            p.pcp.count += got << order
+            p.blocks[c.pindex] += got
+            n.refills += 1
+            n.refill_pages += got << order
+            blocks = got
+        else:
+            before = p.pcp.count
+            blocks = drain_counts(s, p, c.want, c.pindex)
+            got = before - p.pcp.count
+            zone.free += got
+            n.drains += 1
+            n.drain_pages += got
+            if c.why == BY_TICK:
+                n.tick_pages += got
+            elif zone.flags & ZONE_BELOW_HIGH and zone.free > zone.high_wmark:
+                zone.flags &= ~ZONE_BELOW_HIGH
+        p.view = zone.flags
+    hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][draw(&c.rng) >> 54])
+    return hold if hold > 0 else 1
+
+
+cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
+                         int64_t hold) noexcept nogil:
+    cdef count_t *n = &s.count[c.id]
+    cdef int64_t wait = grant - arrival, limit
+    cdef int i
+    cdef uint64_t order = s.order[c.lock]
+    s.events += 1
+    order = (order ^ <uint64_t> arrival ^ <uint64_t> c.id << 48) * <uint64_t> 0x9E3779B97F4A7C15
+    s.order[c.lock] = order ^ order >> 29
+    if c.kind == LRU:
+        n.lru_wait_ps += wait
+        n.lru_hold_ps += hold
+    else:
+        n.wait_ps += wait
+        n.hold_ps += hold
+        if wait > n.wait_max_ps:
+            n.wait_max_ps = wait
+    if arrival < s.warm:
+        return
+    s.wait[c.kind][bucket(wait)] += 1
+    s.hold[c.kind][bucket(hold)] += 1
+    wait += hold
+    s.latency[c.kind][bucket(wait)] += 1
+    limit = 100_000_000  # 100 us
+    for i in range(3):
+        if wait <= limit:
+            break
+        s.over[c.kind][i] += 1
+        limit *= 10
+
+
+cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
+    cdef int64_t t = min(s.end, c.sample_at)
+    if not c.warm:
+        t = min(t, s.warm)
+    if s.tick:
+        t = min(t, c.tick_at)
+    c.timer = t
+
+
+cdef inline void next_op(cpu_t *c) noexcept nogil:
+    c.pc += 1
+    c.left = -1
+    c.work_left = -1
+
+
+cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
+    """refresh_cpu_vm_stats(), zone by zone; True if it stops for a lock."""
+    cdef pcp_t *p
+    cdef bint work
+    while c.tick_zone < s.zones:
+        p = pcp_of(s, c, c.tick_zone)
+        if c.rest > 0:
+            c.want = c.rest
+            if c.tick_phase == 1 and s.rules.decay_chunks:
+                c.want = min(c.rest, p.pcp.batch)
+            c.rest -= c.want
+            arrive_drain(c, c.tick_zone, 0, BY_TICK)
+            return True
+        if c.tick_phase == 0:
+            c.tick_phase = 1
+            c.rest = decay_pcp_high(&p.pcp, &s.rules, &work)
+        elif c.tick_phase == 1:
+            c.tick_phase = 2
+            if p.touched:
+                p.touched = 0
+                p.pcp.expire = 3
+            if p.pcp.expire == 0 or p.pcp.count == 0:
+                continue
+            if c.local >> c.tick_zone & 1:
+                p.pcp.expire = 0
+                continue
+            p.pcp.expire -= 1
+            if p.pcp.expire == 0:
+                c.rest = min(p.pcp.count, p.pcp.batch)
+        else:
+            c.tick_zone += 1
+            c.tick_phase = 0
+    c.tick_zone = -1
+    return False
+
+
+cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
+    cdef int z, i
+    cdef int64_t pcp = 0, held = 0
+    for z in range(s.zones):
+        pcp += pcp_of(s, c, z).pcp.count
+        for i in range(s.lists):
+            held += held_of(s, c, z)[i] << pindex_to_order(i)
+    if c.left > 0:  # the operation under way was booked in full when it began
+        held += (c.left << c.pc.order) * (1 if c.pc.code == OP_FREE else -1)
+    while c.sample_at <= c.time:
+        if c.sample < s.samples:
+            s.series[c.sample] += pcp
+            s.series[s.samples + c.sample] += held
+        c.sample += 1
+        c.sample_at = s.sample_every * (c.sample + 1) if c.sample < s.samples else INT64_MAX
+
+
+cdef inline bint timers(state_t *s, cpu_t *c) noexcept nogil:
+    """Do what is due at ``c.time``: samples, warm-up end, run end, tick.
+
+    Returns True if the CPU cannot go on: it stops for a lock or has finished.
+    """
+    if c.tick_zone >= 0 and tick_step(s, c):
+        return True
+    while c.timer <= c.time:
+        if c.sample_at <= c.time:
+            sample(s, c)
+        if not c.warm and s.warm <= c.time:
+            c.warm = 1
+            memset(&s.count[c.id], 0, sizeof(count_t))
+            s.count[c.id].start_ps = c.time
+        if s.end <= c.time:
+            s.count[c.id].end_ps = c.time
+            c.state = FINISHED
+            return True
+        if s.tick and c.tick_at <= c.time:
+            # A late tick (asleep with NOHZ) is done once; the next is an interval later.
+            c.tick_at += s.tick
+            if c.tick_at <= c.time:
+                c.tick_at = c.time + s.tick
+            set_timer(s, c)
+            c.tick_zone = c.tick_phase = c.rest = 0
+            if tick_step(s, c):
+                return True
+        set_timer(s, c)
+    return False
+
+
+cdef inline void doze(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
+    if to > c.time:
+        s.count[c.id].idle_ps += to - c.time
+        c.time = to
+
+
+cdef inline int64_t due(state_t *s, cpu_t *c) noexcept nogil:
+    """When a CPU that is asleep has something to do by itself."""
+    return s.end if s.nohz_idle else c.timer
+
+
+cdef inline bint jump(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
+    """Be idle until ``to``; False if a timer is due before."""
+    cdef int64_t stop = min(to, due(s, c))
+    doze(s, c, stop)
+    return stop == to
+
+
+cdef inline void wake(state_t *s, int cpu) noexcept nogil:
+    if s.cpu[cpu].state == BLOCKED:
+        s.cpu[cpu].state = RUNNING
+        s.woken[s.nwoken] = cpu
+        s.nwoken += 1
+
+
+@cython.cdivision(True)
+cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
+    """Run the program up to its next block of pages; True if the CPU cannot go on.
+
+    On False ``c.pc`` is OP_ALLOC or OP_FREE, ``c.left > 0`` and no timer is due.
+    """
+    cdef op_t *op
+    cdef channel_t *ch
+    cdef int32_t *held
+    cdef int64_t ps
+    cdef int zone
+    while True:
+        if c.tick_zone >= 0 or c.timer <= c.time:
+            if timers(s, c):
+                return True
+        op = c.pc
+        if op.code <= OP_FREE:
+            if c.left < 0:
+                c.left = op.n if op.reg < 0 else c.regs[op.reg]
+                zone = c.at[op.zone]
+                held = held_of(s, c, zone)
+                if op.code == OP_FREE:
+                    if c.left == ALL or c.left > held[op.pindex]:
+                        c.left = held[op.pindex]
+                    held[op.pindex] -= c.left
+                else:
+                    held[op.pindex] += c.left
+            if c.left > 0:
+                return False
+            next_op(c)
+        elif op.code == OP_WORK:
+            if c.work_left < 0:
+                c.work_left = scaled(op.ps, c.factor)
+            ps = min(c.work_left, c.timer - c.time)
+            c.time += ps
+            c.work_left -= ps
+            if c.work_left == 0:
+                next_op(c)
+        elif op.code == OP_IDLE:
+            if c.work_left < 0:
+                c.work_left = c.time + op.ps  # wakes then
+            if jump(s, c, c.work_left):
+                next_op(c)
+        elif op.code == OP_SEND:
+            ch = &s.channel[c.channel[op.n]]
+            if ch.nsent - ch.nreceived == ch.size:
+                c.state = BLOCKED
+                return True
+            if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
+                ch.sent[ch.nsent % ch.size] = c.time
+                ch.nsent += 1
+                wake(s, ch.consumer)
+                next_op(c)
+        elif op.code == OP_RECV:
+            ch = &s.channel[c.channel[op.n]]
+            if ch.nsent == ch.nreceived:
+                c.state = BLOCKED
+                return True
+            ps = ch.sent[ch.nreceived % ch.size] + ch.latency
+            if jump(s, c, max(c.time, ps)):
+                ch.received[ch.nreceived % ch.size] = c.time
+                ch.nreceived += 1
+                wake(s, ch.producer)
+                next_op(c)
+        elif op.code == OP_GIVE or op.code == OP_TAKE:
+            zone = c.at[op.zone]
+            held_of(s, c, zone)[op.pindex] += op.n if op.code == OP_TAKE else -op.n
+            next_op(c)
+        elif op.code == OP_DRAW:
+            c.regs[op.reg] = s.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
+            next_op(c)
+        elif op.code == OP_LOOP:
+            c.loops[op.depth] += 1
+            if op.n == 0 or c.loops[op.depth] < op.n:
+                next_op(c)
+                c.pc = c.program + op.target
+            else:
+                c.loops[op.depth] = 0
+                next_op(c)
+        elif op.code == OP_SCORE:
+            s.count[c.id].score += op.n if op.reg < 0 else c.regs[op.reg]
+            next_op(c)
+        else:  # OP_END: asleep for the rest of the run
+            jump(s, c, s.end)
+
+
+cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
+    """The lock has just been released at ``c.time``: what the CPU does about it."""
+    cdef pcp_t *p
+    cdef bint more
+    c.state = RUNNING
+    c.factor = s.speed[draw(&c.rng) >> 54]
+    if c.kind == REFILL:
+        p = pcp_of(s, c, c.zone)
+        p.blocks[c.pindex] -= 1
+        pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
+        allocated(s, c)
+    elif c.kind == DRAIN and c.why == BY_COMMIT:
+        p = pcp_of(s, c, c.zone)
+        if s.rules.commit_drain == COMMIT_CHUNKS:
+            more = c.rest > 0 and p.pcp.count > 0
+        elif s.rules.commit_drain == COMMIT_CHUNKS_WHILE_HIGH:
+            more = c.rest > 0 and p.pcp.count >= c.high
+        else:
+            more = False
+        if more:
+            c.want = min(c.rest, p.pcp.batch)
+            c.rest -= c.want
+            c.state = ARRIVED
+        else:
+            freed(s, c)
+
+
+cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
+    """Pages on their way to or from the LRU; a full pagevec asks for the LRU lock."""
+    if c.pc.depth:
+        c.lru_left -= blocks
+        if c.lru_left == 0:
+            arrive(c, LRU, s.zones + s.zone[c.at[c.pc.zone]].node, c.at[c.pc.zone])
+
+
+cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
+    c.left -= 1
+    c.time += scaled(c.pc.ps, c.factor)
+    lru_counts(s, c, 1)
+
+
+cdef inline void allocated(state_t *s, cpu_t *c) noexcept nogil:
+    """One block has left its list for the program."""
+    cdef op_t *op = c.pc
+    cdef count_t *n = &s.count[c.id]
+    n.alloc_blocks += 1
+    n.alloc_pages += 1 << op.order
+    stepped(s, c)
+
+
+cdef inline void freed(state_t *s, cpu_t *c) noexcept nogil:
+    """One block has gone to its list, and what had to be drained is drained."""
+    s.count[c.id].free_pages += 1 << c.pc.order
+    stepped(s, c)
+
+
+cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
+    """One block to its list; arrives at the zone lock if that calls for a drain."""
+    cdef op_t *op = c.pc
+    cdef int zone = c.at[op.zone]
+    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef bint free_high
+    cdef int n
+    p.blocks[op.pindex] += 1
+    free_high = pcp_commit(&p.pcp, &s.rules, op.order)
+    c.high = nr_pcp_high(&p.pcp, &s.rules, p.view, free_high)
+    if p.pcp.count < c.high:
+        freed(s, c)
+        return
+    n = nr_pcp_free(&p.pcp, &s.rules, c.high, free_high)
+    if n <= 0:
+        freed(s, c)
+        return
+    if free_high:
+        s.count[c.id].free_high += 1
+    c.want = n if s.rules.commit_drain == COMMIT_WHOLE else min(n, p.pcp.batch)
+    c.rest = n - c.want
+    arrive_drain(c, zone, op.pindex, BY_COMMIT)
+
+
+cdef class State:
+    cdef state_t s
+    cdef op_t *ops
+    cdef int nodes
+    cdef readonly int nlocks
+    cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter

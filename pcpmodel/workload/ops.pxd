@@ -1,0 +1,26 @@
+"""The operations of a program and what bounds it."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cdef enum:
+    # Operations of a program
+    OP_ALLOC = 0  # n blocks, ps each
+    OP_FREE = 1  # n blocks, ps each
+    OP_WORK = 2  # busy for ps
+    OP_IDLE = 3  # asleep for ps
+    OP_SEND = 4  # message on channel n; waits while the channel is full
+    OP_RECV = 5  # message from channel n; waits for one
+    OP_GIVE = 6  # n blocks held leave with a message
+    OP_TAKE = 7  # n blocks arrive with a message
+    OP_DRAW = 8  # register <- a value of a table
+    OP_LOOP = 9  # back to target, n times in all (0: for ever)
+    OP_SCORE = 10  # n units of work done
+    OP_END = 11
+
+    ALL = -1  # every block held
+    HOME = 0  # zones that an operation may name
+    PEER = 1
+    CHANNELS = 4  # of one task
+    TABLE = 1024  # equally likely values of a distribution
+    REGISTERS = 4
+    LOOPS = 4

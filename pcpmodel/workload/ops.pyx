@@ -1,0 +1,21 @@
+"""The operations of a program by name, for `pcpmodel.workload.program`."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+__all__ = ["LIMITS", "OPS"]
+
+OPS = {
+    "alloc": OP_ALLOC,
+    "free": OP_FREE,
+    "work": OP_WORK,
+    "idle": OP_IDLE,
+    "send": OP_SEND,
+    "recv": OP_RECV,
+    "give": OP_GIVE,
+    "take": OP_TAKE,
+    "draw": OP_DRAW,
+    "loop": OP_LOOP,
+    "score": OP_SCORE,
+    "end": OP_END,
+}
+LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}

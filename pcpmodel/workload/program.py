@@ -1,0 +1,365 @@
+"""What a CPU does, written in a few lines of Python and run in C.
+
+A program is a list of operations with at most a few nested loops::
+
+    p = Program()
+    with p.forever():
+        p.alloc(32768, ns=1400)
+        p.score(32768)
+        p.free(ns=80)
+
+The engines interpret the compiled form; nothing here runs inside a simulation.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.workload.ops import LIMITS, OPS
+
+__all__ = ["ALL", "MIGRATETYPES", "Channel", "Program", "Register", "Task", "Workload"]
+
+#: Free everything held of that order and migratetype.
+ALL = -1
+MIGRATETYPES = {"unmovable": 0, "movable": 1, "reclaimable": 2}
+_ZONES = {"home": 0, "peer": 1}
+_ORDERS = (0, 1, 2, 3, 9)
+_MAX_COUNT = 1 << 30
+_MAX_BLOCK_NS = 100_000_000.0  # 0.1 s
+_MAX_OP_NS = 60e9
+
+
+@dataclass(frozen=True)
+class Register:
+    """A number drawn while the program runs; stands for a count."""
+
+    index: int
+
+
+def _count(name: str, value: object, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name}={value!r} is not a whole number")
+    if not least <= value <= _MAX_COUNT:
+        raise InputError(f"{name}={value} is outside {least}..{_MAX_COUNT}")
+    return int(value)
+
+
+def _ps(name: str, ns: object, most: float) -> int:
+    if isinstance(ns, bool) or not isinstance(ns, int | float | np.number) or not math.isfinite(ns):
+        raise InputError(f"{name}={ns!r} is not a finite number of ns")
+    if not 0 <= ns <= most:
+        raise InputError(f"{name}={ns} ns is outside 0..{most:g} ns")
+    return round(float(ns) * 1000)
+
+
+class Program:
+    """Operations of one kind of process.
+
+    Times are mean values: the engine jitters work (`simulate(jitter=...)`).
+    """
+
+    def __init__(self) -> None:
+        self.ops: list[list[int]] = []
+        self.tables: list[npt.NDArray[np.int32]] = []
+        self._depth = 0
+        self._loops = 0
+        self._registers = 0
+
+    def _add(self, code: str, ps: int = 0, n: int = 0, reg: int = -1, **more: int) -> None:
+        if self.ops and self.ops[-1][1] == OPS["loop"] and self.ops[-1][2] == 0:
+            raise InputError("nothing can follow a loop that never ends")
+        fields = {"pindex": 0, "order": 0, "zone": 0, "target": 0, "depth": 0, **more}
+        self.ops.append([ps, OPS[code], n, reg, *fields.values()])
+
+    def _pages(
+        self,
+        code: str,
+        blocks: int | Register,
+        order: int,
+        migratetype: str,
+        ns: float,
+        lru: bool,
+        of: str,
+    ) -> None:
+        if order not in _ORDERS:
+            raise InputError(f"order={order!r}; per-CPU lists hold orders {_ORDERS}")
+        if migratetype not in MIGRATETYPES:
+            raise unknown_name("migratetype", migratetype, MIGRATETYPES)
+        if of not in _ZONES:
+            raise unknown_name("zone", of, _ZONES)
+        mt = MIGRATETYPES[migratetype]
+        # THP lists; where there is only one the engine takes list 12 for 13.
+        pindex = 3 * order + mt if order <= 3 else 12 + (mt == MIGRATETYPES["movable"])
+        n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
+        if reg < 0 and not (code in ("free",) and n == ALL):
+            n = _count("blocks", n, 1)
+        self._add(
+            code,
+            _ps("ns", ns, _MAX_BLOCK_NS),
+            n,
+            reg,
+            pindex=pindex,
+            order=order,
+            zone=_ZONES[of],
+            depth=int(bool(lru)),
+        )
+
+    def alloc(
+        self,
+        blocks: int | Register,
+        *,
+        order: int = 0,
+        migratetype: str = "movable",
+        ns: float = 0.0,
+        lru: bool = False,
+        of: str = "home",
+    ) -> None:
+        """Allocate blocks one after the other.
+
+        Parameters
+        ----------
+        blocks : int or Register
+            How many blocks.
+        order : int
+            0..3 or 9: blocks of ``2**order`` pages.
+        migratetype : str
+            "unmovable", "movable" or "reclaimable".
+        ns : float
+            Time from one block to the next, the allocation and what is done with the
+            block, without refills [ns].
+        lru : bool
+            The pages go to the LRU, whose lock is taken once per pagevec.
+        of : str
+            Zone: "home", or "peer" for that of the task's peer.
+        """
+        self._pages("alloc", blocks, order, migratetype, ns, lru, of)
+
+    def free(
+        self,
+        blocks: int | Register = ALL,
+        *,
+        order: int = 0,
+        migratetype: str = "movable",
+        ns: float = 0.0,
+        lru: bool = False,
+        of: str = "home",
+    ) -> None:
+        """Free blocks one after the other; never more than the program holds.
+
+        Parameters are those of `alloc`; ``ALL`` frees everything held of that order,
+        migratetype and zone.
+        """
+        self._pages("free", blocks, order, migratetype, ns, lru, of)
+
+    def work(self, ns: float) -> None:
+        """Compute for ``ns`` [ns] without touching the allocator."""
+        self._add("work", _ps("ns", ns, _MAX_OP_NS))
+
+    def idle(self, ns: float) -> None:
+        """Sleep for ``ns`` [ns]."""
+        self._add("idle", _ps("ns", ns, _MAX_OP_NS))
+
+    def send(self, channel: int = 0, **blocks: int) -> None:
+        """Send a message on one of the task's channels; wait while it is full.
+
+        Blocks travel with it: ``send(0, movable_0=1, unmovable_3=2)`` hands over one
+        movable page and two unmovable order-3 blocks, which the receiver names alike.
+        """
+        self._move("give", blocks, "home")
+        self._add("send", n=self._slot(channel))
+
+    def recv(self, channel: int = 0, **blocks: int) -> None:
+        """Wait for a message; its blocks are then held, of zone "peer"."""
+        self._add("recv", n=self._slot(channel))
+        self._move("take", blocks, "peer")
+
+    @staticmethod
+    def _slot(channel: int) -> int:
+        if channel not in range(LIMITS["channels"]):
+            raise InputError(f"channel={channel!r}; a task has {LIMITS['channels']} at most")
+        return channel
+
+    def _move(self, code: str, blocks: dict[str, int], of: str) -> None:
+        for name, n in blocks.items():
+            migratetype, _, order = name.partition("_")
+            if migratetype not in MIGRATETYPES or order not in ("0", "1", "2", "3"):
+                known = [f"{m}_{o}" for m in MIGRATETYPES for o in range(4)]
+                raise unknown_name("kind of block", name, known)
+            self._add(
+                code,
+                n=_count(name, n, 1),
+                pindex=3 * int(order) + MIGRATETYPES[migratetype],
+                order=int(order),
+                zone=_ZONES[of],
+            )
+
+    def draw(self, values: Sequence[int] | npt.NDArray[Any]) -> Register:
+        """Draw a number, each of ``values`` equally likely, at this point of every round.
+
+        A long list is taken at equally spaced quantiles.
+        """
+        table = np.sort(np.asarray(values))
+        if table.ndim != 1 or not len(table) or table.dtype.kind not in "iu":
+            raise InputError("draw() needs a non-empty list of whole numbers")
+        if table[0] < 0 or table[-1] > _MAX_COUNT:
+            raise InputError(f"draw(): {table[0]}..{table[-1]} leaves 0..{_MAX_COUNT}")
+        if self._registers == LIMITS["registers"]:
+            raise InputError(f"a program has at most {LIMITS['registers']} draws")
+        size = LIMITS["table"]
+        at = ((np.arange(size) + 0.5) * len(table) / size).astype(int)
+        self.tables.append(table[at].astype(np.int32))
+        self._registers += 1
+        self._add("draw", reg=self._registers - 1, target=len(self.tables) - 1)
+        return Register(self._registers - 1)
+
+    def score(self, units: int | Register = 1) -> None:
+        """Count units of work done."""
+        if isinstance(units, Register):
+            self._add("score", reg=units.index)
+        else:
+            self._add("score", n=_count("units", units, 1))
+
+    @contextmanager
+    def repeat(self, times: int) -> Iterator[None]:
+        """Go round ``times`` times."""
+        with self._loop(_count("times", times, 1)):
+            yield
+
+    @contextmanager
+    def forever(self) -> Iterator[None]:
+        """Go round until the run ends; must be the last thing in a program."""
+        if self._depth:
+            raise InputError("a loop that never ends cannot be inside another one")
+        with self._loop(0):
+            yield
+
+    @contextmanager
+    def _loop(self, times: int) -> Iterator[None]:
+        if self._depth == LIMITS["loops"]:
+            raise InputError(f"loops nest at most {LIMITS['loops']} deep")
+        start, depth = len(self.ops), self._depth
+        self._depth += 1
+        yield
+        self._depth -= 1
+        body = self.ops[start:]
+        timed = (OPS["alloc"], OPS["free"], OPS["work"], OPS["idle"])
+        # A drawn count may be 0: only what surely takes time counts.
+        if not any(op[0] > 0 and op[1] in timed and op[3] < 0 and op[2] != ALL for op in body):
+            raise InputError(
+                "a loop takes no time: give it an alloc or free of a fixed count, a work or an "
+                "idle with ns above 0"
+            )
+        self._add("loop", n=times, target=start, depth=depth)
+
+    def compiled(self) -> npt.NDArray[np.int64]:
+        """Operations as `pcpmodel.simulation.state.State` takes them."""
+        if self._depth:
+            raise InputError("a loop of the program is still open")
+        return np.array([*self.ops, [0, OPS["end"], 0, -1, 0, 0, 0, 0, 0]], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Messages from one task to another, in order.
+
+    Attributes
+    ----------
+    producer, consumer : int
+        Tasks, by their place in the workload.
+    room : int
+        Messages in flight before the producer waits.
+    latency_ns : float
+        From sending to the earliest receipt [ns].
+    """
+
+    producer: int
+    consumer: int
+    room: int = 16
+    latency_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process on a CPU of its own.
+
+    Attributes
+    ----------
+    program : Program
+    node : int or None
+        NUMA node; None spreads tasks evenly.
+    channels : tuple of int
+        Channels of the workload that the program calls 0, 1, ...
+    peer : int or None
+        Task whose zone the program calls "peer".
+    """
+
+    program: Program
+    node: int | None = None
+    channels: tuple[int, ...] = ()
+    peer: int | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the machine is asked to do.
+
+    Attributes
+    ----------
+    name : str
+    tasks : tuple of Task
+        One per CPU used.
+    unit : str
+        What one unit of the score is.
+    pages : int
+        Pages that the tasks hold together at most [pages]; a machine with less memory is
+        refused before the run.
+    channels : tuple of Channel
+    params : dict
+        What it was made from, for the record.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    unit: str
+    pages: int
+    channels: tuple[Channel, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise InputError(f"workload {self.name!r} has no tasks")
+        n = len(self.tasks)
+        for i, channel in enumerate(self.channels):
+            _count(f"channel {i}: room", channel.room, 1)
+            _ps(f"channel {i}: latency_ns", channel.latency_ns, _MAX_OP_NS)
+            for end in (channel.producer, channel.consumer):
+                if end not in range(n):
+                    raise InputError(f"channel {i} names task {end}; there are {n}")
+        for i, task in enumerate(self.tasks):
+            if task.peer is not None and task.peer not in range(n):
+                raise InputError(f"task {i}: peer={task.peer}; there are {n} tasks")
+            for slot, channel in enumerate(task.channels):
+                if channel not in range(len(self.channels)):
+                    raise InputError(f"task {i}: channel {channel} is not in the workload")
+                ends = self.channels[channel]
+                for op in task.program.ops:
+                    for code, end in (("send", ends.producer), ("recv", ends.consumer)):
+                        if op[1] == OPS[code] and op[2] == slot and end != i:
+                            raise InputError(
+                                f"task {i} cannot {code} on channel {channel}: task {end} does"
+                            )
+            used = {op[2] for op in task.program.ops if op[1] in (OPS["send"], OPS["recv"])}
+            if used - set(range(len(task.channels))):
+                raise InputError(
+                    f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"
+                )
