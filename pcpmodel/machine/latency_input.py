@@ -54,6 +54,7 @@ MIN_SAMPLES = math.ceil(math.log(0.025) / math.log(0.99))
 #: Side -> how the kernel's own functions of that side begin.
 SIDES = {"free": "free_pcppages_bulk", "alloc": "rmqueue_bulk"}
 
+_UNUSUAL = re.compile(rb"[\0\r]")
 _NS = {"ns": 1.0, "nsecs": 1.0, "us": 1e3, "usecs": 1e3, "ms": 1e6, "msecs": 1e6}
 
 
@@ -304,10 +305,13 @@ def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
                 raise InputError(
                     f"line is longer than {MAX_LINE} bytes; expected text", file=path, row=row
                 )
-            try:
-                text = data_package.decode(raw, path)
-            except InputError as error:
-                raise InputError(error.message, file=path, row=row) from None
+            if raw.isascii() and not _UNUSUAL.search(raw):
+                text = raw.decode("ascii")
+            else:
+                try:
+                    text = data_package.decode(raw, path)
+                except InputError as error:
+                    raise InputError(error.message, file=path, row=row) from None
             yield row, text.rstrip("\n")
 
 
@@ -409,7 +413,7 @@ class _Graph:
         """Take one line of text."""
         parts = line.split("|")
         for at, part in enumerate(parts):
-            if found := _DURATION.search(part):
+            if part.rstrip().endswith("s") and (found := _DURATION.search(part)):
                 return self._timed(found, "|".join(parts[: at + 1]), parts[at + 1 :], row)
         return self._untimed(line, row)
 
@@ -424,7 +428,9 @@ class _Graph:
         else:
             raise self._fault(f"no call follows the duration: {rest.strip()[:60]!r}", row)
         if name is not None:
-            self.durations.setdefault(name, _Durations()).us.append(float(found[1]))
+            if name not in self.durations:
+                self.durations[name] = _Durations()
+            self.durations[name].us.append(float(found[1]))
 
     def _untimed(self, line: str, row: int) -> None:
         if opened := _OPEN.search(line):
