@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
 _PUBLIC = {
     "capture": "pcpmodel.trace.state",
+    "figures": "pcpmodel.figures",
     "fit": "pcpmodel.study.fit",
     "InputError": "pcpmodel.errors",
     "ladder": "pcpmodel.study.rules",

@@ -1,0 +1,23 @@
+"""Figures: data in, axes out.
+
+Every function takes frames (and ``ax`` to draw on) and returns the axes; none
+reads a file or knows where its data come from.  :func:`panels` repeats one per
+value of a column, :func:`save` writes SVG, PDF and PNG.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from pcpmodel.figures.hold_time import hold_time, residuals, throughput_gain
+from pcpmodel.figures.limit import limit_probability, scale_latency, scale_probability
+from pcpmodel.figures.style import panels, save
+
+__all__ = [
+    "hold_time",
+    "limit_probability",
+    "panels",
+    "residuals",
+    "save",
+    "scale_latency",
+    "scale_probability",
+    "throughput_gain",
+]

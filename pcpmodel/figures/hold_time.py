@@ -1,0 +1,192 @@
+"""Figures of the cost of one zone-lock hold."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator
+
+from pcpmodel.figures.style import COLUMN, SERIES, batch_axis, figure_style
+
+__all__ = ["hold_time", "residuals", "throughput_gain"]
+
+_CURVES = {
+    ("refill", "p99"): SERIES[0],
+    ("drain", "p99"): SERIES[1],
+    ("refill", "mean"): ("#56B4E9", "-.", "^"),
+    ("drain", "mean"): ("#E69F00", ":", "D"),
+}
+
+
+@figure_style(size=(COLUMN, 3.6))
+def hold_time(
+    points: pd.DataFrame, lines: pd.DataFrame, ax: Axes | None = None, per_page: bool = False
+) -> Axes:
+    """Measured hold times of one machine, the fitted curves and their intervals.
+
+    Parameters
+    ----------
+    points : pandas.DataFrame
+        ``side``, ``statistic``, ``batch`` [pages], ``measured_us`` [us], ``outlier``.
+    lines : pandas.DataFrame
+        ``side``, ``statistic``, ``pages``, ``fitted_us``, ``low_us``, ``high_us`` [us].
+    ax : Axes, optional
+    per_page : bool
+        Show hold time over pages [ns] in place of the hold time [us].
+
+    Returns
+    -------
+    Axes
+    """
+    left = points["batch"].min() / 2
+    shown = []
+    for (side, statistic), (colour, dash, marker) in _CURVES.items():
+        line = _of(lines, side, statistic)
+        line = line[line["pages"] >= left]
+        rows = _of(points, side, statistic)
+        unit = 1e3 / line["pages"] if per_page else 1.0
+        measured = rows["measured_us"] * (1e3 / rows["batch"] if per_page else 1.0)
+        shown.append(measured)
+        ax.fill_between(
+            line["pages"],
+            line["low_us"] * unit,
+            line["high_us"] * unit,
+            color=colour,
+            alpha=0.22,
+            lw=0,
+        )
+        ax.plot(line["pages"], line["fitted_us"] * unit, color=colour, ls=dash)
+        ax.plot([], [], color=colour, ls=dash, marker=marker, label=f"{side} {statistic}")
+        out = rows["outlier"]
+        at = {"marker": marker, "ls": "none", "zorder": 3}
+        ax.plot(rows["batch"][~out], measured[~out], color=colour, mec="white", mew=0.5, **at)
+        ax.plot(rows["batch"][out], measured[out], mec=colour, mfc="white", mew=1.2, ms=6, **at)
+    _explain(ax, "line: fit, band: interval", "marker: measured, open: outlier")
+    low, high = min(m.min() for m in shown), max(m.max() for m in shown)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    if per_page:
+        ax.yaxis.set_minor_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
+        ax.set_ylim(low / 1.5, high * 1.5)
+    else:
+        ax.set_ylim(low / 2, high * 4)
+    batch_axis(ax, points["batch"])
+    ax.set_xlim(left, lines["pages"].max())
+    ax.tick_params(axis="x", rotation=45)
+    ax.set_xlabel("Pages moved in one hold")
+    ax.set_ylabel("Hold time per page [ns]" if per_page else "Hold time [µs]")
+    return ax
+
+
+def _of(frame: pd.DataFrame, side: str, statistic: str) -> pd.DataFrame:
+    return frame[(frame["side"] == side) & (frame["statistic"] == statistic)]
+
+
+def _explain(ax: Axes, *words: str) -> None:
+    """Words in the legend."""
+    for line in words:
+        ax.plot([], [], ls="none", label=line)
+
+
+@figure_style(size=(COLUMN, 3.0))
+def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float = 12.0) -> Axes:
+    """Relative residuals of the fitted curves; what lies beyond the edge with its value.
+
+    Parameters
+    ----------
+    points : pandas.DataFrame
+        ``side``, ``statistic``, ``batch`` [pages], ``residual_percent`` [%], ``outlier``.
+    ax : Axes, optional
+    limit_percent : float
+        Range of the vertical axis [%].
+
+    Returns
+    -------
+    Axes
+    """
+    ax.axhline(0, color="0.4", lw=0.8)
+    for i, ((side, statistic), (colour, dash, marker)) in enumerate(_CURVES.items()):
+        rows = _of(points, side, statistic)
+        inside = rows[~rows["outlier"] & (rows["residual_percent"].abs() < 0.9 * limit_percent)]
+        apart = 1.07 ** (i - 1.5)  # markers of one batch side by side
+        at = {"marker": marker, "ls": "none", "label": f"{side} {statistic}"}
+        x, y = inside["batch"] * apart, inside["residual_percent"]
+        ax.vlines(x, 0, y, color=colour, lw=0.8, ls=dash)
+        ax.plot(x, y, color=colour, **at)
+        for row in rows.drop(inside.index).itertuples():
+            edge = np.copysign((0.92 - 0.15 * (i % 2)) * limit_percent, row.residual_percent)
+            fill = "white" if row.outlier else colour
+            ax.plot(row.batch, edge, mfc=fill, mec=colour, mew=1.2, ms=6, **at)
+            ax.annotate(
+                f"{row.residual_percent:+.0f} %, {side}",
+                (row.batch, edge),
+                (-6, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=6,
+            )
+    _explain(ax, "open: outlier; at the edge: beyond it")
+    batch_axis(ax, points["batch"])
+    ax.tick_params(axis="x", rotation=45)
+    ax.set_ylim(-limit_percent, limit_percent)
+    ax.set_xlabel("Batch [pages]")
+    ax.set_ylabel("Residual [% of measured]")
+    return ax
+
+
+@figure_style(size=(COLUMN, 2.8))
+def throughput_gain(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Gain of throughput over the smallest batch, measured and explained by the holds.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        ``batch`` [pages], ``gain_percent``, ``explained_percent``, ``noise_percent`` [%],
+        ``falls``.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    (measured, _, marker), (explained, dash, _) = SERIES[:2]
+    kept, falls = rows[~rows["falls"].astype(bool)], rows[rows["falls"].astype(bool)]
+    ax.axhline(0, color="0.4", lw=0.8)
+    ax.plot(
+        rows["batch"],
+        rows["explained_percent"],
+        color=explained,
+        ls=dash,
+        label="by hold times alone",
+    )
+    bars = {"color": measured, "ls": "none", "marker": marker}
+    ax.errorbar(
+        kept["batch"],
+        kept["gain_percent"],
+        kept["noise_percent"],
+        label="measured ± its error",
+        **bars,
+    )
+    if len(falls):
+        ax.errorbar(
+            falls["batch"],
+            falls["gain_percent"],
+            falls["noise_percent"],
+            label="falls back",
+            **(bars | {"mfc": "white", "mew": 1.2, "ms": 6}),
+        )
+    if len(rows):
+        batch_axis(ax, rows["batch"])
+    else:
+        ax.text(0.5, 0.5, "no throughput measured", transform=ax.transAxes, ha="center")
+        ax.set(xticks=[], yticks=[])
+    ax.tick_params(axis="x", rotation=45)
+    ax.margins(y=0.08)
+    ax.set_xlabel("Batch [pages]")
+    ax.set_ylabel("Throughput gain [%]")
+    return ax

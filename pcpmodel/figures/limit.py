@@ -1,0 +1,120 @@
+"""Figures of the batch scale factor under a latency limit."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from pcpmodel.figures.style import COLUMN, SERIES, figure_style
+
+__all__ = ["limit_probability", "scale_latency", "scale_probability"]
+
+
+@figure_style(size=(COLUMN, 3.2))
+def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
+    """99th percentile of the slower side by batch scale factor, for slower and slower CPUs.
+
+    Parameters
+    ----------
+    per_scale : pandas.DataFrame
+        Of one machine: ``slowdown``, ``batch_scale``, ``p99_us``, ``p99_low_us``,
+        ``p99_high_us``, ``measured_p99_us`` [us], ``measured_outlier``.
+    p99_us : float
+        The limit [us].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax.axhline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
+    for i, (slowdown, rows) in enumerate(per_scale.groupby("slowdown")):
+        colour, dash, marker = SERIES[i % len(SERIES)]
+        scale = rows["batch_scale"]
+        ax.fill_between(
+            scale, rows["p99_low_us"], rows["p99_high_us"], color=colour, alpha=0.22, lw=0
+        )
+        ax.plot(scale, rows["p99_us"], color=colour, ls=dash)
+        words = "as measured" if slowdown == 1 else f"CPU {slowdown:g}x slower"
+        ax.plot([], [], color=colour, ls=dash, marker=marker, label=words)
+        outlier = rows["measured_outlier"].astype(bool)
+        at = {"ls": "none", "marker": marker, "zorder": 3}
+        measured = rows["measured_p99_us"]
+        ax.plot(scale[~outlier], measured[~outlier], color=colour, mec="white", mew=0.5, **at)
+        ax.plot(scale[outlier], measured[outlier], mec=colour, mfc="white", mew=1.2, ms=6, **at)
+    ax.plot([], [], ls="none", label="line: fit, band: interval")
+    ax.plot([], [], ls="none", label="marker: measured, open: outlier")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_xticks(sorted(set(per_scale["batch_scale"])))
+    ax.set_xlabel("Batch scale factor k")
+    ax.set_ylabel("p99 of the slower side [µs]")
+    return ax
+
+
+@figure_style(size=(COLUMN, 2.2))
+def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Probability of staying under the limit, by machine and batch scale factor.
+
+    Parameters
+    ----------
+    per_scale : pandas.DataFrame
+        ``machine``, ``batch_scale``, ``probability``.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    machines = list(dict.fromkeys(per_scale["machine"]))
+    grid = per_scale.pivot(index="machine", columns="batch_scale", values="probability")
+    grid = grid.loc[machines]
+    ax.imshow(grid, cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    for (row, column), probability in np.ndenumerate(grid.to_numpy()):
+        ax.text(
+            column,
+            row,
+            f"{probability:.2f}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            weight="bold" if 0.05 < probability < 0.95 else "normal",
+            color="black" if probability > 0.5 else "white",
+        )
+    ax.grid(False)
+    ax.set_xticks(range(grid.shape[1]), grid.columns)
+    ax.set_yticks(range(len(machines)), machines)
+    ax.set_xlabel("Batch scale factor k")
+    return ax
+
+
+@figure_style(size=(COLUMN, 3.0))
+def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
+    """Probability of staying under a limit against that limit, scale by scale.
+
+    Parameters
+    ----------
+    curve : pandas.DataFrame
+        ``batch_scale``, ``limit_us`` [us], ``probability``.
+    p99_us : float
+        The limit asked for [us].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
+    for i, (scale, rows) in enumerate(curve.groupby("batch_scale")):
+        colour, dash, _ = SERIES[i % len(SERIES)]
+        ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash, label=f"k = {scale}")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_xlim(curve["limit_us"].min(), curve["limit_us"].max())
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_xlabel("Limit of the p99 of one hold [µs]")
+    ax.set_ylabel("Probability of staying under it")
+    return ax
