@@ -92,115 +92,97 @@ def _field(name: str, type_: str, unit: str | None, description: str, **limits: 
     return made
 
 
-def _latency_us(name: str, description: str, required: bool = True) -> dict:
-    limits = {"minimum": 0.001, "maximum": 1000000}
-    if required:
-        limits = {"required": True, **limits}
-    return _field(name, "number", "us", description, **limits)
+def _table(name: str, fields: list[dict], rules: dict[str, Any]) -> dict[str, Any]:
+    """Return the descriptor of a table with one row per batch."""
+    limits = {"required": True, "minimum": 1, "maximum": 65535}
+    what = "PCP batch: pages moved under one hold of the zone lock"
+    return {
+        "name": name,
+        "type": "table",
+        "path": f"{name}.csv",
+        "format": "csv",
+        "mediatype": "text/csv",
+        "encoding": "utf-8",
+        "schema": {
+            "fields": [_field("batch", "integer", "pages", what, **limits), *fields],
+            "missingValues": [""],
+            "primaryKey": ["batch"],
+        },
+        "rules": {"min_rows": 3, "ascending": ["batch"], **rules},
+    }
 
 
-_BATCH = _field(
-    "batch",
-    "integer",
-    "pages",
-    "PCP batch: pages moved under one hold of the zone lock",
-    required=True,
-    minimum=1,
-    maximum=65535,
-)
 _SIDES = {"free": "free_pcppages_bulk()", "alloc": "rmqueue_bulk()"}
+_FIGURES = {"avg": "mean", "p99": "99th percentile of the"}
 
 #: Descriptor of ``batch_latency.csv``, the same for every machine.
-LATENCY_RESOURCE: Mapping[str, Any] = {
-    "name": "batch_latency",
-    "type": "table",
-    "path": "batch_latency.csv",
-    "format": "csv",
-    "mediatype": "text/csv",
-    "encoding": "utf-8",
-    "schema": {
-        "fields": [
-            _BATCH,
+LATENCY_RESOURCE: Mapping[str, Any] = _table(
+    "batch_latency",
+    [
+        _field(
+            "throughput_pages_per_s",
+            "number",
+            "pages/s",
+            "page allocation and freeing throughput of the workload; empty: not measured",
+            minimum=0.001,
+            maximum=1e12,
+        ),
+        *(
             _field(
-                "throughput_pages_per_s",
+                f"{side}_latency_{figure}_us",
                 "number",
-                "pages/s",
-                "page allocation and freeing throughput of the workload; empty: not measured",
+                "us",
+                f"{words} time of one hold of the zone lock in {function}",
+                required=True,
                 minimum=0.001,
-                maximum=1e12,
-            ),
-            *(
-                _latency_us(
-                    f"{side}_latency_{what}_us",
-                    f"{words} time of one hold of the zone lock in {function}",
-                )
-                for side, function in _SIDES.items()
-                for what, words in (("avg", "mean"), ("p99", "99th percentile of the"))
-            ),
-        ],
-        "missingValues": [""],
-        "primaryKey": ["batch"],
-    },
-    "rules": {
-        "min_rows": 3,
-        "ascending": ["batch"],
-        "at_least": [[f"{side}_latency_p99_us", f"{side}_latency_avg_us"] for side in _SIDES],
-    },
-}
+                maximum=1000000,
+            )
+            for side, function in _SIDES.items()
+            for figure, words in _FIGURES.items()
+        ),
+    ],
+    {"at_least": [[f"{side}_latency_p99_us", f"{side}_latency_avg_us"] for side in _SIDES]},
+)
 
 #: Descriptor of ``batch_latency_interval.csv``, which machines that came in as
 #: raw tool output have: the range that holds each figure of the table.
-INTERVAL_RESOURCE: Mapping[str, Any] = {
-    "name": "batch_latency_interval",
-    "type": "table",
-    "path": "batch_latency_interval.csv",
-    "format": "csv",
-    "mediatype": "text/csv",
-    "encoding": "utf-8",
-    "schema": {
-        "fields": [
-            _BATCH,
-            *(
-                made
-                for side, function in _SIDES.items()
-                for made in (
-                    _field(
-                        f"{side}_samples",
-                        "integer",
-                        "count",
-                        f"holds measured in {function}",
-                        required=True,
-                        minimum=1,
-                    ),
-                    *(
-                        _field(
-                            f"{side}_latency_{what}_{end}_us",
-                            "number",
-                            "us",
-                            f"{end} end of the interval of {side}_latency_{what}_us",
-                            required=True,
-                            minimum=0,
-                            maximum=1e9,
-                        )
-                        for what in ("avg", "p99")
-                        for end in ("low", "high")
-                    ),
-                )
+INTERVAL_RESOURCE: Mapping[str, Any] = _table(
+    "batch_latency_interval",
+    [
+        made
+        for side, function in _SIDES.items()
+        for made in (
+            _field(
+                f"{side}_samples",
+                "integer",
+                "count",
+                f"holds measured in {function}",
+                required=True,
+                minimum=1,
             ),
-        ],
-        "missingValues": [""],
-        "primaryKey": ["batch"],
-    },
-    "rules": {
-        "min_rows": 3,
-        "ascending": ["batch"],
+            *(
+                _field(
+                    f"{side}_latency_{figure}_{end}_us",
+                    "number",
+                    "us",
+                    f"{end} end of the interval of {side}_latency_{figure}_us",
+                    required=True,
+                    minimum=0,
+                    maximum=1e9,
+                )
+                for figure in _FIGURES
+                for end in ("low", "high")
+            ),
+        )
+    ],
+    {
         "at_least": [
-            [f"{side}_latency_{what}_high_us", f"{side}_latency_{what}_low_us"]
+            [f"{side}_latency_{figure}_high_us", f"{side}_latency_{figure}_low_us"]
             for side in _SIDES
-            for what in ("avg", "p99")
-        ],
+            for figure in _FIGURES
+        ]
     },
-}
+)
 
 #: Descriptor of ``platform.json``.
 PLATFORM_RESOURCE: Mapping[str, Any] = {
