@@ -108,7 +108,7 @@ def _table(name: str, fields: list[dict], rules: dict[str, Any]) -> dict[str, An
             "missingValues": [""],
             "primaryKey": ["batch"],
         },
-        "rules": {"min_rows": 3, "ascending": ["batch"], **rules},
+        "rules": {"min_rows": 4, "ascending": ["batch"], **rules},
     }
 
 

@@ -32,6 +32,7 @@ ROWS = [
     "63,513633.4,2.33,3.57,2.67,6.83\n",
     "127,517616.7,4.35,6.65,4.22,13.03\n",
     "255,520822.8,8.29,13.32,7.52,25.24\n",
+    "511,524122.0,15.79,23.42,14.02,49.35\n",
 ]
 GOOD = COLUMNS + "".join(ROWS)
 
@@ -159,7 +160,7 @@ TABLES = {
         "row 3, column 'batch': 63 is there twice, first in row 2",
     ),
     "unsorted": (
-        COLUMNS + ROWS[1] + ROWS[0] + ROWS[2],
+        COLUMNS + ROWS[1] + ROWS[0] + ROWS[2] + ROWS[3],
         "row 3, column 'batch': given 63 after 127; allowed: rising from row to row",
     ),
     # table
@@ -167,14 +168,14 @@ TABLES = {
         edit(2, "3.57", "2.32"),
         f"row 2, {SPR_P99}: given 2.32; allowed: at least free_latency_avg_us = 2.33",
     ),
-    "too-few-rows": (COLUMNS + ROWS[0] + ROWS[1], "has 2 rows below the header; allowed: at least"),
-    "header-only": (COLUMNS, "has 0 rows below the header; allowed: at least 3"),
+    "too-few-rows": (COLUMNS + "".join(ROWS[:3]), "has 3 rows below the header; allowed: at le"),
+    "header-only": (COLUMNS, "has 0 rows below the header; allowed: at least 4"),
     "empty": ("", "row 1: has no header; expected batch,throughput"),
     "empty-line-only": ("\n", "row 1: has no header; expected batch,throughput"),
     "empty-line": (COLUMNS + "\n" + "".join(ROWS), "row 2: line is empty"),
     "short-row": (edit(3, ",13.03", ""), "row 3: has 5 cells; expected 6"),
     "long-row": (edit(3, "13.03", "13.03,1"), "row 3: has 7 cells; expected 6"),
-    "cut-off": (GOOD[:-12], "row 4: has 4 cells; expected 6"),
+    "cut-off": (GOOD[:-12], "row 5: has 5 cells; expected 6"),
     "unquoted-decimal-comma": (
         edit(2, "2.33", "2,33"),
         "row 2: has 7 cells; expected 6; a decimal comma?",
@@ -412,7 +413,9 @@ def test_a_histogram_whose_mean_passes_its_p99_is_refused(root, tmp_path):
     lines += [f"[{1 << i}, {2 << i})    0 |   |" for i in range(1, 30)]
     path = tmp_path / "heavy.txt"
     path.write_text("\n".join([*lines, f"[{1 << 30}, {2 << 30})    50 |@|", ""]))
-    options = [x for b in (1, 2, 3) for s in ("free", "alloc") for x in (f"--{s}", f"{b}={path}")]
+    options = [
+        x for b in (1, 2, 3, 4) for s in ("free", "alloc") for x in (f"--{s}", f"{b}={path}")
+    ]
     words = ("column 'free_latency_p99_us'", "allowed: at least free_latency_avg_us")
     refused(root, ["--machine", "new", *options], str(path), *words)
 
@@ -435,8 +438,8 @@ def test_bad_options_are_refused(root, tmp_path):
     refused(root, [*new, *pair, "--free-function", "x"], f"'x' is not there; found: {FREE}")
     for bad in ("63", "=x", "63=", "-63=x", "6.3=x", "٦٣=x", "999999=x", f"{free}"):
         refused(root, [*new, "--free", bad], f"--free {bad!r}: allowed: BATCH=..., BATCH from 1")
-    refused(root, [*new, *pair], "has 1 rows below the header; allowed: at least 3")
-    more = [x.replace("63=", f"{b}=") for b in (63, 127, 255) for x in pair]
+    refused(root, [*new, *pair], "has 1 rows below the header; allowed: at least 4")
+    more = [x.replace("63=", f"{b}=") for b in (63, 127, 255, 511) for x in pair]
     refused(root, [*new, *more, "--throughput", "63=fast"], "given 'fast'; allowed: a number")
     refused(root, [*new, *[x.replace("63=", "0=") for x in more]], "given 0; allowed: a whole")
 

@@ -245,7 +245,7 @@ def add(root, *arguments):
     return CliRunner().invoke(main, command)
 
 
-def raw_options(tmp_path, batches=(63, 127, 255)):
+def raw_options(tmp_path, batches=(63, 127, 255, 511)):
     options = []
     for batch in batches:
         for side, name in (("free", FREE), ("alloc", ALLOC)):
@@ -260,7 +260,7 @@ def test_raw_output_becomes_a_package_that_every_check_accepts(tmp_path, root, m
                "--platform", platform)  # fmt: skip
     assert done.exit_code == 0, done.output
     answer = json.loads(done.stdout)
-    assert answer == {"machine": "mine", "path": str(root / "hardware" / "mine"), "rows": 3}
+    assert answer == {"machine": "mine", "path": str(root / "hardware" / "mine"), "rows": 4}
     assert data_package.check(root) == []
     report = frictionless.validate(str(root / "hardware" / "mine" / "datapackage.json"))
     assert report.valid, report.flatten(["fieldName", "message"])
@@ -268,7 +268,7 @@ def test_raw_output_becomes_a_package_that_every_check_accepts(tmp_path, root, m
     machine = data_package.load_hardware("mine")
     assert machine.platform["cpus"] == 64
     assert machine.platform["llc_kib"] is None
-    assert machine.latency["throughput_pages_per_s"].isna().tolist() == [False, True, True]
+    assert machine.latency["throughput_pages_per_s"].isna().tolist() == [False, True, True, True]
     assert machine.latency["free_latency_avg_us"][0] == pytest.approx(
         np.mean(holds(2.52)), abs=5e-4
     )
@@ -278,7 +278,7 @@ def test_raw_output_becomes_a_package_that_every_check_accepts(tmp_path, root, m
         value = machine.latency[f"free_latency_{what}_us"]
         assert (interval[f"free_latency_{what}_low_us"] <= value).all()
         assert (value <= interval[f"free_latency_{what}_high_us"]).all()
-    assert len(machine.sources) == 6
+    assert len(machine.sources) == 8
     assert all(len(source["sha256"]) == 64 for source in machine.sources)
 
 
