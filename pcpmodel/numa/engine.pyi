@@ -1,0 +1,15 @@
+from collections.abc import Mapping
+from typing import Any, Self, final
+
+import numpy as np
+
+@final
+class Engine:
+    """One run; ``weight`` is (pages,) float64, C-contiguous.
+
+    Raises ValueError if the weights do not fit the configuration, or memory runs out.
+    """
+
+    def __new__(cls, config: Mapping[str, Any], weight: np.ndarray) -> Self: ...
+    def run(self) -> dict[str, Any]: ...
+    def state(self) -> tuple[list[int], list[int]]: ...
