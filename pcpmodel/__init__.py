@@ -20,6 +20,7 @@ _PUBLIC = {
     "load_published": "pcpmodel.data_package",
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
+    "numa": "pcpmodel.numa",
     "patches": "pcpmodel.kernel.releases",
     "PerCpuPages": "pcpmodel.kernel.pcp",
     "published_names": "pcpmodel.data_package",

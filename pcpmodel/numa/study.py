@@ -1,0 +1,619 @@
+"""Runs of the experiment, side by side, against what was published.
+
+Which figures were fitted is decided here, once (`FITTED`): three of the
+figures of v5.12 fix the three numbers that the publication does not give (CPUs
+of the node, length of the run, cost of a shootdown).  Everything said of
+v5.13, of the first version of the patch and of migrate_pages() is predicted.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from pcpmodel.data_package import load_published
+from pcpmodel.errors import InputError
+from pcpmodel.numa.engine import Engine
+from pcpmodel.numa.machine import Machine
+from pcpmodel.numa.parameters import RELEASES, Experiment, experiment
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = [
+    "Comparison",
+    "MigratePages",
+    "Run",
+    "compare",
+    "fit",
+    "gain_map",
+    "migrate_pages",
+    "one_at_a_time",
+    "parameter_table",
+    "run",
+    "weights",
+]
+
+BEFORE, AFTER = "v5.12", "v5.13"
+PATCH = "numa-delay-mapping-v2"
+PATCH_V1 = "numa-delay-mapping-v1"
+BATCHED = "migrate-pages-batch-v3"
+#: Quantity of the first kernel that a parameter was fitted to.
+FITTED = {
+    "migrated_pages": "seconds",
+    "shootdown_interrupts": "cpus",
+    "try_to_unmap_percent": "flush_base_ns",
+}
+
+
+def parameter_table() -> pd.DataFrame:
+    """Every parameter with its default, unit, range and origin."""
+    return pd.DataFrame(Experiment.describe()).set_index("name")
+
+
+def weights(pattern: str, pages: int) -> np.ndarray:
+    """Probability of each page of a process in one access.
+
+    Parameters
+    ----------
+    pattern : {"normal", "uniform"}
+        ``normal``: mean in the middle, standard deviation ``pages / 12``, cut at
+        six of them (pmbench's ``normal_ih``).
+    pages : int
+        Pages of the process.
+
+    Returns
+    -------
+    (pages,) ndarray of float64
+        Sum 1.
+    """
+    if pattern == "uniform":
+        return np.full(pages, 1 / pages)
+    weight = np.diff(special.ndtr(np.linspace(-6, 6, pages + 1)))
+    return weight / weight.sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One kernel, one run.
+
+    Attributes
+    ----------
+    release : str
+    experiment : Experiment
+    counts : dict
+        Every counter of the engine, as counted at the experiment's scale.
+    series : pandas.DataFrame
+        Index ``time_s``; ``accesses_per_second``, ``remote_percent`` (of the
+        accesses), ``migrated_pages`` and ``shootdown_interrupts`` so far.
+    """
+
+    release: str
+    experiment: Experiment
+    counts: dict[str, Any]
+    series: pd.DataFrame
+
+    @property
+    def migrated_pages(self) -> float:
+        """Pages migrated; divided by the scale."""
+        return self.counts["migrated_pages"] / self.experiment.scale
+
+    @property
+    def shootdown_interrupts(self) -> float:
+        """IPIs of unmaps, divided by the scale, and of scans (as many ranges at any scale)."""
+        c = self.counts
+        return c["unmap_interrupts"] / self.experiment.scale + c["scan_interrupts"]
+
+    @property
+    def accesses_per_second(self) -> float:
+        """Page accesses of all threads per second, mean of the run."""
+        return self.counts["accesses"] / self.experiment.end_s
+
+    @property
+    def try_to_unmap_percent(self) -> float:
+        """Share of the busy CPU time spent in try_to_unmap(), flushes included [%]."""
+        return 100 * self.counts["unmap_ns"] / self.counts["busy_ns"]
+
+    @property
+    def interrupted_percent(self) -> float:
+        """Share of the busy CPU time spent answering shootdowns [%]."""
+        return 100 * self.counts["interrupt_ns"] / self.counts["busy_ns"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, the four published ones first."""
+        return {
+            "release": self.release,
+            "migrated_pages": self.migrated_pages,
+            "shootdown_interrupts": self.shootdown_interrupts,
+            "accesses_per_second": self.accesses_per_second,
+            "try_to_unmap_percent": self.try_to_unmap_percent,
+            "interrupted_percent": self.interrupted_percent,
+            "counts": self.counts,
+        }
+
+
+def run(release: str, given: Experiment | None = None, **changes: Any) -> Run:
+    """Run the experiment once.
+
+    Parameters
+    ----------
+    release : str
+        One of `RELEASES`: who maps when.
+    given : Experiment, optional
+        Default: the published one.
+    **changes
+        Parameters that differ, see `parameter_table`.
+
+    Raises
+    ------
+    InputError
+        If a name or a value is not allowed.
+    """
+    given = (given or experiment()).with_(**changes)
+    counts = Engine(given.config(release), weights(given.pattern, given.pages)).run()
+    rows = np.array(counts.pop("series")).reshape(-1, 5)
+    step = given.config(release)["sample_ns"] / 1e9
+    time = step * np.arange(1, len(rows) + 1)
+    series = pd.DataFrame(
+        {
+            "accesses_per_second": np.diff(rows[:, 0], prepend=0) / step,
+            "remote_percent": 100 * rows[:, 1],
+            "migrated_pages": rows[:, 2] / given.scale,
+            "shootdown_interrupts": rows[:, 3] / given.scale + rows[:, 4],
+        },
+        index=pd.Index(time / given.scale, name="time_s"),
+    )
+    return Run(release, given, counts, series)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The same work before and after.
+
+    Attributes
+    ----------
+    before, after : Run
+    digest : str
+        Of the published tables.
+    """
+
+    before: Run
+    after: Run
+    digest: str
+
+    @property
+    def gain_percent(self) -> float:
+        """Throughput of ``after`` over ``before`` [%]."""
+        return 100 * (self.after.accesses_per_second / self.before.accesses_per_second - 1)
+
+    @property
+    def interrupts_change_percent(self) -> float:
+        """Change of the shootdown interrupts [%]; NaN if there were none."""
+        if not self.before.shootdown_interrupts:
+            return math.nan
+        return 100 * (self.after.shootdown_interrupts / self.before.shootdown_interrupts - 1)
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """Published figure, figure of the model, and whether the model was fitted to it.
+
+        Columns ``source``, ``quantity``, ``kernel``, ``unit``, ``measured``,
+        ``predicted`` (of the model, fitted or not), ``ratio``, ``fitted``.
+        """
+        before, after = self.before, self.after
+        figures = load_published(PATCH).tables["figures"].set_index("quantity")
+        rows = []
+
+        def add(quantity: str, kernel: str, unit: str, measured: float, model: float) -> None:
+            fitted = kernel == BEFORE and quantity in FITTED
+            rows.append((PATCH, quantity, kernel, unit, measured, model, model / measured, fitted))
+
+        names = {
+            "migrated_pages": ("pages migrated, about", "pages"),
+            "shootdown_interrupts": ("TLB shootdown interrupts, about", "interrupts"),
+            "try_to_unmap_percent": ("try_to_unmap() and its callees", "% of cycles"),
+        }
+        for quantity, (published, unit) in names.items():
+            row = figures.loc[published]
+            if quantity == "migrated_pages":  # one figure for both kernels
+                measured = {BEFORE: row["after"], AFTER: row["after"]}
+            else:
+                measured = {BEFORE: row["before"], AFTER: row["after"]}
+            add(quantity, BEFORE, unit, measured[BEFORE], getattr(before, quantity))
+            add(quantity, AFTER, unit, measured[AFTER], getattr(after, quantity))
+        interrupts = figures.loc[names["shootdown_interrupts"][0]]
+        add(
+            "shootdown_interrupts_change", AFTER, "%",
+            interrupts["change_pct"], self.interrupts_change_percent,
+        )  # fmt: skip
+        throughput = figures.loc["throughput"]
+        add("throughput_gain", AFTER, "%", throughput["change_pct"], self.gain_percent)
+        # Version 1 of the patch: another run, with fewer interrupts per page.
+        first = load_published(PATCH_V1).tables["tlb"].set_index("metric")
+        shot, moved = first.iloc[0], first.iloc[1]
+        rows.append(
+            (
+                PATCH_V1, "interrupts_left_percent", AFTER, "%",
+                100 * shot["after"] / shot["before"],
+                100 * after.shootdown_interrupts / max(before.shootdown_interrupts, 1),
+                math.nan, False,
+            )
+        )  # fmt: skip
+        rows.append(
+            (
+                PATCH_V1, "interrupts_per_page", BEFORE, "interrupts/page",
+                shot["before"] / moved["after"],
+                before.shootdown_interrupts / max(before.migrated_pages, 1),
+                math.nan, False,
+            )
+        )  # fmt: skip
+        columns = [
+            "source", "quantity", "kernel", "unit", "measured", "predicted", "ratio", "fitted",
+        ]  # fmt: skip
+        table = pd.DataFrame(rows, columns=columns)
+        table["ratio"] = table["predicted"] / table["measured"]
+        return table
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``pcpmodel numa --json`` prints."""
+        return {
+            "before": self.before.as_dict(),
+            "after": self.after.as_dict(),
+            "throughput_gain_percent": self.gain_percent,
+            "shootdown_interrupts_change_percent": (
+                None
+                if math.isnan(self.interrupts_change_percent)
+                else self.interrupts_change_percent
+            ),
+            "fitted": [
+                {"figure": f"before.{figure}", "parameter": name, "value": value}
+                for figure, name in FITTED.items()
+                for value in [getattr(self.before.experiment, name)]
+                if self.published
+            ],
+            "published": self.rows.to_dict("records") if self.published else [],
+            "parameters": self.before.experiment.as_dict(),
+        }
+
+    @property
+    def published(self) -> bool:
+        """Is this the published experiment, up to its scale and seed?"""
+        mine = self.before.experiment
+        return mine == Experiment(scale=mine.scale, seed=mine.seed)
+
+    def table(self) -> str:
+        """Text for a terminal."""
+        lines = [f"{'':28}{self.before.release:>14}{self.after.release:>14}"]
+        for name in (
+            "migrated_pages", "shootdown_interrupts", "accesses_per_second",
+            "try_to_unmap_percent", "interrupted_percent",
+        ):  # fmt: skip
+            one, two = getattr(self.before, name), getattr(self.after, name)
+            mark = "   (before: fitted)" if self.published and name in FITTED else ""
+            lines.append(f"{name:28}{one:14.5g}{two:14.5g}{mark}")
+        lines.append(f"{'throughput gain [%]':28}{'':14}{self.gain_percent:14.3g}")
+        return "\n".join(lines)
+
+    def summary(self) -> str:
+        """The findings in sentences (Markdown)."""
+        by = self.rows.set_index(["quantity", "kernel"])
+        lines = []
+        for quantity, kernel, text, form in (
+            ("migrated_pages", BEFORE, "Pages migrated by v5.12", ".3g"),
+            ("shootdown_interrupts", BEFORE, "Shootdown interrupts of v5.12", ".3g"),
+            ("try_to_unmap_percent", BEFORE, "Cycles below `try_to_unmap()`, v5.12 [%]", ".3g"),
+            ("migrated_pages", AFTER, "Pages migrated by v5.13", ".3g"),
+            ("shootdown_interrupts", AFTER, "Shootdown interrupts of v5.13", ".3g"),
+            ("shootdown_interrupts_change", AFTER, "Change of the interrupts [%]", ".4g"),
+            ("throughput_gain", AFTER, "Gain of throughput [%]", ".2g"),
+            ("try_to_unmap_percent", AFTER, "Cycles below `try_to_unmap()`, v5.13 [%]", ".2g"),
+        ):
+            row = by.loc[(quantity, kernel)]
+            how = f"fitted by `{FITTED[quantity]}`" if row["fitted"] else "predicted"
+            lines.append(
+                f"* {text}: {row['measured']:{form}} measured, {row['predicted']:{form}} by the "
+                f"model (**{how}**)."
+            )
+        return "\n".join(lines)
+
+
+def compare(
+    given: Experiment | None = None,
+    *,
+    before: str = BEFORE,
+    after: str = AFTER,
+    **changes: Any,
+) -> Comparison:
+    """Run the experiment on two kernels, at the same time.
+
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    before, after : str
+        Names in `RELEASES`.
+    **changes
+        Parameters that differ, see `parameter_table`.
+
+    Raises
+    ------
+    InputError
+        If a name or a value is not allowed.
+    """
+    given = (given or experiment()).with_(**changes)
+    for name in (before, after):
+        given.config(name)
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(lambda release: run(release, given), (before, after)))
+    return Comparison(runs[0], runs[1], load_published(PATCH).digest)
+
+
+def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
+    """Find the three numbers that the publication does not give.
+
+    ``cpus`` from the interrupts per migrated page of v5.12, ``seconds`` from its
+    migrated pages, ``flush_base_ns`` from its share of try_to_unmap(); nothing of
+    v5.13 is used.  Each round is two runs of v5.12.
+
+    Returns
+    -------
+    Experiment
+        ``given`` with the three replaced (rounded to 1 CPU, 0.5 s, 100 ns).
+    """
+    given = given or experiment()
+    figures = load_published(PATCH).tables["figures"].set_index("quantity")
+    pages = figures.loc["pages migrated, about", "after"]
+    per_page = figures.loc["TLB shootdown interrupts, about", "before"] / pages
+    share = figures.loc["try_to_unmap() and its callees", "before"] / 100
+    found = given.with_(
+        cpus=min(
+            range(2, given.processes * given.threads + 1),
+            key=lambda cpus: abs(_targets(given.with_(cpus=cpus)) - per_page),
+        )
+    )
+    for _ in range(rounds):
+        # Long enough to see the wanted number of pages go by.
+        moved = run(BEFORE, found.with_(seconds=1.25 * found.seconds)).series["migrated_pages"]
+        if moved.iloc[-1] < pages:
+            found = found.with_(seconds=1.25 * found.seconds)
+            continue
+        time = float(np.interp(pages, moved, moved.index))
+        found = found.with_(seconds=max(0.5, round(2 * time) / 2))
+        # The missing cycles go to the flushes.
+        once = run(BEFORE, found)
+        missing_ns = (share - once.try_to_unmap_percent / 100) * once.counts["busy_ns"]
+        flush_ns = found.flush_base_ns + missing_ns / max(1, once.counts["unmap_flushes"])
+        found = found.with_(flush_base_ns=max(0, round(float(flush_ns) / 100) * 100))
+    return found
+
+
+def _targets(given: Experiment) -> float:
+    """CPUs that a thread interrupts on average, from who shares a CPU with whom."""
+    n, p = given.processes * given.threads, given.processes
+    on_cpu = np.bincount(np.arange(n) % given.cpus)
+    share = 1 / on_cpu[np.arange(n) % given.cpus]  # of the time each thread runs
+    total = 0.0
+    for mm in range(p):
+        mine = share[mm::p]
+        total += (mine * (mine.sum() - mine)).sum()
+    return float(total / share.sum())
+
+
+# Where it gains, where it does not ---------------------------------------------
+
+
+def gain_map(
+    given: Experiment | None = None,
+    *,
+    threads: Sequence[int] = (1, 2, 4, 8, 16),
+    scales: Sequence[float] = (1e-2, 1e-3, 1e-4),
+    **changes: Any,
+) -> xarray.Dataset:
+    """Gain of v5.13 over v5.12 by threads per process and by how hot the pages are.
+
+    Fewer pages under the same threads are touched more often, so that more
+    threads meet in the time between a fault and its migration.  The total number of
+    threads stays as it is (fewer processes when they have more threads).
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions ``threads`` and ``scale``; ``gain_percent``, ``met`` (accesses by
+        other threads between fault and migration, per migrated page, v5.12),
+        ``interrupts_before`` and ``interrupts_after`` per migrated page,
+        ``waits`` and ``refused`` per migrated page (v5.13).
+    """
+    import xarray
+
+    given = (given or experiment()).with_(**changes)
+    total = given.processes * given.threads
+    shape = (len(threads), len(scales))
+    names = ("gain_percent", "met", "interrupts_before", "interrupts_after", "waits", "refused")
+    values = {name: np.full(shape, np.nan) for name in names}
+    for i, n in enumerate(threads):
+        if total % n:
+            raise InputError(f"threads={n} does not divide the {total} threads of the experiment")
+        part = given.working_set_mb * given.processes * n / total
+        for j, scale in enumerate(scales):
+            pair = compare(
+                given.with_(threads=n, processes=total // n, working_set_mb=part, scale=scale)
+            )
+            one, two = pair.before.counts, pair.after.counts
+            moved = max(1, one["migrated_pages"]), max(1, two["migrated_pages"])
+            values["gain_percent"][i, j] = pair.gain_percent
+            values["met"][i, j] = one["window_hits"] / moved[0]
+            values["interrupts_before"][i, j] = one["unmap_interrupts"] / moved[0]
+            values["interrupts_after"][i, j] = two["unmap_interrupts"] / moved[1]
+            values["waits"][i, j] = two["waits"] / moved[1]
+            values["refused"][i, j] = two["refused"] / moved[1]
+    units = {"gain_percent": "%"}
+    return xarray.Dataset(
+        {
+            name: (("threads", "scale"), value, {"units": units.get(name, "per migrated page")})
+            for name, value in values.items()
+        },
+        coords={"threads": list(threads), "scale": list(scales)},
+        attrs={"before": BEFORE, "after": AFTER, "seed": given.seed},
+    )
+
+
+def one_at_a_time(
+    given: Experiment | None = None,
+    *,
+    values: Mapping[str, Iterable[Any]] | None = None,
+    **changes: Any,
+) -> pd.DataFrame:
+    """Change one parameter at a time and see what becomes of the gain.
+
+    Parameters
+    ----------
+    values : mapping, optional
+        Parameter name to values; default: threads, share of migrations that
+        fail before and after the unmap, scan period, cost of an interrupt.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per run pair: ``parameter``, ``value``, ``gain_percent``,
+        ``interrupts_before``, ``interrupts_after`` (millions, at full size),
+        ``migrated_pages`` (millions, v5.13), ``verdict``.
+    """
+    given = (given or experiment()).with_(**changes)
+    values = values or {
+        "threads": (1, 2, 4, 8, 16),
+        "unmap_failed_share": (0.0, 0.5, 1.0),
+        "refused_share": (0.0, 0.5, 1.0),
+        "scan_period_min_ms": (1000, 10000, 60000),
+        "ipi_ns": (100, 500, 1000),
+        "scan_pte_ns": (10, 29, 100),
+    }
+    rows = []
+    for name, several in values.items():
+        for value in several:
+            pair = compare(given.with_(**{name: value}))
+            rows.append(
+                {
+                    "parameter": name,
+                    "value": value,
+                    "gain_percent": pair.gain_percent,
+                    "interrupts_before": pair.before.shootdown_interrupts / 1e6,
+                    "interrupts_after": pair.after.shootdown_interrupts / 1e6,
+                    "migrated_pages": pair.after.migrated_pages / 1e6,
+                    "verdict": verdict(pair.gain_percent),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def verdict(gain_percent: float, noise_percent: float = 0.3) -> str:
+    """Name a gain: ``gain``, ``neutral`` (within the noise of the model) or ``loss``."""
+    if abs(gain_percent) <= noise_percent:
+        return "neutral"
+    return "gain" if gain_percent > 0 else "loss"
+
+
+# migrate_pages() with a batched flush ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class MigratePages:
+    """migrate_pages() of accessible pages: one flush per page, or one per batch.
+
+    Attributes
+    ----------
+    pages, batch, targets : int
+        Pages moved; pages per flush; CPUs interrupted by one flush.
+    interrupts, interrupts_batched : int
+    pages_per_second, pages_per_second_batched : float
+        Of one thread.
+    """
+
+    pages: int
+    batch: int
+    targets: int
+    interrupts: int
+    interrupts_batched: int
+    pages_per_second: float
+    pages_per_second_batched: float
+    rows: pd.DataFrame
+
+    def summary(self) -> str:
+        """The findings in sentences (Markdown)."""
+        return "\n".join(
+            f"* {row.quantity}: {row.measured:+.1f} % measured, {row.predicted:+.1f} % by the "
+            "model (**predicted**)."
+            for row in self.rows.itertuples()
+        )
+
+
+def migrate_pages(
+    given: Experiment | None = None, *, pages: int = 8192, batch: int = 512, **changes: Any
+) -> MigratePages:
+    """Move a process's pages to the other node, page by page and in batches.
+
+    Mirrors migrate_pages() (mm/migrate.c): up to v6.2 each page is unmapped,
+    flushed, copied and mapped in turn; from v6.3 on ("migrate_pages: batch flushing
+    TLB") up to 512 pages (NR_MAX_BATCHED_MIGRATION) share one flush.  All
+    threads of the process run.
+
+    Raises
+    ------
+    InputError
+        If a number is not allowed.
+    """
+    given = (given or experiment()).with_(**changes)
+    for name, value in {"pages": pages, "batch": batch}.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 2**20:
+            raise InputError(f"{name}={value!r} is not a whole number from 1 to {2**20}")
+    single, time = _move(given, pages, 1)
+    batched, time_batched = _move(given, pages, batch)
+    published = load_published(BATCHED).tables["tlb"]
+    rows = pd.DataFrame(
+        {
+            "source": BATCHED,
+            "quantity": ["shootdown interrupts", "pages migrated per second"],
+            "unit": "%",
+            "measured": published["change_pct"].to_numpy(),
+            "predicted": [
+                100 * (batched / single - 1) if single else math.nan,
+                100 * (time / time_batched - 1),
+            ],
+            "fitted": False,
+        }
+    )
+    rows["ratio"] = rows["predicted"] / rows["measured"]
+    return MigratePages(
+        pages, batch, given.threads - 1, single, batched,
+        1e9 * pages / time, 1e9 * pages / time_batched, rows,
+    )  # fmt: skip
+
+
+def _move(given: Experiment, pages: int, batch: int) -> tuple[int, float]:
+    """Interrupts, and nanoseconds of the migrating thread."""
+    machine = Machine(RELEASES["v7.2"], 1, given.threads, pages, pages, pages)
+    machine.run(0, given.threads)
+    for g in range(pages):
+        machine.place(g, 0)
+    spent = 0.0
+    for first in range(0, pages, batch):
+        machine.batch_begin(0, 1)
+        for g in range(first, min(pages, first + batch)):
+            machine.batch_unmap(g)
+            spent += given.isolate_ns + given.unmap_ns + given.copy_ns
+        targets = machine.batch_flush()
+        if targets > 0:
+            spent += given.flush_base_ns + targets * given.flush_target_ns
+        elif targets == 0:
+            spent += given.flush_local_ns
+        machine.batch_finish()
+    return machine.counts["unmap_interrupts"], spent

@@ -1,0 +1,217 @@
+"""The experiment as a user types it: parameters, figures, fitted or predicted."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from pcpmodel.cli import main
+from pcpmodel.data_package import load_published
+from pcpmodel.errors import InputError
+from pcpmodel.numa.study import FITTED, _targets, verdict, weights
+
+SMALL = {"scale": 0.002}
+
+
+@pytest.fixture(scope="module")
+def small():
+    return pm.numa.compare(**SMALL)
+
+
+def test_defaults_are_the_published_setup():
+    setup = load_published("numa-delay-mapping-v2").tables["setup"]
+    value = setup.set_index(["workload", "quantity"])["value"]
+    given = pm.numa.experiment()
+    assert given.processes == value["pmbench", "processes"]
+    assert given.threads == value["pmbench", "threads per process"]
+    assert given.working_set_mb == value["pmbench", "working set per process"]
+    assert given.node_gb == value["server", "memory per socket"]
+    assert given.eater_gb == value["memory eater", "memory"]
+    assert given.eater_kill_s == value["memory eater", "killed after"]
+    assert given.processes * given.threads == value["pmbench", "threads"]
+
+
+def test_every_parameter_has_a_unit_and_an_origin():
+    table = pm.numa.parameter_table()
+    kinds = ("published:", "kernel:", "measured:", "estimate:", "fitted:")
+    for name in table.index:
+        if name in ("refused_share", "unmap_failed_share", "scale", "seed"):
+            continue
+        assert table.loc[name, "origin"].startswith(kinds), name
+        assert table.loc[name, "unit"] or name == "pattern"
+    fitted = table.index[table["origin"].str.startswith("fitted:")]
+    assert sorted(fitted) == sorted(FITTED.values())
+
+
+def test_scan_periods_are_those_of_the_kernel():
+    # 8960 MB are 35 windows of 256 MB; at most 2560 MB are scanned per second.
+    assert pm.numa.experiment().scan_periods_ms == (100, 60000 / 35)
+    assert pm.numa.experiment(working_set_mb=512).scan_periods_ms == (500, 30000)
+    assert pm.numa.experiment(scan_size_mb=4096).scan_periods_ms[0] == 1000
+
+
+def test_weights_are_pmbenchs_normal():
+    weight = weights("normal", 12000)
+    x = np.arange(12000) + 0.5
+    assert weight.sum() == pytest.approx(1)
+    assert (weight * x).sum() == pytest.approx(6000)
+    assert math.sqrt((weight * (x - 6000) ** 2).sum()) == pytest.approx(1000, rel=1e-3)
+    assert weights("uniform", 4).tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"threds": 4}, "unknown parameter 'threds'; did you mean 'threads'"),
+        ({"threads": 4.0}, "threads=4.0 is not a whole number"),
+        ({"threads": True}, "threads=True is not a whole number"),
+        ({"threads": 0}, "threads=0 is out of range; allowed: 1 to 128 threads per process"),
+        ({"seconds": math.nan}, "seconds=nan is not a number"),
+        ({"pattern": "norml"}, "unknown pattern 'norml'; did you mean 'normal'"),
+        ({"eater_gb": 63}, "eater_gb=63 does not fit node_gb=64"),
+        ({"working_set_mb": 20000}, "do not fit two nodes"),
+        ({"scan_period_min_ms": 1e6}, "is above scan_period_max_ms=60000"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(changes, message):
+    with pytest.raises(InputError) as error:
+        pm.numa.experiment(**changes)
+    assert message in str(error.value)
+
+
+def test_unknown_release_is_refused():
+    with pytest.raises(InputError, match=r"unknown release 'v7.3'; did you mean 'v7.2'"):
+        pm.numa.compare(before="v7.3")
+
+
+def test_patch_saves_the_interrupts_and_gains(small):
+    assert small.after.shootdown_interrupts < 0.2 * small.before.shootdown_interrupts
+    assert small.gain_percent > 3
+    assert small.before.try_to_unmap_percent > 10 * small.after.try_to_unmap_percent
+    assert small.published
+
+
+def test_same_call_same_result(small):
+    again = pm.numa.compare(**SMALL)
+    assert again.as_dict() == small.as_dict()
+    assert again.before.series.equals(small.before.series)
+
+
+def test_series_ends_with_the_totals_and_the_remote_share_falls(small):
+    series = small.before.series
+    assert series["migrated_pages"].is_monotonic_increasing
+    assert series["migrated_pages"].iloc[-1] <= small.before.migrated_pages
+    assert series["remote_percent"].iloc[-1] < 1 < series["remote_percent"].iloc[0]
+    assert series.index[-1] == pytest.approx(pm.numa.experiment().seconds, rel=0.02)
+
+
+def test_fitted_figures_are_marked_and_only_those(small):
+    fitted = small.rows[small.rows["fitted"]]
+    assert set(zip(fitted["quantity"], fitted["kernel"], strict=True)) == {
+        (figure, "v5.12") for figure in FITTED
+    }
+    published = load_published("numa-delay-mapping-v2").tables["figures"]
+    measured = set(small.rows.loc[small.rows["source"] == "numa-delay-mapping-v2", "measured"])
+    table = published[["before", "after", "change_pct"]].to_numpy().ravel()
+    assert measured <= {float(x) for x in table if not np.isnan(x)}
+
+
+def test_targets_of_a_flush():
+    given = pm.numa.experiment(cpus=64)
+    assert _targets(given) == pytest.approx(7)
+    assert _targets(given.with_(cpus=128)) == pytest.approx(7)
+    # Two threads of different processes on every CPU: each other one runs half the time.
+    assert _targets(given.with_(cpus=32)) == pytest.approx(3.5)
+
+
+def test_batched_migration_interrupts_once_per_batch():
+    moved = pm.numa.migrate_pages(pages=1024, batch=512)
+    assert moved.interrupts == 1024 * 7
+    assert moved.interrupts_batched == 2 * 7
+    assert moved.pages_per_second_batched > 2 * moved.pages_per_second
+    assert not moved.rows["fitted"].any()
+    with pytest.raises(InputError, match="batch=0"):
+        pm.numa.migrate_pages(batch=0)
+
+
+def test_gain_map_and_one_at_a_time():
+    grid = pm.numa.gain_map(threads=(1, 8), scales=(1e-3,), seconds=20.0)
+    assert dict(grid.sizes) == {"threads": 2, "scale": 1}
+    # Nobody to interrupt: nothing to gain.
+    assert abs(float(grid["gain_percent"].sel(threads=1).item())) < 1
+    assert float(grid["gain_percent"].sel(threads=8).item()) > 3
+    assert float(grid["interrupts_before"].sel(threads=1).item()) == 0
+    table = pm.numa.one_at_a_time(values={"refused_share": (0.0, 1.0)}, scale=1e-3, seconds=20.0)
+    assert table["verdict"].tolist()[0] == "gain"
+    assert table["interrupts_before"].tolist()[1] < 0.1
+    with pytest.raises(InputError, match="threads=3 does not divide"):
+        pm.numa.gain_map(threads=(3,))
+
+
+def test_verdict_has_a_neutral_band():
+    assert [verdict(g) for g in (-1, -0.1, 0.2, 5)] == ["loss", "neutral", "neutral", "gain"]
+
+
+def call(*args):
+    return CliRunner().invoke(main, ["numa", *args])
+
+
+def test_verb_prints_the_four_figures_and_what_was_fitted(small):
+    done = call("--scale", "0.002", "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    for kernel in ("before", "after"):
+        assert {
+            "migrated_pages",
+            "shootdown_interrupts",
+            "accesses_per_second",
+            "try_to_unmap_percent",
+        } <= set(found[kernel])
+    assert found["before"]["migrated_pages"] == small.before.migrated_pages
+    assert {f["figure"] for f in found["fitted"]} == {f"before.{name}" for name in FITTED}
+    assert found["parameters"]["scale"] == 0.002
+
+
+def test_verb_claims_no_fit_for_another_experiment():
+    found = json.loads(call("--scale", "0.001", "--threads", "4", "--json").stdout)
+    assert found["fitted"] == found["published"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--threds", "4"], "Did you mean '--threads'"),
+        (["--threads", "many"], "'many' is not a valid integer"),
+        (["--threads", "0"], "threads=0 is out of range"),
+        (["--after", "v7.1"], "unknown release 'v7.1'; did you mean 'v7.2'"),
+    ],
+)
+def test_verb_refuses_by_name(args, message):
+    done = call(*args)
+    assert done.exit_code == 2
+    assert message in done.output
+    assert done.stdout == ""
+
+
+@pytest.mark.slow
+def test_stored_fit_is_what_fit_finds():
+    """Full size, five runs: the three fitted defaults come from the published figures."""
+    found, stored = pm.numa.fit(rounds=1), pm.numa.experiment()
+    assert found.cpus == stored.cpus
+    assert found.seconds == pytest.approx(stored.seconds, abs=0.5)
+    assert found.flush_base_ns == pytest.approx(stored.flush_base_ns, abs=200)
+
+
+@pytest.mark.slow
+def test_published_experiment_at_full_size():
+    """What was fitted is met within 2 %, what was predicted as far as the report says."""
+    rows = pm.numa.compare().rows.set_index(["quantity", "kernel"])
+    fitted = rows[rows["fitted"]]
+    assert fitted["ratio"].to_numpy() == pytest.approx(1, abs=0.02)
+    assert rows.loc[("shootdown_interrupts_change", "v5.13"), "predicted"] < -97
+    assert 2.5 < rows.loc[("throughput_gain", "v5.13"), "predicted"] < 11
