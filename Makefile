@@ -34,21 +34,25 @@ bench: env ## Measure speed, with the ratio to the slowest twin of each group
 lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/cython-lint pcpmodel
+	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint pcpmodel
 	$(if $(STUBS),$(BIN)/python -m mypy.stubtest $(subst /,.,$(STUBS:.pyi=)))
 	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
 
-# A copy, so that the ordinary build stays as it is.
-sanitize: env ## Run the tests of the core under AddressSanitizer and UBSan
+# In a copy, so that the ordinary build stays as it is.  Tests of what is not
+# compiled are left out.
+UNCOMPILED := build cli data_package data_published hold_time latency_input limit notebooks \
+  platform readme rerun rules_study throughput versions
+
+sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
-	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml LICENSE pcpmodel tests \
-	  $(wildcard data) | tar -x -C $(SANITIZED)
+	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
+	  pcpmodel tests data | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider -m "not slow" \
-	  $(wildcard tests/test_kernel_*.py tests/test_twin*.py)
+	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys \
+	  -m "not slow and not notebook" $(UNCOMPILED:%=--ignore=tests/test_%.py)
 
 clean: ## Remove everything that make made, reports/ included
 	rm -rf $(VENV) build dist reports *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache \

@@ -1,7 +1,6 @@
 """Build of the Cython core; everything else is in pyproject.toml.
 
-``PCPMODEL_SANITIZE=1`` builds with AddressSanitizer and UBSan and with
-Cython's bounds checks on (``make sanitize``).
+``PCPMODEL_SANITIZE=1`` builds with AddressSanitizer and UBSan (``make sanitize``).
 """
 
 import os
@@ -22,7 +21,6 @@ if SANITIZE:
     flags = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
     compile_args = ["-O1", "-g", "-fno-sanitize-recover=undefined", *flags]
     link_args = flags
-    directives |= {"boundscheck": True, "wraparound": False}
 
 extensions = [
     Extension(
