@@ -9,11 +9,14 @@ value of a column, :func:`save` writes SVG, PDF and PNG.
 
 from pcpmodel.figures.hold_time import hold_time, residuals, throughput_gain
 from pcpmodel.figures.limit import limit_probability, scale_latency, scale_probability
+from pcpmodel.figures.rules import ladder, page_list_life
 from pcpmodel.figures.style import panels, save
 
 __all__ = [
     "hold_time",
+    "ladder",
     "limit_probability",
+    "page_list_life",
     "panels",
     "residuals",
     "save",
