@@ -18,6 +18,7 @@ _PUBLIC = {
     "limit": "pcpmodel.study.limit",
     "limits": "pcpmodel.study.limit",
     "load_published": "pcpmodel.data_package",
+    "load_machines": "pcpmodel.machine",
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
     "numa": "pcpmodel.numa",

@@ -12,11 +12,13 @@ import zlib
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from nbclient import NotebookClient
 
 from pcpmodel import __version__, figures
 from pcpmodel.errors import InputError
@@ -210,6 +212,16 @@ def test_panels_hold_any_number_of_machines_in_order(count):
     shown = [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
     assert shown == names
     assert (len(figure.legends) or sum(ax.get_legend() is not None for ax in figure.axes)) == 1
+
+
+@pytest.mark.notebook
+def test_figures_show_themselves_in_a_notebook():
+    draw = "pm.figures.panels(pm.figures.residuals, fit.points, by='machine');"
+    cells = ["import pcpmodel as pm; fit = pm.fit('comet-lake')", draw, draw]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    done = NotebookClient(book, kernel_name="python3", timeout=300).execute()
+    shown = [[output.output_type for output in cell.outputs] for cell in done.cells]
+    assert shown[1:] == [["display_data"], ["display_data"]]
 
 
 # ---------------------------------------------------------------- files

@@ -190,3 +190,13 @@ def test_all_machines_and_slower_cpus_in_one_table():
 def test_order_of_machines_does_not_change_the_digest():
     two = [machine_of("ice-lake"), machine_of("comet-lake")]
     assert pm.limits(two).digest == pm.limits(two[::-1]).digest != pm.limits(two[0]).digest
+
+
+def test_several_limits_give_one_row_each():
+    found = pm.limits(machine_of("ice-lake"), p99_us=[10.0, 100.0], slowdown=1)
+    assert found.scales.loc[1, "ice-lake"].tolist() == [1, 5]
+    assert found.per_scale["limit_us"].value_counts().to_dict() == {10.0: 7, 100.0: 7}
+    with pytest.raises(InputError, match="at least one"):
+        pm.limits(machine_of("ice-lake"), p99_us=[])
+    with pytest.raises(InputError, match="p99_us"):
+        pm.limits(machine_of("ice-lake"), p99_us="100")

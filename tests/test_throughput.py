@@ -90,4 +90,4 @@ def test_every_share_is_in_the_summary():
     for row in SHARES.itertuples():
         assert f"**{row.Index}**" in text
         assert f"{row.saved_by_holds_ns:.1f} ns" in text
-    assert "33% to 54%" in text
+    assert "33 to 54 %: about half or less" in text

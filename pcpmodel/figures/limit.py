@@ -84,6 +84,7 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
             weight="bold" if 0.05 < probability < 0.95 else "normal",
             color="black" if probability > 0.5 else "white",
         )
+    ax.plot([], [], ls="none", label="numbers: probability that the p99 stays under the limit")
     ax.grid(False)
     ax.set_xticks(range(grid.shape[1]), grid.columns)
     ax.set_yticks(range(len(machines)), machines)

@@ -29,6 +29,10 @@ from pcpmodel.errors import InputError
 
 __all__ = ["COLUMN", "PAGE", "SERIES", "STYLE", "figure_style", "panels", "save"]
 
+# The backend is chosen at the first figure and then sets whether figures show
+# themselves; chosen inside a style, that would be undone with the style.
+plt.switch_backend(mpl.get_backend())
+
 COLUMN, PAGE = 3.4, 7.0  # width of one printed column, and of a page of two [inches]
 
 STYLE: dict[str, Any] = {
@@ -86,6 +90,9 @@ def figure_style(
                 _, ax = plt.subplots(figsize=size, layout="constrained")
             draw(*data, ax=ax, **options)
             if alone:
+                machines = set(data[0]["machine"]) if "machine" in data[0] else set()
+                if len(machines) == 1:
+                    ax.set_title(*machines, loc="left")
                 if ax.get_legend_handles_labels()[0]:
                     ax.figure.legend(*_entries([ax]), loc="outside lower center", ncols=2)
                 ax.figure.draw_without_rendering()  # ticks take their style now

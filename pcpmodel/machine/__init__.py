@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pcpmodel.machine.hold_time import HoldTime
 
-__all__ = ["Machine", "load", "machines"]
+__all__ = ["Machine", "digest", "load", "load_machines", "machines"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,9 @@ def load(name: str | Machine) -> Machine:
     return Machine(data.name, data.latency, data.latency_interval, data.platform, data.digest)
 
 
-def load_all(names: str | Machine | Iterable[str | Machine] | None = None) -> tuple[Machine, ...]:
+def load_machines(
+    names: str | Machine | Iterable[str | Machine] | None = None,
+) -> tuple[Machine, ...]:
     """Load the machines named: one, several, or (None) every one there is."""
     if names is None:
         names = machines()

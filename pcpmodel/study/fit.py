@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from pcpmodel.machine import Machine, digest, load_all
+from pcpmodel.machine import Machine, digest, load_machines
 from pcpmodel.machine.hold_time import LEVEL, SIDES, STATISTICS
 
 __all__ = ["Fit", "fit"]
@@ -59,6 +59,12 @@ class Fit:
         self.digest = digest(machines)
 
     @property
+    def measured(self) -> pd.DataFrame:
+        """The measured tables, as they are, one below the other."""
+        tables = {machine.name: machine.latency for machine in self.machines}
+        return pd.concat(tables, names=["machine"]).droplevel(1).reset_index()
+
+    @property
     def chosen(self) -> pd.DataFrame:
         """The form chosen for every curve."""
         return self.forms[self.forms["chosen"]].drop(columns="chosen").reset_index(drop=True)
@@ -104,7 +110,7 @@ class Fit:
         drain = means[(means["side"] == "drain") & (means["form"] == "affine")]
         refill = means[means["side"] == "refill"]
         lines = [
-            f"**Drains are affine.** `a + b n` misses the mean of a drain by at most "
+            f"**Drains:** affine, `a + b n`, misses the mean by at most "
             f"{drain['max_residual_percent'].max():.1f} % "
             f"({_range(drain['a_ns'], '.0f')} ns a hold, "
             f"{_range(drain['b_ns'], '.1f')} ns a page)."
@@ -151,4 +157,4 @@ def fit(machines: str | Machine | Iterable[str | Machine] | None = None) -> Fit:
     InputError
         If a machine is unknown or its table is too short.
     """
-    return Fit(load_all(machines))
+    return Fit(load_machines(machines))

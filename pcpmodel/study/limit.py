@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from pcpmodel.errors import InputError
-from pcpmodel.machine import Machine, digest, load, load_all
+from pcpmodel.machine import Machine, digest, load, load_machines
 from pcpmodel.machine.hold_time import LEVEL, SIDES, Floats
 
 __all__ = ["BATCH", "SCALES", "Limit", "Limits", "limit", "limits"]
@@ -268,7 +268,14 @@ def limit(machine: str | Machine, p99_us: float = 100.0, slowdown: float = 1.0) 
         rows.append(row | _measured(machine, pages, slowdown))
         probability = p99.probability(at_us)
         curve.append(
-            pd.DataFrame({"batch_scale": scale, "limit_us": at_us, "probability": probability})
+            pd.DataFrame(
+                {
+                    "machine": machine.name,
+                    "batch_scale": scale,
+                    "limit_us": at_us,
+                    "probability": probability,
+                }
+            )
         )
     per_scale = pd.DataFrame(rows)
     batch_scale = _largest(per_scale["probability"] > 0.5)
@@ -310,31 +317,35 @@ class Limits:
 
     Attributes
     ----------
-    p99_us : float
-        The limit [us].
     answers : pandas.DataFrame
-        One row per machine and slowdown: ``batch_scale`` and ``mean_batch_scale``
-        (<NA>: not even 0), ``probability``, and ``needed_us``, the limit that the
-        kernel's default scale of 5 would need, with its interval.
+        One row per limit, slowdown and machine: ``batch_scale`` and
+        ``mean_batch_scale`` (<NA>: not even 0), ``probability``, and ``needed_us``, the
+        limit that the kernel's default scale of 5 would need, with its interval.
     per_scale : pandas.DataFrame
-        The rows of :attr:`Limit.per_scale`.
+        The rows of :attr:`Limit.per_scale`, with ``limit_us``.
     notes : tuple of str
     digest : str
     """
 
-    p99_us: float
     answers: pd.DataFrame
     per_scale: pd.DataFrame
     notes: tuple[str, ...]
     digest: str
 
+    @property
+    def scales(self) -> pd.DataFrame:
+        """``batch_scale`` of every slowdown and machine (rows) by limit (columns)."""
+        return self.answers.pivot(
+            index=["slowdown", "machine"], columns="limit_us", values="batch_scale"
+        )
+
     def summary(self) -> str:
         """The answers in sentences (Markdown)."""
         lines = []
-        for slowdown, rows in self.answers.groupby("slowdown"):
-            cpu = "As measured" if slowdown == 1 else f"On CPUs {slowdown:g}x slower"
+        for (limit_us, slowdown), rows in self.answers.groupby(["limit_us", "slowdown"]):
+            cpu = "as measured" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
             lines.append(
-                f"**{cpu}**, p99 under {self.p99_us:g} us: "
+                f"**p99 under {limit_us:g} us, {cpu}:** "
                 + ", ".join(
                     f"{row.machine} {_scale(row.batch_scale)} ({row.probability:.2f})"
                     for row in rows.itertuples()
@@ -352,17 +363,17 @@ def _scale(scale: Any) -> str:
 
 def limits(
     machines: str | Machine | Iterable[str | Machine] | None = None,
-    p99_us: float = 100.0,
+    p99_us: float | Iterable[float] = 100.0,
     slowdown: float | Iterable[float] = (1.0, 2.0, 4.0),
 ) -> Limits:
-    """Ask :func:`limit` of several machines and of slower CPUs.
+    """Ask :func:`limit` of several machines, limits and slower CPUs.
 
     Parameters
     ----------
     machines : str, Machine, iterable of these, optional
         Which machines; all if not given.
-    p99_us : float
-        Limit of the 99th percentile [us]; > 0.
+    p99_us : float or iterable of float
+        Limits of the 99th percentile [us]; > 0.
     slowdown : float or iterable of float
         Factors on the measured times; > 0.
 
@@ -371,27 +382,37 @@ def limits(
     InputError
         As :func:`limit`.
     """
-    loaded = load_all(machines)
-    factors = [slowdown] if isinstance(slowdown, Real) else list(slowdown)
-    found = [limit(machine, p99_us, factor) for factor in factors for machine in loaded]
+    loaded = load_machines(machines)
+    asked, factors = (
+        list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        for given in (p99_us, slowdown)
+    )
+    found = [limit(m, us, factor) for us in asked for factor in factors for m in loaded]
+    if not found:
+        raise InputError("p99_us and slowdown: give at least one of each.")
     answers = pd.DataFrame(
         {
-            "machine": [one.machine for one in found],
-            "slowdown": [one.slowdown for one in found],
-            "batch_scale": pd.array([one.batch_scale for one in found], dtype="Int64"),
-            "probability": [one.probability for one in found],
-            "mean_batch_scale": pd.array([one.mean_batch_scale for one in found], dtype="Int64"),
-            "needed_us": [one.per_scale["p99_us"][KERNEL_SCALE] for one in found],
-            "needed_low_us": [one.per_scale["p99_low_us"][KERNEL_SCALE] for one in found],
-            "needed_high_us": [one.per_scale["p99_high_us"][KERNEL_SCALE] for one in found],
+            "machine": one.machine,
+            "limit_us": one.p99_us,
+            "slowdown": one.slowdown,
+            "batch_scale": one.batch_scale,
+            "probability": one.probability,
+            "mean_batch_scale": one.mean_batch_scale,
+            "needed_us": one.per_scale["p99_us"][KERNEL_SCALE],
+            "needed_low_us": one.per_scale["p99_low_us"][KERNEL_SCALE],
+            "needed_high_us": one.per_scale["p99_high_us"][KERNEL_SCALE],
         }
+        for one in found
     )
     return Limits(
-        p99_us=found[0].p99_us,
-        answers=answers,
-        per_scale=pd.concat([one.per_scale for one in found], ignore_index=True),
+        answers=answers.astype({"batch_scale": "Int64", "mean_batch_scale": "Int64"}),
+        per_scale=pd.concat(
+            [one.per_scale.assign(limit_us=one.p99_us) for one in found], ignore_index=True
+        ),
         notes=tuple(
-            f"{one.machine}, {one.slowdown:g}x: {note}" for one in found for note in one.notes
+            f"{one.machine}, {one.p99_us:g} us, {one.slowdown:g}x: {note}"
+            for one in found
+            for note in one.notes
         ),
         digest=digest(loaded),
     )

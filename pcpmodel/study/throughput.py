@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from pcpmodel.machine import Machine, digest, load_all
+from pcpmodel.machine import Machine, digest, load_machines
 from pcpmodel.machine.hold_time import LEVEL
 
 __all__ = ["ThroughputGain", "throughput_gain"]
@@ -60,8 +60,8 @@ class ThroughputGain:
         lines = []
         for row in self.shares.itertuples():
             of = (
-                f"{row.share:.0%} of the gain ({LEVEL:.0%} interval {row.share_low:.0%} to "
-                f"{row.share_high:.0%})"
+                f"{100 * row.share:.0f} % of the gain ({100 * LEVEL:g} % interval "
+                f"{100 * row.share_low:.0f} to {100 * row.share_high:.0f} %)"
                 if np.isfinite(row.share_high)
                 else "a share of the gain that the noise of the column leaves open"
             )
@@ -78,9 +78,10 @@ class ThroughputGain:
         lines += [f"**{name}**: no throughput measured." for name in self.unmeasured]
         known = self.shares[np.isfinite(self.shares["share_high"])]
         if len(known) > 1:
+            low, high = 100 * known["share"].min(), 100 * known["share"].max()
             lines.append(
-                f"**About half or less**: where the data can tell, the hold times explain "
-                f"{known['share'].min():.0%} to {known['share'].max():.0%}."
+                f"**Where the data can tell**, the hold times explain {low:.0f} to {high:.0f} %"
+                + (": about half or less." if high < 60 else ".")
             )
         return "\n".join(f"- {line}" for line in lines)
 
@@ -138,7 +139,7 @@ def throughput_gain(
     InputError
         If a machine is unknown.
     """
-    loaded = load_all(machines)
+    loaded = load_machines(machines)
     gains = {machine.name: _gain(machine) for machine in loaded}
     known = [gain for gain in gains.values() if gain is not None]
     return ThroughputGain(
