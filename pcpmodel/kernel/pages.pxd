@@ -1,14 +1,73 @@
-"""Page frames: orders, migratetypes, zone flags."""
+"""Page frames and the two kinds of lists that hold them.
+
+One 32-bit word per page frame of a zone, numbered from the zone's base (its
+start rounded down to the largest block), so that XOR finds buddies:
+
+    free block, head    order + 1 : 4 | list's migratetype : 3 | slot in the list : 25
+    any other page              0 : 4 | what it is : 3         | ...
+        W_NONE          inside a free block
+        W_HELD          in use; bit 7: looks movable
+        W_PCP           on a per-CPU list; cached migratetype : 3, pindex : 4, CPU : 16
+        W_ABSENT        a hole, or outside the zone
+
+Free lists (`block_list`) are rings in which a removed entry leaves a gap, so
+that a merge touches one slot where a linked list would touch two neighbours;
+per-CPU lists (`page_ring`) never lose an entry in the middle.  Both hold 4
+bytes per entry and grow by doubling.
+"""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.stdint cimport uint8_t, uint32_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <stdlib.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Memory for an array that is touched at random: on huge pages where there are any. */
+    static inline void *pages_arena(size_t bytes)
+    {
+        const size_t huge = (size_t)2 << 20;
+        void *arena;
+        if (bytes < huge)
+            return malloc(bytes ? bytes : 1);
+        arena = aligned_alloc(huge, (bytes + huge - 1) & ~(huge - 1));
+    #if defined(MADV_HUGEPAGE)
+        if (arena)
+            madvise(arena, bytes, MADV_HUGEPAGE);
+    #endif
+        return arena;
+    }
+    #define NO_PAGE UINT32_MAX
+    #define pages_ctz(x) __builtin_ctz(x)
+    #define pages_log2(x) (31 - __builtin_clz(x))
+    #define pages_prefetch(p) __builtin_prefetch((p), 1)
+    #define pages_likely(x) __builtin_expect(!!(x), 1)
+    #define pages_unlikely(x) __builtin_expect(!!(x), 0)
+    """
+    const uint32_t NO_PAGE  # no page frame: the gap in a list
+    void *pages_arena(size_t bytes) noexcept nogil
+    int pages_ctz(uint32_t x) noexcept nogil  # x != 0
+    int pages_log2(uint32_t x) noexcept nogil  # x != 0
+    void pages_prefetch(const void *p) noexcept nogil
+    bint pages_likely(bint x) noexcept nogil
+    bint pages_unlikely(bint x) noexcept nogil
+
+
 cdef enum:
     MAX_PAGE_ORDER = 10  # largest block: 2 ** 10 pages
+    MAX_ORDER_NR_PAGES = 1024
     NR_PAGE_ORDERS = 11
     PAGE_ALLOC_COSTLY_ORDER = 3
     PAGEBLOCK_ORDER = 9
     PAGEBLOCK_NR_PAGES = 512
     HPAGE_PMD_ORDER = 9
+    PAGES_PER_SECTION = 32768
 
     # enum migratetype, CONFIG_CMA and CONFIG_MEMORY_ISOLATION
     MIGRATE_UNMOVABLE = 0
@@ -28,6 +87,21 @@ cdef enum:
     ZONE_RECLAIM_ACTIVE = 2
     ZONE_BELOW_HIGH = 4
 
+    # Page words
+    W_ORDER = 0xF  # mask: order + 1 of a free block's head, else 0
+    W_TYPE_SHIFT = 4
+    W_SLOT_SHIFT = 7
+    W_SLOT_MASK = 0x1FFFFFF
+    W_WHAT = 0x7F  # mask of a page that heads no free block
+    W_NONE = 0x00
+    W_HELD = 0x10
+    W_PCP = 0x20
+    W_ABSENT = 0x30
+    W_MOVABLE = 0x80  # of a held page
+    W_CACHED_SHIFT = 7  # of a page on a PCP list
+    W_PINDEX_SHIFT = 10
+    W_CPU_SHIFT = 16
+
 
 cdef inline bint pcp_allowed_order(int order) noexcept nogil:
     return order <= PAGE_ALLOC_COSTLY_ORDER or order == HPAGE_PMD_ORDER
@@ -45,4 +119,154 @@ cdef inline int order_to_pindex(int nr_pcp_lists, int migratetype, int order) no
 cdef inline int pindex_to_order(int pindex) noexcept nogil:
     if pindex >= NR_LOWORDER_PCP_LISTS:
         return HPAGE_PMD_ORDER
-    return pindex // MIGRATE_PCPTYPES
+    return <unsigned int>pindex // MIGRATE_PCPTYPES
+
+
+cdef inline uint32_t pcp_word(int cached, int pindex, int cpu) noexcept nogil:
+    return (
+        W_PCP | <uint32_t>cached << W_CACHED_SHIFT | <uint32_t>pindex << W_PINDEX_SHIFT
+        | <uint32_t>cpu << W_CPU_SHIFT
+    )
+
+
+cdef inline void fill_words(uint32_t *words, uint32_t value, uint32_t n) noexcept nogil:
+    cdef uint32_t i
+    for i in range(n):
+        words[i] = value
+
+
+# Free list of one order and migratetype
+
+
+cdef struct block_list:
+    uint32_t *slot  # ring of capacity slots; NO_PAGE where an entry was removed
+    uint32_t capacity  # power of two, or 0
+    uint32_t head  # position of the first entry; positions wrap at 2 ** 32
+    uint32_t tail  # one past the last; both ends are entries, not gaps, if live > 0
+    uint32_t live  # entries
+
+
+cdef inline void block_list_free(block_list *l) noexcept nogil:
+    free(l.slot)
+    memset(l, 0, sizeof(block_list))
+
+
+cdef inline int block_list_grow(block_list *l, uint32_t *words) noexcept nogil:
+    """Make room for one entry more at either end; -1 if there is no memory."""
+    cdef uint32_t mask = l.capacity - 1, capacity = max(2 * l.capacity, 16), at = l.head, i, k, page
+    cdef uint32_t *slot
+    if l.live <= l.capacity // 4 * 3 and l.capacity:  # close the gaps
+        for k in range(l.tail - l.head):
+            i = l.head + k
+            page = l.slot[i & mask]
+            if page != NO_PAGE:
+                if i != at:
+                    l.slot[i & mask] = NO_PAGE
+                    l.slot[at & mask] = page
+                    words[page] = (
+                        words[page] & ((1 << W_SLOT_SHIFT) - 1)
+                        | (at & W_SLOT_MASK) << W_SLOT_SHIFT
+                    )
+                at += 1
+        l.tail = at
+        return 0
+    slot = <uint32_t *>pages_arena(<size_t>capacity * sizeof(uint32_t))
+    if slot == NULL:
+        return -1
+    memset(slot, 0xFF, <size_t>capacity * sizeof(uint32_t))
+    for i in range(l.tail - l.head):
+        slot[(l.head + i) & (capacity - 1)] = l.slot[(l.head + i) & mask]
+    free(l.slot)
+    l.slot = slot
+    l.capacity = capacity
+    return 0
+
+
+cdef inline void block_list_del(block_list *l, uint32_t page, uint32_t word) noexcept nogil:
+    """Remove an entry, given its page word."""
+    cdef uint32_t mask = l.capacity - 1, at = (word >> W_SLOT_SHIFT) & mask
+    if pages_unlikely(l.slot[at] != page):  # only in rings beyond 2 ** 25 slots
+        while l.slot[at] != page:
+            at = (at + W_SLOT_MASK + 1) & mask
+    l.slot[at] = NO_PAGE
+    l.live -= 1
+    if l.live == 0:
+        l.tail = l.head
+    elif at == (l.head & mask):
+        l.head += 1
+        while l.slot[l.head & mask] == NO_PAGE:
+            l.head += 1
+    elif at == ((l.tail - 1) & mask):
+        l.tail -= 1
+        while l.slot[(l.tail - 1) & mask] == NO_PAGE:
+            l.tail -= 1
+
+
+cdef inline uint32_t block_list_first(const block_list *l) noexcept nogil:
+    """Head of a list that is not empty."""
+    return l.slot[l.head & (l.capacity - 1)]
+
+
+# List of one pindex of a per-CPU pageset
+
+
+cdef struct page_ring:
+    uint32_t *slot  # ring of capacity slots
+    uint32_t capacity  # power of two, or 0
+    uint32_t head  # index of the first entry
+    uint32_t len  # entries
+
+
+cdef inline void page_ring_free(page_ring *r) noexcept nogil:
+    free(r.slot)
+    memset(r, 0, sizeof(page_ring))
+
+
+cdef inline int page_ring_reserve(page_ring *r, uint32_t n) noexcept nogil:
+    """Make room for n entries more; -1 if there is no memory."""
+    cdef uint32_t capacity = max(r.capacity, 16), first
+    cdef uint32_t *slot
+    if r.capacity - r.len >= n:
+        return 0
+    if n > 0x80000000U - r.len:
+        return -1
+    while capacity - r.len < n:
+        capacity *= 2
+    slot = <uint32_t *>pages_arena(<size_t>capacity * sizeof(uint32_t))
+    if slot == NULL:
+        return -1
+    first = min(r.len, r.capacity - r.head)
+    if r.len:
+        memcpy(slot, r.slot + r.head, first * sizeof(uint32_t))
+        memcpy(slot + first, r.slot, (r.len - first) * sizeof(uint32_t))
+    free(r.slot)
+    r.slot = slot
+    r.capacity = capacity
+    r.head = 0
+    return 0
+
+
+cdef inline void page_ring_push_head(page_ring *r, uint32_t page) noexcept nogil:
+    """Needs room."""
+    r.head = (r.head - 1) & (r.capacity - 1)
+    r.slot[r.head] = page
+    r.len += 1
+
+
+cdef inline void page_ring_push_tail(page_ring *r, uint32_t page) noexcept nogil:
+    """Needs room."""
+    r.slot[(r.head + r.len) & (r.capacity - 1)] = page
+    r.len += 1
+
+
+cdef inline uint32_t page_ring_pop_head(page_ring *r) noexcept nogil:
+    """Needs an entry."""
+    cdef uint32_t page = r.slot[r.head]
+    r.head = (r.head + 1) & (r.capacity - 1)
+    r.len -= 1
+    return page
+
+
+cdef inline uint32_t page_ring_at(const page_ring *r, uint32_t i) noexcept nogil:
+    """Entry i, counted from the head."""
+    return r.slot[(r.head + i) & (r.capacity - 1)]
