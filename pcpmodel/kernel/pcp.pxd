@@ -1,8 +1,8 @@
-"""struct per_cpu_pages and the decisions taken on it (mm/page_alloc.c, v6.1 ... v7.2).
+"""struct per_cpu_pages: the decisions taken on it, and its lists (v6.1 ... v7.2).
 
-For modules that cimport this: every decision is an inline function of the
-struct, the rules (`rules.pxd`) and the zone's flags, changes nothing but the
-struct, and cannot fail.  One allocation of a block is
+For modules that cimport this.  First the decisions: inline functions of the
+struct, the rules (`rules.pxd`) and the zone's flags that change nothing but the
+struct and cannot fail.  One allocation of a block is
 
     pcp_alloc_begin(pcp, rules)                      # once per successful trylock
     if the list is empty:
@@ -16,16 +16,33 @@ and one free is
     high = nr_pcp_high(pcp, rules, flags, free_high)
     if pcp.count >= high:
         n = nr_pcp_free(pcp, rules, high, free_high) # pages to drain, from its own list on
+
+Then the same with page frames: a `pageset` is one CPU's lists of one zone
+(zone and page numbers as in `buddy.pxd`).
+
+    rmqueue_pcplist               allocate: refills when the list is empty
+    pcp_refill                    one refill of a given size, whatever the rules say
+    pcp_take                      the head of a list, without a refill
+    free_prepared                 free a held block: to its PCP list or past it
+    commit_begin, drain_step, commit_end
+                                  the same free in steps, for a simulator that lets
+                                  others in where the kernel drops the locks
+    free_pcppages_bulk            drain n pages from a given list on, under one hold
+    drain_pages_zone, drain_zone_pages, decay_and_drain
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
+from libc.stdint cimport int64_t, uint32_t
 
+from pcpmodel.kernel.buddy cimport zone
 from pcpmodel.kernel.pages cimport (
+    MAX_PCP_LISTS,
     PAGE_ALLOC_COSTLY_ORDER,
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
+    page_ring,
 )
 from pcpmodel.kernel.rules cimport DECAY_FIFTH, DECAY_NONE, pcp_rules
 
@@ -206,3 +223,49 @@ cdef inline int decay_pcp_high(
     if excess > 0:
         work_ret[0] = True
     return excess
+
+
+# Page frames on the lists: pcp.pyx
+
+
+cdef struct pageset:
+    per_cpu_pages pcp
+    page_ring lists[MAX_PCP_LISTS]  # local page numbers, head first
+    int cpu
+    int64_t stat_diff  # change of NR_FREE_PAGES by this CPU since the last vmstat tick
+
+
+cdef struct drain_plan:
+    int pages  # still to drain [pages]; 0: nothing (more) to do
+    int pindex  # list that every hold starts with
+    int high  # threshold in force
+    bint drained  # this commit drains
+
+
+cdef void pageset_destroy(pageset *ps) noexcept nogil
+cdef int pcp_refill(
+    zone *z, pageset *ps, int order, int mt, int n, unsigned int flags
+) noexcept nogil
+cdef uint32_t pcp_take(zone *z, pageset *ps, int pindex) noexcept nogil
+cdef uint32_t rmqueue_pcplist_locked(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil
+cdef uint32_t rmqueue_pcplist(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil
+cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept nogil
+cdef void commit_begin(
+    zone *z, pageset *ps, uint32_t page, int order, int type_, bint nolock, drain_plan *plan
+) noexcept nogil
+cdef bint drain_step(zone *z, pageset *ps, drain_plan *plan) noexcept nogil
+cdef void commit_end(zone *z, const drain_plan *plan) noexcept nogil
+cdef void free_prepared(
+    zone *z, pageset *ps, uint32_t page, int order, bint nolock
+) noexcept nogil
+cdef void free_past(zone *z, pageset *ps, uint32_t page, int order) noexcept nogil
+cdef uint32_t rmqueue_past(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil
+cdef void drain_pages_zone(zone *z, pageset *ps) noexcept nogil
+cdef void drain_zone_pages(zone *z, pageset *ps) noexcept nogil
+cdef bint decay_and_drain(zone *z, pageset *ps) noexcept nogil

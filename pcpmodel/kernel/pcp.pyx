@@ -1,30 +1,306 @@
-"""per_cpu_pages: what an allocation, a free and a vmstat tick decide.
+# cython: cdivision=True
+"""per_cpu_pages: refill, commit of a free, drain, decay.
 
-Mirrors mm/page_alloc.c of v6.1 ... v7.2: nr_pcp_alloc(), nr_pcp_high(),
-nr_pcp_free(), the commit of a free, decay_pcp_high().
+Mirrors mm/page_alloc.c of v6.1 ... v7.2.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
+from libc.stdint cimport int64_t, uint32_t
 
+from pcpmodel.kernel.buddy cimport (
+    ALLOC_HIGHATOMIC,
+    ALLOC_WMARK_HIGH,
+    EV_HOLD,
+    EV_PCPU_DRAIN,
+    HOLD_DRAIN,
+    block_type,
+    emit,
+    free_direct,
+    free_one,
+    rmqueue_buddy,
+    rmqueue_bulk,
+    zone,
+    zone_pfn,
+    zone_watermark_ok,
+)
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
     MAX_PCP_LISTS,
+    MIGRATE_ISOLATE,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
+    NO_PAGE,
+    PAGEBLOCK_ORDER,
+    W_CACHED_SHIFT,
+    W_NONE,
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
+    fill_words,
     order_to_pindex,
+    page_ring,
+    page_ring_at,
+    page_ring_free,
+    page_ring_pop_head,
+    page_ring_push_head,
+    page_ring_reserve,
+    pages_ctz,
+    pages_log2,
+    pages_prefetch,
     pcp_allowed_order,
+    pcp_word,
     pindex_to_order,
 )
-from pcpmodel.kernel.rules cimport COMMIT_CHUNKS, COMMIT_WHOLE, pcp_rules, rules_of
+from pcpmodel.kernel.rules cimport (
+    COMMIT_CHUNKS,
+    COMMIT_CHUNKS_WHILE_HIGH,
+    COMMIT_WHOLE,
+    DECAY_NONE,
+    pcp_rules,
+    rules_of,
+)
 
 from operator import index
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release as find_release
+
+# Page frames on the lists
+
+
+cdef void pageset_destroy(pageset *ps) noexcept nogil:
+    cdef int i
+    for i in range(MAX_PCP_LISTS):
+        page_ring_free(&ps.lists[i])
+
+
+cdef int pcp_refill(
+    zone *z, pageset *ps, int order, int mt, int n, unsigned int flags
+) noexcept nogil:
+    """One refill of up to n blocks; returns how many came."""
+    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order)
+    cdef int64_t before = z.nr_free
+    cdef int got = rmqueue_bulk(z, order, n, mt, flags, &ps.lists[pindex], pindex, ps.cpu)
+    ps.stat_diff += z.nr_free - before
+    ps.pcp.count += got << order
+    return got
+
+
+cdef uint32_t pcp_take(zone *z, pageset *ps, int pindex) noexcept nogil:
+    """Head of a list that is not empty; its words are the caller's to set."""
+    pcp_alloc_end(&ps.pcp, &z.rules, pindex_to_order(pindex))
+    return page_ring_pop_head(&ps.lists[pindex])
+
+
+cdef uint32_t rmqueue_pcplist_locked(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil:
+    """__rmqueue_pcplist(): a block, refilling an empty list; NO_PAGE if there is none."""
+    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order), n
+    if ps.lists[pindex].len == 0:
+        n = nr_pcp_alloc(&ps.pcp, &z.rules, z.flags, order)
+        if flags & ALLOC_HIGHATOMIC and z.rules.highatomic_in_buddy:
+            return NO_PAGE
+        if pcp_refill(z, ps, order, mt, n, flags) == 0:
+            return NO_PAGE
+    return pcp_take(z, ps, pindex)
+
+
+cdef uint32_t rmqueue_pcplist(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil:
+    pcp_alloc_begin(&ps.pcp, &z.rules)
+    return rmqueue_pcplist_locked(z, ps, order, mt, flags)
+
+
+cdef uint32_t rmqueue_past(
+    zone *z, pageset *ps, int order, int mt, unsigned int flags
+) noexcept nogil:
+    """rmqueue_buddy() on behalf of a CPU."""
+    cdef int64_t before = z.nr_free
+    cdef uint32_t page = rmqueue_buddy(z, order, mt, flags)
+    ps.stat_diff += z.nr_free - before
+    return page
+
+
+cdef void free_past(zone *z, pageset *ps, uint32_t page, int order) noexcept nogil:
+    """free_one_page() on behalf of a CPU."""
+    cdef int64_t before = z.nr_free
+    free_direct(z, page, order)
+    ps.stat_diff += z.nr_free - before
+
+
+cdef inline uint32_t aligned_run(
+    const zone *z, const page_ring *list, uint32_t limit, int order, bint same_word
+) noexcept nogil:
+    """Blocks at the tail of a list that leave one after the other and make up one larger block.
+
+    A naturally aligned run of 2**k blocks merges with nothing outside itself
+    before the last of them is freed, so that freeing it as one block gives the
+    same lists.  Returns 2**k, at most ``limit`` and within a page block.
+    """
+    cdef uint32_t last = list.len - 1, page = page_ring_at(list, last), run = 1, most, top, k
+    cdef uint32_t step = page_ring_at(list, last - 1) - page
+    if step == 1U << order:
+        top = page >> order
+    elif step == 0U - (1U << order):
+        top = (page >> order) + 1
+    else:
+        return 1
+    most = min(1U << pages_ctz(top | 1U << PAGEBLOCK_ORDER - order), limit)
+    for k in range(2, most):
+        if page_ring_at(list, last - k) != page + k * step:
+            most = k
+            break
+    run = 1U << pages_log2(most)
+    if same_word:
+        for k in range(1, run):
+            if z.page[page + k * step] != z.page[page]:
+                return 1
+    return run
+
+
+cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept nogil:
+    """Drain n pages under one hold, from list ``pindex`` on, tail first."""
+    cdef int64_t before = z.nr_free
+    cdef int count = ps.pcp.count, order, mt, i = pindex - 1
+    cdef uint32_t page, low, run, limit, k
+    cdef bint by_block = z.rules.drain_block_type or z.nr_isolated
+    cdef page_ring *list
+    n = min(n, ps.pcp.count)
+    while n > 0:
+        i += 1
+        if i >= z.rules.nr_pcp_lists:
+            i = 0
+        list = &ps.lists[i]
+        order = pindex_to_order(i)
+        while n > 0 and list.len:
+            page = page_ring_at(list, list.len - 1)
+            if list.len > 12:
+                pages_prefetch(&z.page[page_ring_at(list, list.len - 12)])
+            limit = min(list.len, (<uint32_t>n + (1U << order) - 1) >> order)
+            run = aligned_run(z, list, limit, order, not by_block) if limit > 1 else 1
+            low = page
+            if run > 1:
+                low = min(page, page_ring_at(list, list.len - run))
+            mt = block_type(z, page) if by_block else z.page[page] >> W_CACHED_SHIFT & 7
+            list.len -= run
+            ps.pcp.count -= run << order
+            n -= run << order
+            fill_words(z.page + low, W_NONE, run << order)
+            free_one(z, low, order + pages_log2(run), mt, False)
+            if z.events != NULL:
+                for k in range(run):
+                    emit(
+                        z, EV_PCPU_DRAIN,
+                        zone_pfn(z, page_ring_at(list, list.len + run - 1 - k)), order, mt, False,
+                    )
+    ps.stat_diff += z.nr_free - before
+    emit(z, EV_HOLD, count - ps.pcp.count, HOLD_DRAIN, 0, False)
+
+
+cdef void commit_begin(
+    zone *z, pageset *ps, uint32_t page, int order, int type_, bint nolock, drain_plan *plan
+) noexcept nogil:
+    """A block freed joins its list; what it makes drain.
+
+    ``type_`` is that of its page block, not ISOLATE.
+    """
+    cdef int mt = type_ if type_ < MIGRATE_PCPTYPES else <int>MIGRATE_MOVABLE
+    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order), n
+    cdef bint free_high
+    plan.pages = 0
+    plan.pindex = pindex
+    plan.drained = False
+    if page_ring_reserve(&ps.lists[pindex], 1) < 0:
+        z.broken = 1
+        return
+    page_ring_push_head(&ps.lists[pindex], page)
+    fill_words(z.page + page, pcp_word(type_, pindex, ps.cpu), 1U << order)
+    free_high = pcp_commit(&ps.pcp, &z.rules, order)
+    if nolock:
+        return
+    plan.high = nr_pcp_high(&ps.pcp, &z.rules, z.flags, free_high)
+    if ps.pcp.count >= plan.high:
+        n = nr_pcp_free(&ps.pcp, &z.rules, plan.high, free_high)
+        plan.pages = n
+        plan.drained = n > 0 or z.rules.commit_drain != COMMIT_CHUNKS_WHILE_HIGH
+
+
+cdef bint drain_step(zone *z, pageset *ps, drain_plan *plan) noexcept nogil:
+    """One hold of a commit's drain; is there another to come?
+
+    Between two steps the kernel drops both locks.
+    """
+    cdef int chunk = plan.pages
+    if z.rules.commit_drain != COMMIT_WHOLE:
+        if chunk == 0:
+            return False
+        chunk = min(chunk, ps.pcp.batch)
+    free_pcppages_bulk(z, ps, chunk, plan.pindex)
+    plan.pages -= chunk
+    if plan.pages == 0 or z.rules.commit_drain == COMMIT_WHOLE:
+        return False
+    return ps.pcp.count >= (1 if z.rules.commit_drain == COMMIT_CHUNKS else max(plan.high, 1))
+
+
+cdef void commit_end(zone *z, const drain_plan *plan) noexcept nogil:
+    """After a drain: has the zone recovered?"""
+    if (
+        plan.drained and z.flags & ZONE_BELOW_HIGH
+        and zone_watermark_ok(z, 0, z.watermark[ALLOC_WMARK_HIGH] + z.watermark_boost, 3, 0)
+    ):
+        z.flags &= ~<unsigned int>ZONE_BELOW_HIGH
+
+
+cdef void free_prepared(
+    zone *z, pageset *ps, uint32_t page, int order, bint nolock
+) noexcept nogil:
+    """Free a held block on a CPU: to its PCP list, or past it."""
+    cdef int mt = block_type(z, page)
+    cdef drain_plan plan
+    if not pcp_allowed_order(order) or mt == MIGRATE_ISOLATE:
+        free_past(z, ps, page, order)
+        return
+    commit_begin(z, ps, page, order, mt, nolock, &plan)
+    if plan.drained:
+        while drain_step(z, ps, &plan):
+            pass
+        commit_end(z, &plan)
+
+
+cdef void drain_pages_zone(zone *z, pageset *ps) noexcept nogil:
+    """Empty a CPU's lists of a zone."""
+    cdef int n
+    while ps.pcp.count > 0:
+        n = ps.pcp.count
+        if z.rules.drain_zone_chunks:
+            n = min(n, ps.pcp.batch << z.rules.batch_scale_max)
+        free_pcppages_bulk(z, ps, n, 0)
+
+
+cdef void drain_zone_pages(zone *z, pageset *ps) noexcept nogil:
+    """Drain a batch of a remote pageset."""
+    cdef int n = min(ps.pcp.count, ps.pcp.batch)
+    if n > 0:
+        free_pcppages_bulk(z, ps, n, 0)
+
+
+cdef bint decay_and_drain(zone *z, pageset *ps) noexcept nogil:
+    """decay_pcp_high() with its drain; was there work?"""
+    cdef bint work
+    cdef int excess = decay_pcp_high(&ps.pcp, &z.rules, &work), chunk
+    while excess > 0:
+        chunk = min(excess, ps.pcp.batch) if z.rules.decay_chunks else excess
+        free_pcppages_bulk(z, ps, chunk, 0)
+        excess -= chunk
+    if z.rules.decay != DECAY_NONE:
+        ps.pcp.count_min = ps.pcp.count
+    return work
+
+
+# Counts of blocks
 
 # Larger than any zone's share and far from the end of a C int, so that sums
 # and batch << batch_scale_max cannot overflow.
