@@ -22,6 +22,8 @@ _PUBLIC = {
     "machine": "pcpmodel.machine",
     "machines": "pcpmodel.machine",
     "numa": "pcpmodel.numa",
+    "Memory": "pcpmodel.kernel.memory",
+    "Zone": "pcpmodel.kernel.zone",
     "patches": "pcpmodel.kernel.releases",
     "PerCpuPages": "pcpmodel.kernel.pcp",
     "published_names": "pcpmodel.data_package",

@@ -1,0 +1,282 @@
+"""What a zone is before anything happens in it, and when its lists change size.
+
+`Zone` describes; `Pagesets` holds the slow events of mm/page_alloc.c that both
+the compiled core and its slow twin go through: sysctl, CPU hot-plug, disabling.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import Release, Rules
+
+__all__ = ["GFP", "ZONE_NAMES", "Pagesets", "Zone", "integer", "managed_pages", "zonelists"]
+
+#: Zone types of x86-64, by zone index.
+ZONE_NAMES = ("DMA", "DMA32", "Normal", "Movable")
+
+#: How a request may get its page: GFP_KERNEL, GFP_ATOMIC, GFP_NOWAIT.
+GFP = ("kernel", "atomic", "nowait")
+
+MAX_PFN = 1 << 40
+MAX_ZONE_PAGES = 1 << 31
+MAX_CPUS = 1 << 14
+MAX_NODES = 1 << 10
+MAX_PAGES = 1 << 26
+MAX_BATCH = 1 << 16
+
+
+def integer(name: str, value: object, low: int, high: int) -> int:
+    """An argument as an integer in a range, or InputError."""
+    if isinstance(value, bool):
+        raise InputError(f"{name}={value!r} is not an integer")
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name}={value!r} is not an integer") from None
+    if not low <= number <= high:
+        raise InputError(f"{name}={number} is outside {low}..{high}")
+    return number
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A zone of a machine.
+
+    Attributes
+    ----------
+    pages : int
+        Spanned pages [pages].
+    start_pfn : int
+        First page frame.
+    name : str
+        ``"DMA"``, ``"DMA32"``, ``"Normal"`` or ``"Movable"``.
+    node : int
+        NUMA node.
+    holes : tuple of (pfn, pages)
+        Page frames of the span that are not in the zone.
+    watermarks : (min, low, high)
+        Without boost [pages].
+    lowmem_reserve : tuple of int
+        Pages kept from requests that may use a higher zone, by zone index of the request [pages].
+    managed : int, optional
+        Managed pages [pages]; by default all that are present.
+    batch, high_min, high_max : int, optional
+        Sizes of the per-CPU lists [pages]; by default computed, as at boot.
+    """
+
+    pages: int
+    start_pfn: int = 0
+    name: str = "Normal"
+    node: int = 0
+    holes: tuple[tuple[int, int], ...] = ()
+    watermarks: tuple[int, int, int] = (0, 0, 0)
+    lowmem_reserve: tuple[int, ...] = (0, 0, 0, 0)
+    managed: int | None = None
+    batch: int | None = None
+    high_min: int | None = None
+    high_max: int | None = None
+
+    def __post_init__(self) -> None:
+        integer("pages", self.pages, 1, MAX_ZONE_PAGES)
+        integer("start_pfn", self.start_pfn, 0, MAX_PFN)
+        integer("node", self.node, 0, MAX_NODES - 1)
+        if self.name not in ZONE_NAMES:
+            raise unknown_name("zone", self.name, ZONE_NAMES)
+        for pfn, pages in self.holes:
+            integer("hole", pfn, self.start_pfn, self.end_pfn - 1)
+            integer("pages of the hole", pages, 1, self.end_pfn - pfn)
+        if len(self.watermarks) != 3:
+            raise InputError(f"watermarks={self.watermarks!r} is not (min, low, high)")
+        if len(self.lowmem_reserve) != len(ZONE_NAMES):
+            raise InputError(f"lowmem_reserve={self.lowmem_reserve!r} needs {len(ZONE_NAMES)}")
+        for mark in (*self.watermarks, *self.lowmem_reserve):
+            integer("watermark or reserve", mark, 0, MAX_ZONE_PAGES)
+        for name, most in (("batch", MAX_BATCH), ("high_min", MAX_PAGES), ("high_max", MAX_PAGES)):
+            value = getattr(self, name)
+            if value is not None:
+                integer(name, value, 1 if name == "batch" else 0, most)
+        if self.managed is not None:
+            integer("managed", self.managed, 0, self.pages)
+
+    @property
+    def end_pfn(self) -> int:
+        """First page frame after the zone."""
+        return self.start_pfn + self.pages
+
+    @property
+    def index(self) -> int:
+        """Zone index: 0 DMA, 1 DMA32, 2 Normal, 3 Movable."""
+        return ZONE_NAMES.index(self.name)
+
+
+def managed_pages(zone: Zone) -> int:
+    """Managed pages of a zone [pages]."""
+    if zone.managed is not None:
+        return zone.managed
+    absent = {p for pfn, n in zone.holes for p in range(pfn, pfn + n)}
+    return zone.pages - len(absent)
+
+
+def zonelists(zones: Sequence[Zone], nodes: int) -> list[list[int]]:
+    """Zones in the order that each node's requests try them, by position in ``zones``.
+
+    Nodes are as far apart as their numbers, upwards and around; within a node
+    higher zones come first.
+    """
+    lists = []
+    for node in range(nodes):
+        order = [(node + step) % nodes for step in range(nodes)]
+        lists.append(
+            [
+                z
+                for n in order
+                for z in sorted(range(len(zones)), key=lambda z: -zones[z].index)
+                if zones[z].node == n
+            ]
+        )
+    return lists
+
+
+class Pagesets:
+    """The events that resize, disable and empty the per-CPU lists.
+
+    The class beside it has ``release``, ``zones`` and ``cpus`` and can
+    ``_pageset_update(zone, batch, high_min, high_max)``, ``_free_high_batch(cpu, zone, flag)``
+    and ``drain_pages_zone(cpu, zone)``.
+    """
+
+    release: Release
+    zones: tuple[Zone, ...]
+    cpus: int
+    cpu_node: tuple[int, ...]
+
+    def _setup_pagesets(self, online: Sequence[int] | None, data_cache_bytes: int) -> None:
+        self.online = set(range(self.cpus) if online is None else online)
+        self.percpu_pagelist_high_fraction = 0
+        self.data_cache_bytes = data_cache_bytes
+        self.disabled: set[int] = set()
+        self._pageset: dict[int, tuple[int, int, int]] = {}
+        self._watermarks = {z: zone.watermarks for z, zone in enumerate(self.zones)}
+        for z in range(len(self.zones)):
+            self._resize(z)
+        self.update_cacheinfo()
+
+    @property
+    def _rules(self) -> Rules:
+        return self.release.rules
+
+    def _resize(self, z: int, cpu_online: int = 0) -> None:
+        """zone_set_pageset_high_and_batch()."""
+        zone = self.zones[z]
+        size = sizing.zone_set_pageset_high_and_batch(
+            managed_pages(zone),
+            self._watermarks[z][1] + self._watermark_boost(z),
+            self._rules,
+            node_cpus=sum(self.cpu_node[cpu] == zone.node for cpu in self.online),
+            online_cpus=len(self.online),
+            cpu_online=cpu_online,
+            high_fraction=self.percpu_pagelist_high_fraction,
+        )
+        high_min = size.high_min if size.high_min is not None else size.high
+        high_max = size.high_max if size.high_max is not None else size.high
+        new = (
+            zone.batch if zone.batch is not None else size.batch,
+            zone.high_min if zone.high_min is not None else high_min,
+            zone.high_max if zone.high_max is not None else high_max,
+        )
+        if not self._rules.high_min_max:
+            new = (new[0], new[1], new[1])
+        if self._pageset.get(z) != new:
+            self._pageset[z] = new
+            if z not in self.disabled:
+                self._pageset_update(z, *new)
+
+    def set_percpu_pagelist_high_fraction(self, value: int) -> None:
+        """Write sysctl ``vm.percpu_pagelist_high_fraction``: 0, or 8 and more.
+
+        Zones described with sizes of their own keep them.
+        """
+        self.percpu_pagelist_high_fraction = sizing.percpu_pagelist_high_fraction(value)
+        for z in range(len(self.zones)):
+            self._resize(z)
+
+    def set_watermarks(self, zone: int, lowest: int, low: int, high: int) -> None:
+        """New watermarks without boost [pages]; the boost ends and the lists are resized."""
+        self._watermarks[self._zone(zone)] = (lowest, low, high)
+        self._set_watermarks(zone, lowest, low, high)
+        self._resize(zone)
+
+    def cpu_online(self, cpu: int) -> None:
+        """A CPU comes online: page_alloc_cpu_online()."""
+        self._cpu(cpu)
+        if cpu in self.online:
+            raise InputError(f"cpu={cpu} is online already")
+        for z in range(len(self.zones)):
+            self._resize(z, cpu_online=1)
+        self.online.add(cpu)
+        self.update_cacheinfo()
+
+    def cpu_dead(self, cpu: int) -> None:
+        """A CPU went away: page_alloc_cpu_dead(); its lists are emptied."""
+        self._cpu(cpu)
+        if self.online <= {cpu}:
+            raise InputError(f"cpu={cpu} is the last one online")
+        if cpu not in self.online:
+            raise InputError(f"cpu={cpu} is not online")
+        self.online.discard(cpu)
+        for z in range(len(self.zones)):
+            self.drain_pages_zone(cpu, z)
+        for z in range(len(self.zones)):
+            self._resize(z)
+
+    def update_cacheinfo(self) -> None:
+        """Set ``PCPF_FREE_HIGH_BATCH`` by the data cache of a CPU and the batch of now."""
+        times = {0: None, 1: 4, 2: 3}[int(self._rules.cacheinfo)]
+        for z in range(len(self.zones)):
+            batch = 1 if z in self.disabled else self._pageset[z][0]
+            flag = times is not None and self.data_cache_bytes >> 12 > times * batch
+            for cpu in self.online:
+                self._free_high_batch(cpu, z, flag)
+
+    def zone_pcp_disable(self, zone: int) -> None:
+        """Make the lists of a zone keep nothing, and empty them."""
+        if self._zone(zone) in self.disabled:
+            raise InputError(f"zone={zone} is disabled already")
+        self.disabled.add(zone)
+        self._pageset_update(
+            zone, sizing.BOOT_PAGESET_BATCH, sizing.BOOT_PAGESET_HIGH, sizing.BOOT_PAGESET_HIGH
+        )
+        self.drain_all_pages(zone)
+
+    def zone_pcp_enable(self, zone: int) -> None:
+        """Give a zone's lists their sizes back."""
+        if self._zone(zone) not in self.disabled:
+            raise InputError(f"zone={zone} is not disabled")
+        self.disabled.discard(zone)
+        self._pageset_update(zone, *self._pageset[zone])
+
+    def drain_pages(self, cpu: int) -> None:
+        """Empty the lists of a CPU, zone by zone."""
+        for z in range(len(self.zones)):
+            self.drain_pages_zone(cpu, z)
+
+    def drain_all_pages(self, zone: int | None = None) -> None:
+        """Empty the lists of every online CPU, of one zone or of all."""
+        for cpu in sorted(self.online):
+            if zone is None:
+                self.drain_pages(cpu)
+            else:
+                self.drain_pages_zone(cpu, zone)
+
+    def _zone(self, zone: int) -> int:
+        return integer("zone", zone, 0, len(self.zones) - 1)
+
+    def _cpu(self, cpu: int) -> int:
+        return integer("cpu", cpu, 0, self.cpus - 1)
