@@ -44,13 +44,19 @@ _INDEX = """<!DOCTYPE html>
 </head>
 <body>
 <h1>pcpmodel: reports</h1>
-{% for notebook, entries in entries | groupby("notebook") %}
-<h2>{{ entries[0].title }}</h2>
+{% set notebooks = entries | groupby("notebook") %}
+<nav><ul>
+{% for notebook, entries in notebooks %}
+<li><a href="#{{ notebook }}">{{ entries[0].title }}</a></li>
+{% endfor %}
+</ul></nav>
+{% for notebook, entries in notebooks %}
+<h2 id="{{ notebook }}">{{ entries[0].title }}</h2>
 {% for entry in entries %}
 <section{% if entry.error %} class="failed"{% endif %}>
 <h3><a href="{{ entry.page }}">{{ notebook }}, {{ entry.data }}</a></h3>
 {% if entry.error %}
-<p>This run failed: {{ entry.error }}</p>
+<p>The last run failed: {{ entry.error }}</p>
 {% else %}
 <p><a href="{{ entry.notebook_file }}">notebook</a>
 {% for file in entry.others %} · <a href="{{ file.href }}">{{ file.name }}</a>{% endfor %}
@@ -147,7 +153,8 @@ def _entry(directory: Path) -> dict[str, Any]:
 
 
 def _failed(directory: Path) -> dict[str, Any]:
-    entry = _entry(directory) | {"error": (directory / "error.txt").read_text(encoding="utf-8")}
+    error = (directory / "error.txt").read_text(encoding="utf-8").partition("\n")[0]
+    entry = _entry(directory) | {"error": error}
     if not (directory.parent.parent / entry["page"]).exists():  # the kernel died
         entry["page"] = f"{directory.parent.name}/{directory.name}/error.txt"
     return entry

@@ -20,6 +20,7 @@ import ast
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import platform
@@ -597,7 +598,9 @@ def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
 
     from pcpmodel.report import html, tidy
 
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # its guesses at the parameters
     new = run.report.with_name(f".{run.data}.new")
+    details = ""
     parameters = dict(run.parameters)
     if "report_dir" in run.notebook.parameters:
         parameters["report_dir"] = "."
@@ -624,6 +627,7 @@ def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
                 if kernels.stopped:
                     raise
                 run.error = "the kernel died"
+                details = Path(scratch, "kernel.log").read_text(errors="replace")
         if executed.exists():
             notebook = tidy(nbformat.read(executed, as_version=4))
             nbformat.write(notebook, executed)
@@ -631,7 +635,7 @@ def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
             executed.with_suffix(".html").write_text(html(notebook, title), encoding="utf-8")
         if run.error:
             run.status = "failed"
-            (new / "error.txt").write_text(run.error + "\n", encoding="utf-8")
+            (new / "error.txt").write_text(f"{run.error}\n{details}", encoding="utf-8")
             _put(new, run.failed_report)
             return
         _remember(run, new)
@@ -649,8 +653,9 @@ def _remember(run: Run, directory: Path) -> None:
     from pcpmodel import __version__
 
     task = Task(run.name, None, file_dep=list(run.inputs))
+    made = sorted(_files(directory), key=lambda path: path.stat().st_mtime_ns)  # as they appeared
     task.values = {
-        "outputs": [str(path.relative_to(directory)) for path in _files(directory)],
+        "outputs": [str(path.relative_to(directory)) for path in made],
         "title": run.notebook.title,
         "version": __version__,
         "data_digest": run.data_digest,
@@ -688,5 +693,9 @@ def _kernel(scratch: str, data: Path, kernels: _Kernels) -> type:
             place = {"transport": "ipc", "ip": f"{scratch}/kernel"}
             super().__init__(connection_file=f"{scratch}/kernel.json", **place, **options)
             kernels.managers.append(self)
+
+        async def start_kernel(self, **options: Any) -> None:
+            with open(f"{scratch}/kernel.log", "wb") as log:
+                await super().start_kernel(stdout=log, stderr=log, **options)
 
     return Kernel

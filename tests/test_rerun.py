@@ -506,7 +506,8 @@ def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project
     write_notebook(
         project,
         "02-machine",
-        "import os\nif machine == 'lake': 1 / 0\nif machine == 'ice': os._exit(1)\nprint('well')",
+        "import os\nif machine == 'lake': 1 / 0\n"
+        "if machine == 'ice': os.write(2, b'last words'); os._exit(1)\nprint('well')",
         ["hardware/{machine}"],
         "machine",
         PER_MACHINE,
@@ -525,6 +526,7 @@ def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project
     }
     assert listed["02-machine", "lake"]["error"] == "ZeroDivisionError: division by zero"
     assert listed["02-machine", "ice"]["error"] == "the kernel died"
+    assert "last words" in (project / "reports/02-machine/ice.failed/error.txt").read_text()
     assert contents(project / "reports/02-machine/lake") == good
     apart = Path(listed["02-machine", "lake"]["output"])
     assert apart == project / "reports/02-machine/lake.failed"
@@ -565,7 +567,9 @@ def test_killed_in_the_middle_it_finishes_the_rest(project: Path, tmp_path: Path
                    f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
                    + waits_for(go), [])  # fmt: skip
     first = start(project)
-    wait_for(lambda: (project / "reports/02-machine/lake").exists() and (tmp_path / "pid").exists())
+    reports = [project / f"reports/{name}" for name in ("01-across/all", "02-machine/ice")]
+    reports += [project / "reports/02-machine/lake", tmp_path / "pid"]
+    wait_for(lambda: all(path.exists() for path in reports))
     first.kill()
     first.communicate()
     kernel = Path("/proc", (tmp_path / "pid").read_text())
