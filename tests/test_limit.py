@@ -8,12 +8,14 @@ import json
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
+from pcpmodel.machine import Machine
 
 MACHINES = ("cascade-lake", "coffee-lake", "comet-lake", "ice-lake", "sapphire-rapids")
 
@@ -200,3 +202,45 @@ def test_several_limits_give_one_row_each():
         pm.limits(machine_of("ice-lake"), p99_us=[])
     with pytest.raises(InputError, match="p99_us"):
         pm.limits(machine_of("ice-lake"), p99_us="100")
+
+
+STD = [63, 127, 255, 511, 1023, 2047]
+
+
+@pytest.mark.parametrize(
+    ("batch", "time_us"),
+    [
+        (STD, lambda n: 5.0 + 0 * n),
+        (STD, lambda n: 0.001 + 0 * n),
+        (STD, lambda n: 1 + 0.03 * n),
+        (STD, lambda n: 1e5 + 30.0 * n),
+        (STD, lambda n: 1000 / n),
+        (STD, lambda n: 0.001 * n**2.5),
+        (STD, lambda n: (1 + 0.03 * n) * np.array([1, 3, 1, 0.3, 1, 1])),
+        ([1, 2, 3, 4], lambda n: 1 + 0.03 * n),
+        ([1, 10, 100, 65535], lambda n: 1 + 0.03 * n),
+        ([100, 101, 102, 103, 104], lambda n: (1 + 0.03 * n) * np.array([1, 1.1, 0.9, 1, 1])),
+        (range(31, 1000, 40), lambda n: 1 + 0.03 * n),
+    ],
+    ids=[
+        *("flat", "flat-tiny", "perfect", "huge", "falling", "steep", "wild", "four", "wide"),
+        *("close", "many"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_any_table_that_is_allowed_gets_an_answer(batch, time_us):
+    batch = np.array(batch)
+    columns = [f"{s}_latency_{w}_us" for s in ("alloc", "free") for w in ("avg", "p99")]
+    latency = pd.DataFrame({c: time_us(batch) for c in columns}).assign(
+        batch=batch, throughput_pages_per_s=np.nan
+    )
+    machine = Machine("odd", latency, None, {}, "0" * 64)
+    for p99_us, slowdown in ((100.0, 1.0), (1e-6, 1e9), (1e9, 1e-6)):
+        answer = pm.limit(machine, p99_us, slowdown)
+        assert 0 <= answer.probability <= 1
+        assert answer.summary()
+        json.dumps(answer.as_dict(), allow_nan=False)
+    json.dumps(pm.fit(machine).as_dict(), allow_nan=False)
+    assert pm.fit(machine).table()
+    assert pm.fit(machine).summary()
+    assert pm.throughput_gain(machine).unmeasured == ("odd",)

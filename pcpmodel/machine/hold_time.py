@@ -58,6 +58,8 @@ OUTLIER_ERRORS = 3.0  # and least distance [standard errors of prediction]
 TIE_NATS = 1.0  # evidence below which the simpler form is taken
 RESOLUTION_NS = 10.0  # the tables are printed to 0.01 us
 MIN_ROWS = 4
+MANY_ROWS = 12
+LONGEST = 230.0  # natural log of 1e100 ns: where an extrapolation has nothing left to say
 
 SIDES = ("refill", "drain")
 STATISTICS = ("mean", "p99")
@@ -144,6 +146,7 @@ def _solve(form: Form, x: Floats, y: Floats, rounding: Floats) -> _Solution:
         xtol=1e-12,
         ftol=1e-12,
         gtol=1e-12,
+        max_nfev=200,  # a flat table leaves b without a value; it may creep no longer
     )
     dof = len(x) - int(free.sum())
     variance = 2 * found.cost / dof + np.mean(rounding**2)
@@ -182,6 +185,10 @@ class Candidate:
         }
 
 
+def _exp(log_time: Floats) -> Floats:
+    return np.exp(np.clip(log_time, -LONGEST, LONGEST))
+
+
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """Distribution of a measured time: Student's t over its logarithm.
@@ -201,11 +208,11 @@ class Prediction:
     @property
     def median_ns(self) -> Floats:
         """The fitted time [ns]."""
-        return np.exp(self.location)
+        return _exp(self.location)
 
     def quantile_ns(self, q: ArrayLike) -> Floats:
         """Time that is not exceeded with probability ``q`` [ns]."""
-        return np.exp(self.location + self.scale * stdtrit(self.dof, q))
+        return _exp(self.location + self.scale * stdtrit(self.dof, q))
 
     def probability_under(self, time_ns: ArrayLike) -> Floats:
         """Probability of a time below ``time_ns`` [ns]."""
@@ -294,9 +301,11 @@ class Curve:
             worst = (0.0, -1)
             for row in rows:
                 others = tuple(r for r in rows if r != row)
-                solution = solve(best(others), others) if len(others) >= MIN_ROWS else None
-                if solution is None:
+                if len(others) < MIN_ROWS:
                     continue
+                # One row among many does not decide the form, and asking costs N^2 fits.
+                form = best(others) if len(others) < MANY_ROWS else best(rows)
+                solution = solve(form, others)
                 off = y[row] - float(solution.log_time(x[[row]])[0])
                 expected[row] = np.exp(y[row] - off)
                 errors = abs(off) / float(solution.scale(x[[row]])[0])
@@ -327,7 +336,7 @@ class Curve:
         for (form, solution, elpd, errors), weight in zip(fits, weights, strict=True):
             residual = y - solution.log_time(x)
             n, k = len(x), sum(form.free) + 1
-            aicc = n * np.log(np.mean(residual**2)) + 2 * k
+            aicc = n * np.log(max(np.mean(residual**2), 1e-24)) + 2 * k
             aicc = aicc + 2 * k * (k + 1) / (n - k - 1) if n - k > 1 else np.inf
             a, log_b, c = solution.theta
             candidates.append(

@@ -37,6 +37,7 @@ BATCH = 63
 SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
 KERNEL_SCALE = 5  # its default
 NOT_RULED_OUT = 0.05  # probability from which a scale beyond the answer is mentioned
+SMALLEST, LARGEST = 1e-6, 1e9  # of a limit [us] and of a slowdown
 BESIDE = 0.05  # a measured row stands beside a batch that it is this near to
 
 
@@ -186,10 +187,12 @@ def _answer(per_scale: pd.DataFrame, scale: int | None, statistic: str, probabil
 
 def _positive(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real | np.number):
-        raise InputError(f"{name}={value!r} is not a number; give a number above 0.")
+        raise InputError(
+            f"{name}={value!r} is not a number; give one from {SMALLEST:g} to {LARGEST:g}."
+        )
     number = float(value)
-    if not (math.isfinite(number) and number > 0):
-        raise InputError(f"{name}={value!r}: give a finite number above 0.")
+    if not SMALLEST <= number <= LARGEST:
+        raise InputError(f"{name}={value!r}: give a number from {SMALLEST:g} to {LARGEST:g}.")
     return number
 
 
@@ -215,8 +218,8 @@ class _Slower:
         """Time that the slower side stays under with probability ``q`` [us]."""
         # Each side is under it with at least q, and one of them with at most sqrt(q).
         low, high = (
-            self.us_per_ns * max(float(side.quantile_ns(p)[0]) for side in self.sides)
-            for p in (q, math.sqrt(q))
+            self.us_per_ns * off * max(float(side.quantile_ns(p)[0]) for side in self.sides)
+            for p, off in ((q, 1 - 1e-6), (math.sqrt(q), 1 + 1e-6))  # and rounding
         )
         return brentq(lambda us: self.probability(us)[0] - q, low, high, rtol=1e-10)
 
