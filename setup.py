@@ -42,7 +42,7 @@ class BuildWithData(build_py):
 
     def _tables(self) -> Iterator[tuple[Path, Path]]:
         if not self.editable_mode:
-            for part in ("hardware", "published"):
+            for part in ("hardware", "published", "workload"):
                 for path in sorted(Path("data", part).rglob("*")):
                     if path.is_file():
                         yield path, Path(self.build_lib, "pcpmodel", path)

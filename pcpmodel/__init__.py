@@ -29,6 +29,8 @@ _PUBLIC = {
     "published_names": "pcpmodel.data_package",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
+    "compare": "pcpmodel.study.compare",
+    "load_workload": "pcpmodel.data_package",
     "simulate": "pcpmodel.simulation.run",
     "workload": "pcpmodel.workload",
     "this_machine": "pcpmodel.machine.platform",

@@ -419,3 +419,18 @@ def simulate_(
         ]
     )
     _emit(summary, json_, text)
+
+
+@main.command("compare")
+@click.argument("source", required=False)
+@click.option("--seed", type=int, default=1, show_default=True)
+@as_json
+def compare_(source: str | None, seed: int, json_: bool) -> None:
+    """Set published tables against the simulator.
+
+    SOURCE is one source of data/published or one of its tables; default: all that are modelled.
+    """
+    from pcpmodel.study.compare import as_text, compare
+
+    answer = compare(source, seed=seed, progress=lambda name: click.echo(name, err=True))
+    _emit(answer, json_, as_text(answer))

@@ -62,6 +62,7 @@ __all__ = [
     "hardware_names",
     "load_hardware",
     "load_published",
+    "load_workload",
     "open_regular",
     "parse_json",
     "parse_table",
@@ -80,6 +81,8 @@ MAX_NUMERAL = 40
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _DESCRIPTOR = "datapackage.json"
+#: Directories of packages below the data directory.
+KINDS = ("hardware", "published", "workload")
 
 
 def _field(name: str, type_: str, unit: str | None, description: str, **limits: Any) -> dict:
@@ -389,7 +392,27 @@ def load_published(source: str) -> Published:
     InputError
         If the name is unknown or the package has a fault.
     """
-    package = _load("published", "source", source)
+    return _tables("published", source)
+
+
+def load_workload(name: str) -> Published:
+    """Load the summary of a recorded workload, or the key of `pcpmodel compare`.
+
+    Parameters
+    ----------
+    name : str
+        A directory below ``data/workload``.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown or the package has a fault.
+    """
+    return _tables("workload", name)
+
+
+def _tables(kind: str, source: str) -> Published:
+    package = _load(kind, "source", source)
     return Published(
         source,
         package.path,
@@ -415,7 +438,7 @@ def check(directory: str | Path | None = None) -> list[InputError]:
         If there is no such directory, or neither of the two in it.
     """
     root = data_root(directory)
-    kinds = [kind for kind in ("hardware", "published") if (root / kind).is_dir()]
+    kinds = [kind for kind in KINDS if (root / kind).is_dir()]
     if not kinds:
         raise InputError("holds neither hardware/ nor published/", file=root)
     faults: list[InputError] = []

@@ -66,9 +66,13 @@ class RunSpec:
         One of `HOLDS`.
     hold_scale : float
         Factor on every zone-lock hold: holds of a loaded machine against measured ones.
+    cold_block_ns : float
+        Added to a hold for every block that it moves [ns]: cache lines of the pages' struct
+        page that a busy machine has to fetch from another CPU or from memory.
     jitter : float
-        Spread (standard deviation / mean) of the work between two holds.  A run without it
-        locks phases and understates waiting.
+        Spread (standard deviation / mean) of the pace of work, drawn anew by every operation
+        of a program and after every hold.  A run without it locks phases and understates
+        waiting.
     handoff_ns, handoff_per_waiter_ns : float
         Cost of handing a lock to a waiting CPU [ns].
     lru_hold_ns : float
@@ -96,6 +100,7 @@ class RunSpec:
     high_fraction: int = 0
     hold: str = "drawn"
     hold_scale: float = 1.0
+    cold_block_ns: float = 0.0
     jitter: float = 0.2
     handoff_ns: float = 50.0
     handoff_per_waiter_ns: float = 0.0
@@ -141,6 +146,7 @@ def _check(spec: RunSpec) -> None:
     _number(spec, "warmup_s", 0.0, MAX_SECONDS / 2)
     _number(spec, "seed", 0, 2**63 - 1, whole=True)
     _number(spec, "hold_scale", 1e-3, 1e3)
+    _number(spec, "cold_block_ns", 0.0, 1e6)
     _number(spec, "jitter", 0.0, 2.0)
     _number(spec, "handoff_ns", 0.0, 1e6)
     _number(spec, "handoff_per_waiter_ns", 0.0, 1e6)
@@ -245,7 +251,8 @@ def _fitted(machine: Machine) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.u
 def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """Mean hold [ps] by blocks moved, and the law around it: refill, drain, LRU."""
     means, laws = _fitted(spec.machine)
-    costs = np.vstack([means * spec.hold_scale, np.full((1, COSTS_MAX + 1), spec.lru_hold_ns)])
+    means = (means + spec.cold_block_ns * np.arange(COSTS_MAX + 1)) * spec.hold_scale
+    costs = np.vstack([means, np.full((1, COSTS_MAX + 1), spec.lru_hold_ns)])
     if spec.hold == "mean":
         spreads = np.full((3, _TABLE), 65536, dtype=np.uint32)
     elif spec.hold == "exponential":

@@ -44,6 +44,7 @@ from pcpmodel.workload.ops cimport (
     OP_GIVE,
     OP_IDLE,
     OP_LOOP,
+    OP_MAYBE,
     OP_RECV,
     OP_SCORE,
     OP_SEND,
@@ -103,7 +104,7 @@ cdef struct cpu_t:
     uint64_t rng
     op_t *pc
     op_t *program
-    uint32_t factor  # this interval's speed, 16 binary digits after the point
+    uint32_t factor  # of work: drawn anew by every operation and hold; 16 binary digits
     int32_t left  # blocks left of the operation; -1: not begun
     int32_t state
     int32_t kind  # of the interaction
@@ -127,6 +128,7 @@ cdef struct cpu_t:
     int32_t warm  # warm-up is over
     int32_t regs[REGISTERS]
     int32_t loops[LOOPS]
+    int32_t carry  # blocks under way with a message
     int32_t local  # bit per zone: on this CPU's node
 
 
@@ -162,6 +164,7 @@ cdef struct zone_t:
 cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
+    int32_t *carried  # blocks given with ALL
     int64_t nsent
     int64_t nreceived
     int64_t latency
@@ -509,6 +512,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         op = c.pc
         if op.code <= OP_FREE:
             if c.left < 0:
+                c.factor = s.speed[draw(&c.rng) >> 54]
                 c.left = op.n if op.reg < 0 else c.regs[op.reg]
                 zone = c.at[op.zone]
                 held = held_of(s, c, zone)
@@ -523,6 +527,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             next_op(c)
         elif op.code == OP_WORK:
             if c.work_left < 0:
+                c.factor = s.speed[draw(&c.rng) >> 54]
                 c.work_left = scaled(op.ps, c.factor)
             ps = min(c.work_left, c.timer - c.time)
             c.time += ps
@@ -541,6 +546,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
             if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
                 ch.sent[ch.nsent % ch.size] = c.time
+                ch.carried[ch.nsent % ch.size] = c.carry
+                c.carry = 0
                 ch.nsent += 1
                 wake(s, ch.consumer)
                 next_op(c)
@@ -552,13 +559,27 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             ps = ch.sent[ch.nreceived % ch.size] + ch.latency
             if jump(s, c, max(c.time, ps)):
                 ch.received[ch.nreceived % ch.size] = c.time
+                c.carry = ch.carried[ch.nreceived % ch.size]
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)
         elif op.code == OP_GIVE or op.code == OP_TAKE:
-            zone = c.at[op.zone]
-            held_of(s, c, zone)[op.pindex] += op.n if op.code == OP_TAKE else -op.n
+            held = &held_of(s, c, c.at[op.zone])[op.pindex]
+            if op.n != ALL:
+                held[0] += op.n if op.code == OP_TAKE else -op.n
+            elif op.code == OP_TAKE:
+                held[0] += c.carry
+                c.carry = 0
+            else:
+                c.carry = held[0]
+                held[0] = 0
             next_op(c)
+        elif op.code == OP_MAYBE:
+            if <int> (draw(&c.rng) >> 48) < op.n:
+                next_op(c)
+            else:
+                next_op(c)
+                c.pc = c.program + op.target
         elif op.code == OP_DRAW:
             c.regs[op.reg] = s.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
             next_op(c)

@@ -125,6 +125,7 @@ cdef class State:
             ch.producer, ch.consumer = channels[i, 2], channels[i, 3]
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
+            ch.carried = <int32_t *> get(ch.size, sizeof(int32_t))
         starts = []
         for program in programs:
             starts.append(total)
@@ -169,6 +170,7 @@ cdef class State:
             for i in range(self.s.channels):
                 free(self.s.channel[i].sent)
                 free(self.s.channel[i].received)
+                free(self.s.channel[i].carried)
         for p in (
             <size_t> self.s.cpu, <size_t> self.s.pcp, <size_t> self.s.count,
             <size_t> self.s.held, <size_t> self.s.zone, <size_t> self.s.channel,

@@ -12,8 +12,10 @@ import inspect
 from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.workload.builds import kbuild
 from pcpmodel.workload.faults import page_fault1, page_fault2
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.streams import sctp_stream, unix_stream
 
 __all__ = [
     "ALL",
@@ -22,13 +24,16 @@ __all__ = [
     "Program",
     "Task",
     "Workload",
+    "kbuild",
     "make",
     "page_fault1",
     "page_fault2",
+    "sctp_stream",
+    "unix_stream",
 ]
 
 #: Workloads by name.
-WORKLOADS = {f.__name__: f for f in (page_fault1, page_fault2)}
+WORKLOADS = {f.__name__: f for f in (kbuild, page_fault1, page_fault2, sctp_stream, unix_stream)}
 
 
 def make(name: str, **params: Any) -> Workload:

@@ -16,6 +16,7 @@ OPS = {
     "draw": OP_DRAW,
     "loop": OP_LOOP,
     "score": OP_SCORE,
+    "maybe": OP_MAYBE,
     "end": OP_END,
 }
 LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}

@@ -173,7 +173,8 @@ class Program:
         """Send a message on one of the task's channels; wait while it is full.
 
         Blocks travel with it: ``send(0, movable_0=1, unmovable_3=2)`` hands over one
-        movable page and two unmovable order-3 blocks, which the receiver names alike.
+        movable page and two unmovable order-3 blocks, which the receiver names alike.  With
+        ``ALL`` (of one kind) everything held of it goes, however much that is.
         """
         self._move("give", blocks, "home")
         self._add("send", n=self._slot(channel))
@@ -190,6 +191,8 @@ class Program:
         return channel
 
     def _move(self, code: str, blocks: dict[str, int], of: str) -> None:
+        if ALL in blocks.values() and len(blocks) > 1:
+            raise InputError("ALL goes with one kind of block only")
         for name, n in blocks.items():
             migratetype, _, order = name.partition("_")
             if migratetype not in MIGRATETYPES or order not in ("0", "1", "2", "3"):
@@ -197,30 +200,41 @@ class Program:
                 raise unknown_name("kind of block", name, known)
             self._add(
                 code,
-                n=_count(name, n, 1),
+                n=n if n == ALL else _count(name, n, 1),
                 pindex=3 * int(order) + MIGRATETYPES[migratetype],
                 order=int(order),
                 zone=_ZONES[of],
             )
 
-    def draw(self, values: Sequence[int] | npt.NDArray[Any]) -> Register:
+    def give(
+        self, blocks: int, *, order: int = 0, migratetype: str = "movable", of: str = "home"
+    ) -> None:
+        """Put blocks (or ``ALL``) to the next message; `send` does that for most uses."""
+        self._move("give", {f"{migratetype}_{order}": blocks}, of)
+
+    def draw(
+        self, values: Sequence[int] | npt.NDArray[Any], register: int | None = None
+    ) -> Register:
         """Draw a number, each of ``values`` equally likely, at this point of every round.
 
-        A long list is taken at equally spaced quantiles.
+        A long list is taken at equally spaced quantiles.  ``register`` 0..3 names the place
+        where the number is kept; by default a new one.
         """
         table = np.sort(np.asarray(values))
         if table.ndim != 1 or not len(table) or table.dtype.kind not in "iu":
             raise InputError("draw() needs a non-empty list of whole numbers")
         if table[0] < 0 or table[-1] > _MAX_COUNT:
             raise InputError(f"draw(): {table[0]}..{table[-1]} leaves 0..{_MAX_COUNT}")
-        if self._registers == LIMITS["registers"]:
-            raise InputError(f"a program has at most {LIMITS['registers']} draws")
+        if register is None:
+            register = self._registers
+        if register not in range(LIMITS["registers"]):
+            raise InputError(f"a program has {LIMITS['registers']} registers")
+        self._registers = max(self._registers, register + 1)
         size = LIMITS["table"]
         at = ((np.arange(size) + 0.5) * len(table) / size).astype(int)
         self.tables.append(table[at].astype(np.int32))
-        self._registers += 1
-        self._add("draw", reg=self._registers - 1, target=len(self.tables) - 1)
-        return Register(self._registers - 1)
+        self._add("draw", reg=register, target=len(self.tables) - 1)
+        return Register(register)
 
     def score(self, units: int | Register = 1) -> None:
         """Count units of work done."""
@@ -228,6 +242,16 @@ class Program:
             self._add("score", reg=units.index)
         else:
             self._add("score", n=_count("units", units, 1))
+
+    @contextmanager
+    def maybe(self, share: float) -> Iterator[None]:
+        """Do what follows with a chance of ``share``, 0..1, drawn every time."""
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise InputError(f"share={share!r} is not a number in 0..1")
+        at = len(self.ops)
+        self._add("maybe", n=round(65536 * share))
+        yield
+        self.ops[at][7] = len(self.ops)
 
     @contextmanager
     def repeat(self, times: int) -> Iterator[None]:
@@ -251,7 +275,12 @@ class Program:
         self._depth += 1
         yield
         self._depth -= 1
-        body = self.ops[start:]
+        body, sure = [], start
+        for i in range(start, len(self.ops)):  # what a maybe() may skip does not count
+            if self.ops[i][1] == OPS["maybe"]:
+                sure = max(sure, self.ops[i][7])
+            if i >= sure:
+                body.append(self.ops[i])
         timed = (OPS["alloc"], OPS["free"], OPS["work"], OPS["idle"])
         # A drawn count may be 0: only what surely takes time counts.
         if not any(op[0] > 0 and op[1] in timed and op[3] < 0 and op[2] != ALL for op in body):

@@ -1,0 +1,164 @@
+"""Kernel builds: process life cycles as a real build was seen to have them.
+
+Sizes, rates and runs come from ``data/workload/native-kbuild`` (make -j2 on two
+CPUs).  Scaled to a large machine by these steps, and no others:
+
+1. Every CPU runs what one CPU of the recording ran: a chain of short processes
+   (shell, driver, assembler, ...) and the compiler proper, sizes drawn from
+   those recorded.
+2. CPU time per page is the recorded busy time per page, the frees included.
+3. A process frees all its pages when it exits, then its page-table root, of
+   order 1 with page-table isolation; a share of the compiler processes exit on
+   the next CPU of their node (3 % of the pages were freed on another CPU).
+4. Blocks of order 1..3 freed in a row (slabs) come in bursts at exit; how many
+   is a parameter, because the recording machine was all but idle in that respect.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pcpmodel.data_package import load_workload
+from pcpmodel.errors import InputError
+from pcpmodel.workload.faults import UNMAP_NS
+from pcpmodel.workload.program import ALL, Channel, Program, Register, Task, Workload, _count
+
+__all__ = ["kbuild"]
+
+#: Bursts of allocation into which a compiler process is cut by small frees.
+_ROUNDS = 8
+#: Compilations by which a CPU may be ahead of its neighbour.
+_AHEAD = 8
+_BURST_BLOCKS = 5  # the mean length of the recorded runs of two and more
+
+
+@cache
+def _recorded() -> tuple[dict[str, float], dict[str, npt.NDArray[np.int64]]]:
+    """Figures and process sizes [pages] of the recording."""
+    tables = load_workload("native-kbuild").tables
+    figures = dict(zip(tables["figures"]["quantity"], tables["figures"]["value"], strict=True))
+    sizes = {
+        group: frame["pages"].to_numpy()
+        for group, frame in tables["process_pages"].groupby("group")
+    }
+    return figures, sizes
+
+
+def kbuild(
+    jobs: int,
+    *,
+    page_us: float | None = None,
+    slab_burst_share: float = 0.018,
+    migrated_share: float | None = None,
+    page_table_isolation: bool = True,
+    lru: bool = False,
+) -> Workload:
+    """CPUs that compile, one job each, without end.
+
+    Parameters
+    ----------
+    jobs : int
+        Jobs at once, one per CPU.
+    page_us : float, optional
+        Busy CPU time per page [us]; by default as recorded.
+    slab_burst_share : float
+        Share of processes whose exit frees a run of five blocks of order 1, 0..1; 0.018 as
+        recorded.
+    migrated_share : float, optional
+        Share of compiler processes whose pages are freed on another CPU than they were
+        allocated on, 0..1; by default the recorded share of pages.
+    page_table_isolation : bool
+        The root of the page table is a block of order 1 rather than a page.
+    lru : bool
+        Also take the node's LRU lock (builds outside cgroups).
+    """
+    jobs = _count("jobs", jobs, 1)
+    figures, sizes = _recorded()
+    page_us = figures["busy CPU time per page allocated"] if page_us is None else page_us
+    if not 0.2 <= page_us <= 10_000:
+        raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
+    if not 0 <= slab_burst_share <= 1:
+        raise InputError(f"slab_burst_share={slab_burst_share} is outside 0..1")
+    if migrated_share is None:
+        migrated_share = 1 - figures["pages freed on the CPU that allocated them"]
+    ns = page_us * 1000 - UNMAP_NS
+    root = 1 if page_table_isolation else 0
+    burst = np.zeros(1000, dtype=np.int64)
+    burst[: round(1000 * slab_burst_share)] = _BURST_BLOCKS
+    mean_pages = float(sizes["cc1"].mean())
+    unmovable = figures["unmovable share of pages allocated"]
+
+    p = Program()
+
+    def begin(pages: float) -> None:
+        p.alloc(1, order=root, migratetype="unmovable", ns=ns)
+        p.alloc(max(1, round(unmovable * pages)), migratetype="unmovable", ns=ns)
+
+    def exits(slabs: Register) -> None:
+        p.free(ALL, ns=UNMAP_NS, lru=lru)
+        p.free(ALL, migratetype="unmovable", ns=UNMAP_NS)
+        p.free(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
+        p.alloc(slabs, order=1, migratetype="unmovable", ns=UNMAP_NS)
+        p.free(slabs, order=1, migratetype="unmovable", ns=UNMAP_NS)
+
+    def compiles(receives: bool) -> None:
+        with p.repeat(round(figures["processes per compiler process"])):
+            size, slabs = p.draw(sizes["other"], 0), p.draw(burst, 1)
+            begin(float(sizes["other"].mean()))
+            p.alloc(size, ns=ns, lru=lru)
+            exits(slabs)
+        begin(mean_pages)
+        with p.repeat(_ROUNDS):
+            part = p.draw(sizes["cc1"] // _ROUNDS, 2)
+            p.alloc(part, ns=ns, lru=lru)
+            p.free(32, ns=UNMAP_NS, lru=lru)
+        if jobs > 1:
+            with p.maybe(migrated_share):
+                p.give(ALL)
+            p.send(0)
+            if receives:
+                p.recv(1, movable_0=ALL)
+                p.free(ALL, ns=UNMAP_NS, lru=lru, of="peer")
+        exits(p.draw(burst, 1))
+        p.score()
+
+    # The first arrivals from the CPU before are met a few compilations later, so that no CPU
+    # ever waits for another.
+    if jobs > 1:
+        with p.repeat(_AHEAD):
+            compiles(receives=False)
+    with p.forever():
+        compiles(receives=jobs > 1)
+    # In a ring on each of two nodes: tasks of equal parity are neighbours.
+    ring = jobs > 3
+    step = 2 if ring else 1
+    groups = [list(range(k, jobs, step)) for k in range(step)]
+    after = {g[i]: g[(i + 1) % len(g)] for g in groups for i in range(len(g))}
+    before = {b: a for a, b in after.items()}
+    tasks = tuple(
+        Task(p, i % 2 if ring else None, (i, before[i]) if jobs > 1 else (), before[i])
+        for i in range(jobs)
+    )
+    channels = tuple(Channel(i, after[i], room=4 * _AHEAD) for i in range(jobs))
+    params: dict[str, Any] = {
+        "jobs": jobs,
+        "page_us": page_us,
+        "slab_burst_share": slab_burst_share,
+        "migrated_share": migrated_share,
+        "page_table_isolation": page_table_isolation,
+        "lru": lru,
+    }
+    return Workload(
+        "kbuild",
+        tasks,
+        unit="files compiled",
+        pages=int(jobs * sizes["cc1"].max() * 1.2),
+        channels=channels if jobs > 1 else (),
+        params=params,
+    )

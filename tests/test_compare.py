@@ -1,0 +1,112 @@
+"""Published tables against the simulator: what counts, what is fitted, what is told."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from pcpmodel.cli import main
+from pcpmodel.data_package import load_workload
+from pcpmodel.errors import InputError
+from pcpmodel.study import compare as study
+from pcpmodel.study.compare import CASES, as_text, compare, judge
+
+RULES = study._tolerances()
+
+
+@pytest.mark.parametrize(
+    ("quantity", "measured", "predicted", "within"),
+    [
+        ("free_high", 20.0, 29.9, True),
+        ("free_high", 20.0, 30.1, False),
+        ("free_high", 20.0, 13.4, True),
+        ("free_high", 20.0, 13.3, False),
+        ("free_high", 3.0, 0.0, False),
+        ("lock_contention", 1.0, 2.9, True),
+        ("lock_contention", 1.0, 3.1, False),
+        ("lock_contention", 10.0, 14.9, True),
+        ("lock_contention", 10.0, 6.6, False),
+        ("score", 100.0, 109.0, True),
+        ("score", 100.0, 111.0, False),
+    ],
+)
+def test_tolerance_is_what_the_data_say(quantity, measured, predicted, within):
+    assert judge(quantity, measured, predicted, RULES)[0] is within
+
+
+def test_every_quantity_has_its_tolerance():
+    assert set(study._COLUMNS.values()) <= set(RULES)
+    assert "before the first comparison" in load_workload("answer-key").sources[0]["title"]
+
+
+def test_only_the_base_row_and_one_more_are_fitted():
+    for case in CASES:
+        rows = {fit.step for fit in case.fits}
+        assert len(rows - {"base"}) <= 1, case.name
+
+
+def test_every_row_of_a_table_has_a_kernel():
+    for case in CASES:
+        for step in study._measured(case):
+            assert case.kernel(step).patches is not None
+
+
+def test_counts_of_a_timed_test_are_taken_per_unit_of_work():
+    unix = study._measured(next(c for c in CASES if c.name == "pcp-auto-tuning-v2/unix"))
+    assert unix["patch1"]["free_high"] == pytest.approx(72.6 / 1.171)
+    build = study._measured(next(c for c in CASES if c.name == "pcp-auto-tuning-v2/kbuild"))
+    assert build["patch1"]["free_high"] == 19.2
+
+
+def small(monkeypatch):
+    """The builds on a small machine for a moment: quick, and of no other use."""
+    case = next(c for c in CASES if c.name == "pcp-auto-tuning-v3/unix")
+    quick = study.Case(
+        case.source,
+        case.table,
+        lambda **own: study.unix_stream(4, **own),
+        case.kernel,
+        {**case.run, "cpus": 8, "memory_gib": 16, "seconds": 0.02},
+        (study.Fit("handoff_ns", "base", "lock_contention", 0.0, 9000.0),),
+        note="small",
+    )
+    monkeypatch.setattr(study, "CASES", (quick,))
+
+
+def test_answer_key_tells_fitted_from_predicted(monkeypatch):
+    small(monkeypatch)
+    answer = compare("pcp-auto-tuning-v3")
+    rows = answer["rows"]
+    fitted = [r for r in rows if r["fitted"]]
+    assert [(r["step"], r["quantity"]) for r in fitted] == [("base", "lock_contention")]
+    assert fitted[0]["predicted"] == pytest.approx(fitted[0]["measured"], rel=0.1)
+    assert answer["predictions"] == len(rows) - 1
+    assert answer["within"] == sum(r["within"] for r in rows if not r["fitted"])
+    assert {r["source"] for r in rows} == {"pcp-auto-tuning-v3"}
+    assert all(r["ratio"] == pytest.approx(r["predicted"] / r["measured"]) for r in rows)
+    assert answer["sensitivity"][0]["points_of_base_contention_per_tenth"] > 0
+    text = as_text(answer)
+    assert "fitted: handoff_ns" in text
+    assert "predictions within tolerance" in text
+
+
+def test_command_line_prints_every_row(monkeypatch):
+    small(monkeypatch)
+    done = CliRunner().invoke(main, ["compare", "pcp-auto-tuning-v3", "--json"])
+    assert done.exit_code == 0, done.output
+    keys = {"source", "quantity", "measured", "predicted", "ratio", "tolerance", "within", "fitted"}
+    assert all(keys <= set(row) for row in json.loads(done.stdout)["rows"])
+
+
+def test_unknown_tables_are_refused():
+    with pytest.raises(InputError, match="did you mean 'pcp-auto-tuning-v2/unix'"):
+        compare("pcp-auto-tuning-v2/unx")
+    assert CliRunner().invoke(main, ["compare", "nonsense"]).exit_code == 2
+
+
+@pytest.mark.slow
+def test_the_series_tables_keep_their_share_of_right_cells():
+    answer = compare()
+    assert answer["within"] >= 0.6 * answer["predictions"]

@@ -1,0 +1,230 @@
+"""Summarise the natively recorded workloads into ``data/workload/``.
+
+``python tools/summarise_native.py ../shared/traces`` reads ``native-kbuild`` and
+``native-streams`` and writes what the simulated workloads start from.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+OUT = Path(__file__).resolve().parents[1] / "data" / "workload"
+NOTE = "Summary of recordings made for this project; under its licence."
+
+
+def resource(name: str, fields: list[tuple[str, str, str, str]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "table",
+        "path": f"{name}.csv",
+        "format": "csv",
+        "mediatype": "text/csv",
+        "encoding": "utf-8",
+        "schema": {
+            "fields": [
+                {"name": n, "type": t, **({"unit": u} if u else {}), "description": d}
+                for n, t, u, d in fields
+            ],
+            "missingValues": [""],
+        },
+    }
+
+
+def write(name: str, title: str, source: dict[str, str], tables: dict[str, tuple]) -> None:
+    directory = OUT / name
+    directory.mkdir(parents=True, exist_ok=True)
+    resources = []
+    for table, (fields, rows) in tables.items():
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([field[0] for field in fields])
+        writer.writerows(rows)
+        (directory / f"{table}.csv").write_text(text.getvalue(), encoding="utf-8")
+        resources.append(resource(table, fields))
+    descriptor = {
+        "name": name,
+        "title": title,
+        "licence_note": NOTE,
+        "sources": [source],
+        "resources": resources,
+    }
+    (directory / "datapackage.json").write_text(json.dumps(descriptor, indent=1) + "\n")
+
+
+FIGURE = [
+    ("quantity", "string", "", "what"),
+    ("value", "number", "as in the column unit", "how much"),
+    ("unit", "string", "", "of the value"),
+]
+
+
+def kbuild(directory: Path) -> None:
+    summary = json.loads((directory / "summary.json").read_text())
+    processes = pd.read_csv(directory / "processes.csv")
+    whole = processes[(processes.complete == 1) & (processes.allocated_pages > 0)]
+    cc1 = whole[whole.command == "cc1"]
+    other = whole[(whole.command != "cc1") & (whole.lifetime_ms < 10_000)]
+    trace, untraced = summary["trace"], summary["untraced"]
+    at = [i / 200 for i in range(1, 200, 2)]
+    sizes = [
+        (group, round(q, 3), int(frame.allocated_pages.quantile(q)))
+        for group, frame in (("cc1", cc1), ("other", other))
+        for q in at
+    ]
+    runs = [
+        (what, 1 << int(k), (2 << int(k)) - 1, n)
+        for what in ("alloc", "free")
+        for k, n in trace[f"{what}_run_length_log2"].items()
+    ]
+    high = [(int(k), n) for k, n in trace["consecutive_order1to3_frees"].items()]
+    by_type = trace["alloc_by_migratetype"]
+    figures = [
+        ("busy CPU time per page allocated", untraced["us_per_allocated_page"], "us"),
+        ("processes per compiler process", round(len(other) / len(cc1), 4), "1"),
+        (
+            "unmovable share of pages allocated",
+            round(by_type["0"] / sum(by_type.values()), 5),
+            "1",
+        ),
+        ("processes seen from fork to exit", len(whole), "processes"),
+        (
+            "frees of order 1..3 per process",
+            round(sum(k * n for k, n in high) / len(whole), 4),
+            "frees",
+        ),
+        (
+            "of these following another one per process",
+            round(sum((k - 1) * n for k, n in high) / len(whole), 4),
+            "frees",
+        ),
+        (
+            "pages freed on the CPU that allocated them",
+            round(
+                trace["freed_on_allocating_cpu"]
+                / (trace["freed_on_allocating_cpu"] + trace["freed_on_other_cpu"]),
+                4,
+            ),
+            "1",
+        ),
+    ]
+    rates = pd.read_csv(directory / "rates.csv")
+    write(
+        "native-kbuild",
+        "What a kernel build asks of the page allocator",
+        {
+            "title": "make -j2 of Linux 6.12 (defconfig) on kernel 6.18.44, 2 CPUs, steady state",
+            "note": "Recorded at native speed with kmem events; process sizes from 40 s.",
+        },
+        {
+            "process_pages": (
+                [
+                    ("group", "string", "", "cc1 (the compiler proper), or every other command"),
+                    ("quantile", "number", "1", "share of processes with fewer pages"),
+                    ("pages", "integer", "pages", "pages allocated over the life of a process"),
+                ],
+                sizes,
+            ),
+            "runs": (
+                [
+                    ("what", "string", "", "alloc or free"),
+                    ("from_pages", "integer", "pages", "shortest run of this class"),
+                    ("to_pages", "integer", "pages", "longest run of this class"),
+                    ("runs", "integer", "1", "runs without an event of the other kind, per CPU"),
+                ],
+                runs,
+            ),
+            "high_order_runs": (
+                [
+                    ("length", "integer", "frees", "frees of order 1..3 in a row on one CPU"),
+                    ("runs", "integer", "1", "how often"),
+                ],
+                high,
+            ),
+            "figures": (FIGURE, figures),
+            "rates": (
+                [
+                    ("workload", "string", "", "what ran"),
+                    ("processes", "integer", "1", "how many at once"),
+                    ("parameter", "string", "", "what was measured"),
+                    ("value", "number", "as in the column unit", "how much"),
+                    ("unit", "string", "", "of the value"),
+                ],
+                rates.itertuples(index=False),
+            ),
+        },
+    )
+
+
+def streams(directory: Path) -> None:
+    summary = json.loads((directory / "summary.json").read_text())
+    rows = []
+    for name, one in summary.items():
+        writes = max(one["alloc_by_order"].values())
+        for order, n in one["alloc_by_order"].items():
+            rows.append((name, int(order), n, round(n / writes, 5)))
+    moves = [
+        (name, int(k[0]), int(k[-1]), n)
+        for name, one in summary.items()
+        for k, n in one["free_order_transitions"].items()
+    ]
+    places = [
+        (name, one["freed_on_allocating_cpu"], one["freed_on_other_cpu"], one["seconds"])
+        for name, one in summary.items()
+    ]
+    write(
+        "native-streams",
+        "What stream sockets ask of the page allocator",
+        {
+            "title": "AF_UNIX and TCP streams of 64 KiB writes, kernel 6.18.44, 2 CPUs",
+            "note": "Recorded at native speed with kmem events, one second each; sender and "
+            "receiver on CPUs of their own.",
+        },
+        {
+            "blocks": (
+                [
+                    ("stream", "string", "", "unix or tcp"),
+                    ("order", "integer", "1", "blocks of 2 ** order pages"),
+                    ("allocations", "integer", "blocks", "in the recording"),
+                    ("per_write", "number", "blocks", "relative to the most frequent order"),
+                ],
+                rows,
+            ),
+            "free_transitions": (
+                [
+                    ("stream", "string", "", "unix or tcp"),
+                    ("from_order", "integer", "1", "order of one free"),
+                    ("to_order", "integer", "1", "order of the next free on the same CPU"),
+                    ("count", "integer", "1", "how often"),
+                ],
+                moves,
+            ),
+            "places": (
+                [
+                    ("stream", "string", "", "unix or tcp"),
+                    ("freed_on_allocating_cpu", "integer", "blocks", "freed where allocated"),
+                    ("freed_on_other_cpu", "integer", "blocks", "freed on another CPU"),
+                    ("seconds", "number", "s", "length of the recording"),
+                ],
+                places,
+            ),
+        },
+    )
+
+
+def main() -> None:
+    traces = Path(sys.argv[1])
+    kbuild(traces / "native-kbuild")
+    streams(traces / "native-streams")
+
+
+if __name__ == "__main__":
+    main()
