@@ -5,7 +5,10 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from pcpmodel.rerun import Run, rerun
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,3 +22,10 @@ def copy_checkout(target: Path, *leave: str) -> Path:
     made = (".git", ".venv", "build", "dist", "reports", "*.egg-info", "__pycache__", ".*cache")
     shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*made, *leave), symlinks=True)
     return target
+
+
+@pytest.fixture(scope="session")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+    """All reports of the checkout's notebooks, made once for the tests that need them."""
+    out = tmp_path_factory.mktemp("reported")
+    return out, rerun(project=ROOT, out=out, progress=print)

@@ -1,0 +1,85 @@
+"""Every command that the README shows runs as it stands there.
+
+They run one after the other in one copy of the checkout whose ``.venv`` is the
+environment of the tests and whose ``reports/`` is what the tests of the
+notebooks made.  Two are shown to be known to make instead of run:
+``make test``, which is what runs this, and ``make lab``, which would not end.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import copy_checkout
+
+from pcpmodel.rerun import Run
+
+ROOT = Path(__file__).parents[1]
+DRY = {"make test": "make -n test", "make lab": "make -n lab"}
+
+
+def commands(text: str) -> list[str]:
+    """Lines of ``sh`` blocks, and of ``console`` blocks those after ``$``."""
+    found = []
+    for kind, block in re.findall(r"^```(sh|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            if kind == "console" and not line.startswith("$ "):
+                continue
+            command = re.sub(r"(^|\s)#.*", "", line.removeprefix("$ ")).strip()
+            if command:
+                found.append(command)
+    return found
+
+
+def test_commands_are_found_in_both_kinds_of_block() -> None:
+    text = "```sh\na  # why\n# why\nb \\\n c\n```\n```console\n$ d\noutput\n```\n```text\ne\n```\n"
+    assert commands(text) == ["a", "b   c", "d"]
+
+
+def test_the_two_commands_of_the_readme_are_there() -> None:
+    shown = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {"make report", "make test"} <= set(shown)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
+    """A copy of the checkout that ``make env`` has nothing to do for."""
+    checkout = copy_checkout(tmp_path / "checkout")
+    shutil.copytree(reported[0], checkout / "reports")
+    tools = checkout / ".venv/bin"
+    tools.mkdir(parents=True)
+    (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    start = "from pcpmodel.cli import main; main()"
+    (tools / "pcpmodel").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    for stamp in (".installed", ".built"):
+        (checkout / ".venv" / stamp).touch()
+    return checkout
+
+
+@pytest.mark.notebook
+def test_every_command_of_the_readme_runs(checkout: Path) -> None:
+    shown = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown
+    path = [str(checkout / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    env = os.environ | {"PATH": os.pathsep.join(path), "PYTHONPATH": str(checkout)}
+    for name in ("MAKEFLAGS", "MAKELEVEL", "PCPMODEL_DATA"):
+        env.pop(name, None)
+    for command in shown:
+        done = subprocess.run(
+            DRY.get(command, command),
+            shell=True,
+            cwd=checkout,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
