@@ -82,7 +82,9 @@ def test_a_table_without_throughput_is_named_not_guessed():
     assert found.unmeasured == ("made-up",)
     assert set(found.rows["machine"]) == {"ice-lake"}
     assert "made-up**: no throughput measured" in found.summary()
-    assert pm.throughput_gain(machine(np.nan)).rows.empty
+    alone = pm.throughput_gain(machine(np.nan))
+    assert alone.rows.empty
+    assert alone.summary() == "- **made-up**: no throughput measured."
 
 
 def test_every_share_is_in_the_summary():

@@ -76,7 +76,7 @@ class ThroughputGain:
                 batches = ", ".join(map(str, falls["batch"]))
                 lines[-1] += f" Flagged: throughput falls at batch {batches}."
         lines += [f"**{name}**: no throughput measured." for name in self.unmeasured]
-        known = self.shares[np.isfinite(self.shares["share_high"])]
+        known = self.shares[self.shares["share_high"].notna()]
         if len(known) > 1:
             low, high = 100 * known["share"].min(), 100 * known["share"].max()
             lines.append(
