@@ -31,6 +31,7 @@ _PUBLIC = {
     "releases": "pcpmodel.kernel.releases",
     "compare": "pcpmodel.study.compare",
     "load_workload": "pcpmodel.data_package",
+    "sweep": "pcpmodel.study.sweep",
     "simulate": "pcpmodel.simulation.run",
     "workload": "pcpmodel.workload",
     "this_machine": "pcpmodel.machine.platform",

@@ -434,3 +434,52 @@ def compare_(source: str | None, seed: int, json_: bool) -> None:
 
     answer = compare(source, seed=seed, progress=lambda name: click.echo(name, err=True))
     _emit(answer, json_, as_text(answer))
+
+
+@main.command("sweep")
+@click.argument("spec_file", metavar="SPEC.json")
+@click.option("--out", required=True, help="NetCDF file of the result.")
+@click.option("--scheduler", help="Address of a Dask scheduler; default: threads of this host.")
+@click.option("--workers", type=int, help="Runs at once; default: CPUs.")
+@as_json
+def sweep_(
+    spec_file: str, out: str, scheduler: str | None, workers: int | None, json_: bool
+) -> None:
+    """Run a grid of simulations; started again after a kill it goes on where it was."""
+    import contextlib
+    import os
+
+    from tqdm import tqdm
+
+    from pcpmodel.study.sweep import _cells, estimate, read_spec, sweep
+
+    base, grid = read_spec(spec_file)
+    with contextlib.ExitStack() as stack:
+        executor = None
+        if scheduler is not None:
+            try:
+                from distributed import Client
+            except ImportError:
+                raise InputError("--scheduler needs pcpmodel[cluster]") from None
+            try:
+                client = stack.enter_context(Client(scheduler, timeout="10s"))
+            except (OSError, TimeoutError, ValueError) as error:
+                raise InputError(f"--scheduler {scheduler!r}: {error}") from None
+            executor = client.get_executor()
+            workers = workers or max(1, sum(client.nthreads().values()))
+        workers = workers or os.cpu_count() or 1
+        specs = _cells(base, grid)
+        took = estimate(specs, workers)
+        click.echo(f"{len(specs)} runs, at most about {took:.0f} s on {workers} workers", err=True)
+        bar = stack.enter_context(
+            tqdm(total=len(specs), unit="run", disable=None, file=sys.stderr, leave=False)
+        )
+        data = sweep(
+            base,
+            executor=executor,
+            workers=workers,
+            out=out,
+            progress=lambda done, _: bar.update(done - bar.n),
+            **grid,
+        )
+    _emit({"runs": len(specs), "out": out}, json_, f"{len(specs)} runs in {out}\n{data}")

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -216,6 +217,14 @@ def place(workload: Workload, host: Host) -> list[int]:
     return cpus
 
 
+@cache
+def _paces(jitter: float) -> npt.NDArray[np.uint32]:
+    """Equally likely factors of work: a gamma law of mean 1."""
+    if not jitter:
+        return np.full(_TABLE, 65536, dtype=np.uint32)
+    return _unit_mean(stats.gamma.ppf((np.arange(_TABLE) + 0.5) / _TABLE, 1 / jitter**2))
+
+
 def _unit_mean(quantiles: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
     """Equally likely factors with mean 1, 16 binary digits after the point."""
     return np.maximum(np.rint(quantiles / quantiles.mean() * 65536), 1).astype(np.uint32)
@@ -287,10 +296,6 @@ def prepare(spec: RunSpec) -> State:
         sum(1 << z for z, size in enumerate(sizes) if size.node == node)
         for node in range(host.nodes)
     ]
-    jitter = np.full(_TABLE, 1.0)
-    if spec.jitter:
-        shape = 1 / spec.jitter**2
-        jitter = stats.gamma.ppf((np.arange(_TABLE) + 0.5) / _TABLE, shape)
     end = round((spec.seconds + spec.warmup_s) * _PS)
     slots = LIMITS["channels"]
     return State(
@@ -333,7 +338,7 @@ def prepare(spec: RunSpec) -> State:
             dtype=np.int64,
         ).reshape(-1, 4),
         np.array(tables, dtype=np.int32).reshape(-1, _TABLE),
-        _unit_mean(jitter),
+        _paces(float(spec.jitter)),
         spreads,
         costs,
         np.array([(spec.handoff_ns * 1000, spec.handoff_per_waiter_ns * 1000)] * 2, dtype=np.int64),
@@ -489,11 +494,19 @@ def make_spec(
 
 
 def varied(spec: RunSpec, **changes: Any) -> RunSpec:
-    """Return the spec with some arguments of `simulate` changed."""
+    """Return the spec with some arguments of `simulate` changed.
+
+    ``patch="name"`` puts a patch on the release, ``"-name"`` takes it off, ``""`` does neither.
+    """
     host = {k: changes.pop(k) for k in list(changes) if k in Host.__dataclass_fields__}
     scale = changes.pop("batch_scale_max", None)
+    patch = changes.pop("patch", "")
     if "release" in changes:
         changes["release"] = find_release(changes["release"])
+    if patch:
+        state = changes.get("release", spec.release)
+        on = not patch.startswith("-")
+        changes["release"] = state.plus(patch) if on else state.without(patch[1:])
     if "machine" in changes:
         changes["machine"] = machines.load(changes["machine"])
     if scale is not None:
