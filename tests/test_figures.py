@@ -224,6 +224,21 @@ def test_figures_show_themselves_in_a_notebook():
     assert shown[1:] == [["display_data"], ["display_data"]]
 
 
+@pytest.mark.parametrize("slow", ["one", "two", "three"])
+@pytest.mark.parametrize("per_page", [False, True])
+def test_a_slow_machine_is_in_view_whichever_panel_it_has(slow, per_page):
+    points, lines, *_ = frames(("one", "two", "three"))
+    points.loc[points["machine"] == slow, "measured_us"] *= 30
+    figure = figures.panels(figures.hold_time, points, lines, by="machine", per_page=per_page)
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        drawn = np.concatenate(
+            [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        )
+        assert low < drawn.min()
+        assert drawn.max() < high
+
+
 # ---------------------------------------------------------------- files
 
 KINDS = ("svg", "pdf", "png")

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
-from pcpmodel.figures.style import COLUMN, SERIES, batch_axis, figure_style
+from pcpmodel.figures.style import COLUMN, SERIES, batch_axis, figure_style, widen_y
 
 __all__ = ["hold_time", "residuals", "throughput_gain"]
 
@@ -71,9 +71,9 @@ def hold_time(
     if per_page:
         ax.yaxis.set_minor_formatter("{x:g}")
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-        ax.set_ylim(low / 1.5, high * 1.5)
+        widen_y(ax, low / 1.5, high * 1.5)
     else:
-        ax.set_ylim(low / 2, high * 4)
+        widen_y(ax, low / 2, high * 4)
     batch_axis(ax, points["batch"])
     ax.set_xlim(left, lines["pages"].max())
     ax.tick_params(axis="x", rotation=45)

@@ -236,3 +236,10 @@ def batch_axis(ax: Axes, batches: Iterable[float]) -> None:
     ax.set_xscale("log")
     ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
+
+
+def widen_y(ax: Axes, low: float, high: float) -> None:
+    """Set the vertical range, or widen the one that another panel has set."""
+    if not ax.get_autoscaley_on():
+        low, high = min(low, ax.get_ylim()[0]), max(high, ax.get_ylim()[1])
+    ax.set_ylim(low, high)
