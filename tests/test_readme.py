@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 from conftest import copy_checkout
 
+import pcpmodel as pm
 from pcpmodel.rerun import Run
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 DRY = {"make test": "make -n test", "make lab": "make -n lab"}
 
 
@@ -43,8 +45,29 @@ def test_commands_are_found_in_both_kinds_of_block() -> None:
 
 
 def test_the_two_commands_of_the_readme_are_there() -> None:
-    shown = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    shown = commands(README)
     assert {"make report", "make test"} <= set(shown)
+
+
+def test_the_python_of_the_readme_runs_and_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+        assert capsys.readouterr().out
+
+
+def test_the_figures_of_the_readme_show_today_s_data() -> None:
+    digests = {
+        "docs/figures/scale-latency.svg": pm.limits(
+            pm.load_machines(), p99_us=100.0, slowdown=[1.0, 2.0, 4.0]
+        ).digest,
+        "docs/figures/drain-ladder.svg": pm.ladder("drain").digest,
+    }
+    assert set(re.findall(r"!\[.+?\]\((.+?)\)", README)) == set(digests)
+    for name, digest in digests.items():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert digest in text, f"{name} is of other data: copy the one that make report leaves"
 
 
 @pytest.fixture
@@ -66,7 +89,7 @@ def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
 
 @pytest.mark.notebook
 def test_every_command_of_the_readme_runs(checkout: Path) -> None:
-    shown = commands((ROOT / "README.md").read_text(encoding="utf-8"))
+    shown = commands(README)
     assert shown
     path = [str(checkout / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     env = os.environ | {"PATH": os.pathsep.join(path), "PYTHONPATH": str(checkout)}
