@@ -7,7 +7,7 @@ value of a column, :func:`save` writes SVG, PDF and PNG.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from pcpmodel.figures.hold_time import hold_time, residuals, throughput_gain
+from pcpmodel.figures.latency import hold_time, residuals, throughput_gain
 from pcpmodel.figures.limit import limit_probability, scale_latency, scale_probability
 from pcpmodel.figures.rules import ladder, page_list_life
 from pcpmodel.figures.style import panels, save
