@@ -13,7 +13,7 @@ import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.data_package import load_published
 from pcpmodel.errors import InputError
-from pcpmodel.numa.study import FITTED, _targets, verdict, weights
+from pcpmodel.numa.study import FITTED, SITUATIONS, _targets, verdict, weights
 
 SMALL = {"scale": 0.002}
 
@@ -139,22 +139,40 @@ def test_batched_migration_interrupts_once_per_batch():
         pm.numa.migrate_pages(batch=0)
 
 
-def test_gain_map_and_one_at_a_time():
-    grid = pm.numa.gain_map(threads=(1, 8), scales=(1e-3,), seconds=20.0)
+def test_gain_map_regroups_the_same_threads():
+    grid = pm.numa.gain_map(threads=(1, 8), scales=(1e-3,))
     assert dict(grid.sizes) == {"threads": 2, "scale": 1}
     # Nobody to interrupt: nothing to gain.
-    assert abs(float(grid["gain_percent"].sel(threads=1).item())) < 1
-    assert float(grid["gain_percent"].sel(threads=8).item()) > 3
-    assert float(grid["interrupts_before"].sel(threads=1).item()) == 0
-    table = pm.numa.one_at_a_time(values={"refused_share": (0.0, 1.0)}, scale=1e-3, seconds=20.0)
-    assert table["verdict"].tolist()[0] == "gain"
-    assert table["interrupts_before"].tolist()[1] < 0.1
-    with pytest.raises(InputError, match="threads=3 does not divide"):
+    assert abs(grid["gain_percent"].sel(threads=1).item()) < 1
+    assert grid["gain_percent"].sel(threads=8).item() > 3
+    assert grid["interrupts_before"].sel(threads=1).item() == 0
+    with pytest.raises(InputError, match="threads=3 does not divide the 64 threads"):
         pm.numa.gain_map(threads=(3,))
 
 
+def test_situations_name_gain_neutral_and_loss():
+    names = ("as published", "1 thread per process", "all refused, lock taken again 10x slower")
+    cases = {name: SITUATIONS[name] for name in names}
+    table = pm.numa.situations(cases=cases, seeds=2, scale=1e-3).rows
+    assert table["verdict"].tolist() == ["gain", "neutral", "loss"]
+    assert table["failed_percent"].iloc[-1] == 100
+    assert table["interrupts_before"].iloc[1] == 0
+    with pytest.raises(InputError, match="seeds=1"):
+        pm.numa.situations(seeds=1)
+    with pytest.raises(InputError, match="did you mean 'threads'"):
+        pm.numa.situations(cases={"wrong": {"thread": 4}}, scale=1e-3)
+
+
 def test_verdict_has_a_neutral_band():
-    assert [verdict(g) for g in (-1, -0.1, 0.2, 5)] == ["loss", "neutral", "neutral", "gain"]
+    assert [verdict(g) for g in (-1, -0.1, 0.05, 5)] == ["loss", "neutral", "neutral", "gain"]
+    assert verdict(0.5, error_percent=0.3) == "neutral"
+
+
+def test_first_version_is_bracketed_by_one_and_four_threads():
+    table = pm.numa.first_version(threads=(1, 2, 4), scale=0.01).rows
+    per_page = table["interrupts_per_page"]
+    assert per_page["1"] == 0 < per_page["2"] < per_page["4"]
+    assert per_page["1"] < per_page["published"] < per_page["4"]
 
 
 def call(*args):

@@ -9,6 +9,12 @@ value of a column, :func:`save` writes SVG, PDF and PNG.
 
 from pcpmodel.figures.latency import hold_time, residuals, throughput_gain
 from pcpmodel.figures.limit import limit_probability, scale_latency, scale_probability
+from pcpmodel.figures.numa import (
+    numa_gain_map,
+    numa_published,
+    numa_series,
+    numa_situations,
+)
 from pcpmodel.figures.rules import ladder, page_list_life
 from pcpmodel.figures.style import panels, save
 
@@ -16,6 +22,10 @@ __all__ = [
     "hold_time",
     "ladder",
     "limit_probability",
+    "numa_gain_map",
+    "numa_published",
+    "numa_series",
+    "numa_situations",
     "page_list_life",
     "panels",
     "residuals",

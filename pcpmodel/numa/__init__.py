@@ -17,17 +17,20 @@ from importlib import import_module
 _PUBLIC = {
     "Comparison": "study",
     "Experiment": "parameters",
+    "FirstVersion": "study",
     "MigratePages": "study",
     "RELEASES": "parameters",
     "Run": "study",
+    "Situations": "study",
     "compare": "study",
     "experiment": "parameters",
+    "first_version": "study",
     "fit": "study",
     "gain_map": "study",
     "migrate_pages": "study",
-    "one_at_a_time": "study",
     "parameter_table": "study",
     "run": "study",
+    "situations": "study",
 }
 __all__ = list(_PUBLIC)
 

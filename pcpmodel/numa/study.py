@@ -11,7 +11,7 @@ v5.13, of the first version of the patch and of migrate_pages() is predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,15 +32,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Comparison",
+    "FirstVersion",
     "MigratePages",
     "Run",
+    "Situations",
     "compare",
+    "first_version",
     "fit",
     "gain_map",
     "migrate_pages",
-    "one_at_a_time",
     "parameter_table",
+    "regroup",
     "run",
+    "situations",
     "weights",
 ]
 
@@ -238,31 +242,21 @@ class Comparison:
         )  # fmt: skip
         throughput = figures.loc["throughput"]
         add("throughput_gain", AFTER, "%", throughput["change_pct"], self.gain_percent)
-        # Version 1 of the patch: another run, with fewer interrupts per page.
-        first = load_published(PATCH_V1).tables["tlb"].set_index("metric")
-        shot, moved = first.iloc[0], first.iloc[1]
-        rows.append(
-            (
-                PATCH_V1, "interrupts_left_percent", AFTER, "%",
-                100 * shot["after"] / shot["before"],
-                100 * after.shootdown_interrupts / max(before.shootdown_interrupts, 1),
-                math.nan, False,
-            )
-        )  # fmt: skip
-        rows.append(
-            (
-                PATCH_V1, "interrupts_per_page", BEFORE, "interrupts/page",
-                shot["before"] / moved["after"],
-                before.shootdown_interrupts / max(before.migrated_pages, 1),
-                math.nan, False,
-            )
-        )  # fmt: skip
         columns = [
             "source", "quantity", "kernel", "unit", "measured", "predicted", "ratio", "fitted",
         ]  # fmt: skip
-        table = pd.DataFrame(rows, columns=columns)
-        table["ratio"] = table["predicted"] / table["measured"]
-        return table
+        return pd.DataFrame(rows, columns=columns)
+
+    @property
+    def series(self) -> pd.DataFrame:
+        """Both time series below each other, with the column ``release``."""
+        both = [r.series.reset_index().assign(release=r.release) for r in (self.before, self.after)]
+        return pd.concat(both, ignore_index=True)
+
+    @property
+    def interrupts(self) -> pd.DataFrame:
+        """The rows of the published totals of interrupts."""
+        return self.rows[self.rows["quantity"] == "shootdown_interrupts"]
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``pcpmodel numa --json`` prints."""
@@ -441,13 +435,9 @@ def gain_map(
     names = ("gain_percent", "met", "interrupts_before", "interrupts_after", "waits", "refused")
     values = {name: np.full(shape, np.nan) for name in names}
     for i, n in enumerate(threads):
-        if total % n:
-            raise InputError(f"threads={n} does not divide the {total} threads of the experiment")
-        part = given.working_set_mb * given.processes * n / total
+        group = regroup(given, n)
         for j, scale in enumerate(scales):
-            pair = compare(
-                given.with_(threads=n, processes=total // n, working_set_mb=part, scale=scale)
-            )
+            pair = compare(group.with_(scale=scale))
             one, two = pair.before.counts, pair.after.counts
             moved = max(1, one["migrated_pages"]), max(1, two["migrated_pages"])
             values["gain_percent"][i, j] = pair.gain_percent
@@ -462,64 +452,222 @@ def gain_map(
             name: (("threads", "scale"), value, {"units": units.get(name, "per migrated page")})
             for name, value in values.items()
         },
-        coords={"threads": list(threads), "scale": list(scales)},
+        coords={
+            "threads": list(threads),
+            "scale": list(scales),
+            "pages_per_thread": (
+                "scale",
+                [given.with_(scale=x).pages * given.processes / total for x in scales],
+            ),
+        },
         attrs={"before": BEFORE, "after": AFTER, "seed": given.seed},
     )
 
 
-def one_at_a_time(
+def regroup(given: Experiment, threads: int) -> Experiment:
+    """Spread the same threads and the same memory over processes of ``threads`` each.
+
+    Raises
+    ------
+    InputError
+        If ``threads`` does not divide the number of all threads.
+    """
+    total = given.processes * given.threads
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1 or total % threads:
+        raise InputError(f"threads={threads!r} does not divide the {total} threads in all")
+    part = given.working_set_mb * given.processes * threads / total
+    return given.with_(threads=threads, processes=total // threads, working_set_mb=part)
+
+
+#: Situations of `situations`: what differs from the published experiment.
+SITUATIONS: Mapping[str, Mapping[str, Any]] = {
+    "as published": {},
+    "1 thread per process": {"threads": 1},
+    "2 threads per process": {"threads": 2},
+    "4 threads per process": {"threads": 4},
+    "16 threads per process": {"threads": 16},
+    "32 threads per process": {"threads": 32},
+    "half of the pages refused": {"refused_share": 0.5},
+    "all pages refused": {"refused_share": 1.0},
+    "all refused, lock taken again 10x slower": {"refused_share": 1.0, "relock_ns": 1000},
+    "half given up after the unmap": {"unmap_failed_share": 0.5},
+    "all given up after the unmap": {"unmap_failed_share": 1.0},
+    "scans 60x rarer": {"scan_period_min_ms": 60000},
+    "scanner 3x slower": {"scan_pte_ns": 87},
+    "pages 100x hotter": {"hotter": 100},
+    "pages 100x hotter, 32 threads per process": {"hotter": 100, "threads": 32},
+    "flush without interrupts": {"flush_base_ns": 0, "flush_target_ns": 0, "ipi_ns": 0},
+    "flush without interrupts, pages 100x hotter, 32 threads, slow isolation": {
+        "flush_base_ns": 0, "flush_target_ns": 0, "ipi_ns": 0, "hotter": 100, "threads": 32,
+        "isolate_ns": 20000,
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Situations:
+    """Answer of `situations`.
+
+    Attributes
+    ----------
+    rows : pandas.DataFrame
+    digest : str
+    """
+
+    rows: pd.DataFrame
+    digest: str
+
+    def summary(self) -> str:
+        """The findings in sentences (Markdown)."""
+        lines = []
+        for name, words in (
+            ("gain", "It gains"),
+            ("neutral", "It makes no difference"),
+            ("loss", "It loses: threads stall that did not before, or a lock is taken twice"),
+        ):
+            rows = self.rows[self.rows["verdict"] == name]
+            if len(rows):
+                cases = "; ".join(
+                    f"{row.Index} ({row.gain_percent:+.2f} ± {2 * row.gain_error:.2f} %)"
+                    for row in rows.itertuples()
+                )
+                lines.append(f"* **{words}**: {cases}.")
+        return "\n".join(lines)
+
+
+def situations(
     given: Experiment | None = None,
     *,
-    values: Mapping[str, Iterable[Any]] | None = None,
+    cases: Mapping[str, Mapping[str, Any]] = SITUATIONS,
+    seeds: int = 3,
     **changes: Any,
-) -> pd.DataFrame:
-    """Change one parameter at a time and see what becomes of the gain.
+) -> Situations:
+    """Gain of v5.13 over v5.12 where the patch helps, does nothing, or stalls.
 
     Parameters
     ----------
-    values : mapping, optional
-        Parameter name to values; default: threads, share of migrations that
-        fail before and after the unmap, scan period, cost of an interrupt.
+    given : Experiment, optional
+        Default: the published one.
+    cases : mapping
+        Name to parameters that differ.  ``threads`` regroups the same threads; ``hotter``
+        divides the scale, so that the same threads meet on fewer pages.
+    seeds : int
+        Pairs of runs per case, at least 2; the error comes from their spread.
+    **changes
+        Parameters for all cases.
 
     Returns
     -------
-    pandas.DataFrame
-        One row per run pair: ``parameter``, ``value``, ``gain_percent``,
-        ``interrupts_before``, ``interrupts_after`` (millions, at full size),
-        ``migrated_pages`` (millions, v5.13), ``verdict``.
+    Situations
+        Its ``rows`` have the index ``situation``; ``gain_percent`` with its standard error
+        ``gain_error``, ``verdict`` (`verdict`); per unmapped page:
+        ``interrupts_before``, ``interrupts_after``, ``met`` (accesses of other
+        threads between fault and unmap that went through in v5.12), ``waits``
+        (sleeps of other threads, v5.13); ``failed_percent`` of the migrations tried
+        (v5.13), those tried while the node was still full included.
     """
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 2:
+        raise InputError(f"seeds={seeds!r} is not a whole number of at least 2")
     given = (given or experiment()).with_(**changes)
-    values = values or {
-        "threads": (1, 2, 4, 8, 16),
-        "unmap_failed_share": (0.0, 0.5, 1.0),
-        "refused_share": (0.0, 0.5, 1.0),
-        "scan_period_min_ms": (1000, 10000, 60000),
-        "ipi_ns": (100, 500, 1000),
-        "scan_pte_ns": (10, 29, 100),
-    }
     rows = []
-    for name, several in values.items():
-        for value in several:
-            pair = compare(given.with_(**{name: value}))
-            rows.append(
-                {
-                    "parameter": name,
-                    "value": value,
-                    "gain_percent": pair.gain_percent,
-                    "interrupts_before": pair.before.shootdown_interrupts / 1e6,
-                    "interrupts_after": pair.after.shootdown_interrupts / 1e6,
-                    "migrated_pages": pair.after.migrated_pages / 1e6,
-                    "verdict": verdict(pair.gain_percent),
-                }
-            )
-    return pd.DataFrame(rows)
+    for name, case in cases.items():
+        case = dict(case)
+        mine = given.with_(scale=given.scale / case.pop("hotter", 1))
+        if "threads" in case:
+            mine = regroup(mine, case.pop("threads"))
+        mine = mine.with_(**case)
+        pairs = [compare(mine.with_(seed=given.seed + i)) for i in range(seeds)]
+        gains = np.array([pair.gain_percent for pair in pairs])
+        keys = ("unmaps", "unmap_interrupts", "window_hits", "waits", "refused", "unmap_failed")
+        one, two = (
+            {key: sum(getattr(pair, side).counts[key] for pair in pairs) for key in keys}
+            for side in ("before", "after")
+        )
+        unmaps = max(1, one["unmaps"]), max(1, two["unmaps"])
+        failed = two["refused"] + two["unmap_failed"]
+        error = gains.std(ddof=1) / math.sqrt(seeds)
+        rows.append(
+            {
+                "situation": name,
+                "gain_percent": gains.mean(),
+                "gain_error": error,
+                "verdict": verdict(gains.mean(), error),
+                "interrupts_before": one["unmap_interrupts"] / unmaps[0],
+                "interrupts_after": two["unmap_interrupts"] / unmaps[1],
+                "met": one["window_hits"] / unmaps[0],
+                "waits": two["waits"] / unmaps[1],
+                "failed_percent": 100 * failed / max(1, two["unmaps"] + two["refused"]),
+            }
+        )
+    return Situations(pd.DataFrame(rows).set_index("situation"), load_published(PATCH).digest)
 
 
-def verdict(gain_percent: float, noise_percent: float = 0.3) -> str:
-    """Name a gain: ``gain``, ``neutral`` (within the noise of the model) or ``loss``."""
-    if abs(gain_percent) <= noise_percent:
+def verdict(gain_percent: float, error_percent: float = 0.0) -> str:
+    """Name a gain: ``gain``, ``loss``, or ``neutral`` within two errors or 0.1 %."""
+    if abs(gain_percent) <= max(0.1, 2 * error_percent):
         return "neutral"
     return "gain" if gain_percent > 0 else "loss"
+
+
+@dataclass(frozen=True, eq=False)
+class FirstVersion:
+    """Answer of `first_version`.
+
+    Attributes
+    ----------
+    rows : pandas.DataFrame
+    """
+
+    rows: pd.DataFrame
+
+    def summary(self) -> str:
+        """The findings in sentences (Markdown)."""
+        found = self.rows.loc["published"]
+        model = self.rows.drop(index="published")
+        near = (model["interrupts_per_page"] - found["interrupts_per_page"]).abs().idxmin()
+        best = model.loc[near]
+        return (
+            f"Version 1 reported {found['interrupts_per_page']:.2f} interrupts per migrated page "
+            f"and {found['interrupts_left_percent']:.2f} % of them left; its set-up is not known. "
+            f"The model comes nearest with {near} threads per process: "
+            f"{best['interrupts_per_page']:.2f} interrupts per page, "
+            f"{best['interrupts_left_percent']:.2f} % left (**predicted**)."
+        )
+
+
+def first_version(
+    given: Experiment | None = None, *, threads: Sequence[int] = (1, 2, 4, 8), **changes: Any
+) -> FirstVersion:
+    """Predict the figures of version 1 of the patch, whose set-up was not published.
+
+    It reports 0.68 interrupts per migrated page, so its threads had fewer others to
+    interrupt; the same threads and memory are regrouped into more processes.
+
+    Returns
+    -------
+    FirstVersion
+        Its ``rows`` have the index ``threads``, and the published row ``published``:
+        ``interrupts_per_page`` (v5.12), ``interrupts_left_percent`` (v5.13 over v5.12).
+    """
+    given = (given or experiment()).with_(**changes)
+    table = load_published(PATCH_V1).tables["tlb"]
+    shot, moved = table.iloc[0], table.iloc[1]
+    rows = {
+        "published": {
+            "interrupts_per_page": shot["before"] / moved["after"],
+            "interrupts_left_percent": 100 * shot["after"] / shot["before"],
+        }
+    }
+    for n in threads:
+        pair = compare(regroup(given, n))
+        before = pair.before.shootdown_interrupts
+        rows[str(n)] = {
+            "interrupts_per_page": before / max(1, pair.before.migrated_pages),
+            "interrupts_left_percent": (
+                100 * pair.after.shootdown_interrupts / before if before else math.nan
+            ),
+        }
+    return FirstVersion(pd.DataFrame.from_dict(rows, orient="index").rename_axis("threads"))
 
 
 # migrate_pages() with a batched flush ----------------------------------------------

@@ -1,0 +1,186 @@
+"""Figures of NUMA hint faults and their TLB shootdowns."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style
+
+__all__ = ["numa_gain_map", "numa_published", "numa_series", "numa_situations"]
+
+_LABELS = {
+    "accesses_per_second": "Page accesses per second [millions]",
+    "migrated_pages": "Pages migrated [millions]",
+    "remote_percent": "Accesses to the other node [%]",
+    "shootdown_interrupts": "Shootdown interrupts so far",
+}
+_MILLIONS = ("accesses_per_second", "migrated_pages")
+_VERDICTS = {"gain": SERIES[2], "neutral": SERIES[4], "loss": SERIES[1]}
+
+
+@figure_style(size=(COLUMN, 2.6))
+def numa_series(
+    series: pd.DataFrame,
+    quantity: str,
+    measured: pd.DataFrame | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One quantity over the time of a run, one line per kernel.
+
+    Parameters
+    ----------
+    series : pandas.DataFrame
+        ``release``, ``time_s`` [s] and the quantity.
+    quantity : str
+        ``accesses_per_second``, ``migrated_pages``, ``remote_percent`` or
+        ``shootdown_interrupts``.
+    measured : pandas.DataFrame, optional
+        ``kernel`` and ``measured``: totals at the end, drawn as markers.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    unit = 1e6 if quantity in _MILLIONS else 1.0
+    for i, (release, rows) in enumerate(series.groupby("release", sort=False)):
+        colour, dash, marker = SERIES[i]
+        ax.plot(rows["time_s"], rows[quantity] / unit, color=colour, ls=dash, label=release)
+        if measured is not None:
+            total = measured.loc[measured["kernel"] == release, "measured"] / unit
+            ax.plot(
+                [rows["time_s"].max()] * len(total),
+                total,
+                color=colour,
+                marker=marker,
+                ls="none",
+                clip_on=False,
+                label=f"{release}, measured",
+            )
+    if quantity == "shootdown_interrupts":
+        ax.set_yscale("log")
+        ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_ylim(0, None)
+    ax.set_xlabel("Time [s]")
+    ax.set_ylabel(_LABELS[quantity])
+    return ax
+
+
+@figure_style(size=(COLUMN, 3.0))
+def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """How far the model is from every published figure.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        ``quantity``, ``kernel``, ``measured``, ``predicted``, ``ratio``, ``fitted``.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    y = np.arange(len(rows))[::-1]
+    ax.axvline(1, color="0.25", lw=1.0)
+    fitted = rows["fitted"].to_numpy(bool)
+    colour, _, marker = SERIES[0]
+    ax.plot(rows["ratio"][~fitted], y[~fitted], color=colour, marker=marker, ls="none",
+            label="predicted")  # fmt: skip
+    colour, _, marker = SERIES[1]
+    ax.plot(rows["ratio"][fitted], y[fitted], mec=colour, mfc="white", mew=1.2, marker=marker,
+            ls="none", label="fitted")  # fmt: skip
+    words = [
+        f"{row.quantity.replace('_', ' ')}, {row.kernel}".replace("percent", "[%]")
+        for row in rows.itertuples()
+    ]
+    ax.set_yticks(y, words)
+    ax.set_ylim(-0.7, len(rows) - 0.3)
+    widest = max(2.0, 1.3 * np.exp(np.abs(np.log(rows["ratio"])).max()))
+    ax.set_xscale("log")
+    ax.set_xlim(1 / widest, widest)
+    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10) if 1 / widest <= t <= widest]
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("Model / measurement")
+    return ax
+
+
+@figure_style(size=(COLUMN, 2.9))
+def numa_gain_map(grid: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Gain by threads per process and by how many threads meet on a page.
+
+    Parameters
+    ----------
+    grid : pandas.DataFrame
+        ``threads``, ``pages_per_thread``, ``gain_percent`` [%].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    table = grid.pivot(index="pages_per_thread", columns="threads", values="gain_percent")
+    table = table.sort_index(ascending=False)
+    limit = max(1.0, float(np.nanmax(np.abs(table.to_numpy()))))
+    ax.imshow(table, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
+    for (row, column), gain in np.ndenumerate(table.to_numpy()):
+        ax.text(
+            column,
+            row,
+            f"{gain:+.1f}",
+            ha="center",
+            va="center",
+            color="white" if abs(gain) > 0.7 * limit else "black",
+            fontsize=7,
+        )
+    ax.grid(False)
+    ax.set_xticks(range(table.shape[1]), [f"{n:g}" for n in table.columns])
+    ax.set_yticks(range(table.shape[0]), [f"{n:,.0f}" for n in table.index])
+    ax.set_xlabel("Threads per process")
+    ax.set_ylabel("Pages per thread")
+    ax.set_title("Gain of throughput [%]", loc="left")
+    return ax
+
+
+@figure_style(size=(PAGE, 3.6))
+def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Gain in each situation, with its error and its name.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        Index: the situations; ``gain_percent``, ``gain_error`` (one standard
+        error) [%], ``verdict``.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    y = np.arange(len(rows))[::-1]
+    ax.axvline(0, color="0.25", lw=1.0)
+    for name, (colour, _, marker) in _VERDICTS.items():
+        of = (rows["verdict"] == name).to_numpy()
+        if of.any():
+            ax.errorbar(
+                rows["gain_percent"][of],
+                y[of],
+                xerr=2 * rows["gain_error"][of],
+                color=colour,
+                marker=marker,
+                ls="none",
+                label=f"{name} (± 2 standard errors)",
+            )
+    for at, gain in zip(y, rows["gain_percent"], strict=True):
+        ax.text(1.01, at, f"{gain:+.2f}", transform=ax.get_yaxis_transform(), va="center")
+    ax.set_yticks(y, rows.index)
+    ax.set_ylim(-0.7, len(rows) - 0.3)
+    ax.margins(x=0.08)
+    ax.set_xlabel("Gain of throughput by mapping late [%]")
+    return ax
