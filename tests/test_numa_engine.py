@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pcpmodel.kernel.reference import Memory as SlowMemory
 from pcpmodel.numa import engine, experiment, reference
+from pcpmodel.numa.nodes import nodes
 from pcpmodel.numa.parameters import RELEASES
 from pcpmodel.numa.study import weights
 
@@ -17,7 +19,7 @@ def tiny(release="v5.13", **changes):
     config = {
         "rules": RELEASES[release], "processes": 2, "threads": 4, "cpus": 6, "pages": 1500,
         "node0_pages": 4500, "node1_pages": 3000, "eater_pages": 2000,
-        "low_wmark_pages": 10, "high_wmark_pages": 20, "eater_kill_ns": 50_000_000,
+        "page_release": "v6.6", "watermarks": (5, 10, 20), "eater_kill_ns": 50_000_000,
         "end_ns": 150_000_000, "sample_ns": 10_000_000,
         "fault_ns": 1000, "relock_ns": 100, "isolate_ns": 500, "unmap_ns": 250, "copy_ns": 1500,
         "wake_ns": 2000, "flush_base_ns": 2000, "flush_target_ns": 1000, "flush_local_ns": 200,
@@ -29,9 +31,14 @@ def tiny(release="v5.13", **changes):
     return config | changes
 
 
+def fast_engine(config, weight):
+    return engine.Engine(config, weight, nodes(config))
+
+
 def both(config):
     weight = weights("normal", config["pages"])
-    fast, slow = engine.Engine(config, weight), reference.Engine(config, weight)
+    fast = fast_engine(config, weight)
+    slow = reference.Engine(config, weight, nodes(config, SlowMemory))
     return (fast, fast.run()), (slow, slow.run())
 
 
@@ -46,9 +53,9 @@ def test_twin_draws_and_counts_the_same(release, data):
         threads=data.draw(st.integers(1, 6), label="threads"),
         cpus=data.draw(st.integers(1, 12), label="cpus"),
         pages=pages,
-        node0_pages=3 * pages,
-        node1_pages=3 * pages,
-        eater_pages=data.draw(st.integers(0, 3 * pages - 25) if pages > 9 else st.just(0)),
+        node0_pages=3 * pages + 200,
+        node1_pages=3 * pages + 100,
+        eater_pages=data.draw(st.integers(0, 3 * pages)),
         access_ns=data.draw(st.sampled_from([200.0, 5000.0, 100_000.0]), label="access_ns"),
         end_ns=data.draw(st.sampled_from([1_000_000, 7_000_000, 20_000_000]), label="end_ns"),
         eater_kill_ns=data.draw(st.integers(0, 10_000_000), label="kill"),
@@ -85,19 +92,26 @@ def test_twin_agrees_where_threads_meet():
 
 def test_same_seed_same_result_other_seed_another():
     weight = weights("normal", 1500)
-    runs = [engine.Engine(tiny(seed=s), weight).run() for s in (1, 1, 2)]
+    runs = [fast_engine(tiny(seed=s), weight).run() for s in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
 
 
 @pytest.mark.parametrize("release", sorted(RELEASES))
 def test_every_page_has_its_own_frame_at_the_end(release):
-    e = engine.Engine(tiny(release), weights("normal", 1500))
+    config = tiny(release)
+    memory = nodes(config)
+    e = engine.Engine(config, weights("normal", 1500), memory)
     counts = e.run()
     words, frames = e.state()
     assert counts["migrated_pages"] > 500
     assert len(set(frames)) == len(frames) == 3000
     on_target = [bool(word & 8) for word in words]
-    assert on_target == [frame >= 4500 for frame in frames]
+    assert on_target == [frame >= memory[1].zones[0].start_pfn for frame in frames]
+    # The kernel core has the others: on its free lists, or with a CPU.
+    for node, pages in zip(memory, (4500, 3000), strict=True):
+        zone = node.state()[0]
+        held = sum(node.zones[0].start_pfn <= f < node.zones[0].end_pfn for f in frames)
+        assert zone["nr_free"] + sum(pcp["count"] for pcp in zone["pcp"]) + held == pages
 
 
 def test_accesses_without_scanning_are_time_over_cost():
@@ -106,7 +120,7 @@ def test_accesses_without_scanning_are_time_over_cost():
         cpus=8, eater_pages=0, node1_pages=4000, scan_period_min_ns=10**12,
         scan_period_max_ns=10**12,
     )  # fmt: skip
-    counts = engine.Engine(config, weights("uniform", 1500)).run()
+    counts = fast_engine(config, weights("uniform", 1500)).run()
     assert counts["hint_faults"] == 0
     assert counts["accesses"] == pytest.approx(8 * 150e6 / 20_000.0, rel=1e-12)
     assert counts["busy_ns"] == pytest.approx(8 * 150e6, rel=1e-12)
@@ -115,7 +129,7 @@ def test_accesses_without_scanning_are_time_over_cost():
 def test_remote_pages_slow_all_accesses_down():
     config = tiny(cpus=8, eater_pages=2990, scan_period_min_ns=10**12, scan_period_max_ns=10**12,
                   eater_kill_ns=10**12)  # fmt: skip
-    counts = engine.Engine(config, weights("uniform", 1500)).run()
+    counts = fast_engine(config, weights("uniform", 1500)).run()
     assert counts["remote_share"] == pytest.approx(1)
     assert counts["accesses"] == pytest.approx(8 * 150e6 / 26_000.0, rel=1e-12)
 
@@ -123,7 +137,7 @@ def test_remote_pages_slow_all_accesses_down():
 def test_interrupts_per_page_follow_from_who_runs():
     """One process of 8 threads on 8 CPUs: 7 others to interrupt at every migration."""
     config = tiny("v5.12", processes=1, threads=8, cpus=8, node0_pages=2000)
-    counts = engine.Engine(config, weights("normal", 1500)).run()
+    counts = fast_engine(config, weights("normal", 1500)).run()
     assert counts["unmaps"] == counts["unmap_flushes"] > 100
     assert counts["unmap_interrupts"] <= 7 * counts["unmaps"]
     # The only threads not running are those asleep on a migration entry.
@@ -132,7 +146,7 @@ def test_interrupts_per_page_follow_from_who_runs():
 
 def test_single_thread_never_interrupts_anybody():
     config = tiny("v5.12", processes=3, threads=1, cpus=3, node0_pages=6000)
-    counts = engine.Engine(config, weights("normal", 1500)).run()
+    counts = fast_engine(config, weights("normal", 1500)).run()
     assert counts["migrated_pages"] > 100
     assert counts["unmap_interrupts"] == counts["scan_interrupts"] == 0
 
@@ -150,7 +164,7 @@ def test_faults_of_uniform_accesses_have_the_exponential_delay():
     )  # fmt: skip
     faults = []
     for seed in range(20):
-        counts = engine.Engine(config | {"seed": seed}, weights("uniform", 3000)).run()
+        counts = fast_engine(config | {"seed": seed}, weights("uniform", 3000)).run()
         assert counts["scans"] in (1, 2)
         if counts["scans"] == 1:
             faults.append(counts["hint_faults"])
@@ -167,15 +181,15 @@ def test_scan_flush_and_pending_window():
     """v5.13 flushes only while the process is being scanned: never if scans take no time."""
     config = tiny("v5.13", access_ns=500.0, scan_pte_ns=0, scan_skip_ns=0, flush_base_ns=0,
                   flush_target_ns=0, flush_local_ns=0, refused_share=0.0)  # fmt: skip
-    quick = engine.Engine(config, weights("normal", 1500)).run()
-    slow = engine.Engine(config | {"scan_pte_ns": 5000}, weights("normal", 1500)).run()
+    quick = fast_engine(config, weights("normal", 1500)).run()
+    slow = fast_engine(config | {"scan_pte_ns": 5000}, weights("normal", 1500)).run()
     share = [c["unmap_flushes"] / c["unmaps"] for c in (quick, slow)]
     assert share[0] < 0.01 < 0.2 < share[1]
 
 
 def test_weight_of_another_length_is_refused():
     with pytest.raises(ValueError, match="weight has 3 entries"):
-        engine.Engine(tiny(), weights("uniform", 3))
+        fast_engine(tiny(), weights("uniform", 3))
 
 
 def test_scale_leaves_shares_as_they_are():
@@ -185,7 +199,7 @@ def test_scale_leaves_shares_as_they_are():
     for scale in (0.1, 0.02):
         given = given_.with_(scale=scale)
         weight = weights("normal", given.pages)
-        runs.append((engine.Engine(given.config("v5.12"), weight).run(), scale))
+        runs.append((fast_engine(given.config("v5.12"), weight).run(), scale))
     a, b = ([run[k] / s for k in ("migrated_pages", "hint_faults", "accesses", "unmap_ns")]
             for run, s in runs)  # fmt: skip
     assert a == pytest.approx(b, rel=0.05)

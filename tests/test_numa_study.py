@@ -43,7 +43,7 @@ def test_every_parameter_has_a_unit_and_an_origin():
         if name in ("refused_share", "unmap_failed_share", "scale", "seed"):
             continue
         assert table.loc[name, "origin"].startswith(kinds), name
-        assert table.loc[name, "unit"] or name == "pattern"
+        assert table.loc[name, "unit"] or table.loc[name, "type"] == "str"
     fitted = table.index[table["origin"].str.startswith("fitted:")]
     assert sorted(fitted) == sorted(FITTED.values())
 
@@ -73,6 +73,7 @@ def test_weights_are_pmbenchs_normal():
         ({"threads": 0}, "threads=0 is out of range; allowed: 1 to 128 threads per process"),
         ({"seconds": math.nan}, "seconds=nan is not a number"),
         ({"pattern": "norml"}, "unknown pattern 'norml'; did you mean 'normal'"),
+        ({"page_release": "v6.66"}, "unknown release 'v6.66'"),
         ({"eater_gb": 63}, "eater_gb=63 does not fit node_gb=64"),
         ({"working_set_mb": 20000}, "do not fit two nodes"),
         ({"scan_period_min_ms": 1e6}, "is above scan_period_max_ms=60000"),
@@ -193,6 +194,14 @@ def test_verb_prints_the_four_figures_and_what_was_fitted(small):
     assert found["before"]["migrated_pages"] == small.before.migrated_pages
     assert {f["figure"] for f in found["fitted"]} == {f"before.{name}" for name in FITTED}
     assert found["parameters"]["scale"] == 0.002
+
+
+def test_other_kernels_are_named_as_they_are():
+    pair = pm.numa.compare(before="v5.13", after="v7.2", scale=1e-3)
+    assert set(pair.rows["kernel"]) == {"v5.13", "v7.2"}
+    assert not pair.rows["fitted"].any()
+    assert "fitted" not in pair.summary()
+    assert pair.as_dict()["fitted"] == []
 
 
 def test_verb_claims_no_fit_for_another_experiment():

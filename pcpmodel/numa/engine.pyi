@@ -3,6 +3,8 @@ from typing import Any, Self, final
 
 import numpy as np
 
+from pcpmodel.kernel.memory import Memory
+
 @final
 class Engine:
     """One run; ``weight`` is (pages,) float64, C-contiguous.
@@ -10,6 +12,8 @@ class Engine:
     Raises ValueError if the weights do not fit the configuration, or memory runs out.
     """
 
-    def __new__(cls, config: Mapping[str, Any], weight: np.ndarray) -> Self: ...
+    def __new__(
+        cls, config: Mapping[str, Any], weight: np.ndarray, nodes: tuple[Memory, Memory]
+    ) -> Self: ...
     def run(self) -> dict[str, Any]: ...
     def state(self) -> tuple[list[int], list[int]]: ...

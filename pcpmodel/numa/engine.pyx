@@ -22,13 +22,14 @@ from libc.math cimport log
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
+from pcpmodel.kernel.page_alloc cimport GFP_NOWAIT, PageAllocator, alloc_pages, free_pages, memory
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE
 from pcpmodel.numa.machine cimport (
     PAGE_HELD, PAGE_QUEUED, PAGE_REFUSED, PAGE_TARGET, PTE_ACC, PTE_MASK,
     STEP_FAULT, STEP_HIT, STEP_ISOLATED, STEP_MAPPED, STEP_RELOCK, STEP_RETRY,
     numa_access, numa_counts_dict, numa_fault, numa_finish, numa_machine,
     numa_machine_free, numa_machine_new, numa_relock, numa_scan_begin, numa_scan_end,
-    numa_scan_flush, numa_scan_page, numa_stacks, numa_stacks_free, numa_stacks_new,
-    numa_stacks_use, numa_thread, numa_unmap,
+    numa_scan_flush, numa_scan_page, numa_thread, numa_unmap,
 )
 
 cdef extern from *:
@@ -57,6 +58,7 @@ cdef enum:
     CHUNK = 62  # entries in a calendar chunk: 512 bytes with its header
     SCAN_CHUNK = 512  # PTEs under one page-table lock
     SERIES = 5  # numbers of a sample
+    ZONE_MOVABLE = 3
     AHEAD = 16  # accesses that the memory of a page is asked for in advance
 
 cdef i64 NEVER = 0x7fffffffffffffff
@@ -111,6 +113,19 @@ cdef struct cpu_t:
     int need_resched
 
 
+cdef long node_alloc(void* ctx, int node, int cpu) noexcept nogil:
+    """alloc_misplaced_dst_page(): order 0, movable, this node only, no reclaim."""
+    return alloc_pages((<memory**>ctx)[node], cpu, 0, MIGRATE_MOVABLE, GFP_NOWAIT, ZONE_MOVABLE)
+
+
+cdef void node_free(void* ctx, int node, int cpu, long frame) noexcept nogil:
+    free_pages((<memory**>ctx)[node], cpu, <u64>frame, 0, False)
+
+
+cdef long node_nr_free(void* ctx, int node) noexcept nogil:
+    return (<memory**>ctx)[node].zone[0].nr_free
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Engine:
@@ -122,10 +137,13 @@ cdef class Engine:
         All numbers of a run, checked; see ``experiment.Experiment.config``.
     weight : (N,) float64
         Probability of each page of a process, sum 1.
+    nodes : pair of pcpmodel.kernel.memory.Memory
+        See ``pcpmodel.numa.nodes``.
     """
 
     cdef numa_machine* m
-    cdef numa_stacks* stacks
+    cdef PageAllocator other, target  # memory of node 0 and 1
+    cdef memory* nodes[2]
     cdef walker* walk
     cdef process_t* proc
     cdef cpu_t* cpus
@@ -160,7 +178,7 @@ cdef class Engine:
     cdef i64 sample_ns
     cdef int nsamples, taken
 
-    def __cinit__(self, config, const double[::1] weight):
+    def __cinit__(self, config, const double[::1] weight, nodes):
         cdef int i, t
         cdef long j
         c = config
@@ -171,9 +189,14 @@ cdef class Engine:
         cdef int npages = c["pages"]
         if weight.shape[0] != npages:
             raise ValueError(f"weight has {weight.shape[0]} entries, pages={npages}")
-        self.m = numa_machine_new(c["rules"], self.np_, self.T, npages, c["high_wmark_pages"])
-        self.stacks = numa_stacks_new(c["node0_pages"], c["node1_pages"])
-        numa_stacks_use(self.stacks, &self.m.memory)
+        self.m = numa_machine_new(c["rules"], self.np_, self.T, npages, c["watermarks"][2])
+        self.other, self.target = nodes
+        self.nodes[0] = &self.other.mm
+        self.nodes[1] = &self.target.mm
+        self.m.memory.ctx = self.nodes
+        self.m.memory.alloc = node_alloc
+        self.m.memory.free = node_free
+        self.m.memory.nr_free = node_nr_free
         self.walk = <walker*>calloc(self.nt, sizeof(walker))
         self.proc = <process_t*>calloc(self.np_, sizeof(process_t))
         self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
@@ -232,7 +255,7 @@ cdef class Engine:
             self.key[i] = NEVER
         for j in range(self.nbuckets):
             self.head[j] = -1
-        self.place(c["low_wmark_pages"], c["refused_share"])
+        self.place(c["watermarks"][1], c["refused_share"])
         for i in range(self.nc):
             self.cpus[i].current = -1
         for i in range(self.nt):  # spread every process over the CPUs
@@ -258,7 +281,6 @@ cdef class Engine:
 
     def __dealloc__(self):
         numa_machine_free(self.m)
-        numa_stacks_free(self.stacks)
         free(self.walk)
         free(self.proc)
         free(self.cpus)
@@ -311,7 +333,10 @@ cdef class Engine:
         for p in range(self.m.npages):
             for i in range(self.np_):
                 node = self.m.memory.nr_free(self.m.memory.ctx, 1) > low_wmark
-                frame = self.m.memory.alloc(self.m.memory.ctx, node, 0)
+                frame = self.m.memory.alloc(self.m.memory.ctx, node, i % self.nc)
+                if frame < 0:
+                    node = 0
+                    frame = self.m.memory.alloc(self.m.memory.ctx, 0, i % self.nc)
                 if frame < 0:
                     raise ValueError("memory full")
                 g = <unsigned int>(i * self.m.npages + p)

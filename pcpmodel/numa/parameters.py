@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.kernel.releases import release
 
 __all__ = ["RELEASES", "Experiment", "experiment"]
 
@@ -96,6 +97,11 @@ class Experiment:
         0,
         1e6,
     )
+    page_release: str = _p(
+        "v6.6",
+        "",
+        "kernel: rules of the per-CPU page lists and buddy lists; the oldest known here",
+    )
     # Kernel costs
     fault_ns: int = _p(
         1000,
@@ -172,9 +178,12 @@ class Experiment:
     def __post_init__(self) -> None:
         for f in fields(self):
             value, low, high = getattr(self, f.name), f.metadata["low"], f.metadata["high"]
-            if f.type == "str":
+            if f.name == "pattern":
                 if value not in PATTERNS:
                     raise unknown_name(f.name, value, PATTERNS)
+                continue
+            if f.name == "page_release":
+                release(value)
                 continue
             kinds = (int,) if f.type == "int" else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
@@ -223,8 +232,8 @@ class Experiment:
         return round(self.eater_gb * PAGES_PER_GB * self.scale)
 
     @property
-    def watermarks(self) -> tuple[int, int]:
-        """Low and high watermark of a node [pages], kernel defaults, one zone per node."""
+    def watermarks(self) -> tuple[int, int, int]:
+        """Watermarks of a node: min, low, high [pages]; kernel defaults, one zone per node."""
         from pcpmodel.kernel import sizing
 
         full = round(self.node_gb * PAGES_PER_GB - self.reserved_mb * PAGES_PER_MB)
@@ -232,12 +241,13 @@ class Experiment:
         boot = sizing.min_free_kbytes_at_boot(8 * full)
         kbytes = max(boot, sizing.khugepaged_min_free_kbytes(len(both), 2 * full))
         marks = sizing.setup_per_zone_wmarks(both, kbytes)[1]
-        return round(marks.low * self.scale), round(marks.high * self.scale)
+        low, mid, high = (round(m * self.scale) for m in (marks.min, marks.low, marks.high))
+        return low, mid, high
 
     @property
     def high_wmark_pages(self) -> int:
         """High watermark of a node [pages]."""
-        return self.watermarks[1]
+        return self.watermarks[2]
 
     @property
     def end_s(self) -> float:
@@ -256,30 +266,29 @@ class Experiment:
         low = max(floor, self.scan_period_min_ms / windows)
         return low, max(low, self.scan_period_max_ms / windows)
 
-    def config(self, release: str) -> dict[str, Any]:
+    def config(self, kernel: str) -> dict[str, Any]:
         """Return the numbers that the engine takes: pages and nanoseconds.
 
         Raises
         ------
         InputError
-            If ``release`` is unknown.
+            If ``kernel`` is unknown.
         """
-        if release not in RELEASES:
-            raise unknown_name("release", release, RELEASES)
-        low, high = self.watermarks
+        if kernel not in RELEASES:
+            raise unknown_name("release", kernel, RELEASES)
         shortest, longest = self.scan_periods_ms
         long_ns = 1e6 * self.scale
         end_ns = round(self.end_s * 1e9)
         return {
-            "rules": RELEASES[release],
+            "rules": RELEASES[kernel],
             "processes": self.processes,
             "threads": self.threads,
             "cpus": self.cpus,
             "pages": self.pages,
             "node0_pages": self.node_pages,
             "node1_pages": self.node_pages,
-            "low_wmark_pages": low,
-            "high_wmark_pages": high,
+            "page_release": self.page_release,
+            "watermarks": self.watermarks,
             "eater_pages": self.eater_pages,
             "eater_kill_ns": round(self.eater_kill_s * self.scale * 1e9),
             "end_ns": end_ns,

@@ -60,6 +60,42 @@ class Thread:
         self.local = self.remote = self.failed = self.shared = self.private = 0
 
 
+class Stacks:
+    """Plain page frames: one last-in first-out stack per node, low frames first."""
+
+    def __init__(self, *pages: int) -> None:
+        first, self.free_frames = 0, []
+        for n in pages:
+            self.free_frames.append(list(range(first + n - 1, first - 1, -1)))
+            first += n
+
+    def alloc(self, node: int, cpu: int) -> int:
+        return self.free_frames[node].pop() if self.free_frames[node] else -1
+
+    def free(self, node: int, cpu: int, frame: int) -> None:
+        self.free_frames[node].append(frame)
+
+    def nr_free(self, node: int) -> int:
+        return len(self.free_frames[node])
+
+
+class Nodes:
+    """Page frames of two kernel memories, one zone each; see ``pcpmodel.numa.nodes``."""
+
+    def __init__(self, *memories: Any) -> None:
+        self.memories = memories
+
+    def alloc(self, node: int, cpu: int) -> int:
+        frame = self.memories[node].alloc(cpu, gfp="nowait")
+        return -1 if frame is None else frame
+
+    def free(self, node: int, cpu: int, frame: int) -> None:
+        self.memories[node].free(cpu, frame)
+
+    def nr_free(self, node: int) -> int:
+        return self.memories[node].zone[0].nr_free()
+
+
 class Machine:
     """The kernel's steps, one at a time; see ``machine.Machine`` for the parameters."""
 
@@ -81,18 +117,16 @@ class Machine:
         self.thread = [Thread(t // threads) for t in range(processes * threads)]
         self.flush_pending = [0] * processes
         self.running = [0] * processes
-        self.free = [
-            list(range(node0_pages - 1, -1, -1)),
-            list(range(node0_pages + node1_pages - 1, node0_pages - 1, -1)),
-        ]
+        self.memory: Stacks | Nodes = Stacks(node0_pages, node1_pages)
         self.counts = dict.fromkeys(COUNTS, 0)
         self.batch: list[tuple[int, int]] = []
 
-    def place(self, g: int, node: int, refused: bool = False) -> bool:
-        if not self.free[node]:
+    def place(self, g: int, node: int, refused: bool = False, cpu: int = 0) -> bool:
+        frame = self.memory.alloc(node, cpu)
+        if frame < 0:
             return False
         page = self.pages[g]
-        page.frame = self.free[node].pop()
+        page.frame = frame
         page.target = bool(node)
         page.refused = refused
         return True
@@ -149,12 +183,12 @@ class Machine:
             self.counts["local_faults"] += 1
             self.account(t, th.page, True, False)
             return "mapped"
-        balanced = len(self.free[1]) > self.high_wmark
+        balanced = self.memory.nr_free(1) > self.high_wmark
         if page.refused or page.isolated or not balanced:
             return self.refuse(t, bool(self.rules & PREPARE_LOCKED))
-        if not self.free[1]:
+        th.frame = self.memory.alloc(1, th.cpu)
+        if th.frame < 0:
             return self.refuse(t, False)
-        th.frame = self.free[1].pop()
         page.isolated = True
         return "isolated"
 
@@ -192,12 +226,12 @@ class Machine:
         page.pte = ACC
         page.isolated = False
         if moved:
-            self.free[0].append(page.frame)
+            self.memory.free(0, th.cpu, page.frame)
             page.frame = th.frame
             page.target = True
             self.counts["migrated_pages"] += 1
         else:
-            self.free[1].append(th.frame)
+            self.memory.free(1, th.cpu, th.frame)
             self.counts["unmap_failed"] += 1
         th.frame = -1
         if moved or not self.rules & UNCOUNTED_RETRY:
@@ -224,16 +258,18 @@ class Machine:
     def batch_begin(self, t: int, node: int) -> None:
         self.batch = []
         self.batch_mm, self.batch_node = self.thread[t].mm, node
+        self.batch_cpu = self.thread[t].cpu
         self.batch_needs_flush = False
 
     def batch_unmap(self, g: int) -> bool:
         page = self.pages[g]
         if page.refused or page.isolated or page.target == bool(self.batch_node):
             return False
-        if not self.free[self.batch_node]:
+        frame = self.memory.alloc(self.batch_node, self.batch_cpu)
+        if frame < 0:
             return False
         self.batch_needs_flush |= self.flush_needed(self.batch_mm, page.pte)
-        self.batch.append((g, self.free[self.batch_node].pop()))
+        self.batch.append((g, frame))
         page.pte = MIG
         page.isolated = True
         self.counts["unmaps"] += 1
@@ -248,7 +284,7 @@ class Machine:
     def batch_finish(self) -> None:
         for g, frame in self.batch:
             page = self.pages[g]
-            self.free[1 - self.batch_node].append(page.frame)
+            self.memory.free(1 - self.batch_node, self.batch_cpu, page.frame)
             page.frame = frame
             page.pte = ACC
             page.isolated = False
@@ -262,7 +298,7 @@ class Machine:
             [p.word for p in self.pages],
             [p.frame for p in self.pages],
             list(self.flush_pending),
-            [len(f) for f in self.free],
+            [self.memory.nr_free(0), self.memory.nr_free(1)],
         )
 
 
@@ -296,9 +332,11 @@ class Process:
 
 
 class Engine:
-    """One run; see ``engine.Engine``."""
+    """One run; see ``engine.Engine``.  The memories are `pcpmodel.kernel.reference.Memory`."""
 
-    def __init__(self, config: Mapping[str, Any], weight: Sequence[float]) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], weight: Sequence[float], nodes: Sequence[Any]
+    ) -> None:
         self.c = c = dict(config)
         self.rng = c["seed"]
         self.now = 0
@@ -306,9 +344,9 @@ class Engine:
         self.nt = c["processes"] * c["threads"]
         self.nc = c["cpus"]
         self.m = Machine(
-            c["rules"], c["processes"], c["threads"], c["pages"],
-            c["node0_pages"], c["node1_pages"], c["high_wmark_pages"],
+            c["rules"], c["processes"], c["threads"], c["pages"], 0, 0, c["watermarks"][2]
         )  # fmt: skip
+        self.m.memory = Nodes(*nodes)
         self.weight = [float(w) for w in weight]
         self.mean = [c["access_ns"] / (c["threads"] * w) if w > 0 else 1e300 for w in self.weight]
         self.task = [Task(c["scan_period_min_ns"]) for _ in range(self.nt)]
@@ -320,7 +358,7 @@ class Engine:
         self.series: list[float] = []
         self.unmap_ns = self.refaults = self.window_hits = 0
         self.candidates = self.events = self.interrupt_ns = 0
-        self.eater = [self.m.free[1].pop() for _ in range(c["eater_pages"])]
+        self.eater = [self.m.memory.alloc(1, 0) for _ in range(c["eater_pages"])]
         self.place()
         self.current = [-1] * self.nc
         self.need_resched = [False] * self.nc
@@ -361,10 +399,12 @@ class Engine:
     def place(self) -> None:
         for p in range(self.c["pages"]):
             for i, process in enumerate(self.process):
-                node = int(len(self.m.free[1]) > self.c["low_wmark_pages"])
+                node = int(self.m.memory.nr_free(1) > self.c["watermarks"][1])
                 g = i * self.c["pages"] + p
-                if not self.m.place(g, node):
-                    raise ValueError("memory full")
+                if not self.m.place(g, node, cpu=i % self.nc):
+                    node = 0
+                    if not self.m.place(g, 0, cpu=i % self.nc):
+                        raise ValueError("memory full")
                 if not node:
                     process.remote += self.weight[p]
                 share = self.c["refused_share"]
@@ -730,7 +770,8 @@ class Engine:
                 self.scan_event(leaf - self.nodes)
             elif leaf == self.nodes + self.c["processes"]:
                 self.key[leaf] = NEVER
-                self.m.free[1].extend(self.eater)
+                for frame in self.eater:
+                    self.m.memory.free(1, 0, frame)
             else:
                 self.sample()
                 later = self.now + self.c["sample_ns"]

@@ -25,6 +25,7 @@ from pcpmodel.data_package import load_published
 from pcpmodel.errors import InputError
 from pcpmodel.numa.engine import Engine
 from pcpmodel.numa.machine import Machine
+from pcpmodel.numa.nodes import nodes
 from pcpmodel.numa.parameters import RELEASES, Experiment, experiment
 
 if TYPE_CHECKING:
@@ -164,9 +165,14 @@ def run(release: str, given: Experiment | None = None, **changes: Any) -> Run:
         If a name or a value is not allowed.
     """
     given = (given or experiment()).with_(**changes)
-    counts = Engine(given.config(release), weights(given.pattern, given.pages)).run()
+    config = given.config(release)
+    try:
+        engine = Engine(config, weights(given.pattern, given.pages), nodes(config))
+    except ValueError as error:
+        raise InputError(f"scale={given.scale:g}: {error}; too few pages are left") from None
+    counts = engine.run()
     rows = np.array(counts.pop("series")).reshape(-1, 5)
-    step = given.config(release)["sample_ns"] / 1e9
+    step = config["sample_ns"] / 1e9
     time = step * np.arange(1, len(rows) + 1)
     series = pd.DataFrame(
         {
@@ -218,9 +224,11 @@ class Comparison:
         figures = load_published(PATCH).tables["figures"].set_index("quantity")
         rows = []
 
-        def add(quantity: str, kernel: str, unit: str, measured: float, model: float) -> None:
-            fitted = kernel == BEFORE and quantity in FITTED
-            rows.append((PATCH, quantity, kernel, unit, measured, model, model / measured, fitted))
+        def add(quantity: str, kernel: Run, unit: str, measured: float, model: float) -> None:
+            fitted = self.published and kernel.release == BEFORE and quantity in FITTED
+            rows.append(
+                (PATCH, quantity, kernel.release, unit, measured, model, model / measured, fitted)
+            )
 
         names = {
             "migrated_pages": ("pages migrated, about", "pages"),
@@ -229,19 +237,14 @@ class Comparison:
         }
         for quantity, (published, unit) in names.items():
             row = figures.loc[published]
-            if quantity == "migrated_pages":  # one figure for both kernels
-                measured = {BEFORE: row["after"], AFTER: row["after"]}
-            else:
-                measured = {BEFORE: row["before"], AFTER: row["after"]}
-            add(quantity, BEFORE, unit, measured[BEFORE], getattr(before, quantity))
-            add(quantity, AFTER, unit, measured[AFTER], getattr(after, quantity))
-        interrupts = figures.loc[names["shootdown_interrupts"][0]]
-        add(
-            "shootdown_interrupts_change", AFTER, "%",
-            interrupts["change_pct"], self.interrupts_change_percent,
-        )  # fmt: skip
-        throughput = figures.loc["throughput"]
-        add("throughput_gain", AFTER, "%", throughput["change_pct"], self.gain_percent)
+            # One figure of migrated pages for both kernels.
+            first = row["after"] if quantity == "migrated_pages" else row["before"]
+            add(quantity, before, unit, first, getattr(before, quantity))
+            add(quantity, after, unit, row["after"], getattr(after, quantity))
+        interrupts = figures.loc[names["shootdown_interrupts"][0], "change_pct"]
+        add("shootdown_interrupts_change", after, "%", interrupts, self.interrupts_change_percent)
+        gain = figures.loc["throughput", "change_pct"]
+        add("throughput_gain", after, "%", gain, self.gain_percent)
         columns = [
             "source", "quantity", "kernel", "unit", "measured", "predicted", "ratio", "fitted",
         ]  # fmt: skip
@@ -270,10 +273,13 @@ class Comparison:
                 else self.interrupts_change_percent
             ),
             "fitted": [
-                {"figure": f"before.{figure}", "parameter": name, "value": value}
-                for figure, name in FITTED.items()
-                for value in [getattr(self.before.experiment, name)]
-                if self.published
+                {
+                    "figure": f"before.{row.quantity}",
+                    "parameter": FITTED[row.quantity],
+                    "value": getattr(self.before.experiment, FITTED[row.quantity]),
+                }
+                for row in self.rows.itertuples()
+                if row.fitted
             ],
             "published": self.rows.to_dict("records") if self.published else [],
             "parameters": self.before.experiment.as_dict(),
@@ -287,36 +293,33 @@ class Comparison:
 
     def table(self) -> str:
         """Text for a terminal."""
+        fitted = set(self.rows.loc[self.rows["fitted"], "quantity"])
         lines = [f"{'':28}{self.before.release:>14}{self.after.release:>14}"]
         for name in (
             "migrated_pages", "shootdown_interrupts", "accesses_per_second",
             "try_to_unmap_percent", "interrupted_percent",
         ):  # fmt: skip
             one, two = getattr(self.before, name), getattr(self.after, name)
-            mark = "   (before: fitted)" if self.published and name in FITTED else ""
+            mark = "   (before: fitted)" if name in fitted else ""
             lines.append(f"{name:28}{one:14.5g}{two:14.5g}{mark}")
         lines.append(f"{'throughput gain [%]':28}{'':14}{self.gain_percent:14.3g}")
         return "\n".join(lines)
 
     def summary(self) -> str:
         """The findings in sentences (Markdown)."""
-        by = self.rows.set_index(["quantity", "kernel"])
+        words = {
+            "migrated_pages": "Pages migrated",
+            "shootdown_interrupts": "Shootdown interrupts",
+            "try_to_unmap_percent": "Cycles below `try_to_unmap()` [%]",
+            "shootdown_interrupts_change": "Change of the interrupts [%]",
+            "throughput_gain": "Gain of throughput [%]",
+        }
         lines = []
-        for quantity, kernel, text, form in (
-            ("migrated_pages", BEFORE, "Pages migrated by v5.12", ".3g"),
-            ("shootdown_interrupts", BEFORE, "Shootdown interrupts of v5.12", ".3g"),
-            ("try_to_unmap_percent", BEFORE, "Cycles below `try_to_unmap()`, v5.12 [%]", ".3g"),
-            ("migrated_pages", AFTER, "Pages migrated by v5.13", ".3g"),
-            ("shootdown_interrupts", AFTER, "Shootdown interrupts of v5.13", ".3g"),
-            ("shootdown_interrupts_change", AFTER, "Change of the interrupts [%]", ".4g"),
-            ("throughput_gain", AFTER, "Gain of throughput [%]", ".2g"),
-            ("try_to_unmap_percent", AFTER, "Cycles below `try_to_unmap()`, v5.13 [%]", ".2g"),
-        ):
-            row = by.loc[(quantity, kernel)]
-            how = f"fitted by `{FITTED[quantity]}`" if row["fitted"] else "predicted"
+        for row in self.rows.itertuples():
+            how = f"fitted by `{FITTED[row.quantity]}`" if row.fitted else "predicted"
             lines.append(
-                f"* {text}: {row['measured']:{form}} measured, {row['predicted']:{form}} by the "
-                f"model (**{how}**)."
+                f"* {words[row.quantity]}, {row.kernel}: {row.measured:.3g} measured, "
+                f"{row.predicted:.3g} by the model (**{how}**)."
             )
         return "\n".join(lines)
 
