@@ -52,8 +52,7 @@ cdef enum:
     SCAN = 9  # task_numa_work(), changing PTEs
     SCAN_FLUSH = 10  # its flush
 
-    BUCKET_SHIFT = 18  # calendar bucket: 2^18 ns
-    SUB_SHIFT = 9  # sub-bucket of the sort: 2^9 ns, 512 of them in a bucket
+    SUB_BITS = 9  # the sort cuts a bucket in 512
     SUBS = 512
     CHUNK = 62  # entries in a calendar chunk: 512 bytes with its header
     SCAN_CHUNK = 512  # PTEs under one page-table lock
@@ -164,6 +163,7 @@ cdef class Engine:
     cdef int* win
     # Calendar.
     cdef i64 nbuckets, bucket
+    cdef int shift  # a bucket is 2^shift ns
     cdef int* head
     cdef chunk* chunks
     cdef int nchunks, cap_chunks, free_chunk
@@ -208,7 +208,12 @@ cdef class Engine:
         self.key = <i64*>malloc(self.leaves * sizeof(i64))
         self.win = <int*>malloc(self.leaves * sizeof(int))
         self.end = c["end_ns"]
-        self.nbuckets = (self.end >> BUCKET_SHIFT) + 1
+        # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
+        # they belong into the bucket being served.
+        self.shift = SUB_BITS
+        while self.end >> self.shift > 1 << 17 and self.shift < 31:
+            self.shift += 1
+        self.nbuckets = (self.end >> self.shift) + 1
         self.head = <int*>malloc(self.nbuckets * sizeof(int))
         self.cap_chunks = 1024
         self.chunks = <chunk*>malloc(self.cap_chunks * sizeof(chunk))
@@ -385,8 +390,8 @@ cdef class Engine:
         self.m.page[g] |= PAGE_QUEUED
         if time >= self.end:
             return 0
-        b = time >> BUCKET_SHIFT
-        entry = (<u64>(time & ((1 << BUCKET_SHIFT) - 1)) << 32) | g
+        b = time >> self.shift
+        entry = (<u64>(time & ((<i64>1 << self.shift) - 1)) << 32) | g
         if b == self.bucket:  # being served: insert in order, never before the cursor
             if self.nbuf == self.cap_buf:
                 self.grow_buf(self.nbuf + 1)
@@ -457,13 +462,14 @@ cdef class Engine:
     cdef int load_bucket(self, i64 b) except -1 nogil:
         """Take the entries of bucket ``b`` in order of time, then page.
 
-        A counting sort into 512 ns and an insertion sort: two passes over data
+        A counting sort into 512 parts and an insertion sort: two passes over data
         in the L2 cache instead of n log n compares.
         """
         cdef long count[SUBS]
         cdef long i, j, n = 0, total = 0
         cdef int c, last
         cdef u64 entry
+        cdef int low = 32 + self.shift - SUB_BITS
         c = self.head[b]
         while c >= 0:
             n += self.chunks[c].n
@@ -484,13 +490,13 @@ cdef class Engine:
             self.head[b] = -1
         memset(count, 0, sizeof(count))
         for i in range(n):
-            count[self.tmp[i] >> (32 + SUB_SHIFT)] += 1
+            count[self.tmp[i] >> low] += 1
         for i in range(SUBS):
             j = count[i]
             count[i] = total
             total += j
         for i in range(n):
-            j = <long>(self.tmp[i] >> (32 + SUB_SHIFT))
+            j = <long>(self.tmp[i] >> low)
             self.buf[count[j]] = self.tmp[i]
             count[j] += 1
         for i in range(1, n):
@@ -900,13 +906,13 @@ cdef class Engine:
             leaf = self.win[1]
             te = self.key[leaf]
             while self.cursor == self.nbuf:
-                if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << BUCKET_SHIFT > te:
+                if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << self.shift > te:
                     break
                 self.load_bucket(self.bucket + 1)
             ta = NEVER
             if self.cursor < self.nbuf:
                 entry = self.buf[self.cursor]
-                ta = (self.bucket << BUCKET_SHIFT) + <i64>(entry >> 32)
+                ta = (self.bucket << self.shift) + <i64>(entry >> 32)
             if te >= self.end and ta >= self.end:
                 break
             self.events += 1
