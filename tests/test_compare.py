@@ -81,7 +81,7 @@ def test_answer_key_tells_fitted_from_predicted(monkeypatch):
     rows = answer["rows"]
     fitted = [r for r in rows if r["fitted"]]
     assert [(r["step"], r["quantity"]) for r in fitted] == [("base", "lock_contention")]
-    assert fitted[0]["predicted"] == pytest.approx(fitted[0]["measured"], rel=0.1)
+    assert fitted[0]["predicted"] == pytest.approx(fitted[0]["measured"], rel=0.2)
     assert answer["predictions"] == len(rows) - 1
     assert answer["within"] == sum(r["within"] for r in rows if not r["fitted"])
     assert {r["source"] for r in rows} == {"pcp-auto-tuning-v3"}

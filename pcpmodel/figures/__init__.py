@@ -16,12 +16,22 @@ from pcpmodel.figures.numa import (
     numa_situations,
 )
 from pcpmodel.figures.rules import ladder, page_list_life
+from pcpmodel.figures.simulation import (
+    answer_key,
+    by_release,
+    memory_on_lists,
+    tradeoff,
+    waterfall,
+)
 from pcpmodel.figures.style import panels, save
 
 __all__ = [
+    "answer_key",
+    "by_release",
     "hold_time",
     "ladder",
     "limit_probability",
+    "memory_on_lists",
     "numa_gain_map",
     "numa_published",
     "numa_series",
@@ -33,4 +43,6 @@ __all__ = [
     "scale_latency",
     "scale_probability",
     "throughput_gain",
+    "tradeoff",
+    "waterfall",
 ]

@@ -58,6 +58,7 @@ def kbuild(
     migrated_share: float | None = None,
     page_table_isolation: bool = True,
     lru: bool = False,
+    nodes: int = 2,
 ) -> Workload:
     """CPUs that compile, one job each, without end.
 
@@ -77,6 +78,8 @@ def kbuild(
         The root of the page table is a block of order 1 rather than a page.
     lru : bool
         Also take the node's LRU lock (builds outside cgroups).
+    nodes : int
+        Nodes over which the jobs are spread; processes migrate within one.
     """
     jobs = _count("jobs", jobs, 1)
     figures, sizes = _recorded()
@@ -135,15 +138,13 @@ def kbuild(
             compiles(receives=False)
     with p.forever():
         compiles(receives=jobs > 1)
-    # In a ring on each of two nodes: tasks of equal parity are neighbours.
-    ring = jobs > 3
-    step = 2 if ring else 1
-    groups = [list(range(k, jobs, step)) for k in range(step)]
+    # A ring on each node.
+    nodes = _count("nodes", nodes, 1)
+    groups = [list(range(k, jobs, nodes)) for k in range(min(nodes, jobs))]
     after = {g[i]: g[(i + 1) % len(g)] for g in groups for i in range(len(g))}
     before = {b: a for a, b in after.items()}
     tasks = tuple(
-        Task(p, i % 2 if ring else None, (i, before[i]) if jobs > 1 else (), before[i])
-        for i in range(jobs)
+        Task(p, i % nodes, (i, before[i]) if jobs > 1 else (), before[i]) for i in range(jobs)
     )
     channels = tuple(Channel(i, after[i], room=4 * _AHEAD) for i in range(jobs))
     params: dict[str, Any] = {
@@ -153,6 +154,7 @@ def kbuild(
         "migrated_share": migrated_share,
         "page_table_isolation": page_table_isolation,
         "lru": lru,
+        "nodes": nodes,
     }
     return Workload(
         "kbuild",

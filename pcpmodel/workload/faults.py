@@ -15,6 +15,8 @@ MAPPING_PAGES = 32768
 #: [ns]: data/workload/native-kbuild, rates.csv.
 FAULT_NS = 1441.2
 UNMAP_NS = 77.8
+#: Pages after which the score is counted [pages]: 2 MiB, what one page table maps.
+_PART_PAGES = 512
 
 
 def _faults(
@@ -22,13 +24,19 @@ def _faults(
 ) -> Workload:
     processes = _count("processes", processes, 1)
     pages = _count("pages", pages, 1)
-    p = Program()
-    with p.forever():
-        p.alloc(pages, ns=fault_ns, lru=lru)
-        p.score(pages)
-        p.free(pages, ns=unmap_ns, lru=lru)
     if fault_ns <= 0:
         raise InputError(f"fault_ns={fault_ns} is not above 0 ns")
+    p = Program()
+    whole, rest = divmod(pages, _PART_PAGES)
+    with p.forever():
+        if whole:
+            with p.repeat(whole):
+                p.alloc(_PART_PAGES, ns=fault_ns, lru=lru)
+                p.score(_PART_PAGES)
+        if rest:
+            p.alloc(rest, ns=fault_ns, lru=lru)
+            p.score(rest)
+        p.free(pages, ns=unmap_ns, lru=lru)
     return Workload(
         name,
         (Task(p),) * processes,

@@ -27,12 +27,13 @@ def _pairs(
     pairs: int,
     room: int,
     cross_node: bool,
+    nodes: int,
     unit: str,
     message_pages: int,
     params: dict[str, Any],
     back: bool = False,
 ) -> Workload:
-    """``pairs`` times sender and receiver; pair i on node i mod 2, or across the two.
+    """``pairs`` times sender and receiver; pair i on node i mod ``nodes``, or across two.
 
     Channel 0 of both leads from sender to receiver, channel 1 (``back``) the other way.
     """
@@ -41,12 +42,13 @@ def _pairs(
     for i in range(pairs):
         mine = tuple(range(len(channels), len(channels) + 1 + back))
         channels += [Channel(2 * i, 2 * i + 1, room), Channel(2 * i + 1, 2 * i, room)][: 1 + back]
-        nodes = (i % 2, 1 - i % 2) if cross_node else (i % 2, i % 2)
+        here = i % nodes
+        there = (i + 1) % nodes if cross_node else here
         tasks += [
-            Task(sender, nodes[0], mine, peer=2 * i + 1),
-            Task(receiver, nodes[1], mine, peer=2 * i),
+            Task(sender, here, mine, peer=2 * i + 1),
+            Task(receiver, there, mine, peer=2 * i),
         ]
-    params = {"pairs": pairs, "room": room, "cross_node": cross_node, **params}
+    params = {"pairs": pairs, "room": room, "cross_node": cross_node, "nodes": nodes, **params}
     pages = pairs * message_pages * (room + 2)
     return Workload(name, tuple(tasks), unit, pages, tuple(channels), params)
 
@@ -58,8 +60,9 @@ def unix_stream(
     recv_us: float | None = None,
     room: int = 3,
     cross_node: bool = False,
+    nodes: int = 2,
 ) -> Workload:
-    """AF_UNIX streams of 64 KiB writes (lmbench3 UNIX), two nodes.
+    """AF_UNIX streams of 64 KiB writes (lmbench3 UNIX).
 
     Parameters
     ----------
@@ -72,6 +75,8 @@ def unix_stream(
         Writes in flight before the sender waits: a socket buffer of 208 KiB.
     cross_node : bool
         Sender and receiver on different nodes.
+    nodes : int
+        Nodes over which the pairs are spread.
     """
     pairs = _count("pairs", pairs, 1)
     data = load_workload("native-kbuild").tables["rates"]
@@ -105,6 +110,7 @@ def unix_stream(
         pairs,
         room,
         cross_node,
+        _count("nodes", nodes, 1),
         "writes of 64 KiB",
         sum(1 << order for order in orders),
         {"send_us": send_us, "recv_us": recv_us},
@@ -119,6 +125,7 @@ def sctp_stream(
     acks_per_page: int = 500,
     room: int = 16,
     cross_node: bool = False,
+    nodes: int = 2,
 ) -> Workload:
     """SCTP_STREAM_MANY: order-3 buffers one way, acknowledgements the other.
 
@@ -135,6 +142,8 @@ def sctp_stream(
         Buffers in flight before the sender waits.
     cross_node : bool
         Sender and receiver on different nodes.
+    nodes : int
+        Nodes over which the pairs are spread.
 
     Notes
     -----
@@ -168,6 +177,7 @@ def sctp_stream(
         pairs,
         room,
         cross_node,
+        _count("nodes", nodes, 1),
         "order-3 buffers",
         8,
         {"send_us": send_us, "recv_us": recv_us, "acks_per_page": acks_per_page},

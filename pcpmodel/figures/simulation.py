@@ -1,0 +1,211 @@
+"""Figures of simulated machines: answer keys, contention, latency, memory on the lists."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style
+
+__all__ = ["answer_key", "by_release", "memory_on_lists", "tradeoff", "waterfall"]
+
+
+@figure_style(size=(COLUMN, 2.4))
+def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Measured and predicted figures of one column of a published table.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        ``step``, ``measured``, ``predicted``, ``within``, ``fitted`` (None: a prediction).
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    at = np.arange(len(rows))
+    model, measured = SERIES[0], SERIES[1]
+    ax.plot(at, rows["predicted"], color=model[0], ls=model[1], label="model")
+    ax.plot(at, rows["measured"], color=measured[0], ls="none", marker="s", label="measured")
+    fitted = rows["fitted"].notna().to_numpy()
+    missed = ~rows["within"].to_numpy(bool) & ~fitted
+    ax.plot(
+        at[fitted],
+        rows["predicted"].to_numpy()[fitted],
+        ls="none",
+        marker="o",
+        mfc="white",
+        mec=model[0],
+        label="fitted",
+    )
+    ax.plot(
+        at[missed],
+        rows["predicted"].to_numpy()[missed],
+        ls="none",
+        marker="x",
+        color="black",
+        ms=6,
+        label="outside the tolerance",
+    )
+    ax.set_xticks(at, rows["step"], rotation=40, ha="right")
+    top = max(rows["predicted"].max(), rows["measured"].max())
+    ax.set_ylim(0, 1.1 * top if top > 0 else 1)
+    ax.set_ylabel("% of base, or of cycles")
+    return ax
+
+
+@figure_style(size=(COLUMN, 2.6))
+def by_release(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    error: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """One figure of the runs against another, a line per release.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        ``release``, and the columns named.
+    x, y : str
+        Columns; ``x`` may hold words.
+    xlabel, ylabel : str
+        Axis labels, with units.
+    log : bool
+        Logarithmic ``y``.
+    error : str, optional
+        Column with the standard deviation of ``y`` over the seeds.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    words = not pd.api.types.is_numeric_dtype(table[x])
+    order = list(dict.fromkeys(table[x]))
+    for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
+        colour, dash, marker = SERIES[i % len(SERIES)]
+        at = [order.index(v) + 0.08 * i for v in rows[x]] if words else rows[x]
+        ax.errorbar(
+            at,
+            rows[y],
+            yerr=None if error is None else rows[error],
+            color=colour,
+            ls="none" if words else dash,
+            marker=marker,
+            label=str(release),
+        )
+    if words:
+        ax.set_xticks(range(len(order)), order, rotation=30, ha="right")
+    else:
+        ax.set_xticks(order)
+    if log:
+        ax.set_yscale("log")
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    return ax
+
+
+@figure_style(size=(PAGE, 2.6))
+def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """From the CPU time per unit of work of one run to that of another, cause by cause.
+
+    Parameters
+    ----------
+    causes : pandas.DataFrame
+        ``cause``, ``ns_per_unit`` [ns]; first and last row are the whole.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    values = causes["ns_per_unit"].to_numpy()
+    start = np.concatenate([[0.0], values[0] + np.cumsum(values[1:-1]) - values[1:-1], [0.0]])
+    whole = np.isin(np.arange(len(values)), (0, len(values) - 1))
+    colours = np.where(whole, "0.6", np.where(values < 0, SERIES[2][0], SERIES[1][0]))
+    hatch = ["" if w else ("//" if v < 0 else "..") for w, v in zip(whole, values, strict=True)]
+    at = np.arange(len(values))
+    bars = ax.barh(at, values, left=start, color=colours, edgecolor="white")
+    for bar, pattern in zip(bars, hatch, strict=True):
+        bar.set_hatch(pattern)
+    for y, value, left in zip(at, values, start, strict=True):
+        end = max(left, left + value)
+        ax.text(
+            end, y, f" {value:+.1f}" if 0 < y < len(values) - 1 else f" {value:.1f}", va="center"
+        )
+    ax.set_yticks(at, causes["cause"])
+    ax.invert_yaxis()
+    ax.margins(x=0.12)
+    ax.set_xlabel("CPU time per unit of work [ns]")
+    return ax
+
+
+@figure_style(size=(COLUMN, 3.0))
+def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
+    """Throughput against the 99th percentile of a hold, with the front.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        ``batch_scale_max``, ``score_per_s`` [1/s], ``hold_p99_us`` [us],
+        ``pages_in_pcp_mib`` [MiB], ``front``.
+    p99_us : float
+        The limit [us].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    for i, (scale, rows) in enumerate(table.groupby("batch_scale_max")):
+        colour, _, marker = SERIES[i % len(SERIES)]
+        face = [colour if front else "white" for front in rows["front"]]
+        ax.scatter(
+            rows["hold_p99_us"],
+            rows["score_per_s"] / 1e6,
+            s=6 + np.sqrt(rows["pages_in_pcp_mib"]),
+            marker=marker,
+            facecolors=face,
+            edgecolors=colour,
+            linewidths=0.8,
+            label=f"batch scale {scale:g}",
+        )
+    ax.axvline(p99_us, color="0.25", lw=1.0)
+    ax.set_xscale("log")
+    ax.scatter([], [], s=0, label="filled: on the front")
+    ax.scatter([], [], s=0, label="larger: more memory")
+    ax.set_xlabel("p99 of one hold [µs]")
+    ax.set_ylabel("Throughput [million units/s]")
+    return ax
+
+
+@figure_style(size=(COLUMN, 2.6))
+def memory_on_lists(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Memory on the per-CPU lists over time, a line per release.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        ``release``, ``time_s`` [s], ``mib`` [MiB].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
+        colour, dash, _ = SERIES[i % len(SERIES)]
+        ax.plot(rows["time_s"], rows["mib"] / 1024, color=colour, ls=dash, label=str(release))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("Time [s]")
+    ax.set_ylabel("On per-CPU lists [GiB]")
+    return ax

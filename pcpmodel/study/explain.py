@@ -1,0 +1,75 @@
+"""Why one run is faster than another: CPU time per unit of work, cause by cause."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import pandas as pd
+
+from pcpmodel.errors import InputError
+from pcpmodel.simulation.result import Result
+
+__all__ = ["explain_runs"]
+
+
+def explain_runs(before: Result, after: Result) -> pd.DataFrame:
+    """Take the difference of two runs apart.
+
+    Parameters
+    ----------
+    before, after : Result
+        Runs of the same workload.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``cause``, ``ns_per_unit`` [ns of CPU time per unit of work]: first the whole of
+        ``before``, then what each cause adds or takes, last the whole of ``after``, of which
+        they are the sum.
+
+    Raises
+    ------
+    InputError
+        If the runs did different work, or none.
+
+    Notes
+    -----
+    A kind of hold changes by its number (valued at the old mean) and by its mean (valued at
+    the new number).
+    """
+    names = [run.spec.workload.name for run in (before, after)]
+    if names[0] != names[1]:
+        raise InputError(f"the runs did different work: {names[0]} and {names[1]}")
+    if not (before.score and after.score):
+        raise InputError("a run without a finished unit of work cannot be explained")
+
+    def per_unit(run: Result) -> dict[str, float]:
+        total = {k: int(v.sum()) for k, v in run.per_cpu.items()}
+        ns = {k: total[k] / 1000 / run.score for k in total if k.endswith("_ps")}
+        holds = {k: h.total / run.score for k, h in run.hold_hist.items()}
+        whole = run.cpu_ps / 1000 / run.score
+        known = ("wait_ps", "hold_ps", "lru_wait_ps", "lru_hold_ps", "idle_ps")
+        return {
+            "whole": whole,
+            "holds": holds["refill"] + holds["drain"],
+            "hold": ns["hold_ps"],
+            "wait": ns["wait_ps"],
+            "lru": ns["lru_wait_ps"] + ns["lru_hold_ps"],
+            "idle": ns["idle_ps"],
+            "work": whole - sum(ns[k] for k in known),
+        }
+
+    a, b = per_unit(before), per_unit(after)
+    mean = a["hold"] / a["holds"] if a["holds"] else 0.0
+    number = (b["holds"] - a["holds"]) * mean
+    rows = [
+        ("before", a["whole"]),
+        ("number of zone-lock holds", number),
+        ("length of zone-lock holds", b["hold"] - a["hold"] - number),
+        ("waiting for the zone lock", b["wait"] - a["wait"]),
+        ("the LRU lock", b["lru"] - a["lru"]),
+        ("asleep", b["idle"] - a["idle"]),
+        ("work between holds", b["work"] - a["work"]),
+        ("after", b["whole"]),
+    ]
+    return pd.DataFrame(rows, columns=["cause", "ns_per_unit"])

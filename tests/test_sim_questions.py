@@ -1,0 +1,148 @@
+"""The questions of the notebooks, zone splitting, and why one run differs from another."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_sim_engine import MACHINE
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import release
+from pcpmodel.simulation.host import Host, zone_instances
+
+GIB = 1 << 18  # pages
+
+
+@pytest.mark.parametrize(
+    ("pages", "instances"),
+    [(508 * GIB - 1, 1), (508 * GIB, 2), (157286400, 2), (268435456, 4), (4096 * GIB, 4)],
+)
+def test_large_zones_are_split_by_the_rule_of_the_rfc(pages, instances):
+    assert zone_instances(pages) == instances
+
+
+def test_cpus_prefer_instances_in_turn():
+    host = Host(16, 2, 64.0, zones_per_node=4)
+    assert host.home_zone(6) == 2  # node 0, 6 mod 4
+    assert host.home_zone(8 + 5) == 4 + 1
+    assert {host.home_zone(cpu) for cpu in range(8)} == {0, 1, 2, 3}
+
+
+def test_an_instance_is_sized_by_its_own_memory_and_all_cpus_of_the_node():
+    whole = Host(224, 2, 2048.0).sizes(release("v6.7"))[0]
+    part = Host(224, 2, 2048.0, zones_per_node=4).sizes(release("v6.7"))
+    assert len(part) == 8
+    assert part[0].managed == whole.managed // 4
+    assert part[0].high_max == pytest.approx(whole.high_max / 4, rel=0.01)
+
+
+def test_published_pcp_size_follows_from_the_memory_assumed():
+    """361 pages with 112 CPUs per node, from which the memory of that server was inferred."""
+    assert Host(224, 2, 247.5).sizes(release("v6.6"))[0].high_min == 361
+
+
+def small(kernel, **options):
+    return pm.simulate(
+        release=kernel,
+        machine=MACHINE,
+        workload=pm.workload.page_fault1(8, pages=2000, fault_ns=400.0),
+        cpus=8,
+        nodes=1,
+        memory_gib=16,
+        seconds=0.05,
+        **options,
+    )
+
+
+def test_causes_add_up_to_the_difference():
+    before, after = small("v6.6"), small("v6.7")
+    causes = pm.explain_runs(before, after)
+    values = causes["ns_per_unit"].to_numpy()
+    assert values[:-1].sum() == pytest.approx(values[-1])
+    by = causes.set_index("cause")["ns_per_unit"]
+    assert by["waiting for the zone lock"] < 0
+    assert by["number of zone-lock holds"] < 0
+    assert by["asleep"] == 0
+    same = pm.explain_runs(before, small("v6.6"))["ns_per_unit"]
+    assert (same[1:-1] == 0).all()
+
+
+def test_runs_of_different_work_are_not_compared():
+    other = pm.simulate(
+        release="v6.6",
+        machine=MACHINE,
+        workload=pm.workload.kbuild(2, page_us=1.0),
+        cpus=2,
+        nodes=2,
+        memory_gib=16,
+        seconds=0.05,
+    )
+    with pytest.raises(InputError, match="different work"):
+        pm.explain_runs(small("v6.6"), other)
+
+
+def test_drains_are_cut_and_the_tail_with_them():
+    answer = pm.bulk_free(hosts={"one": (16, 1, 32.0)}, seeds=[1, 2], seconds=1.0)
+    assert len(answer.table) == 3
+    assert len(answer.more) == 6
+    tail = answer.table.set_index("release")["drain_p99_us"]
+    assert tail["v6.19"] < 0.2 * tail["v6.18"]
+    assert "drain p99" in answer.summary()
+    assert len(answer.digest) == 64
+
+
+def test_splitting_zones_takes_contention_away():
+    answer = pm.zone_splitting(instances=[1, 4], releases=["v6.6"], seconds=0.3)
+    rows = answer.table[answer.table["workload"].str.startswith("page_fault1")]
+    contention = rows.set_index("instances")["contention_percent"]
+    assert contention[4] < 0.2 * contention[1]
+    assert answer.more["cause"].iloc[0] == "before"
+
+
+def test_front_holds_what_no_other_point_beats():
+    answer = pm.tradeoff(
+        processes=16, batch_scale_max=[0, 3], high_pages=[300, 3000], seconds=0.05, p99_us=1e6
+    )
+    table = answer.table
+    assert len(table) == 4
+    assert table["front"].any()
+    best = table.loc[table["score_per_s"].idxmax()]
+    assert best["front"]
+    assert answer.more["score_per_s"].iloc[0] == best["score_per_s"]
+    assert (
+        "No point"
+        in pm.tradeoff(
+            processes=2, batch_scale_max=[0], high_pages=[300], seconds=0.02, p99_us=0.001
+        ).summary()
+    )
+
+
+def test_sleeping_cpus_keep_their_pages_longer():
+    answer = pm.stranded(releases=["v6.6", "v6.7"], pages=2000, seconds=8.0, idle_s=4.0)
+    ends = answer.more.set_index(["release", "nohz_idle"])
+    assert ends.loc[("v6.7", True), "end_mib"] > ends.loc[("v6.7", False), "end_mib"]
+    assert ends.loc[("v6.6", False), "end_mib"] == ends.loc[("v6.6", False), "peak_mib"]
+    assert (answer.table.groupby("release")["mib"].max() > 0).all()
+
+
+def test_figures_of_the_questions_are_drawn():
+    rows = pd.DataFrame(
+        {
+            "step": ["base", "patch1"],
+            "quantity": "score",
+            "measured": [100.0, 110.0],
+            "predicted": [100.0, 130.0],
+            "within": [True, False],
+            "fitted": ["x", None],
+        }
+    )
+    ax = pm.figures.answer_key(rows)
+    assert ax.get_ylim()[1] > 130
+    causes = pd.DataFrame(
+        {"cause": ["before", "a", "b", "after"], "ns_per_unit": [10.0, -3.0, 1.0, 8.0]}
+    )
+    bars = pm.figures.waterfall(causes).patches
+    assert [b.get_x() for b in bars] == [0.0, 10.0, 7.0, 0.0]
+    assert np.allclose([b.get_width() for b in bars], [10.0, -3.0, 1.0, 8.0])
