@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 
 from pcpmodel.figures.style import COLUMN, SERIES, figure_style
@@ -72,23 +72,21 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     machines = list(dict.fromkeys(per_scale["machine"]))
     grid = per_scale.pivot(index="machine", columns="batch_scale", values="probability")
     grid = grid.loc[machines]
-    ax.imshow(grid, cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for (row, column), probability in np.ndenumerate(grid.to_numpy()):
-        ax.text(
-            column,
-            row,
-            f"{probability:.2f}",
-            ha="center",
-            va="center",
-            fontsize=6.5,
-            weight="bold" if 0.05 < probability < 0.95 else "normal",
-            color="black" if probability > 0.5 else "white",
-        )
+    seaborn.heatmap(
+        grid,
+        ax=ax,
+        annot=True,
+        fmt=".2f",
+        annot_kws={"size": 6.5},
+        cmap="cividis",
+        vmin=0,
+        vmax=1,
+        cbar=False,
+        linewidths=0.5,
+    )
     ax.plot([], [], ls="none", label="numbers: probability that the p99 stays under the limit")
-    ax.grid(False)
-    ax.set_xticks(range(grid.shape[1]), grid.columns)
-    ax.set_yticks(range(len(machines)), machines)
-    ax.set_xlabel("Batch scale factor k")
+    ax.tick_params(axis="y", rotation=0)
+    ax.set(xlabel="Batch scale factor k", ylabel="")
     return ax
 
 
