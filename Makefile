@@ -62,10 +62,10 @@ clean: ## Remove everything that make made, reports/ included
 
 # PIP_BUILD_CONSTRAINT is PIP_CONSTRAINT's successor for the build environment.
 $(INSTALLED): pyproject.toml setup.py constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "pcpmodel needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
 	    "Choose one: make PYTHON=python3.12" >&2; exit 2; }
-	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments (Debian: apt install python3-venv)." >&2; \
 	  exit 2; }
 	@$(PYTHON) -c 'import os, sys, sysconfig as s; \
@@ -74,8 +74,8 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 	@command -v $(firstword $(CC)) >/dev/null || { \
 	  echo "no C compiler: $(CC) is not there (Debian: apt install gcc)." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
-	  $(BIN)/python -m pip install --quiet --editable '.[cluster,test]'
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PCPMODEL_CORE=0 \
+	  $(BIN)/python -m pip install --quiet --no-compile --editable '.[cluster,test]'
 	touch $@
 
 $(BUILT): $(INSTALLED) $(CORE)

@@ -1,6 +1,7 @@
 """Build of the Cython core; everything else is in pyproject.toml.
 
-``PCPMODEL_SANITIZE=1`` builds with AddressSanitizer and UBSan (``make sanitize``).
+``PCPMODEL_SANITIZE=1`` builds with AddressSanitizer and UBSan (``make sanitize``);
+``PCPMODEL_CORE=0`` installs without building the core, which ``make`` builds in place.
 """
 
 import os
@@ -13,6 +14,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 SANITIZE = os.environ.get("PCPMODEL_SANITIZE") == "1"
+CORE = os.environ.get("PCPMODEL_CORE") != "0"
+JOBS = len(os.sched_getaffinity(0))
 
 compile_args = ["-O3", "-fno-semantic-interposition"]
 link_args: list[str] = []
@@ -31,6 +34,7 @@ extensions = [
         extra_link_args=link_args,
     )
     for path in sorted(Path("pcpmodel").rglob("*.pyx"))
+    if CORE
 ]
 
 
@@ -59,7 +63,7 @@ class BuildWithData(build_py):
 
 setup(
     cmdclass={"build_py": BuildWithData},
-    options={"build_ext": {"parallel": os.cpu_count()}},
+    options={"build_ext": {"parallel": JOBS}},
     ext_modules=cythonize(
         extensions,
         compiler_directives=directives,
@@ -67,6 +71,7 @@ setup(
         build_dir="build/cython-sanitize" if SANITIZE else "build/cython",
         annotate=os.environ.get("PCPMODEL_ANNOTATE") == "1",
         force=SANITIZE,
+        nthreads=JOBS,
         quiet=True,
     ),
 )
