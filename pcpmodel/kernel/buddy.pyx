@@ -25,6 +25,7 @@ from pcpmodel.kernel.pages cimport (
     page_ring_reserve,
     pages_arena,
     pages_log2,
+    pages_prefetch,
     pcp_word,
 )
 from pcpmodel.kernel.rules cimport (
@@ -377,7 +378,8 @@ cdef int rmqueue_bulk(
     Of a block of its own type a refill takes one piece after the other, always
     from what the last split left: here they are taken in one step.
     """
-    cdef uint32_t orders, page, end, take
+    cdef uint32_t orders, page, end, take, ahead, at
+    cdef block_list *area
     cdef int got = 0, o, mode = RMQUEUE_NORMAL
     cdef uint32_t word = pcp_word(mt, pindex, cpu)
     if page_ring_reserve(list, n) < 0:
@@ -387,8 +389,16 @@ cdef int rmqueue_bulk(
         orders = <uint32_t>z.nonempty[mt] >> order
         if orders and mode == RMQUEUE_NORMAL and not (flags & ALLOC_CMA and z.nr_free_cma):
             o = pages_ctz(orders)
-            page = first_free(z, order + o, mt)
+            area = &z.free_area[order + o][mt]
+            page = block_list_first(area)
+            at = area.head
             del_from_free_list(z, page)
+            # In an aged zone every word is a cache miss: ask for those to come.
+            while at != area.head:
+                ahead = area.slot[(at + 24) & (area.capacity - 1)]
+                if ahead < z.nr_words:
+                    pages_prefetch(&z.page[ahead])
+                at += 1
             end = page + (1U << order + o)
             take = min(1U << o, <uint32_t>(n - got))
             link_blocks(z, page, take, order, mt, word, list)

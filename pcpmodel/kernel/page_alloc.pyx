@@ -70,7 +70,6 @@ from pcpmodel.kernel.pages cimport (
     order_to_pindex,
     page_ring,
     page_ring_at,
-    page_ring_push_head,
     page_ring_push_tail,
     page_ring_reserve,
     pages_ctz,
@@ -376,11 +375,41 @@ cdef inline int quiet_high(const zone *z, const pageset *ps) noexcept nogil:
     return ps.pcp.high_min
 
 
+cdef int link_pages(
+    zone *z, const int64_t *pfns, int64_t n, int mt, page_ring *list, uint32_t word
+) noexcept nogil:
+    """Free pages to the head of a PCP list that has room; returns how many.
+
+    Stops at a page that is not in use, of another type or of another zone.
+    """
+    cdef uint32_t mask = list.capacity - 1, head = list.head, page
+    cdef uint32_t *slot = list.slot
+    cdef uint32_t *words = z.page
+    cdef const uint8_t *block = z.block
+    cdef uint64_t first = z.base_pfn + z.start, span = z.end - z.start, pfn
+    cdef int64_t i = 0
+    while i < n:
+        pfn = <uint64_t>pfns[i]
+        if pfn - first >= span:
+            break
+        page = <uint32_t>(pfn - z.base_pfn)
+        if words[page] & W_WHAT != W_HELD or block[page >> PAGEBLOCK_ORDER] != mt:
+            break
+        if i + 16 < n and <uint64_t>pfns[i + 16] - first < span:
+            pages_prefetch(&words[<uint64_t>pfns[i + 16] - z.base_pfn])
+        head = (head - 1) & mask
+        slot[head] = page
+        words[page] = word
+        i += 1
+    list.head = head
+    list.len += <uint32_t>i
+    return <int>i
+
+
 cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noexcept nogil:
     """Free pages of order 0; returns how many: less than n if one was not in use."""
     cdef int64_t done = 0, left
-    cdef int z = -1, mt, high, m, pindex, limit
-    cdef uint32_t page
+    cdef int z = -1, mt, high, m, pindex, limit, linked
     cdef zone *at
     cdef pageset *ps
     cdef page_ring *list
@@ -394,23 +423,23 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
         high = quiet_high(at, ps)
         m = 0
         left = max(min(n - done, <int64_t>(high - ps.pcp.count - 1)), <int64_t>0)
-        while m < left:
-            page = zone_page(at, pfns[done + m])
-            if not zone_spans(at, pfns[done + m]) or at.page[page] & W_WHAT != W_HELD:
+        while m < left:  # pages of one type at a time
+            if not zone_spans(at, pfns[done + m]):
                 break
-            mt = block_type(at, page)
+            mt = block_type(at, zone_page(at, pfns[done + m]))
             if mt == MIGRATE_ISOLATE:
                 break
             pindex = mt if mt < MIGRATE_PCPTYPES else <int>MIGRATE_MOVABLE
             list = &ps.lists[pindex]
-            if list.len == list.capacity and page_ring_reserve(list, 1) < 0:
+            if page_ring_reserve(list, <uint32_t>(left - m)) < 0:
                 at.broken = 1
                 return done
-            page_ring_push_head(list, page)
-            at.page[page] = pcp_word(mt, pindex, ps.cpu)
-            if m + 16 < left and zone_spans(at, pfns[done + m + 16]):
-                pages_prefetch(&at.page[zone_page(at, pfns[done + m + 16])])
-            m += 1
+            linked = link_pages(
+                at, pfns + done + m, left - m, mt, list, pcp_word(mt, pindex, ps.cpu)
+            )
+            if linked == 0:
+                break
+            m += linked
         if m:  # what pcp_commit() does for each of them
             done += m
             ps.pcp.count += m

@@ -185,7 +185,7 @@ cdef inline int block_list_grow(block_list *l, uint32_t *words) noexcept nogil:
 cdef inline void block_list_del(block_list *l, uint32_t page, uint32_t word) noexcept nogil:
     """Remove an entry, given its page word."""
     cdef uint32_t mask = l.capacity - 1, at = (word >> W_SLOT_SHIFT) & mask
-    if pages_unlikely(l.slot[at] != page):  # only in rings beyond 2 ** 25 slots
+    if pages_unlikely(mask > W_SLOT_MASK):  # the word has only the low bits
         while l.slot[at] != page:
             at = (at + W_SLOT_MASK + 1) & mask
     l.slot[at] = NO_PAGE
