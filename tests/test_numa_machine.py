@@ -6,6 +6,9 @@ the kernel's flushes must guarantee is checked at every step.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import random
+from collections import Counter
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -13,9 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pcpmodel.numa.machine import Machine as Fast
 from pcpmodel.numa.parameters import RELEASES
+from pcpmodel.numa.reference import COUNTS
 from pcpmodel.numa.reference import Machine as Slow
 
-PROCESSES, THREADS, PAGES, CPUS = 2, 3, 4, 4
+PROCESSES, THREADS, PAGES, CPUS = 2, 3, 2, 5
 NT = PROCESSES * THREADS
 ACC, NONE, MIG, ISOLATED, TARGET = 0, 1, 2, 4, 8
 
@@ -45,6 +49,8 @@ class HintFaults(RuleBasedStateMachine):
         self.batch = []
         self.batch_flushed = False
         self.scan = {}  # process -> [thread, updated, flushed]
+        for cpu in range(CPUS):
+            self.switch(cpu, 0)
 
     def do(self, what, *args):
         """Call both machines; they must agree."""
@@ -168,24 +174,22 @@ class HintFaults(RuleBasedStateMachine):
     # Scanner
 
     @precondition(lambda self: self.threads("user"))
-    @rule(pick=st.integers(0, 99))
-    def scan_begin(self, pick):
+    @rule(pick=st.integers(0, 99), pages=st.integers(1, PAGES))
+    def scan_pages(self, pick, pages):
         able = [t for t in self.threads("user") if t // THREADS not in self.scan]
-        if able:
-            t = able[pick % len(able)]
-            self.scan[t // THREADS] = [t, False, False]
-            self.phase[t] = "scan"
-            self.do("scan_begin", t // THREADS)
-
-    @precondition(lambda self: self.scan)
-    @rule(pick=st.integers(0, 9), page=st.integers(0, PAGES - 1))
-    def scan_page(self, pick, page):
-        mm = sorted(self.scan)[pick % len(self.scan)]
-        if not self.scan[mm][2]:
-            was = self.pte(mm * PAGES + page)
-            changed = self.do("scan_page", mm * PAGES + page)
+        if not able:
+            return
+        t = able[pick % len(able)]
+        mm = t // THREADS
+        self.phase[t] = "scan"
+        self.do("scan_begin", mm)
+        updated = False
+        for g in range(mm * PAGES, mm * PAGES + pages):
+            was = self.pte(g)
+            changed = self.do("scan_page", g)
             assert changed == (was == ACC)
-            self.scan[mm][1] |= changed
+            updated |= changed
+        self.scan[mm] = [t, updated, False]
 
     @precondition(lambda self: self.scan)
     @rule(pick=st.integers(0, 9))
@@ -291,6 +295,48 @@ class HintFaults(RuleBasedStateMachine):
 
 TestHintFaults = HintFaults.TestCase
 TestHintFaults.settings = settings(max_examples=60, stateful_step_count=60)
+
+
+WALK = {
+    "switch": 2, "touch": 6, "step": 9, "wake": 3, "scan_pages": 2, "scan_next": 2,
+    "batch_unmap": 1, "batch_next": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("release", sorted(RELEASES))
+def test_long_random_walk(release):
+    """Rare meetings of scanner, threads and batches: thousands of steps instead of tens."""
+    draw = random.Random(release)
+    met = Counter()
+    for refused in (-1, -1, -1, -1, 0):
+        walk = HintFaults()
+        nodes = [False, *(draw.random() < 0.3 for _ in range(PROCESSES * PAGES - 1))]
+        walk.start(release, nodes, refused, 6, 0)
+        for _ in range(1200):
+            name = draw.choices(list(WALK), list(WALK.values()))[0]
+            pick, flag = draw.randrange(100), draw.random() < 0.7
+            if name == "switch":
+                walk.switch(draw.randrange(CPUS), pick)
+            elif name == "touch" and walk.threads("user", "retry"):
+                walk.touch(pick, draw.randrange(PAGES))
+            elif name == "step" and walk.threads("fault", "relock", "isolated", "unmapped"):
+                walk.step(pick, flag)
+            elif name == "wake":
+                walk.wake()
+            elif name == "scan_pages" and walk.threads("user"):
+                walk.scan_pages(pick, PAGES)
+            elif name == "scan_next" and walk.scan:
+                walk.scan_next(pick)
+            elif name == "batch_unmap" and not walk.batch and walk.threads("user"):
+                walk.batch_unmap(pick, int(flag), list(range(PAGES)))
+            elif name == "batch_next" and walk.batch:
+                walk.batch_next()
+            walk.machines_agree()
+            walk.no_page_lost()
+            walk.inaccessible_means_not_cached()
+        met.update(walk.both[0].counts)
+        walk.teardown()
+    assert all(met[name] for name in COUNTS), met
 
 
 def machines(release, **kw):

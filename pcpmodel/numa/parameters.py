@@ -124,7 +124,7 @@ class Experiment:
     )
     wake_ns: int = _p(2000, "ns", "estimate: wake-up of a sleeping thread", 1, 1e9)
     flush_base_ns: int = _p(
-        9900,
+        10000,
         "ns per shootdown",
         "fitted: 6.02 % of cycles below try_to_unmap() with v5.12",
         0,

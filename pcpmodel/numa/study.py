@@ -365,7 +365,7 @@ def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
     Returns
     -------
     Experiment
-        ``given`` with the three replaced (rounded to 1 CPU, 0.5 s, 100 ns).
+        ``given`` with the three replaced (rounded to 1 CPU, 1 s, 100 ns).
     """
     given = given or experiment()
     figures = load_published(PATCH).tables["figures"].set_index("quantity")
@@ -385,7 +385,7 @@ def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
             found = found.with_(seconds=1.25 * found.seconds)
             continue
         time = float(np.interp(pages, moved, moved.index))
-        found = found.with_(seconds=max(0.5, round(2 * time) / 2))
+        found = found.with_(seconds=max(1.0, float(round(time))))
         # The missing cycles go to the flushes.
         once = run(BEFORE, found)
         missing_ns = (share - once.try_to_unmap_percent / 100) * once.counts["busy_ns"]
