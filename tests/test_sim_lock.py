@@ -31,11 +31,12 @@ def test_a_release_precedes_an_arrival_of_the_same_time():
 
 
 def test_the_ring_survives_many_laps():
-    lock = FifoLock(3)
+    lock, counted = FifoLock(3), FifoLock(3, handoff_per_waiter_ps=1)
     free_at = 0
     for i in range(10_000):
         now = i * 700
         assert lock.acquire(now, 699 + i % 3) == max(now, free_at)
+        assert counted.acquire(now, 699 + i % 3) == max(now, free_at)
         free_at = max(now, free_at) + 699 + i % 3
 
 
@@ -45,7 +46,7 @@ def test_wrong_use_is_refused():
     for now, hold in ((9, 5), (20, 0), (20, -1)):
         with pytest.raises(InputError):
             lock.acquire(now, hold)
-    full = FifoLock(2)
+    full = FifoLock(2, handoff_per_waiter_ps=1)
     full.acquire(0, 100)
     full.acquire(0, 100)
     with pytest.raises(InputError, match="more than 2"):

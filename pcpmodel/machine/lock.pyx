@@ -74,7 +74,7 @@ cdef class FifoLock:
         ------
         InputError
             If time runs backwards, the hold is not positive, or more than ``cpus`` CPUs
-            would be at the lock.
+            would be at a lock whose hand-over depends on their number.
         """
         cdef int64_t grant
         if now_ps < self.last:

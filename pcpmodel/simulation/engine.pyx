@@ -88,6 +88,9 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     c.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
+    if c.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
+        arrive(c, REFILL, c.at[op.zone], c.at[op.zone])
+        c.pindex = op.pindex
 
 
 cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
@@ -126,6 +129,8 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     c.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
+    if c.left > 0 and p.pcp.count == high - 1 and c.time < c.timer and c.state == RUNNING:
+        free_block(s, c)
 
 
 cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:

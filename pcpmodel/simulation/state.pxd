@@ -98,60 +98,62 @@ cdef struct pcp_t:  # one (CPU, zone): two cache lines
     int32_t pad[5]
 
 
-cdef struct cpu_t:
+cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int64_t time
     int64_t timer  # next of tick, sample, warm-up end, run end
     uint64_t rng
     op_t *pc
-    op_t *program
     uint32_t factor  # of work: drawn anew by every operation and hold; 16 binary digits
     int32_t left  # blocks left of the operation; -1: not begun
     int32_t state
     int32_t kind  # of the interaction
-    int32_t why
     int32_t lock
     int32_t zone  # of the interaction
+    int32_t id
+    int32_t at[2]  # zone: HOME, PEER
     int32_t pindex
+    int32_t why
     int32_t want  # pages to drain in this hold
     int32_t rest  # pages to drain after it
     int32_t high  # what nr_pcp_high() said for this commit
+    int32_t tick_zone  # where the vmstat tick is; -1: no tick under way
     int32_t lru_left  # pages until the pagevec is full
     int64_t work_left  # of OP_WORK or OP_IDLE; -1: not begun
-    int32_t id
-    int32_t at[2]  # zone: HOME, PEER
-    int32_t channel[CHANNELS]
-    int32_t tick_zone  # where the vmstat tick is; -1: no tick under way
-    int32_t tick_phase
+    op_t *program
     int64_t tick_at
     int64_t sample_at
+    int32_t tick_phase
     int32_t sample
     int32_t warm  # warm-up is over
-    int32_t regs[REGISTERS]
-    int32_t loops[LOOPS]
     int32_t carry  # blocks under way with a message
     int32_t local  # bit per zone: on this CPU's node
+    int32_t channel[CHANNELS]
+    int32_t regs[REGISTERS]
+    int32_t loops[LOOPS]
+    int32_t pad[15]
 
 
-cdef struct count_t:
-    uint64_t alloc_blocks
-    uint64_t alloc_pages
-    uint64_t free_pages
+cdef struct count_t:  # three cache lines, likewise
     uint64_t refills
     uint64_t refill_pages
     uint64_t drains  # holds of the zone lock that freed pages
     uint64_t drain_pages
-    uint64_t free_high
-    uint64_t tick_pages
-    uint64_t lru_holds
-    uint64_t score
     int64_t wait_ps
     int64_t hold_ps
+    int64_t wait_max_ps
+    uint64_t alloc_blocks
+    uint64_t alloc_pages
+    uint64_t free_pages
+    uint64_t free_high
+    uint64_t score
+    uint64_t tick_pages
+    uint64_t lru_holds
     int64_t lru_wait_ps
     int64_t lru_hold_ps
     int64_t idle_ps
-    int64_t wait_max_ps
     int64_t start_ps
     int64_t end_ps
+    int64_t pad[5]
 
 
 cdef struct zone_t:
@@ -298,6 +300,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef count_t *n = &s.count[c.id]
     cdef int order, got, before
     cdef int64_t blocks, hold
+    cdef uint64_t bits
     if c.kind == LRU:
         blocks = s.pagevec
         c.lru_left = s.pagevec
@@ -335,7 +338,9 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
             elif zone.flags & ZONE_BELOW_HIGH and zone.free > zone.high_wmark:
                 zone.flags &= ~ZONE_BELOW_HIGH
         p.view = zone.flags
-    hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][draw(&c.rng) >> 54])
+    bits = draw(&c.rng)
+    c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
+    hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][bits >> 54])
     return hold if hold > 0 else 1
 
 
@@ -603,7 +608,6 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef bint more
     c.state = RUNNING
-    c.factor = s.speed[draw(&c.rng) >> 54]
     if c.kind == REFILL:
         p = pcp_of(s, c, c.zone)
         p.blocks[c.pindex] -= 1

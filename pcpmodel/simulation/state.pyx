@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.rules cimport rules_of
 
@@ -14,10 +14,17 @@ COSTS_MAX = COSTS
 HISTOGRAM = HIST
 KIND_NAMES = ("refill", "drain", "lru")
 
+cdef extern from "<stdlib.h>":
+    void *aligned_alloc(size_t alignment, size_t size) noexcept nogil
+
+
 cdef void *get(size_t n, size_t size) except NULL:
-    cdef void *p = calloc(n if n else 1, size)
+    """Zeroed memory that begins with a cache line."""
+    cdef size_t whole = (n * size + 64) // 64 * 64
+    cdef void *p = aligned_alloc(64, whole)
     if p == NULL:
         raise MemoryError
+    memset(p, 0, whole)
     return p
 
 
@@ -112,6 +119,7 @@ cdef class State:
         s.samples = times[4]
         s.series = <int64_t *> get(2 * s.samples, sizeof(int64_t))
         s.nohz_idle, s.pagevec = nohz_idle, pagevec
+        assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
         self.nodes = 0
         for z in range(s.zones):
             s.zone[z].free, s.zone[z].high_wmark = zones[z, 0], zones[z, 1]
@@ -196,7 +204,13 @@ cdef class State:
 
     def counters(self):
         """Counters of each CPU since the end of the warm-up, by name."""
-        return [self.s.count[i] for i in range(self.s.cpus)]
+        cdef int i
+        result = []
+        for i in range(self.s.cpus):
+            counts = dict(self.s.count[i])
+            del counts["pad"]
+            result.append(counts)
+        return result
 
     def histograms(self):
         """``{what: {kind: [counts]}}`` of wait, hold and latency; HIST buckets each."""
