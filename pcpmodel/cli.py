@@ -446,40 +446,11 @@ def sweep_(
     spec_file: str, out: str, scheduler: str | None, workers: int | None, json_: bool
 ) -> None:
     """Run a grid of simulations; started again after a kill it goes on where it was."""
-    import contextlib
-    import os
+    from pcpmodel.study.sweep import cluster, read_grid, run_grid
 
-    from tqdm import tqdm
-
-    from pcpmodel.study.sweep import _cells, estimate, read_spec, sweep
-
-    base, grid = read_spec(spec_file)
-    with contextlib.ExitStack() as stack:
-        executor = None
-        if scheduler is not None:
-            try:
-                from distributed import Client
-            except ImportError:
-                raise InputError("--scheduler needs pcpmodel[cluster]") from None
-            try:
-                client = stack.enter_context(Client(scheduler, timeout="10s"))
-            except (OSError, TimeoutError, ValueError) as error:
-                raise InputError(f"--scheduler {scheduler!r}: {error}") from None
-            executor = client.get_executor()
-            workers = workers or max(1, sum(client.nthreads().values()))
-        workers = workers or os.cpu_count() or 1
-        specs = _cells(base, grid)
-        took = estimate(specs, workers)
-        click.echo(f"{len(specs)} runs, at most about {took:.0f} s on {workers} workers", err=True)
-        bar = stack.enter_context(
-            tqdm(total=len(specs), unit="run", disable=None, file=sys.stderr, leave=False)
-        )
-        data = sweep(
-            base,
-            executor=executor,
-            workers=workers,
-            out=out,
-            progress=lambda done, _: bar.update(done - bar.n),
-            **grid,
-        )
-    _emit({"runs": len(specs), "out": out}, json_, f"{len(specs)} runs in {out}\n{data}")
+    grid = read_grid(spec_file)
+    with cluster(scheduler) as (executor, threads):
+        workers = threads if workers is None else workers
+        data = run_grid(grid, executor=executor, workers=workers, out=out)
+    runs = len(grid.specs)
+    _emit({"runs": runs, "out": out}, json_, f"{runs} runs in {out}\n{data}")

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,8 +19,10 @@ from click.testing import CliRunner
 import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
-from pcpmodel.simulation.run import make_spec
-from pcpmodel.study.sweep import FIGURES, figures, read_spec
+from pcpmodel.simulation.run import execute, make_spec
+from pcpmodel.study import sweep as module
+from pcpmodel.study.sweep import FIGURES, figures, make_grid, read_grid, run_grid
+from pcpmodel.workload import Task, Workload
 
 MACHINE = pm.machine("sapphire-rapids")
 GRID = {"release": ["v6.6", "v6.7"], "high_pages": [361, 1000], "seed": [1, 2]}
@@ -93,66 +96,244 @@ def test_patches_and_workloads_can_be_axes():
     assert float(data.refills[2, 0]) < float(data.refills[0, 0])
 
 
-def test_a_finished_run_is_never_repeated(tmp_path, monkeypatch):
+def test_a_finished_run_is_never_repeated(tmp_path, monkeypatch, capsys):
     out = tmp_path / "grid.nc"
     whole = pm.sweep(spec(), **GRID)
-    from pcpmodel.study import sweep as module
-
     done = []
     real = module._cell
 
-    def dies_at_the_fifth(one):
+    def dies_at_the_fifth(one, *how):
         if len(done) == 5:
             raise KeyboardInterrupt
         done.append(one)
-        return real(one)
+        return real(one, *how)
 
     monkeypatch.setattr(module, "_cell", dies_at_the_fifth)
     with pytest.raises(KeyboardInterrupt):
-        pm.sweep(spec(), out=out, workers=1, **GRID)
+        pm.sweep(spec(), out=out, workers=1, progress=False, **GRID)
+    assert f"5 of 8 runs are kept in {out}.cells; start the same" in capsys.readouterr().err
     assert not out.exists()
     journal = out.with_name("grid.nc.cells")
     kept = journal.read_bytes()
     assert kept.count(b"\n") == 1 + 5
     journal.write_bytes(kept + b'{"run": 6, "figu')  # killed while writing
     again = []
-    monkeypatch.setattr(module, "_cell", lambda one: again.append(one) or real(one))
-    assert pm.sweep(spec(), out=out, workers=1, **GRID).identical(whole)
+    monkeypatch.setattr(module, "_cell", lambda one, *how: again.append(one) or real(one, *how))
+    assert pm.sweep(spec(), out=out, workers=1, progress=False, **GRID).identical(whole)
     assert len(again) == 8 - 5
     assert not journal.exists()
 
 
-def test_a_journal_of_another_sweep_is_refused(tmp_path):
+def test_a_finished_sweep_is_read_and_not_run_again(tmp_path, monkeypatch, capsys):
     out = tmp_path / "grid.nc"
-    (tmp_path / "grid.nc.cells").write_text('{"sweep": "other", "version": "0"}\n')
-    with pytest.raises(InputError, match="another sweep"):
+    made = pm.sweep(spec(), out=out, **GRID)
+    written = out.read_bytes()
+    monkeypatch.setattr("pcpmodel.study.sweep._cell", None)
+    assert pm.sweep(spec(), out=out, **GRID).identical(made)
+    assert "nothing to do" in capsys.readouterr().err
+    assert out.read_bytes() == written
+    assert os.listdir(tmp_path) == ["grid.nc"]
+
+
+@pytest.mark.parametrize("other", ["sweep", "text", "empty", "netcdf"])
+def test_an_output_that_is_something_else_stays_as_it_is(other, tmp_path):
+    out = tmp_path / "grid.nc"
+    if other == "sweep":
+        pm.sweep(spec(), out=out, progress=False, release=["v6.6"])
+    elif other == "netcdf":
+        xr.Dataset({"mine": ("x", [1.0])}).to_netcdf(out, engine="scipy")
+    else:
+        out.write_text("my notes\n" if other == "text" else "")
+    before = out.read_bytes()
+    with pytest.raises(InputError, match=r"grid\.nc: exists and is"):
         pm.sweep(spec(), out=out, **GRID)
-    (tmp_path / "grid.nc.cells").write_text("rubbish\n")
-    with pytest.raises(InputError, match="row 1: is not a journal"):
-        pm.sweep(spec(), out=out, **GRID)
+    assert out.read_bytes() == before
+    assert os.listdir(tmp_path) == ["grid.nc"]
+
+
+HEAD = {"sweep": make_grid(spec(), **GRID).digest, "version": pm.__version__}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"sweep": "other", "version": "0"}\n', "row 1: belongs to another sweep"),
+        ("cells of mine\n", "row 1: is not a journal"),
+        ("no line end", "row 1: is not a journal"),
+        ("\n", "row 1: is not a journal"),
+        (json.dumps(HEAD) + '\n{"run": 0}\n', "row 2: is damaged"),
+        (json.dumps(HEAD) + '\n{"run": 99, "figures": {}}\n', "row 2: is damaged"),
+        (json.dumps(HEAD) + "\n[]\nrest", "row 2: is damaged"),
+        (json.dumps(HEAD) + "\n\xff\n", "row 2: is damaged"),
+    ],
+)
+def test_a_file_in_the_journals_place_stays_as_it_is(text, message, tmp_path):
+    there = tmp_path / "grid.nc.cells"
+    there.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=rf"grid\.nc\.cells, {message}"):
+        pm.sweep(spec(), out=tmp_path / "grid.nc", **GRID)
+    assert there.read_bytes() == text.encode("latin-1")
+
+
+def test_killed_while_the_journal_began_it_starts_anew(tmp_path):
+    (tmp_path / "o.nc.cells").write_bytes(json.dumps(HEAD).encode()[:20])
+    pm.sweep(spec(), out=tmp_path / "o.nc", progress=False, **GRID)
+    assert os.listdir(tmp_path) == ["o.nc"]
+
+
+def test_two_sweeps_cannot_write_one_output(tmp_path):
+    out, refused = tmp_path / "grid.nc", []
+
+    def second(done, size):
+        with pytest.raises(InputError, match=r"grid\.nc\.cells: another sweep is writing"):
+            pm.sweep(spec(), out=out, progress=False, **GRID)
+        refused.append(done)
+
+    made = pm.sweep(spec(), out=out, progress=second, **GRID)
+    assert refused == list(range(9))
+    with xr.open_dataset(out, engine="scipy") as back:
+        assert back.identical(made)
+
+
+def test_a_worker_process_that_outlives_a_killed_sweep_does_not_hold_the_lock(tmp_path):
+    grid, path = make_grid(spec(), **GRID), tmp_path / "grid.nc.cells"
+    journal = module._Journal(path, grid)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    try:
+        journal._file.close()  # as the kernel does at the end of a process
+        for _ in range(500):
+            try:
+                module._Journal(path, grid).close(finished=True)
+                break
+            except InputError:
+                time.sleep(0.01)
+        assert child.is_alive()
+        assert not path.exists()
+    finally:
+        child.kill()
+        child.join()
+
+
+def test_an_output_that_appears_meanwhile_is_not_overwritten(tmp_path):
+    out = tmp_path / "grid.nc"
+
+    def appear(done, size):
+        if done == size:
+            out.write_text("mine")
+
+    with pytest.raises(InputError, match="has appeared"):
+        pm.sweep(spec(), out=out, progress=appear, **GRID)
+    assert out.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["grid.nc", "grid.nc.cells"]
+    out.unlink()
+    pm.sweep(spec(), out=out, progress=False, **GRID)
+    assert os.listdir(tmp_path) == ["grid.nc"]
+
+
+BOUND = Workload("bound", (Task(pm.workload.page_fault1(1).tasks[0].program, node=0),) * 5, "", 9)
 
 
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
-        ({"release": "v6.6"}, "list of values"),
         ({"release": []}, "at least one"),
-        ({"seed": [1, 1]}, "none twice"),
+        ({"seed": [1, 1]}, "seed: 1 is there twice"),
+        ({"seed": [1, 1.0]}, "seed=1.0 is not int"),
+        ({"seconds": [1, 1.0]}, "seconds: 1.0 is there twice"),
+        ({"patch": ["", ""]}, "patch: '' is there twice"),
         ({"relase": ["v6.6"]}, "did you mean 'release'"),
-        ({"release": ["v6.6", "v9"]}, "run release='v9'"),
-        ({"high_pages": [30]}, "below batch"),
+        ({"release": ["v6.6", "v9"]}, "unknown release 'v9'"),
+        ({"release": [pm.release("v6.6").with_batch_scale_max(3)]}, "argument of its own"),
+        ({"high_pages": [30]}, "run high_pages=30: .*below batch"),
         ({"cpus": [8, 0]}, "cpus=0"),
         ({"cpus": [4]}, "8 tasks"),
+        ({"nodes": [0]}, "nodes=0"),
+        ({"workload": [BOUND]}, "5 tasks are bound to a node of 4"),
         ({"memory_gib": [0.1]}, "memory_gib=0.1"),
         ({"high_fraction": [4]}, "EINVAL"),
         ({"patch": ["alloc-scael"]}, "did you mean 'alloc-scale'"),
-        ({"seed": range(2000), "jitter": [i / 1000 for i in range(1000)]}, "at most"),
+        ({"patch": ["+alloc-scale-alloc-scael"]}, "did you mean 'alloc-scale'"),
+        ({"patch": [5]}, "patch=5 is not str"),
+        ({"batch_scale_max": [2.7]}, "batch_scale_max=2.7 is not int or None"),
+        ({"batch_scale_max": ["3"]}, "batch_scale_max='3' is not int or None"),
+        ({"batch_scale_max": [True]}, "batch_scale_max=True is not int or None"),
+        ({"nohz_idle": ["yes"]}, "nohz_idle='yes' is not bool"),
+        ({"nohz_idle": [1]}, "nohz_idle=1 is not bool"),
+        ({"seconds": ["1"]}, "seconds='1' is not float"),
+        ({"seconds": [float("nan")]}, "seconds=nan"),
+        ({"high_pages": [[361]]}, "not int or None"),
+        ({"high_pages": np.array([[361]])}, "not int or None"),
+        ({"high_pages": {361}}, "not int or None"),
+        ({"engine": ["evnt"]}, "did you mean 'event'"),
+        ({"machine": ["ice-lak"]}, "ice-lake"),
+        ({"workload": ["page_fault1"]}, "workload='page_fault1' is neither"),
+        ({"workload": {"name": "page_falt1"}}, "did you mean 'page_fault1'"),
+        ({"workload": {"name": "page_fault1", "processes": 8, "fault_ns": "x"}}, "fault_ns|<="),
+        ({"seed": [2**53 + 1]}, "2\\*\\*53"),
+        ({"seed": [-1]}, "seed=-1"),
+        ({"seed": range(2000), "jitter": [i / 1000 for i in range(1000)]}, "more than 100000"),
+        ({"seed": range(10**12)}, "more than 100000"),
+        ({"seed": range(10**30)}, "more than 100000"),
+        ({"seed": np.arange(200_000)}, "more than 100000"),
     ],
 )
 def test_impossible_grids_are_refused_before_anything_runs(grid, message, tmp_path):
     with pytest.raises(InputError, match=message):
         pm.sweep(spec(), out=tmp_path / "x.nc", **grid)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"workers": 0}, "workers=0"),
+        ({"workers": 1.5}, "workers=1.5"),
+        ({"out": "."}, "is a directory"),
+        ({"out": "nowhere/x.nc"}, "nowhere: is not a directory"),
+    ],
+)
+def test_impossible_ways_to_run_are_refused(how, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        pm.sweep(spec(), **how, **GRID)
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_on_an_axis_stay_numbers(tmp_path):
+    grid = {
+        "high_pages": [None, 361],
+        "seed": [1, 2**53],
+        "nohz_idle": [True, False],
+        "patch": [""],
+        "cpus": np.array([8], dtype=np.int16),
+    }
+    made = pm.sweep(spec(), out=tmp_path / "o.nc", progress=False, **grid)
+    with xr.open_dataset(tmp_path / "o.nc", engine="scipy") as data:
+        assert data.identical(made)
+        np.testing.assert_array_equal(data.high_pages, [np.nan, 361.0])
+        assert data.high_pages.attrs["units"] == "pages"
+        assert data.high_pages.attrs["comment"].startswith("NaN: not given")
+        assert data.seed.values.tolist() == [1.0, 2.0**53]
+        assert data.nohz_idle.dtype == bool
+        assert data.cpus.values.tolist() == [8]
+        assert data.patch.values.tolist() == [""]
+    own = figures(execute(spec(seed=2**53, nohz_idle=False)))
+    assert float(made.refills[0, 1, 1, 0, 0]) == own["refills"]
+
+
+def test_out_of_memory_names_the_run(tmp_path):
+    work = pm.workload.page_fault1(8, pages=300_000)
+    hungry = Workload("hungry", work.tasks, work.unit, pages=1)
+    with pytest.raises(InputError, match=r"run memory_gib=1\.0: .*ran out of memory"):
+        pm.sweep(
+            spec(workload=hungry, seconds=1.0),
+            memory_gib=[64, 1],
+            workers=1,
+            out=tmp_path / "o.nc",
+            progress=lambda *_: None,
+        )
+    assert os.listdir(tmp_path) == ["o.nc.cells"]  # the run that went well
 
 
 def describe(path, **change):
@@ -191,8 +372,7 @@ def test_killed_and_started_again_it_finishes_the_rest(tmp_path):
     assert len(kept) > 5
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"runs": 40, "out": str(out)}
-    base, grid = read_spec(description)
-    pm.sweep(base, out=tmp_path / "fresh.nc", **grid)
+    run_grid(read_grid(description), out=tmp_path / "fresh.nc", progress=False)
     assert out.read_bytes() == (tmp_path / "fresh.nc").read_bytes()
 
 
@@ -241,7 +421,7 @@ def test_command_line_writes_the_grid(tmp_path):
     )
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["runs"] == 2
-    assert "2 runs, at most about" in done.stderr
+    assert "2 runs (release 2); about" in done.stderr
     assert (tmp_path / "o.nc").exists()
 
 
@@ -253,6 +433,8 @@ def test_command_line_writes_the_grid(tmp_path):
         {"grid": {"release": "v6.6"}},
         {"grid": {"workload": ["page_fault1"]}},
         {"base": {"release": "v6.6", "machine": "sapphire-rapids", "workload": {"name": "pf"}}},
+        {"base": {"release": ["v6.6"], "machine": "ice-lake"}},
+        {"grid": {"seed": [1, 1]}},
         {"more": 1},
     ],
 )
@@ -260,6 +442,7 @@ def test_command_line_refuses_wrong_descriptions(change, tmp_path):
     description = describe(tmp_path / "sweep.json", **change)
     done = CliRunner().invoke(main, ["sweep", str(description), "--out", str(tmp_path / "o.nc")])
     assert done.exit_code == 2, done.output
+    assert str(description) in done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["sweep.json"]
 
 
