@@ -33,6 +33,8 @@ class Memory(Pagesets, PageAllocator):
         sysctl ``vm.watermark_boost_factor`` [1/10000].
     free : bool
         Whether all pages are on the free lists at first, or all in use.
+    policy : optional
+        A policy of your own (`pcpmodel.cython_pcp`).
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Memory(Pagesets, PageAllocator):
         data_cache_bytes: int = 0,
         watermark_boost_factor: int = 15000,
         free: bool = True,
+        policy: object = None,
     ) -> None:
         self.release = release(release_)
         self.zones = tuple(zones)

@@ -45,6 +45,7 @@ cdef int free_pages(
 cdef class PageAllocator:
     cdef memory mm
     cdef object _zones
+    cdef object _policy
 
     cdef int _check(self) except -1
     cdef int _cpu_number(self, cpu) except -1

@@ -13,6 +13,7 @@ from libc.stdlib cimport calloc
 from libc.stdlib cimport free as c_free
 from libc.string cimport memset
 
+from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.kernel.buddy cimport (
     ALLOC_CMA,
     ALLOC_FLAGS,
@@ -93,6 +94,8 @@ from pcpmodel.kernel.pcp cimport (
     free_prepared,
     pageset_destroy,
     pcp_clamp,
+    policy_failed,
+    policy_from,
     rmqueue_past,
     rmqueue_pcplist,
     rmqueue_pcplist_locked,
@@ -276,6 +279,8 @@ cdef int64_t alloc_many(
         if pfns[done] < 0:
             break
         done += 1
+        if pageset_of(mm, z, cpu).policy.error:
+            break
         if tried != 1 or not pcp_allowed_order(order):
             continue
         served = &mm.zone[z]
@@ -364,6 +369,8 @@ cdef int free_pages(memory *mm, int cpu, uint64_t pfn, int order, bint nolock) n
 
 cdef inline int quiet_high(const zone *z, const pageset *ps) noexcept nogil:
     """What nr_pcp_high() returns, if it would tune nothing but the bounds of high; else 0."""
+    if ps.policy.policy != NULL:
+        return 0
     if z.rules.auto_high:
         if z.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH):
             return 0
@@ -455,6 +462,8 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
             if free_pages(mm, cpu, pfns[done], 0, False) < 0:
                 break
             done += 1
+            if ps.policy.error:
+                break
     return done
 
 
@@ -514,8 +523,9 @@ cdef class PageAllocator:
 
     def __cinit__(
         self, release, zones, cpus=1, *, cpu_node=None, online=None, data_cache_bytes=0,
-        watermark_boost_factor=15000, free=True
+        watermark_boost_factor=15000, free=True, policy=None
     ):
+        cdef const pcp_policy *asked
         cdef pcp_rules rules = rules_of(release)
         cdef memory *mm = &self.mm
         cdef int z, cpu, node
@@ -528,6 +538,8 @@ cdef class PageAllocator:
             raise InputError(f"cpu_node has {len(nodes)} entries for {cpus} CPUs")
         for node in nodes:
             integer("cpu_node", node, 0, 1023)
+        policy_from(policy, &asked)
+        self._policy = policy
         self._zones = tuple(zones)
         if not self._zones:
             raise InputError("zones is empty; give at least one Zone")
@@ -569,6 +581,8 @@ cdef class PageAllocator:
             for cpu in range(mm.nr_cpus):
                 pageset_of(mm, z, cpu).cpu = cpu
                 pageset_of(mm, z, cpu).pcp.batch = 1
+                pageset_of(mm, z, cpu).policy.policy = asked
+                pageset_of(mm, z, cpu).policy.cpu = cpu
         self._check()
 
     def __dealloc__(self):
@@ -585,11 +599,14 @@ cdef class PageAllocator:
         c_free(self.mm.events.event)
 
     cdef int _check(self) except -1:
-        """After an operation: did the memory last?"""
+        """After an operation: did the memory last, and did the policy answer?"""
         cdef int z
         for z in range(self.mm.nr_zones):
             if self.mm.zone[z].broken:
                 raise MemoryError("no memory for the lists of a zone; its state is lost")
+        if self._policy is not None:
+            for z in range(self.mm.nr_zones * self.mm.nr_cpus):
+                policy_failed(&self.mm.pageset[z].policy)
         return 0
 
     cdef int _cpu_number(self, cpu) except -1:
@@ -872,6 +889,7 @@ cdef class PageAllocator:
         for z, page, order, mt in second:
             if folios:
                 free_prepared(&self.mm.zone[z], pageset_of(&self.mm, z, c), page, order, False)
+                self._check()
                 continue
             commit_begin(
                 &self.mm.zone[z], pageset_of(&self.mm, z, c), page, order, mt, False, &plan
@@ -880,6 +898,7 @@ cdef class PageAllocator:
                 while drain_step(&self.mm.zone[z], pageset_of(&self.mm, z, c), &plan):
                     pass
                 commit_end(&self.mm.zone[z], &plan)
+            self._check()
         self._check()
 
     def free_pages_bulk(self, cpu, pfns):
@@ -894,7 +913,7 @@ cdef class PageAllocator:
         if not self.mm.zone[0].rules.free_coalesce:
             for pfn in pfns:
                 free_pages(&self.mm, c, pfn, 0, False)
-            self._check()
+                self._check()
             return
         i = 0
         while i < len(pfns):
@@ -908,8 +927,8 @@ cdef class PageAllocator:
             ):
                 n += 1
             free_run(&self.mm, z, c, start, n)
+            self._check()
             i += n
-        self._check()
 
     def free_contig_range(self, cpu, pfn, n):
         """Free n pages from pfn on."""
@@ -1180,6 +1199,7 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
     for cpu in range(mm.nr_cpus):
         ps = &sets[cpu]
         ps.pcp = pageset_of(mm, number, cpu).pcp
+        ps.policy = pageset_of(mm, number, cpu).policy
         ps.pcp.count = 0
         ps.cpu = cpu
         if saved_sets:

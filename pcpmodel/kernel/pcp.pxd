@@ -17,6 +17,11 @@ and one free is
     if pcp.count >= high:
         n = nr_pcp_free(pcp, rules, high, free_high) # pages to drain, from its own list on
 
+A user's policy (`cython_pcp.pxd`) may take these decisions; `decide_alloc`,
+`decide_high`, `decide_free` and `decide_decay` ask it, or the rule where it is
+NULL.  A callback that fails sets `policy_state.error`; from then on nothing is
+asked and nothing drains, and the border raises (`policy_failed`).
+
 Then the same with page frames: a `pageset` is one CPU's lists of one zone
 (zone and page numbers as in `buddy.pxd`).
 
@@ -36,6 +41,7 @@ Then the same with page frames: a `pageset` is one CPU's lists of one zone
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
 
+from pcpmodel.cython_pcp cimport pcp_policy, pcp_view
 from pcpmodel.kernel.buddy cimport zone
 from pcpmodel.kernel.pages cimport (
     MAX_PCP_LISTS,
@@ -225,11 +231,93 @@ cdef inline int decay_pcp_high(
     return excess
 
 
+# A user's policy
+
+
+cdef enum:
+    POLICY_ALLOC = 1
+    POLICY_HIGH = 2
+    POLICY_FREE = 3
+    POLICY_DECAY = 4
+
+
+cdef struct policy_state:
+    const pcp_policy *policy  # NULL: the kernel's rules alone
+    int error  # 0, or POLICY_*: the callback that failed
+    int answer  # what it returned
+    int cpu
+    long long holds  # these three as in pcp_view
+    long long waits
+    long long user[4]
+
+
+ctypedef int (*policy_callback)(pcp_view *view, void *ctx) noexcept nogil
+
+cdef int ask_policy(
+    policy_state *s, int which, policy_callback callback, per_cpu_pages *pcp,
+    const pcp_rules *r, unsigned int zone_flags, int order, bint free_high, int threshold
+) noexcept nogil
+cdef int policy_failed(policy_state *s) except -1
+cdef int policy_from(object policy, const pcp_policy **policy_ret) except -1
+
+
+cdef inline int decide_alloc(
+    policy_state *s, per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order
+) noexcept nogil:
+    if s.policy == NULL or s.policy.nr_pcp_alloc == NULL:
+        return nr_pcp_alloc(pcp, r, zone_flags, order)
+    return ask_policy(
+        s, POLICY_ALLOC, <policy_callback>s.policy.nr_pcp_alloc, pcp, r, zone_flags, order, 0, 0
+    )
+
+
+cdef inline int decide_high(
+    policy_state *s, per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order,
+    bint free_high
+) noexcept nogil:
+    if s.policy == NULL or s.policy.nr_pcp_high == NULL:
+        return nr_pcp_high(pcp, r, zone_flags, free_high)
+    return ask_policy(
+        s, POLICY_HIGH, <policy_callback>s.policy.nr_pcp_high, pcp, r, zone_flags, order,
+        free_high, 0
+    )
+
+
+cdef inline int decide_free(
+    policy_state *s, per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order,
+    bint free_high, int threshold
+) noexcept nogil:
+    if s.policy == NULL or s.policy.nr_pcp_free == NULL:
+        return nr_pcp_free(pcp, r, threshold, free_high)
+    return ask_policy(
+        s, POLICY_FREE, <policy_callback>s.policy.nr_pcp_free, pcp, r, zone_flags, order,
+        free_high, threshold
+    )
+
+
+cdef inline int decide_decay(
+    policy_state *s, per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags,
+    bint *work_ret
+) noexcept nogil:
+    cdef int excess
+    if s.policy == NULL or s.policy.decay_pcp_high == NULL:
+        return decay_pcp_high(pcp, r, work_ret)
+    excess = min(
+        pcp.count,
+        ask_policy(
+            s, POLICY_DECAY, <policy_callback>s.policy.decay_pcp_high, pcp, r, zone_flags, 0, 0, 0
+        ),
+    )
+    work_ret[0] = excess > 0 or pcp.high > pcp.high_min
+    return excess
+
+
 # Page frames on the lists: pcp.pyx
 
 
 cdef struct pageset:
     per_cpu_pages pcp
+    policy_state policy
     page_ring lists[MAX_PCP_LISTS]  # local page numbers, head first
     int cpu
     int64_t stat_diff  # change of NR_FREE_PAGES by this CPU since the last vmstat tick

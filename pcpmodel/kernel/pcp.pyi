@@ -13,6 +13,7 @@ class PerCpuPages:
         high_min: int | None = None,
         high_max: int | None = None,
         flags: int = 0,
+        policy: object = None,
     ) -> None: ...
     @property
     def release(self) -> Release: ...
@@ -33,6 +34,7 @@ class PerCpuPages:
     free_count: int
     count_min: int
     flags: int
+    waits: int
     below_high: bool
     reclaim_active: bool
     def alloc(self, order: int = 0, migratetype: int = 1) -> int: ...

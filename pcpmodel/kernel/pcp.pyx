@@ -7,6 +7,8 @@ Mirrors mm/page_alloc.c of v6.1 ... v7.2.
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
+from cpython.exc cimport PyErr_Occurred
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int64_t, uint32_t
 
 from pcpmodel.kernel.buddy cimport (
@@ -71,6 +73,87 @@ from operator import index
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release as find_release
 
+# A user's policy
+
+
+cdef int ask_policy(
+    policy_state *s, int which, policy_callback callback, per_cpu_pages *pcp,
+    const pcp_rules *r, unsigned int zone_flags, int order, bint free_high, int threshold
+) noexcept nogil:
+    """Ask a callback; an answer outside its range counts as a failure."""
+    cdef pcp_view view
+    cdef int answer, i
+    if s.error:
+        return QUIET[which - 1]
+    view.order = order
+    view.free_high = free_high
+    view.threshold = threshold
+    view.zone_flags = <int>zone_flags
+    view.batch_scale_max = r.batch_scale_max
+    view.cpu = s.cpu
+    view.count = pcp.count
+    view.batch = pcp.batch
+    view.high_min = pcp.high_min
+    view.high_max = pcp.high_max
+    view.flags = pcp.flags
+    view.high = pcp.high
+    view.alloc_factor = pcp.alloc_factor
+    view.free_factor = pcp.free_factor
+    view.free_count = pcp.free_count
+    view.count_min = pcp.count_min
+    view.holds = s.holds
+    view.waits = s.waits
+    for i in range(4):
+        view.user[i] = s.user[i]
+    answer = callback(&view, s.policy.ctx)
+    if answer < LEAST[which - 1] or answer > MOST[which - 1]:
+        s.error = which
+        s.answer = answer
+        return QUIET[which - 1]
+    pcp.high = min(max(view.high, 0), 1 << 30)
+    pcp.alloc_factor = min(max(view.alloc_factor, 0), r.batch_scale_max)
+    pcp.free_factor = min(max(view.free_factor, 0), 16)
+    pcp.free_count = min(max(view.free_count, 0), 1 << 26)
+    pcp.count_min = min(max(view.count_min, 0), 1 << 26)
+    for i in range(4):
+        s.user[i] = view.user[i]
+    return answer
+
+
+# By POLICY_* - 1: allowed answers, and the one that stops everything.
+cdef int *LEAST = [1, 0, 0, 0]
+cdef int *MOST = [1 << 20, 1 << 30, 1 << 30, 1 << 30]
+cdef int *QUIET = [1, (1 << 31) - 1, 0, 0]
+cdef tuple CALLBACKS = ("nr_pcp_alloc", "nr_pcp_high", "nr_pcp_free", "decay_pcp_high")
+
+
+cdef int policy_failed(policy_state *s) except -1:
+    """After an operation: raise what a callback raised, or what it did wrong."""
+    cdef int which = s.error - 1
+    if which < 0:
+        return 0
+    s.error = 0
+    if PyErr_Occurred():
+        return -1
+    raise InputError(
+        f"policy: {CALLBACKS[which]} returned {s.answer}; "
+        f"allowed: {LEAST[which]}..{MOST[which]}"
+    )
+
+
+cdef int policy_from(object policy, const pcp_policy **policy_ret) except -1:
+    """The struct behind a ``policy=`` argument; NULL for None."""
+    policy_ret[0] = NULL
+    if policy is None:
+        return 0
+    if not PyCapsule_IsValid(policy, "pcpmodel.pcp_policy"):
+        raise InputError(
+            f"policy={policy!r} is not what pcp_policy_object() of pcpmodel.cython_pcp returns"
+        )
+    policy_ret[0] = <const pcp_policy *>PyCapsule_GetPointer(policy, "pcpmodel.pcp_policy")
+    return 0
+
+
 # Page frames on the lists
 
 
@@ -88,6 +171,7 @@ cdef int pcp_refill(
     cdef int64_t before = z.nr_free
     cdef int got = rmqueue_bulk(z, order, n, mt, flags, &ps.lists[pindex], pindex, ps.cpu)
     ps.stat_diff += z.nr_free - before
+    ps.policy.holds += 1
     ps.pcp.count += got << order
     return got
 
@@ -104,7 +188,7 @@ cdef uint32_t rmqueue_pcplist_locked(
     """__rmqueue_pcplist(): a block, refilling an empty list; NO_PAGE if there is none."""
     cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order), n
     if ps.lists[pindex].len == 0:
-        n = nr_pcp_alloc(&ps.pcp, &z.rules, z.flags, order)
+        n = decide_alloc(&ps.policy, &ps.pcp, &z.rules, z.flags, order)
         if flags & ALLOC_HIGHATOMIC and z.rules.highatomic_in_buddy:
             return NO_PAGE
         if pcp_refill(z, ps, order, mt, n, flags) == 0:
@@ -212,6 +296,7 @@ cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept n
                         zone_pfn(z, page_ring_at(list, list.len + run - 1 - k)), order, mt, False,
                     )
     ps.stat_diff += z.nr_free - before
+    ps.policy.holds += 1
     emit(z, EV_HOLD, count - ps.pcp.count, HOLD_DRAIN, 0, False)
 
 
@@ -236,9 +321,11 @@ cdef void commit_begin(
     free_high = pcp_commit(&ps.pcp, &z.rules, order)
     if nolock:
         return
-    plan.high = nr_pcp_high(&ps.pcp, &z.rules, z.flags, free_high)
+    plan.high = decide_high(&ps.policy, &ps.pcp, &z.rules, z.flags, order, free_high)
     if ps.pcp.count >= plan.high:
-        n = nr_pcp_free(&ps.pcp, &z.rules, plan.high, free_high)
+        n = decide_free(
+            &ps.policy, &ps.pcp, &z.rules, z.flags, order, free_high, plan.high
+        )
         plan.pages = n
         plan.drained = n > 0 or z.rules.commit_drain != COMMIT_CHUNKS_WHILE_HIGH
 
@@ -305,7 +392,7 @@ cdef void drain_zone_pages(zone *z, pageset *ps) noexcept nogil:
 cdef bint decay_and_drain(zone *z, pageset *ps) noexcept nogil:
     """decay_pcp_high() with its drain; was there work?"""
     cdef bint work
-    cdef int excess = decay_pcp_high(&ps.pcp, &z.rules, &work), chunk
+    cdef int excess = decide_decay(&ps.policy, &ps.pcp, &z.rules, z.flags, &work), chunk
     while excess > 0:
         chunk = min(excess, ps.pcp.batch) if z.rules.decay_chunks else excess
         free_pcppages_bulk(z, ps, chunk, 0)
@@ -356,6 +443,8 @@ cdef class PerCpuPages:
         ``high_min``, else ``high``, as its only ``high``.
     flags : int
         ``PCPF_PREV_FREE_HIGH_ORDER`` (1) and ``PCPF_FREE_HIGH_BATCH`` (2).
+    policy : optional
+        A policy of your own (`pcpmodel.cython_pcp`).
 
     Raises
     ------
@@ -373,10 +462,13 @@ cdef class PerCpuPages:
     cdef pcp_rules rules
     cdef unsigned int zone_flags
     cdef int nr[MAX_PCP_LISTS]
+    cdef policy_state policy
+    cdef object _policy
     cdef readonly object release
 
     def __init__(
-        self, release="v6.7", *, batch=63, high=None, high_min=None, high_max=None, flags=0
+        self, release="v6.7", *, batch=63, high=None, high_min=None, high_max=None, flags=0,
+        policy=None
     ):
         self.release = find_release(release)
         self.rules = rules_of(self.release)
@@ -393,6 +485,8 @@ cdef class PerCpuPages:
         self.pcp.high_min = checked("high_min", high_min, 0, MAX_PAGES)
         self.pcp.high_max = checked("high_max", high_max, 0, MAX_PAGES)
         self.pcp.flags = checked("flags", flags, 0, 3)
+        policy_from(policy, &self.policy.policy)
+        self._policy = policy
 
     # Scalars under their kernel names; alloc_factor .. flags may be set.
 
@@ -457,6 +551,15 @@ cdef class PerCpuPages:
         self.pcp.flags = checked("flags", value, 0, 3)
 
     @property
+    def waits(self):
+        """How often the zone lock had to be waited for, as a policy sees it."""
+        return self.policy.waits
+
+    @waits.setter
+    def waits(self, value):
+        self.policy.waits = checked("waits", value, 0, MAX_PAGES)
+
+    @property
     def below_high(self):
         """ZONE_BELOW_HIGH of the zone."""
         return bool(self.zone_flags & ZONE_BELOW_HIGH)
@@ -500,7 +603,9 @@ cdef class PerCpuPages:
         cdef int i = order_to_pindex(self.rules.nr_pcp_lists, self._type(migratetype), o)
         pcp_alloc_begin(&self.pcp, &self.rules)
         if self.nr[i] == 0:
-            n = nr_pcp_alloc(&self.pcp, &self.rules, self.zone_flags, o)
+            n = decide_alloc(&self.policy, &self.pcp, &self.rules, self.zone_flags, o)
+            policy_failed(&self.policy)
+            self.policy.holds += 1
             self.nr[i] = n
             self.pcp.count += n << o
         self.nr[i] -= 1
@@ -527,10 +632,14 @@ cdef class PerCpuPages:
             raise InputError(f"count={self.pcp.count} is above {MAX_PAGES} pages already")
         self.nr[i] += 1
         free_high = pcp_commit(&self.pcp, &self.rules, o)
-        high = nr_pcp_high(&self.pcp, &self.rules, self.zone_flags, free_high)
+        high = decide_high(&self.policy, &self.pcp, &self.rules, self.zone_flags, o, free_high)
+        policy_failed(&self.policy)
         if self.pcp.count < high:
             return []
-        n = nr_pcp_free(&self.pcp, &self.rules, high, free_high)
+        n = decide_free(
+            &self.policy, &self.pcp, &self.rules, self.zone_flags, o, free_high, high
+        )
+        policy_failed(&self.policy)
         if self.rules.commit_drain == COMMIT_WHOLE:
             return [self._bulk(n, i)] if n > 0 else []
         holds = []
@@ -551,7 +660,9 @@ cdef class PerCpuPages:
             Pages drained in each hold of the zone lock.
         """
         cdef bint work
-        cdef int n = decay_pcp_high(&self.pcp, &self.rules, &work), chunk
+        cdef int n = decide_decay(&self.policy, &self.pcp, &self.rules, self.zone_flags, &work)
+        cdef int chunk
+        policy_failed(&self.policy)
         holds = []
         while n > 0:
             chunk = min(n, self.pcp.batch) if self.rules.decay_chunks else n
@@ -599,6 +710,7 @@ cdef class PerCpuPages:
     cdef int _bulk(self, int n, int pindex) noexcept:
         """free_pcppages_bulk() on counts; returns base pages freed."""
         cdef int left = min(n, self.pcp.count), before = self.pcp.count, i = pindex - 1, o
+        self.policy.holds += 1
         while left > 0:
             i = i + 1 if i + 1 < self.rules.nr_pcp_lists else 0
             o = pindex_to_order(i)
