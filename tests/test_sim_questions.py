@@ -10,17 +10,7 @@ from test_sim_engine import MACHINE
 import pcpmodel as pm
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
-from pcpmodel.simulation.host import Host, zone_instances
-
-GIB = 1 << 18  # pages
-
-
-@pytest.mark.parametrize(
-    ("pages", "instances"),
-    [(508 * GIB - 1, 1), (508 * GIB, 2), (157286400, 2), (268435456, 4), (4096 * GIB, 4)],
-)
-def test_large_zones_are_split_by_the_rule_of_the_rfc(pages, instances):
-    assert zone_instances(pages) == instances
+from pcpmodel.simulation.host import Host
 
 
 def test_cpus_prefer_instances_in_turn():

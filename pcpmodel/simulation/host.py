@@ -7,27 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pcpmodel.errors import InputError
-from pcpmodel.kernel import sizing
+from pcpmodel.kernel import sizing, zone_split
 from pcpmodel.kernel.releases import Release
 
-__all__ = ["Host", "ZoneSize", "zone_instances"]
-
-#: 254 GiB of 4 KiB pages: the size from which the RFC splits zones (patch 5).
-_SPLIT_PAGES = 254 << 18
-_MAX_INSTANCES = 4
-
-
-def zone_instances(present_pages: int) -> int:
-    """Instances into which the zone-splitting RFC (May 2023, patch 5) cuts a zone.
-
-    Parameters
-    ----------
-    present_pages : int
-        Present pages of one zone type on one node, alone on the node [pages].
-    """
-    if present_pages < 2 * _SPLIT_PAGES:
-        return 1
-    return min(present_pages // _SPLIT_PAGES, _MAX_INSTANCES)
+__all__ = ["Host", "ZoneSize"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,7 @@ class Host:
         for name, most in (
             ("cpus", 1024),
             ("nodes", 16),
-            ("zones_per_node", _MAX_INSTANCES),
+            ("zones_per_node", zone_split.MAX_NR_ZONES_PER_TYPE),
             ("watermark_scale_factor", 3000),
         ):
             value = getattr(self, name)
@@ -99,9 +82,10 @@ class Host:
         return self.nodes * self.zones_per_node
 
     def home_zone(self, cpu: int) -> int:
-        """Zone that a CPU prefers: instance ``cpu mod L`` of its node (RFC patch 6)."""
+        """Zone that a CPU prefers, of its own node."""
         node = cpu // self.cpus_per_node
-        return node * self.zones_per_node + cpu % self.zones_per_node
+        (_, instance), *_ = zone_split.zonelist(cpu, [self.zones_per_node])
+        return node * self.zones_per_node + instance
 
     def free_high_batch(self, batch: int, release: Release) -> bool:
         """Whether the lists carry PCPF_FREE_HIGH_BATCH."""
