@@ -178,7 +178,9 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 label=f"{name} (± 2 standard errors)",
             )
     for at, gain in zip(y, rows["gain_percent"], strict=True):
-        ax.text(1.01, at, f"{gain:+.2f}", transform=ax.get_yaxis_transform(), va="center")
+        ax.text(
+            1.01, at, f"{gain:+.2f}", transform=ax.get_yaxis_transform(), va="center", fontsize=7
+        )
     ax.set_yticks(y, rows.index)
     ax.set_ylim(-0.7, len(rows) - 0.3)
     ax.margins(x=0.08)

@@ -62,6 +62,7 @@ cdef struct numa_counts:
     long unmap_failed  # given up after the unmap
     long unmaps
     long unmap_flushes  # unmaps that had to shoot TLBs down
+    long pending_flushes  # of these: PROT_NONE, but another flush was on its way
     long unmap_interrupts  # IPIs of those
     long scans  # ranges scanned
     long scan_updates  # PTEs made PROT_NONE
@@ -189,6 +190,7 @@ cdef inline int numa_unmap(numa_machine* m, int t) noexcept nogil:
         return -1
     targets = numa_targets(m, th.mm)
     m.counts.unmap_flushes += 1
+    m.counts.pending_flushes += pte != PTE_ACC
     m.counts.unmap_interrupts += targets
     return targets
 

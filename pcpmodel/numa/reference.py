@@ -19,7 +19,7 @@ __all__ = ["COUNTS", "Engine", "Machine"]
 
 COUNTS = (
     "hint_faults", "retries", "waits", "local_faults", "migrated_pages", "refused",
-    "unmap_failed", "unmaps", "unmap_flushes", "unmap_interrupts",
+    "unmap_failed", "unmaps", "unmap_flushes", "pending_flushes", "unmap_interrupts",
     "scans", "scan_updates", "scan_flushes", "scan_interrupts",
 )  # fmt: skip
 
@@ -216,6 +216,7 @@ class Machine:
         th = self.thread[t]
         page = self.pages[th.page]
         needed = self.flush_needed(th.mm, page.pte)
+        self.counts["pending_flushes"] += needed and page.pte != ACC
         page.pte = MIG
         self.counts["unmaps"] += 1
         return self.shoot(th.mm, "unmap") if needed else -1

@@ -321,6 +321,15 @@ class Comparison:
                 f"* {words[row.quantity]}, {row.kernel}: {row.measured:.3g} measured, "
                 f"{row.predicted:.3g} by the model (**{how}**)."
             )
+        c = self.after.counts
+        if c["unmap_flushes"]:
+            lines.append(
+                f"* Shootdowns left with {self.after.release}: "
+                f"{c['unmap_flushes'] / max(1, c['unmaps']):.2%} of the unmaps; "
+                f"{c['pending_flushes'] / c['unmap_flushes']:.0%} of them because a scan of the "
+                "process was under way, the others because another thread had mapped the page "
+                "meanwhile (**predicted**)."
+            )
         return "\n".join(lines)
 
 
