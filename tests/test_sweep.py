@@ -2,10 +2,13 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import inspect
 import json
 import multiprocessing
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -251,6 +254,7 @@ BOUND = Workload("bound", (Task(pm.workload.page_fault1(1).tasks[0].program, nod
         ({"nodes": [0]}, "nodes=0"),
         ({"workload": [BOUND]}, "5 tasks are bound to a node of 4"),
         ({"memory_gib": [0.1]}, "memory_gib=0.1"),
+        ({"memory_gib": [10**400]}, "memory_gib=1000"),
         ({"high_fraction": [4]}, "EINVAL"),
         ({"patch": ["alloc-scael"]}, "did you mean 'alloc-scale'"),
         ({"patch": ["+alloc-scale-alloc-scael"]}, "did you mean 'alloc-scale'"),
@@ -352,14 +356,121 @@ def describe(path, **change):
     return path
 
 
+def test_no_spec_is_needed_and_single_values_hold_for_all_runs():
+    work = pm.workload.page_fault1(8, pages=3000)
+    options = {"cpus": 8, "nodes": 2, "memory_gib": 16, "seconds": 0.02}
+    data = pm.sweep(machine=MACHINE, workload=work, progress=False, **options, **GRID)
+    assert data.identical(pm.sweep(spec(), progress=False, **GRID))
+    with pytest.raises(InputError, match="a sweep needs machine"):
+        pm.sweep(release="v6.6", workload=work)
+
+
+def test_a_base_keeps_its_batch_scale_beside_a_release_axis():
+    made = make_grid(spec(batch_scale_max=3), release=["v6.6", "v6.7"])
+    assert [s.release.batch_scale_max for s in made.specs] == [3, 3]
+
+
+def test_machines_on_an_axis_have_their_own_size_where_none_is_given():
+    names = ["ice-lake", "sapphire-rapids"]
+    made = make_grid(release="v6.6", workload=pm.workload.page_fault1(8), machine=names)
+    for name, one in zip(names, made.specs, strict=True):
+        alone = make_spec(release="v6.6", workload=pm.workload.page_fault1(8), machine=name)
+        assert one.host == alone.host
+
+
+def test_engines_on_an_axis_agree():
+    data = pm.sweep(spec(), engine=["event", "per-page"], progress=False)
+    assert data.isel(engine=0, drop=True).identical(data.isel(engine=1, drop=True))
+
+
+def test_several_patches_in_one_value():
+    made = make_grid(
+        spec(), patch=["", "alloc-scale", "+alloc-scale+drain-two-in-a-row", "+count-min-count-min"]
+    )
+    assert [s.release.patches for s in made.specs] == [
+        (),
+        ("alloc-scale",),
+        ("alloc-scale", "drain-two-in-a-row"),
+        (),
+    ]
+
+
+@pytest.mark.parametrize("workload", sorted(pm.workload.WORKLOADS))
+def test_the_result_says_how_to_repeat_it(workload, tmp_path):
+    known = inspect.signature(pm.workload.WORKLOADS[workload]).parameters
+    work = pm.workload.make(workload, **{next(iter(known)): 2})
+    made = pm.sweep(
+        spec(workload=work, high_min_pages=2000, batch_scale_max=3),
+        seed=[1, 2],
+        patch=["", "alloc-scale"],
+        machine=[MACHINE, "ice-lake"],
+        progress=False,
+    )
+    (tmp_path / "again.json").write_text(made.attrs["spec"])
+    assert read_grid(tmp_path / "again.json").digest == made.attrs["sweep"]
+    assert made.attrs["pcpmodel_version"] == pm.__version__
+    assert json.loads(made.attrs["inputs"])["sapphire-rapids"] == MACHINE.digest
+    assert "share their random numbers" in made.attrs["seeds"]
+
+
+def test_size_and_time_of_what_is_left_are_said_first(tmp_path, capsys):
+    out = tmp_path / "grid.nc"
+
+    def stop(done, size):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pm.sweep(spec(), out=out, progress=stop, workers=1, **GRID)
+    pm.sweep(spec(), out=out, workers=1, **GRID)
+    said = capsys.readouterr().err
+    text = r"8 runs \(release 2 x high_pages 2 x seed 2\), 3 of them done before; about \S+ s on 1"
+    assert re.search(text, said)
+    pm.sweep(spec(), progress=False, **GRID)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_time_is_estimated_within_a_factor_of_three():
+    base = spec(workload=pm.workload.page_fault1(112), cpus=112, memory_gib=256, seconds=0.4)
+    made = make_grid(base, warmup_s=[0.0, 0.4], release=["v6.6", "v6.7"], seed=range(5))
+    estimate = module._estimate_s(made, list(range(20)))
+    began = time.perf_counter()
+    run_grid(made, workers=1, progress=False)
+    assert 1 / 3 < (time.perf_counter() - began) / estimate < 3
+
+
+COMMAND = [sys.executable, "-c", "import sys; from pcpmodel.cli import main; main(sys.argv[1:])"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pm.__file__))}
+
+
+@pytest.mark.slow
+def test_interrupted_in_long_runs_it_stops_soon_and_says_how_to_go_on(tmp_path):
+    base = {"release": "v6.6", "machine": "ice-lake", "cpus": 224, "nodes": 2}
+    base |= {"workload": {"name": "page_fault1", "processes": 224}}
+    description = describe(tmp_path / "s.json", base=base, grid={"seconds": [0.001, 600.0, 601.0]})
+    journal, out = tmp_path / "o.nc.cells", tmp_path / "o.nc"
+    command = [*COMMAND, "sweep", str(description), "--out", str(out), "--workers", "2"]
+    run = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (journal.exists() and journal.read_bytes().count(b"\n") == 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    began = time.monotonic()
+    run.send_signal(signal.SIGINT)
+    said = run.communicate(timeout=60)[1]
+    assert time.monotonic() - began < 10  # of many minutes
+    assert run.returncode == 1
+    assert f"1 of 3 runs are kept in {journal}; start the same sweep again" in said
+    assert sorted(os.listdir(tmp_path)) == ["o.nc.cells", "s.json"]
+
+
 @pytest.mark.slow
 def test_killed_and_started_again_it_finishes_the_rest(tmp_path):
     description, out = describe(tmp_path / "sweep.json"), tmp_path / "grid.nc"
-    code = "import sys; from pcpmodel.cli import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "sweep", str(description), "--out", str(out), "--json"]
-    environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(pm.__file__))}
+    command = [*COMMAND, "sweep", str(description), "--out", str(out), "--json"]
     journal = tmp_path / "grid.nc.cells"
-    first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    first = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if journal.exists() and journal.read_bytes().count(b"\n") > 5:
@@ -370,10 +481,57 @@ def test_killed_and_started_again_it_finishes_the_rest(tmp_path):
     assert not out.exists()
     kept = journal.read_bytes().splitlines()
     assert len(kept) > 5
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {"runs": 40, "out": str(out)}
     run_grid(read_grid(description), out=tmp_path / "fresh.nc", progress=False)
     assert out.read_bytes() == (tmp_path / "fresh.nc").read_bytes()
+
+
+def two_workers():
+    return pytest.importorskip("distributed").LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        processes=True,
+        protocol="tcp",
+        dashboard_address=None,
+        host="127.0.0.1",
+    )
+
+
+@pytest.mark.slow
+def test_command_line_runs_on_a_dask_scheduler(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    description = describe(tmp_path / "s.json")
+    run_grid(read_grid(description), out=tmp_path / "threads.nc", progress=False)
+    command = [*COMMAND, "sweep", str(description), "--out", str(tmp_path / "dask.nc"), "--json"]
+    with two_workers() as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tcp://127.0.0.1:")
+        done = subprocess.run(
+            [*command, "--scheduler", address], env=ENVIRONMENT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {"runs": 40, "out": str(tmp_path / "dask.nc")}
+        assert "on 2 workers" in done.stderr
+        with distributed.Client(cluster) as client:  # the workers did it, not this process
+            used = client.run(lambda dask_worker: dask_worker.state.executed_count)
+        assert sum(used.values()) >= 40
+        assert all(used.values())
+    assert (tmp_path / "dask.nc").read_bytes() == (tmp_path / "threads.nc").read_bytes()
+
+
+@pytest.mark.slow
+def test_command_line_says_that_no_scheduler_answers(tmp_path):
+    pytest.importorskip("distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    description, out = describe(tmp_path / "s.json"), str(tmp_path / "o.nc")
+    arguments = ["sweep", str(description), "--out", out, "--scheduler", address]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert f"no Dask scheduler at '{address}'" in done.stderr
+    assert os.listdir(tmp_path) == ["s.json"]
 
 
 @pytest.mark.slow
@@ -382,17 +540,7 @@ def test_dask_with_a_killed_worker_gives_the_same_bytes(tmp_path):
     grid = {"release": ["v6.6", "v6.7", "v6.19"], "seed": list(range(8))}
     base = spec(workload=pm.workload.page_fault1(64), cpus=64, memory_gib=64, seconds=1.0)
     pm.sweep(base, workers=1, out=tmp_path / "threads.nc", **grid)
-    with (
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            protocol="tcp",
-            dashboard_address=None,
-            host="127.0.0.1",
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with two_workers() as cluster, distributed.Client(cluster) as client:
         pids = list(client.run(os.getpid).values())
         killed = []
 

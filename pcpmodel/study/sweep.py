@@ -30,7 +30,7 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Event
@@ -194,22 +194,18 @@ def _hints() -> dict[str, Any]:
 def _defaults() -> dict[str, Any]:
     """What `simulate` takes where nothing is given, as far as no machine decides it."""
     fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
-    size = ("cpus", "nodes", "memory_gib")
-    simple = {k: f.default for k, f in fields.items() if k in _hints() and k not in size}
-    parameters = inspect.signature(simulate).parameters
-    given = {k: p.default for k, p in parameters.items() if k in _hints()}
-    return {
-        k: v
-        for k, v in {**simple, **given, "patch": ""}.items()
-        if isinstance(v, str | int | float)
-    }
+    given = {k: f.default for k, f in fields.items() if k not in ("cpus", "nodes", "memory_gib")}
+    given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
+    given["engine"] = ENGINES[0]
+    given["patch"] = ""
+    return {k: v for k, v in given.items() if isinstance(v, str | int | float)}
 
 
 def _typed(name: str, value: Any) -> Any:
     """The value in its own type; nothing is converted but a whole number to float."""
     hint = _hints()[name]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if isinstance(value, int) and not isinstance(value, bool) and float in kinds:
+    if type(value) is int and float in kinds and abs(value) <= _MAX_INT:
         value = float(value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         allowed = " or ".join("None" if k is types.NoneType else k.__name__ for k in kinds)
@@ -332,9 +328,8 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
             raise InputError(f"base={base!r} is neither the spec nor the result of a run")
         given |= {k: getattr(spec, k) for k in spec.__dataclass_fields__}
         given |= vars(given.pop("host"))
-        default = Release.__dataclass_fields__["batch_scale_max"].default
+        given["release"] = spec.release.with_batch_scale_max(given["batch_scale_max"])
         given["batch_scale_max"] = spec.release.batch_scale_max
-        given["release"] = replace(spec.release, batch_scale_max=default)
     given |= arguments
     for name in ("release", "machine", "workload"):
         if name not in given:
@@ -359,7 +354,7 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
         engines.append(chosen["engine"])
     records = {name: [record for _, record in values] for name, values in swept.items()}
     return Grid(
-        {name: record for name, (_, record) in shared.items()},
+        {name: shared[name][1] for name in sorted(shared) if shared[name][1] is not None},
         records,
         specs,
         engines,
