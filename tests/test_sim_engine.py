@@ -31,6 +31,8 @@ def outcome(state):
         "order": state.order_digests,
         "events": state.events,
         "times": state.times_ps(),
+        "pages": state.page_digests(),
+        "lists": state.page_lists(),
     }
 
 
@@ -145,9 +147,10 @@ def test_engines_agree_on_every_workload_and_release(name, release):
     nohz=st.booleans(),
     zones=st.integers(1, 2),
     batch=st.sampled_from([None, 1, 7]),
+    identity=st.booleans(),
 )
 def test_engines_agree_on_anything(
-    name, release, seed, high, scale, jitter, hold, warmup, tick, nohz, zones, batch
+    name, release, seed, high, scale, jitter, hold, warmup, tick, nohz, zones, batch, identity
 ):
     assert_same(
         spec(
@@ -163,9 +166,34 @@ def test_engines_agree_on_anything(
             nohz_idle=nohz,
             zones_per_node=zones,
             batch=batch,
+            identity=identity,
             seconds=0.008,
         )
     )
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("release", ["debian-6.1.192", "v6.6", "v6.6+p9", "v6.7", "v6.19", "v7.2"])
+def test_engines_agree_page_by_page_and_with_the_counts(name, release):
+    """Every page allocated, every list in order; and what is only counted is the same."""
+    result = assert_same(spec(WORKLOADS[name], release=release, identity=True))
+    assert len(set(result["pages"])) > 1
+    for pcps, lists in zip(result["pcps"], result["lists"], strict=True):
+        for pcp, of_zone in zip(pcps, lists, strict=True):
+            assert [len(pages) for pages in of_zone] == pcp["blocks"][: len(of_zone)]
+    state = prepare(spec(WORKLOADS[name], release=release))
+    Engine(state).run()
+    counted = outcome(state)
+    for what in set(result) - {"pages", "lists"}:
+        assert counted[what] == result[what], what
+
+
+def test_no_page_is_in_two_places():
+    state = prepare(spec(WORKLOADS["pairs across nodes"], identity=True))
+    Engine(state).run()
+    for zone in range(2):
+        listed = [p for cpu in state.page_lists() for pages in cpu[zone] for p in pages]
+        assert len(set(listed)) == len(listed) > 0
 
 
 def test_engines_agree_when_the_zone_is_below_its_high_watermark():

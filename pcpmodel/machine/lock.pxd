@@ -6,8 +6,9 @@ cdef struct fifo_lock:
     int64_t free_at                # ps; when the last CPU granted so far leaves
     int64_t handoff_ps             # cost of handing over to a waiting CPU
     int64_t handoff_per_waiter_ps  # more for every CPU queued before it
-    int64_t *leave                 # ring: when each CPU still at the lock leaves, ascending;
-                                   # kept only where the hand-over depends on it
+    # Ring: when each CPU still at the lock leaves, ascending; kept only where the hand-over
+    # depends on their number.
+    int64_t *leave
     int32_t mask                   # ring size - 1; the size is a power of two > CPUs
     int32_t head                   # oldest entry
     int32_t tail                   # next free entry

@@ -36,9 +36,11 @@ from pcpmodel.simulation.state cimport (
     op_t,
     pcp_of,
     pcp_t,
+    put_pages,
     released,
     scaled,
     state_t,
+    take_pages,
 )
 from pcpmodel.kernel.pcp cimport PCPF_PREV_FREE_HIGH_ORDER, pcp_clamp
 
@@ -83,6 +85,7 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     if s.rules.count_min and p.pcp.count < p.pcp.count_min:
         p.pcp.count_min = p.pcp.count
     p.blocks[op.pindex] -= k
+    take_pages(s, c, c.at[op.zone], op.pindex, k)
     s.count[c.id].alloc_blocks += k
     s.count[c.id].alloc_pages += <uint64_t> k << op.order
     c.left -= k
@@ -124,7 +127,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     if s.rules.auto_high:
         p.pcp.high = high
     p.pcp.count += k
-    p.blocks[op.pindex] += k
+    put_pages(s, c, c.at[op.zone], op.pindex, k)
     s.count[c.id].free_pages += k
     c.left -= k
     c.time += k * ps

@@ -33,6 +33,7 @@ from pcpmodel.simulation.state cimport (
     pcp_t,
     released,
     state_t,
+    take_pages,
 )
 
 __all__ = ["PerPage"]
@@ -205,6 +206,7 @@ cdef class PerPage:
                 else:
                     pcp_alloc_begin(&p.pcp, &s.rules)
                     p.blocks[c.pc.pindex] -= 1
+                    take_pages(s, c, c.at[c.pc.zone], c.pc.pindex, 1)
                     pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
                     allocated(s, c)
             else:

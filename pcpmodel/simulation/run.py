@@ -17,8 +17,10 @@ from scipy import optimize, stats
 
 from pcpmodel import machine as machines
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.kernel.page_alloc import PageAllocator
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.kernel.zone import Zone
 from pcpmodel.machine import Machine
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS, Engine
 from pcpmodel.simulation.host import Host
@@ -37,6 +39,7 @@ ENGINES = ("event", "per-page")
 _PS = 10**12
 _TABLE: int = LIMITS["table"]
 _EVENTS_BETWEEN_SIGNALS = 200_000
+_BLOCK_PAGES = 1024  # of the largest block, at which zones begin
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,9 @@ class RunSpec:
         A sleeping CPU does not run its vmstat worker.
     samples : int
         Points of the time series.
+    identity : bool
+        Follow every page over real buddy lists instead of counting; four bytes of this host's
+        memory per simulated page.
     """
 
     release: Release
@@ -110,6 +116,7 @@ class RunSpec:
     stat_interval_s: float = 1.0
     nohz_idle: bool = True
     samples: int = 100
+    identity: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -158,6 +165,8 @@ def _check(spec: RunSpec) -> None:
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
             _number(spec, name, 1, 2**24, whole=True)
+    if not isinstance(spec.identity, bool):
+        raise InputError(f"identity={spec.identity!r} is neither True nor False")
     if spec.hold not in HOLDS:
         raise unknown_name("hold", spec.hold, HOLDS)
     sizes = _sizes(spec)
@@ -355,7 +364,17 @@ def prepare(spec: RunSpec) -> State:
         spec.seed,
         spec.nohz_idle,
         spec.pagevec,
+        _pages(spec, len(cpus)) if spec.identity else None,
     )
+
+
+def _pages(spec: RunSpec, cpus: int) -> PageAllocator:
+    """Fresh zones with every page on the buddy lists."""
+    zones, start = [], 0
+    for size in _sizes(spec):
+        zones.append(Zone(size.managed, start, node=size.node))
+        start += -(-size.managed // _BLOCK_PAGES) * _BLOCK_PAGES
+    return PageAllocator(spec.release, zones, cpus)
 
 
 def execute(
@@ -389,6 +408,8 @@ def execute(
         if progress is not None:
             progress(runner.now_ps / _PS)
     took = time.perf_counter() - began
+    if state.failed == 2:
+        raise AssertionError("lists of pages and their counts disagree; this is a bug")
     if state.failed:
         raise InputError(
             f"workload {spec.workload.name!r} ran out of memory on {spec.host.memory_gib} GiB"

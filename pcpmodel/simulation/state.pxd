@@ -14,14 +14,34 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from pcpmodel.kernel.pages cimport MAX_PCP_LISTS, ZONE_BELOW_HIGH, pindex_to_order
+from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
+from pcpmodel.kernel.page_alloc cimport PageAllocator, memory, pageset_of
+from pcpmodel.kernel.pages cimport (
+    MAX_PCP_LISTS,
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+    W_HELD,
+    W_MOVABLE,
+    ZONE_BELOW_HIGH,
+    fill_words,
+    order_to_pindex,
+    page_ring,
+    page_ring_pop_head,
+    page_ring_push_head,
+    page_ring_push_tail,
+    page_ring_reserve,
+    pcp_word,
+    pindex_to_order,
+)
 from pcpmodel.kernel.pcp cimport (
     decay_pcp_high,
+    free_pcppages_bulk,
     nr_pcp_alloc,
     nr_pcp_free,
     nr_pcp_high,
     pcp_alloc_begin,
     pcp_alloc_end,
+    pageset,
     pcp_commit,
     per_cpu_pages,
 )
@@ -76,6 +96,7 @@ cdef enum:
     COSTS = 4096  # blocks; beyond, the cost of a hold grows by its last slope
     NONE_FAILED = 0
     OUT_OF_MEMORY = 1
+    DISAGREEMENT = 2  # lists of pages and their counts differ: our mistake
 
 
 cdef struct op_t:
@@ -86,7 +107,7 @@ cdef struct op_t:
     int32_t pindex  # PCP list of the blocks
     int32_t order
     int32_t zone  # HOME or PEER
-    int32_t target  # OP_LOOP: index to return to; OP_DRAW: table
+    int32_t target  # OP_LOOP: index to return to; OP_DRAW: table; OP_GIVE: channel slot
     int32_t depth  # OP_LOOP: which loop counter; OP_ALLOC, OP_FREE: 1 if on the LRU
 
 
@@ -167,6 +188,7 @@ cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
     int32_t *carried  # blocks given with ALL
+    page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
     int64_t latency
@@ -207,6 +229,9 @@ cdef struct state_t:
     uint64_t over[KINDS][3]  # latency above 100 us, 1 ms, 10 ms
     uint64_t *order  # of each lock: digest of (CPU, time of arrival) in the order of grants
     int64_t events
+    memory *pages  # with page identity: the zones and lists; else NULL
+    page_ring *mine  # [cpu][zone][16]: blocks that the program holds, oldest first
+    uint64_t *digest  # of each CPU: of the pages that it allocated, in order
     int32_t *woken  # CPUs that a message set free, to be run next
     int32_t nwoken
 
@@ -293,6 +318,94 @@ cdef inline int64_t cost_of(state_t *s, int kind, int64_t blocks) noexcept nogil
     return cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
 
 
+cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int pindex) noexcept nogil:
+    return &s.mine[(c.id * s.zones + zone) * 16 + pindex]
+
+
+cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
+    """With page identity: n blocks go from the head of a list to the program."""
+    cdef page_ring *list
+    cdef page_ring *mine
+    cdef uint32_t page, word = W_HELD
+    cdef int _i, order = pindex_to_order(pindex)
+    if s.pages == NULL:
+        return
+    list = &pageset_of(s.pages, zone, c.id).lists[pindex]
+    mine = mine_of(s, c, zone, pindex)
+    if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
+        s.failed = DISAGREEMENT
+        return
+    if pindex % MIGRATE_PCPTYPES == MIGRATE_MOVABLE:
+        word |= W_MOVABLE
+    for _i in range(n):
+        page = page_ring_pop_head(list)
+        fill_words(s.pages.zone[zone].page + page, word, 1 << order)
+        page_ring_push_tail(mine, page)
+        s.digest[c.id] = (s.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
+
+
+cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
+    """n blocks go from the program to the heads of their lists; returns the last one's list.
+
+    By count that is the list that they came from; with page identity the one of their page
+    block's type, as free_unref_page() chooses it.
+    """
+    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef page_ring *mine
+    cdef pageset *ps
+    cdef uint32_t page
+    cdef int _i, mt, at = pindex, order
+    if s.pages == NULL:
+        p.blocks[pindex] += n
+        return pindex
+    order = pindex_to_order(pindex)
+    mine = mine_of(s, c, zone, pindex)
+    ps = pageset_of(s.pages, zone, c.id)
+    if mine.len < <uint32_t> n:
+        s.failed = DISAGREEMENT
+        return pindex
+    for _i in range(n):
+        page = page_ring_pop_head(mine)
+        mt = block_type(&s.pages.zone[zone], page)
+        at = order_to_pindex(
+            s.lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order
+        )
+        if page_ring_reserve(&ps.lists[at], 1) < 0:
+            s.failed = OUT_OF_MEMORY
+        fill_words(s.pages.zone[zone].page + page, pcp_word(mt, at, c.id), 1 << order)
+        page_ring_push_head(&ps.lists[at], page)
+        p.blocks[at] += 1
+    return at
+
+
+cdef inline void pass_pages(state_t *s, page_ring *source, page_ring *target,
+                            int n) noexcept nogil:
+    """n blocks go from a program to a message or back."""
+    cdef int _i
+    if source.len < <uint32_t> n or page_ring_reserve(target, n) < 0:
+        s.failed = DISAGREEMENT
+        return
+    for _i in range(n):
+        page_ring_push_tail(target, page_ring_pop_head(source))
+
+
+cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept nogil:
+    """rmqueue_bulk() with page identity; returns the blocks it found."""
+    cdef int mt = c.pindex % MIGRATE_PCPTYPES if order < 4 else <int> MIGRATE_MOVABLE
+    return rmqueue_bulk(
+        &s.pages.zone[c.zone], order, n, mt, 0,
+        &pageset_of(s.pages, c.zone, c.id).lists[c.pindex], c.pindex, c.id,
+    )
+
+
+cdef inline void drain_pages(state_t *s, cpu_t *c, int before, int after) noexcept nogil:
+    cdef pageset *ps = pageset_of(s.pages, c.zone, c.id)
+    ps.pcp.count = before
+    free_pcppages_bulk(&s.pages.zone[c.zone], ps, c.want, c.pindex)
+    if ps.pcp.count != after:
+        s.failed = DISAGREEMENT
+
+
 cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     """What a CPU does with the lock, in lock order; returns how long it holds it."""
     cdef pcp_t *p
@@ -317,9 +430,11 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
             got = nr_pcp_alloc(&p.pcp, &s.rules, zone.flags, order)
             if got > zone.free >> order:
                 got = <int> (zone.free >> order)
-                if got == 0:
-                    s.failed = OUT_OF_MEMORY
-                    return 1
+            if s.pages != NULL:
+                got = refill_pages(s, c, order, got)
+            if got == 0:
+                s.failed = OUT_OF_MEMORY
+                return 1
             zone.free -= got << order
             p.pcp.count += got << order
             p.blocks[c.pindex] += got
@@ -330,6 +445,8 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
             before = p.pcp.count
             blocks = drain_counts(s, p, c.want, c.pindex)
             got = before - p.pcp.count
+            if s.pages != NULL:
+                drain_pages(s, c, before, p.pcp.count)
             zone.free += got
             n.drains += 1
             n.drain_pages += got
@@ -508,8 +625,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef op_t *op
     cdef channel_t *ch
     cdef int32_t *held
+    cdef page_ring *mine
     cdef int64_t ps
-    cdef int zone
+    cdef int zone, moved
     while True:
         if c.tick_zone >= 0 or c.timer <= c.time:
             if timers(s, c):
@@ -570,14 +688,20 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 next_op(c)
         elif op.code == OP_GIVE or op.code == OP_TAKE:
             held = &held_of(s, c, c.at[op.zone])[op.pindex]
-            if op.n != ALL:
-                held[0] += op.n if op.code == OP_TAKE else -op.n
-            elif op.code == OP_TAKE:
-                held[0] += c.carry
+            moved = op.n
+            if op.n == ALL and op.code == OP_TAKE:
+                moved = c.carry
                 c.carry = 0
-            else:
-                c.carry = held[0]
-                held[0] = 0
+            elif op.n == ALL:
+                moved = c.carry = held[0]
+            held[0] += moved if op.code == OP_TAKE else -moved
+            if s.pages != NULL:
+                ch = &s.channel[c.channel[op.target]]
+                mine = mine_of(s, c, c.at[op.zone], op.pindex)
+                if op.code == OP_TAKE:
+                    pass_pages(s, &ch.pages, mine, moved)
+                else:
+                    pass_pages(s, mine, &ch.pages, moved)
             next_op(c)
         elif op.code == OP_MAYBE:
             if <int> (draw(&c.rng) >> 48) < op.n:
@@ -611,6 +735,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     if c.kind == REFILL:
         p = pcp_of(s, c, c.zone)
         p.blocks[c.pindex] -= 1
+        take_pages(s, c, c.zone, c.pindex, 1)
         pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
         allocated(s, c)
     elif c.kind == DRAIN and c.why == BY_COMMIT:
@@ -664,8 +789,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     cdef int zone = c.at[op.zone]
     cdef pcp_t *p = pcp_of(s, c, zone)
     cdef bint free_high
-    cdef int n
-    p.blocks[op.pindex] += 1
+    cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
     free_high = pcp_commit(&p.pcp, &s.rules, op.order)
     c.high = nr_pcp_high(&p.pcp, &s.rules, p.view, free_high)
     if p.pcp.count < c.high:
@@ -679,12 +803,13 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
         s.count[c.id].free_high += 1
     c.want = n if s.rules.commit_drain == COMMIT_WHOLE else min(n, p.pcp.batch)
     c.rest = n - c.want
-    arrive_drain(c, zone, op.pindex, BY_COMMIT)
+    arrive_drain(c, zone, pindex, BY_COMMIT)
 
 
 cdef class State:
     cdef state_t s
     cdef op_t *ops
     cdef int nodes
+    cdef PageAllocator pages
     cdef readonly int nlocks
     cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter

@@ -6,6 +6,8 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from pcpmodel.kernel.page_alloc cimport PageAllocator, pageset_of
+from pcpmodel.kernel.pages cimport page_ring, page_ring_at, page_ring_free
 from pcpmodel.kernel.rules cimport rules_of
 
 __all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
@@ -65,6 +67,8 @@ cdef class State:
     nohz_idle : bool
     pagevec : int
         Pages between two holds of the LRU lock.
+    pages : PageAllocator, optional
+        With page identity: the zones, untouched, one pageset per CPU.
     """
 
     def __cinit__(
@@ -86,6 +90,7 @@ cdef class State:
         uint64_t seed,
         bint nohz_idle,
         int pagevec,
+        PageAllocator pages=None,
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -105,6 +110,10 @@ cdef class State:
         s.zone = <zone_t *> get(s.zones, sizeof(zone_t))
         s.channel = <channel_t *> get(s.channels, sizeof(channel_t))
         s.table = <int32_t *> get(tables.shape[0] * TABLE, sizeof(int32_t))
+        if pages is not None:
+            self.pages, s.pages = pages, &pages.mm
+            s.mine = <page_ring *> get(s.cpus * s.zones * 16, sizeof(page_ring))
+            s.digest = <uint64_t *> get(s.cpus, sizeof(uint64_t))
         s.woken = <int32_t *> get(s.cpus, sizeof(int32_t))
         s.tables = tables.shape[0]
         if s.tables:
@@ -174,8 +183,12 @@ cdef class State:
 
     def __dealloc__(self):
         cdef int i
+        if self.s.mine != NULL:
+            for i in range(self.s.cpus * self.s.zones * 16):
+                page_ring_free(&self.s.mine[i])
         if self.s.channel != NULL:
             for i in range(self.s.channels):
+                page_ring_free(&self.s.channel[i].pages)
                 free(self.s.channel[i].sent)
                 free(self.s.channel[i].received)
                 free(self.s.channel[i].carried)
@@ -183,13 +196,14 @@ cdef class State:
             <size_t> self.s.cpu, <size_t> self.s.pcp, <size_t> self.s.count,
             <size_t> self.s.held, <size_t> self.s.zone, <size_t> self.s.channel,
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
-            <size_t> self.ops, <size_t> self.s.order,
+            <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
+            <size_t> self.s.digest,
         ):
             free(<void *> <size_t> p)
 
     @property
     def failed(self):
-        """0, or 1 if a zone ran out of memory."""
+        """0; 1 if a zone ran out of memory; 2 if lists of pages and counts disagree."""
         return self.s.failed
 
     @property
@@ -261,6 +275,27 @@ cdef class State:
                         held_of(&self.s, &self.s.cpu[i], z)[k] << pindex_to_order(k)
                     )
         return pages
+
+    def page_digests(self):
+        """With page identity: of each CPU, a digest of the pages it allocated, in order."""
+        cdef int i
+        return [self.s.digest[i] for i in range(self.s.cpus) if self.s.pages != NULL]
+
+    def page_lists(self):
+        """With page identity: ``[cpu][zone]`` -> page numbers of each list, head first."""
+        cdef int i, z, k
+        cdef uint32_t j
+        cdef page_ring *ring
+        result = []
+        for i in range(self.s.cpus if self.s.pages != NULL else 0):
+            result.append([])
+            for z in range(self.s.zones):
+                lists = []
+                for k in range(self.s.lists):
+                    ring = &pageset_of(self.s.pages, z, i).lists[k]
+                    lists.append([page_ring_at(ring, j) for j in range(ring.len)])
+                result[i].append(lists)
+        return result
 
     def zone_free(self):
         """Pages on the buddy lists of each zone."""

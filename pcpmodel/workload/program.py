@@ -176,13 +176,13 @@ class Program:
         movable page and two unmovable order-3 blocks, which the receiver names alike.  With
         ``ALL`` (of one kind) everything held of it goes, however much that is.
         """
-        self._move("give", blocks, "home")
-        self._add("send", n=self._slot(channel))
+        self._move("give", blocks, "home", self._slot(channel))
+        self._add("send", n=channel)
 
     def recv(self, channel: int = 0, **blocks: int) -> None:
         """Wait for a message; its blocks are then held, of zone "peer"."""
         self._add("recv", n=self._slot(channel))
-        self._move("take", blocks, "peer")
+        self._move("take", blocks, "peer", channel)
 
     @staticmethod
     def _slot(channel: int) -> int:
@@ -190,7 +190,7 @@ class Program:
             raise InputError(f"channel={channel!r}; a task has {LIMITS['channels']} at most")
         return channel
 
-    def _move(self, code: str, blocks: dict[str, int], of: str) -> None:
+    def _move(self, code: str, blocks: dict[str, int], of: str, channel: int) -> None:
         if ALL in blocks.values() and len(blocks) > 1:
             raise InputError("ALL goes with one kind of block only")
         for name, n in blocks.items():
@@ -204,13 +204,20 @@ class Program:
                 pindex=3 * int(order) + MIGRATETYPES[migratetype],
                 order=int(order),
                 zone=_ZONES[of],
+                target=channel,
             )
 
     def give(
-        self, blocks: int, *, order: int = 0, migratetype: str = "movable", of: str = "home"
+        self,
+        blocks: int,
+        channel: int = 0,
+        *,
+        order: int = 0,
+        migratetype: str = "movable",
+        of: str = "home",
     ) -> None:
-        """Put blocks (or ``ALL``) to the next message; `send` does that for most uses."""
-        self._move("give", {f"{migratetype}_{order}": blocks}, of)
+        """Put blocks (or ``ALL``) to a channel's next message; mostly `send` does that."""
+        self._move("give", {f"{migratetype}_{order}": blocks}, of, self._slot(channel))
 
     def draw(
         self, values: Sequence[int] | npt.NDArray[Any], register: int | None = None

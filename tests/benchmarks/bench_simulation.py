@@ -172,6 +172,27 @@ def test_event_engine_by_release(benchmark, release):
     timed(benchmark, Engine, spec(release=release, high_pages=1000), 5)
 
 
+def test_event_engine_with_page_identity(benchmark):
+    """Per page operation: every page of every allocation and free is moved."""
+    benchmark.group = "simulation: page identity, 224 CPUs, 2 zones, fresh"
+    run = spec(release="v6.7", high_pages=None, seconds=0.2, identity=True)
+    states = []
+
+    def setup():
+        states.append(prepare(run))
+        return (Engine(states[-1]),), {}
+
+    benchmark.pedantic(lambda engine: engine.run(), setup=setup, rounds=3)
+    pages = sum(c["alloc_pages"] + c["free_pages"] for c in states[-1].counters())
+    took = benchmark.stats["median"]
+    benchmark.extra_info |= {
+        "page_operations": pages,
+        "ns_per_page_operation": 1e9 * took / pages,
+        "real_time_factor": run.seconds / took,
+    }
+    print(f"\n{1e9 * took / pages:.1f} ns per page operation, {run.seconds / took:.2f}x real time")
+
+
 def test_per_page_engine(benchmark):
     timed(benchmark, PerPage, spec(seconds=0.1), 1)
 
@@ -193,10 +214,13 @@ def test_thousand_cells(benchmark):
     print(f"\n1000 runs in {took:.1f} s")
 
 
-def test_memory(benchmark):
+@pytest.mark.parametrize("identity", [False, True])
+def test_memory(benchmark, identity):
     """Memory of one run with 224 CPUs and 1 TiB, counts only, the interpreter included."""
     benchmark.group = "simulation: memory"
-    benchmark.pedantic(lambda: execute(spec(memory_gib=1024.0)), rounds=1)
+    benchmark.pedantic(
+        lambda: execute(spec(memory_gib=1024.0, identity=identity, seconds=0.1)), rounds=1
+    )
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     benchmark.extra_info["peak_rss_mib"] = used
     print(f"\n{used:.0f} MiB at the peak")
