@@ -39,6 +39,10 @@ def commands(text: str) -> list[str]:
     return found
 
 
+def scripts(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
 def test_commands_are_found_in_both_kinds_of_block() -> None:
     text = "```sh\na  # why\n# why\nb \\\n c\n```\n```console\n$ d\noutput\n```\n```text\ne\n```\n"
     assert commands(text) == ["a", "b   c", "d"]
@@ -70,6 +74,12 @@ def test_the_figures_of_the_readme_show_today_s_data() -> None:
         assert digest in text, f"{name} is of other data: copy the one that make report leaves"
 
 
+def test_every_file_that_the_readme_shows_is_there() -> None:
+    named = re.findall(r"\]\(([^):]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert named
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
     """A copy of the checkout that ``make env`` has nothing to do for."""
@@ -89,20 +99,19 @@ def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
 
 @pytest.mark.notebook
 def test_every_command_of_the_readme_runs(checkout: Path) -> None:
-    shown = commands(README)
-    assert shown
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     path = [str(checkout / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     env = os.environ | {"PATH": os.pathsep.join(path), "PYTHONPATH": str(checkout)}
     for name in ("MAKEFLAGS", "MAKELEVEL", "PCPMODEL_DATA"):
         env.pop(name, None)
-    for command in shown:
+
+    def run(*command: str) -> None:
         done = subprocess.run(
-            DRY.get(command, command),
-            shell=True,
-            cwd=checkout,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
+            command, cwd=checkout, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{command[-1]}\n{done.stdout}{done.stderr}"
+
+    for command in commands(text):
+        run("sh", "-c", DRY.get(command, command))
+    for script in scripts(text):
+        run("python", "-c", script)
