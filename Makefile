@@ -28,7 +28,7 @@ lab: env ## Open JupyterLab on the notebooks (this machine only, with its token)
 	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 $(LAB_FLAGS) notebooks
 
 bench: env ## Measure speed, with the ratio to the slowest twin of each group
-	$(BIN)/python -m pytest -o addopts= --benchmark-only --benchmark-group-by=group \
+	$(BIN)/python -m pytest -o addopts= -o python_files="bench_*.py" --benchmark-only --benchmark-group-by=group \
 	  --benchmark-columns=min,median,iqr,rounds tests/benchmarks
 
 lint: env ## Check style, stubs and that the notebooks are stored clean

@@ -343,3 +343,70 @@ def test_a_state_that_cannot_be_is_refused_and_changes_nothing(state, said):
 def test_zones_that_cannot_be_are_refused(make_zones, said):
     with pytest.raises(pm.InputError, match=said):
         memory.Memory("v6.18", make_zones())
+
+
+def test_a_run_of_operations_is_the_same_as_one_by_one():
+    rng = np.random.default_rng(3)
+    n = 4000
+    op = np.zeros(n, np.uint8)
+    order = rng.choice(np.array([0, 0, 0, 1, 3, 5, 9], np.uint8), n)
+    migratetype = rng.integers(0, 3, n).astype(np.uint8)
+    cpu = rng.integers(0, 2, n).astype(np.int32)
+    ref = np.full(n, -1, np.int64)
+    live = []
+    for i in range(n):
+        if live and rng.random() < 0.5:
+            op[i], ref[i] = 1, live.pop(int(rng.integers(len(live))))
+        elif rng.random() < 0.02:
+            op[i] = rng.integers(2, 4)
+        else:
+            live.append(i)
+    zones = [Zone(1 << 15)]
+    whole, single = (memory.Memory("v7.2", zones, 2) for _ in range(2))
+    pfn = np.zeros(n, np.int64)
+    whole.run(op, cpu, order, migratetype, ref, pfn)
+    for i in range(n):
+        c = int(cpu[i])
+        if op[i] == 0:
+            got = single.alloc(c, int(order[i]), int(migratetype[i]))
+            assert pfn[i] == (-1 if got is None else got)
+        elif op[i] == 1:
+            if pfn[ref[i]] >= 0:
+                single.free(c, int(pfn[ref[i]]), int(order[ref[i]]))
+        elif op[i] == 2:
+            single.refresh_cpu_vm_stats(c)
+        else:
+            single.drain_pages(c)
+    assert whole.state() == single.state()
+
+
+@pytest.mark.parametrize(
+    ("rows", "row", "column"),
+    [
+        ([(0, 0, 0, 1, -1), (7, 0, 0, 1, -1)], 1, "op"),
+        ([(0, 1, 0, 1, -1)], 0, "cpu"),
+        ([(0, 0, 11, 1, -1)], 0, "order"),
+        ([(0, 0, 0, 3, -1)], 0, "migratetype"),
+        ([(1, 0, 0, 1, 0)], 0, "ref"),
+        ([(0, 0, 0, 1, -1), (1, 0, 0, 1, 0), (1, 0, 0, 1, 0)], 2, "ref"),
+    ],
+)
+def test_a_row_that_cannot_be_is_named(rows, row, column):
+    kinds = (np.uint8, np.int32, np.uint8, np.uint8, np.int64)
+    columns = [np.array(c, kind) for c, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    mem = memory.Memory("v7.2", [Zone(4096)])
+    with pytest.raises(pm.InputError) as error:
+        mem.run(*columns, np.zeros(len(rows), np.int64))
+    assert (error.value.row, error.value.column) == (row, column)
+
+
+def test_memory_per_page_is_bounded():
+    # Every second page free: as many list entries as there can be.
+    pages = 1 << 18
+    mem = memory.Memory("v6.18", [Zone(pages, batch=63, high_min=500, high_max=500)])
+    assert mem.nbytes() <= 4.1 * pages
+    pfns = np.zeros(pages - 2048, np.int64)
+    assert mem.alloc_many(pfns) == len(pfns)
+    mem.free_many(np.sort(pfns)[::2].copy())
+    mem.drain_pages(0)
+    assert mem.nbytes() <= 8 * pages + 4 * 2048

@@ -9,6 +9,7 @@ is free, except where a caller says otherwise by going past the per-CPU lists.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int32_t
 from libc.stdlib cimport calloc
 from libc.stdlib cimport free as c_free
 from libc.string cimport memset
@@ -49,6 +50,7 @@ from pcpmodel.kernel.buddy cimport (
 )
 from pcpmodel.kernel.pages cimport (
     MAX_PAGE_ORDER,
+    MAX_PCP_LISTS,
     MIGRATE_CMA,
     MIGRATE_ISOLATE,
     MIGRATE_MOVABLE,
@@ -467,6 +469,68 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
     return done
 
 
+cdef enum:
+    OP_ALLOC = 0
+    OP_FREE = 1
+    OP_TICK = 2
+    OP_DRAIN = 3
+
+    RUN_BAD_CPU = 1
+    RUN_BAD_OP = 2
+    RUN_BAD_ORDER = 3
+    RUN_BAD_TYPE = 4
+    RUN_BAD_REF = 5
+    RUN_POLICY = 6
+
+
+cdef int64_t run_ops(
+    memory *mm, int64_t n, const uint8_t *op, const int32_t *cpu, const uint8_t *order,
+    const uint8_t *mt, const int64_t *ref, int64_t *pfn, int *error_ret
+) noexcept nogil:
+    """Operations in a row, frees by the identity of their allocation; how many were done.
+
+    ``pfn`` starts as -1 everywhere and is -2 - pfn once a block is freed.
+    """
+    cdef int64_t i
+    cdef int z
+    for i in range(n):
+        error_ret[0] = 0
+        if not 0 <= cpu[i] < mm.nr_cpus:
+            error_ret[0] = RUN_BAD_CPU
+        elif op[i] == OP_ALLOC:
+            if order[i] > MAX_PAGE_ORDER:
+                error_ret[0] = RUN_BAD_ORDER
+            elif mt[i] >= MIGRATE_PCPTYPES:
+                error_ret[0] = RUN_BAD_TYPE
+            else:
+                pfn[i] = alloc_pages(
+                    mm, cpu[i], order[i], mt[i], GFP_KERNEL,
+                    ZONE_MOVABLE if mt[i] == MIGRATE_MOVABLE else ZONE_NORMAL,
+                )
+        elif op[i] == OP_FREE:
+            if not 0 <= ref[i] < i or op[ref[i]] != OP_ALLOC or pfn[ref[i]] < -1:
+                error_ret[0] = RUN_BAD_REF
+            elif pfn[ref[i]] >= 0:
+                if free_pages(mm, cpu[i], pfn[ref[i]], order[ref[i]], False) < 0:
+                    error_ret[0] = RUN_BAD_REF
+                else:
+                    pfn[ref[i]] = -2 - pfn[ref[i]]
+        elif op[i] == OP_TICK:
+            refresh_cpu_vm_stats(mm, cpu[i])
+        elif op[i] == OP_DRAIN:
+            for z in range(mm.nr_zones):
+                drain_pages_zone(&mm.zone[z], pageset_of(mm, z, cpu[i]))
+        else:
+            error_ret[0] = RUN_BAD_OP
+        if mm.pageset[0].policy.policy != NULL and error_ret[0] == 0:
+            for z in range(mm.nr_zones):
+                if pageset_of(mm, z, cpu[i]).policy.error:
+                    error_ret[0] = RUN_POLICY
+        if error_ret[0]:
+            return i
+    return n
+
+
 cdef void free_run(memory *mm, int z, int cpu, uint64_t pfn, uint64_t n) noexcept nogil:
     """free_prepared_contig_range(): a run as aligned blocks, v7.2."""
     cdef int order
@@ -852,6 +916,75 @@ cdef class PageAllocator:
                 f"pfn={pfns[done]} is not in use; the {done} pages before it were freed",
                 row=done, column="pfns",
             )
+
+    def run(
+        self, const uint8_t[::1] op, const int32_t[::1] cpu, const uint8_t[::1] order,
+        const uint8_t[::1] migratetype, const int64_t[::1] ref, int64_t[::1] pfn
+    ):
+        """A whole trace of operations, frees by the identity of their allocation.
+
+        Parameters
+        ----------
+        op : (N,) array of uint8
+            0 alloc, 1 free, 2 vmstat tick, 3 drain of all lists of the CPU.
+        cpu : (N,) array of int32
+        order, migratetype : (N,) array of uint8
+            Of allocations; a free takes those of its allocation.
+        ref : (N,) array of int64
+            Of a free: the row that allocated the block.  Nothing happens if that failed.
+        pfn : (N,) array of int64
+            Filled: the pfn of each allocation, -1 for one that failed and for other rows.
+
+        Raises
+        ------
+        InputError
+            With the row that cannot be; the rows before it were done.
+        """
+        cdef int64_t n = op.shape[0], done = 0, i
+        cdef int error = 0
+        for name, column in (
+            ("cpu", cpu), ("order", order), ("migratetype", migratetype), ("ref", ref),
+            ("pfn", pfn),
+        ):
+            if column.shape[0] != n:
+                raise InputError(f"{name} has {column.shape[0]} rows, op has {n}")
+        if n == 0:
+            return
+        with nogil:
+            for i in range(n):
+                pfn[i] = -1
+            done = run_ops(
+                &self.mm, n, &op[0], &cpu[0], &order[0], &migratetype[0], &ref[0], &pfn[0],
+                &error,
+            )
+            for i in range(n):
+                if pfn[i] < -1:
+                    pfn[i] = -2 - pfn[i]
+        self._check()
+        if error:
+            given, column, allowed = {
+                RUN_BAD_CPU: (cpu[done], "cpu", f"0..{self.mm.nr_cpus - 1}"),
+                RUN_BAD_OP: (op[done], "op", "0..3"),
+                RUN_BAD_ORDER: (order[done], "order", f"0..{MAX_PAGE_ORDER}"),
+                RUN_BAD_TYPE: (migratetype[done], "migratetype", "0..2"),
+                RUN_BAD_REF: (ref[done], "ref", "an earlier allocation, not yet freed"),
+            }[error]
+            raise InputError(f"{given} is not {allowed}", row=done, column=column)
+
+    def nbytes(self):
+        """Memory of the page words, page blocks and lists [bytes]."""
+        cdef size_t total = 0
+        cdef int z, order, mt, i
+        for z in range(self.mm.nr_zones):
+            total += <size_t>self.mm.zone[z].nr_words * 4
+            total += (self.mm.zone[z].nr_words >> PAGEBLOCK_ORDER) * 2
+            for order in range(NR_PAGE_ORDERS):
+                for mt in range(MIGRATE_TYPES):
+                    total += <size_t>self.mm.zone[z].free_area[order][mt].capacity * 4
+        for z in range(self.mm.nr_zones * self.mm.nr_cpus):
+            for i in range(MAX_PCP_LISTS):
+                total += <size_t>self.mm.pageset[z].lists[i].capacity * 4
+        return total
 
     def free_direct(self, cpu, pfn, order=0):
         """Free a block past the per-CPU lists, as when their lock is taken."""
