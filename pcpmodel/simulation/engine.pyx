@@ -50,7 +50,7 @@ cdef enum:
     CPU_BITS = 10
 
 MAX_CPUS = 1 << CPU_BITS
-MAX_SECONDS = 2 ** (63 - CPU_BITS) // 10**12
+MAX_SECONDS = 9007  # 2 ** 53 ps, what a key has room for
 
 cdef uint64_t NEVER = <uint64_t> -1
 

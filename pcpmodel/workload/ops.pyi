@@ -1,0 +1,4 @@
+__all__ = ["LIMITS", "OPS"]
+
+OPS: dict[str, int]
+LIMITS: dict[str, int]
