@@ -410,3 +410,19 @@ def test_memory_per_page_is_bounded():
     mem.free_many(np.sort(pfns)[::2].copy())
     mem.drain_pages(0)
     assert mem.nbytes() <= 8 * pages + 4 * 2048
+
+
+def test_a_refill_may_send_the_next_request_to_another_zone(make):
+    cls = type(make("v6.6", {(10, MOVABLE): [0]}))
+    zones = [
+        Zone(1024, name="DMA32", batch=63, high_min=500),
+        Zone(1024, start_pfn=1024, watermarks=(900, 1000, 1010), batch=63, high_min=500),
+    ]
+    mem = cls("v6.6", zones)
+    if hasattr(mem, "alloc_many"):
+        pfns = np.zeros(3, np.int64)
+        mem.alloc_many(pfns)
+        pfns = pfns.tolist()
+    else:
+        pfns = [mem.alloc() for _ in range(3)]
+    assert pfns == [1024, 0, 1]

@@ -48,7 +48,11 @@ def machines(draw):
         "high_max": draw(st.sampled_from([60, 124, 400, 1500])),
     }
     sized = draw(st.booleans())
-    zones = [Zone(**shape, **(sizes if sized else {})) for shape in draw(st.sampled_from(SHAPES))]
+    zones = []
+    for shape in draw(st.sampled_from(SHAPES)):
+        low = draw(st.integers(0, shape["pages"]))
+        marks = {} if draw(st.booleans()) else {"watermarks": (low // 2, low, low * 2)}
+        zones.append(Zone(**{**shape, **marks, **(sizes if sized else {})}))
     nodes = max(zone.node for zone in zones) + 1
     return zones, [cpu % nodes for cpu in range(CPUS)]
 
@@ -298,7 +302,7 @@ def test_core_and_twin_agree_on_any_mix():
     run_state_machine_as_test(
         Twins,
         settings=settings(
-            max_examples=40,
+            max_examples=80,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

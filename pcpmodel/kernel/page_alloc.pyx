@@ -268,11 +268,13 @@ cdef int64_t alloc_many(
 ) noexcept nogil:
     """n requests in a row; returns how many were served.
 
-    While the list that served a request has more, nothing that the next
-    request looks at changes, so that it is served from there as well.
+    Once a request was served without taking the zone lock, the next one looks
+    at the same watermarks and is served from the same list, as long as that
+    has blocks.
     """
     cdef int64_t done = 0
-    cdef int z, tried, hits, i
+    cdef long long holds = -1
+    cdef int z, tried, hits, i, last = -1
     cdef pageset *ps
     cdef page_ring *list
     cdef zone *served
@@ -283,10 +285,12 @@ cdef int64_t alloc_many(
         done += 1
         if pageset_of(mm, z, cpu).policy.error:
             break
-        if tried != 1 or not pcp_allowed_order(order):
+        ps = pageset_of(mm, z, cpu)
+        if tried != 1 or not pcp_allowed_order(order) or z != last or ps.policy.holds != holds:
+            last = z
+            holds = ps.policy.holds
             continue
         served = &mm.zone[z]
-        ps = pageset_of(mm, z, cpu)
         list = &ps.lists[order_to_pindex(served.rules.nr_pcp_lists, mt, order)]
         hits = <int>min(<int64_t>list.len, n - done)
         if hits == 0:
