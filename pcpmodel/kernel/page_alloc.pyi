@@ -8,6 +8,9 @@ from typing_extensions import disjoint_base
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.zone import Zone
 
+GFP: tuple[str, ...]
+MAX_CPUS: int
+
 @disjoint_base
 class PageAllocator:
     def __new__(

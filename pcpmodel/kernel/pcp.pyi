@@ -2,6 +2,9 @@ from typing import final
 
 from pcpmodel.kernel.releases import Release
 
+MAX_BATCH: int
+MAX_PAGES: int
+
 @final
 class PerCpuPages:
     def __init__(

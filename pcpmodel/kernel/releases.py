@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
 
@@ -457,7 +458,7 @@ class Release:
     @property
     def rules(self) -> Rules:
         """Rules that this state follows."""
-        values: dict[str, int] = {}
+        values: dict[str, Any] = {}
         for key in self.patches:
             values.update(_PATCHES[key].sets)
         return replace(Rules(), batch_scale_max=self.batch_scale_max, **values)

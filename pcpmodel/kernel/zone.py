@@ -8,9 +8,10 @@ the compiled core and its slow twin go through: sysctl, CPU hot-plug, disabling.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import index
+from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel import sizing
@@ -144,18 +145,24 @@ def zonelists(zones: Sequence[Zone], nodes: int) -> list[list[int]]:
     return lists
 
 
+def _first(*numbers: int | None) -> int:
+    """The first that is given."""
+    return next(number for number in numbers if number is not None)
+
+
 class Pagesets:
-    """The events that resize, disable and empty the per-CPU lists.
+    """The events that resize, disable and empty the per-CPU lists."""
 
-    The class beside it has ``release``, ``zones`` and ``cpus`` and can
-    ``_pageset_update(zone, batch, high_min, high_max)``, ``_free_high_batch(cpu, zone, flag)``
-    and ``drain_pages_zone(cpu, zone)``.
-    """
-
+    # What the class beside it has and can.
     release: Release
     zones: tuple[Zone, ...]
     cpus: int
     cpu_node: tuple[int, ...]
+    drain_pages_zone: Callable[..., Any]  # cpu, zone
+    _pageset_update: Callable[[int, int, int, int], None]  # zone, batch, high_min, high_max
+    _free_high_batch: Callable[[int, int, bool], None]  # cpu, zone, flag
+    _watermark_boost: Callable[[int], int]  # zone
+    _set_watermarks: Callable[..., None]  # zone, min, low, high
 
     def _setup_pagesets(self, online: Sequence[int] | None, data_cache_bytes: int) -> None:
         self.online = set(range(self.cpus) if online is None else online)
@@ -184,12 +191,10 @@ class Pagesets:
             cpu_online=cpu_online,
             high_fraction=self.percpu_pagelist_high_fraction,
         )
-        high_min = size.high_min if size.high_min is not None else size.high
-        high_max = size.high_max if size.high_max is not None else size.high
         new = (
-            zone.batch if zone.batch is not None else size.batch,
-            zone.high_min if zone.high_min is not None else high_min,
-            zone.high_max if zone.high_max is not None else high_max,
+            _first(zone.batch, size.batch),
+            _first(zone.high_min, size.high_min, size.high),
+            _first(zone.high_max, size.high_max, size.high),
         )
         if not self._rules.high_min_max:
             new = (new[0], new[1], new[1])
