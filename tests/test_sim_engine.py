@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pcpmodel.simulation.engine import Engine
-from pcpmodel.simulation.per_page import PerPage
 
 from pcpmodel import machine
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import releases
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.run import make_spec, prepare
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload, page_fault1
 

@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import pytest
-from pcpmodel.machine.lock import FifoLock
 
 from pcpmodel.errors import InputError
+from pcpmodel.machine.lock import FifoLock
 
 
 def test_a_free_lock_is_granted_at_once():

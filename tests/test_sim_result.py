@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from pcpmodel.simulation.state import HISTOGRAM
 
 import pcpmodel as pm
 from pcpmodel.cli import main
@@ -15,6 +14,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.simulation.analytic import chain, mva
 from pcpmodel.simulation.result import Histogram, bucket_edges_ns
 from pcpmodel.simulation.run import execute, make_spec, varied
+from pcpmodel.simulation.state import HISTOGRAM
 
 MACHINE = pm.machine("sapphire-rapids")
 

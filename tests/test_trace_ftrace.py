@@ -9,10 +9,10 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, TraceReader, open_text, read_trace
 
 from pcpmodel.errors import InputError
 from pcpmodel.trace import ftrace
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, TraceReader, open_text, read_trace
 
 TRACE = b"""\
 # tracer: nop

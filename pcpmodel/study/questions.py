@@ -382,7 +382,9 @@ def tradeoff(
         warmup_s=seconds / 2,
         seed=seed,
     )
-    data = sweep(spec, batch_scale_max=list(batch_scale_max), high_pages=list(high_pages))
+    data = sweep(
+        spec, batch_scale_max=list(batch_scale_max), high_pages=list(high_pages), progress=False
+    )
     table = data.to_dataframe().reset_index()
     table["hold_p99_us"] = table["hold_p99_ns"] / 1e3
     table["pages_in_pcp_mib"] = table["pages_in_pcp_mean"] / 256

@@ -14,10 +14,10 @@ import time
 
 import pytest
 import simpy
-from pcpmodel.simulation.engine import Engine
-from pcpmodel.simulation.per_page import PerPage
 
 import pcpmodel as pm
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.run import execute, make_spec, prepare
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
