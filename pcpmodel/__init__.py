@@ -29,6 +29,7 @@ _PUBLIC = {
     "published_names": "pcpmodel.data_package",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
+    "replay": "pcpmodel.trace.replay",
     "answer_key": "pcpmodel.study.questions",
     "bulk_free": "pcpmodel.study.questions",
     "compare": "pcpmodel.study.compare",

@@ -454,3 +454,22 @@ def sweep_(
         data = run_grid(grid, executor=executor, workers=workers, out=out)
     runs = len(grid.specs)
     _emit({"runs": runs, "out": out}, json_, f"{runs} runs in {out}\n{data}")
+
+
+@main.command("replay")
+@click.argument("capture", metavar="CAPTURE", type=click.Path(path_type=str))
+@click.option("--release", metavar="R", help="Rules to apply; default: those of the capture.")
+@as_json
+def replay_(capture: str, release: str | None, json_: bool) -> None:
+    """Does the model do what the recorded kernel did?
+
+    Exit code 1 if a difference stays unexplained, or the trace lost events.
+    """
+    from pcpmodel.trace.replay import replay
+
+    found = replay(capture, release=release, progress=sys.stderr.isatty())
+    _emit(found.as_dict(), json_, repr(found))
+    if not found.exact:
+        raise CheckError(
+            f"{found.nr_unexplained} unexplained differences, {found.lost} lost events"
+        )

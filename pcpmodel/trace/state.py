@@ -217,7 +217,7 @@ def _read_pcps(text: str, path: Path, tag: str, first_row: int = 1) -> Snapshot:
         name = _zone_name(line, path, row)
         if kind == "pcp":
             values = _pairs(rest, _PCP_FIELDS, path, row)
-            pcp = PcpState(zone=name, **values)
+            pcp = PcpState(zone=name, **values)  # type: ignore[arg-type]
             key = (pcp.node, name, pcp.cpu)
             if (pcp.node, name) not in zones or key in pcps:
                 raise InputError("pcp of an unknown zone, or twice", file=path, row=row)
@@ -395,7 +395,7 @@ class Capture:
     @property
     def lost(self) -> int:
         """Events lost by the kernel's own account: ring buffers, headings, LOST lines."""
-        total = self.trace[1].lost + max(0, self.trace[1].missing)
+        total = self.trace[1].lost + abs(self.trace[1].missing)
         stats = self.meta.get("ring_buffer_stats", {})
         by_ring = 0
         for ring in stats.values() if isinstance(stats, dict) else ():
@@ -462,8 +462,9 @@ def capture(path: str | Path) -> Capture:
         ("cpus", int, 1, MAX_CPUS),
     ):
         value = meta.get(name)
-        size = len(value) if isinstance(value, str) else value
-        if not isinstance(value, kind) or isinstance(value, bool) or not lo <= size <= hi:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InputError(f"{name}={value!r} is not {kind.__name__}", file=where)
+        if not lo <= (len(value) if isinstance(value, str) else value) <= hi:
             raise InputError(f"{name}={value!r} is not {kind.__name__} in {lo}..{hi}", file=where)
     for name in ("memory_mib", "numa_nodes"):
         value = meta.get(name, 1)

@@ -1,0 +1,53 @@
+from collections.abc import Iterator
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+DEF_EVENTS: tuple[tuple[bytes, int], ...]
+DEF_KEYS: tuple[bytes, ...]
+EVENT: np.dtype[np.void]
+EVENT_IDS: dict[str, int]
+FLAGS: dict[str, int]
+HIT: int
+MAX_RATIO: int
+PROBE_COLUMNS: tuple[str, ...]
+RATIO_FROM: int
+ZONES: tuple[str, ...]
+
+class Events:
+    rows: np.ndarray
+    probes: np.ndarray
+    def __init__(self, rows: np.ndarray, probes: np.ndarray) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, column: str) -> np.ndarray: ...
+    def is_event(self, name: str) -> np.ndarray: ...
+
+class TraceReader:
+    truncated: str | None
+    def __init__(
+        self,
+        source: str | PathLike[str] | bytes | bytearray | memoryview,
+        *,
+        progress: bool = False,
+        max_bytes: int | None = None,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Events]: ...
+    @property
+    def comms(self) -> list[str]: ...
+    @property
+    def markers(self) -> list[str]: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def missing(self) -> int: ...
+    @property
+    def numbers(self) -> dict[str, Any]: ...
+
+def open_text(path: str | PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]: ...
+def read_trace(
+    source: str | PathLike[str] | bytes | bytearray | memoryview,
+    *,
+    progress: bool = False,
+    max_bytes: int | None = None,
+) -> tuple[Events, TraceReader]: ...

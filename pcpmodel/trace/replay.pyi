@@ -1,0 +1,57 @@
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.state import Capture
+
+MAX_PAGES: int
+
+@dataclass(frozen=True)
+class Difference:
+    line: int
+    what: str
+    where: str
+    expected: int | str
+    got: int | str
+
+@dataclass(frozen=True)
+class Explained:
+    line: int
+    why: str
+    where: str
+    evidence: int
+
+@dataclass(frozen=True)
+class Exactness:
+    capture: str
+    release: str
+    events: int
+    allocations: int
+    allocations_exact: int
+    refills: int
+    refills_exact: int
+    drains: int
+    drains_exact: int
+    drained_pages: int
+    drained_pages_exact: int
+    probes: int
+    lists: int
+    lists_exact: int
+    nr_unexplained: int
+    nr_explained: int
+    unexplained: list[Difference]
+    explained: list[Explained]
+    lost: int
+    notes: list[str]
+    @property
+    def exact(self) -> bool: ...
+    def causes(self) -> dict[str, int]: ...
+    def as_dict(self) -> dict[str, Any]: ...
+
+def replay(
+    cap: Capture | str | PathLike[str],
+    *,
+    release: str | Release | None = None,
+    progress: bool = False,
+) -> Exactness: ...

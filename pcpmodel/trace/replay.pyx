@@ -1,0 +1,2548 @@
+"""Replay: does the model do, page for page, what a recorded kernel did?
+
+The events of a capture drive the kernel's own decisions (`kernel/pcp.pxd`) on
+lists that start from the capture's first dump.  Whatever the trace shows is
+compared: the page of every allocation with the head of its list; the size and
+list of every refill; the moment, size and start list of every drain, and its
+pages in order; the fields of `struct per_cpu_pages` wherever a probe printed
+them; the lists in every later dump.
+
+A trace is written late: `mm_page_alloc` comes after the lists were unlocked, so
+another task may be ahead of it in the text.  Such a difference counts as
+explained only by the line that shows it (the later mm_page_alloc, the probe);
+the rest is listed with its line.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from pcpmodel.kernel.pages cimport (
+    MAX_PCP_LISTS,
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+    ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
+    order_to_pindex,
+    pcp_allowed_order,
+    pindex_to_order,
+)
+from pcpmodel.kernel.pcp cimport (
+    decay_pcp_high,
+    nr_pcp_alloc,
+    nr_pcp_free,
+    nr_pcp_high,
+    pcp_alloc_begin,
+    pcp_alloc_end,
+    pcp_commit,
+    per_cpu_pages,
+)
+from pcpmodel.kernel.rules cimport pcp_rules, rules_of
+from pcpmodel.trace.events cimport *
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+
+cdef enum:
+    MAX_ZONES = 32
+    MAX_BULK = 64
+    MAX_DELAYED = 64
+    MAX_GUESSES = 4096  # states followed side by side
+    GUESS_SLOTS = 16384
+    MAX_TRAIL = 1 << 23  # states followed in one search
+    MAX_NOTES = 1 << 16
+
+    # What a page is, as far as the trace told.
+    AWAY = 0            # somewhere else: in use, or in the buddy lists
+    FREED = 1           # mm_page_free was seen, its list not yet; the order in the high bits
+    TAKEN = 2           # left its list with a refill; mm_page_alloc is to come
+    EARLY = 3           # left its list ahead of its mm_page_alloc, which is to come
+    SILENT = 4          # taken by alloc_pages_bulk()
+    DELAYED = 5         # mm_page_free was seen, and its task not since
+
+    # What runs on a CPU.
+    RUN_NONE = 0
+    RUN_DRAIN = 1
+    RUN_REFILL = 2
+    RUN_DIRECT = 3
+
+    # Why a drain is due.
+    DUE_NONE = 0
+    DUE_COMMIT = 1
+    DUE_DECAY = 2
+    DUE_REMOTE = 3      # drain_zone_pages()
+
+    # Operations in the log of a pageset.
+    OP_ALLOC = 1
+    OP_BULK = 2
+    OP_FREE = 3
+    OP_REFILL = 4
+
+    # Differences.
+    D_TIME = 1
+    D_PAGE = 2
+    D_NOT_HEAD = 3
+    D_NOT_LISTED = 4
+    D_REFILL_SIZE = 5
+    D_REFILL_LIST = 6
+    D_DRAIN_UNEXPECTED = 7
+    D_DRAIN_MISSING = 8
+    D_DRAIN_SIZE = 9
+    D_DRAIN_LIST = 10
+    D_DRAIN_PAGE = 11
+    D_DRAIN_SHORT = 12
+    D_DRAIN_LONG = 13
+    D_COUNT = 14
+    D_HIGH = 15
+    D_BATCH = 16
+    D_HIGH_MIN = 17
+    D_HIGH_MAX = 18
+    D_ALLOC_FACTOR = 19
+    D_FREE_COUNT = 20
+    D_FLAGS = 21
+    D_FREE_FACTOR = 22
+    D_FREED_TWICE = 23
+    D_BATCHED = 24
+    D_TYPE = 25
+    D_PCP = 26
+    D_BULK = 27
+    D_LOST_ALLOC = 28
+    D_FINAL_LIST = 29
+    D_COMMIT_TYPE = 30
+
+    # Explanations.
+    E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before
+    E_LATE = 2          # ... and that mm_page_alloc itself
+    E_IN_FLIGHT = 3     # count was lower: a later mm_page_alloc tells why
+    E_MIGRATED = 4      # the task was moved before it reported
+    E_ZONE_FLAGS = 5    # the probe shows other zone flags than the one before
+    E_TRYLOCK = 6       # free_one_page: the lists were locked
+    E_DIRECT = 7        # a page straight from the buddy lists
+    E_MOVED = 8         # a list moved while it was dumped
+    E_EXHAUSTED = 10    # the zone had no more pages for a refill
+    E_DELAYED = 9       # a freeing task was stopped before the page joined its list
+
+cdef struct log_entry:
+    int32_t row
+    int32_t since       # the operation cannot be older than this row
+    int32_t page
+    int32_t got         # blocks of a refill
+    uint8_t op
+    uint8_t order
+    uint8_t pindex
+    uint8_t begin       # the refill halved free_count first
+    uint8_t cut         # the refill got less because there was no more
+    uint8_t zone_flags
+
+# What a log of operations leads to.
+cdef struct outcome:
+    per_cpu_pages pcp
+    int due             # pages that the last operation must drain
+    int pindex
+    bint clash          # an earlier operation would have drained, or refilled otherwise
+
+# What the trace says it led to.
+cdef struct goal:
+    const int64_t *fields   # of a probe, or NULL
+    int drain               # size of the drain that began, 0 none
+    int pindex
+
+# A page that may have left its list before row, though it was reported later.
+cdef struct candidate:
+    int32_t page
+    int32_t report      # row of its mm_page_alloc
+    int32_t since
+    int32_t until
+
+cdef struct pageset:
+    per_cpu_pages pcp
+    int32_t head[MAX_PCP_LISTS]
+    int32_t tail[MAX_PCP_LISTS]
+    int zone
+    int cpu
+    uint64_t addr
+    int64_t touched
+    int due             # DUE_*
+    int due_left
+    int due_chunk
+    int due_pindex
+    int due_started
+    int32_t due_row
+    per_cpu_pages agreed
+    int32_t agreed_row
+    int agreed_flags    # of the zone, then
+    log_entry *log
+    int log_n
+    int log_cap
+
+cdef struct zone_info:
+    int64_t start
+    int64_t end
+    int node
+    int name
+    unsigned int flags
+    int seen_flags      # that any probe shows
+
+cdef struct cpu_run:
+    int kind
+    int set             # pageset
+    int pindex
+    int order
+    int want
+    int got
+    int left
+    int32_t row
+    int32_t first       # first page of a refill
+    int bulk            # index of the bulk section, or -1
+    int cursor          # list a drain is at
+    int bad
+    int log_at          # entry of a refill in the log
+    int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
+    int32_t last_pfn
+
+cdef struct contig:
+    int64_t pfn
+    int64_t left
+    int32_t row
+
+cdef struct bulk_call:
+    int pid
+    int cpu
+    int nr
+    int taken
+    int migratetype
+    int nid
+    int32_t row
+
+# A single free whose task was stopped between mm_page_free and the list.
+cdef struct delayed_free:
+    int32_t page
+    int32_t row
+    int order
+    int cpu
+
+# A state that a pageset can have come to; search_flags().
+cdef struct guess:
+    per_cpu_pages pcp
+    int zone_flags
+    int due
+    int pindex
+    int inserted        # the extra operation is in
+    int at              # ... before this entry
+    int turns           # of the zone's flags so far
+    int parent          # in the layer before
+
+cdef struct step_back:
+    int16_t parent
+    uint8_t zone_flags
+
+cdef struct note:
+    int64_t line
+    int64_t evidence
+    int64_t want
+    int64_t got
+    int32_t code
+    int32_t set
+
+cdef struct tally:
+    int64_t allocations
+    int64_t allocations_exact
+    int64_t refills
+    int64_t refills_exact
+    int64_t drains
+    int64_t drains_exact
+    int64_t drained_pages
+    int64_t drained_pages_exact
+    int64_t frees
+    int64_t direct_allocations
+    int64_t direct_frees
+    int64_t bulk_pages
+    int64_t probes
+
+cdef struct replayer:
+    pcp_rules rules
+    int cpus
+    int nr_zones
+    int nr_sets
+    zone_info zones[MAX_ZONES]
+    pageset *sets
+    int64_t base        # pfn of page 0 of the arrays below
+    int64_t nr_pages
+    int32_t *next
+    int32_t *prev
+    int32_t *where      # 0: on no list; else 1 + 16 * pageset + list
+    int32_t *cursor     # next row about this page, -1 none
+    int32_t *pushed     # row at which it joined its list
+    uint8_t *status
+    int8_t *zone_of     # by block of 512 pages
+    int8_t *block_type
+    int8_t *cached      # migratetype kept in a page on a list (until v6.9)
+    const event_row *rows
+    int32_t *chain      # next row about the same page; for contiguous frees a place in spans
+    int32_t *spans
+    int32_t *own_next   # the inverse of own_prev
+    int32_t *own_prev   # last row of the same task (or of the same CPU's softirq)
+    int nr_rows
+    const int64_t *probes
+    uint64_t vmemmap
+    int p_lists
+    cpu_run *runs
+    contig *contigs
+    bulk_call bulk[MAX_BULK]
+    int nr_bulk
+    delayed_free delayed[MAX_DELAYED]
+    int nr_delayed
+    int64_t last_time
+    tally t
+    int64_t effort      # log entries that may still be run again, over the whole trace
+    int due_found       # drain that the last reconcile() found
+    log_entry *scratch
+    int scratch_cap
+    guess *layers       # two of MAX_GUESSES
+    step_back *trail    # MAX_TRAIL of all layers, each from trail_at[k] on
+    int32_t *trail_at
+    uint8_t *turns
+    int turns_cap
+    int16_t table[GUESS_SLOTS]
+    note *unexplained
+    int64_t nr_unexplained
+    note *explained
+    int64_t nr_explained
+
+
+# -- lists ----------------------------------------------------------------------------
+
+cdef inline void push_head(replayer *s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    cdef pageset *set = &s.sets[x]
+    s.pushed[p] = row
+    s.prev[p] = -1
+    s.next[p] = set.head[i]
+    if set.head[i] >= 0:
+        s.prev[set.head[i]] = p
+    else:
+        set.tail[i] = p
+    set.head[i] = p
+    s.where[p] = 1 + 16 * x + i
+
+
+cdef inline void push_tail(replayer *s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    cdef pageset *set = &s.sets[x]
+    s.pushed[p] = row
+    s.next[p] = -1
+    s.prev[p] = set.tail[i]
+    if set.tail[i] >= 0:
+        s.next[set.tail[i]] = p
+    else:
+        set.head[i] = p
+    set.tail[i] = p
+    s.where[p] = 1 + 16 * x + i
+
+
+cdef inline void unlink_page(replayer *s, int32_t p) noexcept nogil:
+    cdef int place = s.where[p] - 1
+    cdef pageset *set = &s.sets[place >> 4]
+    cdef int i = place & 15
+    if s.prev[p] >= 0:
+        s.next[s.prev[p]] = s.next[p]
+    else:
+        set.head[i] = s.next[p]
+    if s.next[p] >= 0:
+        s.prev[s.next[p]] = s.prev[p]
+    else:
+        set.tail[i] = s.prev[p]
+    s.where[p] = 0
+
+
+# -- notes ----------------------------------------------------------------------------
+
+cdef void differ(replayer *s, int32_t row, int code, int set, int64_t want,
+                 int64_t got) noexcept nogil:
+    cdef note *n
+    if s.nr_unexplained < MAX_NOTES:
+        n = &s.unexplained[s.nr_unexplained]
+        n.line = s.rows[row].line if row >= 0 else 0
+        n.evidence = 0
+        n.code = code
+        n.set = set
+        n.want = want
+        n.got = got
+    s.nr_unexplained += 1
+
+
+cdef void explain(replayer *s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
+    cdef note *n
+    if s.nr_explained < MAX_NOTES:
+        n = &s.explained[s.nr_explained]
+        n.line = s.rows[row].line
+        n.evidence = s.rows[evidence].line
+        n.code = code
+        n.set = set
+        n.want = 0
+        n.got = 0
+    s.nr_explained += 1
+
+
+cdef log_entry *log_op(replayer *s, int x, int32_t row, int op, int order) noexcept nogil:
+    """Remember an operation until the next probe agrees; NULL when memory is out."""
+    cdef pageset *set = &s.sets[x]
+    cdef log_entry *e
+    cdef void *more
+    set.touched += 1
+    if set.log_n == 0:
+        set.agreed = set.pcp
+        set.agreed_flags = s.zones[set.zone].flags
+    if set.log_n == set.log_cap:
+        more = realloc(set.log, (2 * set.log_cap + 64) * sizeof(log_entry))
+        if more == NULL:
+            return NULL
+        set.log = <log_entry *>more
+        set.log_cap = 2 * set.log_cap + 64
+    e = &set.log[set.log_n]
+    e.row = row
+    e.since = row
+    e.page = -1
+    e.op = <uint8_t>op
+    e.order = <uint8_t>order
+    e.pindex = 0
+    e.begin = 0
+    e.cut = 0
+    e.got = 0
+    e.zone_flags = <uint8_t>s.zones[set.zone].flags
+    set.log_n += 1
+    return e
+
+
+# -- operations -----------------------------------------------------------------------
+
+cdef inline int64_t index_of(replayer *s, int64_t pfn) noexcept nogil:
+    """Place of a page in the arrays, or -1 if it is in no zone."""
+    cdef int64_t p = pfn - s.base
+    if p < 0 or p >= s.nr_pages or s.zone_of[p >> 9] < 0:
+        return -1
+    return p
+
+
+cdef inline int set_of(replayer *s, int64_t p, int cpu) noexcept nogil:
+    return s.zone_of[p >> 9] * s.cpus + cpu
+
+
+cdef inline int list_type(replayer *s, int64_t p) noexcept nogil:
+    """Migratetype of the list that a freed page goes to."""
+    cdef int mt = s.block_type[p >> 9]
+    return mt if 0 <= mt < MIGRATE_PCPTYPES else MIGRATE_MOVABLE
+
+
+cdef inline void passed(replayer *s, int64_t p, int32_t row) noexcept nogil:
+    s.cursor[p] = s.chain[row]
+
+
+cdef void next_chunk(replayer *s, int x) noexcept nogil:
+    """Size of the next free_pcppages_bulk() of a drain that is due."""
+    cdef pageset *set = &s.sets[x]
+    cdef int n = set.due_left
+    if set.due == DUE_COMMIT:
+        if s.rules.commit_drain != 0:
+            n = min(n, set.pcp.batch)
+    elif set.due == DUE_DECAY:
+        if s.rules.decay_chunks:
+            n = min(n, set.pcp.batch)
+    set.due_chunk = n
+
+
+cdef void make_due(replayer *s, int x, int why, int n, int pindex, int32_t row) noexcept nogil:
+    cdef pageset *set = &s.sets[x]
+    set.due = why
+    set.due_left = n
+    set.due_pindex = pindex
+    set.due_started = 0
+    set.due_row = row
+    next_chunk(s, x)
+
+
+# -- who was first? -------------------------------------------------------------------
+#
+# Between two probes the model may have applied operations in the order of the text
+# while the kernel did them in another one.  The log of a pageset since the last
+# agreement is run again with one thing changed, until what the trace shows comes out.
+
+cdef void rerun(replayer *s, const pageset *set, const log_entry *log, int n,
+                outcome *out) noexcept nogil:
+    cdef int k, high, want
+    cdef const log_entry *e
+    cdef per_cpu_pages *pcp = &out.pcp
+    cdef bint free_high
+    s.effort -= n + 1
+    out.pcp = set.agreed
+    out.due = 0
+    out.pindex = 0
+    out.clash = False
+    for k in range(n):
+        e = &log[k]
+        if out.due:
+            out.clash = True
+            return
+        if e.op == OP_FREE:
+            free_high = pcp_commit(pcp, &s.rules, e.order)
+            high = nr_pcp_high(pcp, &s.rules, e.zone_flags, free_high)
+            if pcp.count >= high:
+                out.due = nr_pcp_free(pcp, &s.rules, high, free_high)
+                out.pindex = e.pindex
+        elif e.op == OP_REFILL:
+            if e.begin:
+                pcp_alloc_begin(pcp, &s.rules)
+            want = nr_pcp_alloc(pcp, &s.rules, e.zone_flags, e.order)
+            if want != e.got and (want < e.got or not e.cut):
+                out.clash = True
+                return
+            pcp.count += e.got << e.order
+            if e.begin and e.got:
+                pcp_alloc_end(pcp, &s.rules, e.order)
+        else:
+            if e.op == OP_ALLOC:
+                pcp_alloc_begin(pcp, &s.rules)
+            pcp_alloc_end(pcp, &s.rules, e.order)
+
+
+cdef bint reached(replayer *s, const goal *g, const outcome *out) noexcept nogil:
+    cdef int n = out.due
+    if out.clash:
+        return False
+    if g.fields != NULL and not agrees(&out.pcp, g.fields):
+        return False
+    if g.drain == 0:
+        return n == 0
+    if s.rules.commit_drain != 0:
+        n = min(n, out.pcp.batch)
+    return n == g.drain and out.pindex == g.pindex
+
+
+cdef bint room(replayer *s, int n) noexcept nogil:
+    cdef void *more
+    if n <= s.scratch_cap:
+        return True
+    more = realloc(s.scratch, 2 * n * sizeof(log_entry))
+    if more == NULL:
+        return False
+    s.scratch = <log_entry *>more
+    s.scratch_cap = 2 * n
+    return True
+
+
+cdef inline bint sooner(replayer *s, const candidate *a, const candidate *b,
+                        int pid) noexcept nogil:
+    cdef bint mine = s.rows[a.report].pid == pid
+    if mine != (s.rows[b.report].pid == pid):
+        return mine
+    return a.report < b.report
+
+
+cdef int find_candidates(replayer *s, int x, int32_t row, candidate *found,
+                         int most) noexcept nogil:
+    """Pages that a task had taken by *row* and reported later, likeliest first.
+
+    Such a page is at the head, or below pages that joined the list since its
+    task was last seen, or below other such pages.  The task that an interrupt
+    stopped here is the likeliest; then who reports soonest.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef int i, k, n = 0, depth
+    cdef int32_t q, j, oldest, since
+    cdef int pid = s.rows[row].pid
+    cdef candidate c
+    for i in range(s.rules.nr_pcp_lists):
+        q = set.head[i]
+        oldest = s.nr_rows      # oldest push among the pages above that did not leave
+        depth = 0
+        while q >= 0 and depth < 2048:
+            j = s.cursor[q]
+            since = s.own_prev[j] if j >= 0 else s.nr_rows
+            if j > row and s.rows[j].event == EV_ALLOC and since < row and since < oldest:
+                c.page = q
+                c.report = j
+                c.since = max(since, s.pushed[q])
+                c.until = oldest
+                k = n if n < most else most - 1
+                if n < most:
+                    n += 1
+                elif not sooner(s, &c, &found[k], pid):
+                    k = -1
+                while k > 0 and sooner(s, &c, &found[k - 1], pid):
+                    found[k] = found[k - 1]
+                    k -= 1
+                if k >= 0:
+                    found[k] = c
+            # It may have stayed as well.
+            oldest = min(oldest, s.pushed[q])
+            depth += 1
+            q = s.next[q]
+    return n
+
+
+cdef bint room_to_search(replayer *s, int n) noexcept nogil:
+    cdef void *more
+    if s.trail == NULL:
+        s.trail = <step_back *>malloc(MAX_TRAIL * sizeof(step_back))
+        s.layers = <guess *>malloc(2 * MAX_GUESSES * sizeof(guess))
+        if s.trail == NULL or s.layers == NULL:
+            return False
+    if n <= s.turns_cap:
+        return True
+    more = realloc(s.turns, 2 * n)
+    if more == NULL:
+        return False
+    s.turns = <uint8_t *>more
+    more = realloc(s.trail_at, 2 * n * sizeof(int32_t))
+    if more == NULL:
+        return False
+    s.trail_at = <int32_t *>more
+    s.turns_cap = 2 * n
+    return True
+
+
+cdef void find_turns(replayer *s, int x, int32_t row) noexcept nogil:
+    """Before which operations of the log the zone's flags can have turned.
+
+    Only the drain of a commit clears ZONE_BELOW_HIGH, and its probe shows that it
+    was set; only a kswapd that wakes sets ZONE_RECLAIM_ACTIVE.  Setting the one and
+    clearing the other leaves no line.  Both happen some time after their line.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
+    cdef int32_t j = max(set.agreed_row - 500, 0)
+    cdef int k, seen = 0
+    cdef const event_row *r
+    cdef const int64_t *f
+    s.effort -= (row - j) >> 3
+    for k in range(set.log_n + 1):
+        while j < (set.log[k].row if k < set.log_n else row):
+            r = &s.rows[j]
+            if r.event == EV_KSWAPD_WAKE and (r.c == z.node or r.c < 0):
+                seen |= ZONE_RECLAIM_ACTIVE
+            elif r.event == EV_FREE_PCPPAGES_BULK:
+                f = &s.probes[r.probe * P_COLUMNS]
+                if f[P_ZONE] == z.name and f[P_NODE] == z.node \
+                        and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
+                    seen |= ZONE_BELOW_HIGH
+            j += 1
+        s.turns[k] = <uint8_t>seen
+
+
+cdef inline bint may_turn(int was, int now, int turns) noexcept nogil:
+    if was & ~now & ZONE_BELOW_HIGH and not turns & ZONE_BELOW_HIGH:
+        return False
+    return not (now & ~was & ZONE_RECLAIM_ACTIVE and not turns & ZONE_RECLAIM_ACTIVE)
+
+
+cdef inline bint same_state(const guess *a, const guess *b) noexcept nogil:
+    return a.pcp.high == b.pcp.high and a.pcp.count == b.pcp.count \
+        and a.pcp.alloc_factor == b.pcp.alloc_factor and a.pcp.free_count == b.pcp.free_count \
+        and a.pcp.free_factor == b.pcp.free_factor and a.pcp.flags == b.pcp.flags \
+        and a.zone_flags == b.zone_flags and a.inserted == b.inserted and a.due == b.due
+
+
+cdef int add_guess(guess *layer, int n, const guess *new, int16_t *table) noexcept nogil:
+    """Put a state in a layer unless it is there with fewer turns."""
+    cdef uint64_t h = <uint64_t>new.pcp.high * <uint64_t>0x9E3779B97F4A7C15
+    h ^= <uint64_t>(new.pcp.count * 8 + new.zone_flags + new.inserted) \
+        * <uint64_t>0xC2B2AE3D27D4EB4F
+    h ^= <uint64_t>(new.pcp.free_count * 64 + new.pcp.alloc_factor + new.pcp.flags * 8) \
+        * <uint64_t>0xBF58476D1CE4E5B9
+    h >>= 40
+    while table[h & (GUESS_SLOTS - 1)] >= 0:
+        if same_state(&layer[table[h & (GUESS_SLOTS - 1)]], new):
+            if new.turns < layer[table[h & (GUESS_SLOTS - 1)]].turns:
+                layer[table[h & (GUESS_SLOTS - 1)]] = new[0]
+            return n
+        h += 1
+    if n == MAX_GUESSES:
+        return n
+    table[h & (GUESS_SLOTS - 1)] = <int16_t>n
+    layer[n] = new[0]
+    return n + 1
+
+
+cdef bint apply(replayer *s, guess *v, const log_entry *e, int flags) noexcept nogil:
+    """One operation; false if the trace shows that it went otherwise."""
+    cdef per_cpu_pages *pcp = &v.pcp
+    cdef int high, want
+    cdef bint free_high
+    if v.due:
+        return False
+    if e.op == OP_FREE:
+        free_high = pcp_commit(pcp, &s.rules, e.order)
+        high = nr_pcp_high(pcp, &s.rules, flags, free_high)
+        if pcp.count >= high:
+            v.due = nr_pcp_free(pcp, &s.rules, high, free_high)
+            v.pindex = e.pindex
+    elif e.op == OP_REFILL:
+        if e.begin:
+            pcp_alloc_begin(pcp, &s.rules)
+        want = nr_pcp_alloc(pcp, &s.rules, flags, e.order)
+        if want != e.got and (want < e.got or not e.cut):
+            return False
+        pcp.count += e.got << e.order
+        if e.begin and e.got:
+            pcp_alloc_end(pcp, &s.rules, e.order)
+    else:
+        if e.op == OP_ALLOC:
+            pcp_alloc_begin(pcp, &s.rules)
+        pcp_alloc_end(pcp, &s.rules, e.order)
+    return True
+
+
+cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const candidate *c,
+                       int last_flags, outcome *out) noexcept nogil:
+    """Fewest turns of the zone's flags that lead to what the trace shows.
+
+    All states that the log can lead to are followed side by side, with a page that
+    left earlier (*c*) put in wherever that is possible.  On success the log is the
+    one that was found.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef int n = set.log_n
+    cdef int k, i, v, flags, have, more, best, turns, kinds, used = 0
+    cdef log_entry extra
+    cdef log_entry *e
+    cdef guess new
+    cdef guess *layer
+    cdef guess *into
+    cdef guess *swap
+    cdef bint sensitive
+    cdef outcome end
+    if s.effort < 0 or not room_to_search(s, n + 1):
+        return False
+    layer = s.layers
+    into = s.layers + MAX_GUESSES
+    find_turns(s, x, row)
+    kinds = s.zones[set.zone].seen_flags
+    memset(&extra, 0, sizeof(extra))
+    if c != NULL:
+        extra.op = OP_ALLOC
+        extra.order = <uint8_t>pindex_to_order((s.where[c.page] - 1) & 15)
+        extra.row = c.report
+        extra.since = c.since
+        extra.page = c.page
+    memset(&layer[0], 0, sizeof(guess))
+    layer[0].pcp = set.agreed
+    layer[0].zone_flags = set.agreed_flags
+    have = 1
+    for k in range(n + 1):
+        # A page that left before this operation.
+        if c != NULL and (k == 0 or set.log[k - 1].row < c.until) \
+                and (k == n or set.log[k].row > c.since):
+            more = have
+            for i in range(have):
+                if not layer[i].inserted and more < MAX_GUESSES:
+                    new = layer[i]
+                    if apply(s, &new, &extra, 0):
+                        new.inserted = 1
+                        new.at = k
+                        layer[more] = new
+                        more += 1
+            have = more
+        if k == n:
+            break
+        e = &set.log[k]
+        turns = s.turns[k]
+        sensitive = e.op == OP_FREE or e.op == OP_REFILL
+        for i in range(GUESS_SLOTS):
+            s.table[i] = -1
+        more = 0
+        s.effort -= have
+        if s.effort < 0 or used + MAX_GUESSES > MAX_TRAIL:
+            return False
+        s.trail_at[k] = used
+        for i in range(have):
+            # v goes through 0 and the flags that this zone ever showed, by two bits from bit 1.
+            for v in range(0, 8 if sensitive else 2, 2):
+                new = layer[i]
+                flags = new.zone_flags ^ v
+                if v:
+                    if v & ~kinds or not may_turn(new.zone_flags, flags, turns):
+                        continue
+                    new.turns += 1
+                new.zone_flags = flags
+                if not apply(s, &new, e, flags):
+                    continue
+                new.parent = i
+                more = add_guess(into, more, &new, s.table)
+        if more == 0:
+            return False
+        for i in range(more):
+            s.trail[used + i].parent = <int16_t>into[i].parent
+            s.trail[used + i].zone_flags = <uint8_t>into[i].zone_flags
+        used += more
+        swap = layer
+        layer = into
+        into = swap
+        have = more
+    turns = s.turns[n]
+    best = -1
+    for i in range(have):
+        if c != NULL and not layer[i].inserted:
+            continue
+        if last_flags >= 0 and g.fields != NULL \
+                and not may_turn(layer[i].zone_flags, last_flags, turns):
+            continue
+        end.pcp = layer[i].pcp
+        end.due = layer[i].due
+        end.pindex = layer[i].pindex
+        end.clash = False
+        if reached(s, g, &end) and (best < 0 or layer[i].turns < layer[best].turns):
+            best = i
+            out[0] = end
+    if best < 0:
+        return False
+    flags = layer[best].zone_flags
+    k = layer[best].at
+    v = best
+    if n and layer[best].inserted and k == n:
+        v = layer[best].parent
+    for i in range(n - 1, -1, -1):
+        set.log[i].zone_flags = s.trail[s.trail_at[i] + v].zone_flags
+        v = s.trail[s.trail_at[i] + v].parent
+    s.zones[set.zone].flags = flags
+    if c != NULL and log_op(s, x, row, OP_ALLOC, 0) != NULL:
+        for i in range(n, k, -1):
+            set.log[i] = set.log[i - 1]
+        set.log[k] = extra
+    return True
+
+
+cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_flags,
+                    int32_t flags_row) noexcept nogil:
+    """Find the one order of the operations in the log that leads to what the trace shows."""
+    cdef pageset *set = &s.sets[x]
+    cdef candidate found[64]
+    cdef outcome out
+    cdef int n, k, m, too_many
+    cdef log_entry moved
+    if set.log_n == 0:
+        set.agreed = set.pcp
+        set.agreed_flags = s.zones[set.zone].flags
+    if s.effort < 0 or not room(s, set.log_n + 4):
+        return False
+    rerun(s, set, set.log, set.log_n, &out)
+    if out.clash and g.fields != NULL:
+        too_many = -1
+    else:
+        too_many = out.pcp.count - g.fields[P_COUNT] if g.fields != NULL else -1
+    # Zone flags between two probes.
+    if too_many <= 0 and search_flags(s, x, row, g, NULL, zone_flags, &out):
+        set.pcp = out.pcp
+        s.due_found = out.due
+        explain(s, row, E_ZONE_FLAGS, x, flags_row if flags_row >= 0 else row)
+        return True
+    # A page that was taken already and reported later.
+    n = find_candidates(s, x, row, found, 64)
+    for k in range(n):
+        if too_many >= 0 and too_many != 1 << pindex_to_order((s.where[found[k].page] - 1) & 15):
+            continue
+        if search_flags(s, x, row, g, &found[k], zone_flags, &out):
+            unlink_page(s, found[k].page)
+            s.status[found[k].page] = EARLY
+            set.pcp = out.pcp
+            s.due_found = out.due
+            explain(s, row, E_IN_FLIGHT, x, found[k].report)
+            return True
+    # A page whose task was stopped between mm_page_free and the list.
+    for k in range(set.log_n - 1, -1, -1):
+        if s.effort < 0:
+            return False
+        if set.log[k].op != OP_FREE or (too_many >= 0 and too_many != 1 << set.log[k].order) \
+                or s.where[set.log[k].page] >> 4 != x \
+                or not may_be_delayed(s, set.log[k].page, row):
+            continue
+        s.effort -= set.log_n
+        memcpy(s.scratch, set.log, k * sizeof(log_entry))
+        memcpy(s.scratch + k, set.log + k + 1, (set.log_n - k - 1) * sizeof(log_entry))
+        rerun(s, set, s.scratch, set.log_n - 1, &out)
+        if reached(s, g, &out):
+            s.due_found = out.due
+            delay(s, set.log[k].page, row)
+            return True
+    # A reported page that was taken earlier than its line says.
+    for k in range(set.log_n - 1, -1, -1):
+        if s.effort < 0 or too_many > 0:
+            return False
+        if set.log[k].op != OP_ALLOC or k == 0 or set.log[k - 1].row < set.log[k].since:
+            continue
+        moved = set.log[k]
+        memcpy(s.scratch, set.log, set.log_n * sizeof(log_entry))
+        m = k
+        while m > 0 and set.log[m - 1].row > moved.since:
+            s.scratch[m] = s.scratch[m - 1]
+            s.scratch[m - 1] = moved
+            m -= 1
+            rerun(s, set, s.scratch, set.log_n, &out)
+            if reached(s, g, &out):
+                memcpy(set.log, s.scratch, set.log_n * sizeof(log_entry))
+                set.pcp = out.pcp
+                s.due_found = out.due
+                explain(s, row, E_IN_FLIGHT, x, moved.row)
+                return True
+    return False
+
+
+cdef int32_t next_flags(replayer *s, int x, int32_t row) noexcept nogil:
+    """Next row whose probe shows the flags of this pageset's zone, or -1."""
+    cdef int32_t j
+    cdef const int64_t *f
+    cdef const event_row *r
+    cdef zone_info *z = &s.zones[s.sets[x].zone]
+    if s.effort < 0:
+        return -1
+    for j in range(row, s.nr_rows):
+        r = &s.rows[j]
+        if r.probe >= 0:
+            f = &s.probes[r.probe * P_COLUMNS]
+            if f[P_ZONE] == z.name and f[P_NODE] == z.node and f[P_ZONE_FLAGS] >= 0:
+                s.effort -= (j - row) >> 3
+                return j
+    s.effort -= (s.nr_rows - row) >> 3
+    return -1
+
+
+cdef void missing_drain(replayer *s, int x, int32_t row) noexcept nogil:
+    """Something else happens while the model says that a drain must come first."""
+    cdef pageset *set = &s.sets[x]
+    cdef goal g
+    cdef int32_t j
+    cdef int flags = -1
+    if set.due == DUE_COMMIT:
+        g.fields = NULL
+        g.drain = 0
+        g.pindex = 0
+        j = next_flags(s, x, set.due_row)
+        if j >= 0:
+            flags = <int>s.probes[s.rows[j].probe * P_COLUMNS + P_ZONE_FLAGS]
+        if reconcile(s, x, row, &g, flags, j):
+            set.due = DUE_NONE
+            return
+    differ(s, row, D_DRAIN_MISSING, x, set.due_chunk, set.due)
+    set.due = DUE_NONE
+
+
+cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op) noexcept nogil:
+    """A block leaves its list for the caller."""
+    cdef pageset *set = &s.sets[x]
+    cdef log_entry *e
+    if set.due and set.due_started == 0:
+        missing_drain(s, x, row)
+    e = log_op(s, x, row, op, order)
+    if e != NULL:
+        e.since = max(s.own_prev[row], s.pushed[p])
+        e.page = p
+    unlink_page(s, p)
+    if op == OP_ALLOC:
+        pcp_alloc_begin(&set.pcp, &s.rules)
+    pcp_alloc_end(&set.pcp, &s.rules, order)
+
+
+cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexcept nogil:
+    """A freed block joins its list; says whether a drain must follow."""
+    cdef int x = set_of(s, p, cpu)
+    cdef pageset *set = &s.sets[x]
+    cdef int i = order_to_pindex(s.rules.nr_pcp_lists, list_type(s, p), order)
+    cdef int high
+    cdef bint free_high
+    cdef log_entry *e
+    cdef unsigned int flags
+    if s.where[p]:
+        differ(s, row, D_FREED_TWICE, x, 0, p + s.base)
+        return
+    if set.due and set.due_started == 0:
+        missing_drain(s, x, row)
+    e = log_op(s, x, row, OP_FREE, order)
+    if e != NULL:
+        e.pindex = <uint8_t>i
+        e.page = <int32_t>p
+    s.t.frees += 1
+    s.status[p] = AWAY
+    s.cached[p] = s.block_type[p >> 9]
+    push_head(s, x, i, <int32_t>p, row)
+    flags = s.zones[set.zone].flags
+    free_high = pcp_commit(&set.pcp, &s.rules, order)
+    high = nr_pcp_high(&set.pcp, &s.rules, flags, free_high)
+    if set.pcp.count >= high:
+        make_due(s, x, DUE_COMMIT, nr_pcp_free(&set.pcp, &s.rules, high, free_high), i, row)
+
+
+cdef void commit_contig(replayer *s, int cpu) noexcept nogil:
+    """Go on with a contiguous free (v7.2): aligned chunks, until one of them drains."""
+    cdef contig *c = &s.contigs[cpu]
+    cdef int order, x
+    cdef int64_t p
+    cdef int32_t nxt
+    while c.left > 0:
+        order = 0
+        while order < 10 and not (c.pfn >> order) & 1 and (2 << order) <= c.left:
+            order += 1
+        p = c.pfn - s.base
+        x = set_of(s, p, cpu)
+        if s.sets[x].due and s.sets[x].due_started == 0:
+            return
+        if s.sets[x].due and s.runs[cpu].kind == RUN_DRAIN:
+            return
+        c.pfn += <int64_t>1 << order
+        c.left -= <int64_t>1 << order
+        nxt = s.cursor[p]
+        if not pcp_allowed_order(order) or (
+                nxt >= 0 and s.rows[nxt].b == order
+                and (s.rows[nxt].event == EV_FREE_ONE_PAGE or s.rows[nxt].event == EV_PAGE_COMMIT)):
+            continue
+        commit(s, p, order, cpu, c.row)
+
+
+cdef int find_bulk(replayer *s, int pid) noexcept nogil:
+    cdef int i
+    for i in range(s.nr_bulk):
+        if s.bulk[i].pid == pid:
+            return i
+    return -1
+
+
+cdef void finish_run(replayer *s, int cpu, int32_t row) noexcept nogil:
+    """What ran with interrupts off on this CPU is over."""
+    cdef cpu_run *run = &s.runs[cpu]
+    cdef pageset *set = &s.sets[run.set]
+    cdef int32_t p
+    cdef int kind = run.kind
+    run.kind = RUN_NONE
+    if kind == RUN_DRAIN:
+        if run.left > 0 and set.pcp.count > 0:
+            differ(s, run.row, D_DRAIN_SHORT, run.set, run.want, run.want - run.left)
+            run.bad = 1
+        if not run.bad:
+            s.t.drains_exact += 1
+        set.log_n = 0
+        if set.due and run.draining != run.set:
+            if set.due_left > 0 and set.pcp.count > 0:
+                next_chunk(s, run.set)
+            else:
+                set.due = DUE_NONE
+        if s.contigs[cpu].left:
+            commit_contig(s, cpu)
+        return
+    if kind == RUN_REFILL:
+        if run.log_at < set.log_n and set.log[run.log_at].row == run.row:
+            set.log[run.log_at].got = run.got
+        set.pcp.count += run.got << run.order
+        if run.got != run.want:
+            differ(s, run.row, D_REFILL_SIZE, run.set, run.want, run.got)
+        elif not run.bad:
+            s.t.refills_exact += 1
+        if run.bulk < 0 and set.head[run.pindex] >= 0:
+            p = set.head[run.pindex]
+            unlink_page(s, p)
+            pcp_alloc_end(&set.pcp, &s.rules, run.order)
+            s.status[p] = TAKEN
+
+
+cdef inline bint in_flight(replayer *s, int32_t q, int32_t row) noexcept nogil:
+    """Whether a task can have taken this page by *row* and reports it later."""
+    cdef int32_t j = s.cursor[q]
+    return j > row and s.rows[j].event == EV_ALLOC and s.own_prev[j] < row
+
+
+cdef void take_late(replayer *s, int x, int32_t p, int32_t row, int order,
+                    int32_t until) noexcept nogil:
+    """A block left its list before row *until*, when others were put above it."""
+    cdef pageset *set = &s.sets[x]
+    cdef outcome out
+    cdef log_entry *e
+    cdef int at, k
+    if set.due and set.due_started == 0 and set.due != DUE_COMMIT:
+        missing_drain(s, x, row)
+    e = log_op(s, x, row, OP_ALLOC, order)
+    unlink_page(s, p)
+    if e == NULL or not room(s, set.log_n + 4):
+        return
+    e.page = p
+    e.since = max(s.own_prev[row], s.pushed[p])
+    e.zone_flags = 0
+    at = set.log_n - 1
+    while at > 0 and set.log[at - 1].row >= until:
+        at -= 1
+    s.scratch[0] = set.log[set.log_n - 1]
+    for k in range(set.log_n - 1, at, -1):
+        set.log[k] = set.log[k - 1]
+    set.log[at] = s.scratch[0]
+    rerun(s, set, set.log, set.log_n, &out)
+    if out.clash:
+        # Not there, then; a probe will tell.
+        pcp_alloc_begin(&set.pcp, &s.rules)
+        pcp_alloc_end(&set.pcp, &s.rules, order)
+        return
+    set.pcp = out.pcp
+    if set.due == DUE_COMMIT and set.due_started == 0 and out.due == 0:
+        set.due = DUE_NONE
+
+
+cdef inline bint may_be_delayed(replayer *s, int32_t q, int32_t row) noexcept nogil:
+    """Whether the task that freed this page can still be on its way to the list."""
+    cdef int32_t j = s.pushed[q]
+    return j >= 0 and s.nr_delayed < MAX_DELAYED and s.rows[j].event == EV_FREE \
+        and (s.own_next[j] > row or s.own_next[j] < 0)
+
+
+cdef void delay(replayer *s, int32_t q, int32_t row) noexcept nogil:
+    """Take back a free that the kernel had not completed by *row*."""
+    cdef int place = s.where[q] - 1
+    cdef pageset *set = &s.sets[place >> 4]
+    cdef int32_t j = s.pushed[q]
+    cdef int k, n = 0
+    cdef outcome out
+    cdef delayed_free *d = &s.delayed[s.nr_delayed]
+    explain(s, row, E_DELAYED, place >> 4, s.own_next[j] if s.own_next[j] >= 0 else j)
+    d.page = q
+    d.row = j
+    d.order = pindex_to_order(place & 15)
+    d.cpu = set.cpu
+    s.nr_delayed += 1
+    unlink_page(s, q)
+    s.status[q] = DELAYED
+    for k in range(set.log_n):
+        if set.log[k].op != OP_FREE or set.log[k].row != j:
+            set.log[n] = set.log[k]
+            n += 1
+    if n < set.log_n:
+        set.log_n = n
+        rerun(s, set, set.log, n, &out)
+        if not out.clash:
+            set.pcp = out.pcp
+            if set.due == DUE_COMMIT and set.due_started == 0 and out.due == 0:
+                set.due = DUE_NONE
+            return
+    set.pcp.count -= 1 << d.order
+
+
+cdef void complete(replayer *s, int k, int32_t row) noexcept nogil:
+    """A delayed free joins its list now."""
+    cdef delayed_free d = s.delayed[k]
+    s.nr_delayed -= 1
+    s.delayed[k] = s.delayed[s.nr_delayed]
+    commit(s, d.page, d.order, d.cpu, row)
+
+
+cdef bint more_follows(replayer *s, int32_t row, int order) noexcept nogil:
+    """Whether the same CPU goes on taking blocks of this order from the buddy lists."""
+    cdef int32_t j = row + 1
+    cdef int cpu = s.rows[row].cpu
+    while j < s.nr_rows:
+        if s.rows[j].cpu == cpu:
+            if s.rows[j].event == EV_ZONE_LOCKED:
+                return s.rows[j].b == order
+            if s.rows[j].event == EV_EXTFRAG:
+                return s.rows[j].b == order and s.rows[j].a != s.rows[row].a
+            return False
+        j += 1
+    return False
+
+
+cdef int run_length(replayer *s, int x, int pindex, int order, int32_t row,
+                    int32_t *last_row) noexcept nogil:
+    """Blocks that this CPU goes on taking for one list."""
+    cdef int cpu = s.rows[row].cpu
+    cdef int n = 0
+    cdef int32_t j
+    cdef int64_t p, last = -1
+    cdef const event_row *r
+    last_row[0] = row
+    for j in range(row, s.nr_rows):
+        r = &s.rows[j]
+        if r.cpu != cpu:
+            continue
+        if (r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG) or r.b != order:
+            break
+        if r.event == EV_EXTFRAG and (s.rules.fallback == 0 or r.a == last):
+            continue
+        p = index_of(s, r.a)
+        if p < 0 or r.c >= MIGRATE_PCPTYPES or set_of(s, p, cpu) != x \
+                or order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, order) != pindex:
+            break
+        last = r.a
+        last_row[0] = j
+        n += 1
+    return n
+
+
+cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexcept nogil:
+    """The list is empty, or what is left on it has been taken already."""
+    cdef pageset *set = &s.sets[x]
+    cdef cpu_run *run = &s.runs[set.cpu]
+    cdef const event_row *r = &s.rows[row]
+    cdef int32_t p, j
+    cdef int n, flags
+    cdef int64_t left
+    cdef int32_t last
+    cdef goal g
+    cdef log_entry *e
+    if set.due and set.due_started == 0:
+        missing_drain(s, x, row)
+    run.kind = RUN_REFILL
+    run.set = x
+    run.pindex = i
+    run.order = order
+    run.got = 0
+    run.row = row
+    run.bad = 0
+    run.bulk = find_bulk(s, r.pid)
+    if run.bulk >= 0 and (order != 0 or s.bulk[run.bulk].cpu != set.cpu or r.flags & (
+            FL_SOFTIRQ | FL_HARDIRQ | FL_NMI)):
+        run.bulk = -1
+    if run.bulk >= 0:
+        while set.head[i] >= 0:
+            p = set.head[i]
+            take(s, x, p, row, 0, OP_BULK)
+            s.status[p] = SILENT
+            s.bulk[run.bulk].taken += 1
+    else:
+        while set.head[i] >= 0:
+            # Taken, not yet reported: each needs its own later mm_page_alloc.
+            p = set.head[i]
+            if in_flight(s, p, row):
+                explain(s, row, E_OVERTAKEN, x, s.cursor[p])
+                take(s, x, p, row, order, OP_ALLOC)
+                s.status[p] = EARLY
+            else:
+                differ(s, row, D_LOST_ALLOC, x, 0, p + s.base)
+                take(s, x, p, row, order, OP_ALLOC)
+                s.status[p] = SILENT
+    e = log_op(s, x, row, OP_REFILL, order)
+    run.log_at = set.log_n - 1
+    if e != NULL:
+        e.begin = run.bulk < 0
+    if run.bulk < 0:
+        pcp_alloc_begin(&set.pcp, &s.rules)
+    run.want = nr_pcp_alloc(&set.pcp, &s.rules, s.zones[set.zone].flags, order)
+    s.t.refills += 1
+    if e == NULL or r.event == EV_RMQUEUE_BULK:
+        return
+    n = run_length(s, x, i, order, row, &last)
+    if n == run.want:
+        return
+    if n < run.want:
+        j = next_flags(s, x, last)
+        if j >= 0:
+            left = s.probes[s.rows[j].probe * P_COLUMNS + P_NR_FREE]
+            if 0 <= left < max(128, (run.want - n) << order):
+                set.log[run.log_at].cut = 1
+                run.want = n
+                explain(s, row, E_EXHAUSTED, x, j)
+                return
+    # Another size: what came before was otherwise.
+    set.log[run.log_at].got = n
+    g.fields = NULL
+    g.drain = 0
+    g.pindex = 0
+    j = next_flags(s, x, row)
+    flags = <int>s.probes[s.rows[j].probe * P_COLUMNS + P_ZONE_FLAGS] if j >= 0 else -1
+    if reconcile(s, x, row, &g, flags, j):
+        run.want = n
+        run.log_at = set.log_n - 1
+        set.pcp.count -= n << order
+        if run.bulk < 0:
+            set.pcp.count += 1 << order
+
+
+cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
+    """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = index_of(s, r.a)
+    cdef int cpu = r.cpu
+    cdef int order = <int>r.b
+    cdef int mt = <int>r.c
+    cdef cpu_run *run = &s.runs[cpu]
+    cdef int x, i
+    cdef bint direct
+    if p < 0:
+        differ(s, row, D_PAGE, -1, 0, r.a)
+        return
+    passed(s, p, row)
+    if s.where[p]:
+        differ(s, row, D_FREED_TWICE, (s.where[p] - 1) >> 4, 0, r.a)
+        return
+    x = set_of(s, p, cpu)
+    run.last_pfn = <int32_t>p
+    s.cached[p] = <int8_t>mt
+    if not pcp_allowed_order(order) or mt >= MIGRATE_PCPTYPES:
+        s.status[p] = TAKEN
+        s.t.direct_allocations += 1
+        return
+    i = order_to_pindex(s.rules.nr_pcp_lists, mt, order)
+    if run.kind == RUN_REFILL and (run.set != x or run.pindex != i or run.got == run.want):
+        finish_run(s, cpu, row)
+    if run.kind != RUN_REFILL:
+        if r.flags & FL_KNOWN:
+            # Under the locks of the lists and of the zone the preempt depth is 3 more.
+            direct = (r.flags & FL_DEPTH) < 3
+        else:
+            direct = s.sets[x].head[i] >= 0 and not more_follows(s, row, order) \
+                and find_bulk(s, r.pid) < 0
+        if direct:
+            # The lists were locked, so the block comes from the buddy lists.
+            s.status[p] = TAKEN
+            s.t.direct_allocations += 1
+            explain(s, row, E_DIRECT, x, row)
+            return
+        begin_refill(s, x, i, order, row)
+    run.got += 1
+    push_tail(s, x, i, <int32_t>p, row)
+
+
+cdef void reported(replayer *s, int32_t row) noexcept nogil:
+    """mm_page_alloc."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p
+    cdef int order = <int>r.b
+    cdef int i, x, b
+    cdef int32_t q, above, until
+    cdef pageset *set
+    cdef bint exact
+    if r.a < 0:
+        return
+    s.t.allocations += 1
+    p = index_of(s, r.a)
+    if p < 0:
+        differ(s, row, D_PAGE, -1, 0, r.a)
+        return
+    passed(s, p, row)
+    if s.status[p] == TAKEN:
+        s.status[p] = AWAY
+        s.t.allocations_exact += 1
+        b = find_bulk(s, r.pid)
+        if b >= 0 and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+            s.bulk[b].taken += 1
+        return
+    if s.status[p] == EARLY:
+        s.status[p] = AWAY
+        s.t.allocations_exact += 1
+        return
+    if s.status[p] == DELAYED:
+        for b in range(s.nr_delayed):
+            if s.delayed[b].page == p:
+                complete(s, b, row)
+                break
+    if not s.where[p]:
+        differ(s, row, D_NOT_LISTED, -1, 0, r.a)
+        s.status[p] = AWAY
+        return
+    x = (s.where[p] - 1) >> 4
+    i = (s.where[p] - 1) & 15
+    set = &s.sets[x]
+    exact = True
+    if pindex_to_order(i) != order or (i < 12 and i % 3 != r.c):
+        differ(s, row, D_TYPE, x, i, order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, order))
+        exact = False
+    if set.cpu != r.cpu:
+        if s.runs[set.cpu].kind == RUN_REFILL and s.runs[set.cpu].set == x:
+            finish_run(s, set.cpu, row)
+        explain(s, row, E_MIGRATED, x, row)
+    if set.head[i] == p:
+        take(s, x, <int32_t>p, row, order, OP_ALLOC)
+    else:
+        # Above it: pages that joined after this task was last seen (then it took its page
+        # before they came), or that others took and report later.
+        until = s.nr_rows
+        q = set.head[i]
+        while q != p and q >= 0:
+            above = q
+            q = s.next[q]
+            if s.pushed[above] > s.own_prev[row]:
+                until = min(until, s.pushed[above])
+            elif in_flight(s, above, row):
+                explain(s, row, E_OVERTAKEN, x, s.cursor[above])
+                take(s, x, above, row, order, OP_ALLOC)
+                s.status[above] = EARLY
+            elif may_be_delayed(s, above, row):
+                delay(s, above, row)
+            else:
+                differ(s, row, D_NOT_HEAD, x, above + s.base, r.a)
+                exact = False
+                break
+        if until < s.nr_rows:
+            explain(s, row, E_LATE, x, until)
+            take_late(s, x, <int32_t>p, row, order, until)
+        else:
+            take(s, x, <int32_t>p, row, order, OP_ALLOC)
+    s.status[p] = AWAY
+    s.t.allocations_exact += exact
+    b = find_bulk(s, r.pid)
+    if b >= 0 and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+        s.bulk[b].taken += 1
+
+
+cdef void bulk_returned(replayer *s, int32_t row) noexcept nogil:
+    """alloc_pages_bulk() has taken its pages; from the first list that has them."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int b = find_bulk(s, r.pid)
+    cdef int left, z, x, best
+    cdef int32_t p = -1, q
+    cdef bulk_call *call
+    if b < 0:
+        differ(s, row, D_BULK, -1, 0, r.d)
+        return
+    call = &s.bulk[b]
+    left = <int>r.d - call.taken
+    while left > 0:
+        best = -1
+        for z in range(s.nr_zones - 1, -1, -1):
+            if call.nid >= 0 and s.zones[z].node != call.nid:
+                continue
+            x = z * s.cpus + r.cpu
+            p = s.sets[x].head[call.migratetype]
+            while p >= 0 and in_flight(s, p, row):
+                q = s.next[p]
+                explain(s, row, E_OVERTAKEN, x, s.cursor[p])
+                take(s, x, p, row, 0, OP_ALLOC)
+                s.status[p] = EARLY
+                p = q
+            if p >= 0 and not (s.cursor[p] >= 0 and s.rows[s.cursor[p]].event == EV_ALLOC):
+                best = x
+                break
+        if best < 0:
+            differ(s, row, D_BULK, -1, r.d, r.d - left)
+            break
+        take(s, best, p, row, 0, OP_BULK)
+        s.status[p] = SILENT
+        s.t.bulk_pages += 1
+        left -= 1
+    s.nr_bulk -= 1
+    s.bulk[b] = s.bulk[s.nr_bulk]
+
+
+# -- probes ---------------------------------------------------------------------------
+
+cdef int find_set(replayer *s, uint64_t addr) noexcept nogil:
+    cdef int x
+    for x in range(s.nr_sets):
+        if s.sets[x].addr == addr:
+            return x
+    return -1
+
+
+cdef void resync(replayer *s, int x, const int64_t *f) noexcept nogil:
+    cdef per_cpu_pages *p = &s.sets[x].pcp
+    if f[P_COUNT] >= 0:
+        p.count = <int>f[P_COUNT]
+    if f[P_HIGH] >= 0:
+        p.high = <int>f[P_HIGH]
+        if not s.rules.high_min_max:
+            p.high_min = p.high_max = p.high
+    if f[P_ALLOC_FACTOR] >= 0:
+        p.alloc_factor = <int>f[P_ALLOC_FACTOR]
+    if f[P_FREE_COUNT] >= 0:
+        p.free_count = <int>f[P_FREE_COUNT]
+    if f[P_FREE_FACTOR] >= 0:
+        p.free_factor = <int>f[P_FREE_FACTOR]
+    if f[P_FLAGS] >= 0:
+        p.flags = <int>f[P_FLAGS]
+    if f[P_HIGH_MIN] >= 0:
+        p.high_min = <int>f[P_HIGH_MIN]
+        p.high_max = <int>f[P_HIGH_MAX]
+    if f[P_BATCH] >= 0:
+        p.batch = <int>f[P_BATCH]
+
+
+cdef inline bint same(int64_t told, int64_t have) noexcept nogil:
+    return told < 0 or told == have
+
+
+cdef bint agrees(const per_cpu_pages *p, const int64_t *f) noexcept nogil:
+    return same(f[P_COUNT], p.count) and same(f[P_HIGH], p.high) \
+        and same(f[P_BATCH], p.batch) and same(f[P_HIGH_MIN], p.high_min) \
+        and same(f[P_HIGH_MAX], p.high_max) and same(f[P_ALLOC_FACTOR], p.alloc_factor) \
+        and same(f[P_FREE_COUNT], p.free_count) and same(f[P_FREE_FACTOR], p.free_factor) \
+        and same(f[P_FLAGS], p.flags)
+
+
+cdef inline void agree(replayer *s, int x, int32_t row, int flags) noexcept nogil:
+    """Model and kernel have the same fields at *row*."""
+    s.sets[x].log_n = 0
+    s.sets[x].agreed_row = row
+    s.zones[s.sets[x].zone].flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+
+
+cdef int check_fields(replayer *s, int x, int32_t row, const int64_t *f, int drain,
+                      int pindex) noexcept nogil:
+    """Hold the struct's fields against those a probe printed.
+
+    *drain*: pages that the commit before must have wanted to drain, 0 none.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef per_cpu_pages *p = &set.pcp
+    cdef goal g
+    cdef int flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
+    cdef bint good = agrees(p, f)
+    s.t.probes += 1
+    if drain > 0:
+        good = good and set.due == DUE_COMMIT and set.due_chunk == drain \
+            and set.due_pindex == pindex
+    elif drain == 0:
+        good = good and not (set.due == DUE_COMMIT and set.due_started == 0)
+    if good:
+        agree(s, x, row, flags)
+        return 1
+    if drain >= 0 and (set.due == DUE_NONE or set.due_started == 0):
+        g.fields = f
+        g.drain = drain
+        g.pindex = pindex
+        if reconcile(s, x, row, &g, flags, row):
+            agree(s, x, row, flags)
+            set.due = DUE_NONE
+            if drain:
+                make_due(s, x, DUE_COMMIT, s.due_found, pindex, row)
+            return 1
+    if not same(f[P_COUNT], p.count):
+        differ(s, row, D_COUNT, x, p.count, f[P_COUNT])
+    if not same(f[P_HIGH], p.high):
+        differ(s, row, D_HIGH, x, p.high, f[P_HIGH])
+    if not same(f[P_BATCH], p.batch):
+        differ(s, row, D_BATCH, x, p.batch, f[P_BATCH])
+    if not same(f[P_HIGH_MIN], p.high_min):
+        differ(s, row, D_HIGH_MIN, x, p.high_min, f[P_HIGH_MIN])
+    if not same(f[P_HIGH_MAX], p.high_max):
+        differ(s, row, D_HIGH_MAX, x, p.high_max, f[P_HIGH_MAX])
+    if not same(f[P_ALLOC_FACTOR], p.alloc_factor):
+        differ(s, row, D_ALLOC_FACTOR, x, p.alloc_factor, f[P_ALLOC_FACTOR])
+    if not same(f[P_FREE_COUNT], p.free_count):
+        differ(s, row, D_FREE_COUNT, x, p.free_count, f[P_FREE_COUNT])
+    if not same(f[P_FREE_FACTOR], p.free_factor):
+        differ(s, row, D_FREE_FACTOR, x, p.free_factor, f[P_FREE_FACTOR])
+    if not same(f[P_FLAGS], p.flags):
+        differ(s, row, D_FLAGS, x, p.flags, f[P_FLAGS])
+    resync(s, x, f)
+    agree(s, x, row, flags)
+    return 0
+
+
+cdef void bulk_drain_begins(replayer *s, int32_t row) noexcept nogil:
+    """free_pcppages_bulk()."""
+    cdef const event_row *r = &s.rows[row]
+    cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
+    cdef int x = find_set(s, <uint64_t>f[P_PCP])
+    cdef pageset *set
+    cdef cpu_run *run = &s.runs[r.cpu]
+    cdef int want, pindex
+    if x < 0:
+        differ(s, row, D_PCP, -1, 0, f[P_PCP])
+        return
+    set = &s.sets[x]
+    if set.cpu != r.cpu and s.runs[set.cpu].kind and s.runs[set.cpu].set == x:
+        finish_run(s, set.cpu, row)
+    s.t.drains += 1
+    if run.draining == x and (set.cpu != r.cpu or set.due == DUE_NONE):
+        # drain_pages_zone() reads count under the lock, call by call, until nothing is left.
+        run.bad = not check_fields(s, x, row, f, 0, 0)
+        want = set.pcp.count
+        if s.rules.drain_zone_chunks:
+            want = min(want, set.pcp.batch << s.rules.batch_scale_max)
+        pindex = 0
+    else:
+        if set.due and (set.due_started or set.due != DUE_COMMIT):
+            run.bad = not check_fields(s, x, row, f, -1, 0)
+        else:
+            run.bad = not check_fields(s, x, row, f, <int>f[P_N], <int>f[P_PINDEX])
+        want = set.due_chunk
+        pindex = set.due_pindex
+        if not set.due:
+            differ(s, row, D_DRAIN_UNEXPECTED, x, 0, f[P_N])
+            run.bad = 1
+            want = <int>f[P_N]
+            pindex = <int>f[P_PINDEX]
+        set.due_left -= set.due_chunk
+        set.due_started = 1
+    if f[P_N] != want:
+        differ(s, row, D_DRAIN_SIZE, x, want, f[P_N])
+        run.bad = 1
+    if f[P_PINDEX] != pindex:
+        differ(s, row, D_DRAIN_LIST, x, pindex, f[P_PINDEX])
+        run.bad = 1
+    run.kind = RUN_DRAIN
+    run.set = x
+    run.row = row
+    run.want = <int>min(f[P_N], <int64_t>set.pcp.count)
+    run.left = run.want
+    run.cursor = <int>f[P_PINDEX] if 0 <= f[P_PINDEX] < s.rules.nr_pcp_lists else 0
+    set.touched += 1
+
+
+cdef void drained(replayer *s, int32_t row) noexcept nogil:
+    """mm_page_pcpu_drain."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = index_of(s, r.a)
+    cdef cpu_run *run = &s.runs[r.cpu]
+    cdef pageset *set
+    cdef int32_t q
+    cdef int i, _k, mt
+    s.t.drained_pages += 1
+    if p < 0:
+        differ(s, row, D_PAGE, -1, 0, r.a)
+        return
+    passed(s, p, row)
+    if run.kind != RUN_DRAIN:
+        differ(s, row, D_DRAIN_UNEXPECTED, -1, 0, r.a)
+        if s.where[p]:
+            x = (s.where[p] - 1) >> 4
+            unlink_page(s, <int32_t>p)
+            s.sets[x].pcp.count -= 1 << r.b
+        return
+    set = &s.sets[run.set]
+    if run.left <= 0:
+        differ(s, row, D_DRAIN_LONG, run.set, run.want, r.a)
+        run.bad = 1
+    i = run.cursor
+    for _k in range(MAX_PCP_LISTS):
+        if set.head[i] >= 0:
+            break
+        i = i + 1 if i + 1 < s.rules.nr_pcp_lists else 0
+    run.cursor = i
+    q = set.tail[i]
+    if q != p or pindex_to_order(i) != r.b:
+        differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
+        run.bad = 1
+        if s.where[p] and (s.where[p] - 1) >> 4 == run.set:
+            i = (s.where[p] - 1) & 15
+            unlink_page(s, <int32_t>p)
+            set.pcp.count -= 1 << pindex_to_order(i)
+            run.left -= 1 << pindex_to_order(i)
+        return
+    unlink_page(s, q)
+    set.pcp.count -= 1 << r.b
+    run.left -= 1 << r.b
+    mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.cached[p]
+    if mt != r.c:
+        differ(s, row, D_TYPE, run.set, mt, r.c)
+        run.bad = 1
+    else:
+        s.t.drained_pages_exact += 1
+    s.status[p] = AWAY
+
+
+cdef void fallback(replayer *s, int32_t row) noexcept nogil:
+    """mm_page_alloc_extfrag."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = index_of(s, r.a)
+    cdef int order = <int>(r.d & 0xff)
+    cdef int64_t b, n
+    if p < 0:
+        differ(s, row, D_PAGE, -1, 0, r.a)
+        return
+    if r.d >> 16 & 1:
+        b = p >> 9
+        n = 1
+        if order > 9:
+            n = <int64_t>1 << (order - 9)
+            b &= ~(n - 1)
+        while n > 0 and b <= s.nr_pages >> 9:
+            s.block_type[b] = <int8_t>r.c
+            b += 1
+            n -= 1
+    if s.rules.fallback == 0 or s.runs[r.cpu].last_pfn == p:
+        passed(s, p, row)
+        return
+    taken_from_buddy(s, row)
+
+
+cdef void step(replayer *s, int32_t row) noexcept nogil:
+    """One event."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int cpu = r.cpu
+    cdef cpu_run *run = &s.runs[cpu]
+    cdef int64_t p
+    cdef const int64_t *f
+    cdef int32_t j
+    cdef int x, n, e = r.event
+    cdef bint work
+    if r.time < s.last_time:
+        differ(s, row, D_TIME, -1, s.last_time, r.time)
+    s.last_time = r.time
+    if s.nr_delayed:
+        for x in range(s.nr_delayed - 1, -1, -1):
+            if s.own_next[s.delayed[x].row] == row:
+                complete(s, x, row)
+    if run.kind:
+        if run.kind == RUN_DRAIN:
+            if e != EV_PCPU_DRAIN:
+                finish_run(s, cpu, row)
+        elif e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
+            finish_run(s, cpu, row)
+    if run.draining >= 0 and (e == EV_ALLOC or e == EV_FREE or e == EV_FREE_BATCHED) \
+            and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+        run.draining = -1
+    if e == EV_ALLOC:
+        reported(s, row)
+    elif e == EV_FREE:
+        p = index_of(s, r.a)
+        if p < 0:
+            differ(s, row, D_PAGE, -1, 0, r.a)
+            return
+        j = s.chain[row]
+        passed(s, p, row)
+        if s.where[p] or s.status[p] & 15 == FREED:
+            differ(s, row, D_FREED_TWICE, -1, 0, r.a)
+        if j >= 0 and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_FREE_ONE_PAGE
+                       or s.rows[j].event == EV_PAGE_COMMIT or s.rows[j].event == EV_FREE_CONTIG):
+            s.status[p] = <uint8_t>(FREED | r.b << 4)
+        elif pcp_allowed_order(<int>r.b):
+            commit(s, p, <int>r.b, cpu, row)
+        else:
+            s.status[p] = AWAY
+    elif e == EV_FREE_BATCHED:
+        p = index_of(s, r.a)
+        if p < 0:
+            differ(s, row, D_PAGE, -1, 0, r.a)
+            return
+        j = s.chain[row]
+        passed(s, p, row)
+        n = s.status[p] >> 4
+        if s.status[p] & 15 != FREED:
+            differ(s, row, D_BATCHED, -1, 0, r.a)
+            n = 0
+        if not pcp_allowed_order(n):
+            differ(s, row, D_BATCHED, -1, 0, r.a)
+        elif j < 0 or s.rows[j].event != EV_PAGE_COMMIT:
+            # Printed order is always 0; the order is that of its mm_page_free.
+            commit(s, p, n, cpu, row)
+    elif e == EV_ZONE_LOCKED:
+        taken_from_buddy(s, row)
+    elif e == EV_PCPU_DRAIN:
+        drained(s, row)
+    elif e == EV_EXTFRAG:
+        fallback(s, row)
+    elif e == EV_FREE_PCPPAGES_BULK:
+        bulk_drain_begins(s, row)
+    elif e == EV_FREE_ONE_PAGE:
+        p = index_of(s, r.a)
+        if p < 0:
+            differ(s, row, D_PAGE, -1, 0, r.a)
+            return
+        passed(s, p, row)
+        if r.b <= 3 and s.status[p] & 15 == FREED:
+            explain(s, row, E_TRYLOCK, -1, row)
+        s.status[p] = AWAY
+        s.t.direct_frees += 1
+    elif e == EV_FREE_CONTIG:
+        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+        if p < 0 or p + r.d > s.nr_pages:
+            differ(s, row, D_PAGE, -1, 0, r.a)
+            return
+        for n in range(<int>r.d):
+            s.cursor[p + n] = s.spans[s.chain[row] + n]
+            if s.status[p + n] & 15 != FREED:
+                differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
+            s.status[p + n] = AWAY
+        s.contigs[cpu].pfn = p + s.base
+        s.contigs[cpu].left = r.d
+        s.contigs[cpu].row = row
+        commit_contig(s, cpu)
+    elif e == EV_PAGE_COMMIT:
+        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+        f = &s.probes[r.probe * P_COLUMNS]
+        x = find_set(s, <uint64_t>f[P_PCP])
+        if p < 0 or x < 0 or x != set_of(s, p, cpu):
+            differ(s, row, D_PCP, x, 0, r.a)
+            return
+        passed(s, p, row)
+        check_fields(s, x, row, f, 0, 0)
+        if list_type(s, p) != r.c:
+            differ(s, row, D_COMMIT_TYPE, x, list_type(s, p), r.c)
+        commit(s, p, <int>r.b, cpu, row)
+    elif e == EV_ALLOC_PAGES_BULK:
+        if s.nr_bulk < MAX_BULK:
+            s.bulk[s.nr_bulk].pid = r.pid
+            s.bulk[s.nr_bulk].cpu = cpu
+            s.bulk[s.nr_bulk].nr = <int>r.d
+            s.bulk[s.nr_bulk].taken = 0
+            s.bulk[s.nr_bulk].migratetype = (r.a >> 3) & 3
+            s.bulk[s.nr_bulk].nid = <int>r.c
+            s.bulk[s.nr_bulk].row = row
+            s.nr_bulk += 1
+    elif e == EV_ALLOC_PAGES_BULK_RET:
+        bulk_returned(s, row)
+    elif e == EV_DECAY_PCP_HIGH or e == EV_DRAIN_ZONE_PAGES:
+        f = &s.probes[r.probe * P_COLUMNS]
+        x = find_set(s, <uint64_t>f[P_PCP])
+        if x < 0:
+            differ(s, row, D_PCP, -1, 0, f[P_PCP])
+            return
+        if s.sets[x].due and s.sets[x].due != DUE_COMMIT and s.sets[x].due_started == 0:
+            missing_drain(s, x, row)
+        check_fields(s, x, row, f, 0, 0)
+        if e == EV_DECAY_PCP_HIGH:
+            n = decay_pcp_high(&s.sets[x].pcp, &s.rules, &work)
+        else:
+            n = min(s.sets[x].pcp.count, s.sets[x].pcp.batch)
+        if n > 0:
+            make_due(s, x, DUE_DECAY if e == EV_DECAY_PCP_HIGH else DUE_REMOTE, n, 0, row)
+    elif e == EV_DRAIN_PAGES_ZONE:
+        f = &s.probes[r.probe * P_COLUMNS]
+        run.draining = -1
+        for x in range(s.nr_sets):
+            if s.sets[x].cpu == r.d and s.zones[s.sets[x].zone].name == f[P_ZONE] \
+                    and s.zones[s.sets[x].zone].node == f[P_NODE]:
+                run.draining = x
+                break
+    elif e == EV_RMQUEUE_BULK:
+        f = &s.probes[r.probe * P_COLUMNS]
+        for x in range(s.nr_sets):
+            n = <int>(<uint64_t>f[P_PCP] - s.sets[x].addr) - s.p_lists
+            if s.sets[x].cpu == cpu and 0 <= n < 16 * MAX_PCP_LISTS:
+                if pindex_to_order(n >> 4) != r.b:
+                    differ(s, row, D_REFILL_LIST, x, n >> 4, r.b)
+                    break
+                begin_refill(s, x, n >> 4, <int>r.b, row)
+                if run.want != r.d:
+                    differ(s, row, D_REFILL_SIZE, x, run.want, r.d)
+                    run.bad = 1
+                break
+        else:
+            differ(s, row, D_PCP, -1, 0, f[P_PCP])
+    elif e == EV_SET_BLOCK_TYPE:
+        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+        if p >= 0:
+            s.block_type[p >> 9] = <int8_t>r.c
+
+
+cdef void link_rows(replayer *s) noexcept nogil:
+    """For every row, the next one about the same page; for every page, its first."""
+    cdef int32_t row
+    cdef int64_t p, k
+    cdef const event_row *r
+    cdef const int64_t *f
+    cdef int span = 0, z
+    for p in range(s.nr_pages):
+        s.cursor[p] = -1
+    for row in range(s.nr_rows - 1, -1, -1):
+        r = &s.rows[row]
+        s.chain[row] = -1
+        if r.probe >= 0:
+            f = &s.probes[r.probe * P_COLUMNS]
+            for z in range(s.nr_zones):
+                if s.zones[z].name == f[P_ZONE] and s.zones[z].node == f[P_NODE] \
+                        and f[P_ZONE_FLAGS] > 0:
+                    s.zones[z].seen_flags |= f[P_ZONE_FLAGS] & (
+                        ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
+            p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+        elif (EV_ALLOC <= r.event <= EV_EXTFRAG) or r.event == EV_FREE_ONE_PAGE:
+            p = index_of(s, r.a)
+        else:
+            continue
+        if p < 0:
+            continue
+        if r.event == EV_FREE_CONTIG:
+            s.chain[row] = span
+            for k in range(p, min(p + r.d, s.nr_pages)):
+                s.spans[span] = s.cursor[k]
+                s.cursor[k] = row
+                span += 1
+        else:
+            s.chain[row] = s.cursor[p]
+            s.cursor[p] = row
+
+
+cdef void skip(replayer *s, int32_t row) noexcept nogil:
+    """Pass an event that happened before the first dump."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p, k
+    if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
+        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+    elif (EV_ALLOC <= r.event <= EV_EXTFRAG) or r.event == EV_FREE_ONE_PAGE:
+        p = index_of(s, r.a)
+    else:
+        return
+    if p < 0:
+        return
+    if r.event == EV_FREE_CONTIG:
+        for k in range(p, min(p + r.d, s.nr_pages)):
+            s.cursor[k] = s.spans[s.chain[row] + k - p]
+    else:
+        s.cursor[p] = s.chain[row]
+
+
+cdef void link_tasks(replayer *s, int64_t *tasks, int32_t *seen, int slots) noexcept nogil:
+    """For every row, the last one of the same flow of control."""
+    cdef int32_t row
+    cdef const event_row *r
+    cdef int64_t key
+    cdef uint64_t h
+    cdef int _k
+    for row in range(s.nr_rows):
+        r = &s.rows[row]
+        if r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+            key = (<int64_t>1 << 40) + r.cpu
+        elif r.pid == 0:
+            key = (<int64_t>2 << 40) + r.cpu
+        else:
+            key = r.pid
+        h = (<uint64_t>key * <uint64_t>0x9E3779B97F4A7C15) >> 40
+        for _k in range(slots):
+            h &= slots - 1
+            if tasks[h] == key or tasks[h] == 0:
+                break
+            h += 1
+        if tasks[h] == key:
+            s.own_prev[row] = seen[h]
+            s.own_next[seen[h]] = row
+        tasks[h] = key
+        seen[h] = row
+
+
+# -- binding --------------------------------------------------------------------------
+
+_WHAT = {
+    D_TIME: "time goes backwards [ns]",
+    D_PAGE: "page outside every zone",
+    D_NOT_HEAD: "page of an allocation is not at the head of its list",
+    D_NOT_LISTED: "page of an allocation is on no list",
+    D_REFILL_SIZE: "size of a refill [blocks]",
+    D_REFILL_LIST: "list of a refill",
+    D_DRAIN_UNEXPECTED: "drain that the model does not expect",
+    D_DRAIN_MISSING: "drain that did not come [pages]",
+    D_DRAIN_SIZE: "size of a drain [pages]",
+    D_DRAIN_LIST: "start list of a drain",
+    D_DRAIN_PAGE: "page of a drain",
+    D_DRAIN_SHORT: "drain that ended early [pages]",
+    D_DRAIN_LONG: "drain that went on too long",
+    D_COUNT: "count",
+    D_HIGH: "high",
+    D_BATCH: "batch",
+    D_HIGH_MIN: "high_min",
+    D_HIGH_MAX: "high_max",
+    D_ALLOC_FACTOR: "alloc_factor",
+    D_FREE_COUNT: "free_count",
+    D_FLAGS: "flags",
+    D_FREE_FACTOR: "free_factor",
+    D_FREED_TWICE: "page enters the lists that is there already",
+    D_BATCHED: "page joins its list without mm_page_free",
+    D_TYPE: "migratetype",
+    D_PCP: "address of a struct per_cpu_pages",
+    D_BULK: "alloc_pages_bulk() took more pages than the lists have",
+    D_LOST_ALLOC: "page left its list and no mm_page_alloc ever tells",
+    D_FINAL_LIST: "list of a dump",
+    D_COMMIT_TYPE: "migratetype of a commit",
+}
+_WHY = {
+    E_OVERTAKEN: "taken before, reported later",
+    E_LATE: "reported after other pages had joined its list",
+    E_IN_FLIGHT: "left the list at another moment than its line says",
+    E_MIGRATED: "reported from another CPU",
+    E_ZONE_FLAGS: "zone flags changed between two probes",
+    E_TRYLOCK: "lists were locked: freed straight to the buddy lists",
+    E_EXHAUSTED: "refill cut short: the zone had no more pages",
+    E_DELAYED: "freed, but joined its list later",
+    E_MOVED: "list moved while it was dumped",
+    E_DIRECT: "lists were locked: taken straight from the buddy lists",
+}
+_PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
+          D_LOST_ALLOC}
+#: Names by the index that `ftrace.ZONES` gives them.
+_ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
+#: Most pages of a machine that is replayed: the arrays take 27 bytes each.
+MAX_PAGES = 1 << 27
+
+
+cdef class _Replayer:
+    """The lists of one machine, and the trace that drives them."""
+
+    cdef replayer s
+    cdef dict keep
+    cdef list names
+
+    def __cinit__(self):
+        self.keep = {}
+
+    def __dealloc__(self):
+        cdef int x
+        if self.s.sets != NULL:
+            for x in range(self.s.nr_sets):
+                free(self.s.sets[x].log)
+        free(self.s.sets)
+        free(self.s.runs)
+        free(self.s.contigs)
+        free(self.s.scratch)
+        free(self.s.layers)
+        free(self.s.trail)
+        free(self.s.trail_at)
+        free(self.s.turns)
+        free(self.s.unexplained)
+        free(self.s.explained)
+
+    cdef void *_room(self, size_t n, size_t size) except NULL:
+        cdef void *p = calloc(max(n, 1), size)
+        if p == NULL:
+            raise MemoryError
+        return p
+
+    cdef int32_t *_i32(self, str name, Py_ssize_t n, int value) except NULL:
+        cdef int32_t[::1] view
+        self.keep[name] = np.full(max(n, 1), value, np.int32)
+        view = self.keep[name]
+        return &view[0]
+
+    cdef int8_t *_i8(self, str name, Py_ssize_t n, int value) except NULL:
+        cdef int8_t[::1] view
+        self.keep[name] = np.full(max(n, 1), value, np.int8)
+        view = self.keep[name]
+        return &view[0]
+
+    def __init__(self, release, int cpus, snapshot, events, reader, int p_lists):
+        cdef int x, z, i
+        cdef const int64_t[:, ::1] probes
+        cdef const uint8_t[::1] rows
+        cdef replayer *s = &self.s
+        zones = snapshot.zones
+        if len(zones) > MAX_ZONES:
+            raise InputError(f"{len(zones)} zones; at most {MAX_ZONES} are replayed")
+        s.rules = rules_of(release)
+        s.cpus = cpus
+        s.p_lists = p_lists
+        s.nr_zones = len(zones)
+        s.nr_sets = len(zones) * cpus
+        s.base = min(z.start_pfn for z in zones) & ~511
+        s.nr_pages = ((max(z.end_pfn for z in zones) + 511) & ~511) - s.base
+        if s.nr_pages > MAX_PAGES:
+            raise InputError(f"{s.nr_pages} pages; at most {MAX_PAGES} are replayed")
+        s.nr_rows = len(events.rows)
+        s.effort = 50 * <int64_t>s.nr_rows + 30_000_000
+        s.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
+        s.sets = <pageset *>self._room(s.nr_sets, sizeof(pageset))
+        s.runs = <cpu_run *>self._room(cpus, sizeof(cpu_run))
+        s.contigs = <contig *>self._room(cpus, sizeof(contig))
+        s.unexplained = <note *>self._room(MAX_NOTES, sizeof(note))
+        s.explained = <note *>self._room(MAX_NOTES, sizeof(note))
+        s.next = self._i32("next", s.nr_pages, -1)
+        s.prev = self._i32("prev", s.nr_pages, -1)
+        s.where = self._i32("where", s.nr_pages, 0)
+        s.cursor = self._i32("cursor", s.nr_pages, -1)
+        s.pushed = self._i32("pushed", s.nr_pages, -1)
+        s.status = <uint8_t *>self._i8("status", s.nr_pages, AWAY)
+        s.cached = self._i8("cached", s.nr_pages, 0)
+        s.zone_of = self._i8("zone_of", s.nr_pages >> 9, -1)
+        s.block_type = self._i8("block_type", s.nr_pages >> 9, MIGRATE_MOVABLE)
+        for z, zone in enumerate(zones):
+            a, b = (zone.start_pfn - s.base) >> 9, (zone.end_pfn - s.base + 511) >> 9
+            self.keep["zone_of"][a:b] = z
+            s.zones[z].start = zone.start_pfn
+            s.zones[z].end = zone.end_pfn
+            s.zones[z].node = zone.node
+            s.zones[z].name = _ZONES.index(zone.name)
+            s.zones[z].flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+            if snapshot.blocks:
+                start, types = snapshot.blocks[zone.key]
+                at = (start - s.base) >> 9
+                self.keep["block_type"][at:at + len(types)] = types
+        self.keep["rows"] = np.ascontiguousarray(events.rows)
+        if s.nr_rows:
+            rows = self.keep["rows"].view(np.uint8)
+            s.rows = <const event_row *>&rows[0]
+        self.keep["probes"] = np.ascontiguousarray(events.probes)
+        if len(events.probes):
+            probes = self.keep["probes"]
+            s.probes = &probes[0, 0]
+        s.chain = self._i32("chain", s.nr_rows, -1)
+        s.own_prev = self._i32("own_prev", s.nr_rows, -1)
+        s.own_next = self._i32("own_next", s.nr_rows, -1)
+        contigs = events.rows[events.is_event("free_prepared_contig_range")]["d"]
+        if len(contigs) and int(contigs.max()) > s.nr_pages:
+            raise InputError("free_prepared_contig_range() of more pages than there are")
+        spans = int(contigs.sum()) + 1
+        if spans > max(s.nr_pages, 1 << 24):
+            raise InputError("free_prepared_contig_range() of more pages than there are")
+        s.spans = self._i32("spans", spans, -1)
+        slots = 1 << max(10, (2 * len(np.unique(events.rows["pid"])) + 2 * cpus).bit_length() + 1)
+        cdef int64_t[::1] tasks = np.zeros(slots, np.int64)
+        cdef int32_t[::1] seen = np.full(slots, -1, np.int32)
+        cdef int nr_slots = slots
+        with nogil:
+            link_rows(s)
+            link_tasks(s, &tasks[0], &seen[0], nr_slots)
+        self.names = []
+        for z, zone in enumerate(zones):
+            for cpu in range(cpus):
+                x = z * cpus + cpu
+                self.names.append(f"node {zone.node} {zone.name} cpu {cpu}")
+                for i in range(MAX_PCP_LISTS):
+                    s.sets[x].head[i] = s.sets[x].tail[i] = -1
+                s.sets[x].zone = z
+                s.sets[x].cpu = cpu
+                s.runs[cpu].draining = -1
+                pcp = snapshot.pcps.get((*zone.key, cpu))
+                if pcp is not None:
+                    self._load(x, pcp)
+
+    cdef _load(self, int x, pcp):
+        cdef pageset *set = &self.s.sets[x]
+        cdef int i
+        cdef int64_t pfn
+        cdef int32_t p
+        set.addr = pcp.addr
+        set.pcp.count = pcp.count
+        set.pcp.high = pcp.high
+        set.pcp.batch = max(pcp.batch, 1)
+        self.resize(x, pcp.batch, pcp.high_min, pcp.high_max, pcp.high)
+        set.pcp.flags = max(pcp.flags, 0)
+        set.pcp.alloc_factor = min(max(pcp.alloc_factor, 0), 10)
+        set.pcp.free_factor = min(max(pcp.free_factor, 0), 20)
+        set.pcp.free_count = max(pcp.free_count, 0)
+        for i, pfns in pcp.lists.items():
+            for pfn in pfns:
+                p = <int32_t>(pfn - self.s.base)
+                if self.s.where[p]:
+                    raise InputError(f"page {pfn:#x} is on two lists of the first dump")
+                push_tail(&self.s, x, i, p, -1)
+                self.s.cached[p] = <int8_t>(i % 3 if i < 12 else MIGRATE_MOVABLE * (i == 13))
+
+    def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
+        """zone_set_pageset_high_and_batch() for one CPU."""
+        cdef per_cpu_pages *pcp = &self.s.sets[x].pcp
+        pcp.batch = max(batch, 1)
+        if self.s.rules.high_min_max:
+            pcp.high_min = high_min
+            pcp.high_max = high_max
+        else:
+            # One high, which the kernel's own functions know as high_min.
+            pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
+        self.s.sets[x].log_n = 0
+
+    def run(self, int32_t start, int32_t stop):
+        """Apply the events of rows *start* ... *stop* - 1."""
+        cdef int32_t row
+        with nogil:
+            for row in range(start, stop):
+                step(&self.s, row)
+
+    def skip_to(self, int32_t start):
+        """The events before row *start* happened before the dump."""
+        cdef int32_t row
+        with nogil:
+            for row in range(start):
+                skip(&self.s, row)
+
+    def first_dump(self, int32_t start, int32_t stop):
+        """Events while the first dump was taken: those that it does not contain.
+
+        Returns the number of events that leave the start in doubt.
+        """
+        cdef int32_t row
+        cdef int doubtful = 0
+        cdef const event_row *r
+        cdef int64_t p
+        for row in range(start, stop):
+            r = &self.s.rows[row]
+            p = index_of(&self.s, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
+            if p < 0:
+                skip(&self.s, row)
+            elif r.event == EV_FREE or r.event == EV_ALLOC:
+                if (self.s.where[p] == 0) == (r.event == EV_FREE):
+                    step(&self.s, row)
+                else:
+                    skip(&self.s, row)
+            else:
+                doubtful += 1
+                skip(&self.s, row)
+        return doubtful
+
+    def finish(self):
+        """The trace is over; a drain that it cut short is no difference."""
+        cdef int cpu
+        for cpu in range(self.s.cpus):
+            if self.s.runs[cpu].kind == RUN_REFILL:
+                finish_run(&self.s, cpu, self.s.nr_rows - 1)
+
+    def settle(self, int32_t row):
+        """Complete what ran with interrupts off and has no further event."""
+        cdef int cpu, e
+        cdef int32_t j
+        for cpu in range(self.s.cpus):
+            for j in range(row, self.s.nr_rows):
+                if self.s.rows[j].cpu == cpu:
+                    e = self.s.rows[j].event
+                    if e != EV_PCPU_DRAIN and e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
+                        finish_run(&self.s, cpu, row)
+                    break
+
+    def touched(self):
+        """Operations on every pageset so far."""
+        return [self.s.sets[x].touched for x in range(self.s.nr_sets)]
+
+    def differing(self, int x, pcp):
+        """Lists of a pageset that are not those of a dump: (pindex, model, dump)."""
+        cdef int i
+        cdef int32_t p
+        cdef Py_ssize_t k, n
+        cdef const int64_t[::1] told
+        cdef bint same_list
+        found = []
+        for i in range(self.s.rules.nr_pcp_lists):
+            told = pcp.lists.get(i, _NOTHING)
+            n = told.shape[0]
+            p = self.s.sets[x].head[i]
+            same_list = True
+            for k in range(n):
+                if p < 0 or told[k] != p + self.s.base:
+                    same_list = False
+                    break
+                p = self.s.next[p]
+            if p >= 0 or not same_list:
+                found.append(i)
+        return found
+
+    def list_of(self, int x, int i):
+        """Pages of a list, head first."""
+        found = []
+        cdef int32_t p = self.s.sets[x].head[i]
+        while p >= 0:
+            found.append(p + self.s.base)
+            p = self.s.next[p]
+        return found
+
+    def note_list(self, int x, int i, int row, told):
+        """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
+        cdef int32_t p = self.s.sets[x].head[i]
+        cdef int32_t nxt
+        wanted = set(told.tolist())
+        while p >= 0:
+            nxt = self.s.next[p]
+            if p + self.s.base not in wanted:
+                if not in_flight(&self.s, p, row):
+                    break
+                explain(&self.s, row, E_IN_FLIGHT, x, self.s.cursor[p])
+                take(&self.s, x, p, row, pindex_to_order(i), OP_ALLOC)
+                self.s.status[p] = EARLY
+            p = nxt
+        if self.list_of(x, i) != told.tolist():
+            differ(&self.s, row, D_FINAL_LIST, x, i, len(told))
+
+    def unlike(self, int x, int i, int row, int moved, pcp, before):
+        """A list of a dump was never the model's while it was taken.
+
+        *before*: the list when the dump began.  If it moved since, whoever walked it
+        saw pages of both states; what stayed must be there, and in its order.  A walk
+        that was carried off to another list (torn) proves nothing.
+        """
+        told = pcp.lists.get(i, _NOTHING).tolist()
+        now = self.list_of(x, i)
+        if before == now or not moved:
+            self.note_list(x, i, row, pcp.lists.get(i, _NOTHING))
+            return
+        stayed = [p for p in before if self.s.where[p - self.s.base] == 1 + 16 * x + i
+                  and self.s.pushed[p - self.s.base] < row]
+        kept = set(stayed)
+        known = set(before) | set(now)
+        seen = [p for p in told if p in kept]
+        came = {p for p in told if self.s.base <= p < self.s.base + self.s.nr_pages
+                and self.s.pushed[p - self.s.base] >= row}
+        if not pcp.torn and (not set(told) <= known | came or seen != stayed):
+            differ(&self.s, row, D_FINAL_LIST, x, len(now), len(told))
+        else:
+            explain(&self.s, row, E_MOVED, x, moved)
+
+    @property
+    def tally(self):
+        return self.s.t
+
+    def notes(self):
+        """(unexplained, explained) with their true numbers."""
+        def where(n):
+            return self.names[n["set"]] if n["set"] >= 0 else ""
+
+        bad = [
+            Difference(n["line"], _WHAT[n["code"]], where(n),
+                       hex(n["want"]) if n["code"] in _PAGES else n["want"],
+                       hex(n["got"]) if n["code"] in _PAGES else n["got"])
+            for n in [self.s.unexplained[k] for k in range(min(self.s.nr_unexplained, MAX_NOTES))]
+        ]
+        good = [
+            Explained(n["line"], _WHY[n["code"]], where(n), n["evidence"])
+            for n in [self.s.explained[k] for k in range(min(self.s.nr_explained, MAX_NOTES))]
+        ]
+        return bad, self.s.nr_unexplained, good, self.s.nr_explained
+
+
+_NOTHING = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The kernel did something else than the model."""
+
+    line: int  #: of the trace
+    what: str
+    where: str  #: node, zone and CPU; empty where it is not known
+    expected: int | str
+    got: int | str
+
+    def __str__(self):
+        where = f" ({self.where})" if self.where else ""
+        return f"line {self.line}: {self.what}{where}: expected {self.expected}, got {self.got}"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A difference that another line of the trace explains."""
+
+    line: int
+    why: str
+    where: str
+    evidence: int  #: the line that explains it
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What `replay` found.
+
+    The ``*_exact`` counters count what the model did as the kernel: the same page
+    at the same moment, the same size and start list, the same pages in order.
+
+    Attributes
+    ----------
+    capture, release : str
+    events : int
+        Events replayed, from the first dump on.
+    allocations, refills, drains, drained_pages, probes, lists : int
+        ``refills`` by rmqueue_bulk() [holds]; ``drains`` by free_pcppages_bulk();
+        ``probes``: times that a probe printed the struct's fields; ``lists`` of
+        later dumps.
+    unexplained : list of Difference
+    explained : list of Explained
+    lost : int
+        Events that the kernel lost; a trace with losses is never exact.
+    notes : list of str
+    """
+
+    capture: str
+    release: str
+    events: int
+    allocations: int
+    allocations_exact: int
+    refills: int
+    refills_exact: int
+    drains: int
+    drains_exact: int
+    drained_pages: int
+    drained_pages_exact: int
+    probes: int
+    lists: int
+    lists_exact: int
+    nr_unexplained: int
+    nr_explained: int
+    unexplained: list
+    explained: list
+    lost: int
+    notes: list
+
+    @property
+    def exact(self):
+        """Nothing unexplained, and nothing lost."""
+        return not self.nr_unexplained and not self.lost
+
+    def causes(self):
+        """Explained differences by cause."""
+        return dict(Counter(e.why for e in self.explained).most_common())
+
+    def as_dict(self):
+        """For JSON."""
+        return asdict(self) | {"explained": self.causes(), "exact": self.exact}
+
+    def __repr__(self):
+        lines = [f"{self.capture} replayed as {self.release}: {self.events} events"]
+        for name in ("allocations", "refills", "drains", "drained_pages", "lists"):
+            n, good = getattr(self, name), getattr(self, name + "_exact")
+            lines.append(f"  {name.replace('_', ' '):14} {good:9} of {n:9} exact")
+        lines.append(f"  {'probes':14} {self.probes:9} times the fields were compared")
+        for why, n in self.causes().items():
+            lines.append(f"  explained      {n:9} {why}")
+        lines.append(f"  unexplained    {self.nr_unexplained:9}")
+        lines += [f"    {d}" for d in self.unexplained[:10]]
+        if self.nr_unexplained > 10:
+            lines.append(f"    ... and {self.nr_unexplained - 10} more")
+        if self.lost:
+            lines.append(f"  {self.lost} events were lost: not exact")
+        return "\n".join(lines + [f"  note: {n}" for n in self.notes])
+
+
+def _stops(cap, events, markers):
+    """Rows at which Python has a look: ("begin"|"end", tag) of dumps, ("size", zone, fraction)."""
+    rows = events.rows
+    marks = {int(k): markers[int(rows["a"][k])].removeprefix("pcpmodel: ")
+             for k in np.flatnonzero(events.is_event("tracing_mark_write"))}
+    stops = {}
+    for k, text in marks.items():
+        found = re.fullmatch(r"state-(.+)-(begin|end)", text)
+        if found:
+            stops[k] = (found[2], found[1])
+    # zone_set_pageset_high_and_batch() goes through the populated zones in order.
+    fraction = {}
+    later = 0
+    for k, text in sorted(marks.items(), reverse=True):
+        found = re.fullmatch(r"sysctl vm/percpu_pagelist_high_fraction=(\d+) r=0", text)
+        if found:
+            later = int(found[1])
+        elif text.startswith("sysctl "):
+            later = 0
+        fraction[k] = later
+    outer = events.is_event("hit:zone_set_pageset_high_and_batch")
+    inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
+    if outer.any():
+        nth, last = -1, -2
+        order = np.flatnonzero(outer | inner)
+        after = sorted(fraction)
+        for k in order.tolist():
+            if outer[k]:
+                # A burst ends where another event of that CPU comes between.
+                gap = rows["cpu"][max(last + 1, 0):k] == rows["cpu"][k]
+                nth = 0 if last < 0 or gap.any() else nth + 1
+            else:
+                at = bisect_left(after, k)
+                stops[k] = ("size", nth, fraction[after[at]] if at < len(after) else 0)
+            last = k
+    return dict(sorted(stops.items()))
+
+
+def replay(cap, *, release=None, progress=False):
+    """Replay a capture and compare everything that its trace shows.
+
+    Parameters
+    ----------
+    cap : Capture or path-like
+    release : str or Release, optional
+        Replay under other rules than those of the recorded kernel.
+    progress : bool
+        Show a tqdm bar while the trace is read.
+
+    Returns
+    -------
+    Exactness
+
+    Raises
+    ------
+    InputError
+        If the capture has no first dump, or it cannot be read.
+    """
+    from pcpmodel.kernel import sizing
+    from pcpmodel.kernel.releases import release as find_release
+    from pcpmodel.trace.state import Capture, capture
+
+    if not isinstance(cap, Capture):
+        cap = capture(cap)
+    state = find_release(release) if release is not None else cap.release
+    events, reader = cap.trace
+    if "before" not in cap.tags:
+        raise InputError("has no pcpstate.before; a replay starts from it", file=cap.path)
+    dump = cap.snapshot("before")
+    if dump.blocks is None:
+        raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)
+    stops = _stops(cap, events, reader.markers)
+    first = next((k for k, stop in stops.items() if stop == ("end", "before")), None)
+    if first is None:
+        raise InputError("the trace has no marker state-before-end", file=cap.file("trace.txt"))
+    notes = []
+    if reader.truncated:
+        notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
+    if reader.missing:
+        notes.append(f"{reader.missing} events of the trace's heading are not in the file")
+    layout = cap.meta.get("struct_layout")
+    p_lists = layout.get("p_lists", 24) if isinstance(layout, dict) else 24
+    if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
+        raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
+    r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
+    begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
+    r.skip_to(begin)
+    doubtful = r.first_dump(begin, first)
+    if doubtful:
+        notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")
+    later = {s.tag: s for s in cap.series()}
+    lists = lists_exact = 0
+    at = first
+    rows = list(stops)
+    pos = bisect_left(rows, first + 1)
+    while pos < len(rows):
+        k = rows[pos]
+        stop = stops[k]
+        r.run(at, k)
+        at = k
+        pos += 1
+        if stop[0] == "size":
+            _resize(r, cap, dump, sizing, state.rules, stop[1], stop[2])
+        elif stop[0] == "begin":
+            tag = stop[1]
+            there = tag in cap.tags or tag in later
+            end = next((j for j in rows[pos:] if stops[j] == ("end", tag)), None)
+            if not there or end is None:
+                continue
+            seen = cap.snapshot(tag) if tag in cap.tags else later[tag]
+            n, good = _compare(r, cap, seen, k, end)
+            at = end
+            lists += n
+            lists_exact += good
+            while pos < len(rows) and rows[pos] < end:
+                pos += 1
+    r.run(at, len(events))
+    r.finish()
+    t = r.tally
+    bad, nr_bad, good, nr_good = r.notes()
+    counted = {name: t[name] for name in (
+        "allocations", "allocations_exact", "refills", "refills_exact", "drains", "drains_exact",
+        "drained_pages", "drained_pages_exact", "probes")}
+    return Exactness(
+        capture=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
+        lists_exact=lists_exact, nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad,
+        explained=good, lost=cap.lost, notes=notes)
+
+
+def _resize(r, cap, dump, sizing, rules, nth, fraction):
+    populated = [z for z in dump.zones if z.managed]
+    if not 0 <= nth < len(populated):
+        return
+    zone = populated[nth]
+    size = sizing.zone_set_pageset_high_and_batch(
+        zone.managed, zone.wmark_low, rules, node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
+        online_cpus=cap.cpus, high_fraction=fraction)
+    low, high = (size.high_min, size.high_max) if rules.high_min_max else (size.high, size.high)
+    z = dump.zones.index(zone)
+    for cpu in range(cap.cpus):
+        r.resize(z * cap.cpus + cpu, size.batch, low, high)
+
+
+def _compare(r, cap, seen, begin, end):
+    """Go through the rows of a dump; every list must be the model's at some moment of it."""
+    places = {(*z.key, cpu): x for x, (z, cpu) in enumerate(
+        (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
+    r.settle(begin)
+    open_ = {places[key]: (pcp, set(r.differing(places[key], pcp)))
+             for key, pcp in seen.pcps.items()}
+    total = len(open_) * 14
+    was = r.touched()
+    moved = dict.fromkeys(open_, 0)
+    open_ = {x: v for x, v in open_.items() if v[1]}
+    before = {(x, i): r.list_of(x, i) for x, (_, left) in open_.items() for i in left}
+    for row in range(begin, end):
+        r.run(row, row + 1)
+        if not open_:
+            continue
+        now = r.touched()
+        for x in list(open_):
+            if now[x] != was[x]:
+                moved[x] = row
+                pcp, left = open_[x]
+                left &= set(r.differing(x, pcp))
+                if not left:
+                    del open_[x]
+        was = now
+    wrong = 0
+    for x, (pcp, left) in open_.items():
+        for i in sorted(left):
+            wrong += 1
+            r.unlike(x, i, begin, moved[x], pcp, before[x, i])
+    return total, total - wrong
