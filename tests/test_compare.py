@@ -38,7 +38,7 @@ def test_tolerance_is_what_the_data_say(quantity, measured, predicted, within):
 
 def test_every_quantity_has_its_tolerance():
     assert set(study._COLUMNS.values()) <= set(RULES)
-    assert "before the first comparison" in load_workload("answer-key").sources[0]["title"]
+    assert "not a blind one" in load_workload("answer-key").sources[0]["note"]
 
 
 def test_only_the_base_row_and_one_more_are_fitted():

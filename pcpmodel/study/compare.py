@@ -3,7 +3,9 @@
 A *case* is one published table: a workload on a machine under a row of kernels.
 What the sources do not state of a machine is one or two named parameters, each
 fitted to the base row or to at most one further row; everything else is
-predicted and marked so.  Tolerances are data (``data/workload/answer-key``).
+predicted and marked so.  Predicted means that no number was fitted to that cell:
+the forms of the workloads were chosen with the tables in view.  Tolerances are
+data (``data/workload/answer-key``).
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
