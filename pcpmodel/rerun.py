@@ -4,12 +4,14 @@ A notebook says in its metadata what it reads under ``data/``::
 
     "pcpmodel": {"inputs": ["hardware/*"]}                                one run, ``all``
     "pcpmodel": {"inputs": ["hardware/{machine}"], "for_each": "machine"}  one run per machine
+    "pcpmodel": {"inputs": ["hardware/{machine}"]}                         the one in its parameter
 
-A run is stale when the digest of anything that it came from differs from the
-one recorded beside its report: data, notebook, package, parameters,
-environment.  doit keeps that record and compares.  It lies inside the report's
-own directory, which is written beside and renamed into place as a whole, so
-that a report and its record never disagree, whenever the work is killed.
+It sees nothing else of ``data/`` while it runs.  A run is stale when the
+digest of anything that it came from differs from the one recorded beside its
+report: data, notebook, package, parameters, environment.  doit keeps that
+record and compares.  It lies inside the report's own directory, which is
+written beside and renamed into place as a whole, so that a report and its
+record never disagree, whenever the work is killed.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -189,16 +191,20 @@ def _check_inputs(
     for pattern in patterns:
         if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
             raise InputError(f"input {pattern!r} leads out of data/", file=path)
-    each = [p for p in patterns if "{" in p]
-    if for_each is None and not each:
-        return
-    if len(each) != 1 or each[0].split("/")[-1] != f"{{{for_each}}}":
-        raise InputError(
-            f"for_each {for_each!r} needs one input that ends in /{{{for_each}}}; got {patterns}",
-            file=path,
-        )
-    if for_each not in parameters or parameters[for_each].type != "str":
-        raise InputError(f"for_each {for_each!r} is no str of the parameters cell", file=path)
+        name = _placeholder(pattern)
+        if "{" in pattern and (name not in parameters or parameters[name].type != "str"):
+            raise InputError(
+                f"input {pattern!r} does not end in /{{name}} of a str of the parameters cell",
+                file=path,
+            )
+    if for_each is not None and [_placeholder(p) for p in patterns].count(for_each) != 1:
+        raise InputError(f"for_each {for_each!r} needs one input /{{{for_each}}}", file=path)
+
+
+def _placeholder(pattern: str) -> str | None:
+    """Return the parameter that names the last part of an input, if one does."""
+    found = re.fullmatch(r"[^{}]*/\{(\w+)\}", pattern)
+    return found and found[1]
 
 
 def _parameters(path: Path, sources: Sequence[str]) -> dict[str, Parameter]:
@@ -244,6 +250,7 @@ class Run:
     data: str
     parameters: dict[str, Any]
     inputs: dict[str, str]  # what it comes from -> digest
+    reads: dict[str, Path]  # path under data/ -> where that is
     report: Path
     changes: list[str] = field(default_factory=list)  # why it is stale, one by one
     status: str = "up-to-date"
@@ -322,7 +329,8 @@ def plan(
     for name in sorted(wanted):
         notebook = read_notebook(known[name])
         given = _given(notebook, parameters or {})
-        for label, files in _data_sets(notebook, data):
+        for label, reads in _data_sets(notebook, data, given):
+            files = [file for path in reads for file in _files(path)]
             runs.append(
                 Run(
                     notebook,
@@ -334,6 +342,7 @@ def plan(
                         **{f"parameter {key}": json.dumps(value) for key, value in given.items()},
                         **{f"data {file.relative_to(data)}": digest(file) for file in files},
                     },
+                    {str(path.relative_to(data)): path.resolve() for path in reads},
                     (project / "reports" if out is None else out) / notebook.name / label,
                 )
             )
@@ -367,25 +376,34 @@ def _given(notebook: Notebook, parameters: Mapping[str, str]) -> dict[str, Any]:
     return given
 
 
-def _data_sets(notebook: Notebook, data: Path) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each data set's label and the files that belong to it."""
-    each = [p for p in notebook.inputs if "{" in p]
-    files: list[Path] = []
+def _data_sets(
+    notebook: Notebook, data: Path, given: Mapping[str, Any]
+) -> Iterator[tuple[str, list[Path]]]:
+    """Yield each data set's label and what the run may read of ``data``."""
+    reads: list[Path] = []
+    sets: list[Path] = []
     for pattern in notebook.inputs:
-        if pattern not in each:
-            found = _visible(data.glob(pattern))
-            if not found:
-                raise InputError(f"input {pattern!r} matches nothing in {data}", file=notebook.path)
-            files += [file for path in found for file in _files(path)]
-    if not each:
-        yield "all", files
-        return
-    for path in _visible(data.glob(each[0].replace(f"{{{notebook.for_each}}}", "*"))):
-        if not path.is_dir():
+        name = _placeholder(pattern)
+        if name is not None and name == notebook.for_each:
+            sets = [p for p in _visible(data.glob(f"{pattern.rpartition('/')[0]}/*")) if p.is_dir()]
             continue
-        if not _LABEL.fullmatch(path.name):
-            raise InputError(f"directory name must match {_LABEL.pattern}", file=path)
-        yield path.name, [*files, *_files(path)]
+        if name is not None:
+            value = given.get(name, notebook.parameters[name].default)
+            pattern = pattern.replace(f"{{{name}}}", _label(value, notebook.path))
+        found = _visible(data.glob(pattern))
+        if not found:
+            raise InputError(f"input {pattern!r} matches nothing in {data}", file=notebook.path)
+        reads += found
+    if notebook.for_each is None:
+        yield "all", reads
+    for path in sets:
+        yield _label(path.name, path), [*reads, path]
+
+
+def _label(name: str, file: Path) -> str:
+    if not _LABEL.fullmatch(name):
+        raise InputError(f"data set {name!r} must match {_LABEL.pattern}", file=file)
+    return name
 
 
 def _visible(paths: Iterable[Path]) -> list[Path]:
@@ -507,7 +525,7 @@ def rerun(
             _decide(run)
         stale = [run for run in runs if run.changes]
         if stale:
-            _run_all(stale, _data(project), progress)
+            _run_all(stale, progress)
         write_index(out)
     return runs
 
@@ -550,7 +568,7 @@ def _put(new: Path, final: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _run_all(runs: Sequence[Run], data: Path, progress: Callable[[str], None]) -> None:
+def _run_all(runs: Sequence[Run], progress: Callable[[str], None]) -> None:
     # Imported here, before the threads: it takes seconds, and only a stale run needs it.
     import papermill  # noqa: F401
 
@@ -561,7 +579,7 @@ def _run_all(runs: Sequence[Run], data: Path, progress: Callable[[str], None]) -
     def one(run: Run) -> None:
         start = time.monotonic()
         progress(f"{run.name}: running ({run.reason})")
-        _execute(run, data, kernels)
+        _execute(run, kernels)
         progress(f"{run.name}: {run.error or 'done'} [{time.monotonic() - start:.1f} s]")
 
     workers = min(4, len(os.sched_getaffinity(0)), len(runs))
@@ -590,7 +608,7 @@ class _Kernels:
                 manager.provisioner.process.kill()
 
 
-def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
+def _execute(run: Run, kernels: _Kernels) -> None:
     import nbformat
     import papermill
     from nbclient.exceptions import DeadKernelError
@@ -608,6 +626,11 @@ def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
         new.mkdir(parents=True)
         executed = new / run.notebook.path.name
         with tempfile.TemporaryDirectory(prefix="pcpmodel-") as scratch:
+            Path(scratch, "data").mkdir()
+            for name, path in run.reads.items():
+                shown = Path(scratch, "data", name)
+                shown.parent.mkdir(parents=True, exist_ok=True)
+                shown.symlink_to(path)
             try:
                 papermill.execute_notebook(
                     nbformat.read(run.notebook.path, as_version=4),
@@ -618,7 +641,7 @@ def _execute(run: Run, data: Path, kernels: _Kernels) -> None:
                     language="python",
                     progress_bar=False,
                     request_save_on_cell_execute=False,
-                    kernel_manager_class=_kernel(scratch, data, kernels),
+                    kernel_manager_class=_kernel(scratch, kernels),
                     resources={"metadata": {"path": str(new)}},
                 )
             except PapermillExecutionError as error:
@@ -665,7 +688,7 @@ def _remember(run: Run, directory: Path) -> None:
     record.close()
 
 
-def _kernel(scratch: str, data: Path, kernels: _Kernels) -> type:
+def _kernel(scratch: str, kernels: _Kernels) -> type:
     """Make the kernel manager: this interpreter, this package, nobody's profile."""
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
@@ -674,7 +697,7 @@ def _kernel(scratch: str, data: Path, kernels: _Kernels) -> type:
     env = {
         "IPYTHONDIR": scratch,
         "LC_ALL": "C.UTF-8",
-        "PCPMODEL_DATA": str(data.resolve()),
+        "PCPMODEL_DATA": f"{scratch}/data",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": os.pathsep.join(filter(None, path)),

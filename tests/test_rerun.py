@@ -293,6 +293,21 @@ def test_index_shows_every_report_with_its_data_digest(fresh: Path) -> None:
     assert "About 01-across" in index
 
 
+def test_notebook_on_one_machine_is_stale_by_that_machine_alone(fresh: Path) -> None:
+    write_notebook(fresh, "04-one", "1", ["hardware/{machine}"], None, 'machine: str = "ice"')
+    rows(fresh)
+    write_machine(fresh, "new")
+    (fresh / "data/hardware/lake/table.csv").write_text("batch\n64\n")
+    assert stale(fresh, "04-one") == {}
+    assert stale(fresh, "04-one", "--param", "machine=lake") == {
+        "04-one/all": "data hardware/ice removed; data hardware/lake added; parameter machine added"
+    }
+    (fresh / "data/hardware/ice/table.csv").write_text("batch\n64\n")
+    assert stale(fresh, "04-one") == {"04-one/all": "data hardware/ice changed"}
+    for elsewhere in ("../ice", "*", "nowhere", ".", ""):
+        assert run(fresh, "04-one", "--param", f"machine={elsewhere}").exit_code == 2
+
+
 # --------------------------------------------------------------- refused
 
 
@@ -392,14 +407,14 @@ def with_inputs(inputs: Any, for_each: Any = None) -> Callable[[Path], None]:
         (with_inputs(["/etc/*"]), "leads out of data/"),
         (with_inputs([""]), "leads out of data/"),
         (with_inputs(["hardwere/*"]), "matches nothing"),
-        (with_inputs(["hardware/{machine}"]), "for_each None"),
-        (with_inputs(["hardware/*"], "machine"), "needs one input that ends in /{machine}"),
-        (with_inputs(["hardware/{machine}/x"], "machine"), "needs one input"),
-        (with_inputs(["hardware/{other}"], "other"), "no str of the parameters cell"),
-        (lambda p: write_machine(p, "Has Space"), "directory name must match"),
-        (lambda p: write_machine(p, "ice.failed"), "directory name must match"),
-        (lambda p: write_machine(p, "a\nb"), "directory name must match"),
-        (lambda p: write_machine(p, "$(reboot)"), "directory name must match"),
+        (with_inputs(["hardware/{machine}"]), "data set '' must match"),
+        (with_inputs(["hardware/*"], "machine"), "needs one input /{machine}"),
+        (with_inputs(["hardware/{machine}/x"], "machine"), "does not end in /{name}"),
+        (with_inputs(["hardware/{other}"], "other"), "does not end in /{name}"),
+        (lambda p: write_machine(p, "Has Space"), "data set 'Has Space' must match"),
+        (lambda p: write_machine(p, "ice.failed"), "data set 'ice.failed' must match"),
+        (lambda p: write_machine(p, "a\nb"), "data set 'a\\nb' must match"),
+        (lambda p: write_machine(p, "$(reboot)"), "data set '$(reboot)' must match"),
         (lambda p: (p / "notebooks").rename(p / "books"), "holds no notebook"),
         (lambda p: (p / "reports").write_text("in the way"), "reports"),
     ],
@@ -641,6 +656,17 @@ def test_kernel_is_this_interpreter_with_this_package_whatever_is_installed(
     assert executable == sys.executable
     assert Path(package) == Path(rerun_module.__file__).with_name("__init__.py")
     assert Path(cwd).parent == project / "reports/03-rules"
+
+
+@pytest.mark.notebook
+def test_run_sees_of_the_data_only_what_its_notebook_declares(project: Path) -> None:
+    code = "import os, pathlib\nprint(*pathlib.Path(os.environ['PCPMODEL_DATA']).glob('*/*'))"
+    parameters = 'machine: str = "lake"'
+    write_notebook(project, "02-machine", code, ["hardware/{machine}"], "machine", parameters)
+    write_notebook(project, "03-rules", code, ["hardware/{machine}"], None, parameters)
+    rows(project, "02-machine/ice", "03-rules")
+    assert Path(outputs(project, "02-machine", "ice").strip()).name == "ice"
+    assert Path(outputs(project, "03-rules").strip()).name == "lake"
 
 
 def test_input_errors_name_the_notebook(project: Path) -> None:
