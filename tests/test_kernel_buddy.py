@@ -426,3 +426,17 @@ def test_a_refill_may_send_the_next_request_to_another_zone(make):
     else:
         pfns = [mem.alloc() for _ in range(3)]
     assert pfns == [1024, 0, 1]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("v6.7", False), ("v6.12", True), ("v6.18", True)])
+def test_isolating_a_block_at_the_edge_of_the_zone(make, name, refused):
+    mem = make(name, {(9, MOVABLE): [0]}, pages=1000)
+    if refused:
+        with pytest.raises(pm.InputError, match="EBUSY"):
+            mem.set_isolate(600)
+    else:
+        mem.set_isolate(600)
+    mem.set_isolate(0)
+    assert free_lists(mem) == {(9, 5): [0]}
+    mem.unset_isolate(0)
+    assert free_lists(mem) == {(9, MOVABLE): [0]}

@@ -315,7 +315,7 @@ def test_core_and_twin_agree_on_many_mixes():
     run_state_machine_as_test(
         Twins,
         settings=settings(
-            max_examples=1500,
+            max_examples=800,
             stateful_step_count=60,
             deadline=None,
             suppress_health_check=list(HealthCheck),

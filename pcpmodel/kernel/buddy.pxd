@@ -347,5 +347,5 @@ cdef bint zone_watermark_fast(
 ) noexcept nogil
 cdef void reserve_highatomic_pageblock(zone *z, uint32_t page, int order) noexcept nogil
 cdef bint unreserve_highatomic_pageblock(zone *z, int mt, bint force) noexcept nogil
-cdef void set_isolate(zone *z, uint32_t page) noexcept nogil
+cdef bint set_isolate(zone *z, uint32_t page) noexcept nogil
 cdef void unset_isolate(zone *z, uint32_t page, int mt) noexcept nogil

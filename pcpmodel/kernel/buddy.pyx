@@ -598,12 +598,18 @@ cdef void retype_free_block(zone *z, uint32_t start, int mt) noexcept nogil:
     z.block[start >> PAGEBLOCK_ORDER] = mt
 
 
-cdef void set_isolate(zone *z, uint32_t page) noexcept nogil:
-    """set_migratetype_isolate() for the page block of page, which is not isolated."""
-    cdef uint32_t block = page >> PAGEBLOCK_ORDER
+cdef bint set_isolate(zone *z, uint32_t page) noexcept nogil:
+    """set_migratetype_isolate() for the page block of page, which is not isolated.
+
+    False (EBUSY): the block sticks out of the zone, which v6.10 on refuses.
+    """
+    cdef uint32_t block = page >> PAGEBLOCK_ORDER, low, high
+    if z.rules.free_split_blocks and not pageblock_range(z, page, &low, &high):
+        return False
     z.isolated[block] = 1 + z.block[block]
     z.nr_isolated += 1
     retype_free_block(z, block << PAGEBLOCK_ORDER, MIGRATE_ISOLATE)
+    return True
 
 
 cdef void unset_isolate(zone *z, uint32_t page, int mt) noexcept nogil:

@@ -1130,7 +1130,8 @@ cdef class PageAllocator:
         cdef uint32_t page = zone_page(at, pfn)
         if block_type(at, page) == MIGRATE_ISOLATE:
             raise InputError(f"the page block of pfn={pfn} is isolated already")
-        set_isolate(at, page)
+        if not set_isolate(at, page):
+            raise InputError(f"the page block of pfn={pfn} sticks out of its zone (EBUSY)")
         self._check()
 
     def unset_isolate(self, pfn, migratetype=None):

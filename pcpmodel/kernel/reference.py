@@ -1411,6 +1411,8 @@ class Memory(Pagesets):
         zone = self.zone_at(pfn)
         if zone.block_type(pfn) == ISOLATE:
             raise InputError(f"the page block of pfn={pfn} is isolated already")
+        if self.release.rules.free_split_blocks and zone.pageblock_range(pfn) is None:
+            raise InputError(f"the page block of pfn={pfn} sticks out of its zone (EBUSY)")
         zone.set_isolate(pfn)
 
     def unset_isolate(self, pfn: int, migratetype: int | None = None) -> None:
