@@ -55,6 +55,7 @@ cdef enum:
     MAX_ZONES = 32
     MAX_BULK = 64
     MAX_DELAYED = 64
+    MAX_TURNS = 7       # of a zone's flags between two probes of a pageset
     MAX_GUESSES = 4096  # states followed side by side
     GUESS_SLOTS = 16384
     MAX_TRAIL = 1 << 23  # states followed in one search
@@ -127,6 +128,7 @@ cdef enum:
     E_TRYLOCK = 6       # free_one_page: the lists were locked
     E_DIRECT = 7        # a page straight from the buddy lists
     E_MOVED = 8         # a list moved while it was dumped
+    E_RELOCK = 11       # between two pieces of a drain another CPU had the lists locked
     E_EXHAUSTED = 10    # the zone had no more pages for a refill
     E_DELAYED = 9       # a freeing task was stopped before the page joined its list
 
@@ -175,10 +177,12 @@ cdef struct pageset:
     int due_chunk
     int due_pindex
     int due_started
+    int32_t due_doubt   # row at which another CPU had the lists locked, -1 none
     int32_t due_row
     per_cpu_pages agreed
     int32_t agreed_row
-    int agreed_flags    # of the zone, then
+    int agreed_flags    # of the zone, then; start_flags: at the first operation since, as
+    int start_flags     # another CPU's probe may have shown (which may be late)
     log_entry *log
     int log_n
     int log_cap
@@ -398,7 +402,7 @@ cdef log_entry *log_op(replayer *s, int x, int32_t row, int op, int order) noexc
     set.touched += 1
     if set.log_n == 0:
         set.agreed = set.pcp
-        set.agreed_flags = s.zones[set.zone].flags
+        set.start_flags = s.zones[set.zone].flags
     if set.log_n == set.log_cap:
         more = realloc(set.log, (2 * set.log_cap + 64) * sizeof(log_entry))
         if more == NULL:
@@ -457,12 +461,26 @@ cdef void next_chunk(replayer *s, int x) noexcept nogil:
     set.due_chunk = n
 
 
+cdef void give_up(replayer *s, int x, int32_t row) noexcept nogil:
+    """The rest of a drain in pieces does not come: the lists could not be locked again."""
+    cdef pageset *set = &s.sets[x]
+    if set.due == DUE_COMMIT and set.due_started and set.due_left > 0:
+        if set.due_doubt >= 0:
+            explain(s, row, E_RELOCK, x, set.due_doubt)
+        else:
+            differ(s, row, D_DRAIN_MISSING, x, set.due_left, 0)
+    set.due = DUE_NONE
+
+
 cdef void make_due(replayer *s, int x, int why, int n, int pindex, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
+    if set.due:
+        give_up(s, x, row)
     set.due = why
     set.due_left = n
     set.due_pindex = pindex
     set.due_started = 0
+    set.due_doubt = -1
     set.due_row = row
     next_chunk(s, x)
 
@@ -700,7 +718,19 @@ cdef bint apply(replayer *s, guess *v, const log_entry *e, int flags) noexcept n
 
 cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const candidate *c,
                        int last_flags, outcome *out) noexcept nogil:
-    """Fewest turns of the zone's flags that lead to what the trace shows.
+    """Fewest turns of the zone's flags that lead to what the trace shows."""
+    cdef int most
+    for most in range(MAX_TURNS):
+        if search_turns(s, x, row, g, c, last_flags, most, out):
+            return True
+        if s.zones[s.sets[x].zone].seen_flags == 0:
+            break
+    return False
+
+
+cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const candidate *c,
+                       int last_flags, int most, outcome *out) noexcept nogil:
+    """The same, with at most so many turns.
 
     All states that the log can lead to are followed side by side, with a page that
     left earlier (*c*) put in wherever that is possible.  On success the log is the
@@ -733,7 +763,9 @@ cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const can
     memset(&layer[0], 0, sizeof(guess))
     layer[0].pcp = set.agreed
     layer[0].zone_flags = set.agreed_flags
-    have = 1
+    layer[1] = layer[0]
+    layer[1].zone_flags = set.start_flags
+    have = 1 + (set.start_flags != set.agreed_flags)
     for k in range(n + 1):
         # A page that left before this operation.
         if c != NULL and (k == 0 or set.log[k - 1].row < c.until) \
@@ -766,7 +798,7 @@ cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const can
                 new = layer[i]
                 flags = new.zone_flags ^ v
                 if v:
-                    if v & ~kinds or not may_turn(new.zone_flags, flags, turns):
+                    if v & ~kinds or new.turns == most or not may_turn(new.zone_flags, flags, turns):
                         continue
                     new.turns += 1
                 new.zone_flags = flags
@@ -827,7 +859,7 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
     cdef log_entry moved
     if set.log_n == 0:
         set.agreed = set.pcp
-        set.agreed_flags = s.zones[set.zone].flags
+        set.start_flags = s.zones[set.zone].flags
     if s.effort < 0 or not room(s, set.log_n + 4):
         return False
     rerun(s, set, set.log, set.log_n, &out)
@@ -1469,6 +1501,7 @@ cdef inline void agree(replayer *s, int x, int32_t row, int flags) noexcept nogi
     """Model and kernel have the same fields at *row*."""
     s.sets[x].log_n = 0
     s.sets[x].agreed_row = row
+    s.sets[x].agreed_flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
     s.zones[s.sets[x].zone].flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
 
 
@@ -1540,7 +1573,12 @@ cdef void bulk_drain_begins(replayer *s, int32_t row) noexcept nogil:
     if set.cpu != r.cpu and s.runs[set.cpu].kind and s.runs[set.cpu].set == x:
         finish_run(s, set.cpu, row)
     s.t.drains += 1
-    if run.draining == x and (set.cpu != r.cpu or set.due == DUE_NONE):
+    if run.draining == x and (set.cpu != r.cpu or set.due == DUE_NONE or f[P_PINDEX]
+                              != set.due_pindex or f[P_N] != set.due_chunk):
+        if set.due and set.cpu != r.cpu:
+            set.due_doubt = row
+        elif set.due:
+            give_up(s, x, row)
         # drain_pages_zone() reads count under the lock, call by call, until nothing is left.
         run.bad = not check_fields(s, x, row, f, 0, 0)
         want = set.pcp.count
@@ -1672,7 +1710,10 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
                 complete(s, x, row)
     if run.kind:
         if run.kind == RUN_DRAIN:
-            if e != EV_PCPU_DRAIN:
+            # An interrupt may come between the probe and the zone lock.
+            if e != EV_PCPU_DRAIN and not (
+                    run.left == run.want and r.flags & (FL_SOFTIRQ | FL_HARDIRQ)
+                    and not s.rows[run.row].flags & (FL_SOFTIRQ | FL_HARDIRQ)):
                 finish_run(s, cpu, row)
         elif e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
             finish_run(s, cpu, row)
@@ -1693,6 +1734,12 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
         if j >= 0 and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_FREE_ONE_PAGE
                        or s.rows[j].event == EV_PAGE_COMMIT or s.rows[j].event == EV_FREE_CONTIG):
             s.status[p] = <uint8_t>(FREED | r.b << 4)
+        elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
+            # The drain that this interrupt stopped holds the lock of these lists.  (Within a
+            # probe's handler the kernel skips other probes, so free_one_page is not seen.)
+            explain(s, row, E_TRYLOCK, run.set, run.row)
+            s.status[p] = AWAY
+            s.t.direct_frees += 1
         elif pcp_allowed_order(<int>r.b):
             commit(s, p, <int>r.b, cpu, row)
         else:
@@ -1939,6 +1986,7 @@ _WHY = {
     E_MIGRATED: "reported from another CPU",
     E_ZONE_FLAGS: "zone flags changed between two probes",
     E_TRYLOCK: "lists were locked: freed straight to the buddy lists",
+    E_RELOCK: "drain given up: another CPU had locked the lists",
     E_EXHAUSTED: "refill cut short: the zone had no more pages",
     E_DELAYED: "freed, but joined its list later",
     E_MOVED: "list moved while it was dumped",
@@ -2076,6 +2124,7 @@ cdef class _Replayer:
                     s.sets[x].head[i] = s.sets[x].tail[i] = -1
                 s.sets[x].zone = z
                 s.sets[x].cpu = cpu
+                s.sets[x].agreed_flags = s.zones[z].flags
                 s.runs[cpu].draining = -1
                 pcp = snapshot.pcps.get((*zone.key, cpu))
                 if pcp is not None:
