@@ -250,3 +250,16 @@ def test_a_capture_that_contradicts_itself_is_bad_input(small, tmp_path):
     (target / "trace.txt").write_bytes(b"".join(t for t in lines if b"state-before" not in t))
     with pytest.raises(InputError, match="marker"):
         pm.replay(target)
+
+
+@pytest.mark.slow
+def test_all_recordings_that_are_at_hand():
+    """The whole set of recordings, where this checkout stands beside it."""
+    every = Path(__file__).parents[2] / "shared" / "traces"
+    if not every.is_dir():
+        pytest.skip("no recordings beside this checkout")
+    for path in sorted(every.iterdir()):
+        if (path / "pcpstate.before").exists():
+            found = pm.replay(path)
+            assert not found.lost
+            assert found.exact, found
