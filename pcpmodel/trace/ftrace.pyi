@@ -4,6 +4,19 @@ from typing import Any
 
 import numpy as np
 
+__all__ = [
+    "EVENT",
+    "EVENT_IDS",
+    "FLAGS",
+    "HIT",
+    "PROBE_COLUMNS",
+    "ZONES",
+    "Events",
+    "TraceReader",
+    "open_text",
+    "read_trace",
+]
+
 DEF_EVENTS: tuple[tuple[bytes, int], ...]
 DEF_KEYS: tuple[bytes, ...]
 EVENT: np.dtype[np.void]

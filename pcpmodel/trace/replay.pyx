@@ -798,7 +798,9 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
                 new = layer[i]
                 flags = new.zone_flags ^ v
                 if v:
-                    if v & ~kinds or new.turns == most or not may_turn(new.zone_flags, flags, turns):
+                    if v & ~kinds or new.turns == most:
+                        continue
+                    if not may_turn(new.zone_flags, flags, turns):
                         continue
                     new.turns += 1
                 new.zone_flags = flags
