@@ -35,7 +35,7 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint pcpmodel
-	$(if $(STUBS),$(BIN)/python -m mypy.stubtest --allowlist tests/stubtest_allowlist.txt \
+	$(if $(STUBS),$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt \
 	  --ignore-unused-allowlist $(subst /,.,$(STUBS:.pyi=)))
 	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
 
