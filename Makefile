@@ -20,7 +20,7 @@ report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
 	$(BIN)/pcpmodel rerun $(RERUN_FLAGS)
 
 test: env ## Run every test
-	$(BIN)/python -m pytest $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -n logical --dist loadgroup $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 

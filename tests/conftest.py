@@ -24,6 +24,14 @@ def copy_checkout(target: Path, *leave: str) -> Path:
     return target
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep on one worker what shares a costly fixture: a file, or the reports."""
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            shared = "reported" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("reported" if shared else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
     """All reports of the checkout's notebooks, made once for the tests that need them."""
