@@ -40,7 +40,8 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
 
 # In a copy, so that the ordinary build stays as it is.  Tests of what is not
-# compiled are left out.
+# compiled are left out.  The C++ library comes with the sanitizer's, which must
+# know where exceptions are thrown before matplotlib throws one.
 UNCOMPILED := build cli data_package data_published hold_time latency_input limit notebooks \
   platform readme rerun rules_study throughput versions
 
@@ -50,7 +51,7 @@ sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSa
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
 	  pcpmodel tests data examples | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
-	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" PYTHONMALLOC=malloc \
+	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys \
 	  -m "not slow and not notebook" $(UNCOMPILED:%=--ignore=tests/test_%.py)
