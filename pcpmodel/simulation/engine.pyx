@@ -243,6 +243,8 @@ cdef class Engine:
                 lock = &self.locks[c.lock]
                 grant = lock_grant(lock, arrival)
                 hold = interact(s, c)
+                if s.failed:  # nothing was refilled: there is no block to go on with
+                    return True
                 account(s, c, arrival, grant, hold)
                 c.time = grant + hold
                 lock_leave(lock, c.time)
