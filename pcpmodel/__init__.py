@@ -30,6 +30,7 @@ _PUBLIC = {
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
     "replay": "pcpmodel.trace.replay",
+    "what_if": "pcpmodel.trace.what_if",
     "answer_key": "pcpmodel.study.questions",
     "bulk_free": "pcpmodel.study.questions",
     "compare": "pcpmodel.study.compare",

@@ -459,12 +459,31 @@ def sweep_(
 @main.command("replay")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(path_type=str))
 @click.option("--release", metavar="R", help="Rules to apply; default: those of the capture.")
+@click.option(
+    "--what-if", "other_rules", is_flag=True, help="Do the same work under the releases RULES."
+)
+@click.argument("rules", metavar="[RULES]...", nargs=-1)
 @as_json
-def replay_(capture: str, release: str | None, json_: bool) -> None:
+def replay_(
+    capture: str, release: str | None, other_rules: bool, rules: tuple[str, ...], json_: bool
+) -> None:
     """Does the model do what the recorded kernel did?
 
     Exit code 1 if a difference stays unexplained, or the trace lost events.
+
+    With --what-if R [R ...]: how often and how long the zone lock would have been held under
+    other rules.
     """
+    if other_rules:
+        from pcpmodel.trace.what_if import what_if
+
+        if not rules or release is not None:
+            raise InputError("--what-if needs releases, and takes the place of --release")
+        answer = what_if(capture, rules)
+        _emit(answer.as_dict(), json_, repr(answer))
+        return
+    if rules:
+        raise InputError(f"{rules[0]!r} is one argument too many; did you mean --what-if?")
     from pcpmodel.trace.replay import replay
 
     found = replay(capture, release=release, progress=sys.stderr.isatty())

@@ -2,10 +2,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from pcpmodel.kernel.releases import Release
 from pcpmodel.trace.state import Capture
 
 MAX_PAGES: int
+WORK: np.dtype[np.void]
+WORK_OPS: dict[str, int]
 
 @dataclass(frozen=True)
 class Difference:
@@ -55,3 +59,9 @@ def replay(
     release: str | Release | None = None,
     progress: bool = False,
 ) -> Exactness: ...
+def replay_work(
+    cap: Capture | str | PathLike[str],
+    release: str | Release | None = None,
+    progress: bool = False,
+    work: bool = True,
+) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

@@ -1,3 +1,4 @@
+# cython: auto_pickle=False, autotestdict=False
 """Replay: does the model do, page for page, what a recorded kernel did?
 
 The events of a capture drive the kernel's own decisions (`kernel/pcp.pxd`) on
@@ -68,6 +69,17 @@ cdef enum:
     EARLY = 3           # left its list ahead of its mm_page_alloc, which is to come
     SILENT = 4          # taken by alloc_pages_bulk()
     DELAYED = 5         # mm_page_free was seen, and its task not since
+    CHUNK = 6           # given back with its neighbours; joins a list with them
+
+    # Work that the recorded kernel was given, in the order in which it did it.
+    WORK_ALLOC = 1
+    WORK_BULK = 2       # one page of alloc_pages_bulk(); n says which call
+    WORK_FREE = 3
+    WORK_DIRECT_ALLOC = 4   # past the per-CPU lists
+    WORK_DIRECT_FREE = 5
+    WORK_CONTIG = 6     # n pages at once (v7.2)
+    WORK_TICK = 7       # the vmstat worker of this CPU
+    WORK_DRAIN = 8      # drain_pages_zone() of this CPU's lists
 
     # What runs on a CPU.
     RUN_NONE = 0
@@ -233,6 +245,16 @@ cdef struct delayed_free:
     int order
     int cpu
 
+cdef struct work_row:
+    int64_t pfn
+    int64_t n
+    int32_t row
+    int32_t cpu
+    uint8_t op
+    uint8_t order
+    uint8_t migratetype
+    uint8_t zone
+
 # A state that a pageset can have come to; search_flags().
 cdef struct guess:
     per_cpu_pages pcp
@@ -316,6 +338,10 @@ cdef struct replayer:
     uint8_t *turns
     int turns_cap
     int16_t table[GUESS_SLOTS]
+    bint broken         # out of memory
+    work_row *work      # NULL if nobody asked for it
+    int64_t nr_work
+    int64_t work_cap
     note *unexplained
     int64_t nr_unexplained
     note *explained
@@ -422,6 +448,32 @@ cdef log_entry *log_op(replayer *s, int x, int32_t row, int op, int order) noexc
     e.zone_flags = <uint8_t>s.zones[set.zone].flags
     set.log_n += 1
     return e
+
+
+cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, int cpu,
+                    int64_t n, int32_t row) noexcept nogil:
+    """Note a piece of work, for whoever wants to do it again under other rules."""
+    cdef work_row *w
+    cdef void *more
+    if s.work_cap == 0:
+        return
+    if s.nr_work == s.work_cap:
+        more = realloc(s.work, 2 * s.work_cap * sizeof(work_row))
+        if more == NULL:
+            s.broken = True
+            return
+        s.work = <work_row *>more
+        s.work_cap *= 2
+    w = &s.work[s.nr_work]
+    w.op = <uint8_t>op
+    w.pfn = p + s.base
+    w.n = n
+    w.row = row
+    w.cpu = cpu
+    w.order = <uint8_t>order
+    w.migratetype = <uint8_t>migratetype
+    w.zone = <uint8_t>s.zone_of[p >> 9] if p >= 0 else 0
+    s.nr_work += 1
 
 
 # -- operations -----------------------------------------------------------------------
@@ -881,6 +933,8 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
         if too_many >= 0 and too_many != 1 << pindex_to_order((s.where[found[k].page] - 1) & 15):
             continue
         if search_flags(s, x, row, g, &found[k], zone_flags, &out):
+            m = (s.where[found[k].page] - 1) & 15
+            note_work(s, WORK_ALLOC, found[k].page, pindex_to_order(m), m, set.cpu, 0, row)
             unlink_page(s, found[k].page)
             s.status[found[k].page] = EARLY
             set.pcp = out.pcp
@@ -965,7 +1019,8 @@ cdef void missing_drain(replayer *s, int x, int32_t row) noexcept nogil:
     set.due = DUE_NONE
 
 
-cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op) noexcept nogil:
+cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op,
+               int32_t call=0) noexcept nogil:
     """A block leaves its list for the caller."""
     cdef pageset *set = &s.sets[x]
     cdef log_entry *e
@@ -975,6 +1030,8 @@ cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op) no
     if e != NULL:
         e.since = max(s.own_prev[row], s.pushed[p])
         e.page = p
+    note_work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, order, (s.where[p] - 1) & 15,
+              set.cpu, call, row)
     unlink_page(s, p)
     if op == OP_ALLOC:
         pcp_alloc_begin(&set.pcp, &s.rules)
@@ -1000,6 +1057,8 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
         e.pindex = <uint8_t>i
         e.page = <int32_t>p
     s.t.frees += 1
+    if s.status[p] != CHUNK:
+        note_work(s, WORK_FREE, p, order, 0, cpu, 0, row)
     s.status[p] = AWAY
     s.cached[p] = s.block_type[p >> 9]
     push_head(s, x, i, <int32_t>p, row)
@@ -1097,6 +1156,7 @@ cdef void take_late(replayer *s, int x, int32_t p, int32_t row, int order,
     if set.due and set.due_started == 0 and set.due != DUE_COMMIT:
         missing_drain(s, x, row)
     e = log_op(s, x, row, OP_ALLOC, order)
+    note_work(s, WORK_ALLOC, p, order, (s.where[p] - 1) & 15, set.cpu, 0, row)
     unlink_page(s, p)
     if e == NULL or not room(s, set.log_n + 4):
         return
@@ -1134,6 +1194,7 @@ cdef void delay(replayer *s, int32_t q, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[place >> 4]
     cdef int32_t j = s.pushed[q]
     cdef int k, n = 0
+    cdef int64_t w
     cdef outcome out
     cdef delayed_free *d = &s.delayed[s.nr_delayed]
     explain(s, row, E_DELAYED, place >> 4, s.own_next[j] if s.own_next[j] >= 0 else j)
@@ -1144,6 +1205,12 @@ cdef void delay(replayer *s, int32_t q, int32_t row) noexcept nogil:
     s.nr_delayed += 1
     unlink_page(s, q)
     s.status[q] = DELAYED
+    for w in range(s.nr_work - 1, -1, -1):
+        if s.work[w].row < j:
+            break
+        if s.work[w].op == WORK_FREE and s.work[w].pfn == q + s.base:
+            s.work[w].op = 0
+            break
     for k in range(set.log_n):
         if set.log[k].op != OP_FREE or set.log[k].row != j:
             set.log[n] = set.log[k]
@@ -1236,7 +1303,7 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
     if run.bulk >= 0:
         while set.head[i] >= 0:
             p = set.head[i]
-            take(s, x, p, row, 0, OP_BULK)
+            take(s, x, p, row, 0, OP_BULK, s.bulk[run.bulk].row)
             s.status[p] = SILENT
             s.bulk[run.bulk].taken += 1
     else:
@@ -1311,6 +1378,7 @@ cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
     if not pcp_allowed_order(order) or mt >= MIGRATE_PCPTYPES:
         s.status[p] = TAKEN
         s.t.direct_allocations += 1
+        note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, mt, order)
     if run.kind == RUN_REFILL and (run.set != x or run.pindex != i or run.got == run.want):
@@ -1326,9 +1394,12 @@ cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
             # The lists were locked, so the block comes from the buddy lists.
             s.status[p] = TAKEN
             s.t.direct_allocations += 1
+            note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
             explain(s, row, E_DIRECT, x, row)
             return
         begin_refill(s, x, i, order, row)
+    if run.got == 0 and run.bulk < 0:
+        note_work(s, WORK_ALLOC, p, order, i, cpu, 0, row)
     run.got += 1
     push_tail(s, x, i, <int32_t>p, row)
 
@@ -1446,7 +1517,7 @@ cdef void bulk_returned(replayer *s, int32_t row) noexcept nogil:
         if best < 0:
             differ(s, row, D_BULK, -1, r.d, r.d - left)
             break
-        take(s, best, p, row, 0, OP_BULK)
+        take(s, best, p, row, 0, OP_BULK, call.row)
         s.status[p] = SILENT
         s.t.bulk_pages += 1
         left -= 1
@@ -1740,11 +1811,13 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
             # probe's handler the kernel skips other probes, so free_one_page is not seen.)
             explain(s, row, E_TRYLOCK, run.set, run.row)
+            note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
             s.status[p] = AWAY
             s.t.direct_frees += 1
         elif pcp_allowed_order(<int>r.b):
             commit(s, p, <int>r.b, cpu, row)
         else:
+            note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
             s.status[p] = AWAY
     elif e == EV_FREE_BATCHED:
         p = index_of(s, r.a)
@@ -1776,8 +1849,10 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
         passed(s, p, row)
-        if r.b <= 3 and s.status[p] & 15 == FREED:
-            explain(s, row, E_TRYLOCK, -1, row)
+        if s.status[p] & 15 == FREED:
+            note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
+            if r.b <= 3:
+                explain(s, row, E_TRYLOCK, -1, row)
         s.status[p] = AWAY
         s.t.direct_frees += 1
     elif e == EV_FREE_CONTIG:
@@ -1789,7 +1864,8 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             s.cursor[p + n] = s.spans[s.chain[row] + n]
             if s.status[p + n] & 15 != FREED:
                 differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
-            s.status[p + n] = AWAY
+            s.status[p + n] = CHUNK
+        note_work(s, WORK_CONTIG, p, 0, 0, cpu, r.d, row)
         s.contigs[cpu].pfn = p + s.base
         s.contigs[cpu].left = r.d
         s.contigs[cpu].row = row
@@ -1840,6 +1916,8 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             if s.sets[x].cpu == r.d and s.zones[s.sets[x].zone].name == f[P_ZONE] \
                     and s.zones[s.sets[x].zone].node == f[P_NODE]:
                 run.draining = x
+                p = s.zones[s.sets[x].zone].start - s.base
+                note_work(s, WORK_DRAIN, p, 0, 0, <int>r.d, 0, row)
                 break
     elif e == EV_RMQUEUE_BULK:
         f = &s.probes[r.probe * P_COLUMNS]
@@ -1856,6 +1934,9 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
                 break
         else:
             differ(s, row, D_PCP, -1, 0, f[P_PCP])
+    elif e == EV_WORK_START:
+        if r.a:
+            note_work(s, WORK_TICK, -1, 0, 0, cpu, 0, row)
     elif e == EV_SET_BLOCK_TYPE:
         p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
         if p >= 0:
@@ -2021,6 +2102,7 @@ cdef class _Replayer:
         free(self.s.runs)
         free(self.s.contigs)
         free(self.s.scratch)
+        free(self.s.work)
         free(self.s.layers)
         free(self.s.trail)
         free(self.s.trail_at)
@@ -2165,6 +2247,21 @@ cdef class _Replayer:
             # One high, which the kernel's own functions know as high_min.
             pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
         self.s.sets[x].log_n = 0
+
+    def keep_work(self):
+        """Note from now on what the kernel was given to do; see `work`."""
+        self.s.work = <work_row *>self._room(1 << 16, sizeof(work_row))
+        self.s.work_cap = 1 << 16
+
+    @property
+    def work(self):
+        """Work in the order in which the kernel did it: records of `WORK`."""
+        cdef size_t size = self.s.nr_work * sizeof(work_row)
+        if self.s.broken:
+            raise MemoryError
+        if size == 0:
+            return np.empty(0, WORK)
+        return np.frombuffer((<char *>self.s.work)[:size], WORK)
 
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
@@ -2322,6 +2419,16 @@ cdef class _Replayer:
 
 
 _NOTHING = np.empty(0, np.int64)
+
+#: A piece of recorded work: allocations and frees by page frame, ticks, drains.
+WORK = np.dtype([("pfn", "i8"), ("n", "i8"), ("row", "i4"), ("cpu", "i4"), ("op", "u1"),
+                 ("order", "u1"), ("pindex", "u1"), ("zone", "u1")], align=True)
+if WORK.itemsize != sizeof(work_row):
+    raise ImportError("WORK is not struct work_row; run: make env")
+#: Kinds of work, in the ``op`` column.
+WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
+            "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
+            "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
 
 
 @dataclass(frozen=True)
@@ -2481,6 +2588,11 @@ def replay(cap, *, release=None, progress=False):
     InputError
         If the capture has no first dump, or it cannot be read.
     """
+    return replay_work(cap, release, progress, False)[0]
+
+
+def replay_work(cap, release=None, progress=False, work=True):
+    """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes."""
     from pcpmodel.kernel import sizing
     from pcpmodel.kernel.releases import release as find_release
     from pcpmodel.trace.state import Capture, capture
@@ -2508,6 +2620,8 @@ def replay(cap, *, release=None, progress=False):
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
+    if work:
+        r.keep_work()
     begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
     r.skip_to(begin)
     doubtful = r.first_dump(begin, first)
@@ -2546,10 +2660,13 @@ def replay(cap, *, release=None, progress=False):
     counted = {name: t[name] for name in (
         "allocations", "allocations_exact", "refills", "refills_exact", "drains", "drains_exact",
         "drained_pages", "drained_pages_exact", "probes")}
-    return Exactness(
+    found = Exactness(
         capture=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
         lists_exact=lists_exact, nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes)
+    resizes = [(k, stop[2]) for k, stop in stops.items()
+               if stop[0] == "size" and stop[1] == 0 and k >= first]
+    return found, r.work, resizes
 
 
 def _resize(r, cap, dump, sizing, rules, nth, fraction):

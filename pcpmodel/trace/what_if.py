@@ -1,0 +1,386 @@
+"""What if the same work had met other rules?
+
+The allocations and frees of a capture, by the identity of their pages, are done
+again on the memory that the capture starts from, under other releases, patches
+or a policy of the user's own.  Only the rules differ: the same CPU asks for the
+same order and type from the same zone, and gives back the page that it got.
+What a kernel does out of turn (a request that finds the lists locked) stays as
+recorded.  Work does not react: nothing is faster or slower here.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import Release, release
+from pcpmodel.trace.state import Capture, Snapshot, capture
+
+__all__ = ["Outcome", "WhatIf", "what_if"]
+
+#: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
+#: PCPF_FREE_HIGH_BATCH in every zone.
+_SLICE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one set of rules made of the work.
+
+    Attributes
+    ----------
+    release : str
+    refills, drains : int
+        Holds of the zone lock that filled or emptied per-CPU lists.
+    zone_lock_holds : int
+        All holds: also of blocks past the lists.
+    refilled_pages, drained_pages : int
+        Pages moved in them [pages].
+    pages_per_hold : dict
+        Pages moved -> number of refills and drains that moved so many.
+    pages_in_pcp_max : int
+        Most pages on all per-CPU lists at once [pages].
+    time_ns, pages_in_pcp : (N,) ndarray
+        Pages on all per-CPU lists after each hold [pages], by the trace's clock [ns].
+    failed : int
+        Allocations for which there was no page.
+    """
+
+    release: str
+    refills: int
+    drains: int
+    zone_lock_holds: int
+    refilled_pages: int
+    drained_pages: int
+    pages_per_hold: dict[int, int]
+    pages_in_pcp_max: int
+    time_ns: np.ndarray
+    pages_in_pcp: np.ndarray
+    failed: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers, without the series."""
+        names = (
+            "release", "refills", "drains", "zone_lock_holds", "refilled_pages", "drained_pages",
+            "pages_in_pcp_max", "failed",
+        )  # fmt: skip
+        return {n: getattr(self, n) for n in names} | {
+            "pages_per_hold": {str(k): v for k, v in sorted(self.pages_per_hold.items())}
+        }
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The same work under several rules, side by side.
+
+    Attributes
+    ----------
+    capture : str
+    allocations, frees : int
+        Blocks asked for and given back.
+    outcomes : list of Outcome
+    """
+
+    capture: str
+    allocations: int
+    frees: int
+    outcomes: list[Outcome]
+
+    def __getitem__(self, name: str) -> Outcome:
+        for outcome in self.outcomes:
+            if outcome.release == name:
+                return outcome
+        raise KeyError(name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: one entry per release."""
+        return {
+            "capture": self.capture,
+            "allocations": self.allocations,
+            "frees": self.frees,
+            "releases": [o.as_dict() for o in self.outcomes],
+        }
+
+    def __repr__(self) -> str:
+        head = f"{self.capture}: {self.allocations} allocations, {self.frees} frees"
+        rows = [
+            f"  {'rules':28} {'refills':>8} {'drains':>8} {'holds':>8} {'pages/hold':>10} "
+            f"{'max pages in PCPs':>18}"
+        ]
+        for o in self.outcomes:
+            moved = (o.refilled_pages + o.drained_pages) / max(1, o.refills + o.drains)
+            rows.append(
+                f"  {o.release:28} {o.refills:8} {o.drains:8} {o.zone_lock_holds:8} "
+                f"{moved:10.1f} {o.pages_in_pcp_max:18}"
+            )
+        return "\n".join([head, *rows])
+
+
+def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
+    """Page frames of the zone without memory, from its page blocks."""
+    absent = np.flatnonzero(types < 0)
+    holes = []
+    for run in np.split(absent, np.flatnonzero(np.diff(absent) != 1) + 1):
+        if len(run):
+            a = max(start, first + 512 * int(run[0]))
+            b = min(end, first + 512 * (int(run[-1]) + 1))
+            if b > a:
+                holes.append((a, b - a))
+    return tuple(holes)
+
+
+def _memory(state: Release, dump: Snapshot, cap: Capture, policy: object, resized: bool) -> Any:
+    """The memory of the capture's machine, as its first dump shows it."""
+    from pcpmodel.kernel.memory import Memory
+    from pcpmodel.kernel.zone import Zone
+
+    assert dump.free is not None
+    assert dump.blocks is not None
+    auto = state.rules.high_min_max
+    recorded_auto = cap.release.rules.high_min_max
+    zones = []
+    for z in dump.zones:
+        first, types = dump.blocks[z.key]
+        limits: dict[str, int] = {}
+        if auto == recorded_auto and not resized:
+            # The very sizes that this kernel had; else those that it computes.
+            limits = {"batch": z.pageset_batch, "high_min": z.pageset_high_min}
+            if auto:
+                limits["high_max"] = z.pageset_high_max
+        zones.append(
+            Zone(
+                z.spanned,
+                start_pfn=z.start_pfn,
+                name=z.name,
+                node=z.node,
+                holes=_holes(first, types, z.start_pfn, z.end_pfn),
+                watermarks=(z.wmark_min, z.wmark_low, z.wmark_high),
+                managed=z.managed,
+                **limits,
+            )
+        )
+    nodes = max(z.node for z in zones) + 1
+    memory = Memory(
+        state,
+        zones,
+        cap.cpus,
+        cpu_node=[cpu * nodes // cap.cpus for cpu in range(cap.cpus)],
+        data_cache_bytes=_SLICE_BYTES,
+        free=False,
+        policy=policy,
+    )
+    nr_lists = state.rules.nr_pcp_lists
+    for n, z in enumerate(dump.zones):
+        first, types = dump.blocks[z.key]
+        pcp = []
+        for cpu in range(cap.cpus):
+            have = dump.pcps[(*z.key, cpu)]
+            values: dict[str, Any] = {
+                "lists": {i: p.tolist() for i, p in have.lists.items() if i < nr_lists},
+                "count": sum(
+                    len(p) << (i // 3 if i < 12 else 9)
+                    for i, p in have.lists.items()
+                    if i < nr_lists
+                ),
+            }
+            if auto and recorded_auto:
+                values |= {
+                    "high": have.high,
+                    "alloc_factor": have.alloc_factor,
+                    "free_count": have.free_count,
+                    "flags": have.flags,
+                }
+            pcp.append(values)
+        blocks = types[: (z.end_pfn + 511) // 512 - z.start_pfn // 512]
+        memory.load(
+            n,
+            {
+                "free": {k: p.tolist() for k, p in dump.free[z.key].items() if len(p)},
+                "blocks": [int(t) if t >= 0 else 1 for t in blocks],
+                "pcp": pcp,
+            },
+        )
+    return memory
+
+
+def _run(
+    memory: Any, work: np.ndarray, time: np.ndarray, resizes: list[tuple[int, int]], name: str
+) -> Outcome:
+    from pcpmodel.trace.replay import WORK_OPS
+
+    ops = {v: k for k, v in WORK_OPS.items()}
+    where: dict[int, int] = {}  # recorded page -> the page that it is here
+    gone: set[int] = set()  # recorded pages for which there was none
+    count = sum(p["count"] for z in memory.state() for p in z["pcp"])
+    most, failed, holds = count, 0, Counter[str]()
+    moved: Counter[str] = Counter()
+    sizes: Counter[int] = Counter()
+    series: list[tuple[int, int]] = []
+    bulk_left: dict[int, list[int]] = {}
+    bulk_sizes = Counter(work["n"][work["op"] == WORK_OPS["bulk"]].tolist())
+    pending = list(resizes)
+    memory.record_events()
+
+    def hold_events(row: int) -> None:
+        nonlocal count, most
+        for event in memory.take_events():
+            if event[0] == "hold":
+                holds[event[1]] += 1
+                moved[event[1]] += event[2]
+                if event[1] in ("refill", "drain"):
+                    count += event[2] if event[1] == "refill" else -event[2]
+                    sizes[event[2]] += 1
+                    series.append((row, count))
+                    most = max(most, count)
+
+    def got(pfn: int, order: int, mine: int | None) -> None:
+        nonlocal failed
+        if mine is None:
+            failed += 1
+        for i in range(1 << order):
+            if mine is None:
+                gone.add(pfn + i)
+                where.pop(pfn + i, None)
+            else:
+                gone.discard(pfn + i)
+                where[pfn + i] = mine + i
+
+    def free(cpu: int, pfn: int, order: int, direct: bool) -> None:
+        nonlocal count, most
+        give = memory.free_direct if direct else memory.free
+        if pfn in gone:
+            return
+        mine = where.get(pfn, pfn)
+        whole = mine % (1 << order) == 0 and all(
+            where.get(pfn + i, pfn + i) == mine + i and pfn + i not in gone
+            for i in range(1, 1 << order)
+        )
+        for i in range(0, 1 << order, 1 << order if whole else 1):
+            if pfn + i in gone:
+                continue
+            give(cpu, where.get(pfn + i, pfn + i), order if whole else 0)
+            if not direct and (order <= 3 or order == 9):
+                count += 1 << (order if whole else 0)
+                most = max(most, count)
+        for i in range(1 << order):
+            where.pop(pfn + i, None)
+
+    for w in work:
+        op, cpu, pfn, order, row = ops.get(int(w["op"])), int(w["cpu"]), int(w["pfn"]), int(
+            w["order"]
+        ), int(w["row"])  # fmt: skip
+        while pending and pending[0][0] <= row:
+            memory.set_percpu_pagelist_high_fraction(pending.pop(0)[1])
+        if op in ("alloc", "direct_alloc"):
+            pindex = int(w["pindex"])
+            mt = pindex if op == "direct_alloc" else pindex % 3 if pindex < 12 else pindex == 13
+            direct = op == "direct_alloc"
+            mine = memory.alloc_from(int(w["zone"]), cpu, order, int(mt), direct=direct)
+            if mine is None:
+                mine = memory.alloc(cpu, order, int(mt))
+            hold_events(row)
+            if mine is not None and not direct and (order <= 3 or order == 9):
+                count -= 1 << order
+            got(pfn, order, mine)
+        elif op == "bulk":
+            call = int(w["n"])
+            if call not in bulk_left:
+                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[call], int(w["pindex"]) % 3)
+                count -= len(pages)
+                bulk_left[call] = pages[::-1]
+                hold_events(row)
+            got(pfn, 0, bulk_left[call].pop() if bulk_left[call] else None)
+        elif op in ("free", "direct_free"):
+            free(cpu, pfn, order, op == "direct_free")
+            hold_events(row)
+        elif op == "contig":
+            there = [p for p in range(pfn, pfn + int(w["n"])) if p not in gone]
+            mine_all = [where.pop(p, p) for p in there]
+            memory.free_pages_bulk(cpu, mine_all)
+            count += len(mine_all)
+            most = max(most, count)
+            hold_events(row)
+        elif op == "tick":
+            memory.refresh_cpu_vm_stats(cpu)
+            hold_events(row)
+        elif op == "drain":
+            memory.drain_pages_zone(cpu, int(w["zone"]))
+            hold_events(row)
+    rows = np.array([r for r, _ in series], np.int64)
+    return Outcome(
+        release=name,
+        refills=holds["refill"],
+        drains=holds["drain"],
+        zone_lock_holds=sum(holds.values()),
+        refilled_pages=moved["refill"],
+        drained_pages=moved["drain"],
+        pages_per_hold=dict(sizes),
+        pages_in_pcp_max=most,
+        time_ns=time[rows] if len(rows) else np.empty(0, np.int64),
+        pages_in_pcp=np.array([c for _, c in series], np.int64),
+        failed=failed,
+    )
+
+
+def what_if(
+    cap: Capture | str | PathLike[str],
+    releases: Sequence[str | Release] = (),
+    policy: object = None,
+) -> WhatIf:
+    """Do a capture's allocations and frees again under other rules.
+
+    Parameters
+    ----------
+    cap : Capture or path-like
+    releases : sequence of str or Release
+        Rules to compare; the capture's own if empty.
+    policy : optional
+        A policy of one's own (`pcpmodel.cython_pcp`): one more outcome, named
+        ``policy``, over the capture's own release.
+
+    Returns
+    -------
+    WhatIf
+
+    Raises
+    ------
+    InputError
+        For a capture without its first buddy lists, or one that does not replay.
+    """
+    from pcpmodel.trace.replay import replay_work
+
+    if not isinstance(cap, Capture):
+        cap = capture(cap)
+    states = [release(r) for r in releases] or ([] if policy is not None else [cap.release])
+    exactness, work, resizes = replay_work(cap)
+    if exactness.nr_unexplained > 0.01 * exactness.allocations:
+        raise InputError(
+            f"does not replay ({exactness.nr_unexplained} unexplained differences), so its work "
+            "is not known",
+            file=cap.path,
+        )
+    dump = cap.snapshot("before")
+    if dump.free is None:
+        raise InputError("has no buddylists.before; the pages to start with", file=cap.path)
+    time = cap.trace[0].rows["time"]
+    rules: list[tuple[str, Release, object]] = [(s.name, s, None) for s in states]
+    if policy is not None:
+        rules.append(("policy", cap.release, policy))
+    outcomes = [
+        _run(_memory(s, dump, cap, mine, bool(resizes)), work, time, resizes, name)
+        for name, s, mine in rules
+    ]
+    return WhatIf(
+        capture=cap.name,
+        allocations=exactness.allocations,
+        frees=int(np.isin(work["op"], [3, 5]).sum() + work["n"][work["op"] == 6].sum()),
+        outcomes=outcomes,
+    )

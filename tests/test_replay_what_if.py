@@ -1,0 +1,117 @@
+"""What-if: under the recorded rules it does what the kernel did; other rules change it."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from test_kernel_policy import built as built_policies  # noqa: F401
+
+import pcpmodel as pm
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["6.1-unixpair-4cpu", "6.12-tcp-4cpu", "6.12-fraction-4cpu", "6.18-unixpair-4cpu",
+     "6.19-pf1-4cpu", "7.2-exitstorm-4cpu"],
+)  # fmt: skip
+def test_the_recorded_rules_give_the_recorded_numbers(name):
+    cap = pm.capture(TRACES / name)
+    real = pm.replay(cap)
+    (same,) = pm.what_if(cap).outcomes
+    assert same.release == cap.release.name
+    assert (same.refills, same.drains) == (real.refills, real.drains)
+    assert same.drained_pages == sum_of_drained(cap)
+    assert same.failed == 0
+
+
+def sum_of_drained(cap):
+    """Pages that the kernel itself reports as drained after its first dump [pages]."""
+    events, reader = cap.trace
+    first = next(
+        k
+        for k in np.flatnonzero(events.is_event("tracing_mark_write"))
+        if reader.markers[events.rows["a"][k]].endswith("state-before-end")
+    )
+    drained = events.is_event("mm_page_pcpu_drain")
+    drained[:first] = False
+    return int((1 << events.rows["b"][drained]).sum())
+
+
+def test_what_the_patches_changed_is_seen():
+    found = pm.what_if(TRACES / "6.1-pf1-4cpu", ["v6.6", "v6.7", "v6.18", "v6.19"])
+    old, tuned, later, pieces = found.outcomes
+    # high is tuned: fewer, larger holds, more pages on the lists.
+    assert tuned.refills < old.refills / 4
+    assert tuned.zone_lock_holds < old.zone_lock_holds / 4
+    assert tuned.pages_in_pcp_max > 4 * old.pages_in_pcp_max
+    assert max(tuned.pages_per_hold) > max(old.pages_per_hold)
+    # v6.19 cuts the same drains into pieces of a batch.
+    assert pieces.drained_pages == later.drained_pages
+    assert pieces.drains > 2 * later.drains
+    assert found["v6.7"] is tuned
+    for outcome in found.outcomes:
+        assert sum(outcome.pages_per_hold.values()) == outcome.refills + outcome.drains
+        assert outcome.pages_in_pcp.max() <= outcome.pages_in_pcp_max
+        assert (np.diff(outcome.time_ns) >= 0).all()
+        assert len(outcome.time_ns) == outcome.refills + outcome.drains
+    assert "v6.7" in repr(found)
+
+
+def test_the_same_work_gives_the_same_bytes():
+    one, two = (pm.what_if(TRACES / "6.18-pf1-2cpu", ["v6.6"]).as_dict() for _ in range(2))
+    assert json.dumps(one) == json.dumps(two)
+
+
+def test_a_patch_alone_can_be_tried():
+    base, patched = pm.what_if(
+        TRACES / "6.12-tcp-4cpu", ["v6.12", pm.release("v6.12").plus("free-high-threshold")]
+    ).outcomes
+    assert patched.release == "v6.12+free-high-threshold"
+    assert patched.drains < base.drains
+
+
+def test_the_verb_sets_releases_side_by_side():
+    path = str(TRACES / "6.18-pf1-2cpu")
+    result = CliRunner().invoke(main, ["replay", path, "--what-if", "v6.6", "v7.2", "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["releases"]
+    assert [r["release"] for r in told] == ["v6.6", "v7.2"]
+    for r in told:
+        for key in ("refills", "drains", "zone_lock_holds", "pages_in_pcp_max"):
+            assert isinstance(r[key], int)
+    assert told[0]["refills"] > told[1]["refills"]
+    for wrong in (
+        ["replay", path, "--what-if"],
+        ["replay", path, "v6.6"],
+        ["replay", path, "--what-if", "v6.99"],
+        ["replay", path, "--release", "v6.7", "--what-if", "v6.6"],
+    ):
+        assert CliRunner().invoke(main, wrong).exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_meets_the_recorded_work(built_policies):  # noqa: F811
+    # The kernel's rule restated as callbacks is that rule; another one is not.
+    path = TRACES / "6.12-tcp-4cpu"
+    (same,) = pm.what_if(path, policy=built_policies["kernel_rule"].policy).outcomes
+    real = pm.what_if(path).outcomes[0]
+    assert same.release == "policy"
+    assert same.as_dict() | {"release": real.release} == real.as_dict()
+    theirs, mine = pm.what_if(
+        path, [pm.capture(path).release], policy=built_policies["bucket_growth"].policy
+    ).outcomes
+    assert mine.refills != theirs.refills
+
+
+def test_a_capture_without_its_first_lists_is_refused():
+    boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
+    with pytest.raises(InputError, match="before"):
+        pm.what_if(boot)
