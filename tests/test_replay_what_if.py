@@ -78,6 +78,20 @@ def test_a_patch_alone_can_be_tried():
     assert patched.drains < base.drains
 
 
+def test_settings_take_the_place_of_the_recorded_ones():
+    path, rules = TRACES / "6.1-pf1-4cpu", ["v6.12"]
+    plain, small, wide, narrow = (
+        pm.what_if(path, rules, **settings).outcomes[0]
+        for settings in ({}, {"batch": 7}, {"high_pages": 20_000}, {"high_fraction": 64})
+    )
+    assert small.refills > plain.refills
+    assert wide.drains < plain.drains
+    assert wide.pages_in_pcp_max > plain.pages_in_pcp_max > narrow.pages_in_pcp_max
+    for wrong in ({"batch": 0}, {"high_fraction": 3}, {"high_pages": 1, "high_fraction": 8}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            pm.what_if(path, rules, **wrong)
+
+
 def test_the_verb_sets_releases_side_by_side():
     path = str(TRACES / "6.18-pf1-2cpu")
     result = CliRunner().invoke(main, ["replay", path, "--what-if", "v6.6", "v7.2", "--json"])

@@ -137,7 +137,10 @@ def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[i
     return tuple(holes)
 
 
-def _memory(state: Release, dump: Snapshot, cap: Capture, policy: object, resized: bool) -> Any:
+def _memory(
+    state: Release, dump: Snapshot, cap: Capture, policy: object, resized: bool,
+    batch: int | None, high_pages: int | None,
+) -> Any:  # fmt: skip
     """The memory of the capture's machine, as its first dump shows it."""
     from pcpmodel.kernel.memory import Memory
     from pcpmodel.kernel.zone import Zone
@@ -155,6 +158,10 @@ def _memory(state: Release, dump: Snapshot, cap: Capture, policy: object, resize
             limits = {"batch": z.pageset_batch, "high_min": z.pageset_high_min}
             if auto:
                 limits["high_max"] = z.pageset_high_max
+        if batch is not None:
+            limits["batch"] = batch
+        if high_pages is not None:
+            limits |= {"high_min": high_pages, "high_max": high_pages}
         zones.append(
             Zone(
                 z.spanned,
@@ -334,6 +341,10 @@ def what_if(
     cap: Capture | str | PathLike[str],
     releases: Sequence[str | Release] = (),
     policy: object = None,
+    *,
+    batch: int | None = None,
+    high_pages: int | None = None,
+    high_fraction: int | None = None,
 ) -> WhatIf:
     """Do a capture's allocations and frees again under other rules.
 
@@ -345,6 +356,14 @@ def what_if(
     policy : optional
         A policy of one's own (`pcpmodel.cython_pcp`): one more outcome, named
         ``policy``, over the capture's own release.
+    batch : int, optional
+        Pages per refill and drain of every zone [pages]; by default as recorded.
+    high_pages : int, optional
+        A fixed threshold of every zone [pages], in place of the recorded sizes.
+    high_fraction : int, optional
+        ``vm.percpu_pagelist_high_fraction`` from the start on, in place of what the recorded
+        machine was told: 0, or 8 and more.  The batch scale is of the release
+        (`Release.with_batch_scale_max`).
 
     Returns
     -------
@@ -353,10 +372,19 @@ def what_if(
     Raises
     ------
     InputError
-        For a capture without its first buddy lists, or one that does not replay.
+        For a capture without its first buddy lists, or one that does not replay; for
+        ``high_pages`` together with ``high_fraction``.
     """
+    from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
     from pcpmodel.trace.replay import replay_work
 
+    if high_fraction is not None:
+        percpu_pagelist_high_fraction(high_fraction)
+        if high_pages is not None:
+            raise InputError(
+                f"high_pages={high_pages} fixes what high_fraction={high_fraction} would compute; "
+                "give one of them"
+            )
     if not isinstance(cap, Capture):
         cap = capture(cap)
     states = [release(r) for r in releases] or ([] if policy is not None else [cap.release])
@@ -370,12 +398,22 @@ def what_if(
     dump = cap.snapshot("before")
     if dump.free is None:
         raise InputError("has no buddylists.before; the pages to start with", file=cap.path)
+    if high_fraction is not None:
+        resizes = [(0, high_fraction)]
+    elif high_pages is not None:
+        resizes = []
     time = cap.trace[0].rows["time"]
     rules: list[tuple[str, Release, object]] = [(s.name, s, None) for s in states]
     if policy is not None:
         rules.append(("policy", cap.release, policy))
     outcomes = [
-        _run(_memory(s, dump, cap, mine, bool(resizes)), work, time, resizes, name)
+        _run(
+            _memory(s, dump, cap, mine, bool(resizes), batch, high_pages),
+            work,
+            time,
+            resizes,
+            name,
+        )
         for name, s, mine in rules
     ]
     return WhatIf(
