@@ -65,6 +65,12 @@ def test_what_the_patches_changed_is_seen():
     assert "v6.7" in repr(found)
 
 
+def test_pages_that_compaction_isolated_are_told():
+    same, other = pm.what_if(TRACES / "6.19-pressure-4cpu", ["debian-6.19.14", "v6.6"]).outcomes
+    assert 0 < same.unknown < 100
+    assert other.refilled_pages > 0
+
+
 def test_the_same_work_gives_the_same_bytes():
     one, two = (pm.what_if(TRACES / "6.18-pf1-2cpu", ["v6.6"]).as_dict() for _ in range(2))
     assert json.dumps(one) == json.dumps(two)

@@ -20,8 +20,9 @@ def main() -> int:
     default = beside if beside.is_dir() else ROOT / "data" / "traces"
     where = Path(sys.argv[1]) if len(sys.argv) > 1 else default
     print(
-        f"{'capture':26} {'allocations':>15} {'refills':>11} {'drains':>13} {'pages':>15} "
-        f"{'lists':>9} {'explained':>9} {'unexplained':>11} {'ns/event':>8}"
+        f"{'capture':26} {'allocations':>15} {'refills':>11} {'blocks':>15} {'drains':>13} "
+        f"{'pages':>15} {'lists':>9} {'free lists':>10} {'explained':>9} "
+        f"{'unexplained':>11} {'ns/event':>8}"
     )
     bad = 0
     for path in sorted(where.iterdir()):
@@ -40,9 +41,9 @@ def main() -> int:
             return f"{getattr(r, name + '_exact')}/{getattr(r, name)}"
 
         print(
-            f"{cap.name:26} {pair('allocations'):>15} {pair('refills'):>11} {pair('drains'):>13} "
-            f"{pair('drained_pages'):>15} {pair('lists'):>9} {r.nr_explained:>9} "
-            f"{r.nr_unexplained:>11} {ns:>8.0f}",
+            f"{cap.name:26} {pair('allocations'):>15} {pair('refills'):>11} {pair('blocks'):>15} "
+            f"{pair('drains'):>13} {pair('drained_pages'):>15} {pair('lists'):>9} "
+            f"{pair('free_lists'):>10} {r.nr_explained:>9} {r.nr_unexplained:>11} {ns:>8.0f}",
             flush=True,
         )
         bad += not r.exact

@@ -42,6 +42,10 @@ class Exactness:
     probes: int
     lists: int
     lists_exact: int
+    blocks: int
+    blocks_exact: int
+    free_lists: int
+    free_lists_exact: int
     nr_unexplained: int
     nr_explained: int
     unexplained: list[Difference]
@@ -63,5 +67,4 @@ def replay_work(
     cap: Capture | str | PathLike[str],
     release: str | Release | None = None,
     progress: bool = False,
-    work: bool = True,
 ) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

@@ -2472,6 +2472,10 @@ class Exactness:
         ``refills`` by rmqueue_bulk() [holds]; ``drains`` by free_pcppages_bulk();
         ``probes``: times that a probe printed the struct's fields; ``lists`` of
         later dumps.
+    blocks, free_lists : int
+        ``blocks`` taken from the buddy lists, refills included [blocks]: exact where the model's
+        own buddy lists name them; ``free_lists`` of the last dump.  0 where the capture has no
+        buddy lists to start from (``notes``).
     unexplained : list of Difference
     explained : list of Explained
     lost : int
@@ -2493,6 +2497,10 @@ class Exactness:
     probes: int
     lists: int
     lists_exact: int
+    blocks: int
+    blocks_exact: int
+    free_lists: int
+    free_lists_exact: int
     nr_unexplained: int
     nr_explained: int
     unexplained: list
@@ -2515,7 +2523,8 @@ class Exactness:
 
     def __repr__(self):
         lines = [f"{self.capture} replayed as {self.release}: {self.events} events"]
-        for name in ("allocations", "refills", "drains", "drained_pages", "lists"):
+        for name in ("allocations", "refills", "blocks", "drains", "drained_pages", "lists",
+                     "free_lists"):
             n, good = getattr(self, name), getattr(self, name + "_exact")
             lines.append(f"  {name.replace('_', ' '):14} {good:9} of {n:9} exact")
         lines.append(f"  {'probes':14} {self.probes:9} times the fields were compared")
@@ -2588,13 +2597,14 @@ def replay(cap, *, release=None, progress=False):
     InputError
         If the capture has no first dump, or it cannot be read.
     """
-    return replay_work(cap, release, progress, False)[0]
+    return replay_work(cap, release, progress)[0]
 
 
-def replay_work(cap, release=None, progress=False, work=True):
+def replay_work(cap, release=None, progress=False):
     """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes."""
     from pcpmodel.kernel import sizing
     from pcpmodel.kernel.releases import release as find_release
+    from pcpmodel.trace.buddy_lists import follow
     from pcpmodel.trace.state import Capture, capture
 
     if not isinstance(cap, Capture):
@@ -2620,8 +2630,7 @@ def replay_work(cap, release=None, progress=False, work=True):
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
-    if work:
-        r.keep_work()
+    r.keep_work()
     begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
     r.skip_to(begin)
     doubtful = r.first_dump(begin, first)
@@ -2657,15 +2666,32 @@ def replay_work(cap, release=None, progress=False, work=True):
     r.finish()
     t = r.tally
     bad, nr_bad, good, nr_good = r.notes()
+    resizes = [(k, stop[2]) for k, stop in stops.items()
+               if stop[0] == "size" and stop[1] == 0 and k >= first]
+    blocks = blocks_exact = free_lists = free_lists_exact = 0
+    if dump.free is None:
+        notes.append("no buddylists.before: the blocks of refills are taken from the trace")
+    else:
+        followed, free_lists, free_lists_exact = follow(cap, state, r.work, stops, bool(resizes))
+        blocks, blocks_exact = followed.taken, followed.foreseen + len(followed.explained)
+        line, pfn = events.rows["line"], events.rows["a"]
+        good += [Explained(int(line[k]), "block left or joined its list without a line", "",
+                           int(line[why])) for k, _, why in followed.explained]
+        nr_good += len(followed.explained)
+        bad += [Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
+                for k, named in followed.unforeseen]
+        nr_bad += len(followed.unforeseen)
+        if free_lists_exact != free_lists:
+            nr_bad += free_lists - free_lists_exact
+            notes.append(f"{free_lists - free_lists_exact} free lists of the last dump differ")
     counted = {name: t[name] for name in (
         "allocations", "allocations_exact", "refills", "refills_exact", "drains", "drains_exact",
         "drained_pages", "drained_pages_exact", "probes")}
     found = Exactness(
         capture=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
-        lists_exact=lists_exact, nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad,
-        explained=good, lost=cap.lost, notes=notes)
-    resizes = [(k, stop[2]) for k, stop in stops.items()
-               if stop[0] == "size" and stop[1] == 0 and k >= first]
+        lists_exact=lists_exact, blocks=blocks, blocks_exact=blocks_exact,
+        free_lists=free_lists, free_lists_exact=free_lists_exact, nr_unexplained=nr_bad,
+        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes)
     return found, r.work, resizes
 
 

@@ -22,13 +22,10 @@ import numpy as np
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import Release, release
-from pcpmodel.trace.state import Capture, Snapshot, capture
+from pcpmodel.trace.start import memory_at_start
+from pcpmodel.trace.state import Capture, capture
 
 __all__ = ["Outcome", "WhatIf", "what_if"]
-
-#: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
-#: PCPF_FREE_HIGH_BATCH in every zone.
-_SLICE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,8 @@ class Outcome:
         Pages on all per-CPU lists after each hold [pages], by the trace's clock [ns].
     failed : int
         Allocations for which there was no page.
+    unknown : int
+        Pages given back that compaction had isolated, which no event tells [pages].
     """
 
     release: str
@@ -65,12 +64,13 @@ class Outcome:
     time_ns: np.ndarray
     pages_in_pcp: np.ndarray
     failed: int
+    unknown: int
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers, without the series."""
         names = (
             "release", "refills", "drains", "zone_lock_holds", "refilled_pages", "drained_pages",
-            "pages_in_pcp_max", "failed",
+            "pages_in_pcp_max", "failed", "unknown",
         )  # fmt: skip
         return {n: getattr(self, n) for n in names} | {
             "pages_per_hold": {str(k): v for k, v in sorted(self.pages_per_hold.items())}
@@ -124,100 +124,6 @@ class WhatIf:
         return "\n".join([head, *rows])
 
 
-def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
-    """Page frames of the zone without memory, from its page blocks."""
-    absent = np.flatnonzero(types < 0)
-    holes = []
-    for run in np.split(absent, np.flatnonzero(np.diff(absent) != 1) + 1):
-        if len(run):
-            a = max(start, first + 512 * int(run[0]))
-            b = min(end, first + 512 * (int(run[-1]) + 1))
-            if b > a:
-                holes.append((a, b - a))
-    return tuple(holes)
-
-
-def _memory(
-    state: Release, dump: Snapshot, cap: Capture, policy: object, resized: bool,
-    batch: int | None, high_pages: int | None,
-) -> Any:  # fmt: skip
-    """The memory of the capture's machine, as its first dump shows it."""
-    from pcpmodel.kernel.memory import Memory
-    from pcpmodel.kernel.zone import Zone
-
-    assert dump.free is not None
-    assert dump.blocks is not None
-    auto = state.rules.high_min_max
-    recorded_auto = cap.release.rules.high_min_max
-    zones = []
-    for z in dump.zones:
-        first, types = dump.blocks[z.key]
-        limits: dict[str, int] = {}
-        if auto == recorded_auto and not resized:
-            # The very sizes that this kernel had; else those that it computes.
-            limits = {"batch": z.pageset_batch, "high_min": z.pageset_high_min}
-            if auto:
-                limits["high_max"] = z.pageset_high_max
-        if batch is not None:
-            limits["batch"] = batch
-        if high_pages is not None:
-            limits |= {"high_min": high_pages, "high_max": high_pages}
-        zones.append(
-            Zone(
-                z.spanned,
-                start_pfn=z.start_pfn,
-                name=z.name,
-                node=z.node,
-                holes=_holes(first, types, z.start_pfn, z.end_pfn),
-                watermarks=(z.wmark_min, z.wmark_low, z.wmark_high),
-                managed=z.managed,
-                **limits,
-            )
-        )
-    nodes = max(z.node for z in zones) + 1
-    memory = Memory(
-        state,
-        zones,
-        cap.cpus,
-        cpu_node=[cpu * nodes // cap.cpus for cpu in range(cap.cpus)],
-        data_cache_bytes=_SLICE_BYTES,
-        free=False,
-        policy=policy,
-    )
-    nr_lists = state.rules.nr_pcp_lists
-    for n, z in enumerate(dump.zones):
-        first, types = dump.blocks[z.key]
-        pcp = []
-        for cpu in range(cap.cpus):
-            have = dump.pcps[(*z.key, cpu)]
-            values: dict[str, Any] = {
-                "lists": {i: p.tolist() for i, p in have.lists.items() if i < nr_lists},
-                "count": sum(
-                    len(p) << (i // 3 if i < 12 else 9)
-                    for i, p in have.lists.items()
-                    if i < nr_lists
-                ),
-            }
-            if auto and recorded_auto:
-                values |= {
-                    "high": have.high,
-                    "alloc_factor": have.alloc_factor,
-                    "free_count": have.free_count,
-                    "flags": have.flags,
-                }
-            pcp.append(values)
-        blocks = types[: (z.end_pfn + 511) // 512 - z.start_pfn // 512]
-        memory.load(
-            n,
-            {
-                "free": {k: p.tolist() for k, p in dump.free[z.key].items() if len(p)},
-                "blocks": [int(t) if t >= 0 else 1 for t in blocks],
-                "pcp": pcp,
-            },
-        )
-    return memory
-
-
 def _run(
     memory: Any, work: np.ndarray, time: np.ndarray, resizes: list[tuple[int, int]], name: str
 ) -> Outcome:
@@ -227,7 +133,7 @@ def _run(
     where: dict[int, int] = {}  # recorded page -> the page that it is here
     gone: set[int] = set()  # recorded pages for which there was none
     count = sum(p["count"] for z in memory.state() for p in z["pcp"])
-    most, failed, holds = count, 0, Counter[str]()
+    most, failed, unknown, holds = count, 0, 0, Counter[str]()
     moved: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     series: list[tuple[int, int]] = []
@@ -261,7 +167,7 @@ def _run(
                 where[pfn + i] = mine + i
 
     def free(cpu: int, pfn: int, order: int, direct: bool) -> None:
-        nonlocal count, most
+        nonlocal count, most, unknown
         give = memory.free_direct if direct else memory.free
         if pfn in gone:
             return
@@ -273,7 +179,12 @@ def _run(
         for i in range(0, 1 << order, 1 << order if whole else 1):
             if pfn + i in gone:
                 continue
-            give(cpu, where.get(pfn + i, pfn + i), order if whole else 0)
+            try:
+                give(cpu, where.get(pfn + i, pfn + i), order if whole else 0)
+            except InputError:
+                # Compaction had taken it without a word, and does not here.
+                unknown += 1 << (order if whole else 0)
+                continue
             if not direct and (order <= 3 or order == 9):
                 count += 1 << (order if whole else 0)
                 most = max(most, count)
@@ -334,6 +245,7 @@ def _run(
         time_ns=time[rows] if len(rows) else np.empty(0, np.int64),
         pages_in_pcp=np.array([c for _, c in series], np.int64),
         failed=failed,
+        unknown=unknown,
     )
 
 
@@ -408,7 +320,7 @@ def what_if(
         rules.append(("policy", cap.release, policy))
     outcomes = [
         _run(
-            _memory(s, dump, cap, mine, bool(resizes), batch, high_pages),
+            memory_at_start(s, dump, cap, mine, bool(resizes), batch, high_pages),
             work,
             time,
             resizes,

@@ -1,0 +1,36 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from typing_extensions import disjoint_base
+
+from pcpmodel.kernel.page_alloc import PageAllocator
+from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.state import Capture, ZoneState
+
+@disjoint_base
+class BuddyLists:
+    taken: int
+    foreseen: int
+    isolated: int
+    freed: int
+    unforeseen: list[tuple[int, int]]
+    explained: list[tuple[int, int, int]]
+    def __init__(
+        self,
+        memory: PageAllocator,
+        rows: np.ndarray,
+        last: tuple[int, np.ndarray] | None = None,
+    ) -> None: ...
+    def run(self, start: int, stop: int, direct: np.ndarray, doubtful: bool = False) -> None: ...
+    def differing(
+        self, zones: Sequence[ZoneState], free: Mapping[tuple[int, str], Any]
+    ) -> set[tuple[tuple[int, str], tuple[int, int]]]: ...
+
+def follow(
+    cap: Capture,
+    state: Release,
+    work: np.ndarray,
+    stops: Mapping[int, tuple[Any, ...]],
+    resized: bool,
+) -> tuple[BuddyLists, int, int]: ...

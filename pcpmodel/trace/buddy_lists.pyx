@@ -1,0 +1,463 @@
+# cython: auto_pickle=False, autotestdict=False
+"""Are the pages that a recorded kernel took the ones that its buddy lists say?
+
+The free lists of a capture's first dump are kept up to date by what the trace
+shows under the zone lock (refills, drains, blocks past the per-CPU lists, in
+the order of the lock), with the kernel's own functions (`kernel/buddy.pxd`).
+Before every page that the kernel took, the model says which one it is.
+
+Two things move blocks without a line at that moment.  Compaction isolates free
+pages in silence; it shows later, when such a page is freed that nobody had
+allocated, or is in use in the last dump.  And a block past the per-CPU lists is
+freed some time after its mm_page_free, so that others may come first; it was
+under way if its task shows nothing else in between (interrupts apart).  Such a difference counts as
+explained, by that line.  After any other the lists are put right with the real
+page, so that one event counts once.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from pcpmodel.kernel.buddy cimport (
+    ALLOC_NOFRAGMENT,
+    CLAIM_ALWAYS,
+    CLAIM_COMPUTE,
+    CLAIM_NEVER,
+    add_to_free_list,
+    del_from_free_list,
+    first_free,
+    free_direct,
+    free_one,
+    is_free_block,
+    rmqueue,
+    take_block,
+    zone,
+    zone_page,
+)
+from pcpmodel.kernel.page_alloc cimport PageAllocator, find_zone
+from pcpmodel.kernel.pages cimport (
+    MAX_PAGE_ORDER,
+    MIGRATE_PCPTYPES,
+    NO_PAGE,
+    PAGEBLOCK_ORDER,
+    W_HELD,
+    W_NONE,
+    W_ORDER,
+    W_TYPE_SHIFT,
+    fill_words,
+    pages_ctz,
+)
+from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
+from pcpmodel.trace.events cimport (
+    EV_ALLOC,
+    EV_EXTFRAG,
+    EV_FREE,
+    EV_FREE_ONE_PAGE,
+    EV_PCPU_DRAIN,
+    EV_ZONE_LOCKED,
+    FL_HARDIRQ,
+    FL_NMI,
+    FL_SOFTIRQ,
+    event_row,
+)
+
+import numpy as np
+
+from pcpmodel.trace.start import memory_at_start
+
+cdef enum:
+    RMQUEUE_NORMAL = 0
+    RMQUEUE_STEAL = 3
+
+
+cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret) noexcept nogil:
+    """The free block that holds a whole block, or NO_PAGE."""
+    cdef uint32_t base
+    cdef int o
+    for o in range(order, MAX_PAGE_ORDER + 1):
+        base = page & ~((1U << o) - 1)
+        if is_free_block(z, base, o):
+            order_ret[0] = o
+            return base
+    return NO_PAGE
+
+
+cdef void take_anyway(zone *z, uint32_t page, int order) noexcept nogil:
+    """Take just this block, wherever it lies; what is split off stays on its lists."""
+    cdef int o = 0, mt
+    cdef uint32_t base = containing(z, page, order, &o), i
+    if base == NO_PAGE:
+        for i in range(1U << order):  # in smaller pieces, or not free at all
+            if z.page[page + i] & W_ORDER:
+                del_from_free_list(z, page + i)
+        return
+    mt = z.page[base] >> W_TYPE_SHIFT & 7
+    del_from_free_list(z, base)
+    while o > order:
+        o -= 1
+        if page & 1U << o:
+            add_to_free_list(z, base, o, mt, False)
+            base += 1U << o
+        else:
+            add_to_free_list(z, base + (1U << o), o, mt, False)
+
+
+cdef class BuddyLists:
+    """Free lists that follow a trace.
+
+    Parameters
+    ----------
+    memory : Memory
+        Loaded with a capture's first dump; changed by `run`.
+    rows : (N,) array of EVENT
+        Rows of the trace.
+    last : (row, (K, 2) ndarray), optional
+        The last dump's row, and the page frames that are free in it: first, one past the last.
+    """
+
+    cdef PageAllocator memory
+    cdef const event_row *rows
+    cdef Py_ssize_t nr_rows
+    cdef object _rows
+    cdef object _last
+    cdef readonly int64_t taken  #: blocks taken from the buddy lists
+    cdef readonly int64_t foreseen  #: of them, those that the model named
+    cdef readonly int64_t isolated  #: pages that had left the lists before they were freed
+    cdef readonly int64_t freed  #: blocks given back to the buddy lists
+    cdef readonly list unforeseen  #: (row, pfn that the model named or -1)
+    cdef readonly list explained  #: (row, pfn that the model named, row that explains it)
+    cdef const int64_t[:, ::1] direct
+    cdef Py_ssize_t nr_direct  # of them, those that have been freed
+
+    def __init__(self, PageAllocator memory, rows, last=None):
+        cdef const uint8_t[::1] raw = rows.view("u1")
+        if raw.shape[0] % sizeof(event_row):
+            raise ValueError("rows are not event rows")
+        self.memory = memory
+        self._rows = rows
+        self._last = last
+        self.nr_rows = raw.shape[0] // sizeof(event_row)
+        self.rows = <const event_row *>&raw[0] if raw.shape[0] else NULL
+        self.unforeseen = []
+        self.explained = []
+
+    def run(
+        self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct, bint doubtful=False
+    ):
+        """Follow rows *start* ... *stop* - 1.
+
+        Parameters
+        ----------
+        direct : (M, 3) ndarray
+            Blocks freed past the per-CPU lists: row, pfn, order; ascending.
+        doubtful : bool
+            While the first dump was taken: leave out what it shows already.
+        """
+        cdef Py_ssize_t k, d = 0
+        cdef const event_row *r
+        if not 0 <= start <= stop <= self.nr_rows:
+            raise ValueError("rows are out of range")
+        self.direct = direct
+        while d < direct.shape[0] and direct[d, 0] < start:
+            d += 1
+        self.nr_direct = d
+        for k in range(start, stop):
+            r = &self.rows[k]
+            if r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
+                self._take(k, doubtful)
+            elif r.event == EV_PCPU_DRAIN:
+                self._free(r.a, <int>r.b, <int>r.c)
+            elif r.event == EV_FREE:
+                self._isolated(r.a, <int>r.b)
+            while d < direct.shape[0] and direct[d, 0] == k:
+                self._free(direct[d, 1], <int>direct[d, 2], -1)
+                d += 1
+                self.nr_direct = d
+        self.memory._check()
+
+    cdef int _free(self, int64_t pfn, int order, int mt) except -1:
+        """To the lists; nothing if the pages are there already."""
+        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
+        cdef zone *z
+        cdef uint32_t page, i
+        if at < 0 or not 0 <= order <= MAX_PAGE_ORDER or not -1 <= mt <= MIGRATE_PCPTYPES + 2:
+            return 0
+        z = &self.memory.mm.zone[at]
+        page = zone_page(z, pfn)
+        if page & ((1U << order) - 1) or page + (1U << order) > z.nr_words:
+            return 0
+        if containing(z, page, 0, &o) != NO_PAGE:
+            return 0
+        for i in range(1U << order):
+            if z.page[page + i] & W_ORDER:
+                return 0
+        self.freed += 1
+        if mt < 0:
+            free_direct(z, page, order)
+        else:
+            fill_words(z.page + page, W_NONE, 1U << order)
+            free_one(z, page, order, mt, False)
+        return 0
+
+    cdef void _isolated(self, int64_t pfn, int order) noexcept:
+        """A page is freed: if it is on the free lists, it had left them without a line."""
+        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
+        cdef zone *z
+        cdef uint32_t page, i
+        if at < 0 or not 0 <= order <= MAX_PAGE_ORDER:
+            return
+        z = &self.memory.mm.zone[at]
+        page = zone_page(z, pfn)
+        if page + (1U << order) > z.nr_words:
+            return
+        for i in range(1U << order):
+            if containing(z, page + i, 0, &o) != NO_PAGE:
+                take_anyway(z, page + i, 0)
+                z.page[page + i] = W_HELD
+                self.isolated += 1
+
+    cdef int _take(self, Py_ssize_t k, bint doubtful) except -1:
+        """A block that the kernel took: say which, then take the real one."""
+        cdef const event_row *r = &self.rows[k]
+        cdef int at = find_zone(&self.memory.mm, r.a), order = <int>r.b, mt = <int>r.c, o = 0
+        cdef int mode = RMQUEUE_NORMAL
+        cdef unsigned int flags = 0
+        cdef Py_ssize_t j, why = -1, late = -1
+        cdef zone *z
+        cdef uint32_t page, said = NO_PAGE, orders, named = NO_PAGE
+        cdef const event_row *steal = NULL
+        if at < 0 or not 0 <= order <= MAX_PAGE_ORDER or not 0 <= mt <= MIGRATE_PCPTYPES:
+            return 0
+        z = &self.memory.mm.zone[at]
+        page = zone_page(z, r.a)
+        if page & ((1U << order) - 1):
+            return 0
+        if r.event == EV_EXTFRAG:
+            if z.rules.fallback == FALLBACK_STEAL_THEN_RETRY:
+                return 0  # its mm_page_alloc_zone_locked follows
+            j = self._other(k, -1)
+            if j >= 0 and self.rows[j].event == EV_ZONE_LOCKED and self.rows[j].a == r.a:
+                return 0  # it came with that
+            steal = r
+        orders = <uint32_t>z.nonempty[mt] >> order
+        if doubtful and containing(z, page, order, &o) == NO_PAGE:
+            return 0
+        if steal == NULL and orders:
+            named = said = first_free(z, order + pages_ctz(orders), mt)
+            if said != page:
+                said = self._explain(k, z, page, order, mt, &why, &late)
+            if said == page:
+                take_block(z, page, order, mt)
+        if said == NO_PAGE and mt < MIGRATE_PCPTYPES:
+            if steal == NULL:
+                j = self._other(k, -1 if z.rules.fallback == FALLBACK_STEAL_THEN_RETRY else 1)
+                if j >= 0 and self.rows[j].event == EV_EXTFRAG:
+                    steal = &self.rows[j]
+            if steal != NULL:
+                z.claim = CLAIM_ALWAYS if steal.d >> 16 & 1 else CLAIM_NEVER
+                if steal.d & 0xFF >= PAGEBLOCK_ORDER:
+                    flags = ALLOC_NOFRAGMENT
+                if z.rules.fallback == FALLBACK_CLAIM_OR_STEAL and not steal.d >> 16 & 1:
+                    mode = RMQUEUE_STEAL
+                    flags = 0
+            while True:
+                said = rmqueue(z, order, mt, flags, &mode)
+                if said == page or said == NO_PAGE:
+                    break
+                if named == NO_PAGE:
+                    named = said
+                free_one(z, said, order, mt, False)
+                j = self._left_unseen(k, z.base_pfn + said)
+                if j < 0:
+                    break
+                why = j
+                take_anyway(z, said, order)
+                fill_words(z.page + said, W_HELD, 1U << order)
+            z.claim = CLAIM_COMPUTE
+        self.taken += 1
+        if why >= 0 and said == page:
+            self.explained.append((k, <int64_t>(z.base_pfn + named), why))
+        elif said == page:
+            self.foreseen += 1
+        else:
+            self.unforeseen.append((k, -1 if named == NO_PAGE else <int64_t>(z.base_pfn + named)))
+            take_anyway(z, page, order)
+        fill_words(z.page + page, W_HELD, 1U << order)
+        if late >= 0:
+            self._free(self.direct[late, 1], <int>self.direct[late, 2], -1)
+        return 0
+
+    cdef uint32_t _explain(
+        self, Py_ssize_t k, zone *z, uint32_t page, int order, int mt, Py_ssize_t *why,
+        Py_ssize_t *late
+    ) except? 0xFFFFFFFE:
+        """The page to expect, once what had left without a line is off the lists.
+
+        ``late``: the direct free that has yet to come, -1 if none.
+        """
+        cdef uint32_t said, orders, freed
+        cdef Py_ssize_t d, j, end
+        cdef int o, at
+        for d in range(self.nr_direct - 1, max(self.nr_direct - 64, 0) - 1, -1):
+            j = self.direct[d, 0]
+            at = find_zone(&self.memory.mm, self.direct[d, 1])
+            if at < 0 or &self.memory.mm.zone[at] != z:
+                continue
+            end = self._next_in_context(j)
+            o = <int>self.direct[d, 2]
+            freed = zone_page(z, self.direct[d, 1])
+            if containing(z, freed, o, &at) == NO_PAGE:
+                continue
+            if freed <= page < freed + (1U << o) and self._others_move_pages(j, min(end, k)):
+                # It came to the lists after others that are ahead of it in the text.
+                take_anyway(z, freed, o)
+                add_to_free_list(z, freed, o, mt, False)
+                orders = <uint32_t>z.nonempty[mt] >> order
+                if first_free(z, order + pages_ctz(orders), mt) == page:
+                    why[0] = j
+                    return page
+                continue
+            if end < k:
+                continue
+            # It is not there yet.
+            take_anyway(z, freed, o)
+            fill_words(z.page + freed, W_HELD, 1U << o)
+            orders = <uint32_t>z.nonempty[mt] >> order
+            if orders and first_free(z, order + pages_ctz(orders), mt) == page:
+                why[0] = j
+                late[0] = d
+                return page
+            self._free(self.direct[d, 1], o, -1)
+        while True:
+            orders = <uint32_t>z.nonempty[mt] >> order
+            if not orders:
+                return NO_PAGE
+            o = order + pages_ctz(orders)
+            said = first_free(z, o, mt)
+            if said == page:
+                return said
+            j = self._left_unseen(k, z.base_pfn + said)
+            if j < 0:
+                return said
+            why[0] = j
+            take_anyway(z, said, o)
+            fill_words(z.page + said, W_HELD, 1U << o)
+
+    cdef bint _same_context(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
+        """Are two rows of one task on one CPU, neither in an interrupt of the other?"""
+        cdef const event_row *a = &self.rows[i]
+        cdef const event_row *b = &self.rows[j]
+        return (
+            a.cpu == b.cpu and a.pid == b.pid
+            and not (a.flags ^ b.flags) & (FL_HARDIRQ | FL_SOFTIRQ | FL_NMI)
+        )
+
+    cdef Py_ssize_t _next_in_context(self, Py_ssize_t j) noexcept nogil:
+        cdef Py_ssize_t i
+        for i in range(j + 1, self.nr_rows):
+            if self._same_context(i, j):
+                return i
+        return self.nr_rows
+
+    cdef bint _others_move_pages(self, Py_ssize_t j, Py_ssize_t end) noexcept nogil:
+        """Between two rows, does anyone else show that he moves pages?"""
+        cdef Py_ssize_t i
+        for i in range(j + 1, end):
+            if self.rows[i].event in (
+                EV_ZONE_LOCKED, EV_PCPU_DRAIN, EV_FREE_ONE_PAGE, EV_FREE
+            ) and not self._same_context(i, j):
+                return True
+        return False
+
+    cdef Py_ssize_t _left_unseen(self, Py_ssize_t k, uint64_t pfn) except -2:
+        """The row that shows in use a page which no row from here on allocates, or -1."""
+        cdef Py_ssize_t j
+        cdef const event_row *r
+        for j in range(k, self.nr_rows):
+            r = &self.rows[j]
+            if <uint64_t>r.a <= pfn < <uint64_t>r.a + (<uint64_t>1 << (r.b & 15)):
+                if r.event == EV_FREE:
+                    return j
+                if r.event == EV_ZONE_LOCKED or r.event == EV_ALLOC or r.event == EV_EXTFRAG:
+                    return -1
+        if self._last is None:
+            return -1
+        j, free = self._last
+        i = np.searchsorted(free[:, 0], pfn, side="right") - 1
+        return -1 if i >= 0 and pfn < free[i, 1] else j
+
+    cdef Py_ssize_t _other(self, Py_ssize_t k, int step) noexcept:
+        """The row before or after on the same CPU, or -1."""
+        cdef Py_ssize_t j = k + step
+        while 0 <= j < self.nr_rows and self.rows[j].cpu != self.rows[k].cpu:
+            j += step
+        return j if 0 <= j < self.nr_rows else -1
+
+    def differing(self, zones, free):
+        """(zone key, (order, migratetype)) of the lists that are not those of a dump."""
+        wrong = set()
+        for zone, state in zip(zones, self.memory.state()):
+            mine, real = state["free"], free.get(zone.key, {})
+            for at in {*mine, *real}:
+                if list(mine.get(at, ())) != list(real.get(at, ())):
+                    wrong.add((zone.key, at))
+        return wrong
+
+
+def follow(cap, state, work, stops, resized):
+    """Foresee every block that a capture's kernel took from its buddy lists.
+
+    Parameters
+    ----------
+    cap : Capture
+        With buddylists.before.
+    state : Release
+    work : (M,) array of WORK
+        What `pcpmodel.trace.replay` found the kernel to have been given.
+    stops : dict
+        Row -> ("begin" or "end", tag) of the dumps.
+    resized : bool
+        The lists' sizes changed on the way.
+
+    Returns
+    -------
+    BuddyLists
+    lists, lists_exact : int
+        Free lists of the dump ``after``, and how many were the model's at some moment of it.
+    """
+    from pcpmodel.trace.replay import WORK_OPS
+
+    dump, rows = cap.snapshot("before"), cap.trace[0].rows
+    row = {stop: k for k, stop in stops.items()}
+    seen = cap.snapshot("after") if "after" in cap.tags else None
+    begin, end = row.get(("begin", "after")), row.get(("end", "after"))
+    last = None
+    if seen is None or seen.free is None or begin is None or end is None:
+        begin = len(rows)
+        seen = None
+    else:
+        last = begin, np.array(sorted(
+            (pfn, pfn + (1 << order))
+            for lists in seen.free.values() for (order, _), pfns in lists.items()
+            for pfn in pfns.tolist()
+        ), np.int64).reshape(-1, 2)
+    lists = BuddyLists(memory_at_start(state, dump, cap, resized=resized), rows, last)
+    past = work[work["op"] == WORK_OPS["direct_free"]]
+    past = past[np.argsort(past["row"], kind="stable")]
+    direct = np.ascontiguousarray(np.stack([past[c] for c in ("row", "pfn", "order")], 1), np.int64)
+    first = row[("end", "before")]
+    lists.run(row.get(("begin", "before"), first), first, direct, True)
+    lists.run(first, begin, direct)
+    if seen is None:
+        return lists, 0, 0
+    total = sum(len(at) for at in seen.free.values())
+    wrong = lists.differing(dump.zones, seen.free)
+    at = begin
+    while wrong and at < end:
+        moved = lists.taken + lists.freed
+        while at < end and lists.taken + lists.freed == moved:
+            lists.run(at, at + 1, direct)
+            at += 1
+        wrong &= lists.differing(dump.zones, seen.free)
+    return lists, total, total - len(wrong)
