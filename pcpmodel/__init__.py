@@ -27,6 +27,7 @@ _PUBLIC = {
     "patches": "pcpmodel.kernel.releases",
     "PerCpuPages": "pcpmodel.kernel.pcp",
     "published_names": "pcpmodel.data_package",
+    "record": "pcpmodel.trace.capture",
     "release": "pcpmodel.kernel.releases",
     "releases": "pcpmodel.kernel.releases",
     "replay": "pcpmodel.trace.replay",

@@ -492,3 +492,27 @@ def replay_(
         raise CheckError(
             f"{found.nr_unexplained} unexplained differences, {found.lost} lost events"
         )
+
+
+@main.command("capture", context_settings={"ignore_unknown_options": True})
+@click.option("--out", required=True, metavar="DIR", help="Capture to make; must not exist.")
+@click.option("--seconds", required=True, type=float, help="Time to record; with CMD at most.")
+@click.option(
+    "--buffer-kb", type=int, default=16384, show_default=True, help="Ring buffer of each CPU."
+)
+@as_json
+@click.argument("command", metavar="[-- CMD ...]", nargs=-1, type=click.UNPROCESSED)
+def capture_(
+    out: str, seconds: float, buffer_kb: int, command: tuple[str, ...], json_: bool
+) -> None:
+    """Record the page allocator of this machine (root, tracefs), while CMD runs.
+
+    Uses a tracing instance of its own: no setting of the machine changes.
+    """
+    from pcpmodel.trace.capture import record
+
+    done = record(out, seconds, command, buffer_kb=buffer_kb, progress=sys.stderr.isatty())
+    text = f"{done.path}: {done.events} events, {done.lost} lost"
+    if done.lost:
+        text += "; a larger --buffer-kb loses fewer"
+    _emit(done.as_dict(), json_, text)

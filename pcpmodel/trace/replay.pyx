@@ -2612,7 +2612,9 @@ def replay_work(cap, release=None, progress=False):
     state = find_release(release) if release is not None else cap.release
     events, reader = cap.trace
     if "before" not in cap.tags:
-        raise InputError("has no pcpstate.before; a replay starts from it", file=cap.path)
+        raise InputError(
+            "has no pcpstate.before; a replay starts from the contents of the lists, and not every "
+            "kernel shows them", file=cap.path)
     dump = cap.snapshot("before")
     if dump.blocks is None:
         raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)

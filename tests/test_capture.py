@@ -1,0 +1,163 @@
+"""Recording: what `pcpmodel capture` writes, and how it refuses."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+from pcpmodel.trace.capture import EVENTS, record
+
+TRACEFS = Path("/sys/kernel/tracing")
+TRACE = """\
+# tracer: nop
+#
+          init-1       [000] .....     1.000000: tracing_mark_write: pcpmodel: tracing on
+          init-1       [000] .....     1.000100: mm_page_free: page=ffffea0000000040 pfn=0x1 order=0
+          init-1       [000] .....     1.000200: mm_page_alloc: page=ffffea0000000040 pfn=0x1 \
+order=0 migratetype=0 gfp_flags=
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """A tracefs and a /proc of plain files; an instance appears filled, as the kernel makes it."""
+    tracefs, proc = tmp_path / "tracing", tmp_path / "proc"
+    (tracefs / "instances").mkdir(parents=True)
+    for event in EVENTS:
+        (tracefs / "events" / event).mkdir(parents=True)
+        (tracefs / "events" / event / "enable").write_text("0")
+    proc.mkdir()
+    (proc / "version").write_text("Linux version 6.12.107 (x) #1 SMP Debian 6.12.107-1 (2026)")
+    (proc / "stat").write_text("cpu  1\ncpu0 1\ncpu1 1\nintr 1\n")
+    (proc / "meminfo").write_text("MemTotal:        2097152 kB\n")
+    (proc / "zoneinfo").write_text("Node 0, zone   Normal\n  pages free     1\n")
+    for name in ("buddyinfo", "vmstat", "cmdline"):
+        (proc / name).write_text(f"{name}\n")
+    mkdir, rmdir = Path.mkdir, Path.rmdir
+
+    def filled(self, *args, **kwargs):
+        mkdir(self, *args, **kwargs)
+        if self.parent == tracefs / "instances":
+            shutil.copytree(tracefs / "events", self / "events")
+            (self / "per_cpu" / "cpu1").mkdir(parents=True)
+            (self / "per_cpu" / "cpu1" / "stats").write_text(
+                "entries: 7\noverrun: 5\ncommit overrun: 1\ndropped events: 0\n"
+            )
+            (self / "trace").write_text(TRACE)
+            for name in ("tracing_on", "trace_clock", "buffer_size_kb", "trace_marker"):
+                (self / name).write_text("")
+
+    def emptied(self):
+        if self.parent == tracefs / "instances":
+            (tracefs / "marker").write_text((self / "trace_marker").read_text())
+            shutil.rmtree(self)
+        else:
+            rmdir(self)
+
+    monkeypatch.setattr(Path, "mkdir", filled)
+    monkeypatch.setattr(Path, "rmdir", emptied)
+    return {"tracefs": tracefs, "proc": proc}
+
+
+def test_a_capture_has_the_files_that_the_reader_wants(fake, tmp_path):
+    done = record(tmp_path / "mine", 0.05, [sys.executable, "-c", "pass"], **fake)
+    assert (done.events, done.lost, done.interrupted) == (3, 6, False)
+    cap = pm.capture(tmp_path / "mine")
+    assert cap.release.name == "debian-6.12.107"
+    assert (cap.cpus, cap.memory_mib, cap.numa_nodes, cap.lost) == (2, 2048, 1, 6)
+    assert len(cap.trace[0]) == 3
+    assert cap.meta["exit_code"] == 0
+    assert cap.meta["events"]["mm_page_alloc"] == 1
+    for name in ("zoneinfo.before", "zoneinfo.after", "buddyinfo.before", "vmstat.after"):
+        assert (tmp_path / "mine" / name).is_file()
+    assert gzip.decompress((tmp_path / "mine" / "trace.txt.gz").read_bytes()).decode() == TRACE
+    marks = (fake["tracefs"] / "marker").read_text()
+    assert marks.index("state-before-end") < marks.index("work begin") < marks.index("state-after")
+    assert list((fake["tracefs"] / "instances").iterdir()) == []
+
+
+def test_the_time_ends_the_command(fake, tmp_path):
+    done = record(
+        tmp_path / "mine", 0.1, [sys.executable, "-c", "import time; time.sleep(60)"], **fake
+    )
+    assert not done.interrupted
+    assert json.loads((tmp_path / "mine" / "meta.json").read_text())["exit_code"] == -signal.SIGTERM
+
+
+def test_control_c_keeps_what_there_is(fake, tmp_path):
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    done = record(tmp_path / "mine", 30, **fake)
+    assert done.interrupted
+    assert pm.capture(tmp_path / "mine").meta["interrupted"] is True
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seconds": 0}, "seconds=0"),
+        ({"seconds": float("nan")}, "seconds=nan"),
+        ({"seconds": "5"}, "seconds='5'"),
+        ({"seconds": 1e9}, "seconds"),
+        ({"buffer_kb": 1}, "buffer_kb=1"),
+        ({"buffer_kb": True}, "buffer_kb=True"),
+        ({"command": ["/no/such/program"]}, "/no/such/program"),
+        ({"out": "."}, "exists already"),
+        ({"out": "no/such/dir/mine"}, "no directory"),
+        ({"tracefs": "nowhere"}, "mount -t tracefs"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_left(fake, tmp_path, change, match):
+    args = {"out": "mine", "seconds": 0.01, **fake, **change}
+    args["out"] = tmp_path / args["out"]
+    args["tracefs"] = tmp_path / args["tracefs"]
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=match):
+        record(**args)
+    left = set(tmp_path.rglob("*")) - set(before)
+    assert left <= {fake["tracefs"] / "marker"}
+
+
+def test_a_kernel_without_the_events_is_refused(fake, tmp_path):
+    shutil.rmtree(fake["tracefs"] / "events" / "kmem" / "mm_page_pcpu_drain")
+    with pytest.raises(InputError, match="mm_page_pcpu_drain"):
+        record(tmp_path / "mine", 0.01, **fake)
+
+
+def test_the_kernel_that_runs_here(tmp_path):
+    """A real recording where that is permitted; elsewhere the refusal is what is tested."""
+    out = tmp_path / "here"
+    work = [sys.executable, "-c", "x = [bytearray(1 << 20) for _ in range(64)]"]
+    args = ["capture", "--out", str(out), "--seconds", "20", "--json", "--", *work]
+    result = CliRunner().invoke(main, args)
+    if not os.access(TRACEFS / "instances", os.W_OK):
+        assert result.exit_code == 2
+        assert "trac" in result.output
+        assert not out.exists()
+        return
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    cap = pm.capture(out)
+    events = cap.trace[0]
+    assert told["events"] == len(events) > 1000
+    assert told["lost"] == cap.lost == 0
+    # 64 MiB were touched: that many pages were asked for.
+    assert events.is_event("mm_page_alloc").sum() > 64 * 256
+    assert not list((TRACEFS / "instances").glob("pcpmodel-*"))
+    explained = CliRunner().invoke(
+        main, ["explain", "--zoneinfo", str(out / "zoneinfo.before"), "--json"]
+    )
+    assert explained.exit_code == 0, explained.output
+    with pytest.raises(InputError, match=r"pcpstate\.before"):
+        pm.replay(cap)
