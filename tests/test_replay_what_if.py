@@ -61,7 +61,7 @@ def test_what_the_patches_changed_is_seen():
         assert sum(outcome.pages_per_hold.values()) == outcome.refills + outcome.drains
         assert outcome.pages_in_pcp.max() <= outcome.pages_in_pcp_max
         assert (np.diff(outcome.time_ns) >= 0).all()
-        assert len(outcome.time_ns) == outcome.refills + outcome.drains
+        assert len(outcome.time_ns) > outcome.refills + outcome.drains
     assert "v6.7" in repr(found)
 
 

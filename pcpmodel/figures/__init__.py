@@ -15,6 +15,7 @@ from pcpmodel.figures.numa import (
     numa_series,
     numa_situations,
 )
+from pcpmodel.figures.recordings import holds_by_release, pages_over_time
 from pcpmodel.figures.rules import ladder, page_list_life
 from pcpmodel.figures.simulation import (
     answer_key,
@@ -29,6 +30,7 @@ __all__ = [
     "answer_key",
     "by_release",
     "hold_time",
+    "holds_by_release",
     "ladder",
     "limit_probability",
     "memory_on_lists",
@@ -37,6 +39,7 @@ __all__ = [
     "numa_series",
     "numa_situations",
     "page_list_life",
+    "pages_over_time",
     "panels",
     "residuals",
     "save",

@@ -28,6 +28,10 @@ from pcpmodel.trace.state import Capture, capture
 __all__ = ["Outcome", "WhatIf", "what_if"]
 
 
+#: Of so many pieces of work one leaves its count in the series, hold or not.
+_EVERY = 16
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one set of rules made of the work.
@@ -46,7 +50,8 @@ class Outcome:
     pages_in_pcp_max : int
         Most pages on all per-CPU lists at once [pages].
     time_ns, pages_in_pcp : (N,) ndarray
-        Pages on all per-CPU lists after each hold [pages], by the trace's clock [ns].
+        Pages on all per-CPU lists after each hold, and now and then between [pages], by the
+        trace's clock [ns].
     failed : int
         Allocations for which there was no page.
     unknown : int
@@ -191,7 +196,9 @@ def _run(
         for i in range(1 << order):
             where.pop(pfn + i, None)
 
-    for w in work:
+    for i, w in enumerate(work):
+        if i % _EVERY == 0:
+            series.append((int(w["row"]), count))
         op, cpu, pfn, order, row = ops.get(int(w["op"])), int(w["cpu"]), int(w["pfn"]), int(
             w["order"]
         ), int(w["row"])  # fmt: skip
