@@ -35,6 +35,7 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	PATH="$(CURDIR)/$(BIN):$$PATH" cython-lint pcpmodel
+	$(BIN)/lint-imports --no-cache
 	$(if $(STUBS),$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt \
 	  --ignore-unused-allowlist $(subst /,.,$(STUBS:.pyi=)))
 	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
@@ -77,7 +78,7 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 	  echo "no C compiler: $(CC) is not there (Debian: apt install gcc)." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PCPMODEL_CORE=0 \
-	  $(BIN)/python -m pip install --quiet --no-compile --editable '.[cluster,test]'
+	  $(BIN)/python -m pip install --quiet --no-compile --editable '.[cluster,docs,test]'
 	touch $@
 
 $(BUILT): $(INSTALLED) $(CORE)
