@@ -13,7 +13,7 @@ PYTEST_FLAGS ?=
 RERUN_FLAGS ?=
 LAB_FLAGS ?=
 
-.PHONY: report test env lab bench lint sanitize clean
+.PHONY: report test env lab bench docs lint sanitize clean
 .DELETE_ON_ERROR:
 
 report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
@@ -30,6 +30,10 @@ lab: env ## Open JupyterLab on the notebooks (this machine only, with its token)
 bench: env ## Measure speed, with the ratio to the slowest twin of each group
 	$(BIN)/python -m pytest -o addopts= -o python_files="bench_*.py" --benchmark-only \
 	  --benchmark-group-by=group --benchmark-columns=min,median,iqr,rounds tests/benchmarks
+
+docs: env ## Build the documentation below build/docs; a warning is an error
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx -W -q -b doctest -d build/doctrees docs build/doctest
 
 lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/ruff check .

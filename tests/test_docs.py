@@ -1,0 +1,92 @@
+"""The documentation: every command and example runs, every public name is there, no warning."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pcpmodel as pm
+
+ROOT = Path(__file__).parents[1]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+START = "from pcpmodel.cli import main; main()"
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)
+def test_commands_of_the_tutorial_run(page: Path, tmp_path: Path) -> None:
+    shown = "".join(blocks(page, "sh"))
+    assert shown
+    shutil.copytree(ROOT / "data/hardware", tmp_path / "data/hardware")
+    (tmp_path / "data/traces").symlink_to(ROOT / "data/traces")
+    tool = tmp_path / "bin/pcpmodel"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{START}" "$@"\n')
+    tool.chmod(0o755)
+    env = os.environ | {
+        "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "PCPMODEL_DATA": str(tmp_path / "data"),
+    }
+    done = subprocess.run(
+        ["sh", "-e", "-c", shown], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)
+def test_examples_of_the_tutorial_print_what_is_shown(page: Path) -> None:
+    for number, text in enumerate(blocks(page, "{doctest}")):
+        test = doctest.DocTestParser().get_doctest(text, {"pm": pm}, page.stem, page.name, number)
+        assert test.examples
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert [name for name in pm._PUBLIC if not getattr(pm, name).__doc__] == []
+
+
+def test_the_worked_examples_are_counted_by_number() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import examples_pcp
+        import generate
+    finally:
+        sys.path.pop(0)
+    tables = [v for k, v in vars(examples_pcp).items() if k.isupper() and isinstance(v, list)]
+    rows = [row[0] for table in tables for row in table if isinstance(row, tuple)]
+    numbered = {name for name in rows if isinstance(name, str) and re.fullmatch(r"T\d+", name)}
+    assert generate.worked_examples(ROOT / "tests") == len(numbered)
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {pm.__version__}\n" in text
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*build, "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    page = (tmp_path / "html/reference.html").read_text(encoding="utf-8")
+    missing = [n for n, where in pm._PUBLIC.items() if f'id="{where}.{n}"' not in page]
+    assert [n for n in missing if f'id="module-{pm._PUBLIC[n]}"' not in page] == []
