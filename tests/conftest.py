@@ -3,6 +3,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import shutil
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -28,8 +31,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep on one worker what shares a costly fixture: a file, or the reports."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
-            shared = "reported" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("reported" if shared else item.path.stem))
+            used = getattr(item, "fixturenames", ())
+            shared = [name for name in ("reported", "built") if name in used]
+            item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [item.path.stem])))
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +41,22 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]
     """All reports of the checkout's notebooks, made once for the tests that need them."""
     out = tmp_path_factory.mktemp("reported")
     return out, rerun(project=ROOT, out=out, progress=print)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Sdist of a clean copy of the checkout, and wheel built from that sdist; made once."""
+    place = tmp_path_factory.mktemp("built")
+    copy_checkout(place / "checkout", "*.so")
+
+    def backend(call: str, where: Path) -> Path:
+        code = f"import sys; from setuptools import build_meta as b; b.{call}(sys.argv[1])"
+        subprocess.run(
+            [sys.executable, "-c", code, str(place)], cwd=where, check=True, capture_output=True
+        )
+        return next(place.glob("*.whl" if "wheel" in call else "*.tar.gz"))
+
+    sdist = backend("build_sdist", place / "checkout")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place / "sdist", filter="data")
+    return sdist, backend("build_wheel", next((place / "sdist").iterdir()))

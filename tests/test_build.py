@@ -15,9 +15,10 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from conftest import copy_checkout
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import pcpmodel as pm
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -71,7 +72,7 @@ def test_ranges_stay_below_what_seaborn_is_known_to_bear() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["report", "test", "env", "lab", "bench", "lint", "sanitize", "clean"]
+    "target", ["report", "test", "env", "lab", "bench", "docs", "lint", "sanitize", "clean"]
 )
 def test_make_knows(target: str) -> None:
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
@@ -113,25 +114,6 @@ def test_make_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
     assert "no C compiler: no-such-cc is not there" in made.stderr
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Sdist of a clean copy of the checkout, and wheel built from that sdist."""
-    place = tmp_path_factory.mktemp("built")
-    copy_checkout(place / "checkout", "*.so")
-
-    def backend(call: str, where: Path) -> Path:
-        code = f"import sys; from setuptools import build_meta as b; b.{call}(sys.argv[1])"
-        subprocess.run(
-            [sys.executable, "-c", code, str(place)], cwd=where, check=True, capture_output=True
-        )
-        return next(place.glob("*.whl" if "wheel" in call else "*.tar.gz"))
-
-    sdist = backend("build_sdist", place / "checkout")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(place / "sdist", filter="data")
-    return sdist, backend("build_wheel", next((place / "sdist").iterdir()))
-
-
 @pytest.mark.slow
 def test_neither_sdist_nor_wheel_carries_generated_code(built: tuple[Path, Path]) -> None:
     sdist, wheel = built
@@ -162,28 +144,53 @@ def test_wheel_carries_the_tables_but_no_recordings(built: tuple[Path, Path]) ->
     assert not [name for name in installed if name.endswith(".pyx")]
 
 
-@pytest.mark.slow
-def test_wheel_runs_outside_the_checkout(built: tuple[Path, Path], tmp_path: Path) -> None:
-    home = tmp_path / "site"
+@pytest.fixture(scope="module")
+def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel in a directory of its own."""
+    home = tmp_path_factory.mktemp("installed") / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*pip, "--target", str(home), str(built[1])], check=True, capture_output=True)
+    return home
+
+
+def run_installed(home: Path, place: Path, *command: str) -> str:
     env = os.environ | {"PYTHONPATH": str(home)}
     env.pop("PCPMODEL_DATA", None)
+    done = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
+
+@pytest.mark.slow
+def test_wheel_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return run_installed(installed, tmp_path, *command)
 
     where = run(sys.executable, "-c", "import pcpmodel; print(pcpmodel.__file__)")
-    assert Path(where.strip()).is_relative_to(home)
+    assert Path(where.strip()).is_relative_to(installed)
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in (ROOT / "pcpmodel").rglob("*.pyx")
     ]
     run(sys.executable, "-c", "".join(f"import {module}\n" for module in modules))
-    names = [
-        r["name"]
-        for r in json.loads(run(str(home / "bin/pcpmodel"), "releases", "--json"))["releases"]
-    ]
+    tool = str(installed / "bin/pcpmodel")
+    names = [r["name"] for r in json.loads(run(tool, "releases", "--json"))["releases"]]
     assert "v6.7" in names
+    assert run(tool, "--version").strip() == f"pcpmodel, version {pm.__version__}"
+    assert pm.__version__ in run(sys.executable, "-c", "import pcpmodel as p; p.show_versions()")
+
+
+@pytest.mark.slow
+def test_installed_wheel_passes_the_core_s_tests(installed: Path, tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
+    shutil.copytree(ROOT / "tests", tests, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    core = ["test_kernel_buddy.py", "test_kernel_pcp.py", "test_releases.py", "test_sizing.py"]
+    done = run_installed(
+        installed,
+        tmp_path,
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"),
+        *(f"tests/{name}" for name in core),
+    )
+    assert re.search(r"\d{2,} passed", done)
