@@ -147,6 +147,7 @@ def test_spec_can_be_varied_by_name():
     ("wrong", "message"),
     [
         ({"cpus": 0}, "cpus=0"),
+        ({"nodes": 0}, "nodes=0"),
         ({"cpus": 15, "nodes": 2}, "evenly"),
         ({"cpus": 8}, "16 tasks"),
         ({"release": "v6.8"}, "unknown release"),

@@ -56,8 +56,8 @@ class Host:
 
     def __post_init__(self) -> None:
         for name, most in (
+            ("nodes", 16),  # first: where cpus follows from it, it is to blame
             ("cpus", 1024),
-            ("nodes", 16),
             ("zones_per_node", zone_split.MAX_NR_ZONES_PER_TYPE),
             ("watermark_scale_factor", 3000),
         ):

@@ -504,7 +504,8 @@ def make_spec(
         if name not in spec_fields | host_fields:
             raise unknown_name("argument", name, sorted(spec_fields | host_fields))
     known = hardware.platform
-    nodes = nodes or known.get("nodes") or (1 if cpus and cpus % 2 else 2)
+    if nodes is None:
+        nodes = known.get("nodes") or (1 if cpus and cpus % 2 else 2)
     host = Host(
         cpus=known.get("cpus") or 112 * nodes if cpus is None else cpus,
         nodes=nodes,
