@@ -29,6 +29,7 @@ exclude_patterns = ["_build"]
 html_theme = "alabaster"
 html_theme_options = {"description": "Linux's per-CPU page lists, on a laptop"}
 html_show_sourcelink = False
+doctest_global_setup = "from pcpmodel import *\nimport pcpmodel as pm"
 numpydoc_show_class_members = False
 autodoc_default_options = {"members": True}
 autodoc_typehints = "none"

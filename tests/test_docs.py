@@ -75,18 +75,23 @@ def test_the_citation_names_the_version_of_the_package() -> None:
     assert f"\nversion: {pm.__version__}\n" in text
 
 
-@pytest.mark.slow
-def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+def sphinx(builder: str, place: Path) -> Path:
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder]
     done = subprocess.run(
-        [*build, "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")],
-        env=env,
+        [*build, "-d", str(place / "trees"), str(ROOT / "docs"), str(place / builder)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
-    page = (tmp_path / "html/reference.html").read_text(encoding="utf-8")
+    return place / builder
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning_and_its_examples_hold(tmp_path: Path) -> None:
+    page = (sphinx("html", tmp_path) / "reference.html").read_text(encoding="utf-8")
     missing = [n for n, where in pm._PUBLIC.items() if f'id="{where}.{n}"' not in page]
     assert [n for n in missing if f'id="module-{pm._PUBLIC[n]}"' not in page] == []
+    counted = (sphinx("doctest", tmp_path) / "output.txt").read_text(encoding="utf-8")
+    assert re.search(r"[1-9]\d* tests\n +0 failures in tests", counted)
