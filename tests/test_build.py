@@ -194,3 +194,24 @@ def test_installed_wheel_passes_the_core_s_tests(installed: Path, tmp_path: Path
         *(f"tests/{name}" for name in core),
     )
     assert re.search(r"\d{2,} passed", done)
+
+
+@pytest.mark.slow
+def test_a_rule_of_one_s_own_compiles_against_the_wheel(installed: Path, tmp_path: Path) -> None:
+    notebook = json.loads((ROOT / "notebooks" / "07-your-own-policy.ipynb").read_text("utf-8"))
+    cells = ["".join(cell["source"]) for cell in notebook["cells"]]
+    (tmp_path / "cell.py").write_text(next(c for c in cells if c.startswith("%%cython")), "utf-8")
+    own = run_installed(
+        installed,
+        tmp_path,
+        sys.executable,
+        "-c",
+        "from IPython.core.interactiveshell import InteractiveShell as Shell\n"
+        "shell = Shell.instance()\n"
+        "shell.run_line_magic('load_ext', 'Cython')\n"
+        "shell.run_cell(open('cell.py').read()).raise_error()\n"
+        "import pcpmodel as pm\n"
+        "mine = pm.PerCpuPages('v6.7', high=500, policy=shell.user_ns['doubling'])\n"
+        "print([n for n in [mine.alloc() for _ in range(500)] if n])\n",
+    )
+    assert own.splitlines()[-1] == "[63, 126, 252, 504]"

@@ -2172,8 +2172,8 @@ cdef class _Replayer:
             s.zones[z].flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
             if snapshot.blocks:
                 start, types = snapshot.blocks[zone.key]
-                at = (start - s.base) >> 9
-                self.keep["block_type"][at:at + len(types)] = types
+                types = types[(zone.start_pfn >> 9) - (start >> 9):]
+                self.keep["block_type"][a:b] = types[:b - a]
         self.keep["rows"] = np.ascontiguousarray(events.rows)
         if s.nr_rows:
             rows = self.keep["rows"].view(np.uint8)
@@ -2618,6 +2618,11 @@ def replay_work(cap, release=None, progress=False):
     dump = cap.snapshot("before")
     if dump.blocks is None:
         raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)
+    for zone in dump.zones:
+        for cpu in range(cap.cpus):
+            if (*zone.key, cpu) not in dump.pcps:
+                raise InputError(f"no pcp line of node {zone.node}, zone {zone.name}, CPU {cpu}",
+                                 file=cap.file("pcpstate.before"))
     stops = _stops(cap, events, reader.markers)
     first = next((k for k, stop in stops.items() if stop == ("end", "before")), None)
     if first is None:

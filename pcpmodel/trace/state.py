@@ -275,6 +275,8 @@ def _read_blocks(text: str, path: Path, zones: dict[tuple[int, str], ZoneState])
         ):
             raise InputError("page blocks do not cover the zone", file=path, row=row)
         blocks[key] = v["first_block_pfn"], types
+    for key in zones.keys() - blocks.keys():
+        raise InputError(f"no page blocks of node {key[0]}, zone {key[1]}", file=path)
     return blocks
 
 

@@ -1,0 +1,165 @@
+"""Feed damaged traces and captures to the reader and the replay.
+
+``python tools/fuzz_trace.py [--lines N] [--captures N] [--seed S]``.  Every one
+must end in an answer or in an InputError; anything else is printed with what is
+needed to repeat it, and the exit code is 1.  A crash or a hang ends the run by
+itself.  Memory must not grow: what the process holds after a first tenth is
+printed beside what it holds at the end.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import argparse
+import gc
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.trace.ftrace import open_text, read_trace
+
+ROOT = Path(__file__).parents[1]
+RECORDING = "6.18-pf1-2cpu"
+KEPT = 1500  # lines of the recording after its first dump
+FILES = ("trace.txt", "pcpstate.before", "pageblocks.before", "buddylists.before", "meta.json")
+NUMBERS = (
+    *(b"0", b"-1", b"1", b"0x0", b"0xffffffffffffffff", b"18446744073709551616", b"4294967296"),
+    *(b"2147483647", b"-9223372036854775808", b"99999999999999999999999", b"1e9", b""),
+)
+
+
+def mutated(text: bytes, dice: random.Random) -> bytes:
+    """A few changes: bytes, numbers, pieces cut, doubled or moved."""
+    for _ in range(dice.randint(1, 4)):
+        if not text:
+            return text
+        at = dice.randrange(len(text))
+        to = min(len(text), at + dice.choice((1, 1, 2, 8, 64, 4096)))
+        kind = dice.randrange(6)
+        if kind == 0:
+            text = text[:at] + bytes([dice.randrange(256)]) + text[at + 1 :]
+        elif kind == 1:
+            text = text[:at] + text[to:]
+        elif kind == 2:
+            text = text[:to] + text[at:]
+        elif kind == 3:
+            other = dice.randrange(len(text))
+            text = text[:other] + text[at:to] + text[other:]
+        elif kind == 4:
+            digits = at
+            while digits < len(text) and not chr(text[digits]).isdigit():
+                digits += 1
+            end = digits
+            while end < len(text) and chr(text[end]).isalnum():
+                end += 1
+            text = text[:digits] + dice.choice(NUMBERS) + text[end:]
+        else:
+            text = text[:to] if dice.random() < 0.1 else text
+    return text
+
+
+def small_capture(target: Path) -> dict[str, bytes]:
+    """The first lines of a recording, as plain files; returns their contents."""
+    source = ROOT / "data" / "traces" / RECORDING
+    cap = pm.capture(source)
+    target.mkdir()
+    for path in source.iterdir():
+        if not path.name.startswith("trace.txt"):
+            name = path.name.removesuffix(".gz").removesuffix(".zst")
+            (target / name).write_bytes(b"".join(open_text(path)))
+    lines = b"".join(open_text(cap.file("trace.txt"))).splitlines(keepends=True)
+    first = next(i for i, line in enumerate(lines) if b"state-before-end" in line)
+    (target / "trace.txt").write_bytes(b"".join(lines[: first + KEPT]))
+    return {name: (target / name).read_bytes() for name in FILES}
+
+
+def held_mib() -> float:
+    """Memory that this process holds now [MiB]."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
+def fuzz_lines(n: int, seed: int, good: bytes) -> tuple[int, int, list[str]]:
+    """Damage single lines; (read, refused, what went wrong)."""
+    dice = random.Random(seed)
+    lines = good.splitlines(keepends=True)
+    head = b"".join(line for line in lines if line.startswith(b"#"))
+    body = [line for line in lines if not line.startswith(b"#")]
+    read = refused = 0
+    wrong = []
+    for i in range(n):
+        line = mutated(dice.choice(body), dice)
+        try:
+            events, _ = read_trace(head + line)
+            read += 1
+            if len(events) > line.count(b"\n") + 1:
+                wrong.append(f"line {i} of seed {seed}: more events than lines: {line!r}")
+        except InputError:
+            refused += 1
+        except Exception as error:
+            wrong.append(f"line {i} of seed {seed}: {error!r} from {line[:200]!r}")
+    return read, refused, wrong
+
+
+def fuzz_captures(n: int, seed: int, capture: Path, files: dict[str, bytes]):
+    """Damage whole captures; (replayed, refused, what went wrong)."""
+    replayed = refused = 0
+    wrong = []
+    for i in range(n):
+        dice = random.Random(f"{seed}/{i}")
+        names = dice.sample(FILES, dice.choice((1, 1, 1, 2)))
+        for name in names:
+            (capture / name).write_bytes(mutated(files[name], dice))
+        try:
+            found = pm.replay(capture)
+            repr(found), found.as_dict()
+            replayed += 1
+        except InputError:
+            refused += 1
+        except Exception as error:
+            wrong.append(f"capture {i} of seed {seed} ({', '.join(names)}): {error!r}")
+        for name in names:
+            (capture / name).write_bytes(files[name])
+    return replayed, refused, wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--captures", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    wrong = []
+    try:
+        capture = scratch / "capture"
+        files = small_capture(capture)
+        for name, work, total in (
+            ("lines", lambda n, s: fuzz_lines(n, s, files["trace.txt"]), args.lines),
+            ("captures", lambda n, s: fuzz_captures(n, s, capture, files), args.captures),
+        ):
+            start = time.perf_counter()
+            good = bad = 0
+            after_first = 0.0
+            for part in range(10):
+                a, b, found = work(total // 10, args.seed * 1000 + part)
+                good, bad, wrong = good + a, bad + b, wrong + found
+                after_first = after_first or held_mib()
+            print(
+                f"{good + bad} damaged {name}: {good} read, {bad} refused, "
+                f"{time.perf_counter() - start:.0f} s; {after_first:.0f} MiB after a tenth, "
+                f"{held_mib():.0f} MiB at the end"
+            )
+    finally:
+        shutil.rmtree(scratch)
+    print("\n".join(wrong[:50]) if wrong else "nothing went wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
