@@ -38,6 +38,7 @@ _PUBLIC = {
     "answer_key": "pcpmodel.study.questions",
     "bulk_free": "pcpmodel.study.questions",
     "compare": "pcpmodel.study.compare",
+    "cover_letter": "pcpmodel.study.cover_letter",
     "explain_runs": "pcpmodel.study.explain",
     "stranded": "pcpmodel.study.questions",
     "tradeoff": "pcpmodel.study.questions",

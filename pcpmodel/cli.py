@@ -516,3 +516,26 @@ def capture_(
     if done.lost:
         text += "; a larger --buffer-kb loses fewer"
     _emit(done.as_dict(), json_, text)
+
+
+@main.command("cover-letter")
+@click.argument("spec_file", metavar="SPEC.json")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "csv", "latex"]),
+    default="text",
+    show_default=True,
+    help="Plain text for a mail (72 columns), CSV or LaTeX.",
+)
+@as_json
+def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
+    """Simulate base, patch 1 .. n and print the table of a cover letter.
+
+    SPEC.json: {"releases": ["v6.6", "v6.6+p1"], "workloads": [{"name": "page_fault1"}],
+    "machine": "sapphire-rapids"}; also "labels", "seeds", "figures", "options" of simulate.
+    """
+    from pcpmodel.study.cover_letter import cover_letter, read_spec
+
+    letter = cover_letter(**read_spec(spec_file))
+    _emit(letter.as_dict(), json_, getattr(letter, form)())
