@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 # Name a user types -> module that has it.  Loaded at first use, so that
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.
 _PUBLIC = {
+    "advise": "pcpmodel.study.advise",
     "capture": "pcpmodel.trace.state",
     "figures": "pcpmodel.figures",
     "fit": "pcpmodel.study.fit",

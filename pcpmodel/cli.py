@@ -539,3 +539,25 @@ def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
 
     letter = cover_letter(**read_spec(spec_file))
     _emit(letter.as_dict(), json_, getattr(letter, form)())
+
+
+@main.command("advise")
+@click.option("--machine", help="Measured machine whose lock holds are like this one's.")
+@click.option("--zoneinfo", help="Copy of the machine's /proc/zoneinfo; default: this host's.")
+@click.option("--lscpu", help="What lscpu printed there.")
+@click.option("--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold.")
+@click.option(
+    "--stranded-percent",
+    type=float,
+    default=12.5,
+    show_default=True,
+    help="Share of memory that the lists may take.",
+)
+@click.option("--release", default="v6.18", show_default=True, help="Kernel of the runs.")
+@as_json
+def advise_(json_: bool, **options: Any) -> None:
+    """Raise, leave or lower the batch scale and the high fraction?  Changes nothing itself."""
+    from pcpmodel.study.advise import advise
+
+    answer = advise(options.pop("machine"), **options)
+    _emit(answer.as_dict(), json_, str(answer))
