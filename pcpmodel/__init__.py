@@ -40,6 +40,7 @@ _PUBLIC = {
     "bulk_free": "pcpmodel.study.questions",
     "compare": "pcpmodel.study.compare",
     "cover_letter": "pcpmodel.study.cover_letter",
+    "explain_paragraph": "pcpmodel.study.explain",
     "explain_runs": "pcpmodel.study.explain",
     "stranded": "pcpmodel.study.questions",
     "tradeoff": "pcpmodel.study.questions",

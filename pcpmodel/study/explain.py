@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pandas as pd
 
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.result import Result
 
-__all__ = ["explain_runs"]
+__all__ = ["explain_paragraph", "explain_runs"]
+
+_WIDTH = 72
+_SMALL = 0.01  # share of the old time below which a cause is not named
 
 
 def explain_runs(before: Result, after: Result) -> pd.DataFrame:
@@ -73,3 +78,41 @@ def explain_runs(before: Result, after: Result) -> pd.DataFrame:
         ("after", b["whole"]),
     ]
     return pd.DataFrame(rows, columns=["cause", "ns_per_unit"])
+
+
+def explain_paragraph(before: Result, after: Result) -> str:
+    """Say the difference of two runs in words that a commit message can use.
+
+    Parameters
+    ----------
+    before, after : Result
+        Runs of the same workload.
+
+    Returns
+    -------
+    str
+        A paragraph of at most 72 columns: the CPU time per unit of work of both [ns], and each
+        cause of at least 1 % of the old time, the largest first; the rest in one sum.
+
+    Raises
+    ------
+    InputError
+        As `explain_runs`.
+    """
+    causes = explain_runs(before, after).set_index("cause")["ns_per_unit"]
+    old, new = causes["before"], causes["after"]
+    parts = causes.drop(["before", "after"]).sort_values(key=abs, ascending=False, kind="stable")
+    named = parts[parts.abs() >= _SMALL * old]
+    rest = parts.drop(named.index).sum()
+    change = new - old
+    words = [f"{cause} {ns:+.1f} ns" for cause, ns in named.items()]
+    words.append(f"{'everything else' if words else 'all causes together'} {rest:+.1f} ns")
+    spec = after.spec
+    text = (
+        f"In a simulation of {spec.workload.name} on {spec.machine.name} ({spec.host.cpus} CPUs, "
+        f"{spec.seconds:g} s, seed {spec.seed}), CPU time per unit of work "
+        f"({spec.workload.unit}) goes from {old:.1f} ns with {before.spec.release} to {new:.1f} "
+        f"ns with {spec.release}, {100 * change / old:+.1f}%; negative is better. Of the "
+        f"{change:+.1f} ns: {', '.join(words)}."
+    )
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
