@@ -132,7 +132,9 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     start = np.concatenate([[0.0], values[0] + np.cumsum(values[1:-1]) - values[1:-1], [0.0]])
     whole = np.isin(np.arange(len(values)), (0, len(values) - 1))
     colours = np.where(whole, "0.6", np.where(values < 0, SERIES[2][0], SERIES[1][0]))
-    hatch = ["" if w else ("//" if v < 0 else "..") for w, v in zip(whole, values, strict=True)]
+    hatch = [
+        "" if w else ("/////" if v < 0 else ".....") for w, v in zip(whole, values, strict=True)
+    ]
     at = np.arange(len(values))
     bars = ax.barh(at, values, left=start, color=colours, edgecolor="white")
     for bar, pattern in zip(bars, hatch, strict=True):
@@ -144,7 +146,7 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
         )
     ax.set_yticks(at, causes["cause"])
     ax.invert_yaxis()
-    ax.margins(x=0.12)
+    ax.set_xlim(0, 1.12 * max(values[0], values[-1], (start + values).max()))  # room for numbers
     ax.set_xlabel("CPU time per unit of work [ns]")
     return ax
 
