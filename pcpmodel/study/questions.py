@@ -279,6 +279,10 @@ def zone_splitting(
         As fitted to 13.01 % contention of page_fault1 with one zone [ns].
     memory_gib : float
         Memory of the machine of 224 CPUs on two nodes [GiB].
+    seed : int
+        Of the simulations.
+    seconds : float
+        Simulated time of each run [s].
 
     Returns
     -------
@@ -356,12 +360,17 @@ def tradeoff(
     machine : str
         Whose hold times are used.
     release : str
+        Kernel state.
     processes : int
         Processes of page_fault1 on 224 CPUs, two nodes.
     batch_scale_max, high_pages : sequence of int
         The grid; ``high`` is fixed in every run [pages].
     p99_us : float
         Limit of the 99th percentile of one hold [us].
+    seed : int
+        Of the simulations.
+    seconds : float
+        Simulated time of each run [s].
 
     Returns
     -------
@@ -454,12 +463,15 @@ def stranded(
     machine : str
         Whose hold times are used.
     releases : sequence of str
+        Kernel states to compare.
     pages : int
         Pages that each of 224 CPUs allocates and frees at the start [pages].
     idle_s : float
         From one wake-up of a CPU to the next [s].
     seconds : float
         Simulated time [s].
+    seed : int
+        Of the simulations.
 
     Returns
     -------
