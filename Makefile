@@ -47,7 +47,7 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 # In a copy, so that the ordinary build stays as it is.  Tests of what is not
 # compiled are left out.  The C++ library comes with the sanitizer's, which must
 # know where exceptions are thrown before matplotlib throws one.
-UNCOMPILED := build cli data_package data_published hold_time latency_input limit notebooks \
+UNCOMPILED := architecture docs build cli data_package data_published hold_time latency_input limit notebooks \
   platform readme rerun rules_study throughput versions
 
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
