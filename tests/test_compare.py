@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pcpmodel.cli import main
-from pcpmodel.data_package import load_workload
+from pcpmodel.data_package import load_published, load_workload, published_names
 from pcpmodel.errors import InputError
 from pcpmodel.study import compare as study
 from pcpmodel.study.compare import CASES, as_text, compare, judge
@@ -110,3 +110,18 @@ def test_unknown_tables_are_refused():
 def test_the_series_tables_keep_their_share_of_right_cells():
     answer = compare()
     assert answer["within"] >= 0.6 * answer["predictions"]
+
+
+def test_every_published_table_is_compared_or_accounted_for():
+    from pcpmodel.study.compare import _FIGURES, _accounted
+
+    published = {
+        (name, table) for name in published_names() for table in load_published(name).tables
+    }
+    compared = {(c.source, c.table) for c in CASES} | {tuple(n.split("/")) for n in _FIGURES}
+    lists = _accounted(None)
+    told = [(r["source"], r["table"]) for part in lists.values() for r in part]
+    assert len(told) == len(set(told))
+    assert not compared & set(told)
+    assert compared | set(told) == published
+    assert all(len(r["reason"]) > 20 and r["rows"] > 0 for part in lists.values() for r in part)

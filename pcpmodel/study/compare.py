@@ -550,7 +550,8 @@ def compare(
     dict
         ``rows`` (see `Row`), ``fitted`` parameters per table, ``rank`` correlation
         (Spearman) of the rows per column, ``sensitivity``, ``within`` and ``predictions``
-        (numbers of cells), ``notes``.
+        (numbers of cells), ``notes``; ``elsewhere`` and ``not_modelled``: the published tables
+        that are not compared, with the number of their rows and the reason.
 
     Raises
     ------
@@ -643,7 +644,26 @@ def compare(
         "predictions": len(predictions),
         "within": sum(r.within for r in predictions),
         "notes": notes,
+        **_accounted(source),
     }
+
+
+def _accounted(source: str | None) -> dict[str, list[dict[str, Any]]]:
+    """The published tables that are not compared cell by cell, and why."""
+    lists: dict[str, list[dict[str, Any]]] = {"elsewhere": [], "not_modelled": []}
+    frame = load_workload("answer-key").tables["accounted"]
+    for row in frame.to_dict("records"):
+        if source in (None, row["source"]):
+            table = load_published(row["source"]).tables[row["table"]]
+            lists[row["how"].replace(" ", "_")].append(
+                {
+                    "source": row["source"],
+                    "table": row["table"],
+                    "rows": len(table),
+                    "reason": row["reason"],
+                }
+            )
+    return lists
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
@@ -667,4 +687,10 @@ def as_text(answer: Mapping[str, Any]) -> str:
     ]
     lines += ["", f"{answer['within']} of {answer['predictions']} predictions within tolerance"]
     lines += [f"{name}: {note}" for name, note in answer["notes"].items()]
+    for title, name in (("answered elsewhere:", "elsewhere"), ("not modelled:", "not_modelled")):
+        if answer[name]:
+            lines += ["", title]
+        lines += [
+            f"  {r['source']}/{r['table']} ({r['rows']} rows): {r['reason']}" for r in answer[name]
+        ]
     return "\n".join(lines).strip()
