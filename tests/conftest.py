@@ -36,6 +36,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [item.path.stem])))
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Shows beside the times of `make bench` what they come to per page, event or line."""
+    session = getattr(config, "_benchmarksession", None)
+    told = [b for b in getattr(session, "benchmarks", ()) if b.extra_info]
+    if not told:
+        return
+    terminalreporter.section("per unit, from the medians (spread: IQR over median)")
+    for b in sorted(told, key=lambda b: b.name):
+        units = ", ".join(
+            f"{k}={v:,.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in b.extra_info.items()
+        )
+        terminalreporter.write_line(f"{b.name:64} {units}  ({b.stats.iqr / b.stats.median:.0%})")
+
+
 @pytest.fixture(scope="session")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
     """All reports of the checkout's notebooks, made once for the tests that need them."""

@@ -72,7 +72,7 @@ def fake(tmp_path, monkeypatch):
 
 
 def test_a_capture_has_the_files_that_the_reader_wants(fake, tmp_path):
-    done = record(tmp_path / "mine", 0.05, [sys.executable, "-c", "pass"], **fake)
+    done = record(tmp_path / "mine", 60, [sys.executable, "-c", "pass"], **fake)
     assert (done.events, done.lost, done.interrupted) == (3, 6, False)
     cap = pm.capture(tmp_path / "mine")
     assert cap.release.name == "debian-6.12.107"
