@@ -54,7 +54,7 @@ sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSa
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
-	  pcpmodel tests data examples | tar -x -C $(SANITIZED)
+	  pcpmodel tests tools data examples | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
