@@ -13,14 +13,19 @@ PYTEST_FLAGS ?=
 RERUN_FLAGS ?=
 LAB_FLAGS ?=
 
-.PHONY: report test env lab bench docs lint sanitize clean
+.PHONY: report test test-long env lab bench docs lint sanitize clean
 .DELETE_ON_ERROR:
 
 report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
 	$(BIN)/pcpmodel rerun $(RERUN_FLAGS)
 
-test: env ## Run every test
-	$(BIN)/python -m pytest -n logical --dist loadgroup $(PYTEST_FLAGS)
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup
+
+test: env ## Run the tests, all but the long ones
+	$(PYTEST) -m "not long" $(PYTEST_FLAGS)
+
+test-long: env ## Run the long tests
+	$(PYTEST) -m long $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 

@@ -225,6 +225,7 @@ def test_verb_refuses_by_name(args, message):
     assert done.stdout == ""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_stored_fit_is_what_fit_finds():
     """Full size, five runs: the three fitted defaults come from the published figures."""
@@ -234,6 +235,7 @@ def test_stored_fit_is_what_fit_finds():
     assert found.flush_base_ns == stored.flush_base_ns
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_published_experiment_at_full_size():
     """What was fitted is met within 2 %, what was predicted as far as the report says."""

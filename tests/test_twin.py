@@ -310,6 +310,7 @@ def test_core_and_twin_agree_on_any_mix():
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_core_and_twin_agree_on_many_mixes():
     run_state_machine_as_test(
