@@ -114,6 +114,7 @@ def test_make_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
     assert "no C compiler: no-such-cc is not there" in made.stderr
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_neither_sdist_nor_wheel_carries_generated_code(built: tuple[Path, Path]) -> None:
     sdist, wheel = built
@@ -128,6 +129,7 @@ def test_neither_sdist_nor_wheel_carries_generated_code(built: tuple[Path, Path]
     assert sources <= set(packed)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wheel_carries_the_tables_but_no_recordings(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[1]) as archive:
@@ -161,6 +163,7 @@ def run_installed(home: Path, place: Path, *command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wheel_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
     def run(*command: str) -> str:
@@ -180,6 +183,7 @@ def test_wheel_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> Non
     assert pm.__version__ in run(sys.executable, "-c", "import pcpmodel as p; p.show_versions()")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_installed_wheel_passes_the_core_s_tests(installed: Path, tmp_path: Path) -> None:
     tests = tmp_path / "tests"
@@ -196,6 +200,7 @@ def test_installed_wheel_passes_the_core_s_tests(installed: Path, tmp_path: Path
     assert re.search(r"\d{2,} passed", done)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_rule_of_one_s_own_compiles_against_the_wheel(installed: Path, tmp_path: Path) -> None:
     notebook = json.loads((ROOT / "notebooks" / "07-your-own-policy.ipynb").read_text("utf-8"))
