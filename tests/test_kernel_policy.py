@@ -14,6 +14,9 @@ from pcpmodel import cython_pcp
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.zone import Zone
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.run import make_spec, prepare
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples" / "cython").glob("*.pyx"))
@@ -190,3 +193,83 @@ def test_wrong_policies_are_refused(built):
             PerCpuPages("v6.7", high=500, policy=policy)
         with pytest.raises(pm.InputError, match="is not what pcp_policy_object"):
             Memory("v6.7", [Zone(1024)], policy=policy)
+
+
+def simulated(engine=Engine, **options):
+    """Counters, lists and pages after a run with bursts, ticks and little memory."""
+    work = pm.workload.page_fault1(6, pages=3000, fault_ns=300.0, unmap_ns=60.0)
+    arguments = {
+        "release": "v6.7",
+        "machine": "sapphire-rapids",
+        "workload": work,
+        "cpus": 6,
+        "nodes": 2,
+        "memory_gib": 0.5,
+        "watermark_scale_factor": 1500,
+        "high_min_pages": 300,
+        "seconds": 0.03,
+        "stat_interval_s": 0.002,
+    }
+    state = prepare(make_spec(**arguments | options))
+    assert engine(state).run()
+    return (
+        state.counters(), state.pcps(), state.order_digests, state.zone_free(), state.times_ps(),
+        state.histograms(), state.page_digests(), state.page_lists(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_the_restated_rule_changes_nothing_in_a_simulation(built, identity):
+    plain = simulated(identity=identity)
+    for engine in (Engine, PerPage):
+        assert simulated(engine, identity=identity, policy=built["kernel_rule"].policy) == plain
+
+
+@pytest.mark.parametrize("rule", ["bucket_growth", "miss_driven"])
+@pytest.mark.parametrize("identity", [False, True])
+def test_engines_agree_under_a_rule_of_ones_own(built, rule, identity):
+    options = {"identity": identity, "policy": built[rule].policy, "stat_interval_s": 0.0005}
+    ours = simulated(Engine, **options)
+    assert ours == simulated(PerPage, **options)
+    assert ours[0] != simulated(identity=identity, stat_interval_s=0.0005)[0]
+
+
+@pytest.mark.parametrize("engine", ["event", "per-page"])
+@pytest.mark.parametrize(
+    ("policy", "error", "says"),
+    [
+        ("zero_blocks", pm.InputError, "nr_pcp_alloc returned 0"),
+        ("negative_drain", pm.InputError, "nr_pcp_free returned -2"),
+        ("raises", RuntimeError, "count is "),
+    ],
+)
+def test_errors_in_a_callback_end_the_simulation(built, engine, policy, error, says):
+    with pytest.raises(error, match=says):
+        pm.simulate(
+            release="v6.7",
+            machine="sapphire-rapids",
+            workload=pm.workload.page_fault1(4, pages=3000),
+            cpus=4,
+            memory_gib=4,
+            high_pages=100,
+            seconds=0.01,
+            policy=getattr(built["failing"], policy),
+            engine=engine,
+        )
+
+
+def test_a_sweep_takes_no_rule_of_ones_own(built):
+    arguments = {
+        "release": "v6.7",
+        "machine": "sapphire-rapids",
+        "workload": pm.workload.page_fault1(4, pages=3000),
+        "cpus": 4,
+        "memory_gib": 4,
+        "policy": built["kernel_rule"].policy,
+    }
+    with pytest.raises(pm.InputError, match=r"call simulate\(policy=...\)"):
+        pm.sweep(**arguments, high_pages=[100, 200])
+    with pytest.raises(pm.InputError, match=r"call simulate\(policy=...\)"):
+        pm.sweep(make_spec(**arguments), high_pages=[100, 200])
+    with pytest.raises(pm.InputError, match="is not what pcp_policy_object"):
+        pm.simulate(**arguments | {"policy": "kernel"})

@@ -102,7 +102,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, c.at[op.zone])
     cdef int k, high, full
     cdef int64_t ps
-    if op.order or p.view:
+    if op.order or p.view or s.asks_high:
         free_block(s, c)
         return
     high = p.pcp.high_min
@@ -138,7 +138,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
     """Run a CPU up to its next interaction, or until it blocks or finishes."""
-    while c.state == RUNNING:
+    while c.state == RUNNING and not s.failed:
         if control(s, c):
             return
         if c.pc.code == OP_ALLOC:
@@ -179,6 +179,7 @@ cdef class Engine:
             self.tree[i] = NEVER
         for i in range(s.cpus):
             self.run_cpu(&s.cpu[i])
+        state.check()
 
     def __dealloc__(self):
         cdef int i
@@ -219,6 +220,7 @@ cdef class Engine:
         cdef bint over
         with nogil:
             over = self.loop(max_events)
+        self.state.check()
         return over
 
     @property

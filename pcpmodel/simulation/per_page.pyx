@@ -239,4 +239,5 @@ cdef class PerPage:
                 self.steps += 1
                 e = self.heap[0]
                 self.step(&e)
+        self.state.check()
         return self.size == 0 or self.state.s.failed != 0

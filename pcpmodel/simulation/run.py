@@ -92,6 +92,8 @@ class RunSpec:
     identity : bool
         Follow every page over real buddy lists instead of counting; four bytes of this host's
         memory per simulated page.
+    policy : optional
+        A rule of the user's own in place of the kernel's, as `pcpmodel.cython_pcp` makes it.
     """
 
     release: Release
@@ -117,6 +119,7 @@ class RunSpec:
     nohz_idle: bool = True
     samples: int = 100
     identity: bool = False
+    policy: object = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -132,6 +135,7 @@ class RunSpec:
             "machine_digest": self.machine.digest,
             "workload": {"name": self.workload.name, **self.workload.params},
             "host": asdict(self.host),
+            "policy": None if self.policy is None else "the user's own",
         }
 
 
@@ -365,6 +369,7 @@ def prepare(spec: RunSpec) -> State:
         spec.nohz_idle,
         spec.pagevec,
         _pages(spec, len(cpus)) if spec.identity else None,
+        spec.policy,
     )
 
 

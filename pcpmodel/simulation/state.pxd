@@ -35,15 +35,20 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.pcp cimport (
     decay_pcp_high,
+    decide_alloc,
+    decide_decay,
+    decide_free,
+    decide_high,
     free_pcppages_bulk,
     nr_pcp_alloc,
     nr_pcp_free,
     nr_pcp_high,
+    pageset,
     pcp_alloc_begin,
     pcp_alloc_end,
-    pageset,
     pcp_commit,
     per_cpu_pages,
+    policy_state,
 )
 from pcpmodel.kernel.rules cimport (
     COMMIT_CHUNKS,
@@ -97,6 +102,7 @@ cdef enum:
     NONE_FAILED = 0
     OUT_OF_MEMORY = 1
     DISAGREEMENT = 2  # lists of pages and their counts differ: our mistake
+    POLICY_FAILED = 3  # a callback raised, or answered what it must not
 
 
 cdef struct op_t:
@@ -229,6 +235,8 @@ cdef struct state_t:
     uint64_t over[KINDS][3]  # latency above 100 us, 1 ms, 10 ms
     uint64_t *order  # of each lock: digest of (CPU, time of arrival) in the order of grants
     int64_t events
+    policy_state *policy  # [cpu][zone]: a user's rule; NULL: the kernel's alone
+    int32_t asks_high  # that rule says when a free drains: every free asks it
     memory *pages  # with page identity: the zones and lists; else NULL
     page_ring *mine  # [cpu][zone][16]: blocks that the program holds, oldest first
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
@@ -275,6 +283,66 @@ cdef inline pcp_t *pcp_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
     return &s.held[(c.id * s.zones + zone) * 16]
+
+
+# The kernel's decisions, or those of a user's policy.  Once a callback has failed none is asked.
+
+
+cdef inline policy_state *policy_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
+    return &s.policy[c.id * s.zones + zone]
+
+
+cdef inline int answered(state_t *s, policy_state *policy, int answer) noexcept nogil:
+    if policy.error:
+        s.failed = POLICY_FAILED
+    return answer
+
+
+cdef inline int refill_blocks(state_t *s, cpu_t *c, pcp_t *p, int flags, int order) noexcept nogil:
+    cdef policy_state *policy
+    if s.policy == NULL:
+        return nr_pcp_alloc(&p.pcp, &s.rules, flags, order)
+    if s.failed:
+        return 1
+    policy = policy_of(s, c, c.zone)
+    return answered(s, policy, decide_alloc(policy, &p.pcp, &s.rules, flags, order))
+
+
+cdef inline int drain_from(state_t *s, cpu_t *c, pcp_t *p, int zone, int order,
+                           bint free_high) noexcept nogil:
+    cdef policy_state *policy
+    if s.policy == NULL:
+        return nr_pcp_high(&p.pcp, &s.rules, p.view, free_high)
+    if s.failed:
+        return p.pcp.count + 1
+    policy = policy_of(s, c, zone)
+    return answered(
+        s, policy, decide_high(policy, &p.pcp, &s.rules, p.view, order, free_high)
+    )
+
+
+cdef inline int pages_to_drain(state_t *s, cpu_t *c, pcp_t *p, int zone, int order, int high,
+                               bint free_high) noexcept nogil:
+    cdef policy_state *policy
+    if s.policy == NULL:
+        return nr_pcp_free(&p.pcp, &s.rules, high, free_high)
+    if s.failed:
+        return 0
+    policy = policy_of(s, c, zone)
+    return answered(
+        s, policy, decide_free(policy, &p.pcp, &s.rules, p.view, order, free_high, high)
+    )
+
+
+cdef inline int pages_to_decay(state_t *s, cpu_t *c, pcp_t *p, int zone) noexcept nogil:
+    cdef policy_state *policy
+    cdef bint work
+    if s.policy == NULL:
+        return decay_pcp_high(&p.pcp, &s.rules, &work)
+    if s.failed:
+        return 0
+    policy = policy_of(s, c, zone)
+    return answered(s, policy, decide_decay(policy, &p.pcp, &s.rules, p.view, &work))
 
 
 cdef inline void arrive(cpu_t *c, int kind, int lock, int zone) noexcept nogil:
@@ -422,12 +490,16 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         p = pcp_of(s, c, c.zone)
         zone = &s.zone[c.zone]
         p.touched = 1
+        if s.policy != NULL and c.kind == DRAIN:
+            policy_of(s, c, c.zone).holds += 1
         if c.kind == REFILL:
             order = pindex_to_order(c.pindex)
             if s.rules.below_high and zone.free <= zone.high_wmark:
                 zone.flags |= ZONE_BELOW_HIGH
             pcp_alloc_begin(&p.pcp, &s.rules)
-            got = nr_pcp_alloc(&p.pcp, &s.rules, zone.flags, order)
+            got = refill_blocks(s, c, p, zone.flags, order)
+            if s.policy != NULL:
+                policy_of(s, c, c.zone).holds += 1
             if got > zone.free >> order:
                 got = <int> (zone.free >> order)
             if s.pages != NULL:
@@ -478,6 +550,8 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
         n.hold_ps += hold
         if wait > n.wait_max_ps:
             n.wait_max_ps = wait
+        if s.policy != NULL and wait > 0:
+            policy_of(s, c, c.zone).waits += 1
     if arrival < s.warm:
         return
     s.wait[c.kind][bucket(wait)] += 1
@@ -510,7 +584,6 @@ cdef inline void next_op(cpu_t *c) noexcept nogil:
 cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
     """refresh_cpu_vm_stats(), zone by zone; True if it stops for a lock."""
     cdef pcp_t *p
-    cdef bint work
     while c.tick_zone < s.zones:
         p = pcp_of(s, c, c.tick_zone)
         if c.rest > 0:
@@ -522,9 +595,11 @@ cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
             return True
         if c.tick_phase == 0:
             c.tick_phase = 1
-            c.rest = decay_pcp_high(&p.pcp, &s.rules, &work)
+            c.rest = pages_to_decay(s, c, p, c.tick_zone)
         elif c.tick_phase == 1:
             c.tick_phase = 2
+            if s.rules.decay != DECAY_NONE:
+                p.pcp.count_min = p.pcp.count
             if p.touched:
                 p.touched = 0
                 p.pcp.expire = 3
@@ -791,11 +866,11 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     cdef bint free_high
     cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
     free_high = pcp_commit(&p.pcp, &s.rules, op.order)
-    c.high = nr_pcp_high(&p.pcp, &s.rules, p.view, free_high)
+    c.high = drain_from(s, c, p, zone, op.order, free_high)
     if p.pcp.count < c.high:
         freed(s, c)
         return
-    n = nr_pcp_free(&p.pcp, &s.rules, c.high, free_high)
+    n = pages_to_drain(s, c, p, zone, op.order, c.high, free_high)
     if n <= 0:
         freed(s, c)
         return
@@ -811,5 +886,8 @@ cdef class State:
     cdef op_t *ops
     cdef int nodes
     cdef PageAllocator pages
+    cdef object policy
     cdef readonly int nlocks
     cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter
+
+    cdef int check(self) except -1

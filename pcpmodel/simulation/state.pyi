@@ -34,6 +34,7 @@ class State:
         nohz_idle: bool,
         pagevec: int,
         pages: PageAllocator | None = None,
+        policy: object = None,
     ) -> Self: ...
     @property
     def nlocks(self) -> int: ...

@@ -7,7 +7,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.page_alloc cimport PageAllocator, pageset_of
+from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.kernel.pages cimport page_ring, page_ring_at, page_ring_free
+from pcpmodel.kernel.pcp cimport policy_failed, policy_from, policy_state
 from pcpmodel.kernel.rules cimport rules_of
 
 __all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
@@ -69,6 +71,8 @@ cdef class State:
         Pages between two holds of the LRU lock.
     pages : PageAllocator, optional
         With page identity: the zones, untouched, one pageset per CPU.
+    policy : optional
+        A policy of the user's own (`pcpmodel.cython_pcp`).
     """
 
     def __cinit__(
@@ -91,6 +95,7 @@ cdef class State:
         bint nohz_idle,
         int pagevec,
         PageAllocator pages=None,
+        policy=None,
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -100,6 +105,7 @@ cdef class State:
         cdef pcp_t *p
         cdef channel_t *ch
         cdef uint64_t key
+        cdef const pcp_policy *asked
         s.rules = rules_of(release)
         s.lists = s.rules.nr_pcp_lists
         s.cpus, s.zones, s.channels = cpus.shape[0], zones.shape[0], channels.shape[0]
@@ -114,6 +120,14 @@ cdef class State:
             self.pages, s.pages = pages, &pages.mm
             s.mine = <page_ring *> get(s.cpus * s.zones * 16, sizeof(page_ring))
             s.digest = <uint64_t *> get(s.cpus, sizeof(uint64_t))
+        policy_from(policy, &asked)
+        self.policy = policy
+        if asked != NULL:
+            s.policy = <policy_state *> get(s.cpus * s.zones, sizeof(policy_state))
+            s.asks_high = asked.nr_pcp_high != NULL
+            for i in range(s.cpus * s.zones):
+                s.policy[i].policy = asked
+                s.policy[i].cpu = i // s.zones
         s.woken = <int32_t *> get(s.cpus, sizeof(int32_t))
         s.tables = tables.shape[0]
         if s.tables:
@@ -197,9 +211,17 @@ cdef class State:
             <size_t> self.s.held, <size_t> self.s.zone, <size_t> self.s.channel,
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
             <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
-            <size_t> self.s.digest,
+            <size_t> self.s.digest, <size_t> self.s.policy,
         ):
             free(<void *> <size_t> p)
+
+    cdef int check(self) except -1:
+        """After some events: raise what a callback raised, or what it did wrong."""
+        cdef int i
+        if self.s.failed == POLICY_FAILED:
+            for i in range(self.s.cpus * self.s.zones):
+                policy_failed(&self.s.policy[i])
+        return 0
 
     @property
     def failed(self):

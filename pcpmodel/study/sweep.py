@@ -188,7 +188,11 @@ def _hints() -> dict[str, Any]:
         **typing.get_type_hints(simulate),
         "patch": str,
     }
-    return {k: v for k, v in known.items() if k not in ("host", "options", "progress", "return")}
+    return {
+        k: v
+        for k, v in known.items()
+        if k not in ("host", "options", "policy", "progress", "return")
+    }
 
 
 def _defaults() -> dict[str, Any]:
@@ -318,6 +322,11 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
     InputError
         For anything impossible.
     """
+    if arguments.get("policy") or getattr(getattr(base, "spec", base), "policy", None):
+        raise InputError(
+            "policy: a sweep writes its runs down and sends them to other processes, which a "
+            "compiled rule cannot follow; call simulate(policy=...) once for each run"
+        )
     for name in arguments:
         if name not in _hints():
             raise unknown_name("argument", name, sorted(_hints()))
@@ -328,6 +337,7 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
             raise InputError(f"base={base!r} is neither the spec nor the result of a run")
         given |= {k: getattr(spec, k) for k in spec.__dataclass_fields__}
         given |= vars(given.pop("host"))
+        del given["policy"]
         given["release"] = spec.release.with_batch_scale_max(given["batch_scale_max"])
         given["batch_scale_max"] = spec.release.batch_scale_max
     given |= arguments
