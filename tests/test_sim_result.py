@@ -119,6 +119,36 @@ def test_figures_belong_together():
     assert result.pages_in_pcp.max() > 0
 
 
+def test_every_wait_and_hold_has_its_quantiles_and_every_cpu_its_pages():
+    result = run(workload=pm.workload.page_fault1(16, pages=2000, lru=True), release="v6.7")
+    for times in (result.wait_ns, result.hold_ns, result.lru_wait_ns, result.lru_hold_ns):
+        assert 0 <= times["p50"] <= times["p90"] <= times["p99"] <= times["p99.9"]
+    assert 0 < result.lru_hold_ns["p50"] < result.hold_ns["p50"]
+    assert result.lru_wait_ns["max"] == result.per_cpu["lru_wait_max_ps"].max() / 1000 > 0
+    assert result.longest_starvation_ns == max(result.wait_ns["max"], result.lru_wait_ns["max"])
+    assert (result.pages_in_pcp == result.pcp_pages_by_cpu.sum(axis=0)).all()
+    assert (result.pcp_pages_by_cpu.max(axis=1) > 0).all()
+    whole = int(result.spec.host.memory_gib * 2**18)
+    # At the last sample nothing is under way but what the locks' holders move.
+    assert result.used_memory_pages[-1] == pytest.approx(
+        whole - sum(result.zone_free_pages), abs=63 * 32 * 16
+    )
+    data = result.to_dataset()
+    assert data.used_memory.equals(data.pages_in_pcp + data.pages_held)
+    assert data.lru_wait_quantiles.sel(quantile=0.999) == result.lru_wait_ns["p99.9"]
+    assert (
+        data.over_probability.sel(kind="lru", threshold_us=100)
+        == (result.over_probability("lru")[100])
+    )
+    assert all("units" in v.attrs for v in data.data_vars.values())
+    slow = run(
+        workload=pm.workload.page_fault1(16, pages=2000, lru=True),
+        release="v6.7",
+        engine="per-page",
+    )
+    assert slow.to_dataset().identical(data)
+
+
 def test_dataset_is_labelled_and_the_same_for_the_same_seed():
     a, b, c = run().to_dataset(), run().to_dataset(), run(seed=2).to_dataset()
     assert a.identical(b)

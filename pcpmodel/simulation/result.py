@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ _COUNTERS = {
     "lru_hold_ps": ("ps", "holding the LRU lock"),
     "idle_ps": ("ps", "asleep"),
     "wait_max_ps": ("ps", "longest wait for the zone lock"),
+    "lru_wait_max_ps": ("ps", "longest wait for the LRU lock"),
     "start_ps": ("ps", "when counting started"),
     "end_ps": ("ps", "when the CPU finished"),
 }
@@ -121,8 +123,8 @@ class Result:
         both together.
     over : dict of str -> tuple of int
         Interactions whose latency passed each of `THRESHOLDS_US`.
-    pages_in_pcp, pages_held : (samples,) ndarray of int
-        Pages on the per-CPU lists and held by the tasks over time [pages].
+    pcp_pages_by_cpu, held_pages_by_cpu : (cpus, samples) ndarray of int
+        Pages on each CPU's lists, of all zones, and held by its task over time [pages].
     time_s : (samples,) ndarray of float
         When these were sampled [s].
     events : int
@@ -141,8 +143,8 @@ class Result:
     hold_hist: dict[str, Histogram]
     latency_hist: dict[str, Histogram]
     over: dict[str, tuple[int, ...]]
-    pages_in_pcp: npt.NDArray[np.int64]
-    pages_held: npt.NDArray[np.int64]
+    pcp_pages_by_cpu: npt.NDArray[np.int64]
+    held_pages_by_cpu: npt.NDArray[np.int64]
     time_s: npt.NDArray[np.float64]
     events: int
     order_digests: tuple[int, ...]
@@ -153,7 +155,7 @@ class Result:
     def from_state(cls, spec: RunSpec, state: State, run_s: float) -> Result:
         counters = state.counters()
         hists = state.histograms()
-        pcp, held = state.series()
+        series = np.frombuffer(state.series(), dtype=np.int64).reshape(len(counters), 2, -1)
         edges = bucket_edges_ns(len(hists["wait"]["refill"]))
 
         def histogram(what: str) -> dict[str, Histogram]:
@@ -170,9 +172,9 @@ class Result:
             hold_hist=histogram("hold"),
             latency_hist=histogram("latency"),
             over={k: tuple(v) for k, v in state.over().items()},
-            pages_in_pcp=np.array(pcp, dtype=np.int64),
-            pages_held=np.array(held, dtype=np.int64),
-            time_s=(np.arange(len(pcp)) + 1) * step / 1e12,
+            pcp_pages_by_cpu=series[:, 0],
+            held_pages_by_cpu=series[:, 1],
+            time_s=(np.arange(spec.samples) + 1) * step / 1e12,
             events=state.events,
             order_digests=state.order_digests,
             zone_free_pages=tuple(state.zone_free()),
@@ -233,22 +235,68 @@ class Result:
         return self.score / self.spec.seconds
 
     @property
+    def pages_in_pcp(self) -> npt.NDArray[np.int64]:
+        """Pages stranded on the lists of all CPUs over time, (samples,) [pages]."""
+        return self.pcp_pages_by_cpu.sum(axis=0)
+
+    @property
+    def pages_held(self) -> npt.NDArray[np.int64]:
+        """Pages that the tasks hold over time, (samples,) [pages]."""
+        return self.held_pages_by_cpu.sum(axis=0)
+
+    @property
+    def used_memory_pages(self) -> npt.NDArray[np.int64]:
+        """Memory that is not free over time, (samples,) [pages].
+
+        What the tasks hold and what sits on per-CPU lists: NR_FREE_PAGES counts neither.
+        """
+        return self.pages_in_pcp + self.pages_held
+
+    def _times_ns(
+        self, hists: dict[str, Histogram], kinds: tuple[str, ...], total: str, longest: str = ""
+    ) -> dict[str, float]:
+        """Mean, quantiles and, where it is counted, the longest of some interactions [ns]."""
+        hist = sum((hists[k] for k in kinds[1:]), hists[kinds[0]])
+        most = int(self.per_cpu[longest].max()) / 1000 if longest else math.inf
+        times = {"mean": self._sum(total) / 1000 / hist.total if hist.total else 0.0}
+        for q in _QUANTILES:
+            times[f"p{100 * q:g}"] = min(hist.quantile_ns(q), most) if hist.total else 0.0
+        return times | ({"max": most} if longest else {})
+
+    @property
     def wait_ns(self) -> dict[str, float]:
-        """Wait for the zone lock per interaction: mean, quantiles, longest [ns]."""
-        hist = self.wait_hist["refill"] + self.wait_hist["drain"]
-        holds = self.refills + self.drains
-        longest = int(self.per_cpu["wait_max_ps"].max())
-        return {
-            "mean": self._sum("wait_ps") / 1000 / holds if holds else 0.0,
-            **{
-                f"p{100 * q:g}": min(hist.quantile_ns(q), longest / 1000) if hist.total else 0.0
-                for q in _QUANTILES
-            },
-            "max": longest / 1000,
-        }
+        """Wait for the zone lock per hold: mean, p50..p99.9, longest [ns]."""
+        return self._times_ns(self.wait_hist, ("refill", "drain"), "wait_ps", "wait_max_ps")
+
+    @property
+    def hold_ns(self) -> dict[str, float]:
+        """Holds of the zone lock: mean, p50..p99.9 [ns]."""
+        return self._times_ns(self.hold_hist, ("refill", "drain"), "hold_ps")
+
+    @property
+    def lru_wait_ns(self) -> dict[str, float]:
+        """Wait for the LRU lock per hold: mean, p50..p99.9, longest [ns]."""
+        return self._times_ns(self.wait_hist, ("lru",), "lru_wait_ps", "lru_wait_max_ps")
+
+    @property
+    def lru_hold_ns(self) -> dict[str, float]:
+        """Holds of the LRU lock: mean, p50..p99.9 [ns]."""
+        return self._times_ns(self.hold_hist, ("lru",), "lru_hold_ps")
+
+    @property
+    def longest_starvation_ns(self) -> float:
+        """Longest that a CPU waited for any lock [ns].
+
+        A CPU that waits runs neither tasks nor RCU callbacks: the soft-lockup watchdog reports
+        20 s of it, RCU a stall after 21 s (kernel/watchdog.c, Documentation/RCU/stallwarn.rst).
+        """
+        return max(self.wait_ns["max"], self.lru_wait_ns["max"])
 
     def over_probability(self, kind: str = "refill") -> dict[int, float]:
-        """Probability that wait and hold together pass 100 us, 1 ms, 10 ms, by threshold [us]."""
+        """Probability that wait and hold together pass 100 us, 1 ms, 10 ms, by threshold [us].
+
+        ``kind`` is "refill", "drain" or "lru".
+        """
         total = self.latency_hist[kind].total
         return {
             us: n / total if total else 0.0
@@ -279,11 +327,18 @@ class Result:
             "alloc_pages": self._sum("alloc_pages"),
             "free_pages": self._sum("free_pages"),
             "wait_ns": self.wait_ns,
+            "hold_ns": self.hold_ns,
+            "lru_wait_ns": self.lru_wait_ns,
+            "lru_hold_ns": self.lru_hold_ns,
+            "longest_starvation_ns": self.longest_starvation_ns,
             "latency_over_us": {
                 kind: {str(us): p for us, p in self.over_probability(kind).items()}
-                for kind in ("refill", "drain")
+                for kind in KINDS
             },
-            "pages_in_pcp_max": int(self.pages_in_pcp.max()) if len(self.pages_in_pcp) else None,
+            "pages_in_pcp_max": int(self.pages_in_pcp.max()) if self.spec.samples else None,
+            "used_memory_pages_mean": (
+                float(self.used_memory_pages.mean()) if self.spec.samples else None
+            ),
             "events": self.events,
             "run_s": self.run_s,
             "real_time_factor": self.real_time_factor,
@@ -314,11 +369,39 @@ class Result:
             np.array([self.over[k] for k in KINDS]),
             {"units": "1", "long_name": "interactions longer than the threshold"},
         )
-        for name, values in (
-            ("pages_in_pcp", self.pages_in_pcp),
-            ("pages_held", self.pages_held),
+        for name, values, meaning in (
+            ("pages_in_pcp", self.pages_in_pcp, "pages stranded on per-CPU lists"),
+            ("pages_held", self.pages_held, "pages that the tasks hold"),
+            ("used_memory", self.used_memory_pages, "pages not free, on per-CPU lists or held"),
         ):
-            data[name] = ("time_s", values, {"units": "pages"})
+            data[name] = ("time_s", values, {"units": "pages", "long_name": meaning})
+        for name, values, meaning in (
+            ("pcp_pages_by_cpu", self.pcp_pages_by_cpu, "pages stranded on the CPU's lists"),
+            ("held_pages_by_cpu", self.held_pages_by_cpu, "pages that the CPU's task holds"),
+        ):
+            data[name] = (("cpu", "time_s"), values, {"units": "pages", "long_name": meaning})
+        for what, meaning in (
+            ("wait", "wait for the zone lock"),
+            ("hold", "hold of the zone lock"),
+            ("lru_wait", "wait for the LRU lock"),
+            ("lru_hold", "hold of the LRU lock"),
+        ):
+            times = getattr(self, f"{what}_ns")
+            data[f"{what}_quantiles"] = (
+                "quantile",
+                [times[f"p{100 * q:g}"] for q in _QUANTILES],
+                {"units": "ns", "long_name": f"{meaning}, by share of holds below"},
+            )
+        data["over_probability"] = (
+            ("kind", "threshold_us"),
+            [list(self.over_probability(k).values()) for k in KINDS],
+            {"units": "1", "long_name": "probability that wait and hold pass the threshold"},
+        )
+        data["longest_starvation"] = (
+            (),
+            self.longest_starvation_ns,
+            {"units": "ns", "long_name": "longest wait of a CPU for any lock"},
+        )
         for name, unit in (("lock_contention", "1"), ("lru_contention", "1"), ("score", "units")):
             data[f"total_{name}"] = ((), getattr(self, name), {"units": unit})
         return xr.Dataset(
@@ -326,6 +409,7 @@ class Result:
             coords={
                 "cpu": np.arange(len(self.per_cpu["score"])),
                 "kind": list(KINDS),
+                "quantile": list(_QUANTILES),
                 "bucket_ns": ("bucket_ns", self.wait_hist["refill"].edges_ns[:-1], {"units": "ns"}),
                 "threshold_us": ("threshold_us", list(THRESHOLDS_US), {"units": "us"}),
                 "time_s": ("time_s", self.time_s, {"units": "s"}),

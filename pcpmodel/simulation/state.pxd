@@ -180,7 +180,8 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t idle_ps
     int64_t start_ps
     int64_t end_ps
-    int64_t pad[5]
+    int64_t lru_wait_max_ps
+    int64_t pad[4]
 
 
 cdef struct zone_t:
@@ -228,7 +229,7 @@ cdef struct state_t:
     int32_t nohz_idle
     int32_t pagevec
     int32_t failed
-    int64_t *series  # [2][samples]: pages in PCPs, pages held by programs
+    int64_t *series  # [cpu][2][samples]: pages in PCPs, pages held by the program
     uint64_t wait[KINDS][HIST]
     uint64_t hold[KINDS][HIST]
     uint64_t latency[KINDS][HIST]
@@ -545,6 +546,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
     if c.kind == LRU:
         n.lru_wait_ps += wait
         n.lru_hold_ps += hold
+        n.lru_wait_max_ps = max(n.lru_wait_max_ps, wait)
     else:
         n.wait_ps += wait
         n.hold_ps += hold
@@ -629,8 +631,8 @@ cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
         held += (c.left << c.pc.order) * (1 if c.pc.code == OP_FREE else -1)
     while c.sample_at <= c.time:
         if c.sample < s.samples:
-            s.series[c.sample] += pcp
-            s.series[s.samples + c.sample] += held
+            s.series[2 * c.id * s.samples + c.sample] = pcp
+            s.series[(2 * c.id + 1) * s.samples + c.sample] = held
         c.sample += 1
         c.sample_at = s.sample_every * (c.sample + 1) if c.sample < s.samples else INT64_MAX
 

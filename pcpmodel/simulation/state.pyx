@@ -140,7 +140,7 @@ cdef class State:
             self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
         s.end, s.warm, s.tick, s.sample_every = times[0], times[1], times[2], times[3]
         s.samples = times[4]
-        s.series = <int64_t *> get(2 * s.samples, sizeof(int64_t))
+        s.series = <int64_t *> get(2 * s.cpus * s.samples, sizeof(int64_t))
         s.nohz_idle, s.pagevec = nohz_idle, pagevec
         assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
         self.nodes = 0
@@ -267,12 +267,8 @@ cdef class State:
         return result
 
     def series(self):
-        """Pages in PCPs and pages held by programs at each sample."""
-        n = self.s.samples
-        return (
-            [self.s.series[i] for i in range(n)],
-            [self.s.series[n + i] for i in range(n)],
-        )
+        """Pages in PCPs and held by programs: int64 of [cpu][2][samples] as bytes."""
+        return (<char *> self.s.series)[: 2 * self.s.cpus * self.s.samples * sizeof(int64_t)]
 
     def pcps(self):
         """``[cpu][zone]`` -> the scalars and list lengths of the PCP."""
