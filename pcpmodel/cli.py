@@ -530,10 +530,12 @@ def capture_(
 )
 @as_json
 def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
-    """Simulate base, patch 1 .. n and print the table of a cover letter.
+    """Print the table of a cover letter: base, patch 1 .. n, by workload.
 
-    SPEC.json: {"releases": ["v6.6", "v6.6+p1"], "workloads": [{"name": "page_fault1"}],
-    "machine": "sapphire-rapids"}; also "labels", "seeds", "figures", "options" of simulate.
+    SPEC.json: {"releases": ["v6.6", "v6.6+p1"], "machine": "sapphire-rapids", "workloads":
+    [{"name": "page_fault1", "processes": 8}, {"published": "pcp-auto-tuning-v2", "table":
+    "kbuild"}]}; also "labels", "seeds", "figures", "options" of simulate. A published table
+    shows each measured row above the simulated one.
     """
     from pcpmodel.study.cover_letter import cover_letter, read_spec
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
+from pcpmodel.study.cover_letter import read_spec
 
 SPEC = {
     "releases": ["v6.6", "v6.6+p4", "v6.7"],
@@ -53,7 +54,7 @@ def test_text_fits_a_mail_and_says_what_is_better(tmp_path):
 def test_all_forms_hold_the_same_numbers(tmp_path):
     told = json.loads(run(tmp_path, SPEC, "--json").stdout)
     heading, table = next(iter(told["tables"].items()))
-    assert heading == "page_fault1 (processes=224)"
+    assert heading == "page_fault1 (processes=224), simulated"
     rows = list(csv.DictReader(io.StringIO(run(tmp_path, SPEC, "--format", "csv").stdout)))
     assert [r["rules"] for r in rows[:3]] == [r["rules"] for r in table]
     assert float(rows[2]["lock_contention"]) == pytest.approx(table[2]["lock_contention"], rel=1e-5)
@@ -64,10 +65,44 @@ def test_all_forms_hold_the_same_numbers(tmp_path):
     assert table[0]["free_high"] is None, "page faults free no high-order block"
 
 
+def test_a_published_table_stands_above_its_simulation(tmp_path):
+    spec = {"workloads": [{"published": "pcp-auto-tuning-v2", "table": "sctp_stream_many"}],
+            "seeds": 2}  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    letter = pm.cover_letter(**read_spec(tmp_path / "spec.json"))
+    ((heading, rows),) = letter.as_dict()["tables"].items()
+    assert heading == "pcp-auto-tuning-v2/sctp_stream_many, published and simulated"
+    assert [r["kind"] for r in rows] == ["measured", "simulated"] * 7
+    published = pm.load_published("pcp-auto-tuning-v2").tables["sctp_stream_many"]
+    measured = [r for r in rows if r["kind"] == "measured"]
+    assert [r["lock_contention"] for r in measured] == [*published["lock_contend_cycles_pct"]]
+    assert [r["score_per_s"] for r in measured] == [*published["score_pct"]]
+    assert {r["lock_contention_sd"] for r in measured} == {None}
+    assert all(r["lock_contention_sd"] is not None for r in rows if r not in measured)
+    assert [r["fitted"] for r in rows if r["fitted"]] == ["lock_contention"]
+    text = letter.text()
+    assert max(map(len, text.splitlines())) <= 72
+    said = " ".join(text.split())
+    assert "whose source states no variation" in said
+    assert "A figure with * was fitted, not predicted." in said
+    assert "not measured" not in said
+    assert re.search(r"^base +measured +100\.0 +2\.0 ", text, re.M)
+    assert r"base & measured & 100.0 & 2.0 &" in letter.latex()
+    table = list(csv.DictReader(io.StringIO(letter.csv())))
+    assert [r["kind"] for r in table] == [r["kind"] for r in rows]
+    assert table[0]["lock_contention_sd"] == ""
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
         ({"releases": []}, "must not be empty"),
+        ({"workloads": []}, "must not be empty"),
+        ({"workloads": [{"published": "pcp-auto-tunig-v2", "table": "unix"}]}, "auto-tuning-v2"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "table": "unit"}]}, "v2/unix"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "table": "setup"}]}, "no rows of pat"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "tables": "unix"}]}, "'table'"),
+        ({"figures": ["build_time"]}, "figure 'build_time'"),
         ({"releases": ["v6.99"], "labels": []}, r"v6\.99"),
         ({"releases": "v6.6"}, "needs 'releases', a list"),
         ({"labels": ["one"]}, "1 labels for 3 releases"),
@@ -93,11 +128,9 @@ def test_no_json_is_bad_input(tmp_path):
 
 
 def test_the_example_is_a_letter():
-    from pcpmodel.study.cover_letter import read_spec
-
     path = Path(__file__).parents[1] / "examples" / "cover-letter.json"
     letter = pm.cover_letter(**(read_spec(path) | {"seeds": 2, "options": {"seconds": 0.01}}))
-    assert [len(t) for t in letter.tables.values()] == [5, 5]
+    assert [len(t) for t in letter.tables.values()] == [5, 5, 14]
     with pytest.raises(InputError, match="free_hihg"):
         pm.cover_letter(["v6.6"], [{"name": "page_fault1", "processes": 8}], "ice-lake",
                         figures=["free_hihg"])  # fmt: skip

@@ -1,11 +1,9 @@
-"""Simulated patches as the table of a cover letter: base, patch 1 .. n, by workload."""
+"""The table of a cover letter: base, patch 1 .. n, by workload, simulated or as published."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +12,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pcpmodel.data_package import load_published
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.study.compare import CASES, compare
 from pcpmodel.study.sweep import make_grid, sweep
 
 __all__ = ["FORMATS", "CoverLetter", "cover_letter", "read_spec"]
 
 FORMATS = ("text", "csv", "latex")
-#: Figure of a sweep -> heading, what a reviewer wants of it.  All are in per cent of the
-#: first row but contention, which is in per cent of the busy cycles.
+#: Figure -> heading, what a reviewer wants of it.  All are in per cent of the first row but
+#: contention, which is in per cent of the cycles.
 COLUMNS = {
     "score_per_s": ("score", "higher"),
+    "build_time": ("build time", "lower"),
     "lock_contention": ("lock%", "lower"),
     "free_high": ("free_high", "lower"),
     "alloc_zone_pages": ("alloc_zone", "lower"),
@@ -31,8 +32,17 @@ COLUMNS = {
     "hold_p99_ns": ("hold p99", "lower"),
     "pages_in_pcp_mean": ("pcp pages", "lower"),
 }
+#: Quantity of a published table -> figure.
+_PUBLISHED = {
+    "score": "score_per_s",
+    "build_time": "build_time",
+    "lock_contention": "lock_contention",
+    "free_high": "free_high",
+    "alloc_zone": "alloc_zone_pages",
+}
 _PER_UNIT = ("free_high", "alloc_zone_pages")
-_WIDTH, _CELL = 72, 14
+_SIMULATED, _MEASURED = "simulated", "measured"
+_WIDTH, _CELL = 72, 13
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,11 @@ class CoverLetter:
     Attributes
     ----------
     tables : dict
-        Heading -> pandas.DataFrame: ``rules`` and, for each figure, ``<figure>`` (mean) and
-        ``<figure>_sd`` (standard deviation over the seeds), both in % of the first row's mean;
-        ``lock_contention`` in % of the busy cycles.  NaN where the first row has none.
+        Heading -> pandas.DataFrame: ``rules``, ``kind`` (``simulated`` or ``measured``) and, for
+        each figure, ``<figure>`` (mean) and ``<figure>_sd`` (standard deviation over the seeds;
+        NaN for a measured figure, whose source states none), both in % of the first row's mean;
+        ``lock_contention`` in % of the cycles.  NaN where the first row has none.
+        ``fitted``: the figures of that row that a parameter was fitted to.
     runs : int
         Seeds per row.
     about : str
@@ -60,52 +72,57 @@ class CoverLetter:
         parts = [_wrapped(self.about)]
         for heading, table in self.tables.items():
             figures = [c for c in COLUMNS if c in table]
-            wide = max(8, *(len(r) for r in table["rules"]))
-            rows = [" " * wide + "".join(f"{COLUMNS[c][0]:>{_CELL}}" for c in figures)]
+            both = table["kind"].nunique() > 1
+            wide = max(8, *(len(r) + 1 for r in table["rules"]))
+            kinds = f"{'':<{len(_SIMULATED)}}" if both else ""
+            rows = [" " * wide + kinds + "".join(f"{COLUMNS[c][0]:>{_CELL}}" for c in figures)]
             for row in table.to_dict("records"):
                 cells = "".join(f"{_cell(row, c):>{_CELL}}" for c in figures)
-                rows.append(f"{row['rules']:<{wide}}{cells}".rstrip())
+                first = "" if both and row["kind"] == _SIMULATED else row["rules"]
+                kind = f"{row['kind']:<{len(_SIMULATED)}}" if both else ""
+                rows.append(f"{first:<{wide}}{kind}{cells}".rstrip())
             parts.append("\n".join([heading, "", *rows]))
         shown = [c for c in COLUMNS if any(c in t for t in self.tables.values())]
         best = {
             side: ", ".join(COLUMNS[c][0] for c in shown if COLUMNS[c][1] == side)
             for side in ("higher", "lower")
         }
-        parts.append(
-            _wrapped(
-                f"Mean and standard deviation of {self.runs} runs, in % of the first row; lock% "
-                "in % of the busy cycles; free_high and alloc_zone per unit of work. "
-                f"Positive (more) is better: {best['higher'] or 'none'}. Negative (less) is "
-                f"better: {best['lower'] or 'none'}. Simulated, not measured."
-            )
-        )
+        rows = pd.concat(list(self.tables.values()))
+        measured = _MEASURED in set(rows["kind"])
+        said = [
+            f"Simulated rows: mean and standard deviation of {self.runs} runs.",
+            "Measured rows are published figures, whose source states no variation." * measured,
+            "A figure with * was fitted, not predicted." * bool(rows["fitted"].any()),
+            "In % of the first row; lock% in % of the cycles; free_high and alloc_zone per unit "
+            "of work.",
+            f"Positive (more) is better: {best['higher']}." * bool(best["higher"]),
+            f"Negative (less) is better: {best['lower']}." * bool(best["lower"]),
+            "" if measured else "Simulated, not measured.",
+        ]
+        parts.append(_wrapped(" ".join(filter(None, said))))
         return "\n\n".join(parts)
 
     def csv(self) -> str:
         """One row per workload and rules."""
-        out = io.StringIO()
-        write = csv.writer(out, lineterminator="\n")
-        for i, (heading, table) in enumerate(self.tables.items()):
-            if i == 0:
-                write.writerow(["workload", *table.columns])
-            for row in table.itertuples(index=False):
-                write.writerow([heading, *(f"{v:.6g}" if isinstance(v, float) else v for v in row)])
-        return out.getvalue().rstrip("\n")
+        whole = pd.concat(self.tables, names=["workload"]).reset_index(level=0)
+        return whole.to_csv(index=False, float_format="%.6g").rstrip("\n")
 
     def latex(self) -> str:
         """A tabular per workload (booktabs)."""
         parts = []
         for heading, table in self.tables.items():
             figures = [c for c in COLUMNS if c in table]
+            both = table["kind"].nunique() > 1
+            names = ["rules", "kind"] if both else ["rules"]
             lines = [
                 f"% {heading}",
-                r"\begin{tabular}{l" + "r" * len(figures) + "}",
+                r"\begin{tabular}{" + "l" * len(names) + "r" * len(figures) + "}",
                 r"\toprule",
-                " & ".join(["rules", *(_tex(COLUMNS[c][0]) for c in figures)]) + r" \\",
+                " & ".join([*names, *(_tex(COLUMNS[c][0]) for c in figures)]) + r" \\",
                 r"\midrule",
             ]
             for row in table.to_dict("records"):
-                cells = [_tex(row["rules"]), *(_tex(_cell(row, c)) for c in figures)]
+                cells = [*(_tex(row[n]) for n in names), *(_tex(_cell(row, c)) for c in figures)]
                 lines.append(" & ".join(cells) + r" \\")
             parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
         return "\n\n".join(parts)
@@ -121,7 +138,10 @@ class CoverLetter:
 
 def _cell(row: Mapping[str, Any], figure: str) -> str:
     value, sd = row[figure], row[figure + "_sd"]
-    return "-" if np.isnan(value) else f"{value:.1f} ±{sd:.1f}"
+    if np.isnan(value):
+        return "-"
+    mark = "*" if figure in row["fitted"].split() else ""
+    return f"{value:.1f}{mark}" + ("" if np.isnan(sd) else f" ±{sd:.1f}")
 
 
 def _tex(text: str) -> str:
@@ -155,40 +175,92 @@ def read_spec(path: str | os.PathLike[str]) -> dict[str, Any]:
     for name in given:
         if name not in known:
             raise InputError(unknown_name("name", name, known).message, file=path)
-    for name, kind in {"releases": list, "workloads": list, "machine": str}.items():
-        if not isinstance(given.get(name), kind):
+    for name, kind in {"workloads": list, "releases": list, "machine": str}.items():
+        wanted = name == "workloads" or name in given or _any_simulated(given["workloads"])
+        if wanted and not isinstance(given.get(name), kind):
             raise InputError(
                 f"needs {name!r}, a {'text' if kind is str else 'list'}", file=path, column=name
             )
-    return given
+    return {"releases": [], **given}
+
+
+def _any_simulated(workloads: Sequence[Any]) -> bool:
+    return any(not isinstance(w, Mapping) or "published" not in w for w in workloads)
+
+
+def _published_name(workload: Mapping[str, Any]) -> str:
+    """The published table that an entry names, ``source/table``."""
+    for key in workload:
+        if key not in ("published", "table"):
+            raise unknown_name("name", str(key), ("published", "table"))
+    source = workload["published"]
+    tables = load_published(source).tables  # refuses an unknown source
+    name = f"{source}/{workload.get('table')}"
+    known = [c.name for c in CASES]
+    if name not in known:
+        if workload.get("table") not in tables:
+            raise unknown_name("published table", name, known)
+        raise InputError(f"{name} has no rows of patches that are modelled; {', '.join(known)} do")
+    return name
+
+
+def _published(name: str, seeds: int) -> pd.DataFrame:
+    """A published table, every measured row followed by the simulated one."""
+    cells = pd.DataFrame([{**r, "seed": s} for s in range(1, seeds + 1)
+                          for r in compare(name, seed=s)["rows"]])  # fmt: skip
+    cells["fitted"] = cells["fitted"].notna()
+    found = cells.groupby(["step", "quantity"], sort=False).agg(
+        measured=("measured", "first"),
+        mean=("predicted", "mean"),
+        sd=("predicted", "std"),
+        fitted=("fitted", "any"),
+    )
+    quantities = [q for q in _PUBLISHED if q in set(cells["quantity"])]
+    rows = []
+    for step in dict.fromkeys(cells["step"]):
+        measured = {"rules": step, "kind": _MEASURED, "fitted": ""}
+        simulated = {"rules": step, "kind": _SIMULATED}
+        for quantity in quantities:
+            figure, key = _PUBLISHED[quantity], (step, quantity)
+            one = found.loc[key] if key in found.index else None  # the base row is 100
+            measured |= {figure: one["measured"] if one is not None else 100.0}
+            measured |= {figure + "_sd": np.nan}
+            simulated |= {figure: one["mean"] if one is not None else 100.0}
+            simulated |= {figure + "_sd": one["sd"] if one is not None else 0.0}
+        fitted = [q for q in quantities if (step, q) in found.index and found["fitted"][step, q]]
+        rows += [measured, {**simulated, "fitted": " ".join(_PUBLISHED[q] for q in fitted)}]
+    return pd.DataFrame(rows)
 
 
 def cover_letter(
     releases: Sequence[str],
     workloads: Sequence[Mapping[str, Any]],
-    machine: str,
+    machine: str | None = None,
     *,
     labels: Sequence[str] = (),
     seeds: int = 3,
     figures: Sequence[str] = ("score_per_s", "lock_contention", "free_high", "alloc_zone_pages"),
     options: Mapping[str, Any] | None = None,
 ) -> CoverLetter:
-    """Simulate base and patches and lay the results out as mm developers post them.
+    """Lay base and patches out as mm developers post them.
 
     Parameters
     ----------
     releases : sequence of str
-        Kernel states, base first: ``["v6.6", "v6.6+p1", ...]``.
+        Kernel states of the simulated tables, base first: ``["v6.6", "v6.6+p1", ...]``;
+        may be empty where all tables are published ones.
     workloads : sequence of mapping
-        ``{"name": "page_fault1", "processes": 224}`` and so on; one table each.
+        One table each: ``{"name": "page_fault1", "processes": 224}`` and so on is simulated;
+        ``{"published": "pcp-auto-tuning-v2", "table": "kbuild"}`` is a table of
+        ``data/published``, each measured row above what `pcpmodel.compare` simulates.
     machine : str
-        Whose hold times are used.
+        Whose hold times the simulated tables use.
     labels : sequence of str, optional
         Names of the rows; by default the releases'.
     seeds : int
         Runs per row, 2..100.
     figures : sequence of str
-        Columns, of `COLUMNS`, up to four.
+        Columns of the simulated tables, of `COLUMNS`, up to four.
     options : mapping, optional
         Further arguments of `pcpmodel.simulate`, such as ``seconds``.
 
@@ -201,8 +273,9 @@ def cover_letter(
     InputError
         For an argument that is out of range or unknown, before anything is run.
     """
-    if not releases or not workloads:
-        raise InputError("releases and workloads must not be empty")
+    simulated = _any_simulated(workloads)
+    if not workloads or (simulated and not (releases and machine)):
+        raise InputError("workloads, releases and machine must not be empty")
     if len(figures) > 4:
         raise InputError(f"{len(figures)} figures do not fit into {_WIDTH} columns; give up to 4")
     if labels and len(labels) != len(releases):
@@ -210,26 +283,31 @@ def cover_letter(
     if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= 100:
         raise InputError(f"seeds={seeds!r} is not a number in 2..100")
     for figure in figures:
-        if figure not in COLUMNS:
-            raise unknown_name("figure", figure, COLUMNS)
-    asked = []
-    for workload in workloads:
+        if figure not in COLUMNS or figure == "build_time":
+            raise unknown_name("figure", figure, [c for c in COLUMNS if c != "build_time"])
+    asked: list[dict[str, Any] | str] = []
+    for workload in workloads:  # refuse what is wrong before anything runs
+        if isinstance(workload, Mapping) and "published" in workload:
+            asked.append(_published_name(workload))
+            continue
         if not isinstance(workload, Mapping) or "name" not in workload:
             raise InputError(f"workload {workload!r} is not an object with a name")
-        asked.append(
-            {
-                "machine": machine,
-                "workload": dict(workload),
-                "release": list(releases),
-                "seed": list(range(1, seeds + 1)),
-                **(options or {}),
-            }
-        )
-        make_grid(**asked[-1])  # refuses what is wrong before anything runs
+        arguments = {
+            "machine": machine,
+            "workload": dict(workload),
+            "release": list(releases),
+            "seed": list(range(1, seeds + 1)),
+            **(options or {}),
+        }
+        make_grid(**arguments)
+        asked.append(arguments)
     tables = {}
-    for workload, arguments in zip(workloads, asked, strict=True):
+    for arguments in asked:
+        if isinstance(arguments, str):
+            tables[f"{arguments}, published and simulated"] = _published(arguments, seeds)
+            continue
         grid = sweep(progress=False, **arguments)
-        table = pd.DataFrame({"rules": list(labels or releases)})
+        table = pd.DataFrame({"rules": list(labels or releases), "kind": _SIMULATED, "fitted": ""})
         for figure in figures:
             values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
             if figure in _PER_UNIT:
@@ -238,7 +316,13 @@ def cover_letter(
             scaled = 100 * values / whole if whole else np.full_like(values, np.nan)
             table[figure] = scaled.mean(axis=1)
             table[figure + "_sd"] = scaled.std(axis=1, ddof=1)
+        workload = arguments["workload"]
         rest = ", ".join(f"{k}={v}" for k, v in workload.items() if k != "name")
-        tables[f"{workload['name']}" + (f" ({rest})" if rest else "")] = table
+        tables[f"{workload['name']}" + (f" ({rest})" if rest else "") + ", simulated"] = table
     more = "".join(f", {k}={v}" for k, v in (options or {}).items())
-    return CoverLetter(tables, seeds, f"Simulated with the lock holds of {machine}{more}.")
+    about = (
+        f"Simulated with the lock holds of {machine}{more}."
+        if simulated
+        else ("Published tables and what pcpmodel simulates for them.")
+    )
+    return CoverLetter(tables, seeds, about)
