@@ -545,7 +545,9 @@ def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
 
 @main.command("advise")
 @click.option("--machine", help="Measured machine whose lock holds are like this one's.")
-@click.option("--zoneinfo", help="Copy of the machine's /proc/zoneinfo; default: this host's.")
+@click.option(
+    "--zoneinfo", help="Copy of the machine's /proc/zoneinfo; without --machine this host's."
+)
 @click.option("--lscpu", help="What lscpu printed there.")
 @click.option("--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold.")
 @click.option(

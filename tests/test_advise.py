@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
-import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,22 @@ import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 
-ZONEINFO = Path(__file__).parents[1] / "data" / "traces" / "7.2-pf1-8cpu" / "zoneinfo.after"
+DATA = Path(__file__).parents[1] / "data"
+ZONEINFO = DATA / "traces" / "7.2-pf1-8cpu" / "zoneinfo.after"
 
 
 def test_a_measured_machine_is_told_its_scale_and_the_price():
     told = pm.advise("coffee-lake", zoneinfo=ZONEINFO).as_dict()["batch_scale_max"]
     assert (told["now"], told["advice"], told["to"]) == (5, "lower", 4)
     assert told["line"].startswith("CONFIG_PCP_BATCH_SCALE_MAX=4")
-    p99 = {k: [float(x) for x in re.findall(r"[\d.]+(?= us|\)| \.\.\.)", v)]
-           for k, v in told["effect"].items() if k.startswith("p99")}  # fmt: skip
-    now, then = p99.values()
-    assert then[0] < now[0]
-    assert then[0] < 100
-    assert sum(name.startswith("zone-lock contention") for name in told["effect"]) == 2
+    now, then = (figure for name, figure in told["effect"].items() if name.startswith("p99"))
+    assert then["value"] < now["value"]
+    assert then["value"] < 100
+    for what in ("p99 of a hold", "zone-lock contention", "memory on the lists"):
+        figures = [f for name, f in told["effect"].items() if name.startswith(what)]
+        assert len(figures) == 2
+        assert all(f["low"] <= f["value"] <= f["high"] for f in figures)
+        assert all(f["low"] < f["high"] for f in figures)
 
 
 def test_a_looser_limit_raises_and_the_shipped_scale_is_left():
@@ -49,8 +52,16 @@ def test_the_fraction_follows_from_the_share_of_memory():
     told = pm.advise(zoneinfo=ZONEINFO, stranded_percent=5).high_fraction
     assert (told["advice"], told["to"]) == ("raise", 20)
     assert told["line"] == "sysctl vm.percpu_pagelist_high_fraction=20"
-    assert "price" in told["effect"]
+    assert "price" in told["why"]
     assert pm.advise(zoneinfo=ZONEINFO, stranded_percent=12.4).high_fraction["to"] == 9
+
+
+def test_the_shipped_limits_are_left_as_they_are_on_a_machine_of_two_nodes():
+    path = DATA / "traces" / "7.2-numa2-4cpu" / "zoneinfo.after"
+    told = pm.advise(zoneinfo=path, stranded_percent=13).high_fraction
+    assert told["advice"] == "leave"
+    share = told["effect"]["share that the limits allow, now"]["value"]
+    assert share == pytest.approx(12.5, abs=0.5)
 
 
 def test_the_verb_reports_and_needs_no_root(tmp_path):
@@ -66,6 +77,28 @@ def test_the_verb_reports_and_needs_no_root(tmp_path):
     assert "Does not apply to:" in text
     here = CliRunner().invoke(main, ["advise"])
     assert here.exit_code == 0, here.output
+
+
+def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch):
+    told = pm.advise("ice-lake")
+    assert told.high_fraction["advice"] is None
+    assert told.high_fraction["effect"] == {}
+    assert "ice-lake are not known" in told.high_fraction["why"]
+    assert "vm.percpu_pagelist_high_fraction = None: no advice\n" in str(told)
+    assert not any("/proc/zoneinfo" in line for line in told.rests_on)
+    assert any("(assumed: not known of it)" in line for line in told.rests_on)
+
+    shutil.copytree(DATA, tmp_path / "data", symlinks=True, ignore=lambda *_: ["traces"])
+    file = tmp_path / "data" / "hardware" / "ice-lake" / "platform.json"
+    platform = json.loads(file.read_text()) | {"cpus": 64, "nodes": 2, "memory_gib": 128}
+    file.write_text(json.dumps(platform))
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path / "data"))
+    told = pm.advise("ice-lake")
+    most = told.high_fraction["effect"]["most that the limits allow, now"]["value"]
+    assert most == pytest.approx(128 * 1024 / 8, rel=0.01)
+    assert told.high_fraction["advice"] == "leave"
+    assert any("64 CPUs, 2 nodes, 128" in line for line in told.rests_on)
+    assert not any("assumed" in line for line in told.rests_on)
 
 
 @pytest.mark.parametrize(
