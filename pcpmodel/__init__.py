@@ -52,6 +52,7 @@ _PUBLIC = {
     "this_machine": "pcpmodel.machine.platform",
     "throughput_gain": "pcpmodel.study.throughput",
     "show_versions": "pcpmodel.versions",
+    "Tour": "pcpmodel.tour",
     "trajectory": "pcpmodel.study.rules",
 }
 

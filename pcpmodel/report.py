@@ -87,7 +87,7 @@ def tidy(notebook: Any) -> Any:
     """Take out of an executed notebook what differs from run to run.
 
     Widgets go too: on paper there is nobody to turn them, and their scripts
-    would come from elsewhere.
+    would come from elsewhere.  A picture that came with one stays.
 
     Parameters
     ----------
@@ -107,8 +107,14 @@ def tidy(notebook: Any) -> Any:
         if tags and {"injected-parameters", "papermill-error-cell-tag"} & set(tags):
             cell["id"] = f"inserted-{number}"
         if cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if _WIDGET not in o.get("data", {})]
+            cell.outputs = [output for output in cell.outputs if _stays(output)]
     return notebook
+
+
+def _stays(output: Any) -> bool:
+    """Take the widget out, and tell whether more than its name is left."""
+    data = output.get("data", {})
+    return data.pop(_WIDGET, None) is None or set(data) > {"text/plain"}
 
 
 def html(notebook: Any, title: str) -> str:

@@ -25,6 +25,7 @@ from pcpmodel.figures.simulation import (
     waterfall,
 )
 from pcpmodel.figures.style import panels, save
+from pcpmodel.figures.tour import tour_picture
 
 __all__ = [
     "answer_key",
@@ -46,6 +47,7 @@ __all__ = [
     "scale_latency",
     "scale_probability",
     "throughput_gain",
+    "tour_picture",
     "tradeoff",
     "waterfall",
 ]

@@ -1,0 +1,126 @@
+"""The tour's picture: one list's life above, what it costs many CPUs below."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pcpmodel.figures.rules import page_list_life
+from pcpmodel.figures.style import PAGE, SERIES, STYLE
+
+__all__ = ["tour_picture"]
+
+# The scales are fixed, so that one sees what a control moves.
+_BARS = {
+    "p99_us": ("Refill or drain with its wait,\n99th percentile [µs]", (1, 1e5)),
+    "list_mib": ("Pages on the lists of\nall CPUs, at most [MiB]", (1, 1e5)),
+}
+
+
+def tour_picture(
+    steps: pd.DataFrame,
+    events: pd.DataFrame,
+    waiting: Mapping[str, pd.DataFrame],
+    prices: pd.DataFrame,
+    label: str = "",
+) -> Figure:
+    """One list through a piece of work, and three prices of its settings on many CPUs.
+
+    Parameters
+    ----------
+    steps, events : pandas.DataFrame
+        Of one list, as :func:`page_list_life` takes them.
+    waiting : mapping of str to pandas.DataFrame
+        Name of a setting to its ``cpus`` and ``waiting_percent``.
+    prices : pandas.DataFrame
+        A row for each of these settings, the last of which is the list's: ``setting``,
+        ``cpus``, ``waiting_percent``, ``p99_us`` (NaN: nobody came to the lock), ``list_mib``.
+    label : str
+        Title of the list's life.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not one of pyplot's: it does not show itself.
+    """
+    looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
+    with mpl.rc_context(STYLE | {"axes.titley": 1.02}):
+        figure = Figure(figsize=(PAGE, 4.6))
+        # Fixed places: fitting them costs as much time as the drawing.
+        grid = figure.add_gridspec(
+            2,
+            3,
+            left=0.1,
+            right=0.985,
+            bottom=0.13,
+            top=0.95,
+            hspace=0.45,
+            wspace=0.5,
+            height_ratios=(1.15, 1),
+            width_ratios=(1.5, 1, 1),
+        )
+        life = figure.add_subplot(grid[0, :])
+        page_list_life(steps, events, label=label, ax=life)
+        life.legend(loc="upper center", ncols=5)
+        life.set_ylim(0, 1.22 * max(steps["count"].max(), steps["high"].max()))
+        queue, *bars = (figure.add_subplot(cell) for cell in (grid[1, 0], grid[1, 1], grid[1, 2]))
+        for name, at in prices.set_index("setting").iterrows():
+            colour, dash, marker = looks[name]
+            rows = waiting[name]
+            queue.plot(rows["cpus"], rows["waiting_percent"], color=colour, ls=dash)
+            queue.plot(
+                [at["cpus"]],
+                [at["waiting_percent"]],
+                color=colour,
+                ls=dash,
+                marker=marker,
+                ms=6,
+                clip_on=False,
+                label=name,
+            )
+        queue.set_xlim(0, 1.03 * max(rows["cpus"].max() for rows in waiting.values()))
+        queue.set_ylim(0, 100)
+        queue.set_xlabel("CPUs at work")
+        queue.set_ylabel("CPU time waiting\nfor the zone lock [%]")
+        queue.legend(loc="upper left")
+        for ax, (column, (title, limits)) in zip(bars, _BARS.items(), strict=True):
+            _bars(ax, prices[column], list(prices["setting"]), looks, limits)
+            ax.set_xlabel(title)
+        # So are the labels': looking for room would lay out every tick twice.
+        for ax, left, down in ((life, -0.065, -0.15), (queue, -0.2, -0.17)):
+            ax.yaxis.set_label_coords(left, 0.5)
+            ax.xaxis.set_label_coords(0.5, down)
+        for ax in bars:
+            ax.xaxis.set_label_coords(0.5, -0.17)
+    return figure
+
+
+def _bars(
+    ax: Axes,
+    values: pd.Series,
+    names: list[str],
+    looks: Mapping[str, tuple[str, object, str]],
+    limits: tuple[float, float],
+) -> None:
+    """Bars with their names above and numbers behind; a missing one says "none"."""
+    ax.set_xscale("log")
+    ax.set_xlim(limits)
+    ax.set_ylim(-0.5, len(names) - 0.15)
+    # No powers of ten: setting them takes longer than all else in this corner.
+    ax.set_xticks(np.geomspace(*limits, 6)[::2], ["1", "100", "10,000"])
+    ax.set_xticks([], minor=True)
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    for y, value, name in zip(range(len(names))[::-1], values, names, strict=True):
+        words = f"{value:,.{int(value < 10)}f}" if np.isfinite(value) else "none"
+        start = np.fmax(value, limits[0])
+        ax.barh(y, start - limits[0], 0.5, left=limits[0], color=looks[name][0])
+        ax.text(start * 1.25, y, words, va="center", fontsize=7)
+        ax.text(limits[0], y + 0.32, name, va="bottom", fontsize=7)
