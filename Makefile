@@ -29,8 +29,9 @@ test-long: env ## Run the long tests
 
 env: $(BUILT) ## Set up .venv and build the core
 
-lab: env ## Open JupyterLab on the notebooks (this machine only, with its token)
-	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 $(LAB_FLAGS) notebooks
+lab: env ## Open JupyterLab on 00-start-here (this machine only, with its token)
+	$(BIN)/jupyter lab --ServerApp.ip=127.0.0.1 --LabApp.default_url=/lab/tree/00-start-here.ipynb \
+	  $(LAB_FLAGS) notebooks
 
 bench: env ## Measure speed, with the ratio to the slowest twin of each group
 	$(BIN)/python -m pytest -o addopts= -o python_files="bench_*.py" --benchmark-only \

@@ -83,6 +83,7 @@ def test_lab_listens_on_this_machine_only_and_keeps_its_token() -> None:
         ["make", "-n", "lab"], cwd=ROOT, check=True, capture_output=True, text=True
     )
     assert "--ServerApp.ip=127.0.0.1" in made.stdout
+    assert "/lab/tree/00-start-here.ipynb" in made.stdout
     assert "token" not in made.stdout
     assert "password" not in made.stdout
 
