@@ -15,7 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+
+from pcpmodel.trace.ftrace import read_trace
 
 OUT = Path(__file__).resolve().parents[1] / "data" / "workload"
 NOTE = "Summary of recordings made for this project; under its licence."
@@ -164,6 +167,25 @@ def kbuild(directory: Path) -> None:
     )
 
 
+def times_of_a_write(trace: Path) -> list[tuple]:
+    """Time from one block of a write to the next, on the sender's and the receiver's CPU.
+
+    The mean of the middle half: a sleeping peer makes a few intervals long, and the clock of
+    the trace counts whole us, which a median would keep.
+    """
+    events, _ = read_trace(trace)
+    rows = []
+    for side, event in (("sender", "mm_page_alloc"), ("receiver", "mm_page_free")):
+        mine = events.rows[events.is_event(event)]
+        mine = mine[mine["cpu"] == np.bincount(mine["cpu"]).argmax()]
+        gaps, orders = np.diff(mine["time"]) / 1000, mine["b"]
+        for order, following in ((3, 2), (2, 1), (1, 0), (0, 3)):
+            some = np.sort(gaps[(orders[:-1] == order) & (orders[1:] == following)])
+            middle = some[len(some) // 4 : len(some) - len(some) // 4]
+            rows.append(("unix", side, order, following, round(float(middle.mean()), 2)))
+    return rows
+
+
 def streams(directory: Path) -> None:
     summary = json.loads((directory / "summary.json").read_text())
     rows = []
@@ -215,6 +237,16 @@ def streams(directory: Path) -> None:
                     ("seconds", "number", "s", "length of the recording"),
                 ],
                 places,
+            ),
+            "writes": (
+                [
+                    ("stream", "string", "", "unix"),
+                    ("side", "string", "", "sender (allocates) or receiver (frees)"),
+                    ("from_order", "integer", "1", "order of one block"),
+                    ("to_order", "integer", "1", "order of the next one on the same CPU"),
+                    ("time", "number", "us", "from one to the next, mean of the middle half"),
+                ],
+                times_of_a_write(directory / "unix.trace.txt.gz"),
             ),
         },
     )

@@ -1,8 +1,8 @@
 """Streams between pairs of processes: one allocates, the other frees.
 
-What a write asks for comes from ``data/workload/native-streams``: a 64 KiB
-write on an AF_UNIX stream takes one block each of order 3, 2, 1 and 0, all
-freed on the receiver's CPU in that order.
+What a write asks for, and when, comes from ``data/workload/native-streams``: a
+64 KiB write on an AF_UNIX stream takes one block each of order 3, 2, 1 and 0,
+all freed on the receiver's CPU in that order.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -16,8 +16,6 @@ from pcpmodel.errors import InputError
 from pcpmodel.workload.program import Channel, Program, Task, Workload, _count
 
 __all__ = ["sctp_stream", "unix_stream"]
-
-_WRITE_BYTES = 65536
 
 
 def _pairs(
@@ -69,8 +67,8 @@ def unix_stream(
     pairs : int
         Pairs of sender and receiver, each process on its own CPU.
     send_us, recv_us : float, optional
-        CPU time of one write and of its receipt without the zone lock [us]; by default the
-        time of one write at the recorded throughput.
+        CPU time of one write and of its receipt without the zone lock [us]; by default as
+        recorded on either side.
     room : int
         Writes in flight before the sender waits: a socket buffer of 208 KiB.
     cross_node : bool
@@ -79,28 +77,25 @@ def unix_stream(
         Nodes over which the pairs are spread.
     """
     pairs = _count("pairs", pairs, 1)
-    data = load_workload("native-kbuild").tables["rates"]
-    row = data[(data.workload == "af_unix_stream_65536_byte_writes") & (data.unit == "MiB/s")]
-    recorded = _WRITE_BYTES / 2**20 / float(row["value"].iloc[0]) * 1e6
-    send_us = recorded if send_us is None else send_us
-    recv_us = recorded if recv_us is None else recv_us
+    recorded = load_workload("native-streams").tables["writes"].set_index("side")
+    send, recv = recorded.loc["sender"], recorded.loc["receiver"]
+    send_us = float(send["time"].sum()) if send_us is None else send_us
+    recv_us = float(recv["time"].sum()) if recv_us is None else recv_us
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")
-    blocks = load_workload("native-streams").tables["blocks"]
-    orders = sorted(blocks[blocks.stream == "unix"]["order"], reverse=True)
+    orders = [int(order) for order in send["from_order"]]
     message = {f"unmovable_{order}": 1 for order in orders}
     sender, receiver = Program(), Program()
     with sender.forever():
-        for order in orders:
-            ns = send_us * 1000 / len(orders)
-            sender.alloc(1, order=order, migratetype="unmovable", ns=ns)
+        for order, share in zip(orders, send["time"] / send["time"].sum(), strict=True):
+            sender.alloc(1, order=order, migratetype="unmovable", ns=send_us * 1000 * share)
         sender.send(0, **message)
     with receiver.forever():
         receiver.recv(0, **message)
-        for order in orders:
+        for order, share in zip(orders, recv["time"] / recv["time"].sum(), strict=True):
             receiver.free(
-                1, order=order, migratetype="unmovable", ns=recv_us * 1000 / len(orders), of="peer"
+                1, order=order, migratetype="unmovable", ns=recv_us * 1000 * share, of="peer"
             )
         receiver.score()
     return _pairs(
