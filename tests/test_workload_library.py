@@ -22,7 +22,7 @@ def run(workload, **options):
 @pytest.mark.parametrize(
     "workload",
     [
-        pm.workload.kbuild(8, page_us=0.4, migrated_share=0.4, slab_burst_share=0.3),
+        pm.workload.kbuild(8, page_us=0.4, migrated_share=0.4, slab_run_share=0.3),
         pm.workload.unix_stream(4),
         pm.workload.sctp_stream(4, acks_per_page=20),
     ],
@@ -113,7 +113,7 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
     [
         (lambda: pm.workload.kbuild(0), "jobs=0"),
         (lambda: pm.workload.kbuild(4, page_us=0.0), "page_us"),
-        (lambda: pm.workload.kbuild(4, slab_burst_share=2), "slab_burst_share"),
+        (lambda: pm.workload.kbuild(4, slab_run_share=2), "slab_run_share"),
         (lambda: pm.workload.kbuild(4, migrated_share=-1), "0..1"),
         (lambda: pm.workload.unix_stream(0), "pairs=0"),
         (lambda: pm.workload.unix_stream(1, send_us=0), "send_us"),

@@ -10,8 +10,9 @@ CPUs).  Scaled to a large machine by these steps, and no others:
 3. A process frees all its pages when it exits, then its page-table root, of
    order 1 with page-table isolation; a share of the compiler processes exit on
    the next CPU of their node (3 % of the pages were freed on another CPU).
-4. Blocks of order 1..3 freed in a row (slabs) come in bursts at exit; how many
-   is a parameter, because the recording machine was all but idle in that respect.
+4. Slabs, blocks of order 1..3 allocated as a compiler process begins, are freed in
+   a row right behind the page-table root when it exits, in runs as long as those
+   recorded; how often is a parameter: the recording machine had few of them.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from pcpmodel.data_package import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import UNMAP_NS
-from pcpmodel.workload.program import ALL, Channel, Program, Register, Task, Workload, _count
+from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
 
 __all__ = ["kbuild"]
 
@@ -35,26 +36,27 @@ __all__ = ["kbuild"]
 _ROUNDS = 8
 #: Compilations by which a CPU may be ahead of its neighbour.
 _AHEAD = 8
-_BURST_BLOCKS = 5  # the mean length of the recorded runs of two and more
+_SLAB_ORDER = 2  # 3.4 pages a block: 154, 153 and 30 were freed of order 1, 2 and 3
 
 
 @cache
-def _recorded() -> tuple[dict[str, float], dict[str, npt.NDArray[np.int64]]]:
-    """Figures and process sizes [pages] of the recording."""
+def _recorded() -> tuple[dict[str, float], dict[str, npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
+    """Figures, process sizes [pages] and lengths of runs of slabs [blocks] of the recording."""
     tables = load_workload("native-kbuild").tables
     figures = dict(zip(tables["figures"]["quantity"], tables["figures"]["value"], strict=True))
     sizes = {
         group: frame["pages"].to_numpy()
         for group, frame in tables["process_pages"].groupby("group")
     }
-    return figures, sizes
+    runs = tables["high_order_runs"]
+    return figures, sizes, np.repeat(runs["length"].to_numpy(), runs["runs"].to_numpy())
 
 
 def kbuild(
     jobs: int,
     *,
     page_us: float | None = None,
-    slab_burst_share: float = 0.018,
+    slab_run_share: float | None = None,
     migrated_share: float | None = None,
     page_table_isolation: bool = True,
     lru: bool = False,
@@ -68,9 +70,9 @@ def kbuild(
         Jobs at once, one per CPU.
     page_us : float, optional
         Busy CPU time per page [us]; by default as recorded.
-    slab_burst_share : float
-        Share of processes whose exit frees a run of five blocks of order 1, 0..1; 0.018 as
-        recorded.
+    slab_run_share : float, optional
+        Share of compiler processes whose exit frees a run of slabs right behind the root of
+        the page table, 0..1; by default as many as there were runs of two and more.
     migrated_share : float, optional
         Share of compiler processes whose pages are freed on another CPU than they were
         allocated on, 0..1; by default the recorded share of pages.
@@ -82,18 +84,23 @@ def kbuild(
         Nodes over which the jobs are spread; processes migrate within one.
     """
     jobs = _count("jobs", jobs, 1)
-    figures, sizes = _recorded()
+    figures, sizes, runs = _recorded()
     page_us = figures["busy CPU time per page allocated"] if page_us is None else page_us
     if not 0.2 <= page_us <= 10_000:
         raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
-    if not 0 <= slab_burst_share <= 1:
-        raise InputError(f"slab_burst_share={slab_burst_share} is outside 0..1")
+    children = figures["processes per compiler process"]
+    if slab_run_share is None:
+        compilers = figures["processes seen from fork to exit"] / children
+        slab_run_share = float((runs > 1).sum() / compilers)
+    if not 0 <= slab_run_share <= 1:
+        raise InputError(f"slab_run_share={slab_run_share} is outside 0..1")
     if migrated_share is None:
         migrated_share = 1 - figures["pages freed on the CPU that allocated them"]
     ns = page_us * 1000 - UNMAP_NS
     root = 1 if page_table_isolation else 0
-    burst = np.zeros(1000, dtype=np.int64)
-    burst[: round(1000 * slab_burst_share)] = _BURST_BLOCKS
+    slab_runs = np.zeros(1000, dtype=np.int64)
+    some = round(1000 * slab_run_share)
+    slab_runs[:some] = runs[((np.arange(some) + 0.5) * len(runs) / max(some, 1)).astype(int)]
     mean_pages = float(sizes["cc1"].mean())
     unmovable = figures["unmovable share of pages allocated"]
 
@@ -103,20 +110,20 @@ def kbuild(
         p.alloc(1, order=root, migratetype="unmovable", ns=ns)
         p.alloc(max(1, round(unmovable * pages)), migratetype="unmovable", ns=ns)
 
-    def exits(slabs: Register) -> None:
+    def exits() -> None:
         p.free(ALL, ns=UNMAP_NS, lru=lru)
         p.free(ALL, migratetype="unmovable", ns=UNMAP_NS)
         p.free(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
-        p.alloc(slabs, order=1, migratetype="unmovable", ns=UNMAP_NS)
-        p.free(slabs, order=1, migratetype="unmovable", ns=UNMAP_NS)
 
     def compiles(receives: bool) -> None:
-        with p.repeat(round(figures["processes per compiler process"])):
-            size, slabs = p.draw(sizes["other"], 0), p.draw(burst, 1)
+        with p.repeat(round(children)):
+            size = p.draw(sizes["other"], 0)
             begin(float(sizes["other"].mean()))
             p.alloc(size, ns=ns, lru=lru)
-            exits(slabs)
+            exits()
         begin(mean_pages)
+        slabs = p.draw(slab_runs, 1)
+        p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
         with p.repeat(_ROUNDS):
             part = p.draw(sizes["cc1"] // _ROUNDS, 2)
             p.alloc(part, ns=ns, lru=lru)
@@ -128,7 +135,8 @@ def kbuild(
             if receives:
                 p.recv(1, movable_0=ALL)
                 p.free(ALL, ns=UNMAP_NS, lru=lru, of="peer")
-        exits(p.draw(burst, 1))
+        exits()
+        p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
         p.score()
 
     # The first arrivals from the CPU before are met a few compilations later, so that no CPU
@@ -150,7 +158,7 @@ def kbuild(
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,
-        "slab_burst_share": slab_burst_share,
+        "slab_run_share": slab_run_share,
         "migrated_share": migrated_share,
         "page_table_isolation": page_table_isolation,
         "lru": lru,
