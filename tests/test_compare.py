@@ -54,10 +54,36 @@ def test_every_row_of_a_table_has_a_kernel():
 
 
 def test_counts_of_a_timed_test_are_taken_per_unit_of_work():
-    unix = study._measured(next(c for c in CASES if c.name == "pcp-auto-tuning-v2/unix"))
-    assert unix["patch1"]["free_high"] == pytest.approx(72.6 / 1.171)
-    build = study._measured(next(c for c in CASES if c.name == "pcp-auto-tuning-v2/kbuild"))
-    assert build["patch1"]["free_high"] == 19.2
+    sctp, unix, build = (
+        study._measured(study._find(f"pcp-auto-tuning-v2/{table}"))["patch1"]["free_high"]
+        for table in ("sctp_stream_many", "unix", "kbuild")
+    )
+    assert sctp == pytest.approx(99.7 / 0.997)
+    assert unix == 72.6  # of the same work, whatever the score
+    assert build == 19.2
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_drains_per_page_tell_that_the_unix_tables_count_the_same_work(version):
+    """The orders of a write give 2/3 and 1/15; no reading of the score is in that."""
+    rows = study._measured(study._find(f"pcp-auto-tuning-{version}/unix"))
+    for step, share in {"patch1": 2 / 3, "patch3": 1 / 15, "patch5": 1 / 15}.items():
+        row = rows[step]
+        assert row["free_high"] / row["alloc_zone"] == pytest.approx(share, rel=0.02)
+
+
+def test_a_core_whose_thread_spins_works_faster_on_the_other():
+    class Run:
+        score, free_high, alloc_zone_pages, lru_contention = 100, 1, 1, 0.0
+
+        def __init__(self, lock_contention):
+            self.lock_contention = lock_contention
+
+    spinning, free = Run(0.2), Run(0.0)
+    assert study._figures(free, spinning, None)["build_time"] == 100
+    # Nobody spins: both threads of a core do half of its yield.
+    slower = study._figures(free, spinning, 1.5)["build_time"]
+    assert slower == pytest.approx(100 * (0.8 * 0.75 + 0.2) / 0.75)
 
 
 def small(monkeypatch):
