@@ -190,6 +190,7 @@ def _check(spec: RunSpec) -> None:
     for i, task in enumerate(spec.workload.tasks):
         if task.node is not None and task.node not in range(nodes):
             raise InputError(f"task {i} is to run on node {task.node}; there are {nodes}")
+    _check_messages(spec)
     lists = sum(size.high_max for size in sizes) // len(sizes) * cpus
     memory = sum(size.managed for size in sizes)
     if spec.workload.pages + lists > memory:
@@ -197,6 +198,27 @@ def _check(spec: RunSpec) -> None:
             f"workload {spec.workload.name!r} holds up to {spec.workload.pages} pages and the "
             f"per-CPU lists up to {lists}; the machine has {memory} ({spec.host.memory_gib} GiB)"
         )
+
+
+def _check_messages(spec: RunSpec) -> None:
+    """Who gives and who takes blocks of a message must name the same zone."""
+    tasks = spec.workload.tasks
+    homes = [spec.host.home_zone(cpu) for cpu in place(spec.workload, spec.host)]
+    moves: dict[int, set[tuple[int, int]]] = {}
+    zones: dict[int, int] = {}
+    for i, task in enumerate(tasks):
+        key = id(task.program)
+        if key not in moves:
+            codes = OPS["give"], OPS["take"]
+            moves[key] = {(op[7], op[6]) for op in task.program.ops if op[1] in codes}
+        for slot, of in moves[key]:
+            zone = homes[i if of == 0 or task.peer is None else task.peer]
+            channel = task.channels[slot]
+            if zones.setdefault(channel, zone) != zone:
+                raise InputError(
+                    f"workload {spec.workload.name!r}: task {i} moves blocks of zone {zone} on a "
+                    f"channel whose blocks are of zone {zones[channel]}"
+                )
 
 
 def _sizes(spec: RunSpec) -> tuple[Any, ...]:
@@ -302,7 +324,7 @@ def prepare(spec: RunSpec) -> State:
         if id(task.program) not in programs:
             programs[id(task.program)] = len(code)
             ops = task.program.compiled()
-            ops[ops[:, 1] == OPS["draw"], 7] += len(tables)
+            ops[np.isin(ops[:, 1], (OPS["draw"], OPS["pick"])), 7] += len(tables)
             code.append(ops)
             tables.extend(task.program.tables)
     node_zones = [

@@ -12,7 +12,7 @@ Times are integers [ps].
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
 from pcpmodel.kernel.page_alloc cimport PageAllocator, memory, pageset_of
@@ -70,6 +70,7 @@ from pcpmodel.workload.ops cimport (
     OP_IDLE,
     OP_LOOP,
     OP_MAYBE,
+    OP_PICK,
     OP_RECV,
     OP_SCORE,
     OP_SEND,
@@ -152,12 +153,11 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t tick_phase
     int32_t sample
     int32_t warm  # warm-up is over
-    int32_t carry  # blocks under way with a message
     int32_t local  # bit per zone: on this CPU's node
     int32_t channel[CHANNELS]
     int32_t regs[REGISTERS]
     int32_t loops[LOOPS]
-    int32_t pad[15]
+    int32_t pad[16]
 
 
 cdef struct count_t:  # three cache lines, likewise
@@ -194,7 +194,7 @@ cdef struct zone_t:
 cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
-    int32_t *carried  # blocks given with ALL
+    int32_t *carried  # [message][16]: blocks given, by list
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
@@ -214,6 +214,7 @@ cdef struct state_t:
     pcp_t *pcp  # [cpu][zone]
     count_t *count
     int32_t *held  # [cpu][zone][16]: blocks that the program holds, by list
+    int32_t *carry  # [cpu][2][16]: blocks for the next message; come with the last one
     zone_t *zone
     channel_t *channel
     int32_t *table  # [tables][TABLE], for OP_DRAW
@@ -344,6 +345,15 @@ cdef inline int pages_to_decay(state_t *s, cpu_t *c, pcp_t *p, int zone) noexcep
         return 0
     policy = policy_of(s, c, zone)
     return answered(s, policy, decide_decay(policy, &p.pcp, &s.rules, p.view, &work))
+
+
+cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:
+    return &s.carry[(2 * c.id + arrived) * 16]
+
+
+@cython.cdivision(True)
+cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
+    return &ch.carried[message % ch.size * 16]
 
 
 cdef inline void arrive(cpu_t *c, int kind, int lock, int zone) noexcept nogil:
@@ -702,6 +712,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef op_t *op
     cdef channel_t *ch
     cdef int32_t *held
+    cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps
     cdef int zone, moved
@@ -746,8 +757,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
             if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
                 ch.sent[ch.nsent % ch.size] = c.time
-                ch.carried[ch.nsent % ch.size] = c.carry
-                c.carry = 0
+                memcpy(carried_by(ch, ch.nsent), carry_of(s, c, False), 16 * sizeof(int32_t))
+                memset(carry_of(s, c, False), 0, 16 * sizeof(int32_t))
                 ch.nsent += 1
                 wake(s, ch.consumer)
                 next_op(c)
@@ -759,19 +770,22 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             ps = ch.sent[ch.nreceived % ch.size] + ch.latency
             if jump(s, c, max(c.time, ps)):
                 ch.received[ch.nreceived % ch.size] = c.time
-                c.carry = ch.carried[ch.nreceived % ch.size]
+                memcpy(carry_of(s, c, True), carried_by(ch, ch.nreceived), 16 * sizeof(int32_t))
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)
         elif op.code == OP_GIVE or op.code == OP_TAKE:
             held = &held_of(s, c, c.at[op.zone])[op.pindex]
-            moved = op.n
-            if op.n == ALL and op.code == OP_TAKE:
-                moved = c.carry
-                c.carry = 0
-            elif op.n == ALL:
-                moved = c.carry = held[0]
-            held[0] += moved if op.code == OP_TAKE else -moved
+            carry = &carry_of(s, c, op.code == OP_TAKE)[op.pindex]
+            moved = held[0] if op.code == OP_GIVE else carry[0]
+            if op.n != ALL:
+                moved = min(moved, op.n)
+            if op.code == OP_TAKE:
+                held[0] += moved
+                carry[0] -= moved
+            else:
+                held[0] -= moved
+                carry[0] += moved
             if s.pages != NULL:
                 ch = &s.channel[c.channel[op.target]]
                 mine = mine_of(s, c, c.at[op.zone], op.pindex)
@@ -786,6 +800,10 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             else:
                 next_op(c)
                 c.pc = c.program + op.target
+        elif op.code == OP_PICK:
+            moved = op.target * TABLE + <int> ((draw(&c.rng) >> 32) * <uint64_t> op.n >> 32)
+            next_op(c)
+            c.pc = c.program + s.table[moved]
         elif op.code == OP_DRAW:
             c.regs[op.reg] = s.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
             next_op(c)

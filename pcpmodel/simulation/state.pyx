@@ -113,6 +113,7 @@ cdef class State:
         s.pcp = <pcp_t *> get(s.cpus * s.zones, sizeof(pcp_t))
         s.count = <count_t *> get(s.cpus, sizeof(count_t))
         s.held = <int32_t *> get(s.cpus * s.zones * 16, sizeof(int32_t))
+        s.carry = <int32_t *> get(s.cpus * 32, sizeof(int32_t))
         s.zone = <zone_t *> get(s.zones, sizeof(zone_t))
         s.channel = <channel_t *> get(s.channels, sizeof(channel_t))
         s.table = <int32_t *> get(tables.shape[0] * TABLE, sizeof(int32_t))
@@ -156,7 +157,7 @@ cdef class State:
             ch.producer, ch.consumer = channels[i, 2], channels[i, 3]
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size, sizeof(int32_t))
+            ch.carried = <int32_t *> get(ch.size * 16, sizeof(int32_t))
         starts = []
         for program in programs:
             starts.append(total)
@@ -211,7 +212,7 @@ cdef class State:
             <size_t> self.s.held, <size_t> self.s.zone, <size_t> self.s.channel,
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
             <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
-            <size_t> self.s.digest, <size_t> self.s.policy,
+            <size_t> self.s.digest, <size_t> self.s.policy, <size_t> self.s.carry,
         ):
             free(<void *> <size_t> p)
 

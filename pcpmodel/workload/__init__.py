@@ -13,8 +13,10 @@ from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.workload.builds import kbuild
+from pcpmodel.workload.bursts import exit_storm, file_churn, idle_after_burst
 from pcpmodel.workload.faults import page_fault1, page_fault2
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.recorded import captures, containers, recorded
 from pcpmodel.workload.streams import sctp_stream, unix_stream
 
 __all__ = [
@@ -24,16 +26,36 @@ __all__ = [
     "Program",
     "Task",
     "Workload",
+    "captures",
+    "containers",
+    "exit_storm",
+    "file_churn",
+    "idle_after_burst",
     "kbuild",
     "make",
     "page_fault1",
     "page_fault2",
+    "recorded",
     "sctp_stream",
     "unix_stream",
 ]
 
 #: Workloads by name.
-WORKLOADS = {f.__name__: f for f in (kbuild, page_fault1, page_fault2, sctp_stream, unix_stream)}
+WORKLOADS = {
+    f.__name__: f
+    for f in (
+        containers,
+        exit_storm,
+        file_churn,
+        idle_after_burst,
+        kbuild,
+        page_fault1,
+        page_fault2,
+        recorded,
+        sctp_stream,
+        unix_stream,
+    )
+}
 
 
 def make(name: str, **params: Any) -> Workload:

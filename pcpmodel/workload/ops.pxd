@@ -10,13 +10,14 @@ cdef enum:
     OP_IDLE = 3  # asleep for ps
     OP_SEND = 4  # message on channel n; waits while the channel is full
     OP_RECV = 5  # message from channel n; waits for one
-    OP_GIVE = 6  # n blocks held (or ALL) leave with the next message
-    OP_TAKE = 7  # n blocks (or as many as were given) arrived with the last message
+    OP_GIVE = 6  # n blocks held (or ALL, never more) leave with the next message
+    OP_TAKE = 7  # n blocks (or ALL, never more) arrived with the last message
     OP_DRAW = 8  # register <- a value of a table
     OP_LOOP = 9  # back to target, n times in all (0: for ever)
     OP_SCORE = 10  # n units of work done
     OP_MAYBE = 11  # with a chance of n / 65536 go on, else to target
-    OP_END = 12
+    OP_PICK = 12  # to one of the first n places of table target, equally likely
+    OP_END = 13
 
     ALL = -1  # every block held
     HOME = 0  # zones that an operation may name

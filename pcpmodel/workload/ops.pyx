@@ -17,6 +17,7 @@ OPS = {
     "loop": OP_LOOP,
     "score": OP_SCORE,
     "maybe": OP_MAYBE,
+    "pick": OP_PICK,
     "end": OP_END,
 }
 LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}

@@ -16,7 +16,7 @@ The engines interpret the compiled form; nothing here runs inside a simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +62,13 @@ def _ps(name: str, ns: object, most: float) -> int:
     return round(float(ns) * 1000)
 
 
+def _pindex(order: int, migratetype: str) -> int:
+    """List of such blocks."""
+    mt = MIGRATETYPES[migratetype]
+    # THP lists; where there is only one the engine takes list 12 for 13.
+    return 3 * order + mt if order <= 3 else 12 + (mt == MIGRATETYPES["movable"])
+
+
 class Program:
     """Operations of one kind of process.
 
@@ -97,9 +104,6 @@ class Program:
             raise unknown_name("migratetype", migratetype, MIGRATETYPES)
         if of not in _ZONES:
             raise unknown_name("zone", of, _ZONES)
-        mt = MIGRATETYPES[migratetype]
-        # THP lists; where there is only one the engine takes list 12 for 13.
-        pindex = 3 * order + mt if order <= 3 else 12 + (mt == MIGRATETYPES["movable"])
         n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
         if reg < 0 and not (code in ("free",) and n == ALL):
             n = _count("blocks", n, 1)
@@ -108,7 +112,7 @@ class Program:
             _ps("ns", ns, _MAX_BLOCK_NS),
             n,
             reg,
-            pindex=pindex,
+            pindex=_pindex(order, migratetype),
             order=order,
             zone=_ZONES[of],
             depth=int(bool(lru)),
@@ -174,7 +178,7 @@ class Program:
 
         Blocks travel with it: ``send(0, movable_0=1, unmovable_3=2)`` hands over one
         movable page and two unmovable order-3 blocks, which the receiver names alike.  With
-        ``ALL`` (of one kind) everything held of it goes, however much that is.
+        ``ALL`` everything held of a kind goes, however much that is.
         """
         self._move("give", blocks, "home", self._slot(channel))
         self._add("send", n=channel)
@@ -191,17 +195,15 @@ class Program:
         return channel
 
     def _move(self, code: str, blocks: dict[str, int], of: str, channel: int) -> None:
-        if ALL in blocks.values() and len(blocks) > 1:
-            raise InputError("ALL goes with one kind of block only")
         for name, n in blocks.items():
             migratetype, _, order = name.partition("_")
-            if migratetype not in MIGRATETYPES or order not in ("0", "1", "2", "3"):
-                known = [f"{m}_{o}" for m in MIGRATETYPES for o in range(4)]
+            known = [f"{m}_{o}" for m in MIGRATETYPES for o in _ORDERS]
+            if name not in known:
                 raise unknown_name("kind of block", name, known)
             self._add(
                 code,
                 n=n if n == ALL else _count(name, n, 1),
-                pindex=3 * int(order) + MIGRATETYPES[migratetype],
+                pindex=_pindex(int(order), migratetype),
                 order=int(order),
                 zone=_ZONES[of],
                 target=channel,
@@ -260,6 +262,38 @@ class Program:
         yield
         self.ops[at][7] = len(self.ops)
 
+    def one_of(
+        self, choices: Sequence[Callable[[], None]], weights: Sequence[int] | None = None
+    ) -> None:
+        """Do one of several things, drawn every time.
+
+        Parameters
+        ----------
+        choices : sequence of callable
+            Each adds its operations.
+        weights : sequence of int, optional
+            How likely each is; by default all are equally likely.  Their sum is at most 1024.
+        """
+        weights = [1] * len(choices) if weights is None else weights
+        if len(weights) != len(choices):
+            raise InputError(f"{len(choices)} choices have {len(weights)} weights")
+        total = sum(_count("weight", w, 1) for w in weights)
+        if not 1 <= total <= LIMITS["table"]:
+            raise InputError(f"one_of(): the weights add up to {total}, not 1..{LIMITS['table']}")
+        pick, table = len(self.ops), np.zeros(LIMITS["table"], dtype=np.int32)
+        self._add("pick", n=total, target=len(self.tables))
+        self.tables.append(table)
+        leave, at = [], 0
+        for choice, weight in zip(choices, weights, strict=True):
+            table[at : at + weight] = len(self.ops)
+            at += weight
+            choice()
+            leave.append(len(self.ops))
+            self._add("maybe")  # never: on to what follows the last choice
+        for jump in leave:
+            self.ops[jump][7] = len(self.ops)
+        self.ops[pick][8] = len(self.ops)
+
     @contextmanager
     def repeat(self, times: int) -> Iterator[None]:
         """Go round ``times`` times."""
@@ -286,6 +320,8 @@ class Program:
         for i in range(start, len(self.ops)):  # what a maybe() may skip does not count
             if self.ops[i][1] == OPS["maybe"]:
                 sure = max(sure, self.ops[i][7])
+            if self.ops[i][1] == OPS["pick"]:
+                sure = max(sure, self.ops[i][8])
             if i >= sure:
                 body.append(self.ops[i])
         timed = (OPS["alloc"], OPS["free"], OPS["work"], OPS["idle"])

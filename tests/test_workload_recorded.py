@@ -1,0 +1,246 @@
+"""Recorded processes drawn anew, and memory that goes at once."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from test_sim_engine import MACHINE, assert_same
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.simulation.run import make_spec
+from pcpmodel.workload import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.ops import OPS
+
+RUN = {"machine": MACHINE, "cpus": 8, "nodes": 2, "memory_gib": 16}
+CAPTURES = pm.workload.captures()
+NEW = {
+    "ring": pm.workload.recorded("6.12-exitstorm", 8, page_us=0.5),
+    "no ring": pm.workload.recorded("6.12-build", 8, page_us=0.5),
+    "huge pages": pm.workload.recorded("6.12-thp", 8, page_us=0.5),
+    "pairs": pm.workload.recorded("7.2-unixpair", 8),
+    "containers": pm.workload.containers(8),
+    "exit on one CPU": pm.workload.exit_storm(4, pages=12_000, fault_ns=200.0),
+    "exit on all": pm.workload.exit_storm(4, pages=12_000, fault_ns=200.0, spread=True),
+    "files": pm.workload.file_churn(8),
+    "large folios": pm.workload.file_churn(8, order=3),
+    "burst": pm.workload.idle_after_burst(8, idle_s=0.01, fault_ns=300.0),
+}
+
+
+def run(workload, **options):
+    return pm.simulate(workload=workload, **{"release": "v6.7", "seconds": 0.5, **RUN} | options)
+
+
+def played(workload, task, rounds, seed=1):
+    """What a program asks for, drawn by other means than the engine's: op, blocks of each."""
+    program, rng = workload.tasks[task].program, random.Random(seed)
+    ops, at, loops = program.compiled().tolist(), 0, Counter()
+    name = {code: what for what, code in OPS.items()}
+    while rounds:
+        _, code, n, _, _, order, _, target, depth = ops[at]
+        at += 1
+        what = name[code]
+        if what == "loop":
+            loops[depth] += 1
+            rounds -= n == 0
+            if n == 0 or loops[depth] < n:
+                at = target
+            else:
+                loops[depth] = 0
+        elif what == "maybe":
+            at = at if rng.randrange(65536) < n else target
+        elif what == "pick":
+            at = int(program.tables[target][rng.randrange(n)])
+        elif what in ("alloc", "free"):
+            yield what, order, n
+
+
+def shares(counts):
+    total = sum(counts.values())
+    return {k: v / total for k, v in counts.items()}
+
+
+def distance(a, b):
+    """Total variation between two distributions, 0..1."""
+    a, b = shares(a), shares(b)
+    return sum(abs(a.get(k, 0) - b.get(k, 0)) for k in {*a, *b}) / 2
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_what_is_drawn_has_the_recorded_orders_and_run_lengths(capture):
+    tables = pm.load_workload(capture.replace(".", "-")).tables
+    orders, runs = Counter(), Counter()
+    for what, order, blocks in played(pm.workload.recorded(capture, 2), 0, 3000):
+        if what == "alloc":
+            orders[order] += blocks
+            runs[blocks.bit_length() - 1] += 1
+    recorded = Counter()
+    for order, _, n in tables["orders"].itertuples(index=False):
+        recorded[order] += n
+    lengths = tables["run_lengths"][tables["run_lengths"]["what"] == "alloc"]
+    classes = {r.from_blocks.bit_length() - 1: r.runs for r in lengths.itertuples()}
+    # The processes that only start and end a stream are not part of it.
+    assert distance(orders, recorded) < (0.08 if "unixpair" in capture else 0.05)
+    assert distance(runs, classes) < 0.05
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_cpu_time_per_page_is_the_recorded_one(capture):
+    work = pm.workload.recorded(capture, 16)
+    result = run(work, cpus=16, seconds=3.0, stat_interval_s=0.0)
+    sums = {k: int(v.sum()) for k, v in result.per_cpu.items()}
+    took = result.busy_ps - sums["wait_ps"] - sums["hold_ps"]
+    figures = pm.load_workload(capture.replace(".", "-")).tables["figures"]
+    expected = figures.set_index("quantity")["value"]["CPU time per page at native speed"]
+    assert took / 1e6 / sums["alloc_pages"] == pytest.approx(expected, rel=0.05)
+
+
+def test_a_native_recording_keeps_its_own_time_and_an_emulated_one_takes_it_over():
+    def figure(capture, what):
+        frame = pm.load_workload(capture).tables["figures"].set_index("quantity")["value"]
+        return frame[f"CPU time per page {what}"]
+
+    native = figure("native-build", "as recorded")
+    assert figure("native-build", "at native speed") == native
+    assert figure("6-12-build", "at native speed") == native < figure("6-12-build", "as recorded")
+    busy = pm.load_workload("native-kbuild").tables["figures"].set_index("quantity")["value"]
+    # Three seconds of the trace against 40 s of accounting.
+    assert native == pytest.approx(busy["busy CPU time per page allocated"], rel=0.15)
+
+
+def test_blocks_freed_elsewhere_are_freed_elsewhere():
+    """A stream's second CPU frees what the first allocates; processes keep to their CPU."""
+    pairs = run(pm.workload.recorded("native-unix", 8), jitter=0.0)
+    assert (pairs.per_cpu["alloc_pages"] > 0).tolist() == [True, False] * 4
+    assert pairs.per_cpu["free_pages"][::2].sum() < 1e-3 * pairs.per_cpu["free_pages"].sum()
+    ring = run(pm.workload.recorded("6.12-exitstorm", 8), seconds=2.0)
+    alloc, free = ring.per_cpu["alloc_pages"], ring.per_cpu["free_pages"]
+    assert free.sum() == pytest.approx(alloc.sum(), rel=0.05)
+    assert ring.per_cpu["idle_ps"].sum() < 0.15 * ring.cpu_ps
+
+
+def test_another_seed_draws_other_processes():
+    work = pm.workload.recorded("6.12-build", 8, page_us=2.0)
+    a, b, c = (run(work, seed=s).per_cpu["alloc_pages"] for s in (1, 1, 2))
+    assert (a == b).all()
+    assert (a != c).any()
+
+
+@pytest.mark.parametrize("name", NEW)
+@pytest.mark.parametrize("release", ["debian-6.1.192", "v6.6+p3", "v6.7", "v7.2"])
+def test_engines_agree(name, release):
+    spec = make_spec(
+        workload=NEW[name], release=release, seconds=0.04, stat_interval_s=0.005, **RUN
+    )
+    assert assert_same(spec)["events"] > 10
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_engines_agree_page_by_page(name):
+    spec = make_spec(
+        workload=NEW[name], release="v6.12", seconds=0.02, identity=True, nohz_idle=False, **RUN
+    )
+    assert_same(spec)
+
+
+def test_one_cpu_frees_all_of_a_process_and_its_page_tables():
+    result = run(pm.workload.exit_storm(4, pages=8 * 512, fault_ns=300.0), jitter=0.0)
+    freed = result.per_cpu["free_pages"]
+    assert freed[0] == pytest.approx(result.score * (8 * 512 + 8), rel=0.05)
+    assert (freed[1:] == 0).all()
+    assert (result.per_cpu["alloc_pages"] > 0).all()
+    spread = run(pm.workload.exit_storm(4, pages=8 * 512, fault_ns=300.0, spread=True))
+    assert (spread.per_cpu["free_pages"] > 0).all()
+    assert result.per_cpu["lru_holds"].sum() > 0
+
+
+def test_large_folios_go_straight_through_the_lists_of_their_order():
+    small, large = (run(pm.workload.file_churn(8, order=o)) for o in (0, 3))
+    for result, order in ((small, 0), (large, 3)):
+        blocks, pages = (result.per_cpu[f"alloc_{k}"].sum() for k in ("blocks", "pages"))
+        assert pages == blocks << order
+    assert small.per_cpu["lru_holds"].sum() > 4 * large.per_cpu["lru_holds"].sum()
+
+
+def test_lists_empty_after_a_burst_where_the_vmstat_worker_runs():
+    work = pm.workload.idle_after_burst(8, idle_s=10.0)
+    rest, work_on = (
+        run(work, release="v6.12", seconds=8.0, nohz_idle=nohz, samples=80).pages_in_pcp
+        for nohz in (True, False)
+    )
+    assert rest[-1] == rest[10] > 1000
+    assert work_on[-1] < 0.5 * work_on[4]
+    assert (np.diff(work_on[10:]) <= 0).all()
+
+
+def test_containers_mix_their_recordings_by_share():
+    build = run(pm.workload.containers(8, shares={"native-build": 1.0}), seconds=2.0)
+    storm = run(pm.workload.containers(8, shares={"6.12-exitstorm": 1.0}), seconds=2.0)
+    both = run(
+        pm.workload.containers(8, shares={"native-build": 0.5, "6.12-exitstorm": 0.5}), seconds=2.0
+    )
+    assert build.score < both.score < storm.score
+    # The time of a mean process of the mix is the mean of the two.
+    expected = 2 / (1 / build.score + 1 / storm.score)
+    assert both.score == pytest.approx(expected, rel=0.15)
+
+
+def test_a_choice_is_drawn_by_its_weight_and_every_kind_travels():
+    p, q = Program(), Program()
+    with p.forever():
+        p.work(100)
+        p.one_of(
+            [
+                lambda: p.alloc(3, ns=50),
+                lambda: p.alloc(1, order=2, migratetype="unmovable", ns=50),
+            ],
+            [3, 1],
+        )
+        p.send(0, movable_0=ALL, unmovable_2=ALL)
+    with q.forever():
+        q.recv(0, movable_0=ALL, unmovable_2=ALL)
+        q.work(10)
+        q.free(ALL, ns=10, of="peer")
+        q.free(ALL, order=2, migratetype="unmovable", ns=10, of="peer")
+    tasks = (Task(p, 0, (0,)), Task(q, 0, (0,), peer=0))
+    pair = Workload("kinds", tasks, "messages", 200, (Channel(0, 1),))
+    for identity in (False, True):
+        spec = make_spec(workload=pair, release="v6.7", seconds=0.02, identity=identity, **RUN)
+        a, b = assert_same(spec)["counters"][:2]
+        large = (a["alloc_pages"] - a["alloc_blocks"]) / 3
+        assert large / (large + (a["alloc_blocks"] - large) / 3) == pytest.approx(0.25, abs=0.02)
+        assert b["free_pages"] == pytest.approx(a["alloc_pages"], abs=100)
+
+
+def test_blocks_of_one_zone_cannot_arrive_as_those_of_another():
+    with pytest.raises(InputError, match="moves blocks of zone"):
+        run(pm.workload.exit_storm(4, pages=8192), zones_per_node=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pm.workload.recorded("6.12-bild", 4), "did you mean '6.12-build'"),
+        (lambda: pm.workload.recorded("6.12-build", 0), "processes=0"),
+        (lambda: pm.workload.recorded("6.12-build", 4, page_us=0), "page_us=0"),
+        (lambda: pm.workload.recorded("native-unix", 3), "even number"),
+        (lambda: pm.workload.containers(4, shares={"native-build": 0.5}), "add up to 0.5"),
+        (lambda: pm.workload.containers(4, shares={"native-build": True}), "share True"),
+        (lambda: pm.workload.containers(4, shares={"native-unix": 1.0}), "stream"),
+        (lambda: pm.workload.exit_storm(4, pages=100), "pages=100"),
+        (lambda: pm.workload.exit_storm(4, unmap_ns=0), "unmap_ns=0"),
+        (lambda: pm.workload.file_churn(4, order=5), "order=5"),
+        (lambda: pm.workload.file_churn(4, file_pages=7, order=2), "no multiple"),
+        (lambda: pm.workload.idle_after_burst(4, idle_s=-1), "idle_s=-1"),
+        (lambda: Program().one_of([]), "not 1..1024"),
+        (lambda: Program().one_of([lambda: None], [0]), "weight=0"),
+        (lambda: pm.workload.make("exitstorm"), "did you mean 'exit_storm'"),
+    ],
+)
+def test_impossible_workloads_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
