@@ -34,7 +34,7 @@ __all__ = ["BATCHES", "CPUS", "HIGHS", "WORKLOADS", "Settings", "Tour"]
 BATCHES = (15, 31, 63, 126, 252)  # pages
 HIGHS = (252, 500, 1000, 2000, 4000, 8000)  # pages
 CPUS = 224  # of the simulated machine: two nodes, 512 GiB
-_CURVE = (2, 56, 112, CPUS)
+_CURVE = (2, 28, 56, 112, 168, CPUS)
 _DPI = 120
 
 
@@ -295,8 +295,8 @@ class Tour:
         import ipywidgets
 
         start = self.settings
-        style = {"description_width": "7.5em"}
-        layout = {"width": "22em"}
+        style = {"description_width": "9em"}
+        layout = {"width": "auto"}
 
         def made(kind: Any, name: str, description: str, **options: Any) -> Any:
             return kind(
@@ -316,13 +316,13 @@ class Tour:
                 "release",
                 options=names if start.release in names else [*names, start.release],
             ),
+            "workload": made(ipywidgets.Dropdown, "workload", "workload", options=[*WORKLOADS]),
             "batch": made(
                 ladder, "batch", "batch [pages]", options=sorted({*BATCHES, start.batch})
             ),
             "high_min": made(
                 ladder, "high_min", "high [pages]", options=sorted({*HIGHS, start.high_min})
             ),
-            "workload": made(ipywidgets.Dropdown, "workload", "workload", options=[*WORKLOADS]),
             "batch_scale_max": made(slider, "batch_scale_max", "batch scale max", min=0, max=6),
             "cpus": made(slider, "cpus", "CPUs at work", min=2, max=CPUS, step=2),
         }
@@ -341,7 +341,7 @@ class Tour:
         redraw()
         grid = ipywidgets.GridBox(
             [*turned.values()],
-            layout={"grid_template_columns": "repeat(auto-fit, 22.5em)", "overflow": "visible"},
+            layout={"grid_template_columns": "1fr 1fr", "max_width": "840px"},
         )
         return ipywidgets.VBox([grid, picture, words])
 

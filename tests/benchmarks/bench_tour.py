@@ -23,8 +23,8 @@ def controls():
 
 @pytest.mark.parametrize("workload", tour.WORKLOADS)
 def test_redraw(benchmark, controls, workload):
-    release, batch, *_ = turned = controls.children[0].children
-    turned[3].value = workload
+    release, kind, batch, *_ = controls.children[0].children
+    kind.value = workload
     batches = (31, 126, 63)
 
     def forget():
