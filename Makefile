@@ -13,7 +13,7 @@ PYTEST_FLAGS ?=
 RERUN_FLAGS ?=
 LAB_FLAGS ?=
 
-.PHONY: report test test-long env lab bench docs lint sanitize clean
+.PHONY: report test test-long browser env lab bench docs lint sanitize clean
 .DELETE_ON_ERROR:
 
 report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
@@ -21,11 +21,14 @@ report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
 
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup
 
-test: env ## Run the tests, all but the long ones
-	$(PYTEST) -m "not long" $(PYTEST_FLAGS)
+test: env ## Run the tests, all but the long ones and the browser's
+	$(PYTEST) -m "not long and not browser" $(PYTEST_FLAGS)
 
 test-long: env ## Run the long tests
 	$(PYTEST) -m long $(PYTEST_FLAGS)
+
+browser: env ## Run every notebook in JupyterLab with chromium; screenshots in build/browser
+	$(BIN)/python -m pytest -m browser --durations=0 tests/test_browser.py $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 
@@ -53,7 +56,7 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 # In a copy, so that the ordinary build stays as it is.  Tests of what is not
 # compiled are left out.  The C++ library comes with the sanitizer's, which must
 # know where exceptions are thrown before matplotlib throws one.
-UNCOMPILED := architecture docs build cli data_package data_published hold_time latency_input limit notebooks \
+UNCOMPILED := architecture browser docs build cli data_package data_published hold_time latency_input limit notebooks \
   platform readme rerun rules_study throughput versions
 
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan

@@ -62,7 +62,7 @@ def test_what_the_notebook_says_will_happen_happens(shown: pm.Tour) -> None:
         assert math.isnan(small["p99_us"])
         assert "none" in shown.summary(release=release, workload="small-bursts")
     stream = [now(release=name, workload="stream") for name in ("v6.6", "v6.7")]
-    assert stream[0]["waiting_percent"] > 1.3 * stream[1]["waiting_percent"]
+    assert stream[0]["waiting_percent"] > stream[1]["waiting_percent"] + 5
 
 
 def test_every_control_changes_the_picture_and_the_words() -> None:
