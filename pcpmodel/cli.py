@@ -357,7 +357,7 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 @main.command("simulate")
 @click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
 @click.option("--machine", required=True, help="Machine whose hold times are used.")
-@click.option("--workload", required=True, help="page_fault1, kbuild, unix_stream, ...; a wrong name lists the nearest.")
+@click.option("--workload", required=True, help="page_fault1, kbuild, unix_stream, ...")
 @click.option("--processes", type=int, help="Processes of the workload.")
 @click.option("--param", multiple=True, metavar="KEY=VALUE", help="Argument of the workload.")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="Simulated time [s].")
