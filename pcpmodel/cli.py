@@ -9,6 +9,7 @@ check failed, 2 wrong usage or bad input.  Heavy imports stay inside the verbs.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -216,6 +217,17 @@ def numa_(before: str, after: str, json_: bool, **parameters: Any) -> None:
     _emit(found.as_dict(), json_, found.table())
 
 
+def _parameters(params: tuple[str, ...]) -> dict[str, str]:
+    """Read --param NAME=VALUE, each name once."""
+    split = [param.partition("=") for param in params]
+    for name, equals, _ in split:
+        if not (name and equals):
+            raise InputError(f"--param {name!r} is not NAME=VALUE")
+    if len({name for name, _, _ in split}) < len(split):
+        raise InputError(f"--param names a parameter twice: {', '.join(params)}")
+    return {name: value for name, _, value in split}
+
+
 @main.command("rerun")
 @click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
 @click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")
@@ -240,13 +252,7 @@ def rerun_(
     """Run the notebooks whose data, source, parameters or environment changed."""
     from pcpmodel.rerun import plan, rerun
 
-    split = [param.partition("=") for param in params]
-    for name, equals, _ in split:
-        if not (name and equals):
-            raise InputError(f"--param {name!r} is not NAME=VALUE")
-    if len({name for name, _, _ in split}) < len(split):
-        raise InputError(f"--param names a parameter twice: {', '.join(params)}")
-    parameters = {name: value for name, _, value in split}
+    parameters = _parameters(params)
     if dry_run:
         runs = plan(names, parameters, project=project, out=out)
     else:
@@ -261,6 +267,60 @@ def rerun_(
     failed = [run.name for run in runs if run.status == "failed"]
     if failed:
         raise CheckError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
+
+
+@main.command("figures")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--size",
+    metavar="SIZE",
+    help="one-column, two-column or slide; default: as in the notebook.",
+)
+@click.option("--format", "formats", default="svg,pdf,png", show_default=True, metavar="F[,F]...")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory to write to.")
+@click.option("--dry-run", is_flag=True, help="List the figures; draw none.")
+@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter.")
+@click.option(
+    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
+)
+@as_json
+def figures_(
+    names: tuple[str, ...],
+    size: str | None,
+    formats: str,
+    out: Path | None,
+    dry_run: bool,
+    params: tuple[str, ...],
+    project: Path,
+    json_: bool,
+) -> None:
+    """Draw the notebooks' figures for print or slides, with captions and alt texts.
+
+    NAME is FIGURE, NOTEBOOK or a path such as 03-new-hardware/ice-lake/hold-time; default: all.
+    Each runs its notebook's cells, with the notebook's parameters unless --param changes them.
+    """
+    if out is None and not dry_run:
+        raise InputError("give --out DIR, or --dry-run for a list")
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # how a sum is split changes its last bits
+    from pcpmodel.publish import publish, published
+
+    found = published(names, _parameters(params), project=project)
+    if not dry_run:
+        publish(
+            found,
+            out=out,
+            size=size,
+            formats=[f for f in formats.split(",") if f],
+            project=project,
+            progress=lambda t: click.echo(t, err=True),
+        )
+    rows = [figure.as_dict(Path(os.devnull) if dry_run else out) for figure in found]
+    lines = []
+    for row in rows:
+        lines.append(f"{row['name']:52} {row['function']:18} {', '.join(row['reads'])}")
+        lines += [] if row["caption"] is None else [f"  {row['caption']}"]
+    _emit({"figures": rows}, json_, "\n".join(lines))
 
 
 @data_.group("add")

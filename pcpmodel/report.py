@@ -60,14 +60,16 @@ _INDEX = """<!DOCTYPE html>
 {% else %}
 <p><a href="{{ entry.notebook_file }}">notebook</a>
 {% for file in entry.others %} · <a href="{{ file.href }}">{{ file.name }}</a>{% endfor %}
-<br><small>pcpmodel {{ entry.version }} · data {{ entry.data_digest[:12] }}</small></p>
+<br><small>pcpmodel {{ entry.version }} · data {{ entry.data_digest[:12] }}{% if entry.reads %}:
+{{ entry.reads | join(", ") }}{% endif %}</small></p>
 <div class="figures">
 {% for figure in entry.figures %}
 <figure><a href="{{ entry.page }}">
-<img src="{{ figure.shown }}" alt="{{ figure.name }}" loading="lazy"></a>
-<figcaption>{{ figure.name }}:
+<img src="{{ figure.shown }}" alt="{{ figure.alt }}" loading="lazy"></a>
+<figcaption><b>{{ figure.name }}</b>
 {% for file in figure.files %} <a href="{{ file.href }}">{{ file.name }}</a>{% endfor %}
-</figcaption></figure>
+<br>{{ figure.caption }}
+<br><small>figure data {{ figure.digest[:12] }}</small></figcaption></figure>
 {% endfor %}
 </div>
 {% endif %}
@@ -166,6 +168,11 @@ def _failed(directory: Path) -> dict[str, Any]:
     return entry
 
 
+def _package(name: str) -> str:
+    """Directory of data/ that an input such as ``data hardware/x/file`` lies in."""
+    return "/".join(name.removeprefix("data ").split("/")[:2])
+
+
 def _made(directory: Path) -> dict[str, Any]:
     entry = _entry(directory)
     (record,) = json.loads((directory / "inputs.json").read_bytes()).values()
@@ -175,11 +182,16 @@ def _made(directory: Path) -> dict[str, Any]:
     def link(name: str) -> dict[str, str]:
         return {"name": Path(name).suffix[1:].upper() or name, "href": f"{base}/{name}"}
 
+    about: dict[str, dict[str, str]] = {}
     figures: dict[str, list[str]] = {}
     others = []
+    drawn = {str(Path(n).with_suffix("")) for n in values["outputs"] if Path(n).suffix in _FIGURES}
     for name in values["outputs"]:
+        stem = str(Path(name).with_suffix(""))
         if Path(name).suffix in _FIGURES:
-            figures.setdefault(str(Path(name).with_suffix("")), []).append(name)
+            figures.setdefault(stem, []).append(name)
+        elif stem in drawn:  # what `figures.save` says of it
+            about[stem] = json.loads((directory / name).read_bytes())
         elif Path(name).stem != entry["notebook"]:
             others.append({"name": name, "href": f"{base}/{name}"})
     for files in figures.values():
@@ -188,9 +200,18 @@ def _made(directory: Path) -> dict[str, Any]:
         "title": values["title"],
         "version": values["version"],
         "data_digest": values["data_digest"],
+        "reads": sorted({_package(n) for n in record["deps:"] if n.startswith("data ")}),
         "others": others,
         "figures": [
-            {"name": stem, "shown": f"{base}/{files[0]}", "files": [link(file) for file in files]}
+            {
+                "name": stem,
+                "shown": f"{base}/{files[0]}",
+                "files": [link(file) for file in files],
+                "alt": stem,
+                "caption": "",
+                "digest": "",
+                **about.get(stem, {}),
+            }
             for stem, files in figures.items()
         ],
     }

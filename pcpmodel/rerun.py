@@ -46,7 +46,16 @@ from doit.task import Task
 from pcpmodel.data_package import data_dir
 from pcpmodel.errors import InputError, unknown_name
 
-__all__ = ["Notebook", "Parameter", "Run", "notebooks", "plan", "read_notebook", "rerun"]
+__all__ = [
+    "Notebook",
+    "Parameter",
+    "Run",
+    "notebooks",
+    "plan",
+    "project_data",
+    "read_notebook",
+    "rerun",
+]
 
 #: Packages whose version may change a figure or its page.
 ENVIRONMENT = (
@@ -261,6 +270,11 @@ class Run:
         return f"{self.notebook.name}/{self.data}"
 
     @property
+    def values(self) -> dict[str, Any]:
+        """Every parameter of the notebook, as given or by default."""
+        return {p: d.default for p, d in self.notebook.parameters.items()} | self.parameters
+
+    @property
     def failed_report(self) -> Path:
         return self.report.with_name(f"{self.data}.failed")
 
@@ -324,7 +338,7 @@ def plan(
     common["environment python"] = platform.python_version()
     common |= {f"environment {name}": metadata.version(name) for name in ENVIRONMENT}
 
-    data, digest = _data(project), cache(_file_digest)
+    data, digest = project_data(project), cache(_file_digest)
     runs = []
     for name in sorted(wanted):
         notebook = read_notebook(known[name])
@@ -356,7 +370,8 @@ def plan(
     return runs
 
 
-def _data(project: Path) -> Path:
+def project_data(project: Path) -> Path:
+    """Where the project's notebooks read: its own ``data/``, or what ``$PCPMODEL_DATA`` says."""
     own = project / "data"
     return own if own.is_dir() and not os.environ.get("PCPMODEL_DATA") else data_dir()
 

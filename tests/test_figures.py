@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 from nbclient import NotebookClient
 
 from pcpmodel import __version__, figures
@@ -247,10 +249,85 @@ KINDS = ("svg", "pdf", "png")
 def test_three_files_carry_version_and_digest(tmp_path):
     figures.save(AXES["residuals"](), "residuals", tmp_path / "new", digest=DIGEST)
     files = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    about = json.loads(files.pop("residuals.json"))
     assert sorted(files) == [f"residuals.{kind}" for kind in sorted(KINDS)]
     for content in files.values():
         assert f"pcpmodel {__version__}".encode() in content
         assert DIGEST.encode() in content
+    assert (about["name"], about["digest"], about["pcpmodel"]) == (
+        "residuals", DIGEST, __version__)  # fmt: skip
+    assert about["alt"] in files["residuals.svg"].decode()
+    assert about["alt"].encode() in files["residuals.png"]
+
+
+@pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
+def test_every_figure_has_a_caption_with_numbers_and_an_alt_text_with_its_axes(draw):
+    made = draw()
+    said, alt = figures.caption(made), figures.alt_text(made)
+    assert re.search(r"\d", said) or said == "No throughput was measured."
+    assert said.endswith(".")
+    assert "nan" not in said
+    for ax in made.axes if hasattr(made, "axes") and not isinstance(made, Axes) else [made]:
+        if ax.axison and ax.get_xlabel():
+            assert ax.get_xlabel() in alt
+    assert alt.endswith(".")
+
+
+def test_the_numbers_of_a_caption_follow_the_data():
+    def said(points):
+        return figures.caption(figures.residuals(one(points)))
+
+    kept = one(POINTS)["residual_percent"][~one(POINTS)["outlier"]].abs()
+    assert f"{kept.median():.1f} % in the median, {kept.max():.1f} % at most" in said(POINTS)
+    assert "without 3 outliers of 24 rows" in said(POINTS)
+    twice = POINTS.assign(residual_percent=2 * POINTS["residual_percent"])
+    assert f"{2 * kept.max():.1f} % at most" in said(twice)
+
+
+@pytest.mark.parametrize("size", figures.SIZES)
+@pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
+def test_nothing_is_cut_off_in_any_size(draw, size):
+    with figures.output(size):
+        made = draw()
+    figure = made.figure if isinstance(made, Axes) else made
+    wide, high = figures.SIZES[size]
+    assert figure.get_figwidth() == wide
+    assert high is None or figure.get_figheight() == high
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    drawn, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert drawn.x0 > -0.01
+    assert drawn.y0 > -0.01
+    assert drawn.x1 < width + 0.01
+    assert drawn.y1 < height + 0.01
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    assert min(t.get_fontsize() for t in texts) >= 6
+
+
+def test_size_formats_and_names_last_as_long_as_the_context(tmp_path):
+    with figures.output("slide", ["png", "svg"], only=["residuals"], note="Seed 1."):
+        slide = AXES["residuals"]()
+        figures.save(slide, "residuals", tmp_path, digest=DIGEST)
+        figures.save(slide, "other", tmp_path, digest=DIGEST)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "residuals.json", "residuals.png", "residuals.svg"]  # fmt: skip
+    about = json.loads((tmp_path / "residuals.json").read_text())
+    assert about["inches"] == [7.0, 3.938]
+    assert about["caption"].endswith(" Seed 1.")
+    assert AXES["residuals"]().figure.get_figwidth() == 3.4
+
+
+@pytest.mark.parametrize(
+    ("size", "formats", "match"),
+    [
+        ("two-colum", ["svg"], "two-column"),
+        ("slide", ["svg", "jpg"], "unknown format 'jpg'"),
+        ("slide", [], "no format; allowed: svg, pdf, png"),
+    ],
+)
+def test_unknown_sizes_and_formats_are_refused(size, formats, match):
+    with pytest.raises(InputError, match=match), figures.output(size, formats):
+        pass
 
 
 def test_print_needs_no_fonts_and_knows_no_date(tmp_path):

@@ -2,7 +2,8 @@
 
 Every function takes frames (and ``ax`` to draw on) and returns the axes; none
 reads a file or knows where its data come from.  :func:`panels` repeats one per
-value of a column, :func:`save` writes SVG, PDF and PNG.
+value of a column, :func:`save` writes SVG, PDF and PNG with :func:`alt_text` and
+:func:`caption`, and :func:`output` chooses size and formats.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -24,12 +25,16 @@ from pcpmodel.figures.simulation import (
     tradeoff,
     waterfall,
 )
-from pcpmodel.figures.style import panels, save
+from pcpmodel.figures.style import FORMATS, SIZES, alt_text, caption, output, panels, save
 from pcpmodel.figures.tour import tour_picture
 
 __all__ = [
+    "FORMATS",
+    "SIZES",
+    "alt_text",
     "answer_key",
     "by_release",
+    "caption",
     "hold_time",
     "holds_by_release",
     "ladder",
@@ -39,6 +44,7 @@ __all__ = [
     "numa_published",
     "numa_series",
     "numa_situations",
+    "output",
     "page_list_life",
     "pages_over_time",
     "panels",

@@ -9,7 +9,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
-from pcpmodel.figures.style import COLUMN, SERIES, batch_axis, figure_style, widen_y
+from pcpmodel.figures.style import (
+    COLUMN,
+    SERIES,
+    batch_axis,
+    figure_style,
+    listed,
+    span,
+    widen_y,
+)
 
 __all__ = ["hold_time", "residuals", "throughput_gain"]
 
@@ -21,7 +29,33 @@ _CURVES = {
 }
 
 
-@figure_style(size=(COLUMN, 3.6))
+def _of_machines(frame: pd.DataFrame) -> str:
+    if "machine" not in frame or frame.empty:
+        return ""
+    return f" of {listed(dict.fromkeys(frame['machine']))}"
+
+
+def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False) -> str:
+    rows = points[~points["outlier"]]
+    said = []
+    for batch in (rows["batch"].min(), rows["batch"].max()):
+        at = rows[rows["batch"] == batch]
+        unit = 1e3 / batch if per_page else 1.0
+        mean, p99 = (
+            span(unit * at.loc[at["statistic"] == s, "measured_us"], "ns" if per_page else "µs")
+            for s in ("mean", "p99")
+        )
+        said.append(f"{batch:g} pages take {mean} in the mean and {p99} at the 99th percentile")
+    what = "per page moved" if per_page else "of refills and drains"
+    return (
+        f"Hold times of the zone lock {what}{_of_machines(points)}: {'; '.join(said)}"
+        f"{' (all per page)' if per_page else ''}. Lines are fits with their prediction "
+        f"intervals, markers are measured; {points['outlier'].sum()} of {len(points)} are "
+        "outliers that the fit leaves out."
+    )
+
+
+@figure_style(size=(COLUMN, 3.6), caption=_hold_time)
 def hold_time(
     points: pd.DataFrame, lines: pd.DataFrame, ax: Axes | None = None, per_page: bool = False
 ) -> Axes:
@@ -92,7 +126,17 @@ def _explain(ax: Axes, *words: str) -> None:
         ax.plot([], [], ls="none", label=line)
 
 
-@figure_style(size=(COLUMN, 3.0))
+def _residuals(points: pd.DataFrame, limit_percent: float = 12.0) -> str:
+    kept = points.loc[~points["outlier"], "residual_percent"].abs()
+    beyond = int((points["residual_percent"].abs() >= 0.9 * limit_percent).sum())
+    return (
+        f"Residuals of the fitted hold times{_of_machines(points)}: {kept.median():.1f} % in the "
+        f"median, {kept.max():.1f} % at most, without {points['outlier'].sum()} outliers of "
+        f"{len(points)} rows; {beyond} are drawn at the edge with their value."
+    )
+
+
+@figure_style(size=(COLUMN, 3.0), caption=_residuals)
 def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float = 12.0) -> Axes:
     """Relative residuals of the fitted curves; what lies beyond the edge with its value.
 
@@ -139,7 +183,21 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     return ax
 
 
-@figure_style(size=(COLUMN, 2.8))
+def _throughput_gain(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "No throughput was measured."
+    best = rows.loc[rows["gain_percent"].idxmax()]
+    of = f" on {best['machine']}" if "machine" in rows else ""
+    return (
+        f"Throughput gained over the smallest batch{_of_machines(rows)}: at most "
+        f"{best['gain_percent']:.1f} ± {best['noise_percent']:.1f} %{of} with a batch of "
+        f"{best['batch']:g} pages, of which shorter holds explain "
+        f"{best['explained_percent']:.1f} %; {rows['falls'].astype(bool).sum()} of {len(rows)} "
+        "rows fall back behind a smaller batch."
+    )
+
+
+@figure_style(size=(COLUMN, 2.8), caption=_throughput_gain)
 def throughput_gain(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Gain of throughput over the smallest batch, measured and explained by the holds.
 

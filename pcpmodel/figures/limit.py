@@ -8,12 +8,31 @@ import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
 
-from pcpmodel.figures.style import COLUMN, SERIES, figure_style
+from pcpmodel.figures.style import COLUMN, SERIES, figure_style, listed, span
 
 __all__ = ["limit_probability", "scale_latency", "scale_probability"]
 
 
-@figure_style(size=(COLUMN, 3.2))
+def _largest(rows: pd.DataFrame, p99_us: float) -> str:
+    under = rows.loc[rows["p99_us"] <= p99_us, "batch_scale"]
+    return f"{under.max():g}" if len(under) else "none"
+
+
+def _scale_latency(per_scale: pd.DataFrame, p99_us: float) -> str:
+    first = per_scale[per_scale["slowdown"] == per_scale["slowdown"].min()]
+    slower = per_scale[per_scale["slowdown"] == per_scale["slowdown"].max()]
+    said = []
+    for name, rows in first.groupby("machine", sort=False):
+        slow = slower[slower["machine"] == name]
+        said.append(f"{name} {_largest(rows, p99_us)} ({_largest(slow, p99_us)})")
+    return (
+        f"99th percentile of the slower side, refill or drain. Largest batch scale factor under "
+        f"{p99_us:g} µs as measured (and with a CPU {per_scale['slowdown'].max():g} times slower): "
+        f"{listed(said)}. Lines are fits with their prediction intervals, markers are measured."
+    )
+
+
+@figure_style(size=(COLUMN, 3.2), caption=_scale_latency)
 def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
     """99th percentile of the slower side by batch scale factor, for slower and slower CPUs.
 
@@ -55,7 +74,21 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
     return ax
 
 
-@figure_style(size=(COLUMN, 2.2))
+def _scale_probability(per_scale: pd.DataFrame) -> str:
+    said = []
+    for slowdown, rows in per_scale.groupby("slowdown", sort=False):
+        sure = rows[rows["probability"] >= 0.5].groupby("machine")["batch_scale"].max()
+        found = span(sure) if len(sure) else "no factor"
+        less = " on those that have one" * (len(sure) < rows["machine"].nunique())
+        said.append(f"{found}{less} at {slowdown:g} times the measured times")
+    return (
+        f"Probability that the 99th percentile stays under the limit on "
+        f"{per_scale['machine'].nunique()} machines. The largest batch scale factor that does so "
+        f"more likely than not: {'; '.join(said)}."
+    )
+
+
+@figure_style(size=(COLUMN, 2.2), caption=_scale_probability)
 def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Probability of staying under the limit, by machine and batch scale factor.
 
@@ -90,7 +123,19 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@figure_style(size=(COLUMN, 3.0))
+def _limit_probability(curve: pd.DataFrame, p99_us: float) -> str:
+    at = {
+        scale: rows.loc[(rows["limit_us"] - p99_us).abs().idxmin(), "probability"]
+        for scale, rows in curve.groupby("batch_scale")
+    }
+    said = listed(f"{p:.2f} for k = {scale:g}" for scale, p in at.items())
+    return (
+        "Probability that the 99th percentile of a hold stays under a limit, by batch scale "
+        f"factor k; under {p99_us:g} µs it is {said}."
+    )
+
+
+@figure_style(size=(COLUMN, 3.0), caption=_limit_probability)
 def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
     """Probability of staying under a limit against that limit, scale by scale.
 

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style, listed, span
 
 __all__ = ["numa_gain_map", "numa_published", "numa_series", "numa_situations"]
 
@@ -23,7 +23,24 @@ _MILLIONS = ("accesses_per_second", "migrated_pages")
 _VERDICTS = {"gain": SERIES[2], "neutral": SERIES[4], "loss": SERIES[1]}
 
 
-@figure_style(size=(COLUMN, 2.6))
+def _numa_series(series: pd.DataFrame, quantity: str, measured: pd.DataFrame | None = None) -> str:
+    unit = 1e6 if quantity in _MILLIONS else 1.0
+    said = []
+    for release, rows in series.groupby("release", sort=False):
+        values = rows[quantity] / unit
+        if quantity == "shootdown_interrupts":
+            text = f"{release} ends at {values.iloc[-1]:,.0f}"
+        else:
+            text = f"{release} {span(values)}, {values.mean():.3g} in the mean"
+        if measured is not None:
+            total = measured.loc[measured["kernel"] == release, "measured"] / unit
+            text += "".join(f" (measured {x:,.0f})" for x in total)
+        said.append(text)
+    end = series["time_s"].max()
+    return f"{_LABELS[quantity]} over {end:.3g} s: {'; '.join(said)}."
+
+
+@figure_style(size=(COLUMN, 2.6), caption=_numa_series)
 def numa_series(
     series: pd.DataFrame,
     quantity: str,
@@ -72,7 +89,17 @@ def numa_series(
     return ax
 
 
-@figure_style(size=(COLUMN, 3.0))
+def _numa_published(rows: pd.DataFrame) -> str:
+    fitted = rows["fitted"].astype(bool)
+    said = rows.loc[~fitted, "ratio"]
+    return (
+        f"Model over measurement for {len(rows)} published figures: {len(said)} predictions lie "
+        f"between {said.min():.2f} and {said.max():.2f} (median {said.median():.2f}), "
+        f"{fitted.sum()} were fitted ({span(rows.loc[fitted, 'ratio'])})."
+    )
+
+
+@figure_style(size=(COLUMN, 3.0), caption=_numa_published)
 def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """How far the model is from every published figure.
 
@@ -111,7 +138,17 @@ def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@figure_style(size=(COLUMN, 2.9))
+def _numa_gain_map(grid: pd.DataFrame) -> str:
+    best, worst = (grid.loc[getattr(grid["gain_percent"], f)()] for f in ("idxmax", "idxmin"))
+    said = (
+        f"{row['gain_percent']:+.1f} % ({row['threads']:g} threads per process, "
+        f"{row['pages_per_thread']:,.0f} pages per thread)"
+        for row in (best, worst)
+    )
+    return f"Throughput gained by mapping late: from {listed(said).replace(' and ', ' to ')}."
+
+
+@figure_style(size=(COLUMN, 2.9), caption=_numa_gain_map)
 def numa_gain_map(grid: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Gain by threads per process and by how many threads meet on a page.
 
@@ -148,7 +185,18 @@ def numa_gain_map(grid: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@figure_style(size=(PAGE, 3.6))
+def _numa_situations(rows: pd.DataFrame) -> str:
+    counts = rows["verdict"].value_counts()
+    best, worst = rows["gain_percent"].idxmax(), rows["gain_percent"].idxmin()
+    return (
+        f"Throughput gained by mapping late in {len(rows)} situations: "
+        f"{listed(f'{n} {verdict}' for verdict, n in counts.items())}; most, "
+        f"{rows.loc[best, 'gain_percent']:+.2f} %: {best}; least, "
+        f"{rows.loc[worst, 'gain_percent']:+.2f} %: {worst}. Bars are two standard errors."
+    )
+
+
+@figure_style(size=(PAGE, 3.6), caption=_numa_situations)
 def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Gain in each situation, with its error and its name.
 

@@ -8,12 +8,23 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from pcpmodel.figures.style import COLUMN, SERIES, figure_style
+from pcpmodel.figures.style import COLUMN, SERIES, figure_style, span
 
 __all__ = ["holds_by_release", "pages_over_time"]
 
 
-@figure_style(size=(COLUMN, 2.3))
+def _pages_over_time(table: pd.DataFrame) -> str:
+    kernel, model = table["kernel"].dropna(), table["model"].dropna()
+    seen = table["model"].ffill()[table["kernel"].notna()]
+    off = (seen - kernel).abs().max()
+    return (
+        f"Pages on all per-CPU lists over {table['time_s'].max():.3g} s: the kernel has "
+        f"{span(kernel, 'pages')} at its {len(kernel)} dumps, the model up to {model.max():,.0f}; "
+        f"at the dumps they are at most {off:,.0f} pages apart."
+    )
+
+
+@figure_style(size=(COLUMN, 2.3), caption=_pages_over_time)
 def pages_over_time(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Pages on all per-CPU lists: the model's line through the kernel's dumps.
 
@@ -34,13 +45,23 @@ def pages_over_time(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     dots = table.dropna(subset="kernel")
     ax.plot(dots["time_s"], dots["kernel"], color=kernel[0], ls="none", marker=kernel[2],
             label="kernel, at a dump")  # fmt: skip
-    ax.set_xlabel("time [s]")
-    ax.set_ylabel("pages on all PCPs")
+    ax.set_xlabel("Time [s]")
+    ax.set_ylabel("On all per-CPU lists [pages]")
     ax.set_ylim(bottom=0)
     return ax
 
 
-@figure_style(size=(COLUMN, 2.6))
+def _holds_by_release(table: pd.DataFrame) -> str:
+    holds = table.set_index("release")["zone_lock_holds"]
+    most, least = holds.idxmax(), holds.idxmin()
+    return (
+        f"Holds of the zone lock for the same recorded work under {len(table)} rules: most under "
+        f"{most} ({holds[most]:,}), fewest under {least} ({holds[least]:,}, "
+        f"{100 * holds[least] / holds[most]:.0f} % of these). Counted, so without scatter."
+    )
+
+
+@figure_style(size=(COLUMN, 2.6), caption=_holds_by_release)
 def holds_by_release(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Zone-lock holds of the same work by rules, split in refills, drains and others.
 
@@ -65,6 +86,6 @@ def holds_by_release(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 lw=0.3, label=name)  # fmt: skip
         left += width.to_numpy(float)
     ax.set_yticks(at, table["release"])
-    ax.set_xlabel("holds of the zone lock")
+    ax.set_xlabel("Holds of the zone lock")
     ax.grid(False, axis="y")
     return ax

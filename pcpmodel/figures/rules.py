@@ -7,7 +7,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from pcpmodel.figures.style import PAGE, SERIES, figure_style
+from pcpmodel.figures.style import PAGE, SERIES, figure_style, span
 
 __all__ = ["ladder", "page_list_life"]
 
@@ -26,7 +26,19 @@ _Y = {
 }
 
 
-@figure_style(size=(PAGE, 3.2))
+def _ladder(rungs: pd.DataFrame, kind: str, column: str = "pages") -> str:
+    what = _Y[column].format("tick" if kind == "decay" else kind).lower()
+    said = (
+        f"{label}: {span(rows[column])} in {len(rows)} visits"
+        for label, rows in rungs.groupby("releases", sort=False)
+    )
+    return (
+        f"{what.capitalize()}, {_X[kind].lower()}, one list of one CPU. {'; '.join(said)}. "
+        "Counted, so without scatter."
+    )
+
+
+@figure_style(size=(PAGE, 3.2), caption=_ladder)
 def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | None = None) -> Axes:
     """One quantity of every visit to the buddy lists, a line per group of releases.
 
@@ -69,7 +81,22 @@ def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | Non
     return ax
 
 
-@figure_style(size=(PAGE, 2.6))
+def _page_list_life(steps: pd.DataFrame, events: pd.DataFrame, label: str = "") -> str:
+    said = []
+    for kind in ("refill", "drain"):
+        pages = events.loc[events["kind"] == kind, "pages"]
+        said.append(
+            f"{len(pages)} {kind}s of {span(pages, 'pages')}" if len(pages) else f"no {kind}"
+        )
+    return (
+        f"{label + ': ' if label else ''}{len(steps) - 1} operations on one list take "
+        f"{said[0]} and {said[1]}; high goes from {steps['high'].iloc[0]:g} up to "
+        f"{steps['high'].max():g}, and {steps['count'].iloc[-1]:g} pages are left at the end. "
+        "Counted, so without scatter."
+    )
+
+
+@figure_style(size=(PAGE, 2.6), caption=_page_list_life)
 def page_list_life(
     steps: pd.DataFrame, events: pd.DataFrame, label: str = "", ax: Axes | None = None
 ) -> Axes:

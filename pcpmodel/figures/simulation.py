@@ -8,12 +8,25 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style, listed, span
 
 __all__ = ["answer_key", "by_release", "memory_on_lists", "tradeoff", "waterfall"]
 
 
-@figure_style(size=(COLUMN, 2.4))
+def _answer_key(rows: pd.DataFrame) -> str:
+    fitted = rows["fitted"].notna()
+    said = rows[~fitted]
+    tables = listed(dict.fromkeys(rows["source"] + "/" + rows["table"])) if len(rows) else "none"
+    ratio = (said["predicted"] / said["measured"])[said["measured"] != 0]
+    return (
+        f"Measured and simulated figures of {tables}: {int(said['within'].sum())} of {len(said)} "
+        f"predictions are within tolerance, model over measurement is {ratio.median():.2f} in the "
+        f"median ({span(ratio)}); {int(fitted.sum())} cells were fitted. The tables state no "
+        "uncertainty."
+    )
+
+
+@figure_style(size=(COLUMN, 2.4), caption=_answer_key)
 def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Measured and predicted figures of one column of a published table.
 
@@ -58,7 +71,25 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@figure_style(size=(COLUMN, 2.6))
+def _by_release(
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    xlabel: str,
+    ylabel: str,
+    log: bool = False,
+    error: str | None = None,
+) -> str:
+    ends = [*dict.fromkeys(table[x])]
+    said = [f"{release} {span(rows[y])}" for release, rows in table.groupby("release", sort=False)]
+    scatter = "bars are the standard deviation over the seeds" if error else "one seed per point"
+    return (
+        f"{ylabel[:1].upper()}{ylabel[1:]} against {xlabel[:1].lower()}{xlabel[1:]} "
+        f"({ends[0]} to {ends[-1]}): {'; '.join(said)}; {scatter}."
+    )
+
+
+@figure_style(size=(COLUMN, 2.6), caption=_by_release)
 def by_release(
     table: pd.DataFrame,
     x: str,
@@ -114,7 +145,18 @@ def by_release(
     return ax
 
 
-@figure_style(size=(PAGE, 2.6))
+def _waterfall(causes: pd.DataFrame) -> str:
+    parts = causes.set_index("cause")["ns_per_unit"]
+    old, new, inner = parts.iloc[0], parts.iloc[-1], parts.iloc[1:-1]
+    first = inner.abs().idxmax()
+    return (
+        f"CPU time per unit of work, {old:.1f} ns before and {new:.1f} ns after "
+        f"({100 * (new / old - 1):+.1f} %; less is better). The largest cause is {first}, "
+        f"{inner[first]:+.1f} ns; the bars add up. One seed."
+    )
+
+
+@figure_style(size=(PAGE, 2.6), caption=_waterfall)
 def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """From the CPU time per unit of work of one run to that of another, cause by cause.
 
@@ -151,7 +193,23 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-@figure_style(size=(COLUMN, 3.0))
+def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
+    under = table[table["hold_p99_us"] <= p99_us]
+    text = (
+        f"Throughput against the 99th percentile of a hold for {len(table)} settings, of which "
+        f"{int(table['front'].sum())} are beaten by no other in throughput, latency and memory"
+    )
+    if under.empty:
+        return f"{text}; none stays under {p99_us:g} µs. One seed per point."
+    best = under.loc[under["score_per_s"].idxmax()]
+    return (
+        f"{text}. The fastest under {p99_us:g} µs has batch scale {best['batch_scale_max']:g}: "
+        f"{best['score_per_s'] / 1e6:.2f} million units/s at {best['hold_p99_us']:.1f} µs with "
+        f"{best['pages_in_pcp_mib']:,.0f} MiB on the lists. One seed per point."
+    )
+
+
+@figure_style(size=(COLUMN, 3.0), caption=_tradeoff)
 def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
     """Throughput against the 99th percentile of a hold, with the front.
 
@@ -190,7 +248,20 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
     return ax
 
 
-@figure_style(size=(COLUMN, 2.6))
+def _memory_on_lists(table: pd.DataFrame) -> str:
+    keys = ["release", *(["nohz_idle"] if "nohz_idle" in table else [])]
+    said = []
+    for key, rows in table.groupby(keys, sort=False):
+        gib = rows.sort_values("time_s")["mib"] / 1024
+        sleep = ", CPUs asleep" if len(key) > 1 and key[1] else ""
+        said.append(f"{key[0]}{sleep} {gib.max():.1f} down to {gib.iloc[-1]:.1f}")
+    return (
+        f"Memory on the per-CPU lists over {table['time_s'].max():.3g} s, from its peak to the end "
+        f"[GiB]: {'; '.join(said)}. One seed."
+    )
+
+
+@figure_style(size=(COLUMN, 2.6), caption=_memory_on_lists)
 def memory_on_lists(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Memory on the per-CPU lists over time, a line per release.
 

@@ -1,4 +1,4 @@
-"""The house style of the figures, and the one way they get into files.
+"""The house style of the figures, what is said of them, and the one way they get into files.
 
 Colours are Okabe and Ito's, told apart with any colour vision; line style and
 marker repeat what the colour says, so that print in grey loses nothing.  Lines
@@ -10,12 +10,17 @@ without markers are the model, markers without lines are measurements.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -25,15 +30,38 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcpmodel import __version__
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, unknown_name
 
-__all__ = ["COLUMN", "PAGE", "SERIES", "STYLE", "figure_style", "panels", "save"]
+__all__ = [
+    "COLUMN",
+    "FORMATS",
+    "PAGE",
+    "SERIES",
+    "SIZES",
+    "STYLE",
+    "Output",
+    "alt_text",
+    "caption",
+    "figure_style",
+    "output",
+    "panels",
+    "save",
+]
 
 # The backend is chosen at the first figure and then sets whether figures show
 # themselves; chosen inside a style, that would be undone with the style.
 plt.switch_backend(mpl.get_backend())
 
 COLUMN, PAGE = 3.4, 7.0  # width of one printed column, and of a page of two [inches]
+FORMATS = ("svg", "pdf", "png")
+#: Name -> width and height [inches]; no height: the figure's own.  A slide of 16:9 is shown
+#: larger than it is here: on one 13.3 inches wide, 8 points become 15.
+SIZES: dict[str, tuple[float, float | None]] = {
+    "one-column": (COLUMN, None),
+    "two-column": (PAGE, None),
+    "slide": (PAGE, PAGE * 9 / 16),
+}
+_PANEL = 1.6  # the narrowest that a panel may be [inches]
 
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -56,7 +84,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "pdf.fonttype": 42,  # whole glyphs, embedded
-    "savefig.dpi": 200,
+    "savefig.dpi": 300,
     "svg.fonttype": "path",  # outlines: nothing to be missing elsewhere
     "svg.hashsalt": "pcpmodel",  # ids that do not change from run to run
     "xtick.labelsize": 7,
@@ -75,30 +103,202 @@ SERIES = (
 )
 
 
-def figure_style(
-    draw: Callable[..., Axes] | None = None, *, size: tuple[float, float] = (COLUMN, 2.6)
-) -> Any:
-    """Draw in the house style, on a figure of its own where no axes are given."""
-    if draw is None:
-        return functools.partial(figure_style, size=size)
+@dataclass(frozen=True)
+class Output:
+    """How figures are drawn and written; see `output`."""
 
-    @functools.wraps(draw)
-    def styled(*data: Any, ax: Axes | None = None, **options: Any) -> Axes:
-        with mpl.rc_context(STYLE):
-            alone = ax is None
-            if ax is None:
-                _, ax = plt.subplots(figsize=size, layout="constrained")
-            draw(*data, ax=ax, **options)
-            if alone:
-                machines = set(data[0]["machine"]) if "machine" in data[0] else set()
-                if len(machines) == 1:
-                    ax.set_title(*machines, loc="left")
-                if ax.get_legend_handles_labels()[0]:
-                    ax.figure.legend(*_entries([ax]), loc="outside lower center", ncols=2)
-                ax.figure.draw_without_rendering()  # ticks take their style now
-        return ax
+    size: str | None = None
+    formats: tuple[str, ...] = FORMATS
+    only: frozenset[str] | None = None
+    note: str = ""
 
-    return styled
+    def inches(self, width: float, height: float) -> tuple[float, float]:
+        """Size of a figure that is ``width`` by ``height`` where none is asked for."""
+        if self.size is None:
+            return width, height
+        wide, high = SIZES[self.size]
+        return wide, high or height
+
+
+_OUTPUT = ContextVar("output", default=Output())  # noqa: B039 (it is frozen)
+_CAPTIONS: WeakKeyDictionary[Figure, str] = WeakKeyDictionary()
+
+
+@contextmanager
+def output(
+    size: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    only: Iterable[str] | None = None,
+    note: str = "",
+) -> Iterator[None]:
+    """Draw and save figures in another size or other formats while the context lasts.
+
+    Parameters
+    ----------
+    size : str, optional
+        One of `SIZES`; by default every figure has its own.
+    formats : sequence of str
+        Of `FORMATS`.
+    only : iterable of str, optional
+        Names that `save` writes; by default any.
+    note : str
+        A sentence that `save` adds to every caption.
+
+    Raises
+    ------
+    InputError
+        For an unknown size or format, or no format.
+    """
+    if size is not None and size not in SIZES:
+        raise unknown_name("size", size, SIZES)
+    for kind in formats:
+        if kind not in FORMATS:
+            raise unknown_name("format", kind, FORMATS)
+    if not formats:
+        raise InputError(f"no format; allowed: {', '.join(FORMATS)}")
+    only = None if only is None else frozenset(only)
+    kinds = tuple(kind for kind in FORMATS if kind in formats)
+    token = _OUTPUT.set(Output(size, kinds, only, note))
+    try:
+        yield
+    finally:
+        _OUTPUT.reset(token)
+
+
+def figure_style(*, size: tuple[float, float], caption: Callable[..., str]) -> Any:
+    """Draw in the house style, on a figure of its own where no axes are given.
+
+    Parameters
+    ----------
+    size : tuple of float
+        Width and height of that figure [inches].
+    caption : callable
+        Takes what the figure takes and says in a sentence or two what it shows, with the
+        numbers.
+    """
+
+    def decorate(draw: Callable[..., Axes]) -> Callable[..., Axes]:
+        @functools.wraps(draw)
+        def styled(*data: Any, ax: Axes | None = None, **options: Any) -> Axes:
+            with mpl.rc_context(STYLE):
+                alone = ax is None
+                if ax is None:
+                    _, ax = plt.subplots(figsize=inches(*size), layout="constrained")
+                draw(*data, ax=ax, **options)
+                if alone:
+                    machines = set(data[0]["machine"]) if "machine" in data[0] else set()
+                    if len(machines) == 1:
+                        ax.set_title(*machines, loc="left")
+                    _legend(ax.figure, [ax])
+                    ax.figure.draw_without_rendering()  # ticks take their style now
+                    describe(ax.figure, caption(*data, **options))
+            return ax
+
+        styled.caption = caption
+        return styled
+
+    return decorate
+
+
+def inches(width: float, height: float) -> tuple[float, float]:
+    """Size of a figure [inches]: as asked for with `output`, else as given."""
+    return _OUTPUT.get().inches(width, height)
+
+
+def describe(figure: Figure, text: str) -> None:
+    """Give a figure its caption."""
+    _CAPTIONS[figure] = text
+
+
+def caption(figure: Figure | Axes) -> str:
+    """What a figure shows, in a sentence or two with the numbers of its data.
+
+    Parameters
+    ----------
+    figure : Figure or Axes
+        Drawn by a function of this package.
+
+    Returns
+    -------
+    str
+    """
+    return _CAPTIONS.get(_figure(figure), "")
+
+
+def alt_text(figure: Figure | Axes) -> str:
+    """What a figure looks like, for those who do not see it: axes, ranges, series.
+
+    Parameters
+    ----------
+    figure : Figure or Axes
+
+    Returns
+    -------
+    str
+    """
+    drawn = _figure(figure)
+    axes = [ax for ax in drawn.axes if ax.axison]
+    labels = _entries(axes)[1]
+    first = axes[0]
+    titles = [t for ax in axes if (t := ax.get_title(loc="left"))]
+    xlabel = next((t for ax in axes if (t := ax.get_xlabel())), "")
+    ylabel = next((t for ax in axes if (t := ax.get_ylabel())), "")
+    words = [
+        f"{len(axes)} panels ({', '.join(titles)})"
+        if len(axes) > 1
+        else "Chart" + "".join(f", {t}" for t in titles)
+    ]
+    for name, label, axis in (("Horizontal", xlabel, "x"), ("Vertical", ylabel, "y")):
+        said = [label.strip() or _ticks(first, axis)]
+        if getattr(first, f"get_{axis}scale")() == "log":
+            said.append("logarithmic")
+        words.append(f"{name}: {', '.join(filter(None, said))}")
+    if labels:
+        words.append(f"Shown: {'; '.join(labels)}")
+    return ". ".join(words) + "."
+
+
+def _ticks(ax: Axes, axis: str) -> str:
+    """What an axis without a label has on it."""
+    return ", ".join(t.get_text() for t in getattr(ax, f"get_{axis}ticklabels")())
+
+
+def _figure(figure: Figure | Axes) -> Figure:
+    return figure.figure if isinstance(figure, Axes) else figure
+
+
+def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
+    """One legend below everything, as many columns as fit."""
+    handles, labels = _entries(axes)
+    if not handles:
+        return
+    width = figure.get_figwidth()
+    widest = max(map(len, labels)) * 0.055 + 0.55  # of an entry, at 7 points [inches]
+    columns = max(1, min(4, int(width / widest), len(labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def listed(names: Iterable[object], most: int = 8) -> str:
+    """``a, b and c``; more than ``most`` are counted."""
+    words = [str(name) for name in names]
+    if len(words) > most:
+        words = [*words[: most - 1], f"{len(words) - most + 1} more"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def number(x: float, digits: int = 3) -> str:
+    """``0.012``, ``1.2`` or ``12,345``."""
+    return f"{x:,.{digits}g}" if abs(x) < 1000 else f"{x:,.0f}"
+
+
+def span(values: Iterable[float], unit: str = "", digits: int = 3) -> str:
+    """``1.2 to 3.4 us``; one number where all are the same."""
+    array = np.asarray(list(values), float)
+    array = array[np.isfinite(array)]
+    if not len(array):
+        return "not known"
+    ends = (number(x, digits) for x in (array.min(), array.max()))
+    return f"{' to '.join(dict.fromkeys(ends))} {unit}".strip()
 
 
 def _entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
@@ -146,13 +346,14 @@ def panels(
     matplotlib.figure.Figure
     """
     values = list(dict.fromkeys(frames[0][by]))
-    columns = min(columns, len(values)) or 1
+    wide, high = inches(PAGE, 0)
+    columns = min(columns, len(values), int(wide / _PANEL)) or 1
     rows = max(-(-len(values) // columns), 1)
     with mpl.rc_context(STYLE):
         figure, grid = plt.subplots(
             rows,
             columns,
-            figsize=(PAGE, height * rows + 0.4),
+            figsize=(wide, high or height * rows + 0.4),
             sharex="x" in share,
             sharey="y" in share,
             squeeze=False,
@@ -173,11 +374,13 @@ def panels(
         for ax in spare:
             ax.set_axis_off()
         handles, labels = _entries(used)
-        if handles and spare:
+        if handles and spare and wide == PAGE:
             spare[0].legend(handles, labels, loc="center left")
-        elif handles:
-            figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        else:
+            _legend(figure, used)
         figure.draw_without_rendering()  # ticks take their style now
+        shown = f"One panel per {by.replace('_', ' ')}." if len(values) > 1 else ""
+        describe(figure, f"{draw.caption(*frames, **options)} {shown}".strip())
     return figure
 
 
@@ -186,8 +389,9 @@ def save(
 ) -> None:
     """Write a figure as SVG, PDF and PNG, the same bytes from run to run.
 
-    The files carry the package's version and the digest of the data.  Each is
-    complete or absent: it is written beside and then renamed.
+    The files carry the package's version, the alt text and the digest of the data;
+    ``NAME.json`` beside them has these and the caption.  Each is complete or absent: it is
+    written beside and then renamed.
 
     Parameters
     ----------
@@ -209,24 +413,36 @@ def save(
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise InputError(f"figure name {name!r}: lower-case letters, digits and hyphens only.")
-    if not os.fspath(directory):
+    wanted = _OUTPUT.get()
+    if not os.fspath(directory) or (wanted.only is not None and name not in wanted.only):
         return
-    drawn = figure.figure if isinstance(figure, Axes) else figure
+    drawn = _figure(figure)
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
-    creator, data = f"pcpmodel {__version__}", f"data sha256 {digest}"
+    creator, data, alt = f"pcpmodel {__version__}", f"data sha256 {digest}", alt_text(drawn)
     metadata: dict[str, dict[str, Any]] = {
-        "svg": {"Creator": creator, "Description": data, "Title": name, "Date": None},
-        "pdf": {"Creator": creator, "Subject": data, "Title": name, "CreationDate": None},
-        "png": {"Software": creator, "Description": data, "Title": name},
+        "svg": {"Creator": creator, "Description": alt, "Keywords": data, "Date": None},
+        "pdf": {"Creator": creator, "Subject": alt, "Keywords": data, "CreationDate": None},
+        "png": {"Software": creator, "Description": alt, "Comment": data},
+    }
+    about = {
+        "name": name,
+        "caption": f"{caption(drawn)} {wanted.note}".strip(),
+        "alt": alt,
+        "digest": digest,
+        "pcpmodel": __version__,
+        "inches": [round(float(x), 3) for x in drawn.get_size_inches()],
     }
     with (
         mpl.rc_context(STYLE),
         tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target) as beside,
     ):
-        for kind, words in metadata.items():
+        for kind in wanted.formats:
+            words = {"Title": name, **metadata[kind]}
             drawn.savefig(Path(beside) / kind, format=kind, metadata=words)
-        for kind in metadata:
+        text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
+        (Path(beside) / "json").write_text(text, encoding="utf-8")
+        for kind in (*wanted.formats, "json"):
             os.replace(Path(beside) / kind, target / f"{name}.{kind}")
 
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcpmodel.figures.rules import page_list_life
-from pcpmodel.figures.style import PAGE, SERIES, STYLE
+from pcpmodel.figures.style import PAGE, SERIES, STYLE, describe, inches, number
 
 __all__ = ["tour_picture"]
 
@@ -52,25 +52,35 @@ def tour_picture(
     """
     looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
     with mpl.rc_context(STYLE | {"axes.titley": 1.02}):
-        figure = Figure(figsize=(PAGE, 4.6))
+        wide, high = inches(PAGE, 4.6)
+        narrow = wide < PAGE
+        figure = Figure(figsize=(wide, 1.75 * high if narrow else high))
         # Fixed places: fitting them costs as much time as the drawing.
-        grid = figure.add_gridspec(
-            2,
-            3,
-            left=0.1,
-            right=0.985,
-            bottom=0.13,
-            top=0.95,
-            hspace=0.45,
-            wspace=0.5,
-            height_ratios=(1.15, 1),
-            width_ratios=(1.5, 1, 1),
-        )
-        life = figure.add_subplot(grid[0, :])
+        if narrow:
+            grid = figure.add_gridspec(
+                4, 1, left=0.18, right=0.95, bottom=0.065, top=0.97, hspace=0.55
+            )
+            top, *rest = (grid[row, 0] for row in range(4))
+        else:
+            grid = figure.add_gridspec(
+                2,
+                3,
+                left=0.1,
+                right=0.985,
+                bottom=0.13,
+                top=0.95,
+                hspace=0.45,
+                wspace=0.5,
+                height_ratios=(1.15, 1),
+                width_ratios=(1.5, 1, 1),
+            )
+            top, *rest = grid[0, :], *(grid[1, column] for column in range(3))
+        life = figure.add_subplot(top)
         page_list_life(steps, events, label=label, ax=life)
-        life.legend(loc="upper center", ncols=5)
-        life.set_ylim(0, 1.22 * max(steps["count"].max(), steps["high"].max()))
-        queue, *bars = (figure.add_subplot(cell) for cell in (grid[1, 0], grid[1, 1], grid[1, 2]))
+        life.legend(loc="upper center", ncols=2 if narrow else 5)
+        room = 1.7 if narrow else 1.22
+        life.set_ylim(0, room * max(steps["count"].max(), steps["high"].max()))
+        queue, *bars = (figure.add_subplot(cell) for cell in rest)
         for name, at in prices.set_index("setting").iterrows():
             colour, dash, marker = looks[name]
             rows = waiting[name]
@@ -94,12 +104,26 @@ def tour_picture(
             _bars(ax, prices[column], list(prices["setting"]), looks, limits)
             ax.set_xlabel(title)
         # So are the labels': looking for room would lay out every tick twice.
-        for ax, left, down in ((life, -0.065, -0.15), (queue, -0.2, -0.17)):
+        lefts = (-0.17, -0.13) if narrow else (-0.065, -0.2)
+        for ax, left, down in zip((life, queue), lefts, (-0.15, -0.17), strict=True):
             ax.yaxis.set_label_coords(left, 0.5)
             ax.xaxis.set_label_coords(0.5, down)
         for ax in bars:
             ax.xaxis.set_label_coords(0.5, -0.17)
+    describe(figure, f"{page_list_life.caption(steps, events, label)} {_prices(prices)}")
     return figure
+
+
+def _prices(prices: pd.DataFrame) -> str:
+    said = []
+    for row in prices.to_dict("records"):
+        took = f"{number(row['p99_us'])} µs" if np.isfinite(row["p99_us"]) else "none"
+        said.append(
+            f"{row['setting']}: {row['waiting_percent']:.2f} % of the time of {row['cpus']:g} CPUs "
+            f"waits, {took} for 99 of 100 refills and drains, {number(row['list_mib'])} MiB on "
+            "the lists at most"
+        )
+    return f"{'; '.join(said)}."
 
 
 def _bars(

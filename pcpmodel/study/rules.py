@@ -243,9 +243,12 @@ def ladder(
         For an unknown kind or release, or impossible sizes.
     """
     works = {
-        "refill": [("alloc", number or 12_000)],
-        "drain": [("free", number or 12_000)],
-        "decay": [("free", max(high_max - 3 * batch, 1)), ("decay", number or 22)],
+        "refill": [("alloc", 12_000 if number is None else number)],
+        "drain": [("free", 12_000 if number is None else number)],
+        "decay": [
+            ("free", max(high_max - 3 * batch, 1)),
+            ("decay", 22 if number is None else number),
+        ],
     }
     if kind not in works:
         raise unknown_name("ladder", kind, works)
