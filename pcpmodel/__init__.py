@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "advise": "pcpmodel.study.advise",
     "capture": "pcpmodel.trace.state",
+    "change": "pcpmodel.simulation.changes",
     "figures": "pcpmodel.figures",
     "fit": "pcpmodel.study.fit",
     "InputError": "pcpmodel.errors",

@@ -20,12 +20,14 @@ from pcpmodel.machine.lock cimport fifo_lock, lock_free, lock_grant, lock_init, 
 from pcpmodel.simulation.state cimport (
     ARRIVED,
     BLOCKED,
+    BY_REMOTE,
+    LRU,
     OP_ALLOC,
-    REFILL,
     RUNNING,
     State,
     account,
-    arrive,
+    arrive_direct,
+    arrive_refill,
     control,
     cpu_t,
     doze,
@@ -40,7 +42,9 @@ from pcpmodel.simulation.state cimport (
     released,
     scaled,
     state_t,
+    step_block,
     take_pages,
+    trylock_fails,
 )
 from pcpmodel.kernel.pcp cimport PCPF_PREV_FREE_HIGH_ORDER, pcp_clamp
 
@@ -69,10 +73,14 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, c.at[op.zone])
     cdef int k = min(c.left, p.blocks[op.pindex])
     cdef int64_t ps = scaled(op.ps, c.factor)
-    if k == 0:
-        arrive(c, REFILL, c.at[op.zone], c.at[op.zone])
-        c.pindex = op.pindex
+    if trylock_fails(s, c):
+        arrive_direct(s, c)
         return
+    if k == 0:
+        arrive_refill(s, c)
+        return
+    if s.trylock:
+        k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.lru_left)
     k = fitting(k, ps, c.timer - c.time)
@@ -91,9 +99,10 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     c.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
-    if c.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
-        arrive(c, REFILL, c.at[op.zone], c.at[op.zone])
-        c.pindex = op.pindex
+    if s.trylock:
+        c.quiet -= k
+    elif c.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
+        arrive_refill(s, c)
 
 
 cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
@@ -102,6 +111,9 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, c.at[op.zone])
     cdef int k, high, full
     cdef int64_t ps
+    if trylock_fails(s, c):
+        arrive_direct(s, c)
+        return
     if op.order or p.view or s.asks_high:
         free_block(s, c)
         return
@@ -112,6 +124,8 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     if k <= 0:
         free_block(s, c)
         return
+    if s.trylock:
+        k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.lru_left)
     ps = scaled(op.ps, c.factor)
@@ -132,13 +146,18 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     c.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
-    if c.left > 0 and p.pcp.count == high - 1 and c.time < c.timer and c.state == RUNNING:
+    if s.trylock:
+        c.quiet -= k
+    elif c.left > 0 and p.pcp.count == high - 1 and c.time < c.timer and c.state == RUNNING:
         free_block(s, c)
 
 
 cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
-    """Run a CPU up to its next interaction, or until it blocks or finishes."""
-    while c.state == RUNNING and not s.failed:
+    """Run a CPU up to its next interaction, or until it blocks or finishes.
+
+    Not past `careful_from`: from then on all go step by step, in the order of time.
+    """
+    while c.state == RUNNING and c.time < s.careful_from and not s.failed:
         if control(s, c):
             return
         if c.pc.code == OP_ALLOC:
@@ -194,7 +213,7 @@ cdef class Engine:
         cdef uint64_t key = NEVER
         cdef uint64_t *tree = self.tree
         cdef int i = self.leaves + c.id
-        if c.state == ARRIVED:
+        if c.state == ARRIVED or c.state == RUNNING:
             key = <uint64_t> c.time << CPU_BITS | c.id
         elif c.state == BLOCKED:
             key = <uint64_t> due(&self.state.s, c) << CPU_BITS | c.id
@@ -250,7 +269,13 @@ cdef class Engine:
                 account(s, c, arrival, grant, hold)
                 c.time = grant + hold
                 lock_leave(lock, c.time)
+                if s.careful_from != INT64_MAX:
+                    c.release_at = c.time
+                    c.pcp_zone = c.zone if c.kind != LRU and c.why < BY_REMOTE else -1
                 released(s, c)
+            elif c.state == RUNNING:
+                if c.time >= s.careful_from and not control(s, c):
+                    step_block(s, c)
             else:  # asleep, and a timer is due
                 doze(s, c, due(s, c))
                 c.state = RUNNING

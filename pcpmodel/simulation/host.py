@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcpmodel.errors import InputError
@@ -103,6 +104,8 @@ class Host:
         high_pages: int | None = None,
         high_min_pages: int | None = None,
         high_fraction: int = 0,
+        online: Sequence[int] | None = None,
+        coming: bool = False,
     ) -> tuple[ZoneSize, ...]:
         """Sizes of every zone, with what the user overrides.
 
@@ -117,7 +120,12 @@ class Host:
             ``high`` of releases without tuning, the lower bound of the others [pages].
         high_fraction : int
             sysctl vm.percpu_pagelist_high_fraction: 0, or 8 and more.
+        online : sequence of int, optional
+            Online CPUs of each node; default: all.
+        coming : bool
+            Whether another CPU is just coming online.
         """
+        online = [self.cpus_per_node] * self.nodes if online is None else online
         if high_pages is not None and (high_min_pages is not None or high_fraction):
             raise InputError("give one of high_pages, high_min_pages, high_fraction")
         managed = int(self.memory_gib * (1 << 18)) // self.zones
@@ -128,12 +136,14 @@ class Host:
         )
         result = []
         for zone, mark in enumerate(marks):
+            node = zone // self.zones_per_node
             size = sizing.zone_set_pageset_high_and_batch(
                 managed,
                 mark.low,
                 release.rules,
-                node_cpus=self.cpus_per_node,
-                online_cpus=self.cpus,
+                node_cpus=online[node],
+                online_cpus=sum(online),
+                cpu_online=int(coming),
                 high_fraction=high_fraction,
             )
             low = size.high if size.high_min is None else size.high_min
@@ -148,5 +158,5 @@ class Host:
             if high_min_pages is not None:
                 low = high_min_pages
                 top = max(top, low) if release.rules.high_min_max else low
-            result.append(ZoneSize(zone // self.zones_per_node, managed, mark.high, used, low, top))
+            result.append(ZoneSize(node, managed, mark.high, used, low, top))
         return tuple(result)

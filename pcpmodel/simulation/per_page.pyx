@@ -11,29 +11,22 @@ counters; none of the short cuts.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from pcpmodel.kernel.pcp cimport pcp_alloc_begin, pcp_alloc_end
 from pcpmodel.simulation.state cimport (
     ARRIVED,
     BLOCKED,
     FINISHED,
-    OP_ALLOC,
-    REFILL,
     RUNNING,
+    WAITING,
     State,
     account,
-    allocated,
-    arrive,
     control,
     cpu_t,
     doze,
     due,
-    free_block,
     interact,
-    pcp_of,
-    pcp_t,
     released,
     state_t,
-    take_pages,
+    step_block,
 )
 
 __all__ = ["PerPage"]
@@ -172,7 +165,6 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef cpu_t *c = &s.cpu[e.cpu]
         cdef queue_t *q
-        cdef pcp_t *p
         cdef int i
         if self.holds[c.id]:
             self.holds[c.id] = False
@@ -198,19 +190,7 @@ cdef class PerPage:
             doze(s, c, due(s, c))
             c.state = RUNNING
         elif not control(s, c):
-            if c.pc.code == OP_ALLOC:
-                p = pcp_of(s, c, c.at[c.pc.zone])
-                if p.blocks[c.pc.pindex] == 0:
-                    arrive(c, REFILL, c.at[c.pc.zone], c.at[c.pc.zone])
-                    c.pindex = c.pc.pindex
-                else:
-                    pcp_alloc_begin(&p.pcp, &s.rules)
-                    p.blocks[c.pc.pindex] -= 1
-                    take_pages(s, c, c.at[c.pc.zone], c.pc.pindex, 1)
-                    pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
-                    allocated(s, c)
-            else:
-                free_block(s, c)
+            step_block(s, c)
         self.follow(c)
         while s.nwoken:
             s.nwoken -= 1
@@ -218,7 +198,7 @@ cdef class PerPage:
 
     cdef void follow(self, cpu_t *c) noexcept nogil:
         """Schedule what the CPU does next."""
-        if c.state == FINISHED:
+        if c.state == FINISHED or c.state == WAITING:
             self.unschedule(c.id)
         elif c.state == BLOCKED:
             self.schedule(c.id, STEP, due(&self.state.s, c))

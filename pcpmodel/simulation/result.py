@@ -44,6 +44,8 @@ _COUNTERS = {
     "lru_wait_ps": ("ps", "waiting for the LRU lock"),
     "lru_hold_ps": ("ps", "holding the LRU lock"),
     "idle_ps": ("ps", "asleep"),
+    "direct_allocs": ("blocks", "allocations past the lists: the PCP lock was taken"),
+    "direct_frees": ("blocks", "frees past the lists"),
     "wait_max_ps": ("ps", "longest wait for the zone lock"),
     "lru_wait_max_ps": ("ps", "longest wait for the LRU lock"),
     "start_ps": ("ps", "when counting started"),

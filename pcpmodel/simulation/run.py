@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -22,8 +22,9 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.machine import Machine
+from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS, Engine
-from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.host import Host, ZoneSize
 from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.state import COSTS_MAX, State
@@ -92,6 +93,11 @@ class RunSpec:
     identity : bool
         Follow every page over real buddy lists instead of counting; four bytes of this host's
         memory per simulated page.
+    trylock_failure : float
+        Chance that an interrupt has the PCP lock when a page is allocated or freed, so that the
+        page goes past the lists, under the zone lock, 0..0.5.
+    changes : tuple of Change
+        What happens to the machine meanwhile; see `pcpmodel.change`.
     policy : optional
         A rule of the user's own in place of the kernel's, as `pcpmodel.cython_pcp` makes it.
     """
@@ -119,9 +125,12 @@ class RunSpec:
     nohz_idle: bool = True
     samples: int = 100
     identity: bool = False
+    trylock_failure: float = 0.0
+    changes: tuple[Change, ...] = ()
     policy: object = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "changes", changes_from(self.changes))
         _check(self)
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,6 +144,7 @@ class RunSpec:
             "machine_digest": self.machine.digest,
             "workload": {"name": self.workload.name, **self.workload.params},
             "host": asdict(self.host),
+            "changes": [c.as_dict() for c in self.changes],
             "policy": None if self.policy is None else "the user's own",
         }
 
@@ -165,6 +175,7 @@ def _check(spec: RunSpec) -> None:
     _number(spec, "lru_hold_ns", 0.0, 1e6)
     _number(spec, "pagevec", 1, 31, whole=True)
     _number(spec, "stat_interval_s", 0.0, 3600.0)
+    _number(spec, "trylock_failure", 0.0, 0.5)
     _number(spec, "samples", 0, 100_000, whole=True)
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
@@ -174,13 +185,7 @@ def _check(spec: RunSpec) -> None:
     if spec.hold not in HOLDS:
         raise unknown_name("hold", spec.hold, HOLDS)
     sizes = _sizes(spec)
-    for size in sizes:
-        if size.high_min < size.batch or size.high_max < size.batch:
-            raise InputError(
-                f"high of {min(size.high_min, size.high_max)} pages is below batch "
-                f"{size.batch}: the kernel would free one page at a time. Raise high_pages or "
-                "lower batch."
-            )
+    _check_sizes(sizes)
     cpus, nodes = len(spec.workload.tasks), spec.host.nodes
     if cpus > spec.host.cpus or cpus > MAX_CPUS:
         raise InputError(
@@ -191,7 +196,8 @@ def _check(spec: RunSpec) -> None:
         if task.node is not None and task.node not in range(nodes):
             raise InputError(f"task {i} is to run on node {task.node}; there are {nodes}")
     _check_messages(spec)
-    lists = sum(size.high_max for size in sizes) // len(sizes) * cpus
+    largest = [sizes, *(after for _, after in _timeline(spec))]
+    lists = max(sum(size.high_max for size in sizes) // len(sizes) for sizes in largest) * cpus
     memory = sum(size.managed for size in sizes)
     if spec.workload.pages + lists > memory:
         raise InputError(
@@ -221,14 +227,102 @@ def _check_messages(spec: RunSpec) -> None:
                 )
 
 
-def _sizes(spec: RunSpec) -> tuple[Any, ...]:
-    return spec.host.sizes(
-        spec.release,
-        batch=spec.batch,
-        high_pages=spec.high_pages,
-        high_min_pages=spec.high_min_pages,
-        high_fraction=spec.high_fraction,
-    )
+def _check_sizes(sizes: tuple[ZoneSize, ...]) -> None:
+    for size in sizes:
+        if size.high_min < size.batch or size.high_max < size.batch:
+            raise InputError(
+                f"high of {min(size.high_min, size.high_max)} pages is below batch "
+                f"{size.batch}: the kernel would free one page at a time. Raise high_pages or "
+                "lower batch."
+            )
+
+
+def _settings(spec: RunSpec) -> dict[str, Any]:
+    names = ("batch", "high_pages", "high_min_pages", "high_fraction")
+    return {name: getattr(spec, name) for name in names}
+
+
+def _sizes(spec: RunSpec) -> tuple[ZoneSize, ...]:
+    return spec.host.sizes(spec.release, **_settings(spec))
+
+
+def _timeline(spec: RunSpec) -> Iterator[tuple[Change, tuple[ZoneSize, ...]]]:
+    """Each change and the sizes after it."""
+    host, settings = spec.host, _settings(spec)
+    off: set[int] = set()
+    tasks = set(place(spec.workload, host)) if spec.changes else set()
+    for change in spec.changes:
+        where = f"change at {change.at_s} s"
+        if change.at_s >= spec.warmup_s + spec.seconds:
+            raise InputError(f"{where}: the run ends at {spec.warmup_s + spec.seconds} s")
+        coming = change.online
+        for name in ("offline", "online", "drain_all"):
+            cpu = getattr(change, name)
+            if cpu is None:
+                continue
+            if cpu >= host.cpus:
+                raise InputError(f"{where}: {name}={cpu}; CPUs are 0..{host.cpus - 1}")
+            if (cpu in off) != (name == "online"):
+                state = "offline" if cpu in off else "online"
+                raise InputError(f"{where}: {name}={cpu}; this CPU is {state} then")
+            if name == "drain_all" and cpu not in tasks:
+                raise InputError(f"{where}: {name}={cpu}; no task runs on this CPU")
+        if change.offline is not None:
+            off.add(change.offline)
+            if len(off) == host.cpus:
+                raise InputError(f"{where}: offline={change.offline} is the last CPU online")
+        settings = change.sizes(settings)
+        online = [host.cpus_per_node] * host.nodes
+        for cpu in off:
+            online[cpu // host.cpus_per_node] -= 1
+        try:
+            sizes = host.sizes(
+                spec.release,
+                **settings,
+                online=online,
+                coming=coming is not None,
+            )
+            _check_sizes(sizes)
+        except InputError as error:
+            raise InputError(f"{where}: {error.message}") from None
+        off.discard(coming)  # type: ignore[arg-type]
+        yield change, sizes
+
+
+_KINDS = {"offline": 1, "online": 2, "drain_all": 3}
+
+
+def _changes(
+    spec: RunSpec, cpus: list[int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]] | tuple[None, None]:
+    """Changes as the engines take them: time, kind, task; sizes after each."""
+    if not spec.changes:
+        return None, None
+    tasks = {cpu: task for task, cpu in enumerate(cpus)}
+    whens, sizes = [], []
+    for change, after in _timeline(spec):
+        name, cpu = next(iter(change.given.items()))
+        hotplug = name in ("offline", "online")
+        whens.append((round(change.at_s * _PS), _KINDS.get(name, 0), tasks.get(cpu, -1)))
+        sizes.append(
+            [
+                (
+                    size.batch,
+                    size.high_min,
+                    size.high_max,
+                    2 * spec.host.free_high_batch(size.batch, spec.release) if hotplug else -1,
+                )
+                for size in after
+            ]
+        )
+    return np.array(whens, dtype=np.int64), np.array(sizes, dtype=np.int32)
+
+
+@cache
+def _between_failures(chance: float) -> npt.NDArray[np.int32]:
+    """Equally likely numbers of operations between two failures: a geometric law."""
+    quantiles = np.log1p(-(np.arange(_TABLE) + 0.5) / _TABLE) / math.log1p(-chance)
+    return np.minimum(quantiles, 2**30).astype(np.int32)
 
 
 def place(workload: Workload, host: Host) -> list[int]:
@@ -392,6 +486,8 @@ def prepare(spec: RunSpec) -> State:
         spec.pagevec,
         _pages(spec, len(cpus)) if spec.identity else None,
         spec.policy,
+        *_changes(spec, cpus),
+        _between_failures(spec.trylock_failure) if spec.trylock_failure else None,
     )
 
 

@@ -14,12 +14,13 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
+from pcpmodel.kernel.buddy cimport block_type, free_direct, rmqueue_buddy, rmqueue_bulk
 from pcpmodel.kernel.page_alloc cimport PageAllocator, memory, pageset_of
 from pcpmodel.kernel.pages cimport (
     MAX_PCP_LISTS,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
+    NO_PAGE,
     W_HELD,
     W_MOVABLE,
     ZONE_BELOW_HIGH,
@@ -34,6 +35,7 @@ from pcpmodel.kernel.pages cimport (
     pindex_to_order,
 )
 from pcpmodel.kernel.pcp cimport (
+    PCPF_FREE_HIGH_BATCH,
     decay_pcp_high,
     decide_alloc,
     decide_decay,
@@ -87,6 +89,7 @@ cdef enum:
     ARRIVED = 1  # asks for a lock
     BLOCKED = 2  # waits for a message or for room
     FINISHED = 3
+    WAITING = 4  # for a PCP lock
 
     # Lock interactions
     REFILL = 0
@@ -94,9 +97,26 @@ cdef enum:
     LRU = 2
     KINDS = 3
 
-    # Why pages are drained
+    # Why: up to BY_DEATH the CPU holds the PCP lock of its own lists meanwhile
+    BY_NEED = 0  # a refill
     BY_COMMIT = 0
     BY_TICK = 1
+    BY_DEATH = 2  # the CPU goes offline
+    BY_REMOTE = 3  # drain_all_pages(): the lists of c.target
+    DIRECT = 4  # one block past the lists: the trylock failed
+
+    # What a CPU is doing beside its program
+    NO_CHORE = 0
+    TICK = 1
+    DEATH = 2
+    DRAIN_ALL = 3
+    OFFLINE = 4
+
+    # Changes of the machine
+    RESIZE = 0
+    CPU_OFFLINE = 1
+    CPU_ONLINE = 2
+    DRAIN_PAGES = 3
 
     HIST = 320  # buckets: 8 per power of two [ns]
     COSTS = 4096  # blocks; beyond, the cost of a hold grows by its last slope
@@ -123,7 +143,9 @@ cdef struct pcp_t:  # one (CPU, zone): two cache lines
     int32_t view  # zone flags as this CPU last saw them: at its last hold of the zone lock
     int32_t touched  # refilled or drained since the last vmstat tick
     int32_t blocks[MAX_PCP_LISTS]  # blocks on each list; their pages add up to pcp.count
-    int32_t pad[5]
+    int32_t locked  # pages on them when another CPU took their lock
+    int64_t remote  # another CPU has the PCP lock until then; INT64_MAX: nobody knows yet
+    int32_t more[2]
 
 
 cdef struct cpu_t:  # four cache lines; what every event needs comes first
@@ -144,7 +166,7 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t want  # pages to drain in this hold
     int32_t rest  # pages to drain after it
     int32_t high  # what nr_pcp_high() said for this commit
-    int32_t tick_zone  # where the vmstat tick is; -1: no tick under way
+    int32_t chore  # vmstat tick, going offline, drain_all_pages()
     int32_t lru_left  # pages until the pagevec is full
     int64_t work_left  # of OP_WORK or OP_IDLE; -1: not begun
     op_t *program
@@ -157,7 +179,16 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t channel[CHANNELS]
     int32_t regs[REGISTERS]
     int32_t loops[LOOPS]
-    int32_t pad[16]
+    int32_t chore_zone
+    int64_t change_at  # next change of the machine
+    int64_t release_at  # end of the last hold, where CPUs drain others' lists
+    int32_t pcp_zone  # whose PCP lock it held meanwhile; -1: none
+    int32_t change
+    int32_t target  # whose lists drain_all_pages() is at
+    int32_t marked  # had pages when that began
+    int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
+    int32_t quiet  # operations until a PCP trylock fails
+    int32_t pad[4]
 
 
 cdef struct count_t:  # three cache lines, likewise
@@ -181,7 +212,9 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t start_ps
     int64_t end_ps
     int64_t lru_wait_max_ps
-    int64_t pad[4]
+    uint64_t direct_allocs
+    uint64_t direct_frees
+    int64_t pad[2]
 
 
 cdef struct zone_t:
@@ -189,6 +222,20 @@ cdef struct zone_t:
     int64_t high_wmark
     int32_t flags
     int32_t node
+
+
+cdef struct change_t:
+    int64_t at
+    int32_t kind
+    int32_t cpu
+    int32_t done  # DRAIN_PAGES
+
+
+cdef struct sizes_t:  # of the lists of a zone [pages]
+    int32_t batch
+    int32_t high_min
+    int32_t high_max
+    int32_t flags  # -1: as they are
 
 
 cdef struct channel_t:
@@ -244,6 +291,15 @@ cdef struct state_t:
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
     int32_t *woken  # CPUs that a message set free, to be run next
     int32_t nwoken
+    int32_t changes
+    change_t *change
+    sizes_t *size  # [change][zone]
+    # From the first drain_all_pages() that is not over yet on CPUs look at each other's lists:
+    # nobody may run ahead.
+    int64_t careful_from
+    int32_t drainer  # -1: none
+    int32_t trylock  # PCP trylocks fail now and then
+    int32_t fails[TABLE]  # operations between two of them, equally likely values
 
 
 cdef inline uint64_t draw(uint64_t *rng) noexcept nogil:
@@ -356,17 +412,33 @@ cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
     return &ch.carried[message % ch.size * 16]
 
 
-cdef inline void arrive(cpu_t *c, int kind, int lock, int zone) noexcept nogil:
+cdef inline void arrive(cpu_t *c, int kind, int lock, int zone, int why) noexcept nogil:
     c.state = ARRIVED
     c.kind = kind
+    c.why = why
     c.lock = lock
     c.zone = zone
 
 
 cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept nogil:
-    arrive(c, DRAIN, zone, zone)
+    arrive(c, DRAIN, zone, zone, why)
     c.pindex = pindex
-    c.why = why
+
+
+cdef inline void arrive_refill(state_t *s, cpu_t *c) noexcept nogil:
+    arrive(c, REFILL, c.at[c.pc.zone], c.at[c.pc.zone], BY_NEED)
+    c.pindex = c.pc.pindex
+
+
+cdef inline void arrive_direct(state_t *s, cpu_t *c) noexcept nogil:
+    """The PCP trylock failed: one block past the lists."""
+    cdef int zone = c.at[c.pc.zone]
+    arrive(c, REFILL if c.pc.code == OP_ALLOC else DRAIN, zone, zone, DIRECT)
+    c.pindex = c.pc.pindex
+
+
+cdef inline bint trylock_fails(state_t *s, cpu_t *c) noexcept nogil:
+    return s.trylock and c.quiet == 0
 
 
 cdef inline int64_t drain_counts(state_t *s, pcp_t *p, int n, int start) noexcept nogil:
@@ -477,12 +549,47 @@ cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept no
     )
 
 
-cdef inline void drain_pages(state_t *s, cpu_t *c, int before, int after) noexcept nogil:
-    cdef pageset *ps = pageset_of(s.pages, c.zone, c.id)
+cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
+                             int after) noexcept nogil:
+    cdef pageset *ps = pageset_of(s.pages, c.zone, owner)
     ps.pcp.count = before
     free_pcppages_bulk(&s.pages.zone[c.zone], ps, c.want, c.pindex)
     if ps.pcp.count != after:
         s.failed = DISAGREEMENT
+
+
+cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
+    """rmqueue_buddy() or free_one_page(): one block, under the zone lock."""
+    cdef count_t *n = &s.count[c.id]
+    cdef int order = pindex_to_order(c.pindex), mt = c.pindex % MIGRATE_PCPTYPES
+    cdef page_ring *mine
+    cdef uint32_t page
+    if s.pages != NULL:
+        mine = mine_of(s, c, c.zone, c.pindex)
+    if c.kind == DRAIN:
+        zone.free += 1 << order
+        n.direct_frees += 1
+        if s.pages != NULL:
+            free_direct(&s.pages.zone[c.zone], page_ring_pop_head(mine), order)
+        return
+    if zone.free < 1 << order:
+        s.failed = OUT_OF_MEMORY
+        return
+    zone.free -= 1 << order
+    n.direct_allocs += 1
+    if s.pages != NULL:
+        if order > 3:
+            mt = MIGRATE_MOVABLE
+        page = rmqueue_buddy(&s.pages.zone[c.zone], order, mt, 0)
+        if page == NO_PAGE or page_ring_reserve(mine, 1) < 0:
+            s.failed = OUT_OF_MEMORY
+            return
+        fill_words(
+            s.pages.zone[c.zone].page + page,
+            W_HELD | W_MOVABLE if mt == MIGRATE_MOVABLE else W_HELD, 1 << order,
+        )
+        page_ring_push_tail(mine, page)
+        s.digest[c.id] = (s.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
 
 
 cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
@@ -490,7 +597,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef zone_t *zone
     cdef count_t *n = &s.count[c.id]
-    cdef int order, got, before
+    cdef int order, got, before, owner
     cdef int64_t blocks, hold
     cdef uint64_t bits
     if c.kind == LRU:
@@ -498,12 +605,18 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         c.lru_left = s.pagevec
         n.lru_holds += 1
     else:
-        p = pcp_of(s, c, c.zone)
+        owner = c.id if c.why != BY_REMOTE else c.target
+        p = pcp_of(s, &s.cpu[owner], c.zone)
         zone = &s.zone[c.zone]
-        p.touched = 1
-        if s.policy != NULL and c.kind == DRAIN:
-            policy_of(s, c, c.zone).holds += 1
-        if c.kind == REFILL:
+        pcp_of(s, c, c.zone).touched = 1
+        if s.policy != NULL and c.kind == DRAIN and c.why != DIRECT:
+            policy_of(s, &s.cpu[owner], c.zone).holds += 1
+        if c.why == DIRECT:
+            past_lists(s, c, zone)
+            if s.failed:
+                return 1
+            blocks = 1
+        elif c.kind == REFILL:
             order = pindex_to_order(c.pindex)
             if s.rules.below_high and zone.free <= zone.high_wmark:
                 zone.flags |= ZONE_BELOW_HIGH
@@ -529,15 +642,16 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
             blocks = drain_counts(s, p, c.want, c.pindex)
             got = before - p.pcp.count
             if s.pages != NULL:
-                drain_pages(s, c, before, p.pcp.count)
+                drain_pages(s, c, owner, before, p.pcp.count)
             zone.free += got
             n.drains += 1
             n.drain_pages += got
             if c.why == BY_TICK:
                 n.tick_pages += got
-            elif zone.flags & ZONE_BELOW_HIGH and zone.free > zone.high_wmark:
+            elif (c.why == BY_COMMIT and zone.flags & ZONE_BELOW_HIGH
+                    and zone.free > zone.high_wmark):
                 zone.flags &= ~ZONE_BELOW_HIGH
-        p.view = zone.flags
+        pcp_of(s, c, c.zone).view = zone.flags
     bits = draw(&c.rng)
     c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
     hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][bits >> 54])
@@ -562,7 +676,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
         n.hold_ps += hold
         if wait > n.wait_max_ps:
             n.wait_max_ps = wait
-        if s.policy != NULL and wait > 0:
+        if s.policy != NULL and wait > 0 and c.why < BY_REMOTE:
             policy_of(s, c, c.zone).waits += 1
     if arrival < s.warm:
         return
@@ -579,7 +693,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
 
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
-    cdef int64_t t = min(s.end, c.sample_at)
+    cdef int64_t t = min(min(s.end, c.sample_at), c.change_at)
     if not c.warm:
         t = min(t, s.warm)
     if s.tick:
@@ -593,21 +707,35 @@ cdef inline void next_op(cpu_t *c) noexcept nogil:
     c.work_left = -1
 
 
+cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
+    """Another CPU has the lock of these lists; True if it has, and the CPU waits."""
+    if p.remote <= c.time:
+        return False
+    if p.remote == INT64_MAX:
+        s.cpu[s.drainer].waiter = c.id + 1
+        c.state = WAITING
+    else:
+        c.time = p.remote
+    return True
+
+
 cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
     """refresh_cpu_vm_stats(), zone by zone; True if it stops for a lock."""
     cdef pcp_t *p
-    while c.tick_zone < s.zones:
-        p = pcp_of(s, c, c.tick_zone)
+    while c.chore_zone < s.zones:
+        p = pcp_of(s, c, c.chore_zone)
+        if locked_out(s, c, p):
+            return True
         if c.rest > 0:
             c.want = c.rest
             if c.tick_phase == 1 and s.rules.decay_chunks:
                 c.want = min(c.rest, p.pcp.batch)
             c.rest -= c.want
-            arrive_drain(c, c.tick_zone, 0, BY_TICK)
+            arrive_drain(c, c.chore_zone, 0, BY_TICK)
             return True
         if c.tick_phase == 0:
             c.tick_phase = 1
-            c.rest = pages_to_decay(s, c, p, c.tick_zone)
+            c.rest = pages_to_decay(s, c, p, c.chore_zone)
         elif c.tick_phase == 1:
             c.tick_phase = 2
             if s.rules.decay != DECAY_NONE:
@@ -617,24 +745,158 @@ cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
                 p.pcp.expire = 3
             if p.pcp.expire == 0 or p.pcp.count == 0:
                 continue
-            if c.local >> c.tick_zone & 1:
+            if c.local >> c.chore_zone & 1:
                 p.pcp.expire = 0
                 continue
             p.pcp.expire -= 1
             if p.pcp.expire == 0:
                 c.rest = min(p.pcp.count, p.pcp.batch)
         else:
-            c.tick_zone += 1
+            c.chore_zone += 1
             c.tick_phase = 0
-    c.tick_zone = -1
+    c.chore = NO_CHORE
     return False
 
 
+cdef inline void whole_zone(state_t *s, cpu_t *c, pcp_t *p, int why) noexcept nogil:
+    """One hold of drain_pages_zone()."""
+    c.want = p.pcp.count
+    if s.rules.drain_zone_chunks:
+        c.want = min(c.want, p.pcp.batch << s.rules.batch_scale_max)
+    c.rest = 0
+    arrive_drain(c, c.chore_zone, 0, why)
+
+
+cdef inline bint death_step(state_t *s, cpu_t *c) noexcept nogil:
+    """page_alloc_cpu_dead(): the lists of a CPU that goes offline; True if it stops for a lock.
+
+    The kernel does this on another CPU; here it costs no program time of any.
+    """
+    cdef pcp_t *p
+    while c.chore_zone < s.zones:
+        p = pcp_of(s, c, c.chore_zone)
+        if locked_out(s, c, p):
+            return True
+        if p.pcp.count:
+            whole_zone(s, c, p, BY_DEATH)
+            return True
+        c.chore_zone += 1
+    c.chore = OFFLINE
+    return False
+
+
+cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
+    """Whether a CPU is at the zone lock with the PCP lock of its lists in hand."""
+    if owner.state == ARRIVED:
+        return owner.kind != LRU and owner.why < BY_REMOTE and owner.zone == zone
+    return owner.release_at > now and owner.pcp_zone == zone
+
+
+cdef inline void drain_all_over(state_t *s) noexcept nogil:
+    cdef int i
+    s.careful_from = INT64_MAX
+    for i in range(s.changes):
+        if s.change[i].kind == DRAIN_PAGES and not s.change[i].done:
+            s.careful_from = min(s.careful_from, s.change[i].at)
+
+
+cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
+    """drain_all_pages(): the lists of all CPUs, in order; True if it stops for a lock."""
+    cdef cpu_t *owner
+    cdef pcp_t *p
+    while c.target < s.cpus:
+        owner = &s.cpu[c.target]
+        while owner.marked and c.chore_zone < s.zones:
+            p = pcp_of(s, owner, c.chore_zone)
+            if owner != c and pcp_busy(owner, c.chore_zone, c.time):
+                if owner.state == ARRIVED:
+                    owner.waiter = c.id + 1
+                    c.state = WAITING
+                else:
+                    c.time = owner.release_at
+                return True
+            if p.pcp.count:
+                if owner != c:
+                    p.remote = INT64_MAX
+                    p.locked = p.pcp.count
+                whole_zone(s, c, p, BY_REMOTE)
+                return True
+            c.chore_zone += 1
+        owner.marked = 0
+        c.target += 1
+        c.chore_zone = 0
+    s.drainer = -1
+    c.chore = NO_CHORE
+    s.change[c.tick_phase].done = 1
+    drain_all_over(s)
+    return False
+
+
+cdef inline void drain_all_begin(state_t *s, cpu_t *c, int change) noexcept nogil:
+    cdef cpu_t *owner
+    cdef int i, z
+    if s.drainer >= 0:  # only one at a time; the other returns
+        s.change[change].done = 1
+        drain_all_over(s)
+        return
+    s.drainer = c.id
+    c.chore = DRAIN_ALL
+    c.tick_phase = change
+    c.target = c.chore_zone = 0
+    for i in range(s.cpus):
+        owner = &s.cpu[i]
+        for z in range(s.zones):
+            if pcp_busy(owner, z, c.time) or pcp_of(s, owner, z).pcp.count:
+                owner.marked = 1
+
+
+cdef inline bint chore_step(state_t *s, cpu_t *c) noexcept nogil:
+    """Go on with what the CPU does beside its program; True if it stops for a lock."""
+    if c.chore == TICK:
+        return tick_step(s, c)
+    if c.chore == DEATH:
+        return death_step(s, c)
+    if c.chore == DRAIN_ALL:
+        return drain_all_step(s, c)
+    return False
+
+
+cdef inline void change(state_t *s, cpu_t *c) noexcept nogil:
+    """The next change of the machine, as far as it concerns this CPU.
+
+    pageset_update() for its lists; the tuned ``high`` follows at its next use.
+    """
+    cdef int k = c.change, z
+    cdef per_cpu_pages *pcp
+    cdef sizes_t *size
+    c.change += 1
+    c.change_at = s.change[c.change].at if c.change < s.changes else INT64_MAX
+    for z in range(s.zones):
+        pcp = &pcp_of(s, c, z).pcp
+        size = &s.size[k * s.zones + z]
+        pcp.batch, pcp.high_min, pcp.high_max = size.batch, size.high_min, size.high_max
+        if not s.rules.high_min_max:
+            pcp.high = pcp.high_min
+        if size.flags >= 0:
+            pcp.flags = (pcp.flags & ~PCPF_FREE_HIGH_BATCH) | size.flags
+    if s.change[k].cpu != c.id:
+        return
+    if s.change[k].kind == CPU_OFFLINE:
+        c.chore = DEATH
+        c.chore_zone = 0
+    elif s.change[k].kind == CPU_ONLINE:
+        c.chore = NO_CHORE
+    elif s.change[k].kind == DRAIN_PAGES:
+        drain_all_begin(s, c, k)
+
+
 cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
+    cdef pcp_t *p
     cdef int z, i
     cdef int64_t pcp = 0, held = 0
     for z in range(s.zones):
-        pcp += pcp_of(s, c, z).pcp.count
+        p = pcp_of(s, c, z)
+        pcp += p.locked if p.remote > c.time else p.pcp.count
         for i in range(s.lists):
             held += held_of(s, c, z)[i] << pindex_to_order(i)
     if c.left > 0:  # the operation under way was booked in full when it began
@@ -652,7 +914,7 @@ cdef inline bint timers(state_t *s, cpu_t *c) noexcept nogil:
 
     Returns True if the CPU cannot go on: it stops for a lock or has finished.
     """
-    if c.tick_zone >= 0 and tick_step(s, c):
+    if c.chore and chore_step(s, c):
         return True
     while c.timer <= c.time:
         if c.sample_at <= c.time:
@@ -665,16 +927,26 @@ cdef inline bint timers(state_t *s, cpu_t *c) noexcept nogil:
             s.count[c.id].end_ps = c.time
             c.state = FINISHED
             return True
+        if c.change_at <= c.time:
+            change(s, c)
+            set_timer(s, c)
+            if chore_step(s, c):
+                return True
         if s.tick and c.tick_at <= c.time:
             # A late tick (asleep with NOHZ) is done once; the next is an interval later.
             c.tick_at += s.tick
             if c.tick_at <= c.time:
                 c.tick_at = c.time + s.tick
             set_timer(s, c)
-            c.tick_zone = c.tick_phase = c.rest = 0
-            if tick_step(s, c):
-                return True
+            if c.chore != OFFLINE:
+                c.chore = TICK
+                c.chore_zone = c.tick_phase = c.rest = 0
+                if tick_step(s, c):
+                    return True
         set_timer(s, c)
+    if c.chore == OFFLINE:
+        c.state = BLOCKED
+        return True
     return False
 
 
@@ -686,7 +958,7 @@ cdef inline void doze(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
 
 cdef inline int64_t due(state_t *s, cpu_t *c) noexcept nogil:
     """When a CPU that is asleep has something to do by itself."""
-    return s.end if s.nohz_idle else c.timer
+    return min(s.end, c.change_at) if s.nohz_idle or c.chore == OFFLINE else c.timer
 
 
 cdef inline bint jump(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
@@ -697,7 +969,7 @@ cdef inline bint jump(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
 
 
 cdef inline void wake(state_t *s, int cpu) noexcept nogil:
-    if s.cpu[cpu].state == BLOCKED:
+    if s.cpu[cpu].state == BLOCKED and s.cpu[cpu].chore != OFFLINE:
         s.cpu[cpu].state = RUNNING
         s.woken[s.nwoken] = cpu
         s.nwoken += 1
@@ -707,17 +979,20 @@ cdef inline void wake(state_t *s, int cpu) noexcept nogil:
 cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """Run the program up to its next block of pages; True if the CPU cannot go on.
 
-    On False ``c.pc`` is OP_ALLOC or OP_FREE, ``c.left > 0`` and no timer is due.
+    On False ``c.pc`` is OP_ALLOC or OP_FREE, ``c.left > 0`` and no timer is due.  On True it may
+    be that time has passed and others have to do what they do before.
     """
     cdef op_t *op
     cdef channel_t *ch
     cdef int32_t *held
     cdef int32_t *carry
     cdef page_ring *mine
-    cdef int64_t ps
+    cdef int64_t ps, start = c.time
     cdef int zone, moved
     while True:
-        if c.tick_zone >= 0 or c.timer <= c.time:
+        if c.time >= s.careful_from and c.time != start:
+            return True
+        if c.chore or c.timer <= c.time:
             if timers(s, c):
                 return True
         op = c.pc
@@ -825,9 +1100,27 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
 cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     """The lock has just been released at ``c.time``: what the CPU does about it."""
     cdef pcp_t *p
+    cdef cpu_t *waiter
     cdef bint more
     c.state = RUNNING
-    if c.kind == REFILL:
+    if c.waiter:
+        waiter = &s.cpu[c.waiter - 1]
+        waiter.time = max(waiter.time, c.time)
+        waiter.state = RUNNING
+        s.woken[s.nwoken] = waiter.id
+        s.nwoken += 1
+        c.waiter = 0
+    if c.why == BY_REMOTE:
+        pcp_of(s, &s.cpu[c.target], c.zone).remote = c.time
+    elif c.why == DIRECT:
+        if trylock_fails(s, c):
+            c.quiet = s.fails[draw(&c.rng) >> 54]
+        if c.kind == REFILL:
+            allocated(s, c)
+        else:
+            freed(s, c)
+    elif c.kind == REFILL:
+        c.quiet -= s.trylock
         p = pcp_of(s, c, c.zone)
         p.blocks[c.pindex] -= 1
         take_pages(s, c, c.zone, c.pindex, 1)
@@ -854,7 +1147,7 @@ cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
     if c.pc.depth:
         c.lru_left -= blocks
         if c.lru_left == 0:
-            arrive(c, LRU, s.zones + s.zone[c.at[c.pc.zone]].node, c.at[c.pc.zone])
+            arrive(c, LRU, s.zones + s.zone[c.at[c.pc.zone]].node, c.at[c.pc.zone], BY_NEED)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
@@ -885,6 +1178,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, zone)
     cdef bint free_high
     cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
+    c.quiet -= s.trylock
     free_high = pcp_commit(&p.pcp, &s.rules, op.order)
     c.high = drain_from(s, c, p, zone, op.order, free_high)
     if p.pcp.count < c.high:
@@ -899,6 +1193,25 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     c.want = n if s.rules.commit_drain == COMMIT_WHOLE else min(n, p.pcp.batch)
     c.rest = n - c.want
     arrive_drain(c, zone, pindex, BY_COMMIT)
+
+
+cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
+    """One block of the operation under way."""
+    cdef op_t *op = c.pc
+    cdef pcp_t *p = pcp_of(s, c, c.at[op.zone])
+    if trylock_fails(s, c) or p.remote > c.time:
+        arrive_direct(s, c)
+    elif op.code == OP_FREE:
+        free_block(s, c)
+    elif p.blocks[op.pindex] == 0:
+        arrive_refill(s, c)
+    else:
+        c.quiet -= s.trylock
+        pcp_alloc_begin(&p.pcp, &s.rules)
+        p.blocks[op.pindex] -= 1
+        take_pages(s, c, c.at[op.zone], op.pindex, 1)
+        pcp_alloc_end(&p.pcp, &s.rules, op.order)
+        allocated(s, c)
 
 
 cdef class State:

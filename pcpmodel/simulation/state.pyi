@@ -35,6 +35,9 @@ class State:
         pagevec: int,
         pages: PageAllocator | None = None,
         policy: object = None,
+        changes: npt.NDArray[np.int64] | None = None,
+        sizes: npt.NDArray[np.int32] | None = None,
+        fails: npt.NDArray[np.int32] | None = None,
     ) -> Self: ...
     @property
     def nlocks(self) -> int: ...

@@ -73,6 +73,12 @@ cdef class State:
         With page identity: the zones, untouched, one pageset per CPU.
     policy : optional
         A policy of the user's own (`pcpmodel.cython_pcp`).
+    changes : (changes, 3) int64, optional
+        Time [ps], kind, CPU (-1: none) of each change of the machine, in order.
+    sizes : (changes, zones, 4) int32, optional
+        batch, high_min, high_max [pages] and PCP flags (-1: as they are) after each.
+    fails : (TABLE,) int32, optional
+        Equally likely numbers of PCP operations until the next trylock fails.
     """
 
     def __cinit__(
@@ -96,6 +102,9 @@ cdef class State:
         int pagevec,
         PageAllocator pages=None,
         policy=None,
+        const int64_t[:, ::1] changes=None,
+        const int32_t[:, :, ::1] sizes=None,
+        const int32_t[::1] fails=None,
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -139,6 +148,22 @@ cdef class State:
             memcpy(s.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
         for k in range(2):
             self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
+        s.careful_from, s.drainer = INT64_MAX, -1
+        if changes is not None and changes.shape[0]:
+            s.changes = changes.shape[0]
+            s.change = <change_t *> get(s.changes, sizeof(change_t))
+            s.size = <sizes_t *> get(s.changes * s.zones, sizeof(sizes_t))
+            for i in range(s.changes):
+                s.change[i].at, s.change[i].kind = changes[i, 0], changes[i, 1]
+                s.change[i].cpu = changes[i, 2]
+                for z in range(s.zones):
+                    s.size[i * s.zones + z] = sizes_t(
+                        sizes[i, z, 0], sizes[i, z, 1], sizes[i, z, 2], sizes[i, z, 3]
+                    )
+            drain_all_over(s)
+        if fails is not None:
+            s.trylock = 1
+            memcpy(s.fails, &fails[0], TABLE * sizeof(int32_t))
         s.end, s.warm, s.tick, s.sample_every = times[0], times[1], times[2], times[3]
         s.samples = times[4]
         s.series = <int64_t *> get(2 * s.cpus * s.samples, sizeof(int64_t))
@@ -180,7 +205,6 @@ cdef class State:
             c.program = c.pc = self.ops + <int64_t> starts[cpus[i, 2]]
             c.left = -1
             c.work_left = -1
-            c.tick_zone = -1
             c.lru_left = pagevec
             # Each CPU its own stream, from seed and CPU number alone.
             key = seed
@@ -189,6 +213,9 @@ cdef class State:
             c.factor = s.speed[draw(&c.rng) >> 54]
             c.time, c.tick_at = cpu_times[i, 0], cpu_times[i, 1]
             c.sample_at = s.sample_every if s.samples else INT64_MAX
+            c.change_at = s.change[0].at if s.changes else INT64_MAX
+            if s.trylock:
+                c.quiet = s.fails[draw(&c.rng) >> 54]
             set_timer(s, c)
             for z in range(s.zones):
                 p = pcp_of(s, c, z)
@@ -213,6 +240,7 @@ cdef class State:
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
             <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
             <size_t> self.s.digest, <size_t> self.s.policy, <size_t> self.s.carry,
+            <size_t> self.s.change, <size_t> self.s.size,
         ):
             free(<void *> <size_t> p)
 

@@ -45,6 +45,7 @@ from pcpmodel import machine as machines
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.simulation.changes import changes_from
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import (
@@ -237,6 +238,9 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
         )
         params = {k: v for k, v in given.params.items() if not known or k in known}
         return given, {"name": given.name, **params}
+    if name == "changes":
+        given = changes_from(given)
+        return given, [change.as_dict() for change in given]
     _typed(name, given)
     if name == "machine":
         found = machines.load(given)
@@ -341,11 +345,17 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
         given["release"] = spec.release.with_batch_scale_max(given["batch_scale_max"])
         given["batch_scale_max"] = spec.release.batch_scale_max
     given |= arguments
+    if not given.get("changes", True):
+        del given["changes"]
     for name in ("release", "machine", "workload"):
         if name not in given:
             raise InputError(f"a sweep needs {name}")
 
-    axes = {k: v for k, v in arguments.items() if isinstance(v, list | tuple | range) or _array(v)}
+    axes = {
+        k: v
+        for k, v in arguments.items()
+        if k != "changes" and (isinstance(v, list | tuple | range) or _array(v))
+    }
     # Nothing is expanded before; a very long range has no len().
     size = math.prod(len(v[: _MAX_CELLS + 1]) for v in axes.values())
     if size > _MAX_CELLS:
@@ -394,7 +404,9 @@ def read_grid(path: str | os.PathLike[str]) -> Grid:
     if not isinstance(given, dict) or set(given) - {"base", "grid"} or "base" not in given:
         raise InputError('expected an object with "base" and "grid"', file=path)
     base, grid = given["base"], given.get("grid", {})
-    if not isinstance(base, dict) or any(isinstance(v, list) for v in base.values()):
+    if not isinstance(base, dict) or any(
+        isinstance(v, list) and k != "changes" for k, v in base.items()
+    ):
         raise InputError("expected an object, one value for each name", file=path, column="base")
     if not isinstance(grid, dict) or not all(isinstance(v, list) for v in grid.values()):
         raise InputError("expected lists of values by argument", file=path, column="grid")
@@ -788,8 +800,9 @@ def sweep(
         are.  A callable gets the number of runs done and of all.
     **arguments
         Those of `simulate`: one value for all runs, or a list, tuple, range or array of values,
-        which makes an axis; at most 100 000 runs.  Besides, ``patch`` puts patches on the
-        release and takes them off: ``patch=["", "alloc-scale", "-auto-high+count-min"]``.
+        which makes an axis (but ``changes``, which all runs share); at most 100 000 runs.
+        Besides, ``patch`` puts patches on the release and takes them off:
+        ``patch=["", "alloc-scale", "-auto-high+count-min"]``.
 
     Returns
     -------
