@@ -25,8 +25,9 @@ def run(workload, **options):
         pm.workload.kbuild(8, page_us=0.4, migrated_share=0.4, slab_run_share=0.3),
         pm.workload.unix_stream(4),
         pm.workload.sctp_stream(4, acks_per_page=20),
+        pm.workload.sctp_stream(4, acks_per_page=20, swap_after=60),
     ],
-    ids=lambda w: w.name,
+    ids=lambda w: f"{w.name}-{w.params.get('swap_after', 0)}",
 )
 def test_engines_agree(workload, release):
     result = assert_same(make_spec(workload=workload, release=release, seconds=0.1, **RUN))
@@ -49,6 +50,16 @@ def test_patch_1_leaves_two_thirds_of_the_high_order_drains_of_a_unix_stream():
     )
     ratio = patched.free_high / patched.score / (base.free_high / base.score)
     assert ratio == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_a_pair_that_changes_places_reuses_pages_only_where_they_are_kept():
+    """Auto-tuning keeps them; a list drained at a batch has none to give."""
+    work = pm.workload.sctp_stream(4, send_us=20.0, recv_us=20.0, swap_after=10_000)
+    reused = {}
+    for kernel in ("v6.6+p3", "v6.6+p7"):
+        run = pm.simulate(release=kernel, workload=work, seconds=1.0, warmup_s=1.0, **RUN)
+        reused[kernel] = 1 - run.alloc_zone_pages / (8 * run.score)
+    assert reused["v6.6+p3"] < 0.02 < 0.1 < reused["v6.6+p7"]
 
 
 def test_keeping_a_batch_divides_the_drains_of_order_3_by_eight():

@@ -9,6 +9,8 @@ all freed on the receiver's CPU in that order.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from pcpmodel.data_package import load_workload
@@ -17,12 +19,12 @@ from pcpmodel.workload.program import Channel, Program, Task, Workload, _count
 
 __all__ = ["sctp_stream", "unix_stream"]
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
 
 def _pairs(
     name: str,
-    sender: Program,
-    receiver: Program,
-    pairs: int,
+    programs: Sequence[tuple[Program, Program]],
     room: int,
     cross_node: bool,
     nodes: int,
@@ -31,13 +33,14 @@ def _pairs(
     params: dict[str, Any],
     back: bool = False,
 ) -> Workload:
-    """``pairs`` times sender and receiver; pair i on node i mod ``nodes``, or across two.
+    """Sender and receiver of each pair; pair i on node i mod ``nodes``, or across two.
 
-    Channel 0 of both leads from sender to receiver, channel 1 (``back``) the other way.
+    Channel 0 of both leads from the first to the second, channel 1 (``back``) the other way.
     """
+    pairs = len(programs)
     tasks: list[Task] = []
     channels: list[Channel] = []
-    for i in range(pairs):
+    for i, (sender, receiver) in enumerate(programs):
         mine = tuple(range(len(channels), len(channels) + 1 + back))
         channels += [Channel(2 * i, 2 * i + 1, room), Channel(2 * i + 1, 2 * i, room)][: 1 + back]
         here = i % nodes
@@ -100,9 +103,7 @@ def unix_stream(
         receiver.score()
     return _pairs(
         "unix_stream",
-        sender,
-        receiver,
-        pairs,
+        [(sender, receiver)] * pairs,
         room,
         cross_node,
         _count("nodes", nodes, 1),
@@ -118,6 +119,7 @@ def sctp_stream(
     send_us: float = 60.0,
     recv_us: float = 60.0,
     acks_per_page: int = 500,
+    swap_after: int = 0,
     room: int = 16,
     cross_node: bool = False,
     nodes: int = 2,
@@ -133,6 +135,10 @@ def sctp_stream(
     acks_per_page : int
         Messages after which the receiver's acknowledgements have used up a page, which it
         allocates anew and the sender frees.
+    swap_after : int
+        Mean number of buffers after which the two processes of a pair change CPUs, as on a
+        machine with a process for every CPU; exponentially distributed over the pairs.
+        0: they stay.
     room : int
         Buffers in flight before the sender waits.
     cross_node : bool
@@ -145,36 +151,61 @@ def sctp_stream(
     No native recording of SCTP exists; order 3 follows from the published tables (keeping a
     batch of 63 pages divides the drains by eight).  ``acks_per_page`` is an assumption: with
     64, version 2's patch 10 would drain twice as often as patch 5; from 500 on it hardly matters.
+    A CPU that now sends and now receives is what auto-tuning keeps pages for: without it patches
+    7 and 9 would drain as often as patch 5.
     """
     pairs = _count("pairs", pairs, 1)
     acks_per_page = _count("acks_per_page", acks_per_page, 1)
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")
-    sender, receiver = Program(), Program()
-    with sender.forever():
-        with sender.repeat(acks_per_page):
-            sender.alloc(1, order=3, migratetype="unmovable", ns=send_us * 1000)
-            sender.send(0, unmovable_3=1)
-        sender.recv(1, unmovable_0=1)
-        sender.free(1, migratetype="unmovable", ns=100, of="peer")
-    with receiver.forever():
-        with receiver.repeat(acks_per_page):
-            receiver.recv(0, unmovable_3=1)
-            receiver.free(1, order=3, migratetype="unmovable", ns=recv_us * 1000, of="peer")
-            receiver.score()
-        receiver.alloc(1, migratetype="unmovable", ns=100)
-        receiver.send(1, unmovable_0=1)
+
+    def send(p: Program, there: int, back: int) -> None:
+        with p.repeat(acks_per_page):
+            p.alloc(1, order=3, migratetype="unmovable", ns=send_us * 1000)
+            p.send(there, unmovable_3=1)
+        p.recv(back, unmovable_0=1)
+        p.free(1, migratetype="unmovable", ns=100, of="peer")
+
+    def receive(p: Program, there: int, back: int) -> None:
+        with p.repeat(acks_per_page):
+            p.recv(there, unmovable_3=1)
+            p.free(1, order=3, migratetype="unmovable", ns=recv_us * 1000, of="peer")
+            p.score()
+        p.alloc(1, migratetype="unmovable", ns=100)
+        p.send(back, unmovable_0=1)
+
+    def pair(rounds: int) -> tuple[Program, Program]:
+        one, other = Program(), Program()
+        for p, turns in ((one, (send, receive)), (other, (receive, send))):
+            with p.forever():
+                if not rounds:
+                    turns[0](p, 0, 1)
+                    continue
+                for channel, turn in enumerate(turns):
+                    with p.repeat(rounds):
+                        turn(p, channel, 1 - channel)
+        return one, other
+
+    swap_after = _count("swap_after", swap_after)
+    # Quantiles of the exponential distribution, neighbours far apart.
+    mean = swap_after / acks_per_page
+    shares = ((i + 0.5) * _GOLDEN % 1 for i in range(pairs))
+    rounds = [max(1, round(-mean * math.log1p(-s))) if swap_after else 0 for s in shares]
+    programs = {r: pair(r) for r in set(rounds)}
     return _pairs(
         "sctp_stream",
-        sender,
-        receiver,
-        pairs,
+        [programs[r] for r in rounds],
         room,
         cross_node,
         _count("nodes", nodes, 1),
         "order-3 buffers",
         8,
-        {"send_us": send_us, "recv_us": recv_us, "acks_per_page": acks_per_page},
+        {
+            "send_us": send_us,
+            "recv_us": recv_us,
+            "acks_per_page": acks_per_page,
+            "swap_after": swap_after,
+        },
         back=True,
     )
