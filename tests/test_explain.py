@@ -10,15 +10,18 @@ import pcpmodel as pm
 from pcpmodel.simulation.result import Result
 
 
-def run(release: str, workload: str = "page_fault1") -> Result:
+def run(
+    release: str, workload: str = "page_fault1", pages: int = 32768, **options: float
+) -> Result:
     return pm.simulate(
         release=release,
         machine="sapphire-rapids",
-        workload=pm.workload.make(workload, processes=32),
+        workload=pm.workload.make(workload, processes=32, pages=pages),
         seconds=0.05,
         cpus=32,
         nodes=1,
         memory_gib=64,
+        **options,
     )
 
 
@@ -36,6 +39,24 @@ def test_the_parts_add_up_to_the_change_within_72_columns() -> None:
     assert sum(each) == pytest.approx(total, abs=0.06 * len(each))
     assert each[0] == min(each)
     assert "negative is better" in said
+
+
+def test_colder_pages_are_a_cause_of_their_own() -> None:
+    """More pages through the zone: each costs cold_block_ns, whatever the number of holds."""
+    before, after = (run(r, pages=1500, cold_block_ns=80.0) for r in ("v6.7", "v6.6"))
+    causes = pm.explain_runs(before, after).set_index("cause")["ns_per_unit"]
+    moved = [r.per_cpu["moved_blocks"].sum() / r.score for r in (before, after)]
+    assert moved[1] > 2 * moved[0]
+    assert causes["colder pages"] == pytest.approx(80.0 * (moved[1] - moved[0]))
+    assert causes.drop("after").sum() == pytest.approx(causes["after"])
+    pages = after.per_cpu["refill_pages"].sum() + after.per_cpu["drain_pages"].sum()
+    assert after.per_cpu["moved_blocks"].sum() == pages
+    warm = pm.explain_runs(run("v6.6", pages=1500), after).set_index("cause")["ns_per_unit"]
+    assert warm["colder pages"] == pytest.approx(80.0 * moved[1])
+    assert abs(warm["length of zone-lock holds"]) < 0.05 * warm["colder pages"]
+    assert (
+        pm.explain_runs(run("v6.6"), run("v6.7")).set_index("cause").loc["colder pages"].item() == 0
+    )
 
 
 def test_equal_runs_have_no_cause_to_name() -> None:

@@ -35,6 +35,7 @@ _COUNTERS = {
     "refill_pages": ("pages", "pages taken from the zone (alloc_zone)"),
     "drains": ("1", "zone-lock holds that emptied lists"),
     "drain_pages": ("pages", "pages given back to the zone"),
+    "moved_blocks": ("blocks", "blocks moved under the zone lock"),
     "free_high": ("1", "drains because of consecutive high-order frees"),
     "tick_pages": ("pages", "pages given back by the vmstat worker"),
     "lru_holds": ("1", "LRU-lock holds"),

@@ -214,7 +214,8 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t lru_wait_max_ps
     uint64_t direct_allocs
     uint64_t direct_frees
-    int64_t pad[2]
+    uint64_t moved_blocks
+    int64_t pad[1]
 
 
 cdef struct zone_t:
@@ -652,6 +653,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
                     and zone.free > zone.high_wmark):
                 zone.flags &= ~ZONE_BELOW_HIGH
         pcp_of(s, c, c.zone).view = zone.flags
+        n.moved_blocks += blocks
     bits = draw(&c.rng)
     c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
     hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][bits >> 54])
