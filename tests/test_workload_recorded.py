@@ -4,6 +4,7 @@
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,6 +176,45 @@ def test_lists_empty_after_a_burst_where_the_vmstat_worker_runs():
     assert rest[-1] == rest[10] > 1000
     assert work_on[-1] < 0.5 * work_on[4]
     assert (np.diff(work_on[10:]) <= 0).all()
+
+
+def test_lists_decay_by_the_steps_that_a_kernel_was_seen_to_take():
+    """`high` and with it a full list, of 7.2 in a guest of 4 CPUs and 4 GiB, second by second."""
+    recording = pm.capture(Path(__file__).parents[1] / "data/traces/7.2-idle-decay-4cpu")
+    seen = {
+        pcp.high
+        for dump in recording.series()
+        for (_, zone, _), pcp in dump.pcps.items()
+        if zone == "Normal" and pcp.count == pcp.high
+    }
+    managed = sum(z.managed for z in recording.snapshot("before").zones if z.name == "Normal")
+    result = run(
+        pm.workload.idle_after_burst(4, pages=40_000, idle_s=50.0),
+        release="debian-7.2.13",
+        cpus=4,
+        nodes=1,
+        memory_gib=managed / 2**18,
+        seconds=30.0,
+        samples=300,
+        nohz_idle=False,
+    )
+    simulated = set(result.pcp_pages_by_cpu.ravel().tolist())
+    assert len(seen & simulated) >= 0.6 * len(seen) > 10
+    # The others are of lists that were used in between.
+
+
+def test_a_cpu_that_wakes_now_and_then_decays_its_lists_then():
+    rest, wakes = (
+        run(
+            pm.workload.idle_after_burst(8, idle_s=20.0, wake_s=wake_s),
+            release="v6.12",
+            seconds=8.0,
+            samples=80,
+        ).pages_in_pcp
+        for wake_s in (None, 2.0)
+    )
+    assert rest[-1] == rest[10]
+    assert 0.2 * rest[-1] < wakes[-1] < 0.8 * rest[-1]
 
 
 def test_containers_mix_their_recordings_by_share():

@@ -18,13 +18,12 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel import machine as machines
-from pcpmodel.errors import InputError
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import execute, make_spec, simulate, varied
 from pcpmodel.study.compare import compare
 from pcpmodel.study.explain import explain_runs
 from pcpmodel.study.sweep import figures, sweep
-from pcpmodel.workload import Program, Task, Workload, kbuild, page_fault1
+from pcpmodel.workload import idle_after_burst, kbuild, page_fault1
 
 __all__ = [
     "AnswerKey",
@@ -426,27 +425,6 @@ def tradeoff(
     return Question(table, more, text, _digest(data.attrs, table.to_dict("list"), hardware.digest))
 
 
-def _burst(pages: int, processes: int, idle_s: float) -> Workload:
-    """Every CPU allocates and frees once, then touches a page now and then."""
-    if not 1 <= pages <= 1 << 22 or not 0.1 <= idle_s <= 60:
-        raise InputError(f"pages={pages} or idle_s={idle_s} is out of range")
-    p = Program()
-    p.alloc(pages, ns=500.0)
-    p.free(pages, ns=80.0)
-    p.score()
-    with p.forever():
-        p.idle(idle_s * 1e9)
-        p.alloc(1, ns=500.0)
-        p.free(1, ns=80.0)
-    return Workload(
-        "burst",
-        (Task(p),) * processes,
-        "bursts",
-        processes * pages,
-        params={"pages": pages, "processes": processes, "idle_s": idle_s},
-    )
-
-
 def stranded(
     machine: str = "sapphire-rapids",
     *,
@@ -483,7 +461,7 @@ def stranded(
     base = make_spec(
         release=releases[0],
         machine=hardware,
-        workload=_burst(pages, 224, idle_s),
+        workload=idle_after_burst(224, pages=pages, bursts=1, idle_s=seconds, wake_s=idle_s),
         cpus=224,
         nodes=2,
         memory_gib=512.0,

@@ -172,6 +172,7 @@ def idle_after_burst(
     pages: int = _BURST_PAGES,
     bursts: int = _BURSTS,
     idle_s: float = _REST_S,
+    wake_s: float | None = None,
     fault_ns: float = FAULT_NS,
     unmap_ns: float = UNMAP_NS,
 ) -> Workload:
@@ -190,6 +191,9 @@ def idle_after_burst(
         Times that it is filled and unmapped before the rest.
     idle_s : float
         Rest [s].  This and the two before are as in the capture 7.2-idle-decay-4cpu.
+    wake_s : float, optional
+        From one wake-up during the rest to the next [s], each taking and freeing one page; by
+        default none.
     fault_ns, unmap_ns : float
         Time per page of fault and unmap without the zone lock [ns].
     """
@@ -204,7 +208,13 @@ def idle_after_burst(
             p.alloc(pages, ns=fault_ns)
             p.free(pages, ns=unmap_ns)
             p.score(pages)
-        p.idle(idle_s * 1e9)
+        if wake_s is None:
+            p.idle(idle_s * 1e9)
+        else:
+            with p.repeat(max(1, round(idle_s / _positive("wake_s", wake_s)))):
+                p.idle(wake_s * 1e9)
+                p.alloc(1, ns=fault_ns)
+                p.free(1, ns=unmap_ns)
     return Workload(
         "idle_after_burst",
         (Task(p),) * processes,
@@ -215,6 +225,7 @@ def idle_after_burst(
             "pages": pages,
             "bursts": bursts,
             "idle_s": idle_s,
+            "wake_s": wake_s,
             "fault_ns": fault_ns,
             "unmap_ns": unmap_ns,
         },
