@@ -53,6 +53,7 @@ _PUBLIC = {
     "this_machine": "pcpmodel.machine.platform",
     "throughput_gain": "pcpmodel.study.throughput",
     "show_versions": "pcpmodel.versions",
+    "table": "pcpmodel.report",
     "Tour": "pcpmodel.tour",
     "trajectory": "pcpmodel.study.rules",
 }

@@ -134,7 +134,7 @@ class Fit:
             lines.append(
                 f"**Left out:** {row.machine}, {row.side} {row.statistic} at batch {row.batch}: "
                 f"{row.measured_us:.2f} us measured, {row.expected_us:.2f} us by the other rows "
-                f"({100 * (row.measured_us / row.expected_us - 1):+.0f} %)."
+                f"({row.residual_percent:+.0f} % of the measured)."
             )
         return "\n".join(f"- {line}" for line in lines)
 
