@@ -13,7 +13,18 @@ from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.run import make_spec, prepare
-from pcpmodel.workload import ALL, Channel, Program, Task, Workload, page_fault1
+from pcpmodel.workload import (
+    ALL,
+    Channel,
+    Program,
+    Task,
+    Workload,
+    exit_storm,
+    file_churn,
+    idle_after_burst,
+    page_fault1,
+    recorded,
+)
 
 MACHINE = machine("sapphire-rapids")
 
@@ -108,6 +119,10 @@ WORKLOADS = {
     "pairs": pairs(4),
     "pairs across nodes": pairs(4, cross=True),
     "one-message channel": pairs(3, room=1),
+    "exit of a big process": exit_storm(4, pages=2400, fault_ns=200.0),
+    "large folios": file_churn(6, order=2),
+    "rest after bursts": idle_after_burst(6, pages=1500, idle_s=0.005, fault_ns=300.0),
+    "recorded processes": recorded("6.18-exitstorm", 6, page_us=0.4),
 }
 
 

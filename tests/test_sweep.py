@@ -398,7 +398,8 @@ def test_several_patches_in_one_value():
 @pytest.mark.parametrize("workload", sorted(pm.workload.WORKLOADS))
 def test_the_result_says_how_to_repeat_it(workload, tmp_path):
     known = inspect.signature(pm.workload.WORKLOADS[workload]).parameters
-    work = pm.workload.make(workload, **{next(iter(known)): 2})
+    needed = [k for k, p in known.items() if p.default is p.empty]
+    work = pm.workload.make(workload, **{k: {"capture": "6.12-tmpfs"}.get(k, 2) for k in needed})
     made = pm.sweep(
         spec(workload=work, high_min_pages=2000, batch_scale_max=3),
         seed=[1, 2],

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import importlib
 import random
 from collections import Counter
 from pathlib import Path
@@ -17,12 +18,13 @@ from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS
 
 RUN = {"machine": MACHINE, "cpus": 8, "nodes": 2, "memory_gib": 16}
+ROOT = Path(__file__).parents[1]
 CAPTURES = pm.workload.captures()
 NEW = {
-    "ring": pm.workload.recorded("6.12-exitstorm", 8, page_us=0.5),
+    "ring": pm.workload.recorded("6.18-exitstorm", 8, page_us=0.5),
     "no ring": pm.workload.recorded("6.12-build", 8, page_us=0.5),
     "huge pages": pm.workload.recorded("6.12-thp", 8, page_us=0.5),
-    "pairs": pm.workload.recorded("7.2-unixpair", 8),
+    "pairs": pm.workload.recorded("6.18-unixpair", 8),
     "containers": pm.workload.containers(8),
     "exit on one CPU": pm.workload.exit_storm(4, pages=12_000, fault_ns=200.0),
     "exit on all": pm.workload.exit_storm(4, pages=12_000, fault_ns=200.0, spread=True),
@@ -74,19 +76,39 @@ def distance(a, b):
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_what_is_drawn_has_the_recorded_orders_and_run_lengths(capture):
     tables = pm.load_workload(capture.replace(".", "-")).tables
-    orders, runs = Counter(), Counter()
+    orders, runs = Counter(), {"alloc": Counter(), "free": Counter()}
     for what, order, blocks in played(pm.workload.recorded(capture, 2), 0, 3000):
         if what == "alloc":
             orders[order] += blocks
-            runs[blocks.bit_length() - 1] += 1
+        if blocks != ALL:
+            runs[what][blocks.bit_length() - 1] += 1
     recorded = Counter()
     for order, _, n in tables["orders"].itertuples(index=False):
         recorded[order] += n
-    lengths = tables["run_lengths"][tables["run_lengths"]["what"] == "alloc"]
-    classes = {r.from_blocks.bit_length() - 1: r.runs for r in lengths.itertuples()}
+    classes = {"alloc": Counter(), "free": Counter(), "send": Counter()}
+    for what, shortest, _, n in tables["run_lengths"].itertuples(index=False):
+        classes[what][shortest.bit_length() - 1] = n
     # The processes that only start and end a stream are not part of it.
-    assert distance(orders, recorded) < (0.08 if "unixpair" in capture else 0.05)
-    assert distance(runs, classes) < 0.05
+    assert distance(orders, recorded) < (0.1 if "unixpair" in capture else 0.05)
+    assert distance(runs["alloc"], classes["alloc"]) < 0.05
+    # Of the others few runs are freed at home: what a process leaves at its end outweighs them.
+    if not any(kind in capture for kind in ("unix", "mixed", "tmpfs")):
+        assert distance(runs["free"], classes["free"]) < 0.1
+
+
+def test_a_summary_follows_from_its_recording(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    native = importlib.import_module("summarise_native")
+    tool = importlib.import_module("summarise_recorded")
+    monkeypatch.setattr(native, "OUT", tmp_path)
+    source = "data/traces/6.12-tmpfs-4cpu/trace.txt.zst"
+    tool.summarise("6.12-tmpfs", ROOT / source, source, tool.native_rates())
+    made = sorted((tmp_path / "6-12-tmpfs").iterdir())
+    assert [f.name for f in made] == sorted(
+        f.name for f in (ROOT / "data/workload/6-12-tmpfs").iterdir()
+    )
+    for file in made:
+        assert file.read_bytes() == (ROOT / "data/workload/6-12-tmpfs" / file.name).read_bytes()
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
@@ -118,7 +140,7 @@ def test_blocks_freed_elsewhere_are_freed_elsewhere():
     pairs = run(pm.workload.recorded("native-unix", 8), jitter=0.0)
     assert (pairs.per_cpu["alloc_pages"] > 0).tolist() == [True, False] * 4
     assert pairs.per_cpu["free_pages"][::2].sum() < 1e-3 * pairs.per_cpu["free_pages"].sum()
-    ring = run(pm.workload.recorded("6.12-exitstorm", 8), seconds=2.0)
+    ring = run(pm.workload.recorded("6.18-exitstorm", 8), seconds=2.0)
     alloc, free = ring.per_cpu["alloc_pages"], ring.per_cpu["free_pages"]
     assert free.sum() == pytest.approx(alloc.sum(), rel=0.05)
     assert ring.per_cpu["idle_ps"].sum() < 0.15 * ring.cpu_ps
@@ -180,7 +202,7 @@ def test_lists_empty_after_a_burst_where_the_vmstat_worker_runs():
 
 def test_lists_decay_by_the_steps_that_a_kernel_was_seen_to_take():
     """`high` and with it a full list, of 7.2 in a guest of 4 CPUs and 4 GiB, second by second."""
-    recording = pm.capture(Path(__file__).parents[1] / "data/traces/7.2-idle-decay-4cpu")
+    recording = pm.capture(ROOT / "data/traces/7.2-idle-decay-4cpu")
     seen = {
         pcp.high
         for dump in recording.series()
@@ -219,9 +241,9 @@ def test_a_cpu_that_wakes_now_and_then_decays_its_lists_then():
 
 def test_containers_mix_their_recordings_by_share():
     build = run(pm.workload.containers(8, shares={"native-build": 1.0}), seconds=2.0)
-    storm = run(pm.workload.containers(8, shares={"6.12-exitstorm": 1.0}), seconds=2.0)
+    storm = run(pm.workload.containers(8, shares={"6.18-exitstorm": 1.0}), seconds=2.0)
     both = run(
-        pm.workload.containers(8, shares={"native-build": 0.5, "6.12-exitstorm": 0.5}), seconds=2.0
+        pm.workload.containers(8, shares={"native-build": 0.5, "6.18-exitstorm": 0.5}), seconds=2.0
     )
     assert build.score < both.score < storm.score
     # The time of a mean process of the mix is the mean of the two.

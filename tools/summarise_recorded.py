@@ -1,9 +1,9 @@
 """Summarise recorded workloads into ``data/workload/``, a process at a time.
 
-``python tools/summarise_recorded.py ../shared/traces`` reads the captures named
-below and writes what each process did with its pages: runs of allocations, when
-those pages were freed, and on which CPU.  `pcpmodel.workload.recorded` plays
-them back.
+``python tools/summarise_recorded.py ../shared/traces`` reads the recordings at
+native speed from there and the others from ``data/traces``.  It writes what each
+process did with its pages: runs of allocations, when those pages were freed, and
+on which CPU.  `pcpmodel.workload.recorded` plays them back.
 
 A page belongs to the process that allocated it; who frees it does not matter,
 when and on which CPU does.  The time since the page event before on the same CPU
@@ -19,26 +19,29 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from summarise_native import FIGURE, write
+from summarise_native import FIGURE, OUT, write
 
 from pcpmodel.data_package import load_workload
 from pcpmodel.trace.ftrace import EVENT_IDS, read_trace
 
-#: Name -> (file below the traces, capture whose native time per page it takes).
-CAPTURES = {
-    "native-build": ("native-kbuild/trace.txt.gz", None),
-    "native-unix": ("native-streams/unix.trace.txt.gz", None),
-    "native-tcp": ("native-streams/tcp.trace.txt.gz", None),
-    "6.12-build": ("6.12-build-4cpu/trace.txt.gz", "native-build"),
-    "7.2-build": ("7.2-build-4cpu/trace.txt.gz", "native-build"),
-    "6.12-exitstorm": ("6.12-exitstorm-4cpu/trace.txt.gz", "page_fault1"),
-    "7.2-exitstorm": ("7.2-exitstorm-4cpu/trace.txt.gz", "page_fault1"),
-    "6.12-unixpair": ("6.12-unixpair-4cpu/trace.txt.gz", "native-unix"),
-    "7.2-unixpair": ("7.2-unixpair-4cpu/trace.txt.gz", "native-unix"),
-    "6.12-tcp": ("6.12-tcp-4cpu/trace.txt.gz", "native-tcp"),
-    "6.12-tmpfs": ("6.12-tmpfs-4cpu/trace.txt.gz", "page_fault1"),
-    "6.12-mixed": ("6.12-mixed-4cpu/trace.txt.gz", "page_fault1"),
-    "6.12-thp": ("6.12-thp-4cpu/trace.txt.gz", "page_fault1"),
+#: Recorded at native speed -> file below the directory given.
+NATIVE = {
+    "native-build": "native-kbuild/trace.txt.gz",
+    "native-unix": "native-streams/unix.trace.txt.gz",
+    "native-tcp": "native-streams/tcp.trace.txt.gz",
+}
+#: Recorded in an emulated guest -> whose native time per page it takes.
+EMULATED = {
+    "6.1-unixpair": "native-unix",
+    "6.12-build": "native-build",
+    "6.12-mixed": "page_fault1",
+    "6.12-tcp": "native-tcp",
+    "6.12-thp": "page_fault1",
+    "6.12-tmpfs": "page_fault1",
+    "6.18-exitstorm": "page_fault1",
+    "6.18-unixpair": "native-unix",
+    "7.2-build": "native-build",
+    "7.2-exitstorm": "page_fault1",
 }
 #: Orders that per-CPU lists hold.
 ORDERS = (0, 1, 2, 3, 9)
@@ -152,103 +155,101 @@ class Recording:
         ]
 
 
-def main() -> None:
-    traces = Path(sys.argv[1])
+def summarise(name: str, path: Path, source: str, native_us: dict[str, float]) -> None:
+    """Write the package of one recording."""
+    like = EMULATED.get(name, name)
+    recording = Recording(path, sleeps=name != "native-build")
+    if name in NATIVE:
+        native_us[name] = recording.page_us
+    processes, runs = [], []
+    for i, process in enumerate(recording.processes.values()):
+        window = process.window()
+        pages: Counter[str] = Counter()
+        for what, order, _, blocks, _ in process.runs:
+            pages[what] += blocks << order
+        weight = max(1, round(len(process.runs) / max(1, len(window))))
+        moved = (pages["alloc"], pages["free"], pages["send"])
+        processes.append((i, process.command, weight, *moved, process.end - process.begin))
+        runs += [(i, w, o, TYPES[m], n, ns) for w, o, m, n, ns in window]
+    freed = recording.far + recording.near
+    far_ns = round(recording.far_ns / max(1, recording.far))
+    kept = round(recording.kept / (recording.kept + freed), 5)
+    figures = [
+        ("CPU time per page as recorded", round(recording.page_us, 4), "us"),
+        ("CPU time per page at native speed", round(native_us[like], 4), "us"),
+        ("blocks freed on another CPU", round(recording.far / freed, 5), "1"),
+        ("CPU time of a block freed on another CPU", far_ns, "ns"),
+        ("blocks not freed in the recording", kept, "1"),
+        ("blocks that no per-CPU list holds", recording.skipped, "blocks"),
+    ]
+    speed = "at native speed" if name in NATIVE else f"in an emulated guest; time of {like}"
+    write(
+        name.replace(".", "-"),
+        f"What each process of the recording {name} did with its pages",
+        {
+            "title": source,
+            "note": f"Recorded {speed}.  kmem events; a page belongs to the process that "
+            "allocated it, whoever freed it.",
+        },
+        {
+            "processes": (
+                [
+                    ("process", "integer", "1", "number in this recording"),
+                    ("command", "string", "", "its name at its first allocation"),
+                    ("weight", "integer", "1", "how many times the runs kept it had"),
+                    ("allocated_pages", "integer", "pages", "pages allocated"),
+                    ("freed_pages", "integer", "pages", "of these freed on the same CPU"),
+                    ("sent_pages", "integer", "pages", "of these freed on another CPU"),
+                    ("lifetime_ns", "integer", "ns", "from its first page to its last"),
+                ],
+                processes,
+            ),
+            "scripts": (
+                [
+                    ("process", "integer", "1", "number in this recording"),
+                    ("what", "string", "", "alloc; free; send: freed on another CPU"),
+                    ("order", "integer", "1", "blocks of 2 ** order pages"),
+                    ("migratetype", "string", "", "of the request"),
+                    ("blocks", "integer", "blocks", "one after the other"),
+                    ("ns", "integer", "ns", "CPU time of all, by the recording's clock"),
+                ],
+                runs,
+            ),
+            "orders": (
+                [
+                    ("order", "integer", "1", "blocks of 2 ** order pages"),
+                    ("migratetype", "string", "", "of the request"),
+                    ("allocations", "integer", "blocks", "in the whole recording"),
+                ],
+                [(o, TYPES[m], n) for (o, m), n in sorted(recording.orders.items())],
+            ),
+            "run_lengths": (
+                [
+                    ("what", "string", "", "alloc, free or send"),
+                    ("from_blocks", "integer", "blocks", "shortest run of this class"),
+                    ("to_blocks", "integer", "blocks", "longest run of this class"),
+                    ("runs", "integer", "1", "in the whole recording, of one process each"),
+                ],
+                recording.run_lengths(),
+            ),
+            "figures": (FIGURE, figures),
+        },
+    )
+
+
+def native_rates() -> dict[str, float]:
+    """CPU time per page of the recorded page_fault1 [us]."""
     rates = load_workload("native-kbuild").tables["rates"].set_index("parameter")["value"]
-    native_us = {"page_fault1": float(rates["fault_per_page"] + rates["unmap_per_page"]) / 1000}
-    for name, (path, like) in CAPTURES.items():
-        recording = Recording(traces / path, sleeps=name != "native-build")
-        if like is None:
-            native_us[name] = recording.page_us
-        processes, runs = [], []
-        for i, process in enumerate(recording.processes.values()):
-            window = process.window()
-            here = Counter()
-            for what, order, _, blocks, _ in process.runs:
-                here[what] += blocks << order
-            processes.append(
-                (
-                    i,
-                    process.command,
-                    max(1, round(len(process.runs) / max(1, len(window)))),
-                    here["alloc"],
-                    here["free"],
-                    here["send"],
-                    process.end - process.begin,
-                )
-            )
-            runs += [(i, w, o, TYPES[m], n, ns) for w, o, m, n, ns in window]
-        freed = recording.far + recording.near
-        figures = [
-            ("CPU time per page as recorded", round(recording.page_us, 4), "us"),
-            ("CPU time per page at native speed", round(native_us[like or name], 4), "us"),
-            ("blocks freed on another CPU", round(recording.far / freed, 5), "1"),
-            (
-                "CPU time of a block freed on another CPU",
-                round(recording.far_ns / max(1, recording.far)),
-                "ns",
-            ),
-            (
-                "blocks not freed in the recording",
-                round(recording.kept / (recording.kept + freed), 5),
-                "1",
-            ),
-            ("blocks that no per-CPU list holds", recording.skipped, "blocks"),
-        ]
-        speed = "at native speed" if like is None else f"in an emulated guest; time of {like}"
-        write(
-            name.replace(".", "-"),
-            f"What each process of the recording {name} did with its pages",
-            {
-                "title": path,
-                "note": f"Recorded {speed}.  kmem events; a page belongs to the process that "
-                "allocated it, whoever freed it.",
-            },
-            {
-                "processes": (
-                    [
-                        ("process", "integer", "1", "number in this recording"),
-                        ("command", "string", "", "its name at its first allocation"),
-                        ("weight", "integer", "1", "how many times the runs kept it had"),
-                        ("allocated_pages", "integer", "pages", "pages allocated"),
-                        ("freed_pages", "integer", "pages", "of these freed on the same CPU"),
-                        ("sent_pages", "integer", "pages", "of these freed on another CPU"),
-                        ("lifetime_ns", "integer", "ns", "from its first page to its last"),
-                    ],
-                    processes,
-                ),
-                "scripts": (
-                    [
-                        ("process", "integer", "1", "number in this recording"),
-                        ("what", "string", "", "alloc; free; send: freed on another CPU"),
-                        ("order", "integer", "1", "blocks of 2 ** order pages"),
-                        ("migratetype", "string", "", "of the request"),
-                        ("blocks", "integer", "blocks", "one after the other"),
-                        ("ns", "integer", "ns", "CPU time of all, by the recording's clock"),
-                    ],
-                    runs,
-                ),
-                "orders": (
-                    [
-                        ("order", "integer", "1", "blocks of 2 ** order pages"),
-                        ("migratetype", "string", "", "of the request"),
-                        ("allocations", "integer", "blocks", "in the whole recording"),
-                    ],
-                    [(o, TYPES[m], n) for (o, m), n in sorted(recording.orders.items())],
-                ),
-                "run_lengths": (
-                    [
-                        ("what", "string", "", "alloc, free or send"),
-                        ("from_blocks", "integer", "blocks", "shortest run of this class"),
-                        ("to_blocks", "integer", "blocks", "longest run of this class"),
-                        ("runs", "integer", "1", "in the whole recording, of one process each"),
-                    ],
-                    recording.run_lengths(),
-                ),
-                "figures": (FIGURE, figures),
-            },
-        )
-        print(name, len(processes), "processes", len(runs), "runs", figures[:5])
+    return {"page_fault1": float(rates["fault_per_page"] + rates["unmap_per_page"]) / 1000}
+
+
+def main() -> None:
+    native_us = native_rates()
+    for name, path in NATIVE.items():
+        summarise(name, Path(sys.argv[1]) / path, path, native_us)
+    for name in EMULATED:
+        path = f"data/traces/{name}-4cpu/trace.txt.zst"
+        summarise(name, OUT.parents[1] / path, path, native_us)
 
 
 if __name__ == "__main__":

@@ -276,7 +276,7 @@ def recorded(
     Parameters
     ----------
     capture : str
-        One of `captures`: "native-build", "6.12-exitstorm", ...
+        One of `captures`: "native-build", "6.18-exitstorm", ...
     processes : int
         Processes at once, one per CPU; even for streams, which come in pairs.
     page_us : float, optional
@@ -308,7 +308,7 @@ def recorded(
 
 
 #: One kind of each that was recorded: compiling, starting many small processes, writing files.
-_MIX = {"native-build": 1 / 3, "6.12-exitstorm": 1 / 3, "6.12-tmpfs": 1 / 3}
+_MIX = {"native-build": 1 / 3, "6.18-exitstorm": 1 / 3, "6.12-tmpfs": 1 / 3}
 
 
 def containers(
