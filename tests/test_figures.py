@@ -269,7 +269,7 @@ def test_every_figure_has_a_caption_with_numbers_and_an_alt_text_with_its_axes(d
     assert "nan" not in said
     for ax in made.axes if hasattr(made, "axes") and not isinstance(made, Axes) else [made]:
         if ax.axison and ax.get_xlabel():
-            assert ax.get_xlabel() in alt
+            assert " ".join(ax.get_xlabel().split()) in alt
     assert alt.endswith(".")
 
 
@@ -300,6 +300,9 @@ def test_nothing_is_cut_off_in_any_size(draw, size):
     assert drawn.y0 > -0.01
     assert drawn.x1 < width + 0.01
     assert drawn.y1 < height + 0.01
+    for legend in figure.legends:
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(ax.get_tightbbox(renderer)) for ax in figure.axes)
     texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
     assert min(t.get_fontsize() for t in texts) >= 6
 

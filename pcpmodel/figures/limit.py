@@ -88,7 +88,7 @@ def _scale_probability(per_scale: pd.DataFrame) -> str:
     )
 
 
-@figure_style(size=(COLUMN, 2.2), caption=_scale_probability)
+@figure_style(size=(COLUMN, 2.2), caption=_scale_probability, panel=2.2)
 def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Probability of staying under the limit, by machine and batch scale factor.
 
@@ -155,6 +155,11 @@ def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None
     for i, (scale, rows) in enumerate(curve.groupby("batch_scale")):
         colour, dash, _ = SERIES[i % len(SERIES)]
         ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash, label=f"k = {scale}")
+        half = (rows["probability"] - 0.5).abs().idxmin()
+        if abs(rows["probability"][half] - 0.5) < 0.3:
+            box = {"fc": "white", "ec": "none", "pad": 0.8}
+            at = (rows["limit_us"][half], 0.3)
+            ax.text(*at, f"{scale}", ha="center", va="center", fontsize=7, bbox=box)
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlim(curve["limit_us"].min(), curve["limit_us"].max())

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -196,7 +198,7 @@ def _numa_situations(rows: pd.DataFrame) -> str:
     )
 
 
-@figure_style(size=(PAGE, 3.6), caption=_numa_situations)
+@figure_style(size=(PAGE, 3.6), caption=_numa_situations, narrow=6.2)
 def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Gain in each situation, with its error and its name.
 
@@ -223,14 +225,16 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 color=colour,
                 marker=marker,
                 ls="none",
-                label=f"{name} (± 2 standard errors)",
+                label=f"{name} ± 2 std errors",
             )
-    for at, gain in zip(y, rows["gain_percent"], strict=True):
-        ax.text(
-            1.01, at, f"{gain:+.2f}", transform=ax.get_yaxis_transform(), va="center", fontsize=7
-        )
-    ax.set_yticks(y, rows.index)
-    ax.set_ylim(-0.7, len(rows) - 0.3)
+    narrow = ax.figure.get_figwidth() < PAGE
+    for at, name, gain in zip(y, rows.index, rows["gain_percent"], strict=True):
+        beside = {"transform": ax.get_yaxis_transform(), "fontsize": 7}
+        ax.text(1.01, at, f"{gain:+.2f}", va="center", **beside)
+        if narrow:  # no room beside the axis: above the point
+            ax.text(0.01, at + 0.15, textwrap.fill(name, 44), va="bottom", **beside)
+    ax.set_yticks(y, [""] * len(rows) if narrow else rows.index)
+    ax.set_ylim(-0.7, len(rows) - (0 if narrow else 0.3))
     ax.margins(x=0.08)
     ax.set_xlabel("Gain of throughput by mapping late [%]")
     return ax

@@ -88,4 +88,5 @@ def holds_by_release(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_yticks(at, table["release"])
     ax.set_xlabel("Holds of the zone lock")
     ax.grid(False, axis="y")
+    ax.set_xlim(0, 1.03 * max(1, table["zone_lock_holds"].max()))
     return ax

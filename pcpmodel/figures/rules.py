@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -20,9 +22,9 @@ _Y = {
     "pages": "Pages per {}",
     "holds": "Zone-lock holds per {}",
     "holds_so_far": "Zone-lock holds so far",
-    "count": "count after it [pages]",
-    "high": "high after it [pages]",
-    "alloc_factor": "alloc_factor after it",
+    "count": "On the list afterwards [pages]",
+    "high": "high afterwards [pages]",
+    "alloc_factor": "alloc_factor afterwards",
 }
 
 
@@ -38,7 +40,7 @@ def _ladder(rungs: pd.DataFrame, kind: str, column: str = "pages") -> str:
     )
 
 
-@figure_style(size=(PAGE, 3.2), caption=_ladder)
+@figure_style(size=(PAGE, 3.2), caption=_ladder, narrow=3.4)
 def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | None = None) -> Axes:
     """One quantity of every visit to the buddy lists, a line per group of releases.
 
@@ -64,9 +66,9 @@ def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | Non
             color=colour,
             ls=dash,
             marker=marker,
-            ms=max(8 - 1.2 * i, 3),  # where lines coincide, the earlier one shows around
+            ms=max(6.5 - i, 2.5),  # where lines coincide, the earlier one shows around
             mfc="white",
-            markevery=max(len(rows) // 16, 1),
+            markevery=max(len(rows) // (8 if ax.figure.get_figwidth() < PAGE else 16), 1),
             drawstyle="steps-post" if column == "high" else "default",
             label=label,
         )
@@ -140,7 +142,8 @@ def page_list_life(
             ms=6,
             label=f"{kind} ({len(rows)})",
         )
-    ax.set_title(label, loc="left")
+    narrow = ax.figure.get_figwidth() < PAGE
+    ax.set_title(textwrap.fill(label, 48) if narrow else label, loc="left")
     ax.set_xlim(0, 1.01 * x.max())
     ax.set_ylim(bottom=0)
     ax.set_xlabel("Blocks allocated and freed, in the order of the work")

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style, listed, span
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, capital, figure_style, listed, span
 
 __all__ = ["answer_key", "by_release", "memory_on_lists", "tradeoff", "waterfall"]
 
@@ -67,7 +70,9 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xticks(at, rows["step"], rotation=40, ha="right")
     top = max(rows["predicted"].max(), rows["measured"].max())
     ax.set_ylim(0, 1.1 * top if top > 0 else 1)
-    ax.set_ylabel("% of base, or of cycles")
+    cycles = rows["quantity"] == "lock_contention"
+    label = "% of cycles" if cycles.all() else "% of base, or of cycles"
+    ax.set_ylabel(label if cycles.any() else "% of base")
     return ax
 
 
@@ -84,7 +89,7 @@ def _by_release(
     said = [f"{release} {span(rows[y])}" for release, rows in table.groupby("release", sort=False)]
     scatter = "bars are the standard deviation over the seeds" if error else "one seed per point"
     return (
-        f"{ylabel[:1].upper()}{ylabel[1:]} against {xlabel[:1].lower()}{xlabel[1:]} "
+        f"{capital(ylabel)} against {xlabel[:1].lower()}{xlabel[1:]} "
         f"({ends[0]} to {ends[-1]}): {'; '.join(said)}; {scatter}."
     )
 
@@ -135,13 +140,16 @@ def by_release(
             label=str(release),
         )
     if words:
-        ax.set_xticks(range(len(order)), order, rotation=30, ha="right")
+        ax.set_xticks(range(len(order)), [textwrap.fill(str(word), 10) for word in order])
     else:
         ax.set_xticks(order)
     if log:
         ax.set_yscale("log")
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(capital(xlabel))
+    ax.set_ylabel(capital(ylabel))
     return ax
 
 
@@ -232,17 +240,18 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
         ax.scatter(
             rows["hold_p99_us"],
             rows["score_per_s"] / 1e6,
-            s=6 + np.sqrt(rows["pages_in_pcp_mib"]),
+            s=12 + np.sqrt(rows["pages_in_pcp_mib"]),
             marker=marker,
             facecolors=face,
             edgecolors=colour,
             linewidths=0.8,
-            label=f"batch scale {scale:g}",
         )
-    ax.axvline(p99_us, color="0.25", lw=1.0)
+        ax.plot([], [], ls="none", color=colour, marker=marker, label=f"batch scale {scale:g}")
+    ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
     ax.set_xscale("log")
-    ax.scatter([], [], s=0, label="filled: on the front")
-    ax.scatter([], [], s=0, label="larger: more memory")
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.plot([], [], ls="none", label="filled: on the front")
+    ax.plot([], [], ls="none", label="larger: more memory")
     ax.set_xlabel("p99 of one hold [µs]")
     ax.set_ylabel("Throughput [million units/s]")
     return ax

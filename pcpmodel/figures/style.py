@@ -14,6 +14,7 @@ import json
 import os
 import re
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,6 +63,7 @@ SIZES: dict[str, tuple[float, float | None]] = {
     "slide": (PAGE, PAGE * 9 / 16),
 }
 _PANEL = 1.6  # the narrowest that a panel may be [inches]
+_LETTER, _HANDLE = 0.052, 0.5  # of a legend at 7 points: a letter and what is before it [inches]
 
 STYLE: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -99,7 +101,7 @@ SERIES = (
     ("#CC79A7", ":", "D"),
     ("#000000", (0, (5, 1, 1, 1, 1, 1)), "v"),
     ("#56B4E9", (0, (8, 2)), "P"),
-    ("#E69F00", (0, (1, 1)), "X"),
+    ("#E69F00", (0, (1, 3)), "X"),
 )
 
 
@@ -165,7 +167,13 @@ def output(
         _OUTPUT.reset(token)
 
 
-def figure_style(*, size: tuple[float, float], caption: Callable[..., str]) -> Any:
+def figure_style(
+    *,
+    size: tuple[float, float],
+    caption: Callable[..., str],
+    narrow: float | None = None,
+    panel: float = _PANEL,
+) -> Any:
     """Draw in the house style, on a figure of its own where no axes are given.
 
     Parameters
@@ -175,6 +183,10 @@ def figure_style(*, size: tuple[float, float], caption: Callable[..., str]) -> A
     caption : callable
         Takes what the figure takes and says in a sentence or two what it shows, with the
         numbers.
+    narrow : float, optional
+        Height in one column [inches], where it needs another.
+    panel : float
+        The narrowest that it may be as one of several panels [inches].
     """
 
     def decorate(draw: Callable[..., Axes]) -> Callable[..., Axes]:
@@ -183,7 +195,10 @@ def figure_style(*, size: tuple[float, float], caption: Callable[..., str]) -> A
             with mpl.rc_context(STYLE):
                 alone = ax is None
                 if ax is None:
-                    _, ax = plt.subplots(figsize=inches(*size), layout="constrained")
+                    wide, high = inches(*size)
+                    if narrow and wide < size[0]:
+                        high = narrow
+                    _, ax = plt.subplots(figsize=(wide, high), layout="constrained")
                 draw(*data, ax=ax, **options)
                 if alone:
                     machines = set(data[0]["machine"]) if "machine" in data[0] else set()
@@ -194,7 +209,7 @@ def figure_style(*, size: tuple[float, float], caption: Callable[..., str]) -> A
                     describe(ax.figure, caption(*data, **options))
             return ax
 
-        styled.caption = caption
+        styled.caption, styled.panel = caption, panel
         return styled
 
     return decorate
@@ -241,8 +256,10 @@ def alt_text(figure: Figure | Axes) -> str:
     labels = _entries(axes)[1]
     first = axes[0]
     titles = [t for ax in axes if (t := ax.get_title(loc="left"))]
-    xlabel = next((t for ax in axes if (t := ax.get_xlabel())), "")
-    ylabel = next((t for ax in axes if (t := ax.get_ylabel())), "")
+    xlabel, ylabel = (
+        listed(dict.fromkeys(" ".join(t.split()) for t in texts if t))
+        for texts in zip(*((ax.get_xlabel(), ax.get_ylabel()) for ax in axes), strict=True)
+    )
     words = [
         f"{len(axes)} panels ({', '.join(titles)})"
         if len(axes) > 1
@@ -272,10 +289,17 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
     handles, labels = _entries(axes)
     if not handles:
         return
-    width = figure.get_figwidth()
-    widest = max(map(len, labels)) * 0.055 + 0.55  # of an entry, at 7 points [inches]
-    columns = max(1, min(4, int(width / widest), len(labels)))
+    width = max(map(len, labels)) * _LETTER + _HANDLE
+    columns = max(1, min(4, int(figure.get_figwidth() / width), len(labels)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _legend_beside(ax: Axes, width: float, axes: Iterable[Axes]) -> None:
+    """A legend in a spare panel that is so wide, its words wrapped."""
+    handles, labels = _entries(axes)
+    letters = int((width - 1.6 * _HANDLE) / _LETTER)
+    labels = [textwrap.fill(label, letters) for label in labels]
+    ax.legend(handles, labels, loc="center left", borderpad=0).set_in_layout(False)
 
 
 def listed(names: Iterable[object], most: int = 8) -> str:
@@ -284,6 +308,11 @@ def listed(names: Iterable[object], most: int = 8) -> str:
     if len(words) > most:
         words = [*words[: most - 1], f"{len(words) - most + 1} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def capital(label: str) -> str:
+    """``Zone instances`` for ``zone instances``; ``p99`` stays."""
+    return label[:1].upper() + label[1:] if label[:2].isalpha() else label
 
 
 def number(x: float, digits: int = 3) -> str:
@@ -347,7 +376,7 @@ def panels(
     """
     values = list(dict.fromkeys(frames[0][by]))
     wide, high = inches(PAGE, 0)
-    columns = min(columns, len(values), int(wide / _PANEL)) or 1
+    columns = min(columns, len(values), int(wide / draw.panel)) or 1
     rows = max(-(-len(values) // columns), 1)
     with mpl.rc_context(STYLE):
         figure, grid = plt.subplots(
@@ -369,13 +398,17 @@ def panels(
                 ax.set_xlabel("")
                 ax.tick_params(labelbottom=False)
             if ax not in grid[:, 0]:
-                ax.set_ylabel("")
                 ax.tick_params(labelleft="y" not in share)
+        if len({ax.get_ylabel() for ax in used}) == 1:
+            for ax in used:
+                if ax not in grid[:, 0]:
+                    ax.set_ylabel("")
         for ax in spare:
             ax.set_axis_off()
-        handles, labels = _entries(used)
-        if handles and spare and wide == PAGE:
-            spare[0].legend(handles, labels, loc="center left")
+        for ax in used:
+            ax.set_xlabel(textwrap.fill(ax.get_xlabel(), int(15 * (wide / columns - 0.3))))
+        if spare and _entries(used)[0]:
+            _legend_beside(spare[0], wide / columns, used)
         else:
             _legend(figure, used)
         figure.draw_without_rendering()  # ticks take their style now

@@ -54,11 +54,11 @@ def tour_picture(
     with mpl.rc_context(STYLE | {"axes.titley": 1.02}):
         wide, high = inches(PAGE, 4.6)
         narrow = wide < PAGE
-        figure = Figure(figsize=(wide, 1.75 * high if narrow else high))
+        figure = Figure(figsize=(wide, 1.6 * high if narrow else high))
         # Fixed places: fitting them costs as much time as the drawing.
         if narrow:
             grid = figure.add_gridspec(
-                4, 1, left=0.18, right=0.95, bottom=0.065, top=0.97, hspace=0.55
+                4, 1, left=0.18, right=0.95, bottom=0.065, top=0.95, hspace=0.55
             )
             top, *rest = (grid[row, 0] for row in range(4))
         else:
