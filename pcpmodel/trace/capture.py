@@ -19,7 +19,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,14 @@ EVENTS = (
     "vmscan/mm_vmscan_kswapd_sleep",
     "vmscan/mm_vmscan_direct_reclaim_begin",
     "vmscan/mm_vmscan_direct_reclaim_end",
+    "workqueue/workqueue_execute_start",
+    "workqueue/workqueue_execute_end",
 )
+#: Only this work item of a workqueue event: the tick at which high decays.
+FILTERS = {
+    "workqueue/workqueue_execute_start": "function.function == vmstat_update",
+    "workqueue/workqueue_execute_end": "function.function == vmstat_update",
+}
 #: Without these there is nothing to record.
 NEEDED = EVENTS[:5]
 #: Functions whose calls the function tracer shows, where the compiler left them.
@@ -177,6 +184,8 @@ def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
             f"({error.strerror})",
             file=here,
         ) from None
+    for event, only in FILTERS.items():
+        _tries(here / "events" / event / "filter", only)
     events = [e for e in EVENTS if _tries(here / "events" / e / "enable", "1")]
     missing = [e for e in NEEDED if e not in events]
     if missing:
@@ -189,16 +198,25 @@ def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
 
 
 def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
-    for mark in (f"snapshot-{tag}", f"state-{tag}-begin"):
-        _write(here / "trace_marker", f"pcpmodel: {mark}\n")
-    for name in SNAPSHOT:
-        try:
-            text = (proc / name).read_text("utf-8", "replace")
-        except OSError:
-            continue  # pagetypeinfo is not in every kernel
-        (out / f"{name}.{tag}").write_text(text, "utf-8")
-    for mark in (f"state-{tag}-end", f"snapshot-{tag}-end"):
-        _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+    with ExitStack() as stack:
+        files = {}
+        for name in SNAPSHOT:
+            try:
+                files[name] = stack.enter_context(open(proc / name, "rb", buffering=1 << 16))
+                files[name].read()  # whoever reads takes pages: rather before than meanwhile
+                files[name].seek(0)
+            except OSError:
+                files.pop(name, None)  # pagetypeinfo is not in every kernel
+        text = {name: f.read() for name, f in files.items() if name != "zoneinfo"}
+        # The counts of the lists: as little as possible may happen meanwhile.
+        for mark in (f"snapshot-{tag}", f"state-{tag}-begin"):
+            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+        if "zoneinfo" in files:
+            text["zoneinfo"] = files["zoneinfo"].read()
+        for mark in (f"state-{tag}-end", f"snapshot-{tag}-end"):
+            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+    for name, content in text.items():
+        (out / f"{name}.{tag}").write_bytes(content)
 
 
 def _work(command: Sequence[str], seconds: float) -> tuple[bool, int | None]:

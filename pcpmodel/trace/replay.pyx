@@ -46,7 +46,7 @@ from pcpmodel.trace.events cimport *
 import re
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -2481,6 +2481,9 @@ class Exactness:
     lost : int
         Events that the kernel lost; a trace with losses is never exact.
     notes : list of str
+    inferred : dict
+        Of a capture without a first dump: how many of the allocations, refills, drains and
+        drained pages served to find out what the lists held.  They were not predicted.
     """
 
     capture: str
@@ -2507,6 +2510,7 @@ class Exactness:
     explained: list
     lost: int
     notes: list
+    inferred: dict = field(default_factory=dict)
 
     @property
     def exact(self):
@@ -2528,6 +2532,9 @@ class Exactness:
             n, good = getattr(self, name), getattr(self, name + "_exact")
             lines.append(f"  {name.replace('_', ' '):14} {good:9} of {n:9} exact")
         lines.append(f"  {'probes':14} {self.probes:9} times the fields were compared")
+        for name, n in self.inferred.items():
+            if n:
+                lines.append(f"  inferred       {n:9} {name.replace('_', ' ')} told how it began")
         for why, n in self.causes().items():
             lines.append(f"  explained      {n:9} {why}")
         lines.append(f"  unexplained    {self.nr_unexplained:9}")
@@ -2595,8 +2602,23 @@ def replay(cap, *, release=None, progress=False):
     Raises
     ------
     InputError
-        If the capture has no first dump, or it cannot be read.
+        If the capture has neither a first dump nor the ``zoneinfo`` of its start, or it cannot
+        be read.
+
+    Notes
+    -----
+    Where the kernel showed no lists (no ``pcpstate.before``), what they held at the start is
+    inferred from the trace (`Exactness.inferred`), and everything else is predicted as ever.
     """
+    from pcpmodel.kernel.releases import release as find_release
+    from pcpmodel.trace.start import replay_without_dump
+    from pcpmodel.trace.state import Capture, capture
+
+    if not isinstance(cap, Capture):
+        cap = capture(cap)
+    if "before" not in cap.tags and cap.has("zoneinfo.before"):
+        state = cap.release if release is None else find_release(release)
+        return replay_without_dump(cap, state)[0]
     return replay_work(cap, release, progress)[0]
 
 

@@ -280,6 +280,79 @@ def _read_blocks(text: str, path: Path, zones: dict[tuple[int, str], ZoneState])
     return blocks
 
 
+_PAGESET = {"count": "count", "high": "high", "batch": "batch", "high_min": "high_min",
+            "high_max": "high_max"}  # fmt: skip
+_WATERMARKS = {"free": "nr_free", "min": "wmark_min", "low": "wmark_low", "high": "wmark_high",
+               "promo": "wmark_promo", "spanned": "spanned", "managed": "managed"}  # fmt: skip
+
+
+def _read_zoneinfo(text: str, path: Path, tag: str) -> Snapshot:
+    """/proc/zoneinfo: populated zones and their pagesets, without lists."""
+    zones: list[ZoneState] = []
+    pcps: dict[tuple[int, str, int], PcpState] = {}
+    values: dict[str, int] = {}
+    node, name, cpu = -1, "", -1
+    pagesets: dict[int, dict[str, int]] = {}
+
+    def end_of_zone(row: int) -> None:
+        if not name or not values.get("managed"):
+            return
+        missing = [k for k in ("start_pfn", *_WATERMARKS.values()) if k not in values]
+        if missing and missing != ["wmark_promo"]:
+            raise InputError(f"zone {name} has no {missing[0]}", file=path, row=row)
+        if (node, name) in {z.key for z in zones}:
+            raise InputError(f"zone {name} of node {node} twice", file=path, row=row)
+        if values["managed"] > values["spanned"]:
+            raise InputError("managed exceeds spanned", file=path, row=row)
+        for n, given in pagesets.items():
+            lacks = [k for k in ("count", "high", "batch") if k not in given]
+            if lacks:
+                raise InputError(f"pageset of CPU {n} has no {lacks[0]}", file=path, row=row)
+            fields_ = {k: given.get(k, -1) for k in _PAGESET}
+            pcps[node, name, n] = PcpState(
+                node, name, n, addr=0, flags=-1, alloc_factor=-1, free_factor=-1, expire=-1,
+                free_count=-1, **fields_)  # fmt: skip
+        zones.append(
+            ZoneState(
+                node=node,
+                idx=len(zones),
+                name=name,
+                addr=0,
+                flags=0,
+                **{k: values.get(k, 0) for k in _WATERMARKS.values()},
+                start_pfn=values["start_pfn"],
+                pageset_high_min=-1,
+                pageset_high_max=-1,
+                pageset_batch=-1,
+            )
+        )
+
+    row = 0
+    for row, line in enumerate(text.splitlines(), 1):
+        head = re.fullmatch(r"Node (\d{1,4}), zone +(\w{1,16})", line)
+        if head:
+            end_of_zone(row)
+            node, name, cpu, values, pagesets = int(head[1]), head[2], -1, {}, {}
+            continue
+        words = line.replace("pages free", "free", 1).replace(":", " ").split()
+        if len(words) != 2 or not words[1].isdecimal():
+            continue
+        key, value = words[0], _number(words[1], words[0], path, row, 0, MAX_PFN)
+        if key == "cpu":
+            cpu = _number(words[1], "cpu", path, row, 0, MAX_CPUS - 1)
+            pagesets[cpu] = {}
+        elif cpu >= 0 and key in _PAGESET:
+            pagesets[cpu][key] = min(value, (1 << 31) - 1)
+        elif key == "start_pfn":
+            values["start_pfn"] = value
+        elif cpu < 0 and key in _WATERMARKS:
+            values[_WATERMARKS[key]] = value
+    end_of_zone(row)
+    if not zones or not pcps:
+        raise InputError("no zones with pagesets", file=path)
+    return Snapshot(tag, zones, pcps)
+
+
 _TAG = re.compile(r"pcpstate\.([A-Za-z0-9][A-Za-z0-9._-]{0,40}?)(?:\.gz|\.zst)?$")
 #: Release of a kernel without a Debian package, by series.
 _SERIES = {"6.1": "debian-6.1.192", "6.6": "v6.6", "6.7": "v6.7", "6.12": "v6.12"}
@@ -359,6 +432,11 @@ class Capture:
             path = self.file(f"pageblocks.{tag}")
             found.blocks = _read_blocks(_read(path), path, zones)
         return found
+
+    def zoneinfo(self, tag: str) -> Snapshot:
+        """What /proc/zoneinfo told at one moment: sizes and counts, no lists."""
+        path = self.file(f"zoneinfo.{tag}")
+        return self._check(_read_zoneinfo(_read(path), path, tag), path)
 
     def series(self) -> Iterator[Snapshot]:
         """PCP lists of the one-per-second snapshots, if the capture has any."""

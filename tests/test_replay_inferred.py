@@ -1,0 +1,232 @@
+"""Replay without a dump of the lists: the start follows from the trace, the rest is predicted."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import dataclasses
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.start import replay_without_dump
+from pcpmodel.trace.state import Snapshot
+
+TRACES = Path(__file__).parents[1] / "data" / "traces"
+#: Recordings in which nothing happens that kmem events alone do not tell.
+TELLING = (
+    "6.1-detail-4cpu", "6.1-pf1-4cpu", "6.12-detail-4cpu", "6.12-mixed-4cpu", "6.12-sctp-4cpu",
+    "6.12-tcp-4cpu", "6.12-tmpfs-4cpu", "6.18-detail-2cpu", "6.18-exitstorm-4cpu",
+    "6.18-pf1-2cpu", "6.18-unixpair-4cpu", "6.19-exitstorm-4cpu", "6.19-pf1-4cpu",
+    "6.19-tmpfs-2cpu",
+)  # fmt: skip
+KINDS = ("allocations", "refills", "drains", "drained_pages")
+
+
+@pytest.fixture
+def blind(tmp_path):
+    """A capture as a kernel gives it that shows its lists to no one."""
+
+    def without_dumps(name, lines=None):
+        target = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+        hidden = shutil.ignore_patterns("pcpstate.*", "buddylists.*", "pageblocks.*")
+        shutil.copytree(TRACES / name, target, ignore=hidden)
+        if lines is not None:
+            (target / "trace.txt.zst").unlink()
+            (target / "trace.txt").write_bytes(b"".join(lines))
+        return target
+
+    return without_dumps
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_all_that_is_not_inferred_is_predicted(blind, name):
+    found = pm.replay(blind(name))
+    assert found.nr_unexplained == 0, found
+    assert found.exact
+    for kind in KINDS:
+        total, exact = getattr(found, kind), getattr(found, f"{kind}_exact")
+        assert total == exact + found.inferred[kind], kind
+    # Little is needed to find out, and /proc/zoneinfo has the same counts and highs at the end.
+    assert found.refills_exact >= found.refills - 5
+    assert found.drains_exact >= found.drains - 5
+    assert found.probes > 0
+
+
+def _marks(cap):
+    events, reader = cap.trace
+    rows = np.flatnonzero(events.is_event("tracing_mark_write"))
+    return {reader.markers[int(events.rows["a"][k])]: int(k) for k in rows}
+
+
+def test_the_states_found_are_those_of_the_struct_and_the_lists():
+    """What is known at the end, against the kernel's own memory then."""
+    known = fields = pages = 0
+    for name in ("6.12-tcp-4cpu", "6.12-mixed-4cpu", "6.18-unixpair-4cpu", "6.18-exitstorm-4cpu"):
+        cap = pm.capture(TRACES / name)
+        stop = _marks(cap)["pcpmodel: state-after-begin"]
+        start = cap.zoneinfo("before")
+        first = _marks(cap)["pcpmodel: snapshot-before-end"] + 1
+        _, tracker = replay_without_dump(cap, cap.release, start, first, stop)
+        told = cap.snapshot("after")
+        for x, (zone, cpu, used, row, states) in enumerate(tracker.sets()):
+            pcp = told.pcps[(*start.zones[zone].key, cpu)]
+            if not used:
+                continue
+            for i in range(14):
+                have, more_below = tracker.list_of(x, i)
+                real = pcp.lists.get(i, np.empty(0, np.int64)).tolist()
+                assert have == (real[: len(have)] if more_below else real), (name, x, i)
+                pages += len(have)
+            if row >= 0:
+                known += 1
+                assert len(states) == 1
+                count, high, alloc_factor, free_count, _, flags = states[0]
+                assert (count, high) == (pcp.count, pcp.high)
+                assert (alloc_factor, free_count) == (pcp.alloc_factor, pcp.free_count)
+                assert flags == pcp.flags
+                fields += 6
+    assert known >= 8
+    assert pages > 5000
+
+
+def _hidden(dump):
+    """A dump as /proc/zoneinfo shows it."""
+    gone = dict.fromkeys(("flags", "alloc_factor", "free_factor", "free_count"), -1)
+    pcps = {k: dataclasses.replace(p, lists={}, **gone) for k, p in dump.pcps.items()}
+    return Snapshot(dump.tag, dump.zones, pcps)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "at_least"),
+    [
+        ("6.1-pf1-4cpu", "snapA", 300),
+        ("6.12-sctp-4cpu", "snapA", 900),
+        ("6.12-tcp-4cpu", "snapA", 500),
+        ("6.12-tmpfs-4cpu", "snapA", 4000),
+        ("6.18-tcp-4cpu", "snapA", 250),
+    ],
+)
+def test_the_lists_of_the_start_are_those_of_the_dump_that_was_hidden(name, tag, at_least):
+    """In the middle of the work, with many pages on the lists."""
+    cap = pm.capture(TRACES / name)
+    dump = cap.snapshot(tag)
+    first = _marks(cap)[f"pcpmodel: state-{tag}-end"] + 1
+    found, tracker = replay_without_dump(cap, cap.release, _hidden(dump), first)
+    inferred = 0
+    for (x, i), (from_head, from_tail) in tracker.first_lists().items():
+        zone = dump.zones[x // cap.cpus]
+        real = dump.pcps[(*zone.key, x % cap.cpus)].lists[i].tolist()
+        # In the same order; between them only what new tasks took in silence.
+        place = {pfn: n for n, pfn in enumerate(real)}
+        at = [place[pfn] for pfn in from_head]
+        assert at == sorted(at)
+        assert not at or at[-1] < len(at) + 8 * len(from_head)
+        assert real[len(real) - len(from_tail) :][::-1] == from_tail
+        inferred += len(from_head) + len(from_tail)
+    assert inferred == found.inferred["allocations"] + found.inferred["drained_pages"]
+    assert inferred > at_least
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("6.12-tcp-4cpu", "debian-6.18.15"),
+        ("6.18-unixpair-4cpu", "debian-6.12.107"),
+        ("6.19-exitstorm-4cpu", "v6.7"),
+    ],
+)
+def test_another_kernels_rules_do_not_pass_either(blind, name, release):
+    assert pm.replay(blind(name), release=release).nr_unexplained > 0
+
+
+@pytest.fixture(scope="module")
+def text():
+    path = TRACES / "6.12-tcp-4cpu" / "trace.txt.zst"
+    lines = b"".join(open_text(path)).splitlines(keepends=True)
+    # Of what is replayed, the second half: every CPU's state is known by then.
+    middle = len(lines) // 2
+    stop = next(i for i, t in enumerate(lines) if b"state-after-begin" in t)
+    return lines, middle, stop
+
+
+def _heading(lines):
+    n = sum(not t.startswith(b"#") for t in lines)
+    i = next(i for i, t in enumerate(lines) if t.startswith(b"# entries-in-buffer"))
+    return [*lines[:i], b"# entries-in-buffer/entries-written: %d/%d   #P:4\n" % (n, n),
+            *lines[i + 1 :]]  # fmt: skip
+
+
+def _tampered(blind, lines, changed, at):
+    """Differences of the changed trace, of which one must be near line *at*."""
+    found = pm.replay(blind("6.12-tcp-4cpu", _heading(changed)))
+    assert found.lost == 0
+    assert found.nr_unexplained > 0, lines[at]
+    assert any(at - 2000 < d.line < at + 5000 for d in found.unexplained), found
+
+
+def test_the_trace_as_it_is_stays_exact(blind, text):
+    assert pm.replay(blind("6.12-tcp-4cpu", text[0])).exact
+
+
+@pytest.mark.parametrize("event", [b"mm_page_pcpu_drain:", b"mm_page_alloc:"])
+def test_a_removed_event_is_noticed(blind, text, event):
+    lines, middle, stop = text
+    places = [i for i in range(middle, stop) if event in lines[i]]
+    for i in random.Random(1).sample(places, 4):
+        _tampered(blind, lines, lines[:i] + lines[i + 1 :], i)
+
+
+def test_a_whole_drain_that_is_missing_is_noticed(blind, text):
+    lines, middle, stop = text
+    places = [b"mm_page_pcpu_drain:" in t for t in lines]
+    i = next(i for i in range(middle, stop) if all(places[i : i + 20]) and not places[i - 1])
+    end = places.index(False, i)
+    _tampered(blind, lines, lines[:i] + lines[end:], i)
+
+
+def test_a_changed_page_number_is_noticed(blind, text):
+    lines, middle, stop = text
+    rng = random.Random(2)
+    places = [
+        i
+        for i in range(middle, stop)
+        if b"mm_page_alloc:" in lines[i] or b"mm_page_pcpu_drain:" in lines[i]
+    ]
+    for i in rng.sample(places, 6):
+        at = lines[i].index(b" pfn=0x") + 7
+        end = lines[i].index(b" ", at)
+        other = b"%x" % (int(lines[i][at:end], 16) ^ (1 << rng.randrange(8)))
+        changed = lines[i][:at] + other + lines[i][end:]
+        _tampered(blind, lines, [*lines[:i], changed, *lines[i + 1 :]], i)
+
+
+def test_two_swapped_pages_are_noticed(blind, text):
+    lines, middle, stop = text
+    event = b"mm_page_pcpu_drain: "
+    places = [i for i in range(middle, stop) if event in lines[i] and event in lines[i + 1]]
+    for i in random.Random(3).sample(places, 4):
+        (a, one), (b, two) = (lines[k].split(event) for k in (i, i + 1))
+        swapped = [*lines[:i], a + event + two, b + event + one, *lines[i + 2 :]]
+        _tampered(blind, lines, swapped, i)
+
+
+def test_what_zoneinfo_must_have(blind):
+    path = blind("6.12-tcp-4cpu")
+    text = (path / "zoneinfo.before").read_text()
+    for change, match in (
+        (text.replace("        managed ", "        monaged "), "no zones"),
+        (text.replace("count: ", "caunt: "), "no count"),
+        (text.replace("start_pfn: ", "stort_pfn: "), "no start_pfn"),
+        (text.replace("  start_pfn:           1\n", "  start_pfn: 99999999999999\n"), "start_pfn"),
+    ):
+        (path / "zoneinfo.before").write_text(change)
+        with pytest.raises(InputError, match=match):
+            pm.replay(path)
+    (path / "zoneinfo.before").unlink()
+    with pytest.raises(InputError, match="before"):
+        pm.replay(path)
