@@ -4,9 +4,11 @@
 
 import json
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from pcpmodel import figures
 from pcpmodel.cli import main
 from pcpmodel.data_package import load_published, load_workload, published_names
 from pcpmodel.errors import InputError
@@ -151,3 +153,24 @@ def test_every_published_table_is_compared_or_accounted_for():
     assert not compared & set(told)
     assert compared | set(told) == published
     assert all(len(r["reason"]) > 20 and r["rows"] > 0 for part in lists.values() for r in part)
+
+
+def test_a_miss_is_shown_with_what_it_hangs_on(monkeypatch):
+    small(monkeypatch)
+    monkeypatch.setattr(study, "_PROBE", (0.5, 2.0))
+    strict = {"factor": 1.0001, "points": 0.0, "points_below": 0.0}
+    monkeypatch.setattr(
+        study, "_tolerances", lambda: dict.fromkeys(study._COLUMNS.values(), strict)
+    )
+    answer = compare("pcp-auto-tuning-v3/unix")
+    missed = {
+        (r["step"], r["quantity"]) for r in answer["rows"] if not r["within"] and not r["fitted"]
+    }
+    assert missed
+    assert {(m["step"], m["quantity"]) for m in answer["misses"]} == missed
+    assert {m["parameter"] for m in answer["misses"]} == {"handoff_ns"}
+    score = next(m for m in answer["misses"] if m["quantity"] == "score")
+    assert score["with_less"] < score["with_more"]  # the patches save waiting
+    ax = figures.misses(pd.DataFrame(answer["misses"]))
+    assert len(ax.get_yticklabels()) == len(missed)
+    assert f"{len(missed)} predictions" in figures.caption(ax)

@@ -120,6 +120,8 @@ def test_sleeping_cpus_keep_their_pages_longer():
 def test_figures_of_the_questions_are_drawn():
     rows = pd.DataFrame(
         {
+            "source": "pcp-auto-tuning-v2",
+            "table": "unix",
             "step": ["base", "patch1"],
             "quantity": "score",
             "measured": [100.0, 110.0],

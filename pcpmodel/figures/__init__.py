@@ -22,6 +22,7 @@ from pcpmodel.figures.simulation import (
     answer_key,
     by_release,
     memory_on_lists,
+    misses,
     tradeoff,
     waterfall,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "ladder",
     "limit_probability",
     "memory_on_lists",
+    "misses",
     "numa_gain_map",
     "numa_published",
     "numa_series",

@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from pcpmodel.figures.style import COLUMN, PAGE, SERIES, capital, figure_style, listed, span
 
-__all__ = ["answer_key", "by_release", "memory_on_lists", "tradeoff", "waterfall"]
+__all__ = ["answer_key", "by_release", "memory_on_lists", "misses", "tradeoff", "waterfall"]
 
 
 def _answer_key(rows: pd.DataFrame) -> str:
@@ -73,6 +73,70 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     cycles = rows["quantity"] == "lock_contention"
     label = "% of cycles" if cycles.all() else "% of base, or of cycles"
     ax.set_ylabel(label if cycles.any() else "% of base")
+    return ax
+
+
+def _misses(rows: pd.DataFrame) -> str:
+    if not len(rows):
+        return "No prediction is outside its tolerance."
+    cells = rows.groupby(["source", "table", "step", "quantity"], sort=False)
+    moved = _moved(rows)
+    words = [
+        f"{name} {100 * part.median():.0f} %"
+        for name, part in moved[moved > _STILL].groupby(rows["parameter"], sort=False)
+    ]
+    return (
+        f"{len(cells)} predictions outside their tolerance, model over measurement "
+        f"{span(cells['ratio'].first())}. Bars: the prediction with a fifth less to a quarter more "
+        f"of one parameter; median length {', '.join(words)}."
+    )
+
+
+_STILL = 0.03  # a parameter that moves a prediction by less is not drawn
+
+
+def _moved(rows: pd.DataFrame) -> pd.Series:
+    return (rows["with_more"] - rows["with_less"]).abs() / rows["predicted"]
+
+
+@figure_style(size=(COLUMN, 3.6), caption=_misses)
+def misses(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """What the predictions outside their tolerance hang on.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        ``table``, ``step``, ``quantity``, ``measured``, ``predicted``, ``parameter``,
+        ``with_less`` and ``with_more``: the prediction with a fifth less and a quarter more of
+        the parameter.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    moving = rows[_moved(rows) > _STILL] if len(rows) else rows
+    names = list(dict.fromkeys(moving["parameter"])) if len(rows) else []
+    labels = []
+    cells = rows.groupby(["source", "table", "step", "quantity"], sort=False) if len(rows) else ()
+    for at, (cell, part) in enumerate(cells):
+        source, table, step, quantity = cell
+        labels.append(f"{source.rsplit('-', 1)[-1]} {table} {step}: {quantity}")
+        ax.plot(part["predicted"].iloc[0] / part["measured"].iloc[0], at, "x", color="black", ms=5)
+        part = part[_moved(part) > _STILL]
+        for i, (_, row) in enumerate(part.iterrows()):
+            colour, dash, _ = SERIES[names.index(row["parameter"]) % len(SERIES)]
+            y = at + 0.7 * ((i + 1) / (len(part) + 1) - 0.5)
+            ends = np.array([row["with_less"], row["with_more"]]) / row["measured"]
+            ax.plot(ends, [y, y], color=colour, ls=dash, lw=1.4, label=row["parameter"])
+    ax.axvline(1.0, color="0.5", lw=0.8)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.invert_yaxis()
+    ax.set_xscale("log")
+    ax.set_xticks([0.5, 0.7, 1.0, 1.4, 2.0], ["0.5", "0.7", "1", "1.4", "2"])
+    ax.minorticks_off()
+    ax.set_xlabel("model / measured")
+    ax.grid(False, axis="y")
     return ax
 
 

@@ -94,6 +94,8 @@ class Case:
         What the model is known to lack here.
     own : tuple of str
         Parameters that belong to the workload.
+    given : dict
+        Parameters of the workload that were not fitted and on which a miss may hang.
     fixed_work : bool
         free_high and alloc_zone were counted over the same work in every row, whatever the
         score; otherwise over the same time.
@@ -107,7 +109,8 @@ class Case:
     fits: tuple[Fit, ...] = ()
     like: str | None = None
     note: str = ""
-    own: tuple[str, ...] = field(default=())
+    own: tuple[str, ...] = ()
+    given: Mapping[str, float] = field(default_factory=dict)
     fixed_work: bool = False
 
     @property
@@ -153,6 +156,13 @@ _SCTP_NOTE = (
     "are moved now and then; here the two of a pair change places, every swap_after buffers in the "
     "mean. AF_UNIX, with 32 processes on 128 CPUs, needs none of it."
 )
+
+
+def _write_times() -> dict[str, float]:
+    params = unix_stream(1).params
+    return {name: params[name] for name in ("send_us", "recv_us")}
+
+
 #: Long enough for processes to change places.
 _LONG = {**_S128, "seconds": 2.0, "warmup_s": 2.0}
 
@@ -190,6 +200,8 @@ CASES: tuple[Case, ...] = (
             Fit("handoff_ns", "base", "lock_contention", 0.0, 2000.0),
         ),
         note=_UNIX_NOTE,
+        own=("send_us", "recv_us"),
+        given=_write_times(),
         fixed_work=True,
     ),
     Case(
@@ -224,6 +236,8 @@ CASES: tuple[Case, ...] = (
         _S128,
         like="pcp-auto-tuning-v2/unix",
         note=_UNIX_NOTE,
+        own=("send_us", "recv_us"),
+        given=_write_times(),
         fixed_work=True,
     ),
     Case(
@@ -268,6 +282,7 @@ _COLUMNS = {
     "alloc_zone_pct_of_base": "alloc_zone",
 }
 _FIT_STEPS = 7
+_PROBE = (0.8, 1.25)  # of a parameter, to see what a miss hangs on
 
 
 _Answer = tuple[list["Row"], dict[str, float], str]
@@ -591,9 +606,10 @@ def compare(
     -------
     dict
         ``rows`` (see `Row`), ``fitted`` parameters per table, ``rank`` correlation
-        (Spearman) of the rows per column, ``sensitivity``, ``within`` and ``predictions``
-        (numbers of cells), ``notes``; ``elsewhere`` and ``not_modelled``: the published tables
-        that are not compared, with the number of their rows and the reason.
+        (Spearman) of the rows per column, ``sensitivity``; ``misses``: each prediction outside
+        its tolerance, with a fifth less and a quarter more of each parameter; ``within`` and
+        ``predictions`` (numbers of cells), ``notes``; ``elsewhere`` and ``not_modelled``: the
+        published tables that are not compared, with the number of their rows and the reason.
 
     Raises
     ------
@@ -612,6 +628,7 @@ def compare(
     rank: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
     sensitivity: list[dict[str, Any]] = []
+    misses: list[dict[str, Any]] = []
 
     def parameters(case: Case) -> dict[str, float]:
         if case.name not in fitted:
@@ -624,6 +641,7 @@ def compare(
         if progress is not None:
             progress(case.name)
         values, measured, run = parameters(case), _measured(case), _Runner(case, seed)
+        before = len(rows)
         at = {(f.step, f.quantity): f.parameter for f in case.fits}
         predicted = {step: run.figures(step, values) for step in measured}
         for step, figures in measured.items():
@@ -670,6 +688,23 @@ def compare(
                     "points_of_base_contention_per_tenth": more - now,
                 }
             )
+        for row in rows[before:]:
+            if row.within or row.fitted:
+                continue
+            for name, value in {**values, **case.given}.items():
+                less, more = (
+                    run.figures(row.step, {**values, name: factor * value})[row.quantity]
+                    for factor in _PROBE
+                )
+                misses.append(
+                    {
+                        **row.as_dict(),
+                        "parameter": name,
+                        "value": value,
+                        "with_less": less,
+                        "with_more": more,
+                    }
+                )
         if case.note:
             notes[case.name] = case.note
     for name in singles:
@@ -683,6 +718,7 @@ def compare(
         "fitted": {n: fitted[n] for n in [*(c.name for c in cases), *singles]},
         "rank": rank,
         "sensitivity": sensitivity,
+        "misses": misses,
         "predictions": len(predictions),
         "within": sum(r.within for r in predictions),
         "notes": notes,

@@ -85,6 +85,9 @@ class AnswerKey:
         Spearman correlation of the rows per column.
     sensitivity : pandas.DataFrame
         What a tenth more of a parameter does to the base row.
+    misses : pandas.DataFrame
+        Predictions outside their tolerance, with a fifth less and a quarter more of every
+        parameter (``with_less``, ``with_more``).
     notes : dict
         What the model lacks, by table.
     digest : str
@@ -94,6 +97,7 @@ class AnswerKey:
     fitted: pd.DataFrame
     rank: pd.DataFrame
     sensitivity: pd.DataFrame
+    misses: pd.DataFrame
     notes: dict[str, str]
     digest: str
 
@@ -139,6 +143,7 @@ def answer_key(source: str | Sequence[str] | None = None, *, seed: int = 1) -> A
         ),
         rank=pd.DataFrame([r for a in answers for r in a["rank"]]),
         sensitivity=pd.DataFrame([r for a in answers for r in a["sensitivity"]]),
+        misses=pd.DataFrame([r for a in answers for r in a["misses"]]),
         notes=notes,
         digest=_digest(answers),
     )
