@@ -46,6 +46,7 @@ _PUBLIC = {
     "stranded": "pcpmodel.study.questions",
     "tradeoff": "pcpmodel.study.questions",
     "zone_splitting": "pcpmodel.study.questions",
+    "add_workload": "pcpmodel.study.workloads",
     "load_workload": "pcpmodel.data_package",
     "sweep": "pcpmodel.study.sweep",
     "simulate": "pcpmodel.simulation.run",

@@ -398,6 +398,33 @@ def data_add_latency(
     _emit(result, json_, f"{machine}: {rows} rows in {path}")
 
 
+@data_add.command("workload")
+@click.argument("recording", metavar="CAPTURE")
+@click.option("--name", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
+@click.option("--page-us", type=float, help="CPU time per page at native speed [us].")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@click.option("--replace", is_flag=True, help="Overwrite a workload of that name.")
+@as_json
+def data_add_workload(
+    recording: str,
+    name: str,
+    page_us: float | None,
+    data: str | None,
+    replace: bool,
+    json_: bool,
+) -> None:
+    """Bring in the processes of a recording, to be drawn anew on any number of CPUs.
+
+    CAPTURE is what `pcpmodel capture` wrote.  Then: simulate --workload recorded
+    --param capture=NAME --processes N.
+    """
+    from pcpmodel.study.workloads import add_workload
+
+    path, rows = add_workload(recording, name, page_us=page_us, data=data, replace=replace)
+    result = {"workload": name, "path": str(path), "processes": rows}
+    _emit(result, json_, f"{name}: {rows} processes in {path}")
+
+
 def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
     """Read KEY=VALUE pairs; values are JSON where they parse, else text."""
     values: dict[str, Any] = {}

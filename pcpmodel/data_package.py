@@ -34,7 +34,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -69,7 +69,8 @@ __all__ = [
     "published_names",
     "raise_first",
     "read_bytes",
-    "store_hardware",
+    "store_package",
+    "table_files",
 ]
 
 #: Largest file of a package [bytes].
@@ -458,8 +459,8 @@ def check(directory: str | Path | None = None) -> list[InputError]:
 _NAME_RULE = "[a-z0-9][a-z0-9-]*, at most 64 characters"
 
 
-def check_name(name: str) -> str:
-    """Return ``name`` if a machine may be called so.
+def check_name(name: str, what: str = "machine") -> str:
+    """Return ``name`` if a machine or a workload may be called so.
 
     Raises
     ------
@@ -467,7 +468,7 @@ def check_name(name: str) -> str:
         If it does not match ``[a-z0-9][a-z0-9-]*``.
     """
     if not NAME.fullmatch(name):
-        raise InputError(f"machine name {name!r} is not allowed; it must match {_NAME_RULE}")
+        raise InputError(f"{what} name {name!r} is not allowed; it must match {_NAME_RULE}")
     return name
 
 
@@ -1165,38 +1166,98 @@ def hardware_descriptor(
     }
 
 
-def store_hardware(
-    root: str | Path, name: str, files: Mapping[str, bytes], *, replace: bool = False
+def table_files(
+    name: str,
+    title: str,
+    licence_note: str,
+    source: Mapping[str, str],
+    tables: Mapping[str, tuple[Sequence[tuple[str, ...]], Iterable[Iterable[Any]]]],
+) -> dict[str, bytes]:
+    """Make the files of a package of tables.
+
+    Parameters
+    ----------
+    name, title, licence_note : str
+    source : mapping
+        ``title`` and ``note`` of where the numbers come from.
+    tables : mapping
+        Table -> fields, each (name, type, unit or "", description), and rows.
+
+    Returns
+    -------
+    dict of str to bytes
+        File name to content.
+    """
+    files, resources = {}, []
+    for table, (fields, rows) in tables.items():
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([field[0] for field in fields])
+        writer.writerows(rows)
+        files[f"{table}.csv"] = text.getvalue().encode()
+        resources.append(
+            {
+                "name": table,
+                "type": "table",
+                "path": f"{table}.csv",
+                "format": "csv",
+                "mediatype": "text/csv",
+                "encoding": "utf-8",
+                "schema": {
+                    "fields": [
+                        {"name": n, "type": t, **({"unit": u} if u else {}), "description": d}
+                        for n, t, u, d in fields
+                    ],
+                    "missingValues": [""],
+                },
+            }
+        )
+    descriptor = {
+        "name": name,
+        "title": title,
+        "licence_note": licence_note,
+        "sources": [dict(source)],
+        "resources": resources,
+    }
+    files[_DESCRIPTOR] = dump_json(descriptor).encode()
+    return files
+
+
+def store_package(
+    root: str | Path, kind: str, name: str, files: Mapping[str, bytes], *, replace: bool = False
 ) -> Path:
-    """Write a machine's package below ``root``/hardware: all of it or nothing.
+    """Write a package below ``root``: all of it or nothing.
 
     Parameters
     ----------
     root : path
         Data directory; it must exist.
+    kind : str
+        "hardware", "published" or "workload".
     name : str
-        Machine; see `check_name`.
+        See `check_name`.
     files : dict of str to bytes
         File name to content, ``datapackage.json`` among them.
     replace : bool
-        Whether a machine of that name may be there already.
+        Whether a package of that name may be there already.
 
     Returns
     -------
     Path
-        The machine's directory.
+        The package's directory.
 
     Raises
     ------
     InputError
-        If the machine is there and ``replace`` is false, or it cannot be written.
+        If the package is there and ``replace`` is false, or it cannot be written.
     """
-    parent = data_root(root) / "hardware"
-    target = parent / check_name(name)
+    parent = data_root(root) / kind
+    what = "machine" if kind == "hardware" else kind
+    target = parent / check_name(name, what)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise InputError("is there and is not a directory", file=target)
     if target.exists() and not replace:
-        raise InputError(f"machine {name!r} is there already; --replace overwrites it", file=target)
+        raise InputError(f"{what} {name!r} is there already; --replace overwrites it", file=target)
     fresh = parent / f".{name}.{secrets.token_hex(8)}"
     made_parent = False
     try:

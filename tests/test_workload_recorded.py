@@ -3,17 +3,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import importlib
+import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from test_sim_engine import MACHINE, assert_same
 
 import pcpmodel as pm
+from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.run import make_spec
+from pcpmodel.trace.ftrace import EVENT, EVENT_IDS
+from pcpmodel.trace.processes import Recording
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS
 
@@ -103,12 +110,62 @@ def test_a_summary_follows_from_its_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(native, "OUT", tmp_path)
     source = "data/traces/6.12-tmpfs-4cpu/trace.txt.zst"
     tool.summarise("6.12-tmpfs", ROOT / source, source, tool.native_rates())
-    made = sorted((tmp_path / "6-12-tmpfs").iterdir())
+    made = sorted((tmp_path / "workload/6-12-tmpfs").iterdir())
     assert [f.name for f in made] == sorted(
         f.name for f in (ROOT / "data/workload/6-12-tmpfs").iterdir()
     )
     for file in made:
         assert file.read_bytes() == (ROOT / "data/workload/6-12-tmpfs" / file.name).read_bytes()
+
+
+def test_a_recording_of_ones_own_becomes_a_workload(tmp_path, monkeypatch):
+    for part in ("hardware", "workload"):
+        shutil.copytree(ROOT / "data" / part, tmp_path / part)
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path))
+    add = ["data", "add", "workload", str(ROOT / "data/traces/6.18-pf1-2cpu"), "--name", "mine"]
+    done = CliRunner().invoke(main, [*add, "--page-us", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert answer["workload"] == "mine"
+    assert answer["processes"] > 3
+    assert CliRunner().invoke(main, add).exit_code == 2  # it is there already
+    assert CliRunner().invoke(main, ["data", "check", str(tmp_path)]).exit_code == 0
+    assert "mine" in pm.workload.captures()
+    result = run(pm.workload.recorded("mine", 8), stat_interval_s=0.0)
+    sums = {k: int(v.sum()) for k, v in result.per_cpu.items()}
+    took = result.busy_ps - sums["wait_ps"] - sums["hold_ps"]
+    assert took / 1e6 / sums["alloc_pages"] == pytest.approx(2.0, rel=0.05)
+    with pytest.raises(InputError, match="workload name"):
+        pm.add_workload(ROOT / "data/traces/6.18-pf1-2cpu", "Mine")
+    with pytest.raises(InputError, match="page_us=0"):
+        pm.add_workload(ROOT / "data/traces/6.18-pf1-2cpu", "other", page_us=0)
+    with pytest.raises(InputError, match="is it a capture"):
+        pm.add_workload(tmp_path, "other")
+    assert not (tmp_path / "workload/other").exists()
+
+
+def test_a_long_recording_is_thinned_out():
+    """Of more processes than can be drawn, evenly spaced ones; of long ones, the middle."""
+    rows = np.zeros(2 * 700 + 2 * 5000, dtype=EVENT)
+    alloc, free = (EVENT_IDS[f"mm_page_{what}"] for what in ("alloc", "free"))
+    rows["event"] = alloc
+    rows["time"] = np.arange(len(rows)) * 100
+    rows["pid"][:1400] = np.repeat(np.arange(1, 701), 2)
+    rows["a"][:1400] = np.repeat(np.arange(700), 2)
+    rows["event"][1:1400:2] = free
+    rows["pid"][1400:] = 900
+    rows["a"][1400:] = np.repeat(np.arange(5000), 2)
+    rows["event"][1401::2] = free
+
+    names = SimpleNamespace(comms=["x"])
+    recording = Recording((SimpleNamespace(rows=rows), names))
+    tables = recording.tables(1.0)
+    assert len(tables["processes"][1]) == 512
+    assert recording.page_us() == pytest.approx(0.2, rel=0.01)
+    alone = Recording((SimpleNamespace(rows=rows[1400:]), names))
+    (process,) = alone.tables(1.0)["processes"][1]
+    assert process[2] == round(10_000 / 800)
+    assert process[3] == process[4] == 5000
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

@@ -8,59 +8,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pcpmodel.data_package import store_package, table_files
 from pcpmodel.trace.ftrace import read_trace
 
-OUT = Path(__file__).resolve().parents[1] / "data" / "workload"
+OUT = Path(__file__).resolve().parents[1] / "data"
 NOTE = "Summary of recordings made for this project; under its licence."
 
 
-def resource(name: str, fields: list[tuple[str, str, str, str]]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": "table",
-        "path": f"{name}.csv",
-        "format": "csv",
-        "mediatype": "text/csv",
-        "encoding": "utf-8",
-        "schema": {
-            "fields": [
-                {"name": n, "type": t, **({"unit": u} if u else {}), "description": d}
-                for n, t, u, d in fields
-            ],
-            "missingValues": [""],
-        },
-    }
-
-
 def write(name: str, title: str, source: dict[str, str], tables: dict[str, tuple]) -> None:
-    directory = OUT / name
-    directory.mkdir(parents=True, exist_ok=True)
-    resources = []
-    for table, (fields, rows) in tables.items():
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([field[0] for field in fields])
-        writer.writerows(rows)
-        (directory / f"{table}.csv").write_text(text.getvalue(), encoding="utf-8")
-        resources.append(resource(table, fields))
-    descriptor = {
-        "name": name,
-        "title": title,
-        "licence_note": NOTE,
-        "sources": [source],
-        "resources": resources,
-    }
-    (directory / "datapackage.json").write_text(json.dumps(descriptor, indent=1) + "\n")
+    files = table_files(name, title, NOTE, source, tables)
+    store_package(OUT, "workload", name, files, replace=True)
 
 
 FIGURE = [

@@ -139,7 +139,7 @@ def add_latency(
     root = data_package.data_root(data)
     target = root / "hardware" / machine
     if target.exists() and not replace:
-        # Said before hours of trace are read; store_hardware() holds to it.
+        # Said before hours of trace are read; store_package() holds to it.
         raise InputError(f"machine {machine!r} is there already; --replace overwrites it",
                          file=target)  # fmt: skip
     faults: list[InputError] = []
@@ -169,7 +169,7 @@ def add_latency(
         interval=INTERVAL_RESOURCE["path"] in files,
     )
     files["datapackage.json"] = data_package.dump_json(descriptor).encode()
-    return data_package.store_hardware(root, machine, files, replace=replace), len(rows)
+    return data_package.store_package(root, "hardware", machine, files, replace=replace), len(rows)
 
 
 def read_raw(

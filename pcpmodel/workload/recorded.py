@@ -1,9 +1,9 @@
 """Recorded processes, drawn anew on any number of CPUs.
 
 A summary in ``data/workload/`` says what each process of a capture did with its
-pages (``tools/summarise_recorded.py``).  Every CPU draws one process after the
-other and repeats its runs of allocations and frees, with the recorded CPU time.
-Three things are not as recorded:
+pages; ``pcpmodel data add workload`` makes one of any capture.  Every CPU draws
+one process after the other and repeats its runs of allocations and frees, with
+the recorded CPU time.  Three things are not as recorded:
 
 * Pages freed on another CPU go to one neighbour.  Where most are (streams), CPUs
   come in pairs, and the second one does nothing but free what the first sends;
@@ -22,8 +22,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import numpy as np
+
 from pcpmodel.data_package import data_root, load_workload
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.workload.ops import LIMITS
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
 
 __all__ = ["captures", "containers", "recorded"]
@@ -92,11 +95,18 @@ def captures() -> tuple[str, ...]:
     )
 
 
-@cache
 def _load(name: str) -> _Capture:
     if name not in captures():
         raise unknown_name("recording", name, captures())
-    tables = load_workload(name.replace(".", "-")).tables
+    directory = name.replace(".", "-")
+    # Read again after `pcpmodel data add workload --replace`.
+    written = (data_root() / "workload" / directory / "scripts.csv").stat()
+    return _read(directory, written.st_ino, written.st_mtime_ns)
+
+
+@cache
+def _read(directory: str, *_version: int) -> _Capture:
+    tables = load_workload(directory).tables
     figures = tables["figures"].set_index("quantity")["value"]
     runs = tables["scripts"]
     scripts: dict[int, list] = {}
@@ -115,11 +125,16 @@ def _load(name: str) -> _Capture:
             for i, s in scripts.items()
             if sum(r[2] for r in s if r[0] == "send") > sum(r[2] for r in s if r[0] == "free")
         }
+    if not scripts:
+        raise InputError(f"the recording {directory} has no process to draw")
+    weights = np.array([int(weight[i]) for i in scripts])
+    if weights.sum() > LIMITS["table"]:  # at most half of that many processes are kept
+        weights = np.maximum(1, weights * (LIMITS["table"] // 2) // weights.sum())
     frees = runs[runs["what"] == "free"]
     return _Capture(
         list(scripts.values()),
-        [int(weight[i]) for i in scripts],
-        float(frees["ns"].sum() / frees["blocks"].sum()),
+        weights.tolist(),
+        float(frees["ns"].sum() / max(1, frees["blocks"].sum())),
         float(figures["CPU time of a block freed on another CPU"]),
         float(figures["CPU time per page at native speed"]),
         far,
