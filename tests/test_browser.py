@@ -61,12 +61,14 @@ SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 
-# Every code cell has its number, or one has failed.
-_DONE = """() => {
+#: JupyterLab shows warnings and tracebacks alike.
+COMPLAINT = '[data-mime-type="application/vnd.jupyter.stderr"]'
+# Every code cell has its number, or one has failed and the rest will not run.
+_DONE = r"""complaint => {
   const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')];
-  return document.querySelector('[data-mime-type="application/vnd.jupyter.error"]')
-    || prompts.length && prompts.every(prompt => /^\\\\[\\\\d+\\\\]:$/.test(prompt.textContent));
-}""".replace("\\\\", "\\")
+  return prompts.length && prompts.every(prompt => /^\[\d+\]:$/.test(prompt.textContent))
+    || [...document.querySelectorAll(complaint)].some(said => /Traceback/.test(said.textContent));
+}"""
 
 
 def test_small_runs_name_parameters_that_are_there() -> None:
@@ -169,7 +171,7 @@ def run_all(page: Page) -> None:
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    page.wait_for_function(_DONE, timeout=10 * MINUTES)
+    page.wait_for_function(_DONE, arg=COMPLAINT, timeout=10 * MINUTES)
 
 
 def keep(page: Page, name: str) -> None:
@@ -185,15 +187,25 @@ def keep(page: Page, name: str) -> None:
 
 
 def complaints(page: Page) -> list[str]:
-    """Errors and whatever else was written to stderr."""
-    kinds = ("error", "stderr")
-    said = ", ".join(f'[data-mime-type="application/vnd.jupyter.{kind}"]' for kind in kinds)
-    return page.locator(said).all_inner_texts()
+    """Errors, and whatever else was written to stderr."""
+    return page.locator(COMPLAINT).all_inner_texts()
 
 
 def pixels(page: Page) -> np.ndarray:
     shot = page.locator("img.widget-image").screenshot()
     return np.asarray(Image.open(io.BytesIO(shot)).convert("L"), dtype=int)
+
+
+def test_a_warning_and_an_error_do_not_go_unnoticed(page: Page, lab: dict[str, Any]) -> None:
+    cells = ["import warnings; warnings.warn('mind the gap')", "1 / 0", "print('never')"]
+    bad = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    bad.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(bad, Path(lab["root_dir"], "bad.ipynb"))
+    page.goto(f"{lab['url']}lab/workspaces/bad/tree/bad.ipynb?token={lab['token']}")
+    run_all(page)
+    warning, error = complaints(page)
+    assert "mind the gap" in warning
+    assert "ZeroDivisionError" in error
 
 
 def test_make_lab_opens_the_tour_and_its_picture_follows_a_slider(
