@@ -131,6 +131,45 @@ def test_a_policy_of_ones_own_meets_the_recorded_work(built_policies):  # noqa: 
     assert mine.refills != theirs.refills
 
 
+def test_a_policy_is_asked_at_every_decision_of_the_kernel(built_policies):  # noqa: F811
+    for name in ("6.12-tcp-4cpu", "6.19-mixed-4cpu"):
+        cap = pm.capture(TRACES / name)
+        plain = pm.replay(cap)
+        assert plain.decisions is None
+        assert plain.policy == {}
+        # The kernel's rule restated decides as the kernel did, each time.
+        same = pm.replay(cap, policy=built_policies["kernel_rule"].policy)
+        assert same.exact
+        assert same == plain
+        told = same.policy
+        assert told["refills"] == told["refills_same"] == plain.refills
+        # In one decision v6.19 drains several times, batch by batch.
+        assert 0 < told["drains"] == told["drains_same"] <= plain.drains
+        assert told["high_same"] == told["refills"] + told["drains"]
+        assert json.loads(json.dumps(same.as_dict()))["policy"] == told
+        # Another rule: the trace is explained as before, the decisions are its own.
+        other = pm.replay(cap, policy=built_policies["bucket_growth"].policy)
+        assert other.exact
+        assert other.policy["refills_same"] < other.policy["refills"] == plain.refills
+        d = other.decisions
+        assert (d["kernel"] > 0).sum() == (same.decisions["kernel"] > 0).sum()
+        refills = d[d["kind"] == "refill"]
+        assert (refills["kernel"] > 0).all()
+        assert (refills["policy"] > 0).all()
+        assert set(d["zone"].tolist()) <= {z.name for z in cap.snapshot("before").zones}
+        assert (np.diff(d["line"]) >= 0).all()
+
+
+def test_a_policy_that_fails_in_a_replay_raises_its_own_error(built_policies):  # noqa: F811
+    path = TRACES / "6.12-tcp-4cpu"
+    with pytest.raises(InputError, match="pcp_policy_object"):
+        pm.replay(path, policy=object())
+    with pytest.raises(InputError, match="nr_pcp_alloc returned 0"):
+        pm.replay(path, policy=built_policies["failing"].zero_blocks)
+    with pytest.raises(RuntimeError, match="count is"):
+        pm.replay(path, policy=built_policies["failing"].raises)
+
+
 def test_a_capture_without_its_first_lists_is_refused():
     boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
     with pytest.raises(InputError, match="before"):

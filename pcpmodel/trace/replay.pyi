@@ -10,6 +10,7 @@ from pcpmodel.trace.state import Capture
 MAX_PAGES: int
 WORK: np.dtype[np.void]
 WORK_OPS: dict[str, int]
+DECISION: np.dtype[np.void]
 
 @dataclass(frozen=True)
 class Difference:
@@ -53,7 +54,10 @@ class Exactness:
     lost: int
     notes: list[str]
     inferred: dict[str, int] = ...
+    decisions: np.ndarray | None = ...
 
+    @property
+    def policy(self) -> dict[str, int]: ...
     @property
     def exact(self) -> bool: ...
     def causes(self) -> dict[str, int]: ...
@@ -63,10 +67,12 @@ def replay(
     cap: Capture | str | PathLike[str],
     *,
     release: str | Release | None = None,
+    policy: object = None,
     progress: bool = False,
 ) -> Exactness: ...
 def replay_work(
     cap: Capture | str | PathLike[str],
     release: str | Release | None = None,
     progress: bool = False,
+    policy: object = None,
 ) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

@@ -32,6 +32,10 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.pcp cimport (
     decay_pcp_high,
+    decide_alloc,
+    decide_decay,
+    decide_free,
+    decide_high,
     nr_pcp_alloc,
     nr_pcp_free,
     nr_pcp_high,
@@ -39,6 +43,9 @@ from pcpmodel.kernel.pcp cimport (
     pcp_alloc_end,
     pcp_commit,
     per_cpu_pages,
+    policy_failed,
+    policy_from,
+    policy_state,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
 from pcpmodel.trace.events cimport *
@@ -278,6 +285,16 @@ cdef struct note:
     int32_t code
     int32_t set
 
+# What the kernel decided, and what a user's policy would have, from the same state.
+cdef struct decision:
+    int64_t line
+    int32_t kind        # RUN_REFILL, RUN_DRAIN
+    int32_t set
+    int32_t kernel
+    int32_t policy
+    int32_t kernel_high
+    int32_t policy_high
+
 cdef struct tally:
     int64_t allocations
     int64_t allocations_exact
@@ -340,6 +357,11 @@ cdef struct replayer:
     int16_t table[GUESS_SLOTS]
     bint broken         # out of memory
     work_row *work      # NULL if nobody asked for it
+    policy_state *policies  # per pageset; NULL without a policy, and once it has failed
+    policy_state *failed
+    decision *decisions
+    int64_t nr_decisions
+    int64_t decisions_cap
     int64_t nr_work
     int64_t work_cap
     note *unexplained
@@ -474,6 +496,66 @@ cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, 
     w.migratetype = <uint8_t>migratetype
     w.zone = <uint8_t>s.zone_of[p >> 9] if p >= 0 else 0
     s.nr_work += 1
+
+
+cdef void note_decision(replayer *s, int x, int32_t row, int kind, int kernel, int policy,
+                        const per_cpu_pages *mine) noexcept nogil:
+    """Note a decision that moves pages, the kernel's or the policy's."""
+    cdef decision *d
+    cdef void *more
+    s.policies[x].holds += kernel > 0
+    if s.policies[x].error:
+        # Nobody else may be asked: its exception waits.
+        s.failed = &s.policies[x]
+        s.policies = NULL
+        return
+    if kernel == 0 and policy == 0:
+        return
+    if s.nr_decisions == s.decisions_cap:
+        more = realloc(s.decisions, (2 * s.decisions_cap + 1024) * sizeof(decision))
+        if more == NULL:
+            s.broken = True
+            return
+        s.decisions = <decision *>more
+        s.decisions_cap = 2 * s.decisions_cap + 1024
+    d = &s.decisions[s.nr_decisions]
+    d.line = s.rows[row].line
+    d.kind = kind
+    d.set = x
+    d.kernel = kernel
+    d.policy = policy
+    d.kernel_high = s.sets[x].pcp.high
+    d.policy_high = mine.high
+    s.nr_decisions += 1
+
+
+cdef void ask_at_refill(replayer *s, int x, int32_t row, int order,
+                        per_cpu_pages mine, int kernel) noexcept nogil:
+    """What a policy asks for where the kernel asked for *kernel* blocks; *mine*: before that."""
+    cdef int n = decide_alloc(
+        &s.policies[x], &mine, &s.rules, s.zones[s.sets[x].zone].flags, order)
+    note_decision(s, x, row, RUN_REFILL, kernel, n, &mine)
+
+
+cdef void ask_at_free(replayer *s, int x, int32_t row, int order, bint free_high,
+                      per_cpu_pages mine, int kernel) noexcept nogil:
+    """What a policy drains where the kernel drains *kernel* pages; *mine*: before it decided."""
+    cdef unsigned int flags = s.zones[s.sets[x].zone].flags
+    cdef policy_state *state = &s.policies[x]
+    cdef int high = decide_high(state, &mine, &s.rules, flags, order, free_high)
+    cdef int n = 0
+    if mine.count >= high:
+        n = min(decide_free(state, &mine, &s.rules, flags, order, free_high, high), mine.count)
+    note_decision(s, x, row, RUN_DRAIN, min(kernel, mine.count), n, &mine)
+
+
+cdef void ask_at_tick(replayer *s, int x, int32_t row, per_cpu_pages mine,
+                      int kernel) noexcept nogil:
+    """What a policy drains at a vmstat tick."""
+    cdef bint work
+    cdef int n = decide_decay(
+        &s.policies[x], &mine, &s.rules, s.zones[s.sets[x].zone].flags, &work)
+    note_decision(s, x, row, RUN_DRAIN, kernel, n, &mine)
 
 
 # -- operations -----------------------------------------------------------------------
@@ -1043,10 +1125,11 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
     cdef int x = set_of(s, p, cpu)
     cdef pageset *set = &s.sets[x]
     cdef int i = order_to_pindex(s.rules.nr_pcp_lists, list_type(s, p), order)
-    cdef int high
+    cdef int high, n = 0
     cdef bint free_high
     cdef log_entry *e
     cdef unsigned int flags
+    cdef per_cpu_pages before
     if s.where[p]:
         differ(s, row, D_FREED_TWICE, x, 0, p + s.base)
         return
@@ -1064,9 +1147,14 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
     push_head(s, x, i, <int32_t>p, row)
     flags = s.zones[set.zone].flags
     free_high = pcp_commit(&set.pcp, &s.rules, order)
+    if s.policies != NULL:
+        before = set.pcp
     high = nr_pcp_high(&set.pcp, &s.rules, flags, free_high)
     if set.pcp.count >= high:
-        make_due(s, x, DUE_COMMIT, nr_pcp_free(&set.pcp, &s.rules, high, free_high), i, row)
+        n = nr_pcp_free(&set.pcp, &s.rules, high, free_high)
+        make_due(s, x, DUE_COMMIT, n, i, row)
+    if s.policies != NULL:
+        ask_at_free(s, x, row, order, free_high, before, n)
 
 
 cdef void commit_contig(replayer *s, int cpu) noexcept nogil:
@@ -1287,6 +1375,7 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
     cdef int32_t last
     cdef goal g
     cdef log_entry *e
+    cdef per_cpu_pages before
     if set.due and set.due_started == 0:
         missing_drain(s, x, row)
     run.kind = RUN_REFILL
@@ -1324,7 +1413,11 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
         e.begin = run.bulk < 0
     if run.bulk < 0:
         pcp_alloc_begin(&set.pcp, &s.rules)
+    if s.policies != NULL:
+        before = set.pcp
     run.want = nr_pcp_alloc(&set.pcp, &s.rules, s.zones[set.zone].flags, order)
+    if s.policies != NULL:
+        ask_at_refill(s, x, row, order, before, run.want)
     s.t.refills += 1
     if e == NULL or r.event == EV_RMQUEUE_BULK:
         return
@@ -1774,6 +1867,7 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
     cdef int32_t j
     cdef int x, n, e = r.event
     cdef bint work
+    cdef per_cpu_pages before
     if r.time < s.last_time:
         differ(s, row, D_TIME, -1, s.last_time, r.time)
     s.last_time = r.time
@@ -1904,7 +1998,10 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             missing_drain(s, x, row)
         check_fields(s, x, row, f, 0, 0)
         if e == EV_DECAY_PCP_HIGH:
+            before = s.sets[x].pcp
             n = decay_pcp_high(&s.sets[x].pcp, &s.rules, &work)
+            if s.policies != NULL:
+                ask_at_tick(s, x, row, before, n)
         else:
             n = min(s.sets[x].pcp.count, s.sets[x].pcp.batch)
         if n > 0:
@@ -2087,6 +2184,7 @@ cdef class _Replayer:
     """The lists of one machine, and the trace that drives them."""
 
     cdef replayer s
+    cdef policy_state *policies
     cdef dict keep
     cdef list names
 
@@ -2103,6 +2201,8 @@ cdef class _Replayer:
         free(self.s.contigs)
         free(self.s.scratch)
         free(self.s.work)
+        free(self.policies)
+        free(self.s.decisions)
         free(self.s.layers)
         free(self.s.trail)
         free(self.s.trail_at)
@@ -2263,12 +2363,45 @@ cdef class _Replayer:
             return np.empty(0, WORK)
         return np.frombuffer((<char *>self.s.work)[:size], WORK)
 
+    def ask(self, policy):
+        """Ask this policy at every decision; see `decisions`."""
+        cdef int x
+        self.policies = <policy_state *>self._room(self.s.nr_sets, sizeof(policy_state))
+        self.s.policies = self.policies
+        for x in range(self.s.nr_sets):
+            policy_from(policy, &self.s.policies[x].policy)
+            self.s.policies[x].cpu = self.s.sets[x].cpu
+        self.keep["policy"] = policy
+
+    @property
+    def decisions(self):
+        """Every decision that moved pages, the kernel's or the policy's: records of `DECISION`."""
+        cdef size_t size = self.s.nr_decisions * sizeof(decision)
+        if self.s.broken:
+            raise MemoryError
+        raw = np.empty(0, _RAW_DECISION)
+        if size:
+            raw = np.frombuffer((<char *>self.s.decisions)[:size], _RAW_DECISION)
+        told = np.empty(len(raw), DECISION)
+        for name in ("line", "kernel", "policy", "kernel_high", "policy_high"):
+            told[name] = raw[name]
+        told["kind"] = np.where(raw["kind"] == RUN_REFILL, "refill", "drain")
+        zone, told["cpu"] = np.divmod(raw["set"], self.s.cpus)
+        told["zone"] = np.array(
+            [_ZONES[self.s.zones[z].name] for z in range(self.s.nr_zones)])[zone]
+        told["node"] = np.array([self.s.zones[z].node for z in range(self.s.nr_zones)])[zone]
+        return told
+
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
         cdef int32_t row
         with nogil:
             for row in range(start, stop):
                 step(&self.s, row)
+                if self.s.failed != NULL:
+                    break
+        if self.s.failed != NULL:
+            policy_failed(self.s.failed)
 
     def skip_to(self, int32_t start):
         """The events before row *start* happened before the dump."""
@@ -2425,6 +2558,13 @@ WORK = np.dtype([("pfn", "i8"), ("n", "i8"), ("row", "i4"), ("cpu", "i4"), ("op"
                  ("order", "u1"), ("pindex", "u1"), ("zone", "u1")], align=True)
 if WORK.itemsize != sizeof(work_row):
     raise ImportError("WORK is not struct work_row; run: make env")
+#: `Exactness.decisions`: line of the trace, "refill" [blocks] or "drain" [pages], whose lists, and
+#: what kernel and policy made of the same state: blocks or pages, and ``high`` afterwards [pages].
+DECISION = np.dtype([("line", "i8"), ("kind", "U6"), ("node", "i4"), ("zone", "U8"), ("cpu", "i4"),
+                     ("kernel", "i4"), ("policy", "i4"), ("kernel_high", "i4"),
+                     ("policy_high", "i4")])
+_RAW_DECISION = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kernel", "i4"),
+                          ("policy", "i4"), ("kernel_high", "i4"), ("policy_high", "i4")])
 #: Kinds of work, in the ``op`` column.
 WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
             "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
@@ -2484,6 +2624,9 @@ class Exactness:
     inferred : dict
         Of a capture without a first dump: how many of the allocations, refills, drains and
         drained pages served to find out what the lists held.  They were not predicted.
+    decisions : ndarray or None
+        With a policy, every refill and drain of the kernel or of the policy (`DECISION`): each is
+        asked of the policy in the state in which the kernel decided.
     """
 
     capture: str
@@ -2511,6 +2654,23 @@ class Exactness:
     lost: int
     notes: list
     inferred: dict = field(default_factory=dict)
+    decisions: np.ndarray | None = field(default=None, compare=False)
+
+    @property
+    def policy(self):
+        """How often a policy decided as the kernel did: {"refills": .., "refills_same": .., ...}.
+
+        ``high_same``: decisions after which ``high`` is the same, too.  Empty without a policy.
+        """
+        if self.decisions is None:
+            return {}
+        same = self.decisions["kernel"] == self.decisions["policy"]
+        answer = {}
+        for kind in ("refill", "drain"):
+            mine = self.decisions["kind"] == kind
+            answer |= {f"{kind}s": int(mine.sum()), f"{kind}s_same": int((mine & same).sum())}
+        high = self.decisions["kernel_high"] == self.decisions["policy_high"]
+        return answer | {"high_same": int(high.sum())}
 
     @property
     def exact(self):
@@ -2523,7 +2683,9 @@ class Exactness:
 
     def as_dict(self):
         """For JSON."""
-        return asdict(self) | {"explained": self.causes(), "exact": self.exact}
+        told = asdict(self) | {"explained": self.causes(), "exact": self.exact}
+        del told["decisions"]
+        return told | ({"policy": self.policy} if self.decisions is not None else {})
 
     def __repr__(self):
         lines = [f"{self.capture} replayed as {self.release}: {self.events} events"]
@@ -2541,6 +2703,10 @@ class Exactness:
         lines += [f"    {d}" for d in self.unexplained[:10]]
         if self.nr_unexplained > 10:
             lines.append(f"    ... and {self.nr_unexplained - 10} more")
+        if self.decisions is not None:
+            p = self.policy
+            lines.append(f"  the policy: {p['refills_same']} of {p['refills']} refills and "
+                         f"{p['drains_same']} of {p['drains']} drains as the kernel")
         if self.lost:
             lines.append(f"  {self.lost} events were lost: not exact")
         return "\n".join(lines + [f"  note: {n}" for n in self.notes])
@@ -2584,7 +2750,7 @@ def _stops(cap, events, markers):
     return dict(sorted(stops.items()))
 
 
-def replay(cap, *, release=None, progress=False):
+def replay(cap, *, release=None, policy=None, progress=False):
     """Replay a capture and compare everything that its trace shows.
 
     Parameters
@@ -2592,6 +2758,10 @@ def replay(cap, *, release=None, progress=False):
     cap : Capture or path-like
     release : str or Release, optional
         Replay under other rules than those of the recorded kernel.
+    policy : optional
+        A policy of one's own (`pcpmodel.cython_pcp`).  At every decision it is asked what it would
+        do in the state that the kernel was in (`Exactness.decisions`); what it would have led to
+        is for `what_if`.
     progress : bool
         Show a tqdm bar while the trace is read.
 
@@ -2617,12 +2787,14 @@ def replay(cap, *, release=None, progress=False):
     if not isinstance(cap, Capture):
         cap = capture(cap)
     if "before" not in cap.tags and cap.has("zoneinfo.before"):
+        if policy is not None:
+            raise InputError("a policy needs a capture with dumps of the lists", file=cap.path)
         state = cap.release if release is None else find_release(release)
         return replay_without_dump(cap, state)[0]
-    return replay_work(cap, release, progress)[0]
+    return replay_work(cap, release, progress, policy)[0]
 
 
-def replay_work(cap, release=None, progress=False):
+def replay_work(cap, release=None, progress=False, policy=None):
     """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes."""
     from pcpmodel.kernel import sizing
     from pcpmodel.kernel.releases import release as find_release
@@ -2660,6 +2832,8 @@ def replay_work(cap, release=None, progress=False):
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
     r.keep_work()
+    if policy is not None:
+        r.ask(policy)
     begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
     r.skip_to(begin)
     doubtful = r.first_dump(begin, first)
@@ -2720,7 +2894,8 @@ def replay_work(cap, release=None, progress=False):
         capture=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
         lists_exact=lists_exact, blocks=blocks, blocks_exact=blocks_exact,
         free_lists=free_lists, free_lists_exact=free_lists_exact, nr_unexplained=nr_bad,
-        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes)
+        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
+        decisions=None if policy is None else r.decisions)
     return found, r.work, resizes
 
 
