@@ -349,7 +349,12 @@ def hardware_names() -> tuple[str, ...]:
 
 
 def published_names() -> tuple[str, ...]:
-    """Return the names of the published sources, sorted."""
+    """Return the names of the published sources, sorted.
+
+    Returns
+    -------
+    tuple of str
+    """
     return _names(data_dir() / "published")
 
 
@@ -388,6 +393,11 @@ def load_published(source: str) -> Published:
     source : str
         One of `published_names`.
 
+    Returns
+    -------
+    Published
+        Its ``tables`` by name, with their units and sources.
+
     Raises
     ------
     InputError
@@ -403,6 +413,11 @@ def load_workload(name: str) -> Published:
     ----------
     name : str
         A directory below ``data/workload``.
+
+    Returns
+    -------
+    Published
+        Its ``tables`` by name, with their units and sources.
 
     Raises
     ------

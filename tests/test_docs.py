@@ -2,12 +2,15 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import ast
 import doctest
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,33 @@ def test_examples_of_the_tutorial_print_what_is_shown(page: Path) -> None:
 
 def test_every_public_name_has_a_docstring() -> None:
     assert [name for name in pm._PUBLIC if not getattr(pm, name).__doc__] == []
+
+
+def documented() -> dict[str, object]:
+    """Path and object of every public name, those of public modules included."""
+    found = {}
+    for name, where in pm._PUBLIC.items():
+        thing = getattr(pm, name)
+        inside = {n: getattr(thing, n) for n in thing.__all__} if inspect.ismodule(thing) else {}
+        found |= {f"{thing.__name__}.{n}": o for n, o in inside.items()} or {
+            f"{where}.{name}": thing
+        }
+    return {path: thing for path, thing in found.items() if callable(thing)}
+
+
+@pytest.mark.parametrize("path", documented())
+def test_what_a_public_name_takes_returns_and_raises_is_documented(path: str) -> None:
+    from numpydoc.validate import validate
+
+    thing = documented()[path]
+    wanted = {"GL08"}
+    if not isinstance(thing, type):  # a class may say what it is made of as attributes
+        wanted |= {"PR01", "PR02", "PR04", "RT01"}
+    assert [e for e in validate(path)["errors"] if e[0] in wanted] == []
+    if inspect.isfunction(thing):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        if any(isinstance(node, ast.Raise) for node in ast.walk(tree)):
+            assert re.search(r"^ *Raises\n *------$", thing.__doc__ or "", re.M)
 
 
 def test_the_worked_examples_are_counted_by_number() -> None:

@@ -355,7 +355,7 @@ def panels(
     ----------
     draw : callable
         A function of this package.
-    frames : pandas.DataFrame
+    *frames : pandas.DataFrame
         Its data; each has the column ``by``.
     by : str
         The column that tells the panels apart; they keep the order of the first frame.
@@ -367,7 +367,7 @@ def panels(
         Axes that all panels share: any of ``x`` and ``y``.
     title : str
         Format of the panels' titles.
-    options
+    **options : object
         Passed to ``draw``.
 
     Returns

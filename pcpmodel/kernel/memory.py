@@ -18,7 +18,7 @@ class Memory(Pagesets, PageAllocator):
 
     Parameters
     ----------
-    release : str or Release
+    release_ : str or Release
         Kernel state.
     zones : sequence of Zone
     cpus : int

@@ -537,12 +537,22 @@ def _find_patch(name: str) -> Patch:
 
 
 def releases() -> tuple[Release, ...]:
-    """Every named release, oldest first."""
+    """Every named release, oldest first.
+
+    Returns
+    -------
+    tuple of Release
+    """
     return tuple(Release(name, keys) for name, keys in _RELEASES.items())
 
 
 def patches() -> tuple[Patch, ...]:
-    """Every patch that `Release.plus` and `Release.without` know."""
+    """Every patch that `Release.plus` and `Release.without` know.
+
+    Returns
+    -------
+    tuple of Patch
+    """
     return tuple(_PATCHES.values())
 
 

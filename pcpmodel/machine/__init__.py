@@ -69,6 +69,10 @@ def load(name: str | Machine) -> Machine:
     name : str or Machine
         Name of a directory under ``data/hardware/``.
 
+    Returns
+    -------
+    Machine
+
     Raises
     ------
     InputError
@@ -87,7 +91,22 @@ def load(name: str | Machine) -> Machine:
 def load_machines(
     names: str | Machine | Iterable[str | Machine] | None = None,
 ) -> tuple[Machine, ...]:
-    """Load the machines named: one, several, or (None) every one there is."""
+    """Load the machines named: one, several, or (None) every one there is.
+
+    Parameters
+    ----------
+    names : str, Machine, iterable of these, optional
+        Which machines; all if not given.
+
+    Returns
+    -------
+    tuple of Machine
+
+    Raises
+    ------
+    InputError
+        If a machine is unknown, or none is named.
+    """
     if names is None:
         names = machines()
     elif isinstance(names, str | Machine):
@@ -99,13 +118,28 @@ def load_machines(
 
 
 def digest(of: Iterable[Machine]) -> str:
-    """Return one digest for the data of several machines, whatever their order."""
+    """Return one digest for the data of several machines, whatever their order.
+
+    Parameters
+    ----------
+    of : iterable of Machine
+
+    Returns
+    -------
+    str
+        SHA-256.
+    """
     lines = sorted(f"{machine.name} {machine.digest}\n" for machine in of)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def machines() -> tuple[str, ...]:
-    """Return the names of the machines in ``data/hardware/``, sorted."""
+    """Return the names of the machines in ``data/hardware/``, sorted.
+
+    Returns
+    -------
+    tuple of str
+    """
     from pcpmodel.data_package import hardware_names
 
     return tuple(sorted(hardware_names()))

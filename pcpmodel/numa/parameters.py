@@ -345,6 +345,15 @@ SAMPLES = 120
 def experiment(**parameters: Any) -> Experiment:
     """Make an `Experiment`, all defaults but those given.
 
+    Parameters
+    ----------
+    **parameters
+        As in `parameter_table`.
+
+    Returns
+    -------
+    Experiment
+
     Raises
     ------
     InputError

@@ -62,7 +62,13 @@ FITTED = {
 
 
 def parameter_table() -> pd.DataFrame:
-    """Every parameter with its default, unit, range and origin."""
+    """Every parameter with its default, unit, range and origin.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Index: the parameters; ``type``, ``default``, ``unit``, ``origin``, ``low``, ``high``.
+    """
     return pd.DataFrame(Experiment.describe()).set_index("name")
 
 
@@ -158,6 +164,11 @@ def run(release: str, given: Experiment | None = None, **changes: Any) -> Run:
         Default: the published one.
     **changes
         Parameters that differ, see `parameter_table`.
+
+    Returns
+    -------
+    Run
+        Counters, and series over time.
 
     Raises
     ------
@@ -351,6 +362,11 @@ def compare(
     **changes
         Parameters that differ, see `parameter_table`.
 
+    Returns
+    -------
+    Comparison
+        Series over time, and every published figure beside its prediction.
+
     Raises
     ------
     InputError
@@ -370,6 +386,13 @@ def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
     ``cpus`` from the interrupts per migrated page of v5.12, ``seconds`` from its
     migrated pages, ``flush_base_ns`` from its share of try_to_unmap(); nothing of
     v5.13 is used.  Each round is two runs of v5.12.
+
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    rounds : int
+        Rounds over the three numbers.
 
     Returns
     -------
@@ -430,6 +453,17 @@ def gain_map(
     Fewer pages under the same threads are touched more often, so that more
     threads meet in the time between a fault and its migration.  The total number of
     threads stays as it is (fewer processes when they have more threads).
+
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    threads : sequence of int
+        Threads per process; must divide their total number.
+    scales : sequence of float
+        Sizes of the memory as shares of the full one: fewer pages, hotter pages.
+    **changes
+        Parameters that differ, see `parameter_table`.
 
     Returns
     -------
@@ -577,6 +611,11 @@ def situations(
         threads between fault and unmap that went through in v5.12), ``waits``
         (sleeps of other threads, v5.13); ``failed_percent`` of the migrations tried
         (v5.13), those tried while the node was still full included.
+
+    Raises
+    ------
+    InputError
+        If a name or a value is not allowed.
     """
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 2:
         raise InputError(f"seeds={seeds!r} is not a whole number of at least 2")
@@ -655,6 +694,15 @@ def first_version(
     It reports 0.68 interrupts per migrated page, so its threads had fewer others to
     interrupt; the same threads and memory are regrouped into more processes.
 
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    threads : sequence of int
+        Threads per process.
+    **changes
+        Parameters that differ, see `parameter_table`.
+
     Returns
     -------
     FirstVersion
@@ -725,6 +773,22 @@ def migrate_pages(
     flushed, copied and mapped in turn; from v6.3 on ("migrate_pages: batch flushing
     TLB") up to 512 pages (NR_MAX_BATCHED_MIGRATION) share one flush.  All
     threads of the process run.
+
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    pages : int
+        Pages to move [pages].
+    batch : int
+        Pages that share one flush [pages].
+    **changes
+        Parameters that differ, see `parameter_table`.
+
+    Returns
+    -------
+    MigratePages
+        Both ways beside the published change.
 
     Raises
     ------

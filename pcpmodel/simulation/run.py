@@ -576,7 +576,9 @@ def simulate(
         112 CPUs each and 512 GiB.
     batch_scale_max : int, optional
         CONFIG_PCP_BATCH_SCALE_MAX, 0..6.
-    engine, progress
+    engine : str
+        See `execute`.
+    progress : callable, optional
         See `execute`.
     **options
         Further fields of `RunSpec`, or of `Host` (``zones_per_node``, ...).

@@ -152,6 +152,16 @@ def _range(values: pd.Series, spec: str) -> str:
 def fit(machines: str | Machine | Iterable[str | Machine] | None = None) -> Fit:
     """Fit the cost of one zone-lock hold on one machine, several, or all (None).
 
+    Parameters
+    ----------
+    machines : str, Machine, iterable of these, optional
+        Which machines; all if not given.
+
+    Returns
+    -------
+    Fit
+        Tables of the curves, their residuals and outliers, and a summary.
+
     Raises
     ------
     InputError

@@ -246,6 +246,10 @@ def limit(machine: str | Machine, p99_us: float = 100.0, slowdown: float = 1.0) 
     slowdown : float
         Times of the machine measured are multiplied by this (2: a CPU half as fast); > 0.
 
+    Returns
+    -------
+    Limit
+
     Raises
     ------
     InputError
@@ -379,6 +383,11 @@ def limits(
         Limits of the 99th percentile [us]; > 0.
     slowdown : float or iterable of float
         Factors on the measured times; > 0.
+
+    Returns
+    -------
+    Limits
+        One row per machine, limit and factor, and per batch scale factor.
 
     Raises
     ------

@@ -125,6 +125,10 @@ def answer_key(source: str | Sequence[str] | None = None, *, seed: int = 1) -> A
     source : str or list of str, optional
         As for `compare`.
     seed : int
+
+    Returns
+    -------
+    AnswerKey
     """
     sources = [source] if source is None or isinstance(source, str) else list(source)
     answers = [compare(s, seed=seed) for s in sources]

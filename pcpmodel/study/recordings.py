@@ -180,7 +180,11 @@ def recorded_work(
     Parameters
     ----------
     recording : str, path-like or Capture
-    releases, policy, **settings
+    releases : sequence of str or Release
+        As for `pcpmodel.what_if`.
+    policy : object, optional
+        As for `pcpmodel.what_if`.
+    **settings
         As for `pcpmodel.what_if`.
 
     Returns

@@ -68,6 +68,10 @@ def make(name: str, **params: Any) -> Workload:
     **params
         Its arguments.
 
+    Returns
+    -------
+    Workload
+
     Raises
     ------
     InputError

@@ -82,6 +82,15 @@ def kbuild(
         Also take the node's LRU lock (builds outside cgroups).
     nodes : int
         Nodes over which the jobs are spread; processes migrate within one.
+
+    Returns
+    -------
+    Workload
+
+    Raises
+    ------
+    InputError
+        For a share outside 0..1, or ``page_us`` outside 0.2..10000.
     """
     jobs = _count("jobs", jobs, 1)
     figures, sizes, runs = _recorded()

@@ -51,6 +51,10 @@ def exit_storm(
         Time per page of fault and exit without the zone lock [ns]; as recorded natively.
     lru : bool
         The pages are on the LRU list, whose lock is taken once per pagevec.
+
+    Returns
+    -------
+    Workload
     """
     threads = _count("processes", processes, 1)
     pages = _count("pages", pages, threads * _TABLE_PAGES)
@@ -131,6 +135,15 @@ def file_churn(
         Time to drop one folio without the zone lock [ns]; by default that of an unmap.
     lru : bool
         The pages are on the LRU list; truncation takes its lock once per pagevec.
+
+    Returns
+    -------
+    Workload
+
+    Raises
+    ------
+    InputError
+        For files that are no multiple of the folios, or a number out of range.
     """
     processes = _count("processes", processes, 1)
     file_pages, files = _count("file_pages", file_pages, 1), _count("files", files, 1)
@@ -196,6 +209,10 @@ def idle_after_burst(
         default none.
     fault_ns, unmap_ns : float
         Time per page of fault and unmap without the zone lock [ns].
+
+    Returns
+    -------
+    Workload
     """
     processes = _count("processes", processes, 1)
     pages, bursts = _count("pages", pages, 1), _count("bursts", bursts, 1)

@@ -72,6 +72,10 @@ def page_fault1(
         Time per page of fault and unmap without the zone lock [ns].
     lru : bool
         Also take the node's LRU lock once per pagevec.
+
+    Returns
+    -------
+    Workload
     """
     return _faults("page_fault1", processes, pages, fault_ns, unmap_ns, lru)
 
@@ -87,5 +91,20 @@ def page_fault2(
     """`page_fault1` on a private file mapping: every fault also copies a page.
 
     The copy is taken as half of the time of an anonymous fault; an assumption.
+
+    Parameters
+    ----------
+    processes : int
+        Processes, one per CPU.
+    pages : int
+        Pages of the mapping [pages].
+    fault_ns, unmap_ns : float
+        Time per page of fault and unmap without the zone lock [ns].
+    lru : bool
+        Also take the node's LRU lock once per pagevec.
+
+    Returns
+    -------
+    Workload
     """
     return _faults("page_fault2", processes, pages, fault_ns, unmap_ns, lru)

@@ -88,7 +88,12 @@ class _Capture:
 
 
 def captures() -> tuple[str, ...]:
-    """Names of the recordings that `recorded` knows."""
+    """Names of the recordings that `recorded` knows.
+
+    Returns
+    -------
+    tuple of str
+    """
     return tuple(
         re.sub(r"^(\d+)-(\d+)-", r"\1.\2-", path.parent.name)
         for path in sorted((data_root() / "workload").glob("*/scripts.csv"))
@@ -301,6 +306,10 @@ def recorded(
     nodes : int
         Nodes over which the processes are spread; pages stay on theirs.
 
+    Returns
+    -------
+    Workload
+
     Raises
     ------
     InputError
@@ -341,6 +350,10 @@ def containers(
         files have a third each.
     nodes : int
         Nodes over which the processes are spread.
+
+    Returns
+    -------
+    Workload
 
     Raises
     ------

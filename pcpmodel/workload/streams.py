@@ -78,6 +78,15 @@ def unix_stream(
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
+
+    Returns
+    -------
+    Workload
+
+    Raises
+    ------
+    InputError
+        For a number out of range.
     """
     pairs = _count("pairs", pairs, 1)
     recorded = load_workload("native-streams").tables["writes"].set_index("side")
@@ -145,6 +154,15 @@ def sctp_stream(
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
+
+    Returns
+    -------
+    Workload
+
+    Raises
+    ------
+    InputError
+        For a number out of range.
 
     Notes
     -----
