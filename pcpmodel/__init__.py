@@ -39,6 +39,7 @@ _PUBLIC = {
     "what_if": "pcpmodel.trace.what_if",
     "answer_key": "pcpmodel.study.questions",
     "bulk_free": "pcpmodel.study.questions",
+    "lock_starvation": "pcpmodel.study.questions",
     "compare": "pcpmodel.study.compare",
     "cover_letter": "pcpmodel.study.cover_letter",
     "explain_paragraph": "pcpmodel.study.explain",

@@ -83,6 +83,24 @@ def test_drains_are_cut_and_the_tail_with_them():
     assert len(answer.digest) == 64
 
 
+def test_the_dip_is_judged_by_the_stated_variations():
+    said = pm.bulk_free(hosts={"one": (4, 1, 16.0)}, seeds=[1, 2], seconds=0.2).summary()
+    # 1.4865 + 0.0351 over sqrt(2) times hypot(0.807, 0.2806)
+    assert "medium and large differ by 1.52 points of build time, 1.3 standard errors" in said
+    assert "beyond chance from 3 runs" in said
+
+
+def test_a_fair_lock_starves_nobody_longer_than_its_queue():
+    hosts = {"one": (16, 1, 32.0), "two": (32, 1, 64.0)}
+    answer = pm.lock_starvation(hosts=hosts, releases=["v6.18", "v6.19"], seconds=1.0)
+    table = answer.table.set_index(["host", "release"])
+    before, after = (table.loc["two"].loc[r] for r in ("v6.18", "v6.19"))
+    assert after["wait_p99_ms"] <= before["wait_p99_ms"]
+    longest = table["wait_max_ms"].unstack()["v6.18"]
+    assert 1.5 < longest["two"] / longest["one"] < 2.5
+    assert "Longest wait" in answer.summary()
+
+
 def test_splitting_zones_takes_contention_away():
     answer = pm.zone_splitting(instances=[1, 4], releases=["v6.6"], seconds=0.3)
     rows = answer.table[answer.table["workload"].str.startswith("page_fault1")]

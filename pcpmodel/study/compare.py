@@ -457,7 +457,7 @@ def _find(name: str) -> Case:
 
 _BIG = {**_S224, "memory_gib": 2048.0}
 #: Machines of Hahn's v4: name -> (CPUs, nodes, memory [GiB]); which CPUs they have is not stated.
-_HAHN = {"large": (316, 2, 754.0), "medium": (176, 2, 251.0), "small": (36, 1, 62.0)}
+HAHN = {"large": (316, 2, 754.0), "medium": (176, 2, 251.0), "small": (36, 1, 62.0)}
 
 
 def _row(
@@ -546,7 +546,7 @@ def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
     frame = load_published("hahn-v4").tables["kbuild"]
     cold = 82.0  # as fitted to the base row of pcp-auto-tuning-v2/kbuild
     rows = []
-    for name, (cpus, nodes, memory) in _HAHN.items():
+    for name, (cpus, nodes, memory) in HAHN.items():
         before, after = (
             simulate(
                 release=kernel,
