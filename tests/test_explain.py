@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import re
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,7 @@ import pcpmodel as pm
 from pcpmodel.simulation.result import Result
 
 
-def run(
-    release: str, workload: str = "page_fault1", pages: int = 32768, **options: float
-) -> Result:
+def run(release: str, workload: str = "page_fault1", pages: int = 32768, **options: Any) -> Result:
     return pm.simulate(
         release=release,
         machine="sapphire-rapids",
@@ -57,6 +56,20 @@ def test_colder_pages_are_a_cause_of_their_own() -> None:
     assert (
         pm.explain_runs(run("v6.6"), run("v6.7")).set_index("cause").loc["colder pages"].item() == 0
     )
+
+
+def test_pages_fetched_from_memory_are_colder_pages_too() -> None:
+    """With page_fetch_ns both wholes grow by it, and the cause by the difference."""
+    runs = [run(r, pages=1500, identity=True, caches=True) for r in ("v6.6", "v6.7")]
+    plain = pm.explain_runs(*runs).set_index("cause")["ns_per_unit"]
+    causes = pm.explain_runs(*runs, page_fetch_ns=400.0).set_index("cause")["ns_per_unit"]
+    missed = [400.0 * r.per_cpu["found_memory"].sum() / r.score for r in runs]
+    assert causes["colder pages"] - plain["colder pages"] == pytest.approx(missed[1] - missed[0])
+    for end, more in zip(("before", "after"), missed, strict=True):
+        assert causes[end] - plain[end] == pytest.approx(more)
+    assert causes.drop("after").sum() == pytest.approx(causes["after"])
+    with pytest.raises(pm.InputError, match="caches=True"):
+        pm.explain_runs(run("v6.6"), run("v6.7"), page_fetch_ns=400.0)
 
 
 def test_equal_runs_have_no_cause_to_name() -> None:

@@ -149,6 +149,34 @@ def test_every_wait_and_hold_has_its_quantiles_and_every_cpu_its_pages():
     assert slow.to_dataset().identical(data)
 
 
+def test_pages_that_come_back_at_once_are_still_in_a_cache():
+    """A short mapping is refilled with warm pages, one beyond the caches with cold ones."""
+    follow = {"identity": True, "caches": True, "l2_kib": 1024.0, "llc_slice_kib": 4096.0}
+    small, medium, large = (
+        run(
+            workload=pm.workload.page_fault1(8, pages=pages, fault_ns=200.0),
+            release="v6.7",
+            warmup_s=0.02,
+            high_min_pages=3000,
+            **follow,
+        )
+        for pages in (60, 350, 2500)
+    )
+    assert small.per_cpu["found_private"].sum() > 0.99 * small.per_cpu["alloc_pages"].sum()
+    assert small.cache_miss_rate < 0.01
+    assert medium.per_cpu["found_llc"].sum() > medium.per_cpu["found_memory"].sum()
+    assert large.cache_miss_rate > 0.5
+    found = sum(large.per_cpu[f"found_{where}"].sum() for where in ("private", "llc", "memory"))
+    assert found == large.per_cpu["alloc_pages"].sum()
+    assert large.to_dataset().total_cache_miss_rate == large.cache_miss_rate
+    assert np.isnan(run().cache_miss_rate)
+    assert run().summary()["cache_miss_rate"] is None
+    with pytest.raises(InputError, match="needs identity"):
+        run(caches=True)
+    with pytest.raises(InputError, match="private_pages"):
+        run(identity=True, caches=True, l2_kib=0.0)
+
+
 def test_dataset_is_labelled_and_the_same_for_the_same_seed():
     a, b, c = run().to_dataset(), run().to_dataset(), run(seed=2).to_dataset()
     assert a.identical(b)

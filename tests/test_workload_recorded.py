@@ -222,9 +222,16 @@ def test_engines_agree(name, release):
 @pytest.mark.parametrize("name", NEW)
 def test_engines_agree_page_by_page(name):
     spec = make_spec(
-        workload=NEW[name], release="v6.12", seconds=0.02, identity=True, nohz_idle=False, **RUN
+        workload=NEW[name],
+        release="v6.12",
+        seconds=0.02,
+        identity=True,
+        caches=True,
+        nohz_idle=False,
+        **RUN,
     )
-    assert_same(spec)
+    result = assert_same(spec)
+    assert sum(c["found_memory"] for c in result["counters"]) > 0
 
 
 def test_one_cpu_frees_all_of_a_process_and_its_page_tables():

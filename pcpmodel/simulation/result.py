@@ -47,6 +47,9 @@ _COUNTERS = {
     "idle_ps": ("ps", "asleep"),
     "direct_allocs": ("blocks", "allocations past the lists: the PCP lock was taken"),
     "direct_frees": ("blocks", "frees past the lists"),
+    "found_private": ("pages", "pages allocated that were in the CPU's private cache"),
+    "found_llc": ("pages", "pages allocated that were in its slice of the last-level cache"),
+    "found_memory": ("pages", "pages allocated that were in neither"),
     "wait_max_ps": ("ps", "longest wait for the zone lock"),
     "lru_wait_max_ps": ("ps", "longest wait for the LRU lock"),
     "start_ps": ("ps", "when counting started"),
@@ -228,6 +231,15 @@ class Result:
         return self._sum("refill_pages")
 
     @property
+    def cache_miss_rate(self) -> float:
+        """Share of the pages allocated that no cache of the CPU held any more, 0..1.
+
+        NaN where caches were not followed (``simulate(identity=True, caches=True)``).
+        """
+        known = self._sum("found_private") + self._sum("found_llc") + self._sum("found_memory")
+        return self._sum("found_memory") / known if known else math.nan
+
+    @property
     def score(self) -> int:
         """Units of work done (``spec.workload.unit``)."""
         return self._sum("score")
@@ -328,6 +340,7 @@ class Result:
             "free_high": self.free_high,
             "alloc_zone_pages": self.alloc_zone_pages,
             "alloc_pages": self._sum("alloc_pages"),
+            "cache_miss_rate": self.cache_miss_rate if self.spec.caches else None,
             "free_pages": self._sum("free_pages"),
             "wait_ns": self.wait_ns,
             "hold_ns": self.hold_ns,
@@ -405,7 +418,12 @@ class Result:
             self.longest_starvation_ns,
             {"units": "ns", "long_name": "longest wait of a CPU for any lock"},
         )
-        for name, unit in (("lock_contention", "1"), ("lru_contention", "1"), ("score", "units")):
+        for name, unit in (
+            ("lock_contention", "1"),
+            ("lru_contention", "1"),
+            ("cache_miss_rate", "1"),
+            ("score", "units"),
+        ):
             data[f"total_{name}"] = ((), getattr(self, name), {"units": unit})
         return xr.Dataset(
             data,

@@ -22,6 +22,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.machine import Machine
+from pcpmodel.machine.cache import PageCache
 from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS, Engine
 from pcpmodel.simulation.host import Host, ZoneSize
@@ -93,6 +94,9 @@ class RunSpec:
     identity : bool
         Follow every page over real buddy lists instead of counting; four bytes of this host's
         memory per simulated page.
+    caches : bool
+        With ``identity``: also follow which pages are still in a CPU's private cache or in its
+        slice of the last-level cache when they are allocated (``l2_kib``, ``llc_slice_kib``).
     trylock_failure : float
         Chance that an interrupt has the PCP lock when a page is allocated or freed, so that the
         page goes past the lists, under the zone lock, 0..0.5.
@@ -125,6 +129,7 @@ class RunSpec:
     nohz_idle: bool = True
     samples: int = 100
     identity: bool = False
+    caches: bool = False
     trylock_failure: float = 0.0
     changes: tuple[Change, ...] = ()
     policy: object = None
@@ -180,8 +185,11 @@ def _check(spec: RunSpec) -> None:
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
             _number(spec, name, 1, 2**24, whole=True)
-    if not isinstance(spec.identity, bool):
-        raise InputError(f"identity={spec.identity!r} is neither True nor False")
+    for name in ("identity", "caches"):
+        if not isinstance(getattr(spec, name), bool):
+            raise InputError(f"{name}={getattr(spec, name)!r} is neither True nor False")
+    if spec.caches and not spec.identity:
+        raise InputError("caches=True needs identity=True: a cache holds single pages")
     if spec.hold not in HOLDS:
         raise unknown_name("hold", spec.hold, HOLDS)
     sizes = _sizes(spec)
@@ -488,6 +496,9 @@ def prepare(spec: RunSpec) -> State:
         spec.policy,
         *_changes(spec, cpus),
         _between_failures(spec.trylock_failure) if spec.trylock_failure else None,
+        caches=PageCache(len(cpus), int(host.l2_kib) // 4, int(host.llc_slice_kib) // 4, 1)
+        if spec.caches
+        else None,
     )
 
 

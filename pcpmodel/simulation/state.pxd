@@ -27,6 +27,7 @@ from pcpmodel.kernel.pages cimport (
     fill_words,
     order_to_pindex,
     page_ring,
+    page_ring_at,
     page_ring_pop_head,
     page_ring_push_head,
     page_ring_push_tail,
@@ -59,6 +60,7 @@ from pcpmodel.kernel.rules cimport (
     DECAY_NONE,
     pcp_rules,
 )
+from pcpmodel.machine.cache cimport PageCache, cache_touch, page_cache
 from pcpmodel.workload.ops cimport (
     ALL,
     CHANNELS,
@@ -290,6 +292,8 @@ cdef struct state_t:
     memory *pages  # with page identity: the zones and lists; else NULL
     page_ring *mine  # [cpu][zone][16]: blocks that the program holds, oldest first
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
+    page_cache *cache  # of each CPU: what it last used; else NULL
+    uint64_t *found  # [cpu][3]: pages allocated, by where they were found
     int32_t *woken  # CPUs that a message set free, to be run next
     int32_t nwoken
     int32_t changes
@@ -474,6 +478,16 @@ cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int pindex) noexc
     return &s.mine[(c.id * s.zones + zone) * 16 + pindex]
 
 
+cdef inline void use_pages(state_t *s, cpu_t *c, int zone, uint32_t page, int order,
+                           bint count) noexcept nogil:
+    """The program uses a block, whose pages are then in the CPU's caches."""
+    cdef uint32_t i
+    cdef int where
+    for i in range(<uint32_t> 1 << order):
+        where = cache_touch(s.cache, c.id, (page + i) ^ <uint32_t> zone << 26)
+        s.found[3 * c.id + where] += count
+
+
 cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
     """With page identity: n blocks go from the head of a list to the program."""
     cdef page_ring *list
@@ -494,6 +508,8 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         fill_words(s.pages.zone[zone].page + page, word, 1 << order)
         page_ring_push_tail(mine, page)
         s.digest[c.id] = (s.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
+        if s.cache != NULL:
+            use_pages(s, c, zone, page, order, True)
 
 
 cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
@@ -591,6 +607,8 @@ cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         )
         page_ring_push_tail(mine, page)
         s.digest[c.id] = (s.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
+        if s.cache != NULL:
+            use_pages(s, c, c.zone, page, order, True)
 
 
 cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
@@ -924,6 +942,8 @@ cdef inline bint timers(state_t *s, cpu_t *c) noexcept nogil:
         if not c.warm and s.warm <= c.time:
             c.warm = 1
             memset(&s.count[c.id], 0, sizeof(count_t))
+            if s.cache != NULL:
+                memset(&s.found[3 * c.id], 0, 3 * sizeof(uint64_t))
             s.count[c.id].start_ps = c.time
         if s.end <= c.time:
             s.count[c.id].end_ps = c.time
@@ -991,6 +1011,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef page_ring *mine
     cdef int64_t ps, start = c.time
     cdef int zone, moved
+    cdef uint32_t i
     while True:
         if c.time >= s.careful_from and c.time != start:
             return True
@@ -1068,6 +1089,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 mine = mine_of(s, c, c.at[op.zone], op.pindex)
                 if op.code == OP_TAKE:
                     pass_pages(s, &ch.pages, mine, moved)
+                    if s.cache != NULL:
+                        for i in range(mine.len - moved, mine.len):
+                            use_pages(s, c, c.at[op.zone], page_ring_at(mine, i), op.order, False)
                 else:
                     pass_pages(s, mine, &ch.pages, moved)
             next_op(c)
@@ -1221,6 +1245,7 @@ cdef class State:
     cdef op_t *ops
     cdef int nodes
     cdef PageAllocator pages
+    cdef PageCache caches
     cdef object policy
     cdef readonly int nlocks
     cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter

@@ -6,6 +6,7 @@ import numpy.typing as npt
 
 from pcpmodel.kernel.page_alloc import PageAllocator
 from pcpmodel.kernel.releases import Release
+from pcpmodel.machine.cache import PageCache
 
 __all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
 
@@ -38,6 +39,7 @@ class State:
         changes: npt.NDArray[np.int64] | None = None,
         sizes: npt.NDArray[np.int32] | None = None,
         fails: npt.NDArray[np.int32] | None = None,
+        caches: PageCache | None = None,
     ) -> Self: ...
     @property
     def nlocks(self) -> int: ...

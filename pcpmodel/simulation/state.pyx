@@ -7,6 +7,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.page_alloc cimport PageAllocator, pageset_of
+from pcpmodel.machine.cache cimport PageCache
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.kernel.pages cimport page_ring, page_ring_at, page_ring_free
 from pcpmodel.kernel.pcp cimport policy_failed, policy_from, policy_state
@@ -16,6 +17,7 @@ __all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
 
 COSTS_MAX = COSTS
 HISTOGRAM = HIST
+FOUND = ("found_private", "found_llc", "found_memory")
 KIND_NAMES = ("refill", "drain", "lru")
 
 cdef extern from "<stdlib.h>":
@@ -79,6 +81,8 @@ cdef class State:
         batch, high_min, high_max [pages] and PCP flags (-1: as they are) after each.
     fails : (TABLE,) int32, optional
         Equally likely numbers of PCP operations until the next trylock fails.
+    caches : PageCache, optional
+        With page identity: caches of as many CPUs, none shared, empty.
     """
 
     def __cinit__(
@@ -105,6 +109,7 @@ cdef class State:
         const int64_t[:, ::1] changes=None,
         const int32_t[:, :, ::1] sizes=None,
         const int32_t[::1] fails=None,
+        PageCache caches=None,
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -130,6 +135,9 @@ cdef class State:
             self.pages, s.pages = pages, &pages.mm
             s.mine = <page_ring *> get(s.cpus * s.zones * 16, sizeof(page_ring))
             s.digest = <uint64_t *> get(s.cpus, sizeof(uint64_t))
+        if caches is not None:
+            self.caches, s.cache = caches, &caches.cache
+            s.found = <uint64_t *> get(3 * s.cpus, sizeof(uint64_t))
         policy_from(policy, &asked)
         self.policy = policy
         if asked != NULL:
@@ -240,6 +248,7 @@ cdef class State:
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
             <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
             <size_t> self.s.digest, <size_t> self.s.policy, <size_t> self.s.carry,
+            <size_t> self.s.found,
             <size_t> self.s.change, <size_t> self.s.size,
         ):
             free(<void *> <size_t> p)
@@ -269,11 +278,13 @@ cdef class State:
 
     def counters(self):
         """Counters of each CPU since the end of the warm-up, by name."""
-        cdef int i
+        cdef int i, k
         result = []
         for i in range(self.s.cpus):
             counts = dict(self.s.count[i])
             del counts["pad"]
+            for k, where in enumerate(FOUND):
+                counts[where] = self.s.found[3 * i + k] if self.s.found != NULL else 0
             result.append(counts)
         return result
 

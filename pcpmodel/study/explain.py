@@ -17,13 +17,18 @@ _WIDTH = 72
 _SMALL = 0.01  # share of the old time below which a cause is not named
 
 
-def explain_runs(before: Result, after: Result) -> pd.DataFrame:
+def explain_runs(
+    before: Result, after: Result, *, page_fetch_ns: float | None = None
+) -> pd.DataFrame:
     """Take the difference of two runs apart.
 
     Parameters
     ----------
     before, after : Result
         Runs of the same workload.
+    page_fetch_ns : float, optional
+        Time to fetch a page from memory that the tasks expected in a cache [ns], for runs that
+        followed caches (``simulate(identity=True, caches=True)``).  By default nothing is added.
 
     Returns
     -------
@@ -42,10 +47,12 @@ def explain_runs(before: Result, after: Result) -> pd.DataFrame:
     Holds of the zone lock change by their number (valued at the old mean) and by their mean
     length (valued at the new number), both without what fetching cold pages adds.
 
-    A page is cold in the simulation where it passes through the zone: ``cold_block_ns`` of its
-    hold for every block moved.  Cold pages cost no time in the tasks' own work there.  The cause
-    "colder pages" is the number of blocks moved times that cost: an expectation, since holds
-    are drawn as a whole; the length of holds takes up the difference, so that all causes add up.
+    "Colder pages" has two parts.  In the simulation a page is cold where it passes through the
+    zone, ``cold_block_ns`` of its hold for every block moved: that many blocks times that cost,
+    an expectation, since holds are drawn as a whole; the length of holds takes up the
+    difference.  In the tasks' own work cold pages cost no simulated time; with ``page_fetch_ns``
+    the pages allocated that no cache held cost that much each, an estimate that is then part of
+    "before" and "after" too.  Either way the causes add up.
     """
     names = [run.spec.workload.name for run in (before, after)]
     if names[0] != names[1]:
@@ -53,17 +60,24 @@ def explain_runs(before: Result, after: Result) -> pd.DataFrame:
     if not (before.score and after.score):
         raise InputError("a run without a finished unit of work cannot be explained")
 
+    if page_fetch_ns is not None:
+        if not 0 <= page_fetch_ns <= 1e6:
+            raise InputError(f"page_fetch_ns={page_fetch_ns} is outside 0..1e6 ns")
+        if not (before.spec.caches and after.spec.caches):
+            raise InputError("page_fetch_ns needs runs with identity=True, caches=True")
+
     def per_unit(run: Result) -> dict[str, float]:
         total = {k: int(v.sum()) for k, v in run.per_cpu.items()}
         ns = {k: total[k] / 1000 / run.score for k in total if k.endswith("_ps")}
         holds = {k: h.total / run.score for k, h in run.hold_hist.items()}
         cold = run.spec.cold_block_ns * run.spec.hold_scale * total["moved_blocks"] / run.score
+        fetch = (page_fetch_ns or 0.0) * total["found_memory"] / run.score
         whole = run.cpu_ps / 1000 / run.score
         known = ("wait_ps", "hold_ps", "lru_wait_ps", "lru_hold_ps", "idle_ps")
         return {
-            "whole": whole,
+            "whole": whole + fetch,
             "holds": holds["refill"] + holds["drain"],
-            "cold": cold,
+            "cold": cold + fetch,
             "hold": ns["hold_ps"] - cold,
             "wait": ns["wait_ps"],
             "lru": ns["lru_wait_ps"] + ns["lru_hold_ps"],
