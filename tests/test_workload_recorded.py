@@ -69,6 +69,12 @@ def played(workload, task, rounds, seed=1):
             yield what, order, n
 
 
+def given():
+    p = Program()
+    p.give(ALL)
+    return p
+
+
 def shares(counts):
     total = sum(counts.values())
     return {k: v / total for k, v in counts.items()}
@@ -203,6 +209,29 @@ def test_blocks_freed_elsewhere_are_freed_elsewhere():
     assert ring.per_cpu["idle_ps"].sum() < 0.15 * ring.cpu_ps
 
 
+@pytest.mark.parametrize("zones", [1, 2])
+@pytest.mark.parametrize(
+    "work",
+    [
+        *(pm.workload.recorded(c, 8) for c in CAPTURES),
+        pm.workload.recorded("6.18-exitstorm", 1),
+        pm.workload.recorded("6.18-exitstorm", 7),
+        pm.workload.recorded("native-unix", 4, nodes=1),
+        pm.workload.containers(8),
+        pm.workload.exit_storm(1, pages=8192),
+        pm.workload.exit_storm(2, pages=8192),
+        pm.workload.file_churn(8, order=9, file_pages=1024),
+    ],
+    ids=lambda w: f"{w.name} {w.params.get('capture', '')} {len(w.tasks)}",
+)
+def test_a_workload_holds_no_more_than_it_says(work, zones):
+    result = run(work, release="v6.12", seconds=1.0, zones_per_node=zones)
+    free = sum(result.zone_free_pages) + result.pages_in_pcp[-1]
+    assert 0 < result.pages_held.max() <= work.pages
+    assert 16 * 2**18 - free <= work.pages
+    assert result.score > 0
+
+
 def test_another_seed_draws_other_processes():
     work = pm.workload.recorded("6.12-build", 8, page_us=2.0)
     a, b, c = (run(work, seed=s).per_cpu["alloc_pages"] for s in (1, 1, 2))
@@ -240,6 +269,7 @@ def test_one_cpu_frees_all_of_a_process_and_its_page_tables():
     assert freed[0] == pytest.approx(result.score * (8 * 512 + 8), rel=0.05)
     assert (freed[1:] == 0).all()
     assert (result.per_cpu["alloc_pages"] > 0).all()
+    assert result.pages_held.max() <= 8 * 513  # one process after the other
     spread = run(pm.workload.exit_storm(4, pages=8 * 512, fault_ns=300.0, spread=True))
     assert (spread.per_cpu["free_pages"] > 0).all()
     assert result.per_cpu["lru_holds"].sum() > 0
@@ -362,6 +392,7 @@ def test_blocks_of_one_zone_cannot_arrive_as_those_of_another():
         (lambda: pm.workload.file_churn(4, order=5), "order=5"),
         (lambda: pm.workload.file_churn(4, file_pages=7, order=2), "no multiple"),
         (lambda: pm.workload.idle_after_burst(4, idle_s=-1), "idle_s=-1"),
+        (lambda: Workload("x", (Task(given()),), "nothing", 0), "channel slot 0"),
         (lambda: Program().one_of([]), "not 1..1024"),
         (lambda: Program().one_of([lambda: None], [0]), "weight=0"),
         (lambda: pm.workload.make("exitstorm"), "did you mean 'exit_storm'"),

@@ -64,37 +64,46 @@ def exit_storm(
     everything = {"movable_0": ALL, "unmovable_0": ALL}
 
     def thread(number: int) -> Program:
-        """The last one frees; the others pass on what they have and have got."""
+        """The last one frees; the others pass on what they have and have got, and wait."""
         p = Program()
+        first, last = number == 0, number == threads - 1
         with p.forever():
             with p.repeat(tables):
                 p.alloc(1, migratetype="unmovable", ns=fault_ns)
                 p.alloc(_TABLE_PAGES, ns=fault_ns, lru=lru)
-            if not spread and number < threads - 1:
+            if not (spread or last):
                 p.recv(1, **everything)
-            if spread or number == 0:
-                p.free(ALL, ns=unmap_ns, lru=lru)
-                p.free(ALL, migratetype="unmovable", ns=unmap_ns)
+            if spread or first:
+                for of in ("home", "peer"):  # one zone, unless the threads are but two
+                    p.free(ALL, ns=unmap_ns, lru=lru, of=of)
+                for of in ("home", "peer"):
+                    p.free(ALL, migratetype="unmovable", ns=unmap_ns, of=of)
                 p.score()
             else:
-                p.give(ALL, of="peer")  # the same zone: else the run is refused
+                p.give(ALL, of="peer")
                 p.give(ALL, migratetype="unmovable", of="peer")
                 p.send(0, **everything)
+                p.recv(2)  # the next process begins
+            if not (spread or last):
+                p.send(3)
         return p
 
-    tasks, channels = [], []
+    # Channels i: pages from thread i + 1 to thread i; behind them, the word to go on, back.
+    links = 0 if spread else threads - 1
+    channels = [Channel(i + 1, i, 1) for i in range(links)]
+    channels += [Channel(i, i + 1, 1) for i in range(links)]
     programs = {kind: thread(kind) for kind in {0, min(1, threads - 1), threads - 1}}
+    tasks = []
     for i in range(threads):
+        ends = (max(i - 1, 0), min(i, links - 1))  # below and above
+        slots = (*ends, *(links + end for end in ends)) if links else ()
         program = programs.get(i, programs[min(1, threads - 1)])
-        slots = (max(i - 1, 0), min(i, threads - 2)) if threads > 1 and not spread else ()
         tasks.append(Task(program, 0, slots, min(i + 1, threads - 1)))
-    if not spread:
-        channels = [Channel(i + 1, i, 1) for i in range(threads - 1)]
     return Workload(
         "exit_storm",
         tuple(tasks),
         "exits" if not spread else "exits of a thread",
-        2 * pages + 2 * threads * tables,
+        threads * tables * (_TABLE_PAGES + 1),
         tuple(channels),
         {
             "processes": threads,

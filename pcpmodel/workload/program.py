@@ -430,7 +430,8 @@ class Workload:
                             raise InputError(
                                 f"task {i} cannot {code} on channel {channel}: task {end} does"
                             )
-            used = {op[2] for op in task.program.ops if op[1] in (OPS["send"], OPS["recv"])}
+            at = {OPS["send"]: 2, OPS["recv"]: 2, OPS["give"]: 7, OPS["take"]: 7}
+            used = {op[at[op[1]]] for op in task.program.ops if op[1] in at}
             if used - set(range(len(task.channels))):
                 raise InputError(
                     f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"

@@ -82,7 +82,8 @@ class _Capture:
         for script in self.scripts:
             now = 0
             for what, (order, _), blocks, _ in script:
-                now += (blocks if what == "alloc" else -blocks) << order
+                if what != "send" or self.far > _PAIRS:  # a ring sends at the end
+                    now += (blocks if what == "alloc" else -blocks) << order
                 most = max(most, now)
         return most
 
@@ -147,22 +148,26 @@ def _read(directory: str, *_version: int) -> _Capture:
 
 
 def _play(
-    p: Program, script: list[tuple[str, _Kind, int, float]], pace: float, free_ns: float
+    p: Program,
+    script: list[tuple[str, _Kind, int, float]],
+    pace: float,
+    free_ns: float,
+    ring: bool,
 ) -> None:
-    """One process of a ring, its end included."""
+    """One process, its end included; without a ring it frees all by itself."""
     held: Counter[_Kind] = Counter()
     sent: Counter[_Kind] = Counter()
     for what, kind, blocks, ns in script:
         order, migratetype = kind
         if what == "send":
-            sent[kind] += blocks
+            sent[kind] += blocks * ring
         elif what == "alloc":
             p.alloc(blocks, order=order, migratetype=migratetype, ns=ns * pace)
             held[kind] += blocks
         else:
             p.free(blocks, order=order, migratetype=migratetype, ns=ns * pace)
             held[kind] -= blocks
-    for (order, migratetype), blocks in sorted(sent.items(), reverse=True):
+    for (order, migratetype), blocks in sorted((+sent).items(), reverse=True):
         p.give(blocks, order=order, migratetype=migratetype)
     for kind, blocks in sorted((held - sent).items()):
         p.free(blocks, order=kind[0], migratetype=kind[1], ns=free_ns * pace)
@@ -176,9 +181,9 @@ def _pace(capture: _Capture, page_us: float | None) -> float:
     return page_us / capture.page_us()
 
 
-def _choices(p: Program, capture: _Capture, pace: float) -> list[Callable[[], None]]:
+def _choices(p: Program, capture: _Capture, pace: float, ring: bool) -> list[Callable[[], None]]:
     return [
-        lambda s=s: _play(p, s, pace, capture.free_ns)  # type: ignore[misc]
+        lambda s=s: _play(p, s, pace, capture.free_ns, ring)  # type: ignore[misc]
         for s in capture.scripts
     ]
 
@@ -207,7 +212,7 @@ def _ring(
         p.work(1)  # a drawn process may take no time
         p.one_of(
             [
-                lambda c=c, pace=pace: p.one_of(_choices(p, c, pace), c.weights)  # type: ignore[misc]
+                lambda c=c, pace=pace: p.one_of(_choices(p, c, pace, ring), c.weights)  # type: ignore[misc]
                 for c, pace, _ in mix
             ],
             [weight for *_, weight in mix],
@@ -273,6 +278,7 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
             )
         q.score()
     pairs = processes // 2
+    block = max(1 << kind[0] for s in capture.scripts for _, kind, *_ in s)
     tasks = [
         Task(program, i % nodes, (i,), peer)
         for i in range(pairs)
@@ -282,7 +288,7 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
         "recorded",
         tuple(tasks),
         "messages",
-        pairs * capture.peak_pages() * 4,
+        pairs * (capture.peak_pages() + _ROOM * block),
         tuple(Channel(2 * i, 2 * i + 1, _ROOM) for i in range(pairs)),
         params,
     )
