@@ -92,10 +92,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         settings = place / "config/lab/user-settings/@jupyterlab" / f"{name}.jupyterlab-settings"
         settings.parent.mkdir(parents=True, exist_ok=True)
         settings.write_text(json.dumps(chosen))
-    made = ["make", "-n", "-o", "env", "lab", "LAB_FLAGS=--no-browser --allow-root"]
+    flags = "LAB_FLAGS=--no-browser --allow-root"
+    made = ["make", "--no-print-directory", "-n", "-o", "env", "lab", flags]
     shown = subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     program, *arguments = shlex.split(shown.replace("\\\n", " "))
-    assert program == ".venv/bin/jupyter"
+    assert program == ".venv/bin/jupyter", shown
     env = os.environ | {
         "HOME": str(place),
         "IPYTHONDIR": str(place / "ipython"),
