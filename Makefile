@@ -28,7 +28,7 @@ test-long: env ## Run the long tests
 	$(PYTEST) -m long $(PYTEST_FLAGS)
 
 browser: env ## Run every notebook in JupyterLab with chromium; screenshots in build/browser
-	$(BIN)/python -m pytest -m browser --durations=0 tests/test_browser.py $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -v -m browser tests/test_browser.py $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 
