@@ -17,9 +17,10 @@ from pcpmodel.trace.ftrace import open_text
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 
-#: Blocks (and free lists of the last dump) that are not the ones to expect: compaction moves
-#: the heads of the free lists (fast_isolate_freepages()), and no event tells.
-REORDERED = {"6.18-pressure-4cpu": 62, "6.19-pressure-4cpu": 41, "7.2-pressure-4cpu": 125}
+#: Blocks (and free lists of the last dump) that are not the ones to expect.  Compaction moves parts
+#: of the free lists (fast_isolate_freepages(), fast_find_migrateblock()) and no event tells; where
+#: nothing shows it at work since the list was right, the cause of a difference is not known.
+REORDERED = {"6.18-pressure-4cpu": 16, "6.19-pressure-4cpu": 8, "7.2-pressure-4cpu": 11}
 NAMES = sorted(p.name for p in TRACES.iterdir() if p.is_dir())
 REPLAYED = [n for n in NAMES if "boot" not in n]
 KERNELS = ("6.1", "6.12", "6.18", "6.19", "7.2")

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ class BuddyLists:
         self,
         memory: PageAllocator,
         rows: np.ndarray,
+        compactors: Collection[int] = (),
         last: tuple[int, np.ndarray] | None = None,
     ) -> None: ...
     def run(self, start: int, stop: int, direct: np.ndarray, doubtful: bool = False) -> None: ...

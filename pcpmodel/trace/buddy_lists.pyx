@@ -6,11 +6,15 @@ shows under the zone lock (refills, drains, blocks past the per-CPU lists, in
 the order of the lock), with the kernel's own functions (`kernel/buddy.pxd`).
 Before every page that the kernel took, the model says which one it is.
 
-Two things move blocks without a line at that moment.  Compaction isolates free
+Three things move blocks without a line at that moment.  Compaction isolates free
 pages in silence; it shows later, when such a page is freed that nobody had
-allocated, or is in use in the last dump.  And a block past the per-CPU lists is
+allocated, or is in use in the last dump.  Its scanners also turn a list of movable
+blocks, so that the one that they stopped at is first or last (move_freelist_head(),
+move_freelist_tail() in mm/compaction.c): a list may have turned if kcompactd was at work, or such
+a page was freed, since its head was last the one to expect.  And a block past the per-CPU lists is
 freed some time after its mm_page_free, so that others may come first; it was
-under way if its task shows nothing else in between (interrupts apart).  Such a difference counts as
+under way if its task shows nothing else in between (interrupts apart), and it finds the
+neighbours of the moment at which it comes.  Such a difference counts as
 explained, by that line.  After any other the lists are put right with the real
 page, so that one event counts once.
 """
@@ -38,6 +42,7 @@ from pcpmodel.kernel.buddy cimport (
 from pcpmodel.kernel.page_alloc cimport PageAllocator, find_zone
 from pcpmodel.kernel.pages cimport (
     MAX_PAGE_ORDER,
+    MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
     NO_PAGE,
     PAGEBLOCK_ORDER,
@@ -103,6 +108,19 @@ cdef void take_anyway(zone *z, uint32_t page, int order) noexcept nogil:
             add_to_free_list(z, base + (1U << o), o, mt, False)
 
 
+cdef bint turn(zone *z, uint32_t page, int order, int mt) noexcept nogil:
+    """Move what is before this block to the end of its list; false if it is not on it."""
+    cdef uint32_t head
+    if not is_free_block(z, page, order) or z.page[page] >> W_TYPE_SHIFT & 7 != mt:
+        return False
+    head = first_free(z, order, mt)
+    while head != page:
+        del_from_free_list(z, head)
+        add_to_free_list(z, head, order, mt, True)
+        head = first_free(z, order, mt)
+    return True
+
+
 cdef class BuddyLists:
     """Free lists that follow a trace.
 
@@ -112,6 +130,8 @@ cdef class BuddyLists:
         Loaded with a capture's first dump; changed by `run`.
     rows : (N,) array of EVENT
         Rows of the trace.
+    compactors : set of int
+        Names (`event_row.comm`) of kcompactd.
     last : (row, (K, 2) ndarray), optional
         The last dump's row, and the page frames that are free in it: first, one past the last.
     """
@@ -129,8 +149,11 @@ cdef class BuddyLists:
     cdef readonly list explained  #: (row, pfn that the model named, row that explains it)
     cdef const int64_t[:, ::1] direct
     cdef Py_ssize_t nr_direct  # of them, those that have been freed
+    cdef Py_ssize_t compacted  # last row at which compaction showed, -1 none
+    cdef const uint8_t[::1] compactor  # by comm: is it kcompactd?
+    cdef int64_t[:, ::1] agreed  # by zone and order: last row at which the movable head was right
 
-    def __init__(self, PageAllocator memory, rows, last=None):
+    def __init__(self, PageAllocator memory, rows, compactors=(), last=None):
         cdef const uint8_t[::1] raw = rows.view("u1")
         if raw.shape[0] % sizeof(event_row):
             raise ValueError("rows are not event rows")
@@ -141,6 +164,9 @@ cdef class BuddyLists:
         self.rows = <const event_row *>&raw[0] if raw.shape[0] else NULL
         self.unforeseen = []
         self.explained = []
+        self.compacted = -1
+        self.compactor = np.isin(np.arange(1 << 16), list(compactors)).view(np.uint8)
+        self.agreed = np.full((len(memory.state()), MAX_PAGE_ORDER + 1), -1, np.int64)
 
     def run(
         self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct, bint doubtful=False
@@ -164,12 +190,14 @@ cdef class BuddyLists:
         self.nr_direct = d
         for k in range(start, stop):
             r = &self.rows[k]
+            if self.compactor[r.comm]:
+                self.compacted = k
             if r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
                 self._take(k, doubtful)
             elif r.event == EV_PCPU_DRAIN:
                 self._free(r.a, <int>r.b, <int>r.c)
             elif r.event == EV_FREE:
-                self._isolated(r.a, <int>r.b)
+                self._isolated(k, r.a, <int>r.b)
             while d < direct.shape[0] and direct[d, 0] == k:
                 self._free(direct[d, 1], <int>direct[d, 2], -1)
                 d += 1
@@ -200,7 +228,7 @@ cdef class BuddyLists:
             free_one(z, page, order, mt, False)
         return 0
 
-    cdef void _isolated(self, int64_t pfn, int order) noexcept:
+    cdef void _isolated(self, Py_ssize_t k, int64_t pfn, int order) noexcept:
         """A page is freed: if it is on the free lists, it had left them without a line."""
         cdef int at = find_zone(&self.memory.mm, pfn), o = 0
         cdef zone *z
@@ -216,6 +244,7 @@ cdef class BuddyLists:
                 take_anyway(z, page + i, 0)
                 z.page[page + i] = W_HELD
                 self.isolated += 1
+                self.compacted = k
 
     cdef int _take(self, Py_ssize_t k, bint doubtful) except -1:
         """A block that the kernel took: say which, then take the real one."""
@@ -248,6 +277,8 @@ cdef class BuddyLists:
             if said != page:
                 said = self._explain(k, z, page, order, mt, &why, &late)
             if said == page:
+                if mt == MIGRATE_MOVABLE:
+                    self.agreed[at, <int>(z.page[page] & W_ORDER) - 1] = k
                 take_block(z, page, order, mt)
         if said == NO_PAGE and mt < MIGRATE_PCPTYPES:
             if steal == NULL:
@@ -282,7 +313,11 @@ cdef class BuddyLists:
             self.foreseen += 1
         else:
             self.unforeseen.append((k, -1 if named == NO_PAGE else <int64_t>(z.base_pfn + named)))
-            take_anyway(z, page, order)
+            o = order + pages_ctz(orders) if orders else -1
+            if o >= 0 and turn(z, page, o, mt):
+                take_block(z, page, order, mt)
+            else:
+                take_anyway(z, page, order)
         fill_words(z.page + page, W_HELD, 1U << order)
         if late >= 0:
             self._free(self.direct[late, 1], <int>self.direct[late, 2], -1)
@@ -319,6 +354,9 @@ cdef class BuddyLists:
                     return page
                 continue
             if end < k:
+                if self._comes_late(j, end, d, z, freed, page, order, mt):
+                    why[0] = j
+                    return page
                 continue
             # It is not there yet.
             take_anyway(z, freed, o)
@@ -339,10 +377,46 @@ cdef class BuddyLists:
                 return said
             j = self._left_unseen(k, z.base_pfn + said)
             if j < 0:
-                return said
+                return self._turned(z, page, said, o, mt, why)
             why[0] = j
             take_anyway(z, said, o)
             fill_words(z.page + said, W_HELD, 1U << o)
+
+    cdef bint _comes_late(
+        self, Py_ssize_t j, Py_ssize_t end, Py_ssize_t d, zone *z, uint32_t freed, uint32_t page,
+        int order, int mt
+    ) except -1:
+        """Whether *page* is first once the block freed at row *j* came only by row *end*.
+
+        The neighbours that others freed meanwhile say to which end of its list it goes.
+        """
+        cdef int o = <int>self.direct[d, 2]
+        cdef uint32_t orders = <uint32_t>z.nonempty[mt] >> order
+        if not orders or not is_free_block(z, freed, o) or is_free_block(z, freed ^ 1U << o, o):
+            return False
+        if first_free(z, order + pages_ctz(orders), mt) != freed:
+            return False
+        if not self._others_move_pages(j, end):
+            return False
+        del_from_free_list(z, freed)
+        free_direct(z, freed, o)
+        if first_free(z, order + pages_ctz(<uint32_t>z.nonempty[mt] >> order), mt) == page:
+            return True
+        del_from_free_list(z, freed)
+        add_to_free_list(z, freed, o, mt, False)
+        return False
+
+    cdef uint32_t _turned(
+        self, zone *z, uint32_t page, uint32_t said, int o, int mt, Py_ssize_t *why
+    ) except? 0xFFFFFFFE:
+        """Turn a list of movable blocks so that *page* is first, if compaction may have."""
+        cdef Py_ssize_t at = find_zone(&self.memory.mm, z.base_pfn + page)
+        if mt != MIGRATE_MOVABLE or self.compacted <= self.agreed[at, o]:
+            return said
+        if turn(z, page, o, mt):
+            why[0] = self.compacted
+            return page
+        return said
 
     cdef bint _same_context(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
         """Are two rows of one task on one CPU, neither in an interrupt of the other?"""
@@ -442,7 +516,9 @@ def follow(cap, state, work, stops, resized):
             for lists in seen.free.values() for (order, _), pfns in lists.items()
             for pfn in pfns.tolist()
         ), np.int64).reshape(-1, 2)
-    lists = BuddyLists(memory_at_start(state, dump, cap, resized=resized), rows, last)
+    names = cap.trace[1].comms
+    compactors = {k for k, name in enumerate(names) if name.startswith("kcompactd")}
+    lists = BuddyLists(memory_at_start(state, dump, cap, resized=resized), rows, compactors, last)
     past = work[work["op"] == WORK_OPS["direct_free"]]
     past = past[np.argsort(past["row"], kind="stable")]
     direct = np.ascontiguousarray(np.stack([past[c] for c in ("row", "pfn", "order")], 1), np.int64)
