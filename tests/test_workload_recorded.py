@@ -90,7 +90,7 @@ def distance(a, b):
 def test_what_is_drawn_has_the_recorded_orders_and_run_lengths(capture):
     tables = pm.load_workload(capture.replace(".", "-")).tables
     orders, runs = Counter(), {"alloc": Counter(), "free": Counter()}
-    for what, order, blocks in played(pm.workload.recorded(capture, 2), 0, 3000):
+    for what, order, blocks in played(pm.workload.recorded(capture, 2), 0, 1500):
         if what == "alloc":
             orders[order] += blocks
         if blocks != ALL:
@@ -103,7 +103,8 @@ def test_what_is_drawn_has_the_recorded_orders_and_run_lengths(capture):
         classes[what][shortest.bit_length() - 1] = n
     # The processes that only start and end a stream are not part of it.
     assert distance(orders, recorded) < (0.1 if "unixpair" in capture else 0.05)
-    assert distance(runs["alloc"], classes["alloc"]) < 0.05
+    # Of the few runs of the writers of files a fifth are slabs that outlived the recording.
+    assert distance(runs["alloc"], classes["alloc"]) < (0.2 if "tmpfs" in capture else 0.05)
     # Of the others few runs are freed at home: what a process leaves at its end outweighs them.
     if not any(kind in capture for kind in ("unix", "mixed", "tmpfs")):
         assert distance(runs["free"], classes["free"]) < 0.1
@@ -207,6 +208,42 @@ def test_blocks_freed_elsewhere_are_freed_elsewhere():
     alloc, free = ring.per_cpu["alloc_pages"], ring.per_cpu["free_pages"]
     assert free.sum() == pytest.approx(alloc.sum(), rel=0.05)
     assert ring.per_cpu["idle_ps"].sum() < 0.15 * ring.cpu_ps
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "within"),
+    [
+        ("6.1-unixpair", "debian-6.1.192", 0.02),
+        ("6.18-unixpair", "debian-6.18.15", 0.04),
+        ("6.12-tcp", "debian-6.12.107", 0.15),
+        ("6.12-tmpfs", "debian-6.12.107", 0.05),
+        ("6.18-exitstorm", "debian-6.18.15", 0.08),
+        ("7.2-exitstorm", "debian-7.2.13", 0.08),
+    ],
+)
+def test_as_many_pages_are_drained_as_the_recorded_kernel_drained(name, release, within):
+    """The same processes on as many CPUs, if each ran one at a time: not builds, not the mix."""
+    rows = pm.capture(ROOT / f"data/traces/{name}-4cpu").trace[0].rows
+
+    def pages(event):
+        return (1 << rows["b"][rows["event"] == EVENT_IDS[event]]).sum()
+
+    figures = pm.load_workload(name.replace(".", "-")).tables["figures"]
+    page_us = figures.set_index("quantity")["value"]["CPU time per page as recorded"]
+    result = run(
+        pm.workload.recorded(name, 4, nodes=1, page_us=float(page_us)),
+        release=release,
+        cpus=4,
+        nodes=1,
+        memory_gib=4,
+        seconds=10.0,
+        warmup_s=2.0,
+        nohz_idle=False,
+    )
+    drained = result.per_cpu["drain_pages"].sum() / result.per_cpu["alloc_pages"].sum()
+    assert drained == pytest.approx(
+        pages("mm_page_pcpu_drain") / pages("mm_page_alloc"), abs=within
+    )
 
 
 @pytest.mark.parametrize("zones", [1, 2])

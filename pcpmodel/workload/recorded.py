@@ -8,7 +8,8 @@ the recorded CPU time.  Three things are not as recorded:
 * Pages freed on another CPU go to one neighbour.  Where most are (streams), CPUs
   come in pairs, and the second one does nothing but free what the first sends;
   elsewhere they go round a ring, with the end of the process.
-* Pages that outlived the recording (page cache) are freed with their process.
+* Pages that outlived the recording (page cache) are freed with their process; blocks of order
+  1..3 that did (slabs) are left out, for freed one after the other they would drain the list.
 * Blocks of orders that no per-CPU list holds are left out.
 """
 
@@ -37,13 +38,14 @@ _AHEAD, _ROOM = 64, 256
 _RING, _PAIRS = 0.001, 0.5
 
 _Kind = tuple[int, str]  # order, migratetype
+_Run = tuple[str, _Kind, int, float]  # what, kind, blocks, ns per block
 
 
 @dataclass(frozen=True)
 class _Capture:
     """One summary, ready to be played."""
 
-    scripts: list[list[tuple[str, _Kind, int, float]]]  # what, kind, blocks, ns per block
+    scripts: list[list[_Run]]
     weights: list[int]
     free_ns: float  # of a block freed at home
     far_ns: float  # of a block freed on another CPU
@@ -101,6 +103,21 @@ def captures() -> tuple[str, ...]:
     )
 
 
+def _without_slabs(script: list[_Run]) -> list[_Run]:
+    """The script without blocks of order 1..3 that are never freed: the last ones allocated."""
+    kept: Counter[_Kind] = Counter()
+    for what, kind, blocks, _ in script:
+        if 1 <= kind[0] <= 3:
+            kept[kind] += blocks if what == "alloc" else -blocks
+    shorter = []
+    for what, kind, blocks, ns in reversed(script):
+        gone = min(blocks, kept[kind]) if what == "alloc" else 0
+        kept[kind] -= gone
+        if blocks > gone:
+            shorter.append((what, kind, blocks - gone, ns))
+    return shorter[::-1]
+
+
 def _load(name: str) -> _Capture:
     if name not in captures():
         raise unknown_name("recording", name, captures())
@@ -119,6 +136,7 @@ def _read(directory: str, *_version: int) -> _Capture:
     for process, what, order, migratetype, blocks, ns in runs.itertuples(index=False):
         run = (what, (order, migratetype), blocks, ns / blocks)
         scripts.setdefault(process, []).append(run)
+    scripts = {i: s for i, s in ((i, _without_slabs(s)) for i, s in scripts.items()) if s}
     weight = tables["processes"].set_index("process")["weight"]
     far = float(figures["blocks freed on another CPU"])
     if far < _RING:
@@ -149,7 +167,7 @@ def _read(directory: str, *_version: int) -> _Capture:
 
 def _play(
     p: Program,
-    script: list[tuple[str, _Kind, int, float]],
+    script: list[_Run],
     pace: float,
     free_ns: float,
     ring: bool,
@@ -241,7 +259,7 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
     """CPUs in pairs: a message is a run of blocks freed on the other CPU."""
     p, q = Program(), Program()
 
-    def play(script: list[tuple[str, _Kind, int, float]]) -> None:
+    def play(script: list[_Run]) -> None:
         held: Counter[_Kind] = Counter()
         for what, kind, blocks, ns in script:
             order, migratetype = kind
