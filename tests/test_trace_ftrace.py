@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pcpmodel.errors import InputError
 from pcpmodel.trace import ftrace
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, TraceReader, open_text, read_trace
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, open_text, read_trace
 
 TRACE = b"""\
 # tracer: nop
@@ -245,22 +245,6 @@ def test_blocks_do_not_depend_on_how_the_text_is_cut(monkeypatch, tmp_path):
         assert np.array_equal(got.rows, whole.rows)
         assert np.array_equal(got.probes, whole.probes)
         assert reader.truncated is None
-
-
-def test_memory_does_not_grow_with_the_file(tmp_path):
-    import resource
-
-    path = tmp_path / "big.zst"
-    compressor = zstandard.ZstdCompressor()
-    text = _varied(40_000)
-    with open(path, "wb") as out, compressor.stream_writer(out) as stream:
-        for _ in range(60):
-            stream.write(text)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    n = sum(len(block) for block in TraceReader(path))
-    assert n == 2_400_000  # 320 MB of text, 150 MB of rows
-    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert grown_kib < 60_000
 
 
 @settings(max_examples=300, deadline=None)

@@ -17,7 +17,6 @@ from libc.string cimport memchr, memcmp, memcpy
 
 from pcpmodel.trace.events cimport *
 
-import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -1074,12 +1073,26 @@ def _unzstd(raw):
         raise zlib.error(error) from None
 
 
+class _Counted:
+    """A file or pipe that knows how much of it was read."""
+
+    def __init__(self, raw):
+        self.raw = raw
+        self.bytes = 0
+
+    def read(self, size=-1):
+        data = self.raw.read(size)
+        self.bytes += len(data)
+        return data
+
+
 def open_text(path, *, max_bytes=None):
     """Open a plain, gzip or zstd file for reading, whatever its name says.
 
     Parameters
     ----------
     path : path-like
+        It may be a pipe.
     max_bytes : int, optional
         Refuse a file that expands beyond this size [bytes].
 
@@ -1096,14 +1109,13 @@ def open_text(path, *, max_bytes=None):
     """
     path = Path(path)
     with open(path, "rb") as raw:
-        magic = raw.read(4)
-        raw.seek(0)
-        size = max(os.fstat(raw.fileno()).st_size, 1)
+        magic = raw.peek(4)[:4]
+        source = _Counted(raw)
         packed = True
         if magic[:2] == b"\x1f\x8b":
-            pieces = _gunzip(raw)
+            pieces = _gunzip(source)
         elif magic == b"\x28\xb5\x2f\xfd":
-            pieces = _unzstd(raw)
+            pieces = _unzstd(source)
         else:
             packed = False
             pieces = iter(lambda: raw.read(PIECE), b"")
@@ -1116,10 +1128,10 @@ def open_text(path, *, max_bytes=None):
             if piece is None:
                 return
             total += len(piece)
-            if packed and total > RATIO_FROM and total > MAX_RATIO * size:
+            if packed and total > RATIO_FROM and total > MAX_RATIO * source.bytes:
                 raise InputError(
-                    f"{size} bytes expand to more than {total}; trace text is never compressed "
-                    f"over {MAX_RATIO} times", file=path)
+                    f"{source.bytes} bytes expand to more than {total}; trace text is never "
+                    f"compressed over {MAX_RATIO} times", file=path)
             if max_bytes is not None and total > max_bytes:
                 raise InputError(f"expands to more than {max_bytes} bytes", file=path)
             yield piece

@@ -2878,8 +2878,9 @@ def replay_work(cap, release=None, progress=False, policy=None):
         followed, free_lists, free_lists_exact = follow(cap, state, r.work, stops, bool(resizes))
         blocks, blocks_exact = followed.taken, followed.foreseen + len(followed.explained)
         line, pfn = events.rows["line"], events.rows["a"]
-        good += [Explained(int(line[k]), "block left, joined or changed places on its list without a line", "",
-                           int(line[why])) for k, _, why in followed.explained]
+        unseen = "block left, joined or changed places on its list without a line"
+        good += [Explained(int(line[k]), unseen, "", int(line[why]))
+                 for k, _, why in followed.explained]
         nr_good += len(followed.explained)
         bad += [Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
                 for k, named in followed.unforeseen]
