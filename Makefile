@@ -19,7 +19,7 @@ LAB_FLAGS ?=
 report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
 	$(BIN)/pcpmodel rerun $(RERUN_FLAGS)
 
-PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder
 
 test: env ## Run the tests, all but the long ones and the browser's
 	$(PYTEST) -m "not long and not browser" $(PYTEST_FLAGS)

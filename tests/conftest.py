@@ -27,13 +27,15 @@ def copy_checkout(target: Path, *leave: str) -> Path:
     return target
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep on one worker what shares a costly fixture: a file, or the reports."""
+    """Keep on one worker what shares a costly fixture, a file or the reports, and begin there."""
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             used = getattr(item, "fixturenames", ())
             shared = [name for name in ("reported", "built") if name in used]
             item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [item.path.stem])))
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "reported")
 
 
 def pytest_terminal_summary(

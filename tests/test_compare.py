@@ -134,10 +134,10 @@ def test_unknown_tables_are_refused():
     assert CliRunner().invoke(main, ["compare", "nonsense"]).exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_series_tables_keep_their_share_of_right_cells():
     answer = compare()
-    assert answer["within"] >= 0.6 * answer["predictions"]
+    assert answer["within"] >= 0.85 * answer["predictions"]
 
 
 def test_every_published_table_is_compared_or_accounted_for():

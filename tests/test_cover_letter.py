@@ -65,6 +65,7 @@ def test_all_forms_hold_the_same_numbers(tmp_path):
     assert table[0]["free_high"] is None, "page faults free no high-order block"
 
 
+@pytest.mark.long
 def test_a_published_table_stands_above_its_simulation(tmp_path):
     spec = {"workloads": [{"published": "pcp-auto-tuning-v2", "table": "sctp_stream_many"}],
             "seeds": 2}  # fmt: skip
@@ -79,7 +80,10 @@ def test_a_published_table_stands_above_its_simulation(tmp_path):
     assert [r["score_per_s"] for r in measured] == [*published["score_pct"]]
     assert {r["lock_contention_sd"] for r in measured} == {None}
     assert all(r["lock_contention_sd"] is not None for r in rows if r not in measured)
-    assert [r["fitted"] for r in rows if r["fitted"]] == ["lock_contention"]
+    assert {r["rules"]: r["fitted"] for r in rows if r["fitted"]} == {
+        "base": "lock_contention",
+        "patch7": "alloc_zone_pages",
+    }
     text = letter.text()
     assert max(map(len, text.splitlines())) <= 72
     said = " ".join(text.split())
@@ -127,6 +131,7 @@ def test_no_json_is_bad_input(tmp_path):
     assert run(tmp_path, "[]").exit_code == 2
 
 
+@pytest.mark.long
 def test_the_example_is_a_letter():
     path = Path(__file__).parents[1] / "examples" / "cover-letter.json"
     letter = pm.cover_letter(**(read_spec(path) | {"seeds": 2, "options": {"seconds": 0.01}}))

@@ -535,10 +535,10 @@ def test_command_line_says_that_no_scheduler_answers(tmp_path):
     pytest.importorskip("distributed")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    description, out = describe(tmp_path / "s.json"), str(tmp_path / "o.nc")
-    arguments = ["sweep", str(description), "--out", out, "--scheduler", address]
-    done = CliRunner().invoke(main, arguments)
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # bound: nobody else may listen on it
+        description, out = describe(tmp_path / "s.json"), str(tmp_path / "o.nc")
+        arguments = ["sweep", str(description), "--out", out, "--scheduler", address]
+        done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert f"no Dask scheduler at '{address}'" in done.stderr
     assert os.listdir(tmp_path) == ["s.json"]
