@@ -4,7 +4,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pcpmodel import machine
@@ -163,6 +163,21 @@ def test_engines_agree_on_every_workload_and_release(name, release):
     zones=st.integers(1, 2),
     batch=st.sampled_from([None, 1, 7]),
     identity=st.booleans(),
+)
+@example(  # sleepers that are woken just before their timers
+    name="one-message channel",
+    release="debian-6.1.192",
+    seed=0,
+    high=None,
+    scale=0,
+    jitter=0.0,
+    hold="mean",
+    warmup=0.0,
+    tick=0.0,
+    nohz=False,
+    zones=1,
+    batch=None,
+    identity=False,
 )
 def test_engines_agree_on_anything(
     name, release, seed, high, scale, jitter, hold, warmup, tick, nohz, zones, batch, identity

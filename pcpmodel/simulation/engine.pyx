@@ -16,6 +16,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
+from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
 from pcpmodel.machine.lock cimport fifo_lock, lock_free, lock_grant, lock_init, lock_leave
 from pcpmodel.simulation.state cimport (
     ARRIVED,
@@ -158,7 +159,8 @@ cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
     Not past `careful_from`: from then on all go step by step, in the order of time.
     """
     while c.state == RUNNING and c.time < s.careful_from and not s.failed:
-        if control(s, c):
+        # With blocks left of an operation and nothing else to do there is nothing to control.
+        if (c.left <= 0 or c.chore or c.timer <= c.time) and control(s, c):
             return
         if c.pc.code == OP_ALLOC:
             skip_allocs(s, c)
@@ -181,6 +183,7 @@ cdef class Engine:
     cdef int leaves
 
     def __cinit__(self, State state):
+        cdef uint64_t beside[CPU_BITS]
         cdef int i, k
         cdef state_t *s = &state.s
         self.state = state
@@ -197,7 +200,8 @@ cdef class Engine:
         for i in range(2 * self.leaves):
             self.tree[i] = NEVER
         for i in range(s.cpus):
-            self.run_cpu(&s.cpu[i])
+            self.look_beside(i, beside)
+            self.run_cpu(&s.cpu[i], beside)
         state.check()
 
     def __dealloc__(self):
@@ -208,31 +212,54 @@ cdef class Engine:
         free(self.locks)
         free(self.tree)
 
-    cdef void place(self, cpu_t *c) noexcept nogil:
-        """Put the CPU's next time into the tree."""
+    cdef inline uint64_t key_of(self, cpu_t *c) noexcept nogil:
+        """What the CPU's next time sorts by; of two at one time the lower number is first."""
+        if c.state == ARRIVED or c.state == RUNNING:
+            return <uint64_t> c.time << CPU_BITS | c.id
+        if c.state == BLOCKED:
+            return <uint64_t> due(&self.state.s, c) << CPU_BITS | c.id
+        return NEVER
+
+    cdef inline uint64_t look_beside(self, int cpu, uint64_t *beside) noexcept nogil:
+        """The smallest key beside the CPU's way up, so far at each level, and in all."""
         cdef uint64_t key = NEVER
         cdef uint64_t *tree = self.tree
-        cdef int i = self.leaves + c.id
-        if c.state == ARRIVED or c.state == RUNNING:
-            key = <uint64_t> c.time << CPU_BITS | c.id
-        elif c.state == BLOCKED:
-            key = <uint64_t> due(&self.state.s, c) << CPU_BITS | c.id
-        tree[i] = key
+        cdef int i = self.leaves + cpu, level = 0
         while i > 1:
             key = min(key, tree[i ^ 1])
+            beside[level] = key
+            level += 1
             i >>= 1
-            tree[i] = key
+        return key
 
-    cdef void run_cpu(self, cpu_t *c) noexcept nogil:
-        """Advance a CPU, and those that its messages set free."""
+    cdef inline void place(self, int cpu, uint64_t key, const uint64_t *beside) noexcept nogil:
+        """Put a CPU's key into the tree."""
+        cdef uint64_t *tree = self.tree
+        cdef int i = self.leaves + cpu, level = 0
+        tree[i] = key
+        while i > 1:
+            i >>= 1
+            tree[i] = min(key, beside[level])
+            level += 1
+
+    cdef inline uint64_t run_cpu(self, cpu_t *c, uint64_t *beside) noexcept nogil:
+        """Advance a CPU, and those that its messages set free.
+
+        Returns its key; 0 if others have been set free, whose keys have changed, too.
+        """
         cdef state_t *s = &self.state.s
+        cdef uint64_t key
         advance(s, c)
-        self.place(c)
+        key = self.key_of(c)
+        self.place(c.id, key, beside)
         while s.nwoken:
             s.nwoken -= 1
             c = &s.cpu[s.woken[s.nwoken]]
             advance(s, c)
-            self.place(c)
+            self.look_beside(c.id, beside)
+            self.place(c.id, self.key_of(c), beside)
+            key = 0
+        return key
 
     def run(self, int64_t max_events=INT64_MAX):
         """Process up to ``max_events`` events; True once the run is over."""
@@ -252,13 +279,22 @@ cdef class Engine:
     cdef bint loop(self, int64_t max_events) noexcept nogil:
         cdef state_t *s = &self.state.s
         cdef cpu_t *c
+        cdef cpu_t *ahead
+        cdef char *line
         cdef fifo_lock *lock
         cdef int64_t grant, hold, arrival
+        cdef uint64_t first = self.tree[1], second
+        cdef uint64_t beside[CPU_BITS]
         while max_events > 0:
-            if self.tree[1] == NEVER or s.failed:
+            if first == NEVER or s.failed:
                 return True
             max_events -= 1
-            c = &s.cpu[self.tree[1] & ((1 << CPU_BITS) - 1)]
+            c = &s.cpu[first & ((1 << CPU_BITS) - 1)]
+            second = self.look_beside(c.id, beside)
+            # The state of all CPUs is more than the first cache holds: ask for what comes next.
+            ahead = &s.cpu[0 if second == NEVER else second & ((1 << CPU_BITS) - 1)]
+            pages_prefetch(ahead)
+            pages_prefetch(<char *> ahead + 64)
             if c.state == ARRIVED:
                 arrival = c.time
                 lock = &self.locks[c.lock]
@@ -266,10 +302,16 @@ cdef class Engine:
                 hold = interact(s, c)
                 if s.failed:  # nothing was refilled: there is no block to go on with
                     return True
+                line = <char *> pcp_of(s, ahead, ahead.zone)
+                pages_prefetch(line)
+                pages_prefetch(line + 64)
+                line = <char *> &s.count[ahead.id]
+                pages_prefetch(line)
+                pages_prefetch(line + 64)
                 account(s, c, arrival, grant, hold)
                 c.time = grant + hold
                 lock_leave(lock, c.time)
-                if s.careful_from != INT64_MAX:
+                if pages_unlikely(s.careful_from != INT64_MAX):
                     c.release_at = c.time
                     c.pcp_zone = c.zone if c.kind != LRU and c.why < BY_REMOTE else -1
                 released(s, c)
@@ -279,5 +321,8 @@ cdef class Engine:
             else:  # asleep, and a timer is due
                 doze(s, c, due(s, c))
                 c.state = RUNNING
-            self.run_cpu(c)
-        return self.tree[1] == NEVER or s.failed
+            # As a rule the runner-up is next.  The processor guesses that, and need not wait for
+            # what this CPU's next time comes to.
+            first = self.run_cpu(c, beside)
+            first = self.tree[1] if pages_unlikely(first < second) else second
+        return first == NEVER or s.failed

@@ -32,6 +32,7 @@ from pcpmodel.kernel.pages cimport (
     page_ring_push_head,
     page_ring_push_tail,
     page_ring_reserve,
+    pages_unlikely,
     pcp_word,
     pindex_to_order,
 )
@@ -169,6 +170,8 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t rest  # pages to drain after it
     int32_t high  # what nr_pcp_high() said for this commit
     int32_t chore  # vmstat tick, going offline, drain_all_pages()
+    int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
+    int32_t quiet  # operations until a PCP trylock fails
     int32_t lru_left  # pages until the pagevec is full
     int64_t work_left  # of OP_WORK or OP_IDLE; -1: not begun
     op_t *program
@@ -188,8 +191,6 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t change
     int32_t target  # whose lists drain_all_pages() is at
     int32_t marked  # had pages when that began
-    int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
-    int32_t quiet  # operations until a PCP trylock fails
     int32_t pad[4]
 
 
@@ -201,6 +202,7 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t wait_ps
     int64_t hold_ps
     int64_t wait_max_ps
+    uint64_t moved_blocks
     uint64_t alloc_blocks
     uint64_t alloc_pages
     uint64_t free_pages
@@ -216,7 +218,6 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t lru_wait_max_ps
     uint64_t direct_allocs
     uint64_t direct_frees
-    uint64_t moved_blocks
     int64_t pad[1]
 
 
@@ -332,12 +333,8 @@ cdef extern from *:
 cdef inline int bucket(int64_t ps) noexcept nogil:
     """Histogram bucket of a time: 8 per power of two of ns, exact below 16 ns."""
     cdef uint64_t ns = <uint64_t> ps // 1000
-    cdef int e
-    if ns < 8:
-        return <int> ns
-    e = 63 - clz64(ns)
-    e = (e - 2) * 8 + <int> ((ns >> (e - 3)) & 7)
-    return e if e < HIST else HIST - 1
+    cdef int e = 60 - clz64(ns | 8)  # no branch: whether a CPU waits is hard to predict
+    return min(e * 8 + <int> (ns >> e), HIST - 1)
 
 
 cdef inline pcp_t *pcp_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
@@ -575,8 +572,8 @@ cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
         s.failed = DISAGREEMENT
 
 
-cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
-    """rmqueue_buddy() or free_one_page(): one block, under the zone lock."""
+cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
+    """rmqueue_buddy() or free_one_page(): one block, under the zone lock; returns 1."""
     cdef count_t *n = &s.count[c.id]
     cdef int order = pindex_to_order(c.pindex), mt = c.pindex % MIGRATE_PCPTYPES
     cdef page_ring *mine
@@ -588,10 +585,10 @@ cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         n.direct_frees += 1
         if s.pages != NULL:
             free_direct(&s.pages.zone[c.zone], page_ring_pop_head(mine), order)
-        return
+        return 1
     if zone.free < 1 << order:
         s.failed = OUT_OF_MEMORY
-        return
+        return 1
     zone.free -= 1 << order
     n.direct_allocs += 1
     if s.pages != NULL:
@@ -600,7 +597,7 @@ cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         page = rmqueue_buddy(&s.pages.zone[c.zone], order, mt, 0)
         if page == NO_PAGE or page_ring_reserve(mine, 1) < 0:
             s.failed = OUT_OF_MEMORY
-            return
+            return 1
         fill_words(
             s.pages.zone[c.zone].page + page,
             W_HELD | W_MOVABLE if mt == MIGRATE_MOVABLE else W_HELD, 1 << order,
@@ -609,6 +606,44 @@ cdef inline void past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         s.digest[c.id] = (s.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
         if s.cache != NULL:
             use_pages(s, c, c.zone, page, order, True)
+    return 1
+
+
+cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
+    """free_pcppages_bulk(): ``c.want`` pages of a CPU's lists; returns the blocks freed."""
+    cdef pcp_t *p = pcp_of(s, &s.cpu[owner], c.zone)
+    cdef count_t *n = &s.count[c.id]
+    cdef int before = p.pcp.count, got
+    cdef int64_t blocks = drain_counts(s, p, c.want, c.pindex)
+    got = before - p.pcp.count
+    if s.pages != NULL:
+        drain_pages(s, c, owner, before, p.pcp.count)
+    zone.free += got
+    n.drains += 1
+    n.drain_pages += got
+    return blocks
+
+
+cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) noexcept nogil:
+    """rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
+    cdef count_t *n = &s.count[c.id]
+    cdef int order = pindex_to_order(c.pindex), got
+    if s.rules.below_high and zone.free <= zone.high_wmark:
+        zone.flags |= ZONE_BELOW_HIGH
+    pcp_alloc_begin(&p.pcp, &s.rules)
+    got = refill_blocks(s, c, p, zone.flags, order)
+    if got > zone.free >> order:
+        got = <int> (zone.free >> order)
+    if s.pages != NULL:
+        got = refill_pages(s, c, order, got)
+    if got == 0:
+        s.failed = OUT_OF_MEMORY
+    zone.free -= got << order
+    p.pcp.count += got << order
+    p.blocks[c.pindex] += got
+    n.refills += 1
+    n.refill_pages += got << order
+    return got
 
 
 cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
@@ -616,61 +651,33 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef zone_t *zone
     cdef count_t *n = &s.count[c.id]
-    cdef int order, got, before, owner
     cdef int64_t blocks, hold
-    cdef uint64_t bits
+    cdef uint64_t bits, before
     if c.kind == LRU:
         blocks = s.pagevec
         c.lru_left = s.pagevec
         n.lru_holds += 1
     else:
-        owner = c.id if c.why != BY_REMOTE else c.target
-        p = pcp_of(s, &s.cpu[owner], c.zone)
+        p = pcp_of(s, c, c.zone)
         zone = &s.zone[c.zone]
-        pcp_of(s, c, c.zone).touched = 1
-        if s.policy != NULL and c.kind == DRAIN and c.why != DIRECT:
-            policy_of(s, &s.cpu[owner], c.zone).holds += 1
-        if c.why == DIRECT:
-            past_lists(s, c, zone)
-            if s.failed:
-                return 1
-            blocks = 1
+        if pages_unlikely(c.why == DIRECT):
+            blocks = past_lists(s, c, zone)
+        elif pages_unlikely(c.why == BY_REMOTE):
+            blocks = drain_lists(s, c, c.target, zone)
         elif c.kind == REFILL:
-            order = pindex_to_order(c.pindex)
-            if s.rules.below_high and zone.free <= zone.high_wmark:
-                zone.flags |= ZONE_BELOW_HIGH
-            pcp_alloc_begin(&p.pcp, &s.rules)
-            got = refill_blocks(s, c, p, zone.flags, order)
-            if s.policy != NULL:
-                policy_of(s, c, c.zone).holds += 1
-            if got > zone.free >> order:
-                got = <int> (zone.free >> order)
-            if s.pages != NULL:
-                got = refill_pages(s, c, order, got)
-            if got == 0:
-                s.failed = OUT_OF_MEMORY
-                return 1
-            zone.free -= got << order
-            p.pcp.count += got << order
-            p.blocks[c.pindex] += got
-            n.refills += 1
-            n.refill_pages += got << order
-            blocks = got
+            blocks = refill_list(s, c, p, zone)
         else:
-            before = p.pcp.count
-            blocks = drain_counts(s, p, c.want, c.pindex)
-            got = before - p.pcp.count
-            if s.pages != NULL:
-                drain_pages(s, c, owner, before, p.pcp.count)
-            zone.free += got
-            n.drains += 1
-            n.drain_pages += got
+            before = n.drain_pages
+            blocks = drain_lists(s, c, c.id, zone)
             if c.why == BY_TICK:
-                n.tick_pages += got
+                n.tick_pages += n.drain_pages - before
             elif (c.why == BY_COMMIT and zone.flags & ZONE_BELOW_HIGH
                     and zone.free > zone.high_wmark):
                 zone.flags &= ~ZONE_BELOW_HIGH
-        pcp_of(s, c, c.zone).view = zone.flags
+        if pages_unlikely(s.policy != NULL) and c.why != DIRECT:
+            policy_of(s, &s.cpu[c.target] if c.why == BY_REMOTE else c, c.zone).holds += 1
+        p.touched = 1
+        p.view = zone.flags
         n.moved_blocks += blocks
     bits = draw(&c.rng)
     c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
@@ -696,7 +703,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
         n.hold_ps += hold
         if wait > n.wait_max_ps:
             n.wait_max_ps = wait
-        if s.policy != NULL and wait > 0 and c.why < BY_REMOTE:
+        if pages_unlikely(s.policy != NULL) and wait > 0 and c.why < BY_REMOTE:
             policy_of(s, c, c.zone).waits += 1
     if arrival < s.warm:
         return
@@ -1129,16 +1136,16 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     cdef cpu_t *waiter
     cdef bint more
     c.state = RUNNING
-    if c.waiter:
+    if pages_unlikely(c.waiter != 0):
         waiter = &s.cpu[c.waiter - 1]
         waiter.time = max(waiter.time, c.time)
         waiter.state = RUNNING
         s.woken[s.nwoken] = waiter.id
         s.nwoken += 1
         c.waiter = 0
-    if c.why == BY_REMOTE:
+    if pages_unlikely(c.why == BY_REMOTE):
         pcp_of(s, &s.cpu[c.target], c.zone).remote = c.time
-    elif c.why == DIRECT:
+    elif pages_unlikely(c.why == DIRECT):
         if trylock_fails(s, c):
             c.quiet = s.fails[draw(&c.rng) >> 54]
         if c.kind == REFILL:
