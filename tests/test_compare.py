@@ -118,6 +118,10 @@ def test_answer_key_tells_fitted_from_predicted(monkeypatch):
     text = as_text(answer)
     assert "fitted: handoff_ns" in text
     assert "predictions within tolerance" in text
+    scores = [r["within"] for r in rows if r["quantity"] == "score" and not r["fitted"]]
+    assert f"score {sum(scores):16} of {len(scores)}" in text
+    (order,) = [r for r in answer["rank"] if r["quantity"] == "score"]
+    assert f"score {order['spearman']:.2f}" in text
 
 
 def test_command_line_prints_every_row(monkeypatch):

@@ -764,6 +764,22 @@ def as_text(answer: Mapping[str, Any]) -> str:
         for name, values in answer["fitted"].items()
     ]
     lines += ["", f"{answer['within']} of {answer['predictions']} predictions within tolerance"]
+    cells: dict[str, list[bool]] = {}
+    for row in answer["rows"]:
+        if not row["fitted"]:
+            cells.setdefault(row["quantity"], []).append(row["within"])
+    lines += [f"  {name:18}{sum(v):4} of {len(v)}" for name, v in cells.items()]
+    if answer["rank"]:
+        lines += [
+            "",
+            "order of the rows, model against measured (Spearman; - where all are equal):",
+        ]
+    ranks: dict[str, list[str]] = {}
+    for r in answer["rank"]:
+        told = "-" if r["spearman"] is None else f"{r['spearman']:.2f}"
+        ranks.setdefault(f"{r['source']}/{r['table']}", []).append(f"{r['quantity']} {told}")
+    lines += [f"  {name}: " + ", ".join(columns) for name, columns in ranks.items()]
+    lines.append("")
     lines += [f"{name}: {note}" for name, note in answer["notes"].items()]
     for title, name in (("answered elsewhere:", "elsewhere"), ("not modelled:", "not_modelled")):
         if answer[name]:
