@@ -56,6 +56,12 @@ def test_what_runs_here_is_what_is_pinned() -> None:
     assert {n: version(n) for n in required()} == {n: pinned[n] for n in required()}
 
 
+def test_tests_that_share_a_fixture_stay_on_one_worker(request: pytest.FixtureRequest) -> None:
+    """A newer pytest hid the groups from pytest-xdist, and nothing failed but the clock."""
+    grouped = bool(request.config.getoption("loadgroup", False))
+    assert request.node.nodeid.endswith("@test_build") == grouped
+
+
 def test_conda_environment_has_the_same_ranges() -> None:
     text = (ROOT / "environment.yml").read_text(encoding="utf-8")
     listed = [Requirement(line) for line in re.findall(r"^  - (\w\S+)$", text, re.MULTILINE)]
