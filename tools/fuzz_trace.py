@@ -1,15 +1,18 @@
 """Feed damaged traces and captures to the reader and the replay.
 
-``python tools/fuzz_trace.py [--lines N] [--captures N] [--seed S]``.  Every one
-must end in an answer or in an InputError; anything else is printed with what is
-needed to repeat it, and the exit code is 1.  A crash or a hang ends the run by
-itself.  Memory must not grow: what the process holds after a first tenth is
-printed beside what it holds at the end.
+``python tools/fuzz_trace.py [--lines N] [--captures N] [--seed S] [--repeat R]``.
+Every one must end in an answer or in an InputError; anything else is printed with
+what is needed to repeat it, and the exit code is 1.  A crash or a hang ends the run
+by itself.  Memory must not grow: after every tenth it is printed what the process
+holds and what of it is allocated.  The first may grow, as the holes that a large case
+leaves are filled by others; the second, if it goes up when the same cases are
+repeated, is a leak, and the exit code is 1.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 import argparse
+import ctypes
 import gc
 import random
 import resource
@@ -26,6 +29,7 @@ from pcpmodel.trace.ftrace import open_text, read_trace
 ROOT = Path(__file__).parents[1]
 RECORDING = "6.18-pf1-2cpu"
 KEPT = 1500  # lines of the recording after its first dump
+LEAK_MIB = 0.5  # Python's own caches come and go
 FILES = ("trace.txt", "pcpstate.before", "pageblocks.before", "buddylists.before", "meta.json")
 NUMBERS = (
     *(b"0", b"-1", b"1", b"0x0", b"0xffffffffffffffff", b"18446744073709551616", b"4294967296"),
@@ -84,6 +88,30 @@ def held_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
+class Mallinfo(ctypes.Structure):
+    """struct mallinfo2 of the GNU C library."""
+
+    _fields_ = [(f"field{k}", ctypes.c_size_t) for k in range(10)]
+
+
+def allocated_mib() -> float:
+    """Memory that this process has allocated and not freed [MiB].
+
+    As malloc() knows it, or the sanitizer in its place; what Python keeps in arenas of
+    its own is counted with PYTHONMALLOC=malloc only.
+    """
+    gc.collect()
+    c = ctypes.CDLL(None)
+    try:
+        count = c.__sanitizer_get_current_allocated_bytes
+    except AttributeError:
+        c.mallinfo2.restype = Mallinfo
+        info = c.mallinfo2()
+        return (info.field4 + info.field7) / 2**20  # hblkhd, uordblks
+    count.restype = ctypes.c_size_t
+    return count() / 2**20
+
+
 def fuzz_lines(n: int, seed: int, good: bytes) -> tuple[int, int, list[str]]:
     """Damage single lines; (read, refused, what went wrong)."""
     dice = random.Random(seed)
@@ -133,6 +161,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--captures", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=1, help="times to go through the same cases")
     args = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="fuzz-"))
     wrong = []
@@ -143,18 +172,22 @@ def main() -> int:
             ("lines", lambda n, s: fuzz_lines(n, s, files["trace.txt"]), args.lines),
             ("captures", lambda n, s: fuzz_captures(n, s, capture, files), args.captures),
         ):
-            start = time.perf_counter()
-            good = bad = 0
-            after_first = 0.0
-            for part in range(10):
-                a, b, found = work(total // 10, args.seed * 1000 + part)
-                good, bad, wrong = good + a, bad + b, wrong + found
-                after_first = after_first or held_mib()
-            print(
-                f"{good + bad} damaged {name}: {good} read, {bad} refused, "
-                f"{time.perf_counter() - start:.0f} s; {after_first:.0f} MiB after a tenth, "
-                f"{held_mib():.0f} MiB at the end"
-            )
+            ends = []
+            for _ in range(args.repeat):
+                start = time.perf_counter()
+                good = bad = 0
+                for part in range(10):
+                    a, b, found = work(total // 10, args.seed * 1000 + part)
+                    good, bad, wrong = good + a, bad + b, wrong + found
+                    print(
+                        f"{good + bad} damaged {name}: {good} read, {bad} refused, "
+                        f"{time.perf_counter() - start:.0f} s; {held_mib():.1f} MiB held, "
+                        f"{allocated_mib():.3f} MiB allocated",
+                        flush=True,
+                    )
+                ends.append(allocated_mib())
+            if len(ends) > 1 and ends[-1] - ends[0] > LEAK_MIB:
+                wrong.append(f"{name}: repeated, they leave {ends[-1] - ends[0]:.3f} MiB allocated")
     finally:
         shutil.rmtree(scratch)
     print("\n".join(wrong[:50]) if wrong else "nothing went wrong")

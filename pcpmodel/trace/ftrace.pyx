@@ -938,7 +938,7 @@ cdef class _Parser:
     cdef readonly list markers
 
     def __cinit__(self):
-        self._comms = bytearray(COMM_SLOTS * sizeof(comm_slot))
+        self._comms = np.zeros(COMM_SLOTS * sizeof(comm_slot), np.uint8)  # touched as names come
         self._markers = bytearray(MAX_MARKERS * sizeof(marker_span))
         cdef unsigned char[::1] comms = self._comms
         cdef unsigned char[::1] spans = self._markers
@@ -1220,8 +1220,9 @@ class TraceReader:
     def _blocks(self, text):
         done = 0
         while done < len(text):
-            rows = np.empty(ROWS_PER_BLOCK, EVENT)
-            probes = np.empty((PROBES_PER_BLOCK, P_COLUMNS), np.int64)
+            most = len(text) - done  # a line has at least its end
+            rows = np.empty(min(most, ROWS_PER_BLOCK), EVENT)
+            probes = np.empty((min(most, PROBES_PER_BLOCK), P_COLUMNS), np.int64)
             used, n, m = self._parser.parse(text[done:], rows.view(np.uint8), probes)
             done += used
             if n:
