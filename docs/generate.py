@@ -2,47 +2,67 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import json
 import re
-from collections.abc import Mapping
+from inspect import ismodule
 from pathlib import Path
 
 import pcpmodel as pm
+from pcpmodel.publish import published
+from pcpmodel.rerun import Run, plan
+
+#: Columns of the table of published tables.
+COUNTED = ("table", "predictions", "within", "fitted")
 
 
-def reference(names: Mapping[str, bool]) -> str:
-    """One entry for every public name; ``names`` says which of them are modules."""
+def reference() -> str:
+    """One entry for every public name, and for those of the public modules."""
     parts = ["# Reference\n\nEvery name of `import pcpmodel as pm`.\n"]
-    for name, module in names.items():
-        where = pm._PUBLIC[name]
-        directive, target = ("automodule", where) if module else _directive(name, where)
-        options = ":members:\n" if directive != "autofunction" else ""
-        if module:
-            own = [n for n in names if pm._PUBLIC[n] == where and not names[n]]
-            options += f":exclude-members: {', '.join(own)}\n" if own else ""
-        lines = "".join(f"   {line}\n" for line in options.splitlines())
-        parts.append(f"## pm.{name}\n\n```{{eval-rst}}\n.. {directive}:: {target}\n{lines}```\n")
-    return "\n".join(parts)
+    documented = {}  # a name may be public of itself and in its module
+    for name, where in pm._PUBLIC.items():
+        thing = getattr(pm, name)
+        if not ismodule(thing):
+            documented[f"{where}.{name}"] = f"## pm.{name}\n\n{_entry(f'{where}.{name}', thing)}"
+    for name, where in pm._PUBLIC.items():
+        thing = getattr(pm, name)
+        if ismodule(thing):
+            inside = [f"## pm.{name}\n\n```{{eval-rst}}\n.. automodule:: {where}\n```\n"]
+            inside += [
+                f"### pm.{name}.{n}\n\n{_entry(f'{where}.{n}', getattr(thing, n))}"
+                for n in thing.__all__
+                if f"{where}.{n}" not in documented
+            ]
+            documented[where] = "\n".join(inside)
+    order = (
+        where if ismodule(getattr(pm, name)) else f"{where}.{name}"
+        for name, where in pm._PUBLIC.items()
+    )
+    return "\n".join([*parts, *(documented[path] for path in order)])
 
 
-def _directive(name: str, where: str) -> tuple[str, str]:
-    kind = "autoclass" if isinstance(getattr(pm, name), type) else "autofunction"
-    return kind, f"{where}.{name}"
+def _entry(path: str, thing: object) -> str:
+    kind = "autoclass" if isinstance(thing, type) else "autofunction"
+    if not callable(thing):
+        kind = "autodata"
+    members = "   :members:\n" if kind == "autoclass" else ""
+    return f"```{{eval-rst}}\n.. {kind}:: {path}\n{members}```\n"
 
 
 def worked_examples(tests: Path) -> int:
-    """How many worked examples stand in ``tests/examples_pcp.py``, by their T-numbers."""
-    text = (tests / "examples_pcp.py").read_text(encoding="utf-8")
-    return len(set(re.findall(r'\("(T\d+)"', text)) | set(re.findall(r'^ +"(T\d+)",', text, re.M)))
+    """How many worked examples the tests hold, by their numbers."""
+    texts = (path.read_text(encoding="utf-8") for path in tests.glob("*.py"))
+    return len({number for text in texts for number in re.findall(r'"([TX]\d+)"', text)})
 
 
 def verification(root: Path) -> str:
-    """How exactly the recordings of ``data/traces`` are replayed, counted now."""
+    """What stands behind the model: counted now, but for the published tables."""
     lines = [
-        "| recording | allocations | refills | drains | unexplained |",
-        "|---|---|---|---|---|",
+        "| recording | events | allocations | refills | drains | unexplained |",
+        "|---|---|---|---|---|---|",
     ]
-    exact = replayed = 0
-    for path in sorted(p.parent for p in (root / "data" / "traces").glob("*/meta.json")):
+    exact = replayed = events = allocations = 0
+    traces = sorted(path.parent for path in (root / "data" / "traces").glob("*/meta.json"))
+    for path in traces:
         capture = pm.capture(path)
         if "before" not in capture.tags:
             continue
@@ -50,20 +70,141 @@ def verification(root: Path) -> str:
         d = found.as_dict()
         replayed += 1
         exact += not found.nr_unexplained
+        events += found.events
+        allocations += found.allocations
         cells = [f"{d[k + '_exact']:,} of {d[k]:,}" for k in ("allocations", "refills", "drains")]
-        lines.append(f"| {path.name} | {' | '.join(cells)} | {found.nr_unexplained} |")
+        cells = [path.name, f"{found.events:,}", *cells, str(found.nr_unexplained)]
+        lines.append(f"| {' | '.join(cells)} |")
+    written = (path.read_text(encoding="utf-8") for path in (root / "tests").rglob("test_*.py"))
+    tests = sum(len(re.findall(r"^ *def test_", text, re.M)) for text in written)
+    counted = json.loads((root / "docs" / "verification.json").read_text(encoding="utf-8"))
+    tables = counted["tables"]
+    said, within, fitted = (sum(t[k] for t in tables) for k in ("predictions", "within", "fitted"))
+    rows = (f"| {' | '.join(str(t[k]) for k in COUNTED)} |" for t in tables)
     return f"""# How the model is verified
 
 1. A slow twin in pure Python, `pcpmodel.kernel.reference`, agrees with the compiled core on random
    sequences of operations, for every one of the {len(pm.releases())} releases.
-2. Both agree with {worked_examples(root / "tests")} worked examples, made by running the
-   kernel's own functions (`tests/examples_pcp.py`).
+2. Both agree with {worked_examples(root / "tests")} worked examples, made by running the kernel's
+   own functions (`tests/examples_pcp.py`, `tests/test_sizing.py`).
 3. Recordings of real kernels are replayed: each allocation, refill and drain is compared with what
-   the kernel did. Of {replayed} recordings that start with a dump of the lists, **{exact} leave no
-   difference unexplained**; the table was counted while this page was built.
-4. The event engine gives the same bits as the per-page engine.
-5. Published tables are set against the simulator, misses included: `pcpmodel compare` (see
-   {{doc}}`limits`).
+   the kernel did, and so is each block that a refill took from the buddy lists. Of {replayed}
+   recordings with {events:,} events and {allocations:,} allocations **{exact} leave no difference
+   unexplained**; {len(traces) - replayed} more, of booting kernels, have no dump of the lists to
+   start from and are read only. `tests/test_replay.py` names the differences that are left, and
+   their cause as far as it is known.
+4. The event engine gives the same bits as the per-page engine, and the closed forms of queueing
+   theory where they hold (`tests/test_sim_engine.py`, `tests/test_analytic.py`).
+5. Published tables are set against the simulator, misses included: of {said} predicted cells in
+   {len(tables)} tables **{within} are within tolerance**; {fitted} more cells were fitted and count
+   for nothing. Of the other published tables {counted["elsewhere"]} are answered elsewhere and
+   {counted["not_modelled"]} are not modelled, each with its reason in `pcpmodel compare`. Predicted
+   means that no number was fitted to that cell; the workloads were given their form with the
+   tables in view (see {{doc}}`limits`).
+
+{tests} test functions hold this, most of them for many releases, recordings or tables: `make test`.
+
+## Recordings
+
+Counted while this page was built.
 
 {chr(10).join(lines)}
+
+## Published tables
+
+Counted with seed {counted["seed"]} by `python tools/count_verification.py`, which takes a minute; a
+test tells when it has to be run again. The rows themselves: `pcpmodel compare`, and the notebook
+{{doc}}`notebooks/14-published-tables`.
+
+| table | predicted cells | within tolerance | fitted cells |
+|---|---|---|---|
+{chr(10).join(rows)}
 """
+
+
+def figures(root: Path) -> str:
+    """Every published figure: picture, caption and digest where its report is up to date."""
+    parts: list[str] = []
+    drawn, last, seen = 0, "", set()
+    for figure in published(project=root):
+        run = figure.run
+        key = (run.notebook.name, figure.name)
+        if key in seen or not _shown(run):  # one machine stands for all
+            continue
+        seen.add(key)
+        if run.notebook.name != last:
+            last = run.notebook.name
+            parts.append(f"## {run.notebook.title}\n\n{{doc}}`{last} <notebooks/{last}>`\n")
+        parts.append(f"### {figure.name}\n")
+        about = figure.as_dict(root / "reports") if run.status == "up-to-date" else {}
+        if about:
+            drawn += 1
+            picture = f"../reports/{figure.path}.svg"
+            parts.append(f"![{_plain(about['alt'])}]({picture})\n\n{_plain(about['caption'])}\n")
+        function = f"`{figure.function}`"
+        if hasattr(pm.figures, figure.function):
+            function = f"{{py:func}}`~pcpmodel.figures.{figure.function}`"
+        reads = ", ".join(f"`data/{pattern}`" for pattern in run.notebook.inputs)
+        digest = f" Digest `{about['digest'][:12]}`." if about else ""
+        parts.append(f"Drawn by {function} from {reads or 'the rules alone'}.{digest}\n")
+    return f"""# Figures
+
+{len(seen)} figures, each drawn by the notebook that it belongs to. {_state(drawn, len(seen))}
+
+One by its name, for one column of a paper, two columns or a slide, as SVG, PDF and PNG with
+embedded fonts:
+
+```sh
+pcpmodel figures refill-ladder --size one-column --out figures
+```
+
+Beside the files lies `refill-ladder.json` with a caption, an alt text, the digest of the data and
+the parameters; all numbers in the caption come from the data. `--param NAME=VALUE` changes a
+parameter of the notebook. The same call writes the same bytes.
+
+{chr(10).join(parts)}"""
+
+
+def notebooks(root: Path) -> dict[str, str]:
+    """The notebooks as pages: as last run where the report is up to date, else as stored."""
+    pages, names, ran = {}, [], 0
+    for run in plan(project=root):
+        name = run.notebook.path.name
+        if name in pages or not _shown(run):
+            continue
+        fresh = run.status == "up-to-date"
+        ran += fresh
+        path = run.report / name if fresh else run.notebook.path
+        pages[name] = path.read_text(encoding="utf-8")
+        names.append(f"notebooks/{run.notebook.name}")
+    pages[".."] = f"""# Notebooks
+
+One question each, stored without outputs. {_state(ran, len(pages))}
+
+```{{toctree}}
+:maxdepth: 1
+
+{chr(10).join(names)}
+```
+"""
+    return pages
+
+
+def _shown(run: Run) -> bool:
+    """Whether it is the run with the data set that the notebook itself names."""
+    notebook = run.notebook
+    return notebook.for_each is None or run.data == notebook.parameters[notebook.for_each].default
+
+
+def _state(fresh: int, of: int) -> str:
+    if fresh == of:
+        return "All are shown as `make report` last ran them."
+    return (
+        f"{fresh} of them are shown as `make report` last ran them, the other {of - fresh} without "
+        "results: their report is missing or outdated. `make report docs` shows all."
+    )
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return re.sub(r"([\\`*_<>\[\]{}#|~$])", r"\\\1", text)

@@ -5,6 +5,7 @@
 import ast
 import doctest
 import inspect
+import json
 import os
 import re
 import shutil
@@ -87,17 +88,43 @@ def test_what_a_public_name_takes_returns_and_raises_is_documented(path: str) ->
             assert re.search(r"^ *Raises\n *------$", thing.__doc__ or "", re.M)
 
 
-def test_the_worked_examples_are_counted_by_number() -> None:
+def test_the_worked_examples_are_counted_by_number(tmp_path: Path) -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        import examples_pcp
         import generate
     finally:
         sys.path.pop(0)
-    tables = [v for k, v in vars(examples_pcp).items() if k.isupper() and isinstance(v, list)]
-    rows = [row[0] for table in tables for row in table if isinstance(row, tuple)]
-    numbered = {name for name in rows if isinstance(name, str) and re.fullmatch(r"T\d+", name)}
-    assert generate.worked_examples(ROOT / "tests") == len(numbered)
+    (tmp_path / "a.py").write_text('("T1", 2), ("T1", 3), pytest.param(4, id="T12")')
+    (tmp_path / "b.py").write_text('("T12", 5), ("X3", 6), "XT4", "T"')
+    assert generate.worked_examples(tmp_path) == 3
+    assert generate.worked_examples(ROOT / "tests") > 30
+
+
+def test_the_published_cells_are_counted_as_they_are_today() -> None:
+    """Run tools/count_verification.py if this fails."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        from count_verification import SEED, tally
+    finally:
+        sys.path.pop(0)
+    from pcpmodel.study import compare as study
+
+    counted = json.loads((ROOT / "docs" / "verification.json").read_text(encoding="utf-8"))
+    tables = {table["table"]: table for table in counted["tables"]}
+    assert set(tables) == {case.name for case in study.CASES} | set(study._FIGURES)
+    for case in study.CASES:
+        measured = study._measured(case)
+        cells = sum(len(row) for row in measured.values())
+        cells -= len(measured["base"]) - (
+            "lock_contention" in measured["base"]
+        )  # 100 by definition
+        assert tables[case.name]["predictions"] + tables[case.name]["fitted"] == cells, case.name
+    for source in ("hahn-v4", "zone-split-rfc"):  # the quick ones are counted again
+        answer = study.compare(source, seed=SEED)
+        for table in tally(answer)["tables"]:
+            assert tables[table["table"]] == table
+    rest = study._accounted(None)
+    assert {kind: counted[kind] for kind in rest} == {kind: len(rest[kind]) for kind in rest}
 
 
 def test_the_citation_names_the_version_of_the_package() -> None:

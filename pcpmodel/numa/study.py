@@ -606,11 +606,11 @@ def situations(
     -------
     Situations
         Its ``rows`` have the index ``situation``; ``gain_percent`` with its standard error
-        ``gain_error``, ``verdict`` (`verdict`); per unmapped page:
-        ``interrupts_before``, ``interrupts_after``, ``met`` (accesses of other
-        threads between fault and unmap that went through in v5.12), ``waits``
-        (sleeps of other threads, v5.13); ``failed_percent`` of the migrations tried
-        (v5.13), those tried while the node was still full included.
+        ``gain_error``, ``verdict`` (``gain``, ``loss``, or ``neutral``: within two errors
+        or 0.1 %); per unmapped page: ``interrupts_before``, ``interrupts_after``, ``met``
+        (accesses of other threads between fault and unmap that went through in v5.12),
+        ``waits`` (sleeps of other threads, v5.13); ``failed_percent`` of the migrations
+        tried (v5.13), those tried while the node was still full included.
 
     Raises
     ------
