@@ -46,13 +46,13 @@ from pcpmodel.kernel.pages cimport (
     W_NONE,
     W_ORDER,
     W_SLOT_MASK,
-    W_SLOT_SHIFT,
     W_TYPE_SHIFT,
     W_WHAT,
     block_list,
     block_list_del,
     block_list_first,
     block_list_grow,
+    block_word,
     page_ring,
     pages_ctz,
     pages_likely,
@@ -197,6 +197,11 @@ cdef inline void emit(
 # Free lists
 
 
+cdef inline uint32_t free_kind(int order, int mt) noexcept nogil:
+    """Word of a free block without its place in the list."""
+    return <uint32_t>(order + 1) | <uint32_t>mt << W_TYPE_SHIFT
+
+
 cdef inline void account(zone *z, int mt, int64_t pages) noexcept nogil:
     """Free pages of a type came (pages > 0) or went."""
     if pages_likely(mt < MIGRATE_PCPTYPES):
@@ -215,8 +220,11 @@ cdef inline void add_to_free_list(
     zone *z, uint32_t page, int order, int mt, bint tail
 ) noexcept nogil:
     cdef block_list *area = &z.free_area[order][mt]
-    cdef uint32_t at
-    if pages_unlikely(area.tail - area.head == area.capacity) and block_list_grow(area, z.page) < 0:
+    cdef uint32_t at, kind = free_kind(order, mt)
+    if (
+        pages_unlikely(area.tail - area.head == area.capacity)
+        and block_list_grow(area, z.page, kind) < 0
+    ):
         z.broken = 1
         return
     at = area.tail if tail else area.head - 1  # no branch: which end is hard to predict
@@ -224,9 +232,7 @@ cdef inline void add_to_free_list(
     area.head -= not tail
     area.slot[at & (area.capacity - 1)] = page
     area.live += 1
-    z.page[page] = (
-        <uint32_t>(order + 1) | <uint32_t>mt << W_TYPE_SHIFT | (at & W_SLOT_MASK) << W_SLOT_SHIFT
-    )
+    z.page[page] = block_word(kind, at)
     z.nonempty[mt] |= 1 << order
     account(z, mt, 1 << order)
 
@@ -244,9 +250,9 @@ cdef inline int del_from_free_list(zone *z, uint32_t page) noexcept nogil:
     return order
 
 
-cdef inline uint32_t first_free(const zone *z, int order, int mt) noexcept nogil:
+cdef inline uint32_t first_free(zone *z, int order, int mt) noexcept nogil:
     """Head of a free list that is not empty."""
-    return block_list_first(&z.free_area[order][mt])
+    return block_list_first(&z.free_area[order][mt], z.page, free_kind(order, mt))
 
 
 cdef inline bint is_free_block(const zone *z, uint32_t page, int order) noexcept nogil:
@@ -280,31 +286,33 @@ cdef inline uint32_t rmqueue_smallest(zone *z, int order, int mt) noexcept nogil
     return page
 
 
-cdef inline int free_buddies(const zone *z, uint32_t page, int order) noexcept nogil:
-    """How many times a block can merge at once, up to 3 and inside its page block.
+cdef inline uint32_t merge_within(zone *z, uint32_t page, int order) noexcept nogil:
+    """Take the free buddy of a block, if there is one, off its list; was there?
 
-    Straight-line, because in an aged zone every single answer is a coin toss:
-    one mispredicted branch for the count instead of one per order.
+    ``order`` is less than PAGEBLOCK_ORDER.  No branch on the answer: in an aged
+    zone it is a coin toss.
     """
-    cdef uint32_t yes = 0
-    cdef int k, o
-    for k in range(3):
-        o = order + k
-        yes |= <uint32_t>(
-            o < PAGEBLOCK_ORDER and is_free_block(z, (page & ~((1U << o) - 1)) ^ 1U << o, o)
-        ) << k
-    return pages_ctz(~yes)
+    cdef uint32_t buddy = page ^ 1U << order, word = z.page[buddy]
+    cdef uint32_t yes = (word & W_ORDER) == <uint32_t>order + 1
+    cdef uint32_t mt = word >> W_TYPE_SHIFT & 7 & (0 - yes)
+    cdef block_list *area = &z.free_area[order][mt]
+    if pages_unlikely(yes & (area.live == 1 or area.capacity - 1 > W_SLOT_MASK)):
+        del_from_free_list(z, buddy)
+        return 1
+    area.live -= yes
+    z.page[buddy] = word & (yes - 1)
+    account(z, mt, -<int64_t>(yes << order))
+    return yes
 
 
 cdef inline void free_one(zone *z, uint32_t page, int order, int mt, bint tail) noexcept nogil:
     """__free_one_page(): merge with free buddies and list the result."""
-    cdef uint32_t buddy, parent
-    cdef int other, n = free_buddies(z, page, order)
-    while n > 0:
-        del_from_free_list(z, page ^ 1U << order)
-        page &= ~(1U << order)
-        order += 1
-        n -= 1
+    cdef uint32_t buddy, parent, merged
+    cdef int other
+    if order < PAGEBLOCK_ORDER:
+        merged = merge_within(z, page, order)
+        page &= ~(merged << order)
+        order += merged
     while order < MAX_PAGE_ORDER:
         buddy = page ^ 1U << order
         if not is_free_block(z, buddy, order):

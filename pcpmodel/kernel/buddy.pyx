@@ -18,8 +18,10 @@ from pcpmodel.kernel.pages cimport (
     NO_PAGE,
     W_ABSENT,
     W_MOVABLE,
+    W_SLOT_SHIFT,
     ZONE_BOOSTED_WATERMARK,
     block_list_free,
+    block_word,
     fill_words,
     page_ring_push_tail,
     page_ring_reserve,
@@ -370,6 +372,48 @@ cdef void link_blocks(
             emit(z, EV_ZONE_LOCKED, zone_pfn(z, page + (i << order)), order, mt, True)
 
 
+cdef uint32_t take_pages(
+    zone *z, int mt, uint32_t n, uint32_t word, page_ring *list
+) noexcept nogil:
+    """Take up to n blocks of order 0 to the tail of a PCP list that has room; returns how many.
+
+    In an aged zone every word is a cache miss, and whether an entry counts a coin
+    toss: ask for the words to come, and do not branch on what they say.
+    """
+    cdef block_list *area = &z.free_area[0][mt]
+    cdef uint32_t *words = z.page
+    cdef const uint32_t *slot = area.slot
+    cdef uint32_t *out = list.slot
+    cdef uint32_t mask = area.capacity - 1, at = area.head, nr_words = z.nr_words
+    cdef uint32_t first = list.head + list.len, out_mask = list.capacity - 1
+    cdef uint32_t expected = block_word(free_kind(0, mt), at), i = 0, page, old, counts
+    n = min(n, area.live)
+    while i < n:
+        page = slot[(at + 64) & mask]
+        pages_prefetch(&words[page if page < nr_words else 0])
+        page = slot[at & mask]
+        counts = page < nr_words
+        page &= 0 - counts
+        old = words[page]
+        counts &= old == expected
+        words[page] = old ^ (old ^ word) & (0 - counts)
+        out[(first + i) & out_mask] = page
+        i += counts
+        at += 1
+        expected += 1 << W_SLOT_SHIFT
+    area.head = at
+    area.live -= n
+    if area.live == 0:
+        area.tail = at
+        z.nonempty[mt] &= ~1
+    account(z, mt, -<int64_t>n)
+    list.len += n
+    if z.events != NULL:
+        for i in range(n):
+            emit(z, EV_ZONE_LOCKED, zone_pfn(z, out[(first + i) & out_mask]), 0, mt, True)
+    return n
+
+
 cdef int rmqueue_bulk(
     zone *z, int order, int n, int mt, unsigned int flags, page_ring *list, int pindex, int cpu
 ) noexcept nogil:
@@ -378,8 +422,7 @@ cdef int rmqueue_bulk(
     Of a block of its own type a refill takes one piece after the other, always
     from what the last split left: here they are taken in one step.
     """
-    cdef uint32_t orders, page, end, take, ahead, at
-    cdef block_list *area
+    cdef uint32_t orders, page, end, take
     cdef int got = 0, o, mode = RMQUEUE_NORMAL
     cdef uint32_t word = pcp_word(mt, pindex, cpu)
     if page_ring_reserve(list, n) < 0:
@@ -389,16 +432,11 @@ cdef int rmqueue_bulk(
         orders = <uint32_t>z.nonempty[mt] >> order
         if orders and mode == RMQUEUE_NORMAL and not (flags & ALLOC_CMA and z.nr_free_cma):
             o = pages_ctz(orders)
-            area = &z.free_area[order + o][mt]
-            page = block_list_first(area)
-            at = area.head
+            if order + o == 0:
+                got += <int>take_pages(z, mt, <uint32_t>(n - got), word, list)
+                continue
+            page = first_free(z, order + o, mt)
             del_from_free_list(z, page)
-            # In an aged zone every word is a cache miss: ask for those to come.
-            while at != area.head:
-                ahead = area.slot[(at + 24) & (area.capacity - 1)]
-                if ahead < z.nr_words:
-                    pages_prefetch(&z.page[ahead])
-                at += 1
             end = page + (1U << order + o)
             take = min(1U << o, <uint32_t>(n - got))
             link_blocks(z, page, take, order, mt, word, list)

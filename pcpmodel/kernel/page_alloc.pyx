@@ -34,6 +34,7 @@ from pcpmodel.kernel.buddy cimport (
     EV_ZONE_LOCKED,
     add_to_free_list,
     block_type,
+    free_kind,
     mm_event,
     reserve_highatomic_pageblock,
     set_isolate,
@@ -69,6 +70,7 @@ from pcpmodel.kernel.pages cimport (
     ZONE_BOOSTED_WATERMARK,
     ZONE_RECLAIM_ACTIVE,
     block_list,
+    block_word,
     fill_words,
     order_to_pindex,
     page_ring,
@@ -391,7 +393,7 @@ cdef inline int quiet_high(const zone *z, const pageset *ps) noexcept nogil:
 cdef int link_pages(
     zone *z, const int64_t *pfns, int64_t n, int mt, page_ring *list, uint32_t word
 ) noexcept nogil:
-    """Free pages to the head of a PCP list that has room; returns how many.
+    """Free up to n pages to the head of a PCP list that has room; returns how many.
 
     Stops at a page that is not in use, of another type or of another zone.
     """
@@ -1198,6 +1200,18 @@ cdef int present_ranges(zone *z, spec, bint on_lists) except -1:
     return 0
 
 
+cdef list listed(const zone *z, const block_list *area, uint32_t kind):
+    """Page numbers on a free list, head first."""
+    cdef uint32_t at = area.head, page
+    pages = []
+    while at != area.tail:
+        page = area.slot[at & (area.capacity - 1)]
+        if page != NO_PAGE and z.page[page] == block_word(kind, at):
+            pages.append(page)
+        at += 1
+    return pages
+
+
 cdef dict zone_state(memory *mm, int number):
     cdef zone *z = &mm.zone[number]
     cdef block_list *area
@@ -1212,9 +1226,7 @@ cdef dict zone_state(memory *mm, int number):
             area = &z.free_area[order][mt]
             if area.live:
                 free_lists[order, mt] = [
-                    zone_pfn(z, area.slot[(area.head + i) & (area.capacity - 1)])
-                    for i in range(area.tail - area.head)
-                    if area.slot[(area.head + i) & (area.capacity - 1)] != NO_PAGE
+                    zone_pfn(z, page) for page in listed(z, area, free_kind(order, mt))
                 ]
     held = []
     page = z.start

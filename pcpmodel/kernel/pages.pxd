@@ -10,9 +10,10 @@ start rounded down to the largest block), so that XOR finds buddies:
         W_PCP           on a per-CPU list; cached migratetype : 3, pindex : 4, CPU : 16
         W_ABSENT        a hole, or outside the zone
 
-Free lists (`block_list`) are rings in which a removed entry leaves a gap, so
-that a merge touches one slot where a linked list would touch two neighbours;
-per-CPU lists (`page_ring`) never lose an entry in the middle.  Both hold 4
+Free lists (`block_list`) are rings.  An entry counts if the word of its page names
+this list and this slot, so that a merge changes only the word, where a linked list
+would touch two neighbours; what is left behind is passed over when the head comes
+to it.  Per-CPU lists (`page_ring`) never lose an entry in the middle.  Both hold 4
 bytes per entry and grow by doubling.
 """
 
@@ -46,7 +47,11 @@ cdef extern from *:
     #define NO_PAGE UINT32_MAX
     #define pages_ctz(x) __builtin_ctz(x)
     #define pages_log2(x) (31 - __builtin_clz(x))
-    #define pages_prefetch(p) __builtin_prefetch((p), 1)
+    static inline void pages_prefetch(const void *p)
+    {
+        __builtin_prefetch(p, 1);
+        __asm__ volatile("");  /* or the compiler drops a function that does nothing else */
+    }
     #define pages_likely(x) __builtin_expect(!!(x), 1)
     #define pages_unlikely(x) __builtin_expect(!!(x), 0)
     """
@@ -139,11 +144,11 @@ cdef inline void fill_words(uint32_t *words, uint32_t value, uint32_t n) noexcep
 
 
 cdef struct block_list:
-    uint32_t *slot  # ring of capacity slots; NO_PAGE where an entry was removed
+    uint32_t *slot  # ring of capacity slots; removed entries stay (or leave NO_PAGE)
     uint32_t capacity  # power of two, or 0
-    uint32_t head  # position of the first entry; positions wrap at 2 ** 32
-    uint32_t tail  # one past the last; both ends are entries, not gaps, if live > 0
-    uint32_t live  # entries
+    uint32_t head  # no entry is before this position; positions wrap at 2 ** 32
+    uint32_t tail  # no entry is here or after
+    uint32_t live  # entries that count
 
 
 cdef inline void block_list_free(block_list *l) noexcept nogil:
@@ -151,60 +156,63 @@ cdef inline void block_list_free(block_list *l) noexcept nogil:
     memset(l, 0, sizeof(block_list))
 
 
-cdef inline int block_list_grow(block_list *l, uint32_t *words) noexcept nogil:
+cdef inline uint32_t block_word(uint32_t kind, uint32_t position) noexcept nogil:
+    """Word of a free block of this order and type (``kind``), listed at this position."""
+    return kind | position << W_SLOT_SHIFT
+
+
+cdef inline int block_list_grow(block_list *l, uint32_t *words, uint32_t kind) noexcept nogil:
     """Make room for one entry more at either end; -1 if there is no memory."""
-    cdef uint32_t mask = l.capacity - 1, capacity = max(2 * l.capacity, 16), at = l.head, i, k, page
-    cdef uint32_t *slot
-    if l.live <= l.capacity // 4 * 3 and l.capacity:  # close the gaps
-        for k in range(l.tail - l.head):
-            i = l.head + k
-            page = l.slot[i & mask]
-            if page != NO_PAGE:
-                if i != at:
-                    l.slot[i & mask] = NO_PAGE
-                    l.slot[at & mask] = page
-                    words[page] = (
-                        words[page] & ((1 << W_SLOT_SHIFT) - 1)
-                        | (at & W_SLOT_MASK) << W_SLOT_SHIFT
-                    )
-                at += 1
-        l.tail = at
-        return 0
-    slot = <uint32_t *>pages_arena(<size_t>capacity * sizeof(uint32_t))
-    if slot == NULL:
-        return -1
-    memset(slot, 0xFF, <size_t>capacity * sizeof(uint32_t))
-    for i in range(l.tail - l.head):
-        slot[(l.head + i) & (capacity - 1)] = l.slot[(l.head + i) & mask]
-    free(l.slot)
-    l.slot = slot
-    l.capacity = capacity
+    cdef uint32_t mask = l.capacity - 1, capacity = max(l.capacity, 16), at = l.head, i, page
+    cdef uint32_t *slot = l.slot
+    cdef uint32_t counts
+    if l.live > l.capacity // 2 or l.capacity == 0:
+        capacity = max(2 * l.capacity, 16)
+        slot = <uint32_t *>pages_arena(<size_t>capacity * sizeof(uint32_t))
+        if slot == NULL:
+            return -1
+    i = l.head
+    while i != l.tail:  # leave out what was removed; no branch on that, it is a coin toss
+        pages_prefetch(&words[l.slot[(i + 64) & mask]])
+        page = l.slot[i & mask]
+        counts = page != NO_PAGE
+        page &= 0 - counts
+        counts &= words[page] == block_word(kind, i)
+        slot[at & (capacity - 1)] = page
+        words[page] += (0 - counts) & (at - i) << W_SLOT_SHIFT
+        at += counts
+        i += 1
+    l.tail = at
+    if slot != l.slot:
+        free(l.slot)
+        l.slot = slot
+        l.capacity = capacity
     return 0
 
 
 cdef inline void block_list_del(block_list *l, uint32_t page, uint32_t word) noexcept nogil:
-    """Remove an entry, given its page word."""
-    cdef uint32_t mask = l.capacity - 1, at = (word >> W_SLOT_SHIFT) & mask
-    if pages_unlikely(mask > W_SLOT_MASK):  # the word has only the low bits
-        while l.slot[at] != page:
-            at = (at + W_SLOT_MASK + 1) & mask
-    l.slot[at] = NO_PAGE
+    """Remove an entry, given its page word, which the caller changes."""
+    cdef uint32_t mask = l.capacity - 1, at
     l.live -= 1
     if l.live == 0:
         l.tail = l.head
-    elif at == (l.head & mask):
+    elif pages_unlikely(mask > W_SLOT_MASK):  # the word has only the low bits: leave a gap
+        at = l.head + ((word >> W_SLOT_SHIFT) - l.head & W_SLOT_MASK)
+        while l.slot[at & mask] != page:
+            at += W_SLOT_MASK + 1
+        l.slot[at & mask] = NO_PAGE
+
+
+cdef inline uint32_t block_list_first(
+    block_list *l, const uint32_t *words, uint32_t kind
+) noexcept nogil:
+    """First entry of a list that is not empty."""
+    cdef uint32_t page
+    while True:
+        page = l.slot[l.head & (l.capacity - 1)]
+        if page != NO_PAGE and words[page] == block_word(kind, l.head):
+            return page
         l.head += 1
-        while l.slot[l.head & mask] == NO_PAGE:
-            l.head += 1
-    elif at == ((l.tail - 1) & mask):
-        l.tail -= 1
-        while l.slot[(l.tail - 1) & mask] == NO_PAGE:
-            l.tail -= 1
-
-
-cdef inline uint32_t block_list_first(const block_list *l) noexcept nogil:
-    """Head of a list that is not empty."""
-    return l.slot[l.head & (l.capacity - 1)]
 
 
 # List of one pindex of a per-CPU pageset

@@ -29,7 +29,6 @@ from pcpmodel.kernel.buddy cimport (
 )
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
-    MAX_PAGE_ORDER,
     MAX_PCP_LISTS,
     MIGRATE_ISOLATE,
     MIGRATE_MOVABLE,
@@ -38,12 +37,8 @@ from pcpmodel.kernel.pages cimport (
     PAGEBLOCK_ORDER,
     W_CACHED_SHIFT,
     W_NONE,
-    W_ORDER,
-    W_SLOT_SHIFT,
-    W_TYPE_SHIFT,
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
-    block_list,
     fill_words,
     order_to_pindex,
     page_ring,
@@ -253,9 +248,8 @@ cdef inline uint32_t aligned_run(
 cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept nogil:
     """Drain n pages under one hold, from list ``pindex`` on, tail first."""
     cdef int64_t before = z.nr_free
-    cdef int count = ps.pcp.count, order, mt, o, i = pindex - 1
-    cdef uint32_t page, low, run, limit, k, word, at
-    cdef const block_list *area
+    cdef int count = ps.pcp.count, order, mt, i = pindex - 1
+    cdef uint32_t page, low, run, limit, k
     cdef bint by_block = z.rules.drain_block_type or z.nr_isolated
     cdef page_ring *list
     n = min(n, ps.pcp.count)
@@ -267,17 +261,8 @@ cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept n
         order = pindex_to_order(i)
         while n > 0 and list.len:
             page = page_ring_at(list, list.len - 1)
-            if list.len > 32:
-                # In an aged zone every word and slot is a cache miss: ask for the word of a
-                # block to come, and for the slots of those that it may merge with.  (In a
-                # function of its own the compiler takes this for doing nothing.)
-                pages_prefetch(&z.page[page_ring_at(list, list.len - 32)])
-                low = page_ring_at(list, list.len - 16)
-                for o in range(order, min(order + 3, <int>MAX_PAGE_ORDER)):
-                    word = z.page[(low & ~((1U << o) - 1)) ^ 1U << o]
-                    area = &z.free_area[o][word >> W_TYPE_SHIFT & 3]
-                    at = (word >> W_SLOT_SHIFT) & (area.capacity - 1)
-                    pages_prefetch(&area.slot[at if word & W_ORDER == <uint32_t>o + 1 else 0])
+            if list.len > 64:  # in an aged zone every word is a cache miss
+                pages_prefetch(&z.page[page_ring_at(list, list.len - 64)])
             limit = min(list.len, (<uint32_t>n + (1U << order) - 1) >> order)
             run = aligned_run(z, list, limit, order, not by_block) if limit > 1 else 1
             low = page
