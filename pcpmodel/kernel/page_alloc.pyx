@@ -391,11 +391,12 @@ cdef inline int quiet_high(const zone *z, const pageset *ps) noexcept nogil:
 
 
 cdef int link_pages(
-    zone *z, const int64_t *pfns, int64_t n, int mt, page_ring *list, uint32_t word
+    zone *z, const int64_t *pfns, int64_t n, int64_t ahead, int mt, page_ring *list, uint32_t word
 ) noexcept nogil:
     """Free up to n pages to the head of a PCP list that has room; returns how many.
 
-    Stops at a page that is not in use, of another type or of another zone.
+    Stops at a page that is not in use, of another type or of another zone.  Of the
+    pages that are freed next there are ``ahead``, n or more.
     """
     cdef uint32_t mask = list.capacity - 1, head = list.head, page
     cdef uint32_t *slot = list.slot
@@ -410,8 +411,8 @@ cdef int link_pages(
         page = <uint32_t>(pfn - z.base_pfn)
         if words[page] & W_WHAT != W_HELD or block[page >> PAGEBLOCK_ORDER] != mt:
             break
-        if i + 16 < n and <uint64_t>pfns[i + 16] - first < span:
-            pages_prefetch(&words[<uint64_t>pfns[i + 16] - z.base_pfn])
+        if i + 64 < ahead and <uint64_t>pfns[i + 64] - first < span:
+            pages_prefetch(&words[<uint64_t>pfns[i + 64] - z.base_pfn])
         head = (head - 1) & mask
         slot[head] = page
         words[page] = word
@@ -450,7 +451,8 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
                 at.broken = 1
                 return done
             linked = link_pages(
-                at, pfns + done + m, left - m, mt, list, pcp_word(mt, pindex, ps.cpu)
+                at, pfns + done + m, left - m, n - done - m, mt, list,
+                pcp_word(mt, pindex, ps.cpu),
             )
             if linked == 0:
                 break

@@ -52,6 +52,7 @@ cdef extern from *:
         __builtin_prefetch(p, 1);
         __asm__ volatile("");  /* or the compiler drops a function that does nothing else */
     }
+    #define pages_barrier() __asm__ volatile("" ::: "memory")
     #define pages_likely(x) __builtin_expect(!!(x), 1)
     #define pages_unlikely(x) __builtin_expect(!!(x), 0)
     """
@@ -60,6 +61,7 @@ cdef extern from *:
     int pages_ctz(uint32_t x) noexcept nogil  # x != 0
     int pages_log2(uint32_t x) noexcept nogil  # x != 0
     void pages_prefetch(const void *p) noexcept nogil
+    void pages_barrier() noexcept nogil
     bint pages_likely(bint x) noexcept nogil
     bint pages_unlikely(bint x) noexcept nogil
 
@@ -135,9 +137,15 @@ cdef inline uint32_t pcp_word(int cached, int pindex, int cpu) noexcept nogil:
 
 
 cdef inline void fill_words(uint32_t *words, uint32_t value, uint32_t n) noexcept nogil:
+    """Where n is small, one by one: after a wider store a load of one word has to wait."""
     cdef uint32_t i
-    for i in range(n):
-        words[i] = value
+    if n >= 16:
+        for i in range(n):
+            words[i] = value
+    else:
+        for i in range(n):
+            words[i] = value
+            pages_barrier()
 
 
 # Free list of one order and migratetype
