@@ -206,6 +206,28 @@ def test_nothing_is_cut_off_and_no_labels_of_an_axis_overlap(draw):
             assert not legend.get_window_extent(renderer).overlaps(ax.get_window_extent(renderer))
 
 
+def test_every_curve_within_view_carries_its_scale_however_steep():
+    limit = np.geomspace(10, 1000, 40)
+    curve = pd.concat(
+        pd.DataFrame({"batch_scale": k, "limit_us": limit, "probability": 1.0 * (limit > start)})
+        for k, start in enumerate((1, 20, 200, 2000))
+    )
+    ax = figures.limit_probability(curve, 100)
+    at = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    assert list(at) == ["1", "2"]
+    assert at["1"] == pytest.approx(20, rel=0.2)
+    assert at["2"] == pytest.approx(200, rel=0.2)
+
+
+def test_panels_of_two_columns_and_of_yes_and_no():
+    table = pd.DataFrame(
+        {"asleep": [False, True], "slow": [1.0, 2.0], "release": "v6.7", "time_s": 1.0, "mib": 2.0}
+    )
+    draw = figures.memory_on_lists
+    figure = figures.panels(draw, table, by=["asleep", "slow"], title="{} x {:g}")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["no x 1", "yes x 2"]
+
+
 @pytest.mark.parametrize("count", [1, 3, 4, 7])
 def test_panels_hold_any_number_of_machines_in_order(count):
     names = [f"m{i}" for i in range(count)]

@@ -144,12 +144,27 @@ def test_figures_of_the_questions_are_drawn():
             "quantity": "score",
             "measured": [100.0, 110.0],
             "predicted": [100.0, 130.0],
+            "tolerance_low": [90.0, 100.0],
+            "tolerance_high": [110.0, 121.0],
             "within": [True, False],
             "fitted": ["x", None],
         }
     )
     ax = pm.figures.answer_key(rows)
     assert ax.get_ylim()[1] > 130
+    assert ax.get_ylabel() == "% of base"
+    two = pd.concat([rows, rows.assign(source="pcp-auto-tuning-v3", quantity="score change")])
+    ax = pm.figures.answer_key(two.assign(predicted=[1.0, -3.0] * 2))
+    drawn = [line.get_xdata().tolist() for line in ax.lines if line.get_linestyle() == "-"]
+    assert [x for x in drawn if len(x) == 2] == [[0, 1], [2, 3]], "a line per table"
+    assert ax.get_ylim()[0] < -3
+    assert ax.get_ylabel() == "% change or % of base"
+    figure = pm.figures.panels(
+        pm.figures.answer_key, two, by=["source", "quantity"], share="", title="{}: {}"
+    )
+    titles = [" ".join(ax.get_title(loc="left").split()) for ax in figure.axes if ax.axison]
+    assert titles == ["pcp-auto-tuning-v2: score", "pcp-auto-tuning-v3: score change"]
+    assert "One panel per source and quantity." in pm.figures.caption(figure)
     causes = pd.DataFrame(
         {"cause": ["before", "a", "b", "after"], "ns_per_unit": [10.0, -3.0, 1.0, 8.0]}
     )

@@ -13,6 +13,7 @@ from pcpmodel.figures.style import (
     COLUMN,
     SERIES,
     batch_axis,
+    counted,
     figure_style,
     listed,
     span,
@@ -36,10 +37,9 @@ def _of_machines(frame: pd.DataFrame) -> str:
 
 
 def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False) -> str:
-    rows = points[~points["outlier"]]
     said = []
-    for batch in (rows["batch"].min(), rows["batch"].max()):
-        at = rows[rows["batch"] == batch]
+    for batch in (points["batch"].min(), points["batch"].max()):
+        at = points[points["batch"] == batch]
         unit = 1e3 / batch if per_page else 1.0
         mean, p99 = (
             span(unit * at.loc[at["statistic"] == s, "measured_us"], "ns" if per_page else "µs")
@@ -50,8 +50,8 @@ def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False
     return (
         f"Hold times of the zone lock {what}{_of_machines(points)}: {'; '.join(said)}"
         f"{' (all per page)' if per_page else ''}. Lines are fits with their prediction "
-        f"intervals, markers are measured; {points['outlier'].sum()} of {len(points)} are "
-        "outliers that the fit leaves out."
+        f"intervals, markers are measured; the fit leaves out "
+        f"{counted(points['outlier'].sum(), 'outlier')} of {len(points)}."
     )
 
 
@@ -83,7 +83,7 @@ def hold_time(
         rows = _of(points, side, statistic)
         unit = 1e3 / line["pages"] if per_page else 1.0
         measured = rows["measured_us"] * (1e3 / rows["batch"] if per_page else 1.0)
-        shown.append(measured)
+        shown += [measured, line["fitted_us"] * unit]
         ax.fill_between(
             line["pages"],
             line["low_us"] * unit,
@@ -105,9 +105,7 @@ def hold_time(
     if per_page:
         ax.yaxis.set_minor_formatter("{x:g}")
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
-        widen_y(ax, low / 1.5, high * 1.5)
-    else:
-        widen_y(ax, low / 2, high * 4)
+    widen_y(ax, low / 1.3, high * 1.3)
     batch_axis(ax, points["batch"])
     ax.set_xlim(left, lines["pages"].max())
     ax.tick_params(axis="x", rotation=45)
@@ -129,10 +127,11 @@ def _explain(ax: Axes, *words: str) -> None:
 def _residuals(points: pd.DataFrame, limit_percent: float = 12.0) -> str:
     kept = points.loc[~points["outlier"], "residual_percent"].abs()
     beyond = int((points["residual_percent"].abs() >= 0.9 * limit_percent).sum())
+    out = counted(points["outlier"].sum(), "outlier")
     return (
         f"Residuals of the fitted hold times{_of_machines(points)}: {kept.median():.1f} % in the "
-        f"median, {kept.max():.1f} % at most, without {points['outlier'].sum()} outliers of "
-        f"{len(points)} rows; {beyond} are drawn at the edge with their value."
+        f"median, {kept.max():.1f} % at most, without {out} of {len(points)} rows; "
+        f"{beyond or 'none'} drawn at the edge with the value."
     )
 
 
@@ -192,8 +191,8 @@ def _throughput_gain(rows: pd.DataFrame) -> str:
         f"Throughput gained over the smallest batch{_of_machines(rows)}: at most "
         f"{best['gain_percent']:.1f} ± {best['noise_percent']:.1f} %{of} with a batch of "
         f"{best['batch']:g} pages, of which shorter holds explain "
-        f"{best['explained_percent']:.1f} %; {rows['falls'].astype(bool).sum()} of {len(rows)} "
-        "rows fall back behind a smaller batch."
+        f"{best['explained_percent']:.1f} %; {rows['falls'].astype(bool).sum() or 'none'} of "
+        f"{len(rows)} rows behind a smaller batch."
     )
 
 

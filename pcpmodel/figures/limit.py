@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import seaborn
 from matplotlib.axes import Axes
@@ -123,6 +124,9 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
+_LABEL = 0.3  # the probability at which a curve carries its name
+
+
 def _limit_probability(curve: pd.DataFrame, p99_us: float) -> str:
     at = {
         scale: rows.loc[(rows["limit_us"] - p99_us).abs().idxmin(), "probability"]
@@ -155,11 +159,10 @@ def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None
     for i, (scale, rows) in enumerate(curve.groupby("batch_scale")):
         colour, dash, _ = SERIES[i % len(SERIES)]
         ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash, label=f"k = {scale}")
-        half = (rows["probability"] - 0.5).abs().idxmin()
-        if abs(rows["probability"][half] - 0.5) < 0.3:
+        if rows["probability"].min() < _LABEL < rows["probability"].max():
             box = {"fc": "white", "ec": "none", "pad": 0.8}
-            at = (rows["limit_us"][half], 0.3)
-            ax.text(*at, f"{scale}", ha="center", va="center", fontsize=7, bbox=box)
+            at = np.interp(_LABEL, rows["probability"], np.log(rows["limit_us"]))
+            ax.text(np.exp(at), _LABEL, f"{scale}", ha="center", va="center", fontsize=7, bbox=box)
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlim(curve["limit_us"].min(), curve["limit_us"].max())

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style, listed, span
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, counted, figure_style, listed, span
 
 __all__ = ["numa_gain_map", "numa_published", "numa_series", "numa_situations"]
 
@@ -143,7 +143,7 @@ def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
 def _numa_gain_map(grid: pd.DataFrame) -> str:
     best, worst = (grid.loc[getattr(grid["gain_percent"], f)()] for f in ("idxmax", "idxmin"))
     said = (
-        f"{row['gain_percent']:+.1f} % ({row['threads']:g} threads per process, "
+        f"{row['gain_percent']:+.1f} % ({counted(row['threads'], 'thread')} per process, "
         f"{row['pages_per_thread']:,.0f} pages per thread)"
         for row in (best, worst)
     )
@@ -232,7 +232,8 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         beside = {"transform": ax.get_yaxis_transform(), "fontsize": 7}
         ax.text(1.01, at, f"{gain:+.2f}", va="center", **beside)
         if narrow:  # no room beside the axis: above the point
-            ax.text(0.01, at + 0.15, textwrap.fill(name, 44), va="bottom", **beside)
+            box = {"fc": "white", "ec": "none", "pad": 0.4}  # covers the line at zero
+            ax.text(0.01, at + 0.19, textwrap.fill(name, 44), va="bottom", bbox=box, **beside)
     ax.set_yticks(y, [""] * len(rows) if narrow else rows.index)
     ax.set_ylim(-0.7, len(rows) - (0 if narrow else 0.3))
     ax.margins(x=0.08)

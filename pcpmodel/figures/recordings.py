@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from pcpmodel.figures.style import COLUMN, SERIES, figure_style, span
 
@@ -82,10 +83,13 @@ def holds_by_release(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for (name, width), hatch, series in zip(
         parts.items(), ("", "////", "...."), SERIES, strict=False
     ):
+        if not width.any():
+            continue
         ax.barh(at, width, left=left, height=0.7, color=series[0], hatch=hatch, edgecolor="white",
                 lw=0.3, label=name)  # fmt: skip
         left += width.to_numpy(float)
     ax.set_yticks(at, table["release"])
+    ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.set_xlabel("Holds of the zone lock")
     ax.grid(False, axis="y")
     ax.set_xlim(0, 1.03 * max(1, table["zone_lock_holds"].max()))

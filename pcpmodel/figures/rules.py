@@ -9,7 +9,7 @@ import textwrap
 import pandas as pd
 from matplotlib.axes import Axes
 
-from pcpmodel.figures.style import PAGE, SERIES, figure_style, span
+from pcpmodel.figures.style import PAGE, SERIES, capital, figure_style, number, span
 
 __all__ = ["ladder", "page_list_life"]
 
@@ -29,14 +29,14 @@ _Y = {
 
 
 def _ladder(rungs: pd.DataFrame, kind: str, column: str = "pages") -> str:
-    what = _Y[column].format("tick" if kind == "decay" else kind).lower()
+    what = _Y[column].format("tick" if kind == "decay" else kind)
     said = (
         f"{label}: {span(rows[column])} in {len(rows)} visits"
         for label, rows in rungs.groupby("releases", sort=False)
     )
     return (
-        f"{what.capitalize()}, {_X[kind].lower()}, one list of one CPU. {'; '.join(said)}. "
-        "Counted, so without scatter."
+        f"{capital(what)}, by {_X[kind][:1].lower()}{_X[kind][1:]}, of one list of one CPU. "
+        f"{'; '.join(said)}. Counted, so without scatter."
     )
 
 
@@ -90,11 +90,12 @@ def _page_list_life(steps: pd.DataFrame, events: pd.DataFrame, label: str = "") 
         said.append(
             f"{len(pages)} {kind}s of {span(pages, 'pages')}" if len(pages) else f"no {kind}"
         )
+    first, most = (number(pages) for pages in (steps["high"].iloc[0], steps["high"].max()))
+    high = f"high stays at {first}" if most == first else f"high goes from {first} up to {most}"
     return (
-        f"{label + ': ' if label else ''}{len(steps) - 1} operations on one list take "
-        f"{said[0]} and {said[1]}; high goes from {steps['high'].iloc[0]:g} up to "
-        f"{steps['high'].max():g}, and {steps['count'].iloc[-1]:g} pages are left at the end. "
-        "Counted, so without scatter."
+        f"{label + ': ' if label else ''}{number(len(steps) - 1)} operations on one list take "
+        f"{said[0]} and {said[1]}; {high}, and {number(steps['count'].iloc[-1])} pages are left "
+        "at the end. Counted, so without scatter."
     )
 
 

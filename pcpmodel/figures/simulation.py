@@ -20,12 +20,13 @@ def _answer_key(rows: pd.DataFrame) -> str:
     fitted = rows["fitted"].notna()
     said = rows[~fitted]
     tables = listed(dict.fromkeys(rows["source"] + "/" + rows["table"])) if len(rows) else "none"
-    ratio = (said["predicted"] / said["measured"])[said["measured"] != 0]
+    whole = (said["measured"] != 0) & ~said["quantity"].str.contains("change")
+    ratio = (said["predicted"] / said["measured"])[whole]
     return (
         f"Measured and simulated figures of {tables}: {int(said['within'].sum())} of {len(said)} "
-        f"predictions are within tolerance, model over measurement is {ratio.median():.2f} in the "
-        f"median ({span(ratio)}); {int(fitted.sum())} cells were fitted. The tables state no "
-        "uncertainty."
+        f"predictions are within tolerance (bars), model over measurement is {ratio.median():.2f} "
+        f"in the median ({span(ratio)}); {int(fitted.sum())} cells were fitted. The tables state "
+        "no uncertainty."
     )
 
 
@@ -36,7 +37,8 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     rows : pandas.DataFrame
-        ``step``, ``measured``, ``predicted``, ``within``, ``fitted`` (None: a prediction).
+        ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``predicted``,
+        ``tolerance_low``, ``tolerance_high``, ``within``, ``fitted`` (None: a prediction).
     ax : Axes, optional
 
     Returns
@@ -45,8 +47,26 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     at = np.arange(len(rows))
     model, measured = SERIES[0], SERIES[1]
-    ax.plot(at, rows["predicted"], color=model[0], ls=model[1], label="model")
-    ax.plot(at, rows["measured"], color=measured[0], ls="none", marker="s", label="measured")
+    tables = (rows["source"] + "/" + rows["table"]).to_numpy()
+    for i, table in enumerate(dict.fromkeys(tables)):
+        of = tables == table  # a line ends with its table
+        label = "" if i else "model"
+        ax.plot(at[of], rows["predicted"][of], color=model[0], ls=model[1], label=label)
+    below, above = (
+        (rows["measured"] - rows["tolerance_low"], rows["tolerance_high"] - rows["measured"])
+        if len(rows)
+        else ([], [])
+    )
+    ax.errorbar(
+        at,
+        rows["measured"],
+        (below, above),
+        color=measured[0],
+        ls="none",
+        marker="s",
+        elinewidth=0.8,
+        label="measured ± tolerance",
+    )
     fitted = rows["fitted"].notna().to_numpy()
     missed = ~rows["within"].to_numpy(bool) & ~fitted
     ax.plot(
@@ -56,23 +76,29 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         marker="o",
         mfc="white",
         mec=model[0],
+        zorder=3,
         label="fitted",
     )
-    ax.plot(
-        at[missed],
-        rows["predicted"].to_numpy()[missed],
-        ls="none",
-        marker="x",
-        color="black",
-        ms=6,
-        label="outside the tolerance",
-    )
+    if missed.any():
+        ax.plot(
+            at[missed],
+            rows["predicted"].to_numpy()[missed],
+            ls="none",
+            marker="x",
+            color="black",
+            ms=6,
+            label="outside the tolerance",
+        )
     ax.set_xticks(at, rows["step"], rotation=40, ha="right")
-    top = max(rows["predicted"].max(), rows["measured"].max())
-    ax.set_ylim(0, 1.1 * top if top > 0 else 1)
-    cycles = rows["quantity"] == "lock_contention"
-    label = "% of cycles" if cycles.all() else "% of base, or of cycles"
-    ax.set_ylabel(label if cycles.any() else "% of base")
+    drawn = rows[["predicted", "measured", "tolerance_low", "tolerance_high"]].to_numpy()
+    low, high = drawn.min(initial=np.inf), drawn.max(initial=0.0)
+    if low < 0.6 * high and rows["predicted"].min() >= 0 <= rows["measured"].min():
+        ax.set_ylim(0, 1.1 * high)
+    units = {
+        "% of cycles" if q == "lock_contention" else "% change" if "change" in q else "% of base"
+        for q in rows["quantity"]
+    }
+    ax.set_ylabel(" or ".join(sorted(units)))
     return ax
 
 
@@ -190,10 +216,11 @@ def by_release(
     Axes
     """
     words = not pd.api.types.is_numeric_dtype(table[x])
-    order = list(dict.fromkeys(table[x]))
+    order, releases = (list(dict.fromkeys(table[column])) for column in (x, "release"))
     for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
         colour, dash, marker = SERIES[i % len(SERIES)]
-        at = [order.index(v) + 0.08 * i for v in rows[x]] if words else rows[x]
+        aside = 0.08 * (i - (len(releases) - 1) / 2)
+        at = [order.index(v) + aside for v in rows[x]] if words else rows[x]
         ax.errorbar(
             at,
             rows[y],
@@ -259,6 +286,7 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
             end, y, f" {value:+.1f}" if 0 < y < len(values) - 1 else f" {value:.1f}", va="center"
         )
     ax.set_yticks(at, causes["cause"])
+    ax.grid(False, axis="y")
     ax.invert_yaxis()
     ax.set_xlim(0, 1.12 * max(values[0], values[-1], (start + values).max()))  # room for numbers
     ax.set_xlabel("CPU time per unit of work [ns]")
@@ -350,7 +378,8 @@ def memory_on_lists(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
         colour, dash, _ = SERIES[i % len(SERIES)]
-        ax.plot(rows["time_s"], rows["mib"] / 1024, color=colour, ls=dash, label=str(release))
+        width = max(2.4 - 0.5 * i, 0.9)  # where lines coincide, the earlier one shows around
+        ax.plot(rows["time_s"], rows["mib"] / 1024, c=colour, ls=dash, lw=width, label=str(release))
     ax.set_ylim(bottom=0)
     ax.set_xlabel("Time [s]")
     ax.set_ylabel("On per-CPU lists [GiB]")

@@ -255,7 +255,7 @@ def alt_text(figure: Figure | Axes) -> str:
     axes = [ax for ax in drawn.axes if ax.axison]
     labels = _entries(axes)[1]
     first = axes[0]
-    titles = [t for ax in axes if (t := ax.get_title(loc="left"))]
+    titles = [" ".join(t.split()) for ax in axes if (t := ax.get_title(loc="left"))]
     xlabel, ylabel = (
         listed(dict.fromkeys(" ".join(t.split()) for t in texts if t))
         for texts in zip(*((ax.get_xlabel(), ax.get_ylabel()) for ax in axes), strict=True)
@@ -291,6 +291,8 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
         return
     width = max(map(len, labels)) * _LETTER + _HANDLE
     columns = max(1, min(4, int(figure.get_figwidth() / width), len(labels)))
+    rows = -(-len(labels) // columns)
+    columns = -(-len(labels) // rows)  # no more than these rows need
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
@@ -320,6 +322,11 @@ def number(x: float, digits: int = 3) -> str:
     return f"{x:,.{digits}g}" if abs(x) < 1000 else f"{x:,.0f}"
 
 
+def counted(n: int, thing: str) -> str:
+    """``1 thread`` or ``2 threads``."""
+    return f"{n:g} {thing}{'' if n == 1 else 's'}"
+
+
 def span(values: Iterable[float], unit: str = "", digits: int = 3) -> str:
     """``1.2 to 3.4 us``; one number where all are the same."""
     array = np.asarray(list(values), float)
@@ -342,7 +349,7 @@ def _entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
 def panels(
     draw: Callable[..., Axes],
     *frames: pd.DataFrame,
-    by: str,
+    by: str | Sequence[str],
     columns: int = 3,
     height: float = 2.0,
     share: str = "xy",
@@ -357,8 +364,8 @@ def panels(
         A function of this package.
     *frames : pandas.DataFrame
         Its data; each has the column ``by``.
-    by : str
-        The column that tells the panels apart; they keep the order of the first frame.
+    by : str or sequence of str
+        The column, or columns, that tell the panels apart; they keep the order of the first frame.
     columns : int
         Panels side by side.
     height : float
@@ -366,7 +373,7 @@ def panels(
     share : str
         Axes that all panels share: any of ``x`` and ``y``.
     title : str
-        Format of the panels' titles.
+        Format of the panels' titles, which takes their values.
     **options : object
         Passed to ``draw``.
 
@@ -374,7 +381,8 @@ def panels(
     -------
     matplotlib.figure.Figure
     """
-    values = list(dict.fromkeys(frames[0][by]))
+    by = [by] if isinstance(by, str) else list(by)
+    values = list(dict.fromkeys(frames[0][by].itertuples(index=False, name=None)))
     wide, high = inches(PAGE, 0)
     columns = min(columns, len(values), int(wide / draw.panel)) or 1
     rows = max(-(-len(values) // columns), 1)
@@ -391,9 +399,13 @@ def panels(
         # Spare cells end the first row, so that every column has its axis at the bottom.
         spare = list(grid[0, columns - (rows * columns - len(values)) :])
         used = [ax for ax in grid.flat if ax not in spare]
+        letters = int(15 * (wide / columns - 0.3))
         for ax, value in zip(used, values, strict=True):
-            draw(*(frame[frame[by] == value] for frame in frames), ax=ax, **options)
-            ax.set_title(title.format(value), loc="left")
+            of = pd.Series(value, by)
+            draw(*(frame[(frame[by] == of).all(axis=1)] for frame in frames), ax=ax, **options)
+            said = (("no", "yes")[v] if isinstance(v, bool) else v for v in value)
+            words = textwrap.fill(title.format(*said), letters, break_on_hyphens=False)
+            ax.set_title(words, loc="left")
             if "x" in share and ax not in grid[-1]:
                 ax.set_xlabel("")
                 ax.tick_params(labelbottom=False)
@@ -406,13 +418,13 @@ def panels(
         for ax in spare:
             ax.set_axis_off()
         for ax in used:
-            ax.set_xlabel(textwrap.fill(ax.get_xlabel(), int(15 * (wide / columns - 0.3))))
+            ax.set_xlabel(textwrap.fill(ax.get_xlabel(), letters))
         if spare and _entries(used)[0]:
             _legend_beside(spare[0], wide / columns, used)
         else:
             _legend(figure, used)
         figure.draw_without_rendering()  # ticks take their style now
-        shown = f"One panel per {by.replace('_', ' ')}." if len(values) > 1 else ""
+        shown = f"One panel per {listed(by).replace('_', ' ')}." if len(values) > 1 else ""
         describe(figure, f"{draw.caption(*frames, **options)} {shown}".strip())
     return figure
 

@@ -105,11 +105,11 @@ def tour_picture(
             ax.set_xlabel(title)
         # So are the labels': looking for room would lay out every tick twice.
         lefts = (-0.17, -0.13) if narrow else (-0.065, -0.2)
-        for ax, left, down in zip((life, queue), lefts, (-0.15, -0.17), strict=True):
+        downs = (-0.21, -0.21, -0.21) if narrow else (-0.15, -0.17, -0.17)
+        for ax, left in zip((life, queue), lefts, strict=True):
             ax.yaxis.set_label_coords(left, 0.5)
+        for ax, down in zip((life, queue, *bars), (*downs, downs[-1]), strict=True):
             ax.xaxis.set_label_coords(0.5, down)
-        for ax in bars:
-            ax.xaxis.set_label_coords(0.5, -0.17)
     describe(figure, f"{page_list_life.caption(steps, events, label)} {_prices(prices)}")
     return figure
 
@@ -117,11 +117,11 @@ def tour_picture(
 def _prices(prices: pd.DataFrame) -> str:
     said = []
     for row in prices.to_dict("records"):
-        took = f"{number(row['p99_us'])} µs" if np.isfinite(row["p99_us"]) else "none"
+        took = f"up to {number(row['p99_us'])} µs" if np.isfinite(row["p99_us"]) else "no time"
         said.append(
             f"{row['setting']}: {row['waiting_percent']:.2f} % of the time of {row['cpus']:g} CPUs "
-            f"waits, {took} for 99 of 100 refills and drains, {number(row['list_mib'])} MiB on "
-            "the lists at most"
+            f"waits, 99 of 100 refills and drains take {took}, {number(row['list_mib'])} MiB "
+            "are on the lists at most"
         )
     return f"{'; '.join(said)}."
 

@@ -300,7 +300,8 @@ class Row:
         free_high and alloc_zone are per unit of work, base = 100.
     tolerance : str
         In words.
-    within : bool
+    low, high : float
+        What lies between these is within it.
     fitted : str
         Parameter that was fitted to this very cell; empty for a prediction.
     """
@@ -312,8 +313,13 @@ class Row:
     measured: float
     predicted: float
     tolerance: str
-    within: bool
+    low: float
+    high: float
     fitted: str = ""
+
+    @property
+    def within(self) -> bool:
+        return bool(self.low <= self.predicted <= self.high)
 
     @property
     def ratio(self) -> float | None:
@@ -329,6 +335,8 @@ class Row:
             "predicted": self.predicted,
             "ratio": self.ratio,
             "tolerance": self.tolerance,
+            "tolerance_low": self.low,
+            "tolerance_high": self.high,
             "within": self.within,
             "fitted": self.fitted or None,
         }
@@ -339,21 +347,22 @@ def _tolerances() -> dict[str, dict[str, float]]:
     return {str(name): dict(row) for name, row in frame.iterrows()}
 
 
-def judge(
-    quantity: str, measured: float, predicted: float, rules: Mapping[str, Mapping[str, float]]
-) -> tuple[bool, str]:
-    """Whether a prediction is within tolerance, and the tolerance in words."""
+def allowed(
+    quantity: str, measured: float, rules: Mapping[str, Mapping[str, float]]
+) -> tuple[str, float, float]:
+    """The tolerance of a measured figure in words, and the range of predictions within it."""
     rule = rules[quantity]
-    words, within = [], False
+    words, lows, highs = [], [measured], [measured]
     if not math.isnan(rule["factor"]):
         words.append(f"factor {rule['factor']:g}")
-        if measured > 0 and predicted > 0:
-            within = abs(math.log(predicted / measured)) <= math.log(rule["factor"])
+        lows.append(measured / rule["factor"])
+        highs.append(measured * rule["factor"])
     if not math.isnan(rule["points"]):
         words.append(f"{rule['points']:g} points below {rule['points_below']:g}")
         if abs(measured) < rule["points_below"]:
-            within = within or bool(abs(predicted - measured) <= rule["points"])
-    return within, " or ".join(words)
+            lows.append(measured - rule["points"])
+            highs.append(measured + rule["points"])
+    return " or ".join(words), float(min(lows)), float(max(highs))
 
 
 def _figures(result: Result, base: Result, smt_yield: float | None) -> dict[str, float]:
@@ -471,8 +480,8 @@ def _row(
     fitted: str = "",
     kind: str | None = None,
 ) -> Row:
-    within, words = judge(kind or quantity, measured, predicted, rules)
-    return Row(source, table, step, quantity, measured, predicted, words, within, fitted)
+    tolerance = allowed(kind or quantity, measured, rules)
+    return Row(source, table, step, quantity, measured, predicted, *tolerance, fitted)
 
 
 def _bisect(run: Callable[[float], float], target: float, low: float, high: float) -> float:
@@ -648,18 +657,15 @@ def compare(
             for quantity, value in figures.items():
                 if step == "base" and quantity != "lock_contention":
                     continue  # 100 by definition
-                answer = predicted[step][quantity]
-                within, words = judge(quantity, value, answer, rules)
                 rows.append(
-                    Row(
+                    _row(
                         case.source,
                         case.table,
                         step,
                         quantity,
                         value,
-                        answer,
-                        words,
-                        within,
+                        predicted[step][quantity],
+                        rules,
                         at.get((step, quantity), ""),
                     )
                 )
