@@ -14,7 +14,7 @@ def test_exactness_is_one_row_per_recording():
     assert list(found.table["capture"]) == ["6.18-pf1-2cpu", "6.1-unixpair-4cpu"]
     assert list(found.table["kernel"]) == ["debian-6.18.15", "debian-6.1.192"]
     assert (found.table["blocks"] == found.table["blocks_exact"]).all()
-    assert found.conclusion.startswith("2 recordings of 2 kernels")
+    assert found.conclusion.startswith("Recordings: 2, kernels: 2")
     assert found.conclusion.endswith("none is without.")
     with pytest.raises(InputError, match=r"6\.18-pf1-2cpu"):
         pm.recordings(["6.18-pf1-2cp"])

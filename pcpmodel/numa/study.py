@@ -329,15 +329,15 @@ class Comparison:
         for row in self.rows.itertuples():
             how = f"fitted by `{FITTED[row.quantity]}`" if row.fitted else "predicted"
             lines.append(
-                f"* {words[row.quantity]}, {row.kernel}: {row.measured:.3g} measured, "
-                f"{row.predicted:.3g} by the model (**{how}**)."
+                f"* {words[row.quantity]}, {row.kernel}: {_number(row.measured)} measured, "
+                f"{_number(row.predicted)} by the model (**{how}**)."
             )
         c = self.after.counts
         if c["unmap_flushes"]:
             lines.append(
                 f"* Shootdowns left with {self.after.release}: "
-                f"{c['unmap_flushes'] / max(1, c['unmaps']):.2%} of the unmaps; "
-                f"{c['pending_flushes'] / c['unmap_flushes']:.0%} of them because a scan of the "
+                f"{100 * c['unmap_flushes'] / max(1, c['unmaps']):.2f} % of the unmaps; "
+                f"{100 * c['pending_flushes'] / c['unmap_flushes']:.0f} % because a scan of the "
                 "process was under way, the others because another thread had mapped the page "
                 "meanwhile (**predicted**)."
             )
@@ -424,6 +424,11 @@ def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
         flush_ns = found.flush_base_ns + missing_ns / max(1, once.counts["unmap_flushes"])
         found = found.with_(flush_base_ns=max(0, round(float(flush_ns) / 100) * 100))
     return found
+
+
+def _number(x: float) -> str:
+    """Three digits, or all of a large number: ``0.47``, ``9,200,000``."""
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
 def _targets(given: Experiment) -> float:

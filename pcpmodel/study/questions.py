@@ -111,12 +111,20 @@ class AnswerKey:
         for (source, table), part in said.groupby(["source", "table"], sort=False):
             wrong = part[~part["within"]]
             missed = "; ".join(
-                f"{quantity}: {', '.join(rows['step'])}"
+                f"{quantity} of {', '.join(rows['step'])}"
                 for quantity, rows in wrong.groupby("quantity", sort=False)
             )
             right = f"{part['within'].sum()} of {len(part)}"
-            lines.append(f"- {source}/{table}: {right}" + (f", not {missed}." if missed else "."))
-        lines += [f"- Known to be lacking in {name}: {note}" for name, note in self.notes.items()]
+            lines.append(
+                f"- {source}/{table}: {right}" + (f"; outside: {missed}." if missed else ".")
+            )
+        lacking: dict[str, list[str]] = {}
+        for name, note in self.notes.items():
+            lacking.setdefault(note, []).append(name)
+        lines += [
+            f"- Known to be lacking in {', '.join(names)}: {note}"
+            for note, names in lacking.items()
+        ]
         return "\n".join(lines)
 
 
@@ -195,8 +203,8 @@ def bulk_free(
     Returns
     -------
     Question
-        ``table``: figures by host and release, ``gain_percent`` and its standard deviation
-        ``gain_sd_percent`` over the seeds; ``more``: the same per seed.
+        ``table``: figures by host and release, means over the seeds; ``gain_sd_percent`` and
+        ``drain_p99_sd_us`` are standard deviations over them; ``more``: the same per seed.
     """
     if hosts is None:
         (large, nodes, much), (medium, _, little) = HAHN["large"], HAHN["medium"]
@@ -239,18 +247,20 @@ def bulk_free(
     runs = pd.DataFrame(rows)
     grouped = runs.groupby(["host", "release"], sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")
-    table.insert(2, "gain_sd_percent", grouped["gain_percent"].std())
+    for name, unit in (("gain", "percent"), ("drain_p99", "us")):
+        table[f"{name}_sd_{unit}"] = grouped[f"{name}_{unit}"].std()
     table = table.reset_index()
     lines = []
     first, *others = releases
     for name in hosts:
         part = table[table["host"] == name].set_index("release")
         said = "; ".join(
-            f"{r}: {part.loc[r, 'gain_percent']:+.2f} % builds (sd "
+            f"{r} builds {part.loc[r, 'gain_percent']:+.2f} % faster (sd "
             f"{part.loc[r, 'gain_sd_percent']:.2f}), drain p99 "
-            f"{part.loc[first, 'drain_p99_us']:.0f} -> {part.loc[r, 'drain_p99_us']:.0f} us, "
-            f"over 100 us {100 * part.loc[first, 'drain_over_100us']:.1f} -> "
-            f"{100 * part.loc[r, 'drain_over_100us']:.2f} %"
+            f"{part.loc[r, 'drain_p99_us']:.0f} us (before: "
+            f"{part.loc[first, 'drain_p99_us']:.0f}), drains over 100 us "
+            f"{100 * part.loc[r, 'drain_over_100us']:.2f} % "
+            f"({100 * part.loc[first, 'drain_over_100us']:.1f})"
             for r in others
         )
         lines.append(f"- {name} ({part['gib_per_cpu'].iloc[0]:.2f} GiB per CPU): {said}.")
@@ -456,9 +466,10 @@ def zone_splitting(
         for kernel in releases:
             one, most = part.loc[(kernel, instances[0])], part.loc[(kernel, instances[-1])]
             lines.append(
-                f"- {name}, {kernel}: {instances[0]} -> {instances[-1]} instances, contention "
-                f"{one['contention_percent']:.2f} -> {most['contention_percent']:.2f} %, score "
-                f"{one['score_percent']:.1f} -> {most['score_percent']:.1f} (base 100)."
+                f"- {name}, {kernel}, from {instances[0]} to {instances[-1]} instances: "
+                f"contention from {one['contention_percent']:.2f} to "
+                f"{most['contention_percent']:.2f} %, score from {one['score_percent']:.1f} to "
+                f"{most['score_percent']:.1f} (base 100)."
             )
     return Question(
         table,

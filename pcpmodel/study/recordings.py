@@ -111,7 +111,7 @@ def recordings(names: Sequence[str] = ()) -> Recordings:
     )
     left = table[table["unexplained"] > 0]
     text = (
-        f"{len(table)} recordings of {table['kernel'].nunique()} kernels, {total['events']:,} "
+        f"Recordings: {len(table)}, kernels: {table['kernel'].nunique()}, {total['events']:,} "
         f"events: the model did what the kernel did in {shares}. {total['explained']:,} "
         "differences have a line of the trace that explains them; "
     )
@@ -164,8 +164,9 @@ def pages_over_time(recording: str | Path | Capture) -> Recordings:
     off = (seen - table["kernel"].dropna()).abs().dropna()
     return _answer(
         table,
-        f"{cap.name}: at {len(off)} dumps the model's count is off by {off.median():.0f} pages in "
-        f"the median and by {off.max():.0f} at most, of up to {table['kernel'].max():.0f}.",
+        f"{cap.name}: at the {len(off)} dumps after the first the model's count is off by "
+        f"{off.median():.0f} pages in the median and by {off.max():,.0f} at most, of up to "
+        f"{table['kernel'].max():,.0f}.",
     )
 
 

@@ -197,15 +197,16 @@ class Ladder:
         return wide.iloc[:, :visits].astype("Int64")
 
     def summary(self) -> str:
-        """One sentence with the numbers."""
+        """The numbers, a line per group (Markdown)."""
         largest = self.rungs.groupby("releases", sort=False)["pages"].max()
         holds = self.rungs.groupby("releases", sort=False)["holds"].sum()
         parts = [
-            f"{label}: up to {largest.get(label, 0)} pages a {self.kind}, "
-            f"{holds.get(label, 0)} zone-lock holds in all"
+            f"- {label}: up to {largest.get(label, 0):,} pages a "
+            f"{'tick' if self.kind == 'decay' else self.kind}, "
+            f"{holds.get(label, 0)} zone-lock holds in all."
             for label in self.groups
         ]
-        return "; ".join(parts) + "."
+        return "\n".join(parts)
 
 
 def ladder(
