@@ -218,6 +218,35 @@ def test_engines_agree_page_by_page_and_with_the_counts(name, release):
         assert counted[what] == result[what], what
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("release", ["debian-6.1.192", "v6.7", "v6.12", "v7.2"])
+def test_engines_agree_in_aged_zones(name, release):
+    """Other types are taken over where others hold pages of the same blocks."""
+    run = {"release": release, "aged": 0.5, "memory_gib": 2, "seconds": 0.01}
+    result = assert_same(spec(WORKLOADS[name], identity=True, **run))
+    assert sum(result["zone_free"]) < 2**18
+    if name in ("page_fault1", "long mapping", "large folios"):  # pages of one type
+        state = prepare(spec(WORKLOADS[name], **run))
+        Engine(state).run()
+        counted = outcome(state)
+        for what in set(result) - {"pages", "lists"}:
+            assert counted[what] == result[what], what
+
+
+def test_an_aged_zone_has_pages_but_no_large_blocks():
+    steps = {}
+    for aged in (0.0, 0.9):
+        state = prepare(spec(faults(4), identity=True, aged=aged, memory_gib=1, high_pages=300))
+        assert Engine(state).run()
+        lists = [pages for cpu in state.page_lists() for zone in cpu for pages in zone]
+        steps[aged] = np.median(np.abs(np.diff(max(lists, key=len))))
+    assert steps[0.0] == 1
+    assert steps[0.9] > 1000
+    state = prepare(spec(pairs(4), identity=True, aged=0.9, memory_gib=1, high_pages=300))
+    assert Engine(state).run()
+    assert state.failed == 1
+
+
 def test_no_page_is_in_two_places():
     state = prepare(spec(WORKLOADS["pairs across nodes"], identity=True))
     Engine(state).run()

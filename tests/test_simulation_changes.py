@@ -10,6 +10,7 @@ import pcpmodel as pm
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.run import make_spec, prepare
+from pcpmodel.workload import Program, Task, Workload
 
 
 def after(run):
@@ -132,6 +133,30 @@ def test_a_trylock_that_fails_goes_to_the_zone_once():
     for c in counts[1]:
         operations = c["alloc_blocks"] + c["free_pages"]
         assert c["direct_allocs"] + c["direct_frees"] == pytest.approx(0.01 * operations, rel=0.3)
+
+
+def test_a_drain_in_chunks_leaves_the_rest_to_whoever_waits_for_the_list():
+    """Between two chunks the PCP lock is free; who spins for it has it before a trylock can."""
+    p, idle = Program(), Program()
+    p.alloc(3000, ns=100)
+    p.free(3000, ns=100)
+    idle.idle(1e6)
+    drained = {}
+    for release in ("v6.18", "v6.19"):
+        run = spec(
+            Workload("free", (Task(idle, 0), Task(p, 0)), "nothing", 3000),
+            release=release,
+            high_pages=2000,
+            hold_scale=20.0,
+            jitter=0.0,
+            hold="mean",
+            changes=[pm.change(0.0038, drain_all=0)],
+        )
+        drained[release] = [c["drain_pages"] for c in assert_same(run)["counters"]]
+    # One hold for the whole commit: there is next to nothing left for the other CPU.
+    assert drained["v6.18"] == [63, 3047]
+    assert drained["v6.19"][0] > 1000
+    assert drained["v6.19"][1] < 2000
 
 
 def test_a_change_at_the_start_is_a_run_with_these_sizes():

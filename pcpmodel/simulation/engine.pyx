@@ -46,6 +46,7 @@ from pcpmodel.simulation.state cimport (
     step_block,
     take_pages,
     trylock_fails,
+    turns_back,
 )
 from pcpmodel.kernel.pcp cimport PCPF_PREV_FREE_HIGH_ORDER, pcp_clamp
 
@@ -295,7 +296,9 @@ cdef class Engine:
             ahead = &s.cpu[0 if second == NEVER else second & ((1 << CPU_BITS) - 1)]
             pages_prefetch(ahead)
             pages_prefetch(<char *> ahead + 64)
-            if c.state == ARRIVED:
+            if pages_unlikely(c.waiter != 0) and c.state == ARRIVED and turns_back(s, c):
+                pass
+            elif c.state == ARRIVED:
                 arrival = c.time
                 lock = &self.locks[c.lock]
                 grant = lock_grant(lock, arrival)

@@ -27,6 +27,7 @@ from pcpmodel.simulation.state cimport (
     released,
     state_t,
     step_block,
+    turns_back,
 )
 
 __all__ = ["PerPage"]
@@ -175,6 +176,8 @@ cdef class PerPage:
                 self.grant(c.lock, e.time)
             c.time = e.time
             released(s, c)
+        elif c.state == ARRIVED and turns_back(s, c):
+            pass
         elif c.state == ARRIVED:
             q = &self.locks[c.lock]
             i = (q.head + q.length) % s.cpus

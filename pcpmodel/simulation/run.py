@@ -17,7 +17,7 @@ from scipy import optimize, stats
 
 from pcpmodel import machine as machines
 from pcpmodel.errors import InputError, unknown_name
-from pcpmodel.kernel.page_alloc import PageAllocator
+from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone import Zone
@@ -94,6 +94,9 @@ class RunSpec:
     identity : bool
         Follow every page over real buddy lists instead of counting; four bytes of this host's
         memory per simulated page.
+    aged : float
+        Share of every zone that others hold for the whole run, 0..0.95.  With ``identity`` in
+        single pages at random places, so that what is free is in pieces and out of order.
     caches : bool
         With ``identity``: also follow which pages are still in a CPU's private cache or in its
         slice of the last-level cache when they are allocated (``l2_kib``, ``llc_slice_kib``).
@@ -129,6 +132,7 @@ class RunSpec:
     nohz_idle: bool = True
     samples: int = 100
     identity: bool = False
+    aged: float = 0.0
     caches: bool = False
     trylock_failure: float = 0.0
     changes: tuple[Change, ...] = ()
@@ -181,6 +185,7 @@ def _check(spec: RunSpec) -> None:
     _number(spec, "pagevec", 1, 31, whole=True)
     _number(spec, "stat_interval_s", 0.0, 3600.0)
     _number(spec, "trylock_failure", 0.0, 0.5)
+    _number(spec, "aged", 0.0, 0.95)
     _number(spec, "samples", 0, 100_000, whole=True)
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
@@ -206,11 +211,13 @@ def _check(spec: RunSpec) -> None:
     _check_messages(spec)
     largest = [sizes, *(after for _, after in _timeline(spec))]
     lists = max(sum(size.high_max for size in sizes) // len(sizes) for sizes in largest) * cpus
-    memory = sum(size.managed for size in sizes)
+    memory = sum(size.managed - _held_by_others(spec, size) for size in sizes)
     if spec.workload.pages + lists > memory:
+        others = f", others hold {spec.aged:.0%} of it" if spec.aged else ""
         raise InputError(
             f"workload {spec.workload.name!r} holds up to {spec.workload.pages} pages and the "
-            f"per-CPU lists up to {lists}; the machine has {memory} ({spec.host.memory_gib} GiB)"
+            f"per-CPU lists up to {lists}; the machine has {memory} for them "
+            f"({spec.host.memory_gib} GiB{others})"
         )
 
 
@@ -243,6 +250,10 @@ def _check_sizes(sizes: tuple[ZoneSize, ...]) -> None:
                 f"{size.batch}: the kernel would free one page at a time. Raise high_pages or "
                 "lower batch."
             )
+
+
+def _held_by_others(spec: RunSpec, size: ZoneSize) -> int:
+    return round(spec.aged * size.managed)
 
 
 def _settings(spec: RunSpec) -> dict[str, Any]:
@@ -449,7 +460,13 @@ def prepare(spec: RunSpec) -> State:
             ],
             dtype=np.int32,
         ),
-        np.array([(size.managed, size.high_wmark, size.node) for size in sizes], dtype=np.int64),
+        np.array(
+            [
+                (size.managed - _held_by_others(spec, size), size.high_wmark, size.node)
+                for size in sizes
+            ],
+            dtype=np.int64,
+        ),
         np.array(
             [
                 (
@@ -499,16 +516,30 @@ def prepare(spec: RunSpec) -> State:
         caches=PageCache(len(cpus), int(host.l2_kib) // 4, int(host.llc_slice_kib) // 4, 1)
         if spec.caches
         else None,
+        careful=spec.identity and spec.aged > 0 and _mixes_types(spec.workload),
     )
 
 
-def _pages(spec: RunSpec, cpus: int) -> PageAllocator:
-    """Fresh zones with every page on the buddy lists."""
+def _mixes_types(workload: Workload) -> bool:
+    """Whether blocks of one migratetype may be taken for another."""
+    lists = {op[4] for task in workload.tasks for op in task.program.ops if op[1] == OPS["alloc"]}
+    return len({1 if pindex >= 12 else pindex % 3 for pindex in lists}) > 1
+
+
+def _pages(spec: RunSpec, cpus: int) -> Memory:
+    """Zones with every page on the buddy lists but those that others hold."""
     zones, start = [], 0
     for size in _sizes(spec):
         zones.append(Zone(size.managed, start, node=size.node))
         start += -(-size.managed // _BLOCK_PAGES) * _BLOCK_PAGES
-    return PageAllocator(spec.release, zones, cpus)
+    pages = Memory(spec.release, zones, cpus, free=not spec.aged)
+    if spec.aged:
+        for z, (zone, size) in enumerate(zip(zones, _sizes(spec), strict=True)):
+            pfns = np.arange(zone.start_pfn, zone.end_pfn)
+            np.random.default_rng([spec.seed, z]).shuffle(pfns)
+            pages.free_many(pfns[_held_by_others(spec, size) :])
+            pages.drain_pages_zone(0, z)
+    return pages
 
 
 def execute(
@@ -546,7 +577,8 @@ def execute(
         raise AssertionError("lists of pages and their counts disagree; this is a bug")
     if state.failed:
         raise InputError(
-            f"workload {spec.workload.name!r} ran out of memory on {spec.host.memory_gib} GiB"
+            f"workload {spec.workload.name!r} ran out of memory, or of blocks as large as it asks "
+            f"for, on {spec.host.memory_gib} GiB"
         )
     if progress is not None:
         progress(spec.seconds + spec.warmup_s)

@@ -191,7 +191,8 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t change
     int32_t target  # whose lists drain_all_pages() is at
     int32_t marked  # had pages when that began
-    int32_t pad[4]
+    int32_t relocks  # comes for another chunk of a commit
+    int32_t pad[3]
 
 
 cdef struct count_t:  # three cache lines, likewise
@@ -301,8 +302,9 @@ cdef struct state_t:
     change_t *change
     sizes_t *size  # [change][zone]
     # From the first drain_all_pages() that is not over yet on CPUs look at each other's lists:
-    # nobody may run ahead.
+    # nobody may run ahead.  Nor where page blocks change their type while CPUs hold pages of them.
     int64_t careful_from
+    int32_t careful  # from the start
     int32_t drainer  # -1: none
     int32_t trylock  # PCP trylocks fail now and then
     int32_t fails[TABLE]  # operations between two of them, equally likely values
@@ -821,7 +823,7 @@ cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
 
 cdef inline void drain_all_over(state_t *s) noexcept nogil:
     cdef int i
-    s.careful_from = INT64_MAX
+    s.careful_from = 0 if s.careful else INT64_MAX
     for i in range(s.changes):
         if s.change[i].kind == DRAIN_PAGES and not s.change[i].done:
             s.careful_from = min(s.careful_from, s.change[i].at)
@@ -1130,12 +1132,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             jump(s, c, s.end)
 
 
-cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
-    """The lock has just been released at ``c.time``: what the CPU does about it."""
-    cdef pcp_t *p
+cdef inline void unlock_pcp(state_t *s, cpu_t *c) noexcept nogil:
+    """Who waits for a PCP lock that the CPU had goes on."""
     cdef cpu_t *waiter
-    cdef bint more
-    c.state = RUNNING
     if pages_unlikely(c.waiter != 0):
         waiter = &s.cpu[c.waiter - 1]
         waiter.time = max(waiter.time, c.time)
@@ -1143,7 +1142,42 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
         s.woken[s.nwoken] = waiter.id
         s.nwoken += 1
         c.waiter = 0
-    if pages_unlikely(c.why == BY_REMOTE):
+
+
+cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
+    """Whether a CPU that has just come to a lock goes on without it.
+
+    Between two chunks of a commit the PCP lock is free.  Another CPU that spins for it has it
+    before a trylock can succeed, and the rest stays on the lists.
+    """
+    if c.waiter == 0 or c.kind != DRAIN or c.why != BY_COMMIT or not c.relocks:
+        return False
+    c.state = RUNNING
+    unlock_pcp(s, c)
+    freed(s, c)
+    return True
+
+
+cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
+    """The lock has just been released at ``c.time``: what the CPU does about it."""
+    cdef pcp_t *p
+    cdef bint more = False, commit = c.kind == DRAIN and c.why == BY_COMMIT
+    if commit:
+        p = pcp_of(s, c, c.zone)
+        if s.rules.commit_drain == COMMIT_CHUNKS:
+            more = c.rest > 0 and p.pcp.count > 0
+        elif s.rules.commit_drain == COMMIT_CHUNKS_WHILE_HIGH:
+            more = c.rest > 0 and p.pcp.count >= c.high
+        if more:
+            c.want = min(c.rest, p.pcp.batch)
+            c.rest -= c.want
+            c.relocks = 1
+            return
+    c.state = RUNNING
+    unlock_pcp(s, c)
+    if commit:
+        freed(s, c)
+    elif pages_unlikely(c.why == BY_REMOTE):
         pcp_of(s, &s.cpu[c.target], c.zone).remote = c.time
     elif pages_unlikely(c.why == DIRECT):
         if trylock_fails(s, c):
@@ -1159,20 +1193,6 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
         take_pages(s, c, c.zone, c.pindex, 1)
         pcp_alloc_end(&p.pcp, &s.rules, c.pc.order)
         allocated(s, c)
-    elif c.kind == DRAIN and c.why == BY_COMMIT:
-        p = pcp_of(s, c, c.zone)
-        if s.rules.commit_drain == COMMIT_CHUNKS:
-            more = c.rest > 0 and p.pcp.count > 0
-        elif s.rules.commit_drain == COMMIT_CHUNKS_WHILE_HIGH:
-            more = c.rest > 0 and p.pcp.count >= c.high
-        else:
-            more = False
-        if more:
-            c.want = min(c.rest, p.pcp.batch)
-            c.rest -= c.want
-            c.state = ARRIVED
-        else:
-            freed(s, c)
 
 
 cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
@@ -1225,6 +1245,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
         s.count[c.id].free_high += 1
     c.want = n if s.rules.commit_drain == COMMIT_WHOLE else min(n, p.pcp.batch)
     c.rest = n - c.want
+    c.relocks = 0
     arrive_drain(c, zone, pindex, BY_COMMIT)
 
 

@@ -40,6 +40,7 @@ class State:
         sizes: npt.NDArray[np.int32] | None = None,
         fails: npt.NDArray[np.int32] | None = None,
         caches: PageCache | None = None,
+        careful: bool = False,
     ) -> Self: ...
     @property
     def nlocks(self) -> int: ...

@@ -83,6 +83,8 @@ cdef class State:
         Equally likely numbers of PCP operations until the next trylock fails.
     caches : PageCache, optional
         With page identity: caches of as many CPUs, none shared, empty.
+    careful : bool
+        CPUs never run ahead of each other.
     """
 
     def __cinit__(
@@ -110,6 +112,7 @@ cdef class State:
         const int32_t[:, :, ::1] sizes=None,
         const int32_t[::1] fails=None,
         PageCache caches=None,
+        bint careful=False,
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -156,7 +159,7 @@ cdef class State:
             memcpy(s.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
         for k in range(2):
             self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
-        s.careful_from, s.drainer = INT64_MAX, -1
+        s.careful, s.drainer = careful, -1
         if changes is not None and changes.shape[0]:
             s.changes = changes.shape[0]
             s.change = <change_t *> get(s.changes, sizeof(change_t))
@@ -168,7 +171,7 @@ cdef class State:
                     s.size[i * s.zones + z] = sizes_t(
                         sizes[i, z, 0], sizes[i, z, 1], sizes[i, z, 2], sizes[i, z, 3]
                     )
-            drain_all_over(s)
+        drain_all_over(s)
         if fails is not None:
             s.trylock = 1
             memcpy(s.fails, &fails[0], TABLE * sizeof(int32_t))

@@ -172,10 +172,13 @@ def test_event_engine_by_release(benchmark, release):
     timed(benchmark, Engine, spec(release=release, high_pages=1000), 5)
 
 
-def test_event_engine_with_page_identity(benchmark):
+@pytest.mark.parametrize("aged", [0.0, 0.5], ids=["fresh", "aged"])
+def test_event_engine_with_page_identity(benchmark, aged):
     """Per page operation: every page of every allocation and free is moved."""
-    benchmark.group = "simulation: page identity, 224 CPUs, 2 zones, fresh"
-    run = spec(release="v6.7", high_pages=None, seconds=0.2, identity=True)
+    benchmark.group = "simulation: page identity, 224 CPUs, 2 zones"
+    run = spec(
+        release="v6.7", high_pages=None, seconds=0.2, identity=True, aged=aged, memory_gib=128.0
+    )
     states = []
 
     def setup():
