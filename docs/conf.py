@@ -44,6 +44,7 @@ html_static_path = ["static"]
 html_show_copyright = False
 html_show_sourcelink = False
 add_module_names = False
+toc_object_entries = False
 smartquotes = False  # options begin with two hyphens
 doctest_global_setup = "from pcpmodel import *\nimport pcpmodel as pm"
 numpydoc_show_class_members = False
@@ -98,6 +99,7 @@ def setup(app: object) -> None:
     notebooks = generate.notebooks(ROOT)
     (ROOT / "docs" / "notebooks").mkdir(exist_ok=True)
     pages = {
+        **generate.data(ROOT),
         "figures.md": generate.figures(ROOT),
         "notebooks.md": notebooks.pop(".."),
         **{f"notebooks/{name}": text for name, text in notebooks.items()},

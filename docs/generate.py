@@ -4,10 +4,13 @@
 
 import json
 import re
-from inspect import ismodule
+from collections.abc import Iterable, Mapping
+from inspect import isclass, isfunction, ismodule
 from pathlib import Path
+from typing import Any
 
 import pcpmodel as pm
+from pcpmodel.data_package import PLATFORM_FIELDS
 from pcpmodel.publish import published
 from pcpmodel.rerun import Run, plan
 
@@ -16,7 +19,7 @@ COUNTED = ("table", "predictions", "within", "fitted")
 
 
 def reference() -> str:
-    """One entry for every public name, and for those of the public modules."""
+    """One entry for every public name, for those of public modules, and for what calls return."""
     parts = ["# Reference\n\nEvery name of `import pcpmodel as pm`.\n"]
     documented = {}  # a name may be public of itself and in its module
     for name, where in pm._PUBLIC.items():
@@ -37,7 +40,29 @@ def reference() -> str:
         where if ismodule(getattr(pm, name)) else f"{where}.{name}"
         for name, where in pm._PUBLIC.items()
     )
-    return "\n".join([*parts, *(documented[path] for path in order)])
+    parts += [documented[path] for path in order]
+    parts.append("## What they return\n")
+    text = "\n".join(parts)
+    return text + "\n".join(
+        f"### {path.rpartition('.')[2]}\n\n{_entry(path, thing)}"
+        for path, thing in sorted(_returned().items(), key=lambda item: item[1].__name__)
+        if f":: {path}\n" not in text
+    )
+
+
+def _returned() -> dict[str, type]:
+    """Classes of the package that its public functions return, by their dotted name."""
+    found = {}
+    for name in pm._PUBLIC:
+        thing = getattr(pm, name)
+        for call in vars(thing).values() if ismodule(thing) else [thing]:
+            if not isfunction(call):
+                continue
+            for word in re.findall(r"\w+", str(call.__annotations__.get("return", ""))):
+                kind = call.__globals__.get(word)
+                if isclass(kind) and kind.__module__.startswith("pcpmodel."):
+                    found[f"{kind.__module__}.{word}"] = kind
+    return found
 
 
 def _entry(path: str, thing: object) -> str:
@@ -120,6 +145,48 @@ test tells when it has to be run again. The rows themselves: `pcpmodel compare`,
 |---|---|---|---|
 {chr(10).join(rows)}
 """
+
+
+def data(root: Path) -> dict[str, str]:
+    """What lies in ``data/``, and the columns of a machine's table."""
+    packages = {
+        kind: {
+            path.parent.name: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted((root / "data" / kind).glob("*/datapackage.json"))
+        }
+        for kind in ("hardware", "published", "workload")
+    }
+    parts = ["# Data\n\nWhat the numbers come from, in the form that {doc}`data-format` tells.\n"]
+    for kind, title in (
+        ("hardware", "Measured machines"),
+        ("published", "Published tables"),
+        ("workload", "Workloads"),
+    ):
+        parts += [f"## {title}\n", "| name | what | tables | source |", "|---|---|---|---|"]
+        for name, package in packages[kind].items():
+            tables = [r["name"] for r in package["resources"] if r["type"] == "table"]
+            cells = [f"`{name}`", _plain(package["title"]), ", ".join(f"`{t}`" for t in tables)]
+            cited = {
+                f"{s['author']} {s.get('date') or ''}" if s.get("author") else s["title"]
+                for s in package["sources"]
+            }
+            cells.append(_plain("; ".join(sorted(cited))))
+            parts.append(f"| {' | '.join(cells)} |")
+        parts.append("")
+    machine = next(iter(packages["hardware"].values()))["resources"][0]["schema"]["fields"]
+    return {
+        "data.md": "\n".join(parts),
+        "batch_latency.inc": _columns(machine),
+        "platform.inc": _columns(PLATFORM_FIELDS.values()),
+    }
+
+
+def _columns(fields: Iterable[Mapping[str, Any]]) -> str:
+    lines = ["| name | type | unit | what |", "|---|---|---|---|"]
+    for field in fields:
+        cells = [f"`{field['name']}`", field["type"], field.get("unit") or ""]
+        lines.append(f"| {' | '.join([*cells, _plain(field['description'])])} |")
+    return "\n".join(lines) + "\n"
 
 
 def figures(root: Path) -> str:

@@ -29,9 +29,9 @@ def blocks(page: Path, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)
-def test_commands_of_the_tutorial_run(page: Path, tmp_path: Path) -> None:
-    shown = "".join(blocks(page, "sh"))
-    assert shown
+def test_commands_of_the_tutorial_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    sessions = blocks(page, "console")
+    assert sessions
     shutil.copytree(ROOT / "data/hardware", tmp_path / "data/hardware")
     (tmp_path / "data/traces").symlink_to(ROOT / "data/traces")
     tool = tmp_path / "bin/pcpmodel"
@@ -43,10 +43,15 @@ def test_commands_of_the_tutorial_run(page: Path, tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "PCPMODEL_DATA": str(tmp_path / "data"),
     }
-    done = subprocess.run(
-        ["sh", "-e", "-c", shown], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    for command, shown in re.findall(r"^\$ (.+)\n((?:[^$].*\n)*)", "".join(sessions), re.M):
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        same = doctest.OutputChecker().check_output(
+            shown, done.stdout, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert same, f"{command}\n{done.stdout}"
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)

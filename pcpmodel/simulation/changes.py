@@ -60,7 +60,7 @@ class Change:
         return {"at_s": self.at_s, **self.given}
 
     def sizes(self, before: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of `Host.sizes` after the change.
+        """Arguments of ``Host.sizes`` after the change.
 
         Each of ``high_pages``, ``high_min_pages``, ``high_fraction`` takes the place of the
         others.
