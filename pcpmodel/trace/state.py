@@ -383,6 +383,7 @@ class Capture:
         self.memory_mib: int = meta.get("memory_mib", 0)
         self.numa_nodes: int = meta.get("numa_nodes", 1)
         self.release = _release_of(meta, path / "meta.json")
+        self._snapshots: dict[str, Snapshot] = {}
         self.tags = sorted(
             (m[1] for p in path.iterdir() if (m := _TAG.match(p.name)) and m[1] != "series"),
             key=lambda t: (t != "before", t in ("after", "end"), t),
@@ -419,9 +420,17 @@ class Capture:
         return any((self.path / (name + suffix)).is_file() for suffix in ("", ".gz", ".zst"))
 
     def snapshot(self, tag: str) -> Snapshot:
-        """Read the lists at one moment: PCP lists and, where dumped, buddy lists and blocks."""
+        """The lists at one moment: PCP lists and, where dumped, buddy lists and blocks.
+
+        Read once and kept, as the trace is: for all who ask, and so not to be changed.
+        """
         if tag not in self.tags:
             raise unknown_name("snapshot", tag, self.tags)
+        if tag not in self._snapshots:
+            self._snapshots[tag] = self._read_snapshot(tag)
+        return self._snapshots[tag]
+
+    def _read_snapshot(self, tag: str) -> Snapshot:
         path = self.file(f"pcpstate.{tag}")
         found = self._check(_read_pcps(_read(path), path, tag), path)
         zones = {z.key: z for z in found.zones}

@@ -1,7 +1,7 @@
 """Speed on recordings: lines read, events replayed, work done again under other rules.
 
 ``ns_per_line`` and ``lines_per_s`` are of the reader alone; ``ns_per_event`` of a
-replay, the trace being read already, per event from the first dump on.  The peer
+replay, trace and dumps being read already, per event from the first dump on.  The peer
 is the same text taken apart by a compiled regular expression.
 """
 
