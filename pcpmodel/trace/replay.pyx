@@ -2040,8 +2040,33 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             s.block_type[p >> 9] = <int8_t>r.c
 
 
-cdef void link_rows(replayer *s) noexcept nogil:
-    """For every row, the next one about the same page; for every page, its first."""
+cdef inline void link_task(replayer *s, int32_t row, int64_t *tasks, int32_t *seen,
+                           int slots) noexcept nogil:
+    """Join a row with the next one of the same flow of control."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t key
+    cdef uint64_t h
+    if r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+        key = (<int64_t>1 << 40) + r.cpu
+    elif r.pid == 0:
+        key = (<int64_t>2 << 40) + r.cpu
+    else:
+        key = r.pid
+    h = (<uint64_t>key * <uint64_t>0x9E3779B97F4A7C15) >> 40 & (slots - 1)
+    while tasks[h] != key and tasks[h]:
+        h = (h + 1) & (slots - 1)
+    if tasks[h]:
+        s.own_next[row] = seen[h]
+        s.own_prev[seen[h]] = row
+    tasks[h] = key
+    seen[h] = row
+
+
+cdef void link_rows(replayer *s, int64_t *tasks, int32_t *seen, int slots) noexcept nogil:
+    """For every row, the next one about the same page and those of the same flow of control.
+
+    For every page, its first row.  ``tasks`` and ``seen`` are a hash table.
+    """
     cdef int32_t row
     cdef int64_t p, k
     cdef const event_row *r
@@ -2052,6 +2077,7 @@ cdef void link_rows(replayer *s) noexcept nogil:
     for row in range(s.nr_rows - 1, -1, -1):
         r = &s.rows[row]
         s.chain[row] = -1
+        link_task(s, row, tasks, seen, slots)
         if r.probe >= 0:
             f = &s.probes[r.probe * P_COLUMNS]
             for z in range(s.nr_zones):
@@ -2095,34 +2121,6 @@ cdef void skip(replayer *s, int32_t row) noexcept nogil:
             s.cursor[k] = s.spans[s.chain[row] + k - p]
     else:
         s.cursor[p] = s.chain[row]
-
-
-cdef void link_tasks(replayer *s, int64_t *tasks, int32_t *seen, int slots) noexcept nogil:
-    """For every row, the last one of the same flow of control."""
-    cdef int32_t row
-    cdef const event_row *r
-    cdef int64_t key
-    cdef uint64_t h
-    cdef int _k
-    for row in range(s.nr_rows):
-        r = &s.rows[row]
-        if r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
-            key = (<int64_t>1 << 40) + r.cpu
-        elif r.pid == 0:
-            key = (<int64_t>2 << 40) + r.cpu
-        else:
-            key = r.pid
-        h = (<uint64_t>key * <uint64_t>0x9E3779B97F4A7C15) >> 40
-        for _k in range(slots):
-            h &= slots - 1
-            if tasks[h] == key or tasks[h] == 0:
-                break
-            h += 1
-        if tasks[h] == key:
-            s.own_prev[row] = seen[h]
-            s.own_next[seen[h]] = row
-        tasks[h] = key
-        seen[h] = row
 
 
 # -- binding --------------------------------------------------------------------------
@@ -2292,13 +2290,14 @@ cdef class _Replayer:
         if spans > max(s.nr_pages, 1 << 24):
             raise InputError("free_prepared_contig_range() of more pages than there are")
         s.spans = self._i32("spans", spans, -1)
-        slots = 1 << max(10, (2 * len(np.unique(events.rows["pid"])) + 2 * cpus).bit_length() + 1)
+        pids = events.rows["pid"]
+        flows = 1 + len(np.unique(pids[1:][pids[1:] != pids[:-1]])) + 2 * cpus
+        slots = 1 << max(10, flows.bit_length() + 1)
         cdef int64_t[::1] tasks = np.zeros(slots, np.int64)
-        cdef int32_t[::1] seen = np.full(slots, -1, np.int32)
+        cdef int32_t[::1] seen = np.empty(slots, np.int32)
         cdef int nr_slots = slots
         with nogil:
-            link_rows(s)
-            link_tasks(s, &tasks[0], &seen[0], nr_slots)
+            link_rows(s, &tasks[0], &seen[0], nr_slots)
         self.names = []
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
