@@ -41,6 +41,7 @@ cdef int64_t alloc_pages(
 cdef int free_pages(
     memory *mm, int cpu, uint64_t pfn, int order, bint nolock
 ) noexcept nogil  # -1: not all of the block is in use
+cdef list free_list(const zone *z, int order, int mt)  # pfns, head first
 
 cdef class PageAllocator:
     cdef memory mm

@@ -1202,21 +1202,20 @@ cdef int present_ranges(zone *z, spec, bint on_lists) except -1:
     return 0
 
 
-cdef list listed(const zone *z, const block_list *area, uint32_t kind):
-    """Page numbers on a free list, head first."""
+cdef list free_list(const zone *z, int order, int mt):
+    cdef const block_list *area = &z.free_area[order][mt]
     cdef uint32_t at = area.head, page
-    pages = []
+    pfns = []
     while at != area.tail:
         page = area.slot[at & (area.capacity - 1)]
-        if page != NO_PAGE and z.page[page] == block_word(kind, at):
-            pages.append(page)
+        if page != NO_PAGE and z.page[page] == block_word(free_kind(order, mt), at):
+            pfns.append(zone_pfn(z, page))
         at += 1
-    return pages
+    return pfns
 
 
 cdef dict zone_state(memory *mm, int number):
     cdef zone *z = &mm.zone[number]
-    cdef block_list *area
     cdef pageset *ps
     cdef page_ring *ring
     cdef int order, mt, cpu
@@ -1225,11 +1224,8 @@ cdef dict zone_state(memory *mm, int number):
     free_lists = {}
     for order in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
-            area = &z.free_area[order][mt]
-            if area.live:
-                free_lists[order, mt] = [
-                    zone_pfn(z, page) for page in listed(z, area, free_kind(order, mt))
-                ]
+            if z.free_area[order][mt].live:
+                free_lists[order, mt] = free_list(z, order, mt)
     held = []
     page = z.start
     while page < z.end:
@@ -1374,9 +1370,11 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
             if z.page[page] == W_HELD | 0x100:
                 raise InputError(f"pfn={zone_pfn(z, page)} is neither held nor on a list")
     else:
-        for page in range(z.start, z.end):
-            if z.page[page] & W_WHAT == W_HELD and block_type(z, page) != MIGRATE_MOVABLE:
-                z.page[page] = W_HELD
+        for i in range(skip, nr_blocks):
+            if block_type(z, i << PAGEBLOCK_ORDER) != MIGRATE_MOVABLE:
+                for page in range(i << PAGEBLOCK_ORDER, (i + 1) << PAGEBLOCK_ORDER):
+                    if z.page[page] & W_WHAT == W_HELD:
+                        z.page[page] = W_HELD
     z.nr_reserved_highatomic = integer(
         "nr_reserved_highatomic", state.get("nr_reserved_highatomic", 0), 0, spec.pages
     )

@@ -39,11 +39,12 @@ from pcpmodel.kernel.buddy cimport (
     zone,
     zone_page,
 )
-from pcpmodel.kernel.page_alloc cimport PageAllocator, find_zone
+from pcpmodel.kernel.page_alloc cimport PageAllocator, find_zone, free_list
 from pcpmodel.kernel.pages cimport (
     MAX_PAGE_ORDER,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
+    MIGRATE_TYPES,
     NO_PAGE,
     PAGEBLOCK_ORDER,
     W_HELD,
@@ -471,11 +472,13 @@ cdef class BuddyLists:
     def differing(self, zones, free):
         """(zone key, (order, migratetype)) of the lists that are not those of a dump."""
         wrong = set()
-        for zone, state in zip(zones, self.memory.state()):
-            mine, real = state["free"], free.get(zone.key, {})
-            for at in {*mine, *real}:
-                if list(mine.get(at, ())) != list(real.get(at, ())):
-                    wrong.add((zone.key, at))
+        for n, zone in enumerate(zones):
+            real = free.get(zone.key, {})
+            for order in range(MAX_PAGE_ORDER + 1):
+                for mt in range(MIGRATE_TYPES):
+                    mine = free_list(&self.memory.mm.zone[n], order, mt)
+                    if mine != (real[order, mt].tolist() if (order, mt) in real else []):
+                        wrong.add((zone.key, (order, mt)))
         return wrong
 
 
@@ -511,11 +514,11 @@ def follow(cap, state, work, stops, resized):
         begin = len(rows)
         seen = None
     else:
-        last = begin, np.array(sorted(
-            (pfn, pfn + (1 << order))
+        free = np.concatenate([np.empty((0, 2), np.int64)] + [
+            np.stack([pfns, pfns + (1 << order)], 1)
             for lists in seen.free.values() for (order, _), pfns in lists.items()
-            for pfn in pfns.tolist()
-        ), np.int64).reshape(-1, 2)
+        ])
+        last = begin, free[np.argsort(free[:, 0])]
     names = cap.trace[1].comms
     compactors = {k for k, name in enumerate(names) if name.startswith("kcompactd")}
     lists = BuddyLists(memory_at_start(state, dump, cap, resized=resized), rows, compactors, last)
