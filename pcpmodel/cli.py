@@ -102,9 +102,10 @@ def explain_(
     page_size: int | None,
     json_: bool,
 ) -> None:
-    """Recompute every batch and high of /proc/zoneinfo, with its formula.
+    """Recompute every batch and high of /proc/zoneinfo.
 
-    Without FILE it is this machine's.  Exit code 1 if a reported number does not follow.
+    Each with its formula.  Without FILE it is this machine's.  Exit code 1 if a reported number
+    does not follow.
     """
     from pcpmodel.machine import platform, zoneinfo
 
@@ -161,7 +162,7 @@ def data_check(directory: str | None, json_: bool) -> None:
 @click.argument("machine")
 @as_json
 def fit_(machine: str, json_: bool) -> None:
-    """Fit the cost of one zone-lock hold to MACHINE's measured table."""
+    """Fit what a zone-lock hold costs to MACHINE's measured table."""
     from pcpmodel.study.fit import fit
 
     found = fit(machine)
@@ -174,7 +175,7 @@ def fit_(machine: str, json_: bool) -> None:
 @click.option("--slowdown", type=float, default=1.0, help="Ask of a CPU this many times slower.")
 @as_json
 def limit_(machine: str, p99_us: float, slowdown: float, json_: bool) -> None:
-    """Find the largest batch scale factor that keeps MACHINE's holds under a limit."""
+    """Find MACHINE's largest batch scale factor under a limit."""
     from pcpmodel.study.limit import limit
 
     found = limit(machine, p99_us, slowdown)
@@ -206,7 +207,7 @@ class _NumaCommand(click.Command):
 @click.option("--after", default="v5.13", show_default=True, help="Kernel that is compared.")
 @as_json
 def numa_(before: str, after: str, json_: bool, **parameters: Any) -> None:
-    """Migrate pages on NUMA hint faults, before and after delayed mapping.
+    """Migrate pages on NUMA hint faults, mapped early or late.
 
     Without options: 8 processes of 8 threads, 70 GiB on two nodes of 64 GiB, as published
     with the patch; takes about half a minute on two cores.  --scale 0.02 takes a second.
@@ -249,7 +250,7 @@ def rerun_(
     out: Path | None,
     json_: bool,
 ) -> None:
-    """Run the notebooks whose data, source, parameters or environment changed."""
+    """Run the notebooks whose inputs changed, and say why."""
     from pcpmodel.rerun import plan, rerun
 
     parameters = _parameters(params)
@@ -294,10 +295,11 @@ def figures_(
     project: Path,
     json_: bool,
 ) -> None:
-    """Draw the notebooks' figures for print or slides, with captions and alt texts.
+    """Draw the notebooks' figures for print or slides.
 
-    NAME is FIGURE, NOTEBOOK or a path such as 03-new-hardware/ice-lake/hold-time; default: all.
-    Each runs its notebook's cells, with the notebook's parameters unless --param changes them.
+    With captions and alt texts.  NAME is FIGURE, NOTEBOOK or a path such as
+    03-new-hardware/ice-lake/hold-time; default: all. Each runs its notebook's cells, with the
+    notebook's parameters unless --param changes them.
     """
     if out is None and not dry_run:
         raise InputError("give --out DIR, or --dry-run for a list")
@@ -532,7 +534,10 @@ def compare_(source: str | None, seed: int, json_: bool) -> None:
 def sweep_(
     spec_file: str, out: str, scheduler: str | None, workers: int | None, json_: bool
 ) -> None:
-    """Run a grid of simulations; started again after a kill it goes on where it was."""
+    """Run a grid of simulations.
+
+    Started again after a kill it goes on where it was.
+    """
     from pcpmodel.study.sweep import cluster, read_grid, run_grid
 
     grid = read_grid(spec_file)
@@ -592,7 +597,9 @@ def replay_(
 def capture_(
     out: str, seconds: float, buffer_kb: int, command: tuple[str, ...], json_: bool
 ) -> None:
-    """Record the page allocator of this machine (root, tracefs), while CMD runs.
+    """Record this machine's page allocator while CMD runs.
+
+    Needs root and tracefs.
 
     Uses a tracing instance of its own: no setting of the machine changes.
     """
@@ -617,7 +624,7 @@ def capture_(
 )
 @as_json
 def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
-    """Print the table of a cover letter: base, patch 1 .. n, by workload.
+    """Print a cover letter's table: base, patch 1 .. n.
 
     SPEC.json: {"releases": ["v6.6", "v6.6+p1"], "machine": "sapphire-rapids", "workloads":
     [{"name": "page_fault1", "processes": 8}, {"published": "pcp-auto-tuning-v2", "table":
@@ -631,23 +638,32 @@ def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
 
 
 @main.command("advise")
-@click.option("--machine", help="Measured machine whose lock holds are like this one's.")
 @click.option(
-    "--zoneinfo", help="Copy of the machine's /proc/zoneinfo; without --machine this host's."
+    "--machine", metavar="NAME", help="Measured machine whose lock holds are like this one's."
 )
-@click.option("--lscpu", help="What lscpu printed there.")
-@click.option("--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold.")
+@click.option(
+    "--zoneinfo",
+    metavar="FILE",
+    help="Copy of the machine's /proc/zoneinfo; without --machine this host's.",
+)
+@click.option("--lscpu", metavar="FILE", help="What lscpu printed there.")
+@click.option(
+    "--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold's p99 [us]."
+)
 @click.option(
     "--stranded-percent",
     type=float,
     default=12.5,
     show_default=True,
-    help="Share of memory that the lists may take.",
+    help="Share of memory that the lists may take [%].",
 )
 @click.option("--release", default="v6.18", show_default=True, help="Kernel of the runs.")
 @as_json
 def advise_(json_: bool, **options: Any) -> None:
-    """Raise, leave or lower the batch scale and the high fraction?  Changes nothing itself."""
+    """Batch scale and high fraction: raise, leave or lower?
+
+    Changes nothing itself.
+    """
     from pcpmodel.study.advise import advise
 
     answer = advise(options.pop("machine"), **options)

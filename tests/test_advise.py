@@ -84,7 +84,7 @@ def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch
     assert told.high_fraction["advice"] is None
     assert told.high_fraction["effect"] == {}
     assert "ice-lake are not known" in told.high_fraction["why"]
-    assert "vm.percpu_pagelist_high_fraction = None: no advice\n" in str(told)
+    assert "vm.percpu_pagelist_high_fraction = unknown: no advice\n" in str(told)
     assert not any("/proc/zoneinfo" in line for line in told.rests_on)
     assert any("(assumed: not known of it)" in line for line in told.rests_on)
 

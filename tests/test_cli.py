@@ -33,9 +33,11 @@ def test_help_names_every_verb_with_what_it_answers() -> None:
 
     shown = CliRunner().invoke(main, ["--help"])
     assert shown.exit_code == 0
-    for name, command in main.commands.items():
+    for name in main.commands:
         assert name in shown.output
-        assert command.get_short_help_str(), f"{name} has no help"
+        (said,) = (line for line in shown.output.splitlines() if line.split()[:1] == [name])
+        assert len(said.split()) > 2, f"{name} has no help"
+        assert not said.endswith("..."), "cut off"
 
 
 def test_an_unknown_verb_is_wrong_usage() -> None:

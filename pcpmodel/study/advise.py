@@ -69,7 +69,8 @@ class Advice:
             ("vm.percpu_pagelist_high_fraction", self.high_fraction),
         ):
             to = "" if part["advice"] in ("leave", None) else f" to {part['to']}"
-            lines.append(f"{title} = {part['now']}: {part['advice'] or 'no advice'}{to}")
+            now = "unknown" if part["now"] is None else part["now"]
+            lines.append(f"{title} = {now}: {part['advice'] or 'no advice'}{to}")
             lines.append(f"  {part['why']}")
             lines += [f"  {name}: {_text(**figure)}" for name, figure in part["effect"].items()]
             if part["line"]:

@@ -150,7 +150,10 @@ class Limit:
             *("batch_scale", "batch", "p99_us", "p99_low_us", "p99_high_us", "probability"),
             *("slower_side", "measured_batch", "measured_p99_us", "mean_us", "mean_probability"),
         ]
-        rows = self.per_scale[columns].astype({"measured_batch": "Int64"}).round(3)
+        rows = self.per_scale[columns].round(3)
+        rows["measured_batch"] = [
+            f"{b:g}" if np.isfinite(b) else "-" for b in rows["measured_batch"]
+        ]
         return (
             f"{self.machine}: {_answer(self.per_scale, self.batch_scale, 'p99', 'probability')}\n"
             f"{rows.to_string(index=False, na_rep='-')}" + "".join(f"\n* {n}" for n in self.notes)

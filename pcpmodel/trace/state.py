@@ -533,7 +533,9 @@ def capture(path: str | Path) -> Capture:
     """
     path = Path(path)
     if not path.is_dir():
-        raise InputError("is not a directory; a capture is one", file=path)
+        raise InputError(
+            "is not a directory; a capture is one, such as data/traces/6.12-tcp-4cpu", file=path
+        )
     where = path / "meta.json"
     if not where.is_file():
         raise InputError("has no meta.json; is it a capture?", file=path)
