@@ -6,6 +6,7 @@ import math
 
 import nbformat.v4 as nb
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pcpmodel as pm
 from pcpmodel.report import html, tidy
@@ -106,6 +107,21 @@ def test_same_settings_same_picture_and_digest() -> None:
     one, two = pm.Tour(cpus=56), pm.Tour(cpus=56)
     assert one.png() == two.png()
     assert one.digest == two.digest != pm.Tour(cpus=58).digest
+
+
+@pytest.mark.parametrize("size", pm.figures.SIZES)
+def test_nothing_of_the_picture_is_cut_off_or_overlaps(shown: pm.Tour, size: str) -> None:
+    with pm.figures.output(size):
+        figure = shown.figure()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    drawn, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) > 0
+    for ax in figure.axes:
+        box = ax.xaxis.label.get_window_extent(renderer)
+        low, high = ax.get_xlim()
+        ticks = [t.label1 for t in ax.xaxis.get_major_ticks() if low <= t.get_loc() <= high]
+        assert not any(tick.get_window_extent(renderer).overlaps(box) for tick in ticks)
 
 
 def test_on_paper_the_picture_stays_and_the_controls_go(shown: pm.Tour) -> None:

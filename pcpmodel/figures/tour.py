@@ -58,7 +58,7 @@ def tour_picture(
         # Fixed places: fitting them costs as much time as the drawing.
         if narrow:
             grid = figure.add_gridspec(
-                4, 1, left=0.18, right=0.95, bottom=0.065, top=0.95, hspace=0.55
+                4, 1, left=0.19, right=0.94, bottom=0.08, top=0.945, hspace=0.6
             )
             top, *rest = (grid[row, 0] for row in range(4))
         else:
@@ -66,9 +66,9 @@ def tour_picture(
                 2,
                 3,
                 left=0.1,
-                right=0.985,
-                bottom=0.13,
-                top=0.95,
+                right=0.98,
+                bottom=0.14,
+                top=0.94,
                 hspace=0.45,
                 wspace=0.5,
                 height_ratios=(1.15, 1),
