@@ -131,14 +131,15 @@ def kbuild(directory: Path) -> None:
     )
 
 
-def times_of_a_write(trace: Path) -> list[tuple]:
+def times_of_a_write(trace: Path) -> tuple[list[tuple], list[tuple]]:
     """Time from one block of a write to the next, on the sender's and the receiver's CPU.
 
     The mean of the middle half: a sleeping peer makes a few intervals long, and the clock of
-    the trace counts whole us, which a median would keep.
+    the trace counts whole us, which a median would keep.  Then mean and spread of all periods
+    from write to write, those sleeps included.
     """
     events, _ = read_trace(trace)
-    rows = []
+    rows, periods = [], []
     for side, event in (("sender", "mm_page_alloc"), ("receiver", "mm_page_free")):
         mine = events.rows[events.is_event(event)]
         mine = mine[mine["cpu"] == np.bincount(mine["cpu"]).argmax()]
@@ -147,7 +148,11 @@ def times_of_a_write(trace: Path) -> list[tuple]:
             some = np.sort(gaps[(orders[:-1] == order) & (orders[1:] == following)])
             middle = some[len(some) // 4 : len(some) - len(some) // 4]
             rows.append(("unix", side, order, following, round(float(middle.mean()), 2)))
-    return rows
+        whole = np.diff(mine["time"][orders == 3]) / 1000
+        periods.append(
+            ("unix", side, round(float(whole.mean()), 2), round(float(whole.std()), 2), len(whole))
+        )
+    return rows, periods
 
 
 def streams(directory: Path) -> None:
@@ -166,6 +171,7 @@ def streams(directory: Path) -> None:
         (name, one["freed_on_allocating_cpu"], one["freed_on_other_cpu"], one["seconds"])
         for name, one in summary.items()
     ]
+    times, periods = times_of_a_write(directory / "unix.trace.txt.gz")
     write(
         "native-streams",
         "What stream sockets ask of the page allocator",
@@ -210,7 +216,17 @@ def streams(directory: Path) -> None:
                     ("to_order", "integer", "1", "order of the next one on the same CPU"),
                     ("time", "number", "us", "from one to the next, mean of the middle half"),
                 ],
-                times_of_a_write(directory / "unix.trace.txt.gz"),
+                times,
+            ),
+            "periods": (
+                [
+                    ("stream", "string", "", "unix"),
+                    ("side", "string", "", "sender (allocates) or receiver (frees)"),
+                    ("mean", "number", "us", "from the first block of a write to the next one's"),
+                    ("sd", "number", "us", "standard deviation; waits for the peer are included"),
+                    ("writes", "integer", "1", "how many"),
+                ],
+                periods,
             ),
         },
     )
