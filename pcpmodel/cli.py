@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,25 @@ def releases_(json_: bool) -> None:
             for p in patches()
         ],
     }
-    text = "\n".join(
-        [
-            "Releases (patches over v6.6):",
-            *(f"  {r.name:17} {', '.join(r.patches) or '-'}" for r in releases()),
-            "",
-            "Patches:",
-            *(f"  {p.key:23} {p.title} ({p.origin})" for p in patches()),
-        ]
-    )
-    _emit(result, json_, text)
+    lines = ["Releases, each by the patches that it has more (+) or less (-) than another:"]
+    known = [r for r in releases() if not r.patches]
+    for r in releases():
+        changes = [(before.name, _changes(before.patches, r.patches)) for before in known]
+        near, words = min(changes, key=lambda change: len(change[1]))
+        lines += textwrap.wrap(
+            " ".join([near, *words]) if r.patches else "no patches",
+            98,
+            initial_indent=f"  {r.name:17} ",
+            subsequent_indent=" " * 20,
+            break_on_hyphens=False,
+        )
+        known += [r] if r.patches else []
+    lines += ["", "Patches:", *(f"  {p.key:23} {p.title} ({p.origin})" for p in patches())]
+    _emit(result, json_, "\n".join(lines))
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
+    return [f"+{p}" for p in after if p not in before] + [f"-{p}" for p in before if p not in after]
 
 
 @main.command("explain")

@@ -81,3 +81,14 @@ def test_releases_verb_prints_every_rule_as_json():
     listed = {r["name"]: r["rules"] for r in json.loads(result.stdout)["releases"]}
     assert list(listed) == NAMES
     assert listed["v6.7"]["auto_high"] is True
+
+
+def test_the_text_says_what_a_release_has_more_or_less_than_another():
+    said = CliRunner().invoke(main, ["releases"]).stdout.partition("\n\n")[0].splitlines()
+    assert max(map(len, said)) <= 98
+    lines = {line.split()[0]: line.split()[1:] for line in said[1:] if not line.startswith("   ")}
+    assert list(lines) == NAMES
+    assert lines["v6.6"] == ["no", "patches"]
+    assert lines["v6.6+p5"] == ["v6.6+p4", "+alloc-scale"]
+    assert lines["v7.2"] == ["v6.19", "+free-coalesce", "+highatomic-in-buddy"]
+    assert lines["debian-7.2.13"] == ["v7.2"]

@@ -214,7 +214,7 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Axes
     """
     y = np.arange(len(rows))[::-1]
-    ax.axvline(0, color="0.25", lw=1.0)
+    ax.axvline(0, color="0.25", lw=1.0, zorder=1)
     for name, (colour, _, marker) in _VERDICTS.items():
         of = (rows["verdict"] == name).to_numpy()
         if of.any():
@@ -232,8 +232,8 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         beside = {"transform": ax.get_yaxis_transform(), "fontsize": 7}
         ax.text(1.01, at, f"{gain:+.2f}", va="center", **beside)
         if narrow:  # no room beside the axis: above the point
-            box = {"fc": "white", "ec": "none", "pad": 0.4}  # covers the line at zero
-            ax.text(0.01, at + 0.19, textwrap.fill(name, 44), va="bottom", bbox=box, **beside)
+            beside |= {"zorder": 1.5, "bbox": {"fc": "white", "ec": "none", "pad": 0.4}}
+            ax.text(0.01, at + 0.19, textwrap.fill(name, 44), va="bottom", **beside)
     ax.set_yticks(y, [""] * len(rows) if narrow else rows.index)
     ax.set_ylim(-0.7, len(rows) - (0 if narrow else 0.3))
     ax.margins(x=0.08)

@@ -175,13 +175,14 @@ def _by_release(
     log: bool = False,
     error: str | None = None,
 ) -> str:
-    ends = [*dict.fromkeys(table[x])]
+    ends = "" if _words(table[x]) else f" ({span(table[x])})"
     said = [f"{release} {span(rows[y])}" for release, rows in table.groupby("release", sort=False)]
     scatter = "bars are the standard deviation over the seeds" if error else "one seed per point"
-    return (
-        f"{capital(ylabel)} against {xlabel[:1].lower()}{xlabel[1:]} "
-        f"({ends[0]} to {ends[-1]}): {'; '.join(said)}; {scatter}."
-    )
+    return f"{capital(ylabel)} by {xlabel}{ends}: {'; '.join(said)}; {scatter}."
+
+
+def _words(values: pd.Series) -> bool:
+    return not pd.api.types.is_numeric_dtype(values)
 
 
 @figure_style(size=(COLUMN, 2.6), caption=_by_release)
@@ -215,7 +216,7 @@ def by_release(
     -------
     Axes
     """
-    words = not pd.api.types.is_numeric_dtype(table[x])
+    words = _words(table[x])
     order, releases = (list(dict.fromkeys(table[column])) for column in (x, "release"))
     for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
         colour, dash, marker = SERIES[i % len(SERIES)]
