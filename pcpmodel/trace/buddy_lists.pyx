@@ -14,14 +14,17 @@ move_freelist_tail() in mm/compaction.c): a list may have turned if kcompactd wa
 a page was freed, since its head was last the one to expect.  And a block past the per-CPU lists is
 freed some time after its mm_page_free, so that others may come first; it was
 under way if its task shows nothing else in between (interrupts apart), and it finds the
-neighbours of the moment at which it comes.  Such a difference counts as
-explained, by that line.  After any other the lists are put right with the real
-page, so that one event counts once.
+neighbours of the moment at which it comes.  Where one of the three may have happened
+earlier or later than it shows, the trace is followed again with it there
+(`_Course`).  Such a difference counts as explained, by that line.  After any other
+the lists are put right with the real page, so that one event counts once.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
 
 from pcpmodel.kernel.buddy cimport (
     ALLOC_NOFRAGMENT,
@@ -46,11 +49,14 @@ from pcpmodel.kernel.pages cimport (
     MIGRATE_PCPTYPES,
     MIGRATE_TYPES,
     NO_PAGE,
+    NR_PAGE_ORDERS,
     PAGEBLOCK_ORDER,
     W_HELD,
     W_NONE,
     W_ORDER,
     W_TYPE_SHIFT,
+    block_list,
+    block_list_free,
     fill_words,
     pages_ctz,
 )
@@ -68,6 +74,9 @@ from pcpmodel.trace.events cimport (
     event_row,
 )
 
+from bisect import bisect_right
+from operator import itemgetter
+
 import numpy as np
 
 from pcpmodel.trace.start import memory_at_start
@@ -75,6 +84,11 @@ from pcpmodel.trace.start import memory_at_start
 cdef enum:
     RMQUEUE_NORMAL = 0
     RMQUEUE_STEAL = 3
+    SCAN_NS = 10_000_000  # that kcompactd may scan before it shows a page, and after
+    PAUSE_ROWS = 30  # of others that show that it scans again
+    PLACES = 24  # that a trace is followed again from
+    MAX_TRIES = 24  # moments at which what has no line may have happened
+    MAX_UNFORESEEN = 64  # that are looked into one by one
 
 
 cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret) noexcept nogil:
@@ -122,6 +136,33 @@ cdef bint turn(zone *z, uint32_t page, int order, int mt) noexcept nogil:
     return True
 
 
+cdef int copy_lists(zone *to, const zone *of) except -1:
+    """Give a zone the pages and free lists of another one of the same size."""
+    cdef block_list *mine
+    cdef const block_list *other
+    cdef int o, mt
+    memcpy(to.page, of.page, of.nr_words * sizeof(uint32_t))
+    memcpy(to.block, of.block, of.nr_words >> PAGEBLOCK_ORDER)
+    memcpy(to.isolated, of.isolated, of.nr_words >> PAGEBLOCK_ORDER)
+    memcpy(to.nonempty, of.nonempty, sizeof(of.nonempty))
+    to.nr_free, to.nr_free_cma = of.nr_free, of.nr_free_cma
+    to.nr_free_highatomic, to.nr_reserved_highatomic = (
+        of.nr_free_highatomic, of.nr_reserved_highatomic)
+    to.watermark_boost, to.nr_isolated, to.flags = of.watermark_boost, of.nr_isolated, of.flags
+    for o in range(NR_PAGE_ORDERS):
+        for mt in range(MIGRATE_TYPES):
+            mine, other = &to.free_area[o][mt], &of.free_area[o][mt]
+            block_list_free(mine)
+            if other.capacity:
+                mine.slot = <uint32_t *>malloc(other.capacity * sizeof(uint32_t))
+                if mine.slot == NULL:
+                    raise MemoryError
+                memcpy(mine.slot, other.slot, other.capacity * sizeof(uint32_t))
+                mine.capacity, mine.live = other.capacity, other.live
+                mine.head, mine.tail = other.head, other.tail
+    return 0
+
+
 cdef class BuddyLists:
     """Free lists that follow a trace.
 
@@ -148,6 +189,7 @@ cdef class BuddyLists:
     cdef readonly int64_t freed  #: blocks given back to the buddy lists
     cdef readonly list unforeseen  #: (row, pfn that the model named or -1)
     cdef readonly list explained  #: (row, pfn that the model named, row that explains it)
+    cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
     cdef const int64_t[:, ::1] direct
     cdef Py_ssize_t nr_direct  # of them, those that have been freed
     cdef Py_ssize_t compacted  # last row at which compaction showed, -1 none
@@ -165,32 +207,62 @@ cdef class BuddyLists:
         self.rows = <const event_row *>&raw[0] if raw.shape[0] else NULL
         self.unforeseen = []
         self.explained = []
+        self.around = []
         self.compacted = -1
         self.compactor = np.isin(np.arange(1 << 16), list(compactors)).view(np.uint8)
         self.agreed = np.full((len(memory.state()), MAX_PAGE_ORDER + 1), -1, np.int64)
 
+    def resume(self, BuddyLists other):
+        """Go on where *other* is, which follows the same trace."""
+        cdef int z
+        if other.memory.mm.nr_zones != self.memory.mm.nr_zones:
+            raise ValueError("another machine")
+        for z in range(self.memory.mm.nr_zones):
+            if other.memory.mm.zone[z].nr_words != self.memory.mm.zone[z].nr_words:
+                raise ValueError("another machine")
+            copy_lists(&self.memory.mm.zone[z], &other.memory.mm.zone[z])
+        self.taken, self.foreseen = other.taken, other.foreseen
+        self.isolated, self.freed = other.isolated, other.freed
+        self.unforeseen, self.explained = other.unforeseen[:], other.explained[:]
+        self.around = other.around[:]
+        self.compacted = other.compacted
+        self.agreed = other.agreed.copy()
+        return self
+
     def run(
-        self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct, bint doubtful=False
+        self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct,
+        const int64_t[:, ::1] unseen, bint doubtful=False
     ):
         """Follow rows *start* ... *stop* - 1.
 
         Parameters
         ----------
-        direct : (M, 3) ndarray
-            Blocks freed past the per-CPU lists: row, pfn, order; ascending.
+        direct : (M, 4) ndarray
+            Blocks freed past the per-CPU lists: row, pfn, order, row that announced it; ascending.
+        unseen : (K, 3) ndarray
+            What has no line: row before which it happens, pfn, and 0 if the page leaves the
+            lists, 1 if the list that its block is on is turned so that it is first; ascending.
         doubtful : bool
             While the first dump was taken: leave out what it shows already.
         """
-        cdef Py_ssize_t k, d = 0
+        cdef Py_ssize_t k, d = 0, g = 0
         cdef const event_row *r
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
         self.direct = direct
         while d < direct.shape[0] and direct[d, 0] < start:
             d += 1
+        while g < unseen.shape[0] and unseen[g, 0] < start:
+            g += 1
         self.nr_direct = d
         for k in range(start, stop):
             r = &self.rows[k]
+            while g < unseen.shape[0] and unseen[g, 0] == k:
+                if unseen[g, 2]:
+                    self._turn(unseen[g, 1])
+                else:
+                    self._leave(unseen[g, 1])
+                g += 1
             if self.compactor[r.comm]:
                 self.compacted = k
             if r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
@@ -229,22 +301,39 @@ cdef class BuddyLists:
             free_one(z, page, order, mt, False)
         return 0
 
-    cdef void _isolated(self, Py_ssize_t k, int64_t pfn, int order) noexcept:
-        """A page is freed: if it is on the free lists, it had left them without a line."""
+    cdef bint _leave(self, int64_t pfn) noexcept:
+        """Take a page off the free lists; false if it is not on them."""
         cdef int at = find_zone(&self.memory.mm, pfn), o = 0
         cdef zone *z
-        cdef uint32_t page, i
-        if at < 0 or not 0 <= order <= MAX_PAGE_ORDER:
-            return
+        cdef uint32_t page
+        if at < 0:
+            return False
         z = &self.memory.mm.zone[at]
         page = zone_page(z, pfn)
-        if page + (1U << order) > z.nr_words:
+        if containing(z, page, 0, &o) == NO_PAGE:
+            return False
+        take_anyway(z, page, 0)
+        z.page[page] = W_HELD
+        self.isolated += 1
+        return True
+
+    cdef void _turn(self, int64_t pfn) noexcept:
+        """Turn the list of movable blocks that a page is on so that its block is first."""
+        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
+        cdef uint32_t base
+        if at >= 0:
+            base = containing(
+                &self.memory.mm.zone[at], zone_page(&self.memory.mm.zone[at], pfn), 0, &o)
+            if base != NO_PAGE:
+                turn(&self.memory.mm.zone[at], base, o, MIGRATE_MOVABLE)
+
+    cdef void _isolated(self, Py_ssize_t k, int64_t pfn, int order) noexcept:
+        """A page is freed: if it is on the free lists, it had left them without a line."""
+        cdef int64_t i
+        if not 0 <= order <= MAX_PAGE_ORDER:
             return
-        for i in range(1U << order):
-            if containing(z, page + i, 0, &o) != NO_PAGE:
-                take_anyway(z, page + i, 0)
-                z.page[page + i] = W_HELD
-                self.isolated += 1
+        for i in range(1 << order):
+            if self._leave(pfn + i):
                 self.compacted = k
 
     cdef int _take(self, Py_ssize_t k, bint doubtful) except -1:
@@ -255,7 +344,7 @@ cdef class BuddyLists:
         cdef unsigned int flags = 0
         cdef Py_ssize_t j, why = -1, late = -1
         cdef zone *z
-        cdef uint32_t page, said = NO_PAGE, orders, named = NO_PAGE
+        cdef uint32_t page, said = NO_PAGE, orders, named = NO_PAGE, base, left
         cdef const event_row *steal = NULL
         if at < 0 or not 0 <= order <= MAX_PAGE_ORDER or not 0 <= mt <= MIGRATE_PCPTYPES:
             return 0
@@ -314,6 +403,13 @@ cdef class BuddyLists:
             self.foreseen += 1
         else:
             self.unforeseen.append((k, -1 if named == NO_PAGE else <int64_t>(z.base_pfn + named)))
+            blocks = []
+            for left in (page, named):
+                if left != NO_PAGE:
+                    base = containing(z, left, 0, &o)
+                    if base != NO_PAGE:
+                        blocks.append((<int64_t>(z.base_pfn + base), o))
+            self.around.append(blocks)
             o = order + pages_ctz(orders) if orders else -1
             if o >= 0 and turn(z, page, o, mt):
                 take_block(z, page, order, mt)
@@ -336,7 +432,7 @@ cdef class BuddyLists:
         cdef Py_ssize_t d, j, end
         cdef int o, at
         for d in range(self.nr_direct - 1, max(self.nr_direct - 64, 0) - 1, -1):
-            j = self.direct[d, 0]
+            j = self.direct[d, 3]
             at = find_zone(&self.memory.mm, self.direct[d, 1])
             if at < 0 or &self.memory.mm.zone[at] != z:
                 continue
@@ -462,12 +558,89 @@ cdef class BuddyLists:
         i = np.searchsorted(free[:, 0], pfn, side="right") - 1
         return -1 if i >= 0 and pfn < free[i, 1] else j
 
+    def joined(self, Py_ssize_t k, int64_t pfn, int order):
+        """Rows before *k* at which pages of a block came to the free lists, latest first."""
+        cdef Py_ssize_t j, d = self.nr_direct - 1
+        cdef const event_row *r
+        cdef int64_t end = pfn + (<int64_t>1 << order)
+        found = []
+        for j in range(k - 1, -1, -1):
+            r = &self.rows[j]
+            while d >= 0 and self.direct[d, 0] >= j:
+                if self.direct[d, 0] == j and pfn <= self.direct[d, 1] < end:
+                    found.append(j)
+                d -= 1
+            if not pfn <= r.a < end:
+                continue
+            if r.event == EV_PCPU_DRAIN:
+                found.append(j)
+            elif r.event == EV_ZONE_LOCKED:
+                break
+        return found
+
+    def gone(self, Py_ssize_t k, int64_t pfn, int order):
+        """{page: row that shows that it left the free lists in silence}, from row *k* on."""
+        cdef Py_ssize_t j
+        cdef int64_t p, end = pfn + (<int64_t>1 << order)
+        cdef const event_row *r
+        waiting = set(range(pfn, end))
+        shown = {}
+        for j in range(k, self.nr_rows):
+            r = &self.rows[j]
+            if r.event not in (EV_FREE, EV_ZONE_LOCKED, EV_ALLOC, EV_EXTFRAG) \
+                    or r.a >= end or r.a + (<int64_t>1 << (r.b & 15)) <= pfn:
+                continue
+            for p in range(max(pfn, r.a), min(end, r.a + (<int64_t>1 << (r.b & 15)))):
+                if p in waiting:
+                    waiting.discard(p)
+                    if r.event == EV_FREE:
+                        shown[p] = j
+            if not waiting:
+                break
+        if self._last is not None and waiting:
+            j, free = self._last
+            left = np.array(sorted(waiting))
+            i = np.searchsorted(free[:, 0], left, side="right") - 1
+            held = (i < 0) | (left >= free[i, 1])
+            shown.update(dict.fromkeys(left[held].tolist(), j))
+        return shown
+
+    def pfn(self, Py_ssize_t k):
+        """The page frame of row *k*."""
+        return self.rows[k].a
+
+    def held_until(self, Py_ssize_t k):
+        """The row after the last of those that *k*'s hold of the zone lock shows."""
+        cdef Py_ssize_t j = k
+        while True:
+            i = self._other(j, 1)
+            if i < 0:
+                return self.nr_rows - 1
+            if self.rows[i].event not in (EV_ZONE_LOCKED, EV_EXTFRAG):
+                return j + 1
+            j = i
+
+    def under_way(self, Py_ssize_t k):
+        """Direct frees announced before *k* whose tasks show nothing else until then."""
+        cdef Py_ssize_t d
+        return [
+            d for d in range(max(self.nr_direct - 64, 0), self.nr_direct)
+            if self._next_in_context(self.direct[d, 3]) > k
+        ]
+
     cdef Py_ssize_t _other(self, Py_ssize_t k, int step) noexcept:
         """The row before or after on the same CPU, or -1."""
         cdef Py_ssize_t j = k + step
         while 0 <= j < self.nr_rows and self.rows[j].cpu != self.rows[k].cpu:
             j += step
         return j if 0 <= j < self.nr_rows else -1
+
+    def settle(self, found):
+        """Count as explained the blocks that are foreseen because of what *found* says."""
+        known = {k for k, _, _ in self.explained} | {k for k, _ in self.unforeseen}
+        more = [why for k, why in found.items() if k not in known]
+        self.explained = sorted(self.explained + more)
+        self.foreseen -= len(more)
 
     def differing(self, zones, free):
         """(zone key, (order, migratetype)) of the lists that are not those of a dump."""
@@ -480,6 +653,133 @@ cdef class BuddyLists:
                     if mine != (real[order, mt].tolist() if (order, mt) in real else []):
                         wrong.add((zone.key, (order, mt)))
         return wrong
+
+
+def _stints(rows, compactors):
+    """When kcompactd had a CPU: (row that shows it, rows at which it may have turned lists).
+
+    It scans before it shows pages, between those, and after, while nobody else shows on that CPU.
+    """
+    found = []
+    mine = np.isin(rows["comm"], list(compactors))
+    for cpu in np.unique(rows["cpu"][mine]):
+        here = np.flatnonzero(rows["cpu"] == cpu)
+        edges = np.flatnonzero(np.diff(np.r_[False, mine[here], False]))
+        for a, b in zip(edges[::2].tolist(), edges[1::2].tolist()):
+            own = here[a:b]
+            begin = np.searchsorted(rows["time"], rows["time"][own[0]] - SCAN_NS)
+            end = np.searchsorted(rows["time"], rows["time"][own[-1]] + SCAN_NS) - 1
+            if a:
+                begin = max(begin, here[a - 1] + 1)
+            if b < len(here):
+                end = min(end, here[b])
+            pause = np.flatnonzero(np.diff(own) > PAUSE_ROWS)
+            at = np.r_[begin, own[0], own[pause], own[pause + 1], own[-1], end]
+            found.append((int(own[-1]), at))
+    return found
+
+
+class _Course:
+    """A trace that is followed again and again, with what has no line put elsewhere.
+
+    A page that left the free lists in silence parts its neighbours from that moment on; a list
+    that compaction turns is another one for whoever comes to it next; and a block that is freed
+    past the per-CPU lists joins them only when its task has the lock.  All this shows later,
+    when others are found in places that they could not have come to otherwise.  Whatever is
+    put elsewhere must make foreseen the next block that was not, and spoil none before it.
+
+    Parameters
+    ----------
+    fresh : callable
+        Makes BuddyLists.
+    start : BuddyLists
+        At row *first*.
+    stop : int
+        The row after the last.
+    direct : (M, 4) ndarray
+    """
+
+    def __init__(self, fresh, start, first, stop, direct):
+        self.fresh = fresh
+        self.kept = [(first, start)]  # to go on from
+        self.stop = stop
+        self.direct = direct
+        self.unseen = set()
+
+    def until(self, stop, direct, unseen, since, keep=0):
+        """Follow up to row *stop* what differs from row *since* on; keep a place every so often."""
+        n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
+        at, start = self.kept[n - 1]
+        lists = self.fresh().resume(start)
+        left = np.array(sorted(unseen), np.int64).reshape(-1, 3)
+        if keep:
+            del self.kept[n:]
+            while at + keep < stop:
+                lists.run(at, at + keep, direct, left)
+                at += keep
+                self.kept.append((at, self.fresh().resume(lists)))
+        lists.run(at, stop, direct, left)
+        return lists
+
+    def settled(self, stints):
+        """Follow it to the end as well as can be; the lists, and the direct frees' new places."""
+        first, stop = self.kept[0][0], self.stop
+        lists = self.until(stop, self.direct, self.unseen, first)
+        if not 0 < len(lists.unforeseen) <= MAX_UNFORESEEN:
+            return lists, self.direct
+        keep = (stop - first) // PLACES + 1
+        lists = self.until(stop, self.direct, self.unseen, first, keep)
+        left, found = set(), {}
+        while len(lists.unforeseen) > len(left):
+            bad, (k, named) = next(
+                (n, row) for n, row in enumerate(lists.unforeseen) if row[0] not in left)
+            before = self.until(k, self.direct, self.unseen, k)
+            best, fewest = None, len(lists.unforeseen) + 1
+            for since, why, direct, unseen in _elsewhere(
+                    before, k, lists.around[bad], self.direct, self.unseen, stints):
+                tried = self.until(k + 1, direct, unseen, since)
+                if since < first or not {j for j, _ in tried.unforeseen} <= left:
+                    continue
+                n = len(self.until(stop, direct, unseen, since).unforeseen)
+                if n < fewest:
+                    best, fewest = (since, why, direct, unseen), n
+                if n < len(lists.unforeseen):
+                    break
+            if best is None:
+                left.add(k)
+                continue
+            since, why, self.direct, self.unseen = best
+            found[k] = k, named, why
+            lists = self.until(stop, self.direct, self.unseen, since, keep)
+        lists.settle(found)
+        return lists, self.direct
+
+
+def _elsewhere(lists, k, around, direct, unseen, stints):
+    """What may have happened at another moment than it shows.
+
+    Yields
+    ------
+    (row from which all differs, row that is the evidence, direct, unseen)
+    """
+    for d in reversed(lists.under_way(k)):
+        later = direct.copy()
+        later[d, 0] = lists.held_until(k)
+        yield int(direct[d, 0]), int(direct[d, 3]), later[np.argsort(later[:, 0], kind="stable")], unseen
+    # The scanners of compaction go through a block of pages at a time.
+    for wide in (2, PAGEBLOCK_ORDER):
+        for pfn, order in around:
+            wide = min(max(order + 2, wide), PAGEBLOCK_ORDER)
+            for j in lists.joined(k, pfn, order)[:MAX_TRIES // 8]:
+                shown = lists.gone(j, pfn & ~((1 << wide) - 1), wide)
+                if shown:
+                    yield j, max(shown.values()), direct, unseen | {(j, p, 0) for p in shown}
+    first = [lists.pfn(k), *(lists.pfn(j) for j, _, _ in lists.explained[-2:])]
+    at = {row: why for why, at in stints for row in at.tolist() if row <= k}
+    at |= {k: why for why, at in stints if at[0] <= k <= at[-1]}
+    for row in sorted(at, reverse=True)[:MAX_TRIES]:
+        for pfn in first:
+            yield row, at[row], direct, unseen | {(row, pfn, 1)}
 
 
 def follow(cap, state, work, stops, resized):
@@ -521,13 +821,20 @@ def follow(cap, state, work, stops, resized):
         last = begin, free[np.argsort(free[:, 0])]
     names = cap.trace[1].comms
     compactors = {k for k, name in enumerate(names) if name.startswith("kcompactd")}
-    lists = BuddyLists(memory_at_start(state, dump, cap, resized=resized), rows, compactors, last)
     past = work[work["op"] == WORK_OPS["direct_free"]]
     past = past[np.argsort(past["row"], kind="stable")]
-    direct = np.ascontiguousarray(np.stack([past[c] for c in ("row", "pfn", "order")], 1), np.int64)
+    direct = np.ascontiguousarray(
+        np.stack([past[c] for c in ("row", "pfn", "order", "row")], 1), np.int64)
     first = row[("end", "before")]
-    lists.run(row.get(("begin", "before"), first), first, direct, True)
-    lists.run(first, begin, direct)
+
+    def fresh():
+        memory = memory_at_start(state, dump, cap, resized=resized)
+        return BuddyLists(memory, rows, compactors, last)
+
+    lists = fresh()
+    nothing = np.empty((0, 3), np.int64)
+    lists.run(row.get(("begin", "before"), first), first, direct, nothing, True)
+    lists, direct = _Course(fresh, lists, first, begin, direct).settled(_stints(rows, compactors))
     if seen is None:
         return lists, 0, 0
     total = sum(len(at) for at in seen.free.values())
@@ -536,7 +843,7 @@ def follow(cap, state, work, stops, resized):
     while wrong and at < end:
         moved = lists.taken + lists.freed
         while at < end and lists.taken + lists.freed == moved:
-            lists.run(at, at + 1, direct)
+            lists.run(at, at + 1, direct, nothing)
             at += 1
         wrong &= lists.differing(dump.zones, seen.free)
     return lists, total, total - len(wrong)
