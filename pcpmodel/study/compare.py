@@ -144,13 +144,14 @@ _BUILD_NOTE = (
     "modelled."
 )
 _UNIX_NOTE = (
-    "free_high and alloc_zone are read as counted over the same work: alloc_zone stays within "
-    "109..113 while the score grows from 117 to 202, and free_high per page from the zone is then "
-    "2/3 and 1/15 of base, as the orders of a write predict; divided by the score they would be "
-    "62 and 4, with a reuse on the sender that nothing recorded shows. The reading was chosen with "
-    "the table in view. Cache misses are not fed back into the time of a write. jitter is the "
-    "spread of the time between two visits to the lock, standard deviation over mean; recorded "
-    "writes of one pair spread by 1.5 (receiver) to 1.7 (sender), waits for the peer included."
+    "free_high and alloc_zone are read as counted over the same work: in version 2 alloc_zone "
+    "stays within 109..113 while the score grows from 117 to 202, and free_high per page from "
+    "the zone is then 2/3 and 1/15 of base, as the orders of a write predict; divided by the "
+    "score they would be 62 and 4, with a reuse on the sender that nothing recorded shows. The "
+    "reading was chosen with the table in view. Cache misses are not fed back into the time of "
+    "a write. jitter is the spread of the time between two visits to the lock, standard "
+    "deviation over mean; recorded writes of one pair spread by 1.5 (receiver) to 1.7 (sender),"
+    " waits for the peer included."
 )
 
 _SCTP_NOTE = (

@@ -255,7 +255,7 @@ def bulk_free(
     for name in hosts:
         part = table[table["host"] == name].set_index("release")
         said = "; ".join(
-            f"{r} builds {part.loc[r, 'gain_percent']:+.2f} % faster (sd "
+            f"{r}: throughput {part.loc[r, 'gain_percent']:+.2f} % (sd "
             f"{part.loc[r, 'gain_sd_percent']:.2f}), drain p99 "
             f"{part.loc[r, 'drain_p99_us']:.0f} us (before: "
             f"{part.loc[first, 'drain_p99_us']:.0f}), drains over 100 us "
