@@ -95,6 +95,8 @@ cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret
     """The free block that holds a whole block, or NO_PAGE."""
     cdef uint32_t base
     cdef int o
+    if z.page[page] != W_NONE and not z.page[page] & W_ORDER:  # in use
+        return NO_PAGE
     for o in range(order, MAX_PAGE_ORDER + 1):
         base = page & ~((1U << o) - 1)
         if is_free_block(z, base, o):
@@ -210,7 +212,7 @@ cdef class BuddyLists:
         self.around = []
         self.compacted = -1
         self.compactor = np.isin(np.arange(1 << 16), list(compactors)).view(np.uint8)
-        self.agreed = np.full((len(memory.state()), MAX_PAGE_ORDER + 1), -1, np.int64)
+        self.agreed = np.full((memory.mm.nr_zones, MAX_PAGE_ORDER + 1), -1, np.int64)
 
     def resume(self, BuddyLists other):
         """Go on where *other* is, which follows the same trace."""

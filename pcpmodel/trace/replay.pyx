@@ -800,23 +800,24 @@ cdef inline bint same_state(const guess *a, const guess *b) noexcept nogil:
         and a.zone_flags == b.zone_flags and a.inserted == b.inserted and a.due == b.due
 
 
-cdef int add_guess(guess *layer, int n, const guess *new, int16_t *table) noexcept nogil:
+cdef int add_guess(guess *layer, int n, const guess *new, int16_t *table,
+                   int slots) noexcept nogil:
     """Put a state in a layer unless it is there with fewer turns."""
     cdef uint64_t h = <uint64_t>new.pcp.high * <uint64_t>0x9E3779B97F4A7C15
     h ^= <uint64_t>(new.pcp.count * 8 + new.zone_flags + new.inserted) \
         * <uint64_t>0xC2B2AE3D27D4EB4F
     h ^= <uint64_t>(new.pcp.free_count * 64 + new.pcp.alloc_factor + new.pcp.flags * 8) \
         * <uint64_t>0xBF58476D1CE4E5B9
-    h >>= 40
-    while table[h & (GUESS_SLOTS - 1)] >= 0:
-        if same_state(&layer[table[h & (GUESS_SLOTS - 1)]], new):
-            if new.turns < layer[table[h & (GUESS_SLOTS - 1)]].turns:
-                layer[table[h & (GUESS_SLOTS - 1)]] = new[0]
+    h = h >> 40 & (slots - 1)
+    while table[h] >= 0:
+        if same_state(&layer[table[h]], new):
+            if new.turns < layer[table[h]].turns:
+                layer[table[h]] = new[0]
             return n
-        h += 1
+        h = (h + 1) & (slots - 1)
     if n == MAX_GUESSES:
         return n
-    table[h & (GUESS_SLOTS - 1)] = <int16_t>n
+    table[h] = <int16_t>n
     layer[n] = new[0]
     return n + 1
 
@@ -872,7 +873,7 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
     """
     cdef pageset *set = &s.sets[x]
     cdef int n = set.log_n
-    cdef int k, i, v, flags, have, more, best, turns, kinds, used = 0
+    cdef int k, i, v, flags, have, more, best, turns, kinds, slots, used = 0
     cdef log_entry extra
     cdef log_entry *e
     cdef guess new
@@ -919,8 +920,10 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
         e = &set.log[k]
         turns = s.turns[k]
         sensitive = e.op == OP_FREE or e.op == OP_REFILL
-        for i in range(GUESS_SLOTS):
-            s.table[i] = -1
+        slots = 64
+        while slots < 16 * have and slots < GUESS_SLOTS:  # each leads to 4 states at most
+            slots *= 2
+        memset(s.table, -1, slots * sizeof(s.table[0]))
         more = 0
         s.effort -= have
         if s.effort < 0 or used + MAX_GUESSES > MAX_TRAIL:
@@ -941,7 +944,7 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
                 if not apply(s, &new, e, flags):
                     continue
                 new.parent = i
-                more = add_guess(into, more, &new, s.table)
+                more = add_guess(into, more, &new, s.table, slots)
         if more == 0:
             return False
         for i in range(more):
@@ -2055,6 +2058,7 @@ cdef inline void link_task(replayer *s, int32_t row, int64_t *tasks, int32_t *se
     h = (<uint64_t>key * <uint64_t>0x9E3779B97F4A7C15) >> 40 & (slots - 1)
     while tasks[h] != key and tasks[h]:
         h = (h + 1) & (slots - 1)
+    s.own_prev[row] = s.own_next[row] = -1
     if tasks[h]:
         s.own_next[row] = seen[h]
         s.own_prev[seen[h]] = row
@@ -2072,8 +2076,7 @@ cdef void link_rows(replayer *s, int64_t *tasks, int32_t *seen, int slots) noexc
     cdef const event_row *r
     cdef const int64_t *f
     cdef int span = 0, z
-    for p in range(s.nr_pages):
-        s.cursor[p] = -1
+    memset(s.cursor, -1, s.nr_pages * sizeof(int32_t))
     for row in range(s.nr_rows - 1, -1, -1):
         r = &s.rows[row]
         s.chain[row] = -1
@@ -2214,9 +2217,12 @@ cdef class _Replayer:
             raise MemoryError
         return p
 
-    cdef int32_t *_i32(self, str name, Py_ssize_t n, int value) except NULL:
+    cdef int32_t *_i32(self, str name, Py_ssize_t n, value=None) except NULL:
+        """An array full of *value*, or of nothing in particular."""
         cdef int32_t[::1] view
-        self.keep[name] = np.full(max(n, 1), value, np.int32)
+        self.keep[name] = (np.zeros if value == 0 else np.empty)(max(n, 1), np.int32)
+        if value:
+            self.keep[name].fill(value)
         view = self.keep[name]
         return &view[0]
 
@@ -2251,10 +2257,10 @@ cdef class _Replayer:
         s.contigs = <contig *>self._room(cpus, sizeof(contig))
         s.unexplained = <note *>self._room(MAX_NOTES, sizeof(note))
         s.explained = <note *>self._room(MAX_NOTES, sizeof(note))
-        s.next = self._i32("next", s.nr_pages, -1)
-        s.prev = self._i32("prev", s.nr_pages, -1)
+        s.next = self._i32("next", s.nr_pages)
+        s.prev = self._i32("prev", s.nr_pages)
         s.where = self._i32("where", s.nr_pages, 0)
-        s.cursor = self._i32("cursor", s.nr_pages, -1)
+        s.cursor = self._i32("cursor", s.nr_pages)
         s.pushed = self._i32("pushed", s.nr_pages, -1)
         s.status = <uint8_t *>self._i8("status", s.nr_pages, AWAY)
         s.cached = self._i8("cached", s.nr_pages, 0)
@@ -2280,9 +2286,9 @@ cdef class _Replayer:
         if len(events.probes):
             probes = self.keep["probes"]
             s.probes = &probes[0, 0]
-        s.chain = self._i32("chain", s.nr_rows, -1)
-        s.own_prev = self._i32("own_prev", s.nr_rows, -1)
-        s.own_next = self._i32("own_next", s.nr_rows, -1)
+        s.chain = self._i32("chain", s.nr_rows)
+        s.own_prev = self._i32("own_prev", s.nr_rows)
+        s.own_next = self._i32("own_next", s.nr_rows)
         contigs = events.rows[events.is_event("free_prepared_contig_range")]["d"]
         if len(contigs) and int(contigs.max()) > s.nr_pages:
             raise InputError("free_prepared_contig_range() of more pages than there are")
