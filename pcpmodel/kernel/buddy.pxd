@@ -337,7 +337,7 @@ cdef inline void free_one(zone *z, uint32_t page, int order, int mt, bint tail) 
 # buddy.pyx
 
 cdef int zone_init(
-    zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages
+    zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages, uint32_t word
 ) noexcept nogil
 cdef void zone_destroy(zone *z) noexcept nogil
 cdef void zone_free_range(zone *z, uint32_t page, uint32_t n, int mt) noexcept nogil

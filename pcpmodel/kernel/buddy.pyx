@@ -52,9 +52,9 @@ cdef int *FALLBACKS = [
 
 
 cdef int zone_init(
-    zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages
+    zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages, uint32_t word
 ) noexcept nogil:
-    """A zone of MOVABLE page blocks whose pages are all absent; -1 if there is no memory."""
+    """A zone of MOVABLE page blocks, every page with this word; -1 if there is no memory."""
     cdef uint64_t words
     memset(z, 0, sizeof(zone))
     z.rules = rules[0]
@@ -69,7 +69,9 @@ cdef int zone_init(
     if z.page == NULL or z.block == NULL or z.isolated == NULL:
         zone_destroy(z)
         return -1
-    fill_words(z.page, W_ABSENT, z.nr_words)
+    fill_words(z.page, W_ABSENT, z.start)
+    fill_words(z.page + z.start, word, z.end - z.start)
+    fill_words(z.page + z.end, W_ABSENT, z.nr_words - z.end)
     memset(z.block, MIGRATE_MOVABLE, words >> PAGEBLOCK_ORDER)
     return 0
 

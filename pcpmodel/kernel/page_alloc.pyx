@@ -61,6 +61,7 @@ from pcpmodel.kernel.pages cimport (
     NR_PAGE_ORDERS,
     PAGEBLOCK_ORDER,
     PAGES_PER_SECTION,
+    W_ABSENT,
     W_CACHED_SHIFT,
     W_HELD,
     W_MOVABLE,
@@ -638,9 +639,11 @@ cdef class PageAllocator:
                 mm.zonelist[node * len(self._zones) + z] = lists[node][z]
         for z, spec in enumerate(self._zones):
             at = &mm.zone[z]
-            if zone_init(at, &rules, spec.start_pfn, spec.pages) < 0:
-                raise MemoryError
             mm.nr_zones = z + 1
+            if free:
+                zone_free(at, &rules, spec)
+            else:
+                zone_in_use(at, &rules, spec)
             at.node = spec.node
             at.index = spec.index
             at.managed_pages = managed_pages(spec)
@@ -649,7 +652,6 @@ cdef class PageAllocator:
                 at.watermark[i] = spec.watermarks[i]
             for i in range(4):
                 at.lowmem_reserve[i] = spec.lowmem_reserve[i]
-            present_ranges(at, spec, bool(free))
             for cpu in range(mm.nr_cpus):
                 pageset_of(mm, z, cpu).cpu = cpu
                 pageset_of(mm, z, cpu).pcp.batch = 1
@@ -1183,21 +1185,24 @@ cdef class PageAllocator:
         load_zone(&self.mm, self._zone_number(zone), self._zones[zone], state)
 
 
-cdef int present_ranges(zone *z, spec, bint on_lists) except -1:
-    """Mark the pages of a fresh zone: on the free lists, or in use."""
+cdef int zone_in_use(zone *z, const pcp_rules *rules, spec) except -1:
+    """A fresh zone whose pages are all in use."""
+    if zone_init(z, rules, spec.start_pfn, spec.pages, W_HELD | W_MOVABLE) < 0:
+        raise MemoryError
+    for pfn, pages in spec.holes:
+        fill_words(z.page + zone_page(z, pfn), W_ABSENT, <uint32_t>pages)
+    return 0
+
+
+cdef int zone_free(zone *z, const pcp_rules *rules, spec) except -1:
+    """A fresh zone whose pages are all on the free lists."""
     cdef uint64_t start = spec.start_pfn, end
-    holes = sorted(spec.holes)
-    for pfn, pages in holes + [(spec.end_pfn, 0)]:
+    if zone_init(z, rules, spec.start_pfn, spec.pages, W_ABSENT) < 0:
+        raise MemoryError
+    for pfn, pages in sorted(spec.holes) + [(spec.end_pfn, 0)]:
         end = pfn
         if end > start:
-            if on_lists:
-                zone_free_range(
-                    z, zone_page(z, start), <uint32_t>(end - start), MIGRATE_MOVABLE
-                )
-            else:
-                fill_words(
-                    z.page + zone_page(z, start), W_HELD | W_MOVABLE, <uint32_t>(end - start)
-                )
+            zone_free_range(z, zone_page(z, start), <uint32_t>(end - start), MIGRATE_MOVABLE)
         start = max(start, <uint64_t>(pfn + pages))
     return 0
 
@@ -1286,8 +1291,9 @@ cdef int load_zone(memory *mm, int number, spec, state) except -1:
     cdef int cpu
     memset(&new, 0, sizeof(zone))
     try:
-        if sets == NULL or zone_init(&new, &old.rules, spec.start_pfn, spec.pages) < 0:
+        if sets == NULL:
             raise MemoryError
+        zone_in_use(&new, &old.rules, spec)
         fill_zone(mm, number, &new, sets, spec, state)
         if new.broken:
             raise MemoryError
@@ -1321,8 +1327,6 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
     z.watermark_boost_factor = old.watermark_boost_factor
     z.lowmem_reserve = old.lowmem_reserve
     z.claim = old.claim
-    present_ranges(z, spec, False)
-
     if "blocks" in state:
         blocks = state["blocks"]
         if len(blocks) != nr_blocks - skip:
