@@ -15,9 +15,9 @@ from pcpmodel.simulation.host import Host
 
 def test_cpus_prefer_instances_in_turn():
     host = Host(16, 2, 64.0, zones_per_node=4)
-    assert host.home_zone(6) == 2  # node 0, 6 mod 4
-    assert host.home_zone(8 + 5) == 4 + 1
-    assert {host.home_zone(cpu) for cpu in range(8)} == {0, 1, 2, 3}
+    assert host.zonelist(6)[0] == 2  # node 0, 6 mod 4
+    assert host.zonelist(8 + 5)[0] == 4 + 1
+    assert {host.zonelist(cpu)[0] for cpu in range(8)} == {0, 1, 2, 3}
 
 
 def test_an_instance_is_sized_by_its_own_memory_and_all_cpus_of_the_node():

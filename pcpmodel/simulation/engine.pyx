@@ -296,7 +296,11 @@ cdef class Engine:
             ahead = &s.cpu[0 if second == NEVER else second & ((1 << CPU_BITS) - 1)]
             pages_prefetch(ahead)
             pages_prefetch(<char *> ahead + 64)
-            if pages_unlikely(c.waiter != 0) and c.state == ARRIVED and turns_back(s, c):
+            if (
+                pages_unlikely((c.waiter | s.watch) != 0)
+                and c.state == ARRIVED
+                and turns_back(s, c)
+            ):
                 pass
             elif c.state == ARRIVED:
                 arrival = c.time

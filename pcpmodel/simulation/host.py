@@ -20,7 +20,7 @@ class ZoneSize:
 
     node: int
     managed: int
-    high_wmark: int
+    watermarks: tuple[int, int, int]  # min, low, high
     batch: int
     high_min: int
     high_max: int
@@ -82,11 +82,12 @@ class Host:
     def zones(self) -> int:
         return self.nodes * self.zones_per_node
 
-    def home_zone(self, cpu: int) -> int:
-        """Zone that a CPU prefers, of its own node."""
-        node = cpu // self.cpus_per_node
-        (_, instance), *_ = zone_split.zonelist(cpu, [self.zones_per_node])
-        return node * self.zones_per_node + instance
+    def zonelist(self, cpu: int) -> list[int]:
+        """Zones that a CPU tries, in order: its node's, then those of the nodes above, around."""
+        home, per_node = cpu // self.cpus_per_node, self.zones_per_node
+        instances = [instance for _, instance in zone_split.zonelist(cpu, [per_node])]
+        nodes = [(home + step) % self.nodes for step in range(self.nodes)]
+        return [node * per_node + instance for node in nodes for instance in instances]
 
     def free_high_batch(self, batch: int, release: Release) -> bool:
         """Whether the lists carry PCPF_FREE_HIGH_BATCH."""
@@ -158,5 +159,5 @@ class Host:
             if high_min_pages is not None:
                 low = high_min_pages
                 top = max(top, low) if release.rules.high_min_max else low
-            result.append(ZoneSize(node, managed, mark.high, used, low, top))
+            result.append(ZoneSize(node, managed, (mark.min, mark.low, mark.high), used, low, top))
         return tuple(result)

@@ -166,6 +166,7 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef cpu_t *c = &s.cpu[e.cpu]
         cdef queue_t *q
+        cdef bint queued = False
         cdef int i
         if self.holds[c.id]:
             self.holds[c.id] = False
@@ -188,13 +189,14 @@ cdef class PerPage:
             self.unschedule(c.id)
             if q.length == 1:
                 self.grant(c.lock, c.time)
-            return
+            queued = True
         elif c.state == BLOCKED:
             doze(s, c, due(s, c))
             c.state = RUNNING
         elif not control(s, c):
             step_block(s, c)
-        self.follow(c)
+        if not queued:
+            self.follow(c)
         while s.nwoken:
             s.nwoken -= 1
             self.follow(&s.cpu[s.woken[s.nwoken]])

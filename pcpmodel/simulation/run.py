@@ -30,7 +30,7 @@ from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.state import COSTS_MAX, State
 from pcpmodel.workload.ops import LIMITS, OPS
-from pcpmodel.workload.program import Workload
+from pcpmodel.workload.program import Program, Task, Workload
 
 __all__ = ["ENGINES", "HOLDS", "RunSpec", "execute", "prepare", "simulate"]
 
@@ -41,6 +41,7 @@ ENGINES = ("event", "per-page")
 _PS = 10**12
 _TABLE: int = LIMITS["table"]
 _EVENTS_BETWEEN_SIGNALS = 200_000
+_SWAP_CLUSTER_MAX = 32
 _BLOCK_PAGES = 1024  # of the largest block, at which zones begin
 
 
@@ -97,6 +98,12 @@ class RunSpec:
     aged : float
         Share of every zone that others hold for the whole run, 0..0.95.  With ``identity`` in
         single pages at random places, so that what is free is in pieces and out of order.
+    page_cache : float
+        Share of every zone that is page cache at first, 0..0.95.  Once all zones are short of
+        pages a kswapd on each node, on a CPU of its own, frees the oldest until the node is back
+        above its high watermark.
+    reclaim_page_ns : float
+        What kswapd takes to reclaim a page, the free not included [ns]; an assumption.
     caches : bool
         With ``identity``: also follow which pages are still in a CPU's private cache or in its
         slice of the last-level cache when they are allocated (``l2_kib``, ``llc_slice_kib``).
@@ -133,6 +140,8 @@ class RunSpec:
     samples: int = 100
     identity: bool = False
     aged: float = 0.0
+    page_cache: float = 0.0
+    reclaim_page_ns: float = 500.0
     caches: bool = False
     trylock_failure: float = 0.0
     changes: tuple[Change, ...] = ()
@@ -186,6 +195,12 @@ def _check(spec: RunSpec) -> None:
     _number(spec, "stat_interval_s", 0.0, 3600.0)
     _number(spec, "trylock_failure", 0.0, 0.5)
     _number(spec, "aged", 0.0, 0.95)
+    _number(spec, "page_cache", 0.0, 0.95)
+    _number(spec, "reclaim_page_ns", 1.0, 1e6)
+    if spec.aged + spec.page_cache > 0.95:
+        raise InputError(
+            f"aged={spec.aged} and page_cache={spec.page_cache} leave less than 0.05 of the memory"
+        )
     _number(spec, "samples", 0, 100_000, whole=True)
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
@@ -199,11 +214,12 @@ def _check(spec: RunSpec) -> None:
         raise unknown_name("hold", spec.hold, HOLDS)
     sizes = _sizes(spec)
     _check_sizes(sizes)
-    cpus, nodes = len(spec.workload.tasks), spec.host.nodes
+    cpus, nodes = len(_tasks(spec)), spec.host.nodes
     if cpus > spec.host.cpus or cpus > MAX_CPUS:
+        kswapds = f" and {nodes} kswapd" if spec.page_cache else ""
         raise InputError(
-            f"workload {spec.workload.name!r} has {cpus} tasks, the machine {spec.host.cpus} "
-            "CPUs; each task needs a CPU of its own"
+            f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "
+            f"machine {spec.host.cpus} CPUs; each task needs a CPU of its own"
         )
     for i, task in enumerate(spec.workload.tasks):
         if task.node is not None and task.node not in range(nodes):
@@ -224,7 +240,7 @@ def _check(spec: RunSpec) -> None:
 def _check_messages(spec: RunSpec) -> None:
     """Who gives and who takes blocks of a message must name the same zone."""
     tasks = spec.workload.tasks
-    homes = [spec.host.home_zone(cpu) for cpu in place(spec.workload, spec.host)]
+    homes = [spec.host.zonelist(cpu)[0] for cpu in place(_tasks(spec), spec.host)]
     moves: dict[int, set[tuple[int, int]]] = {}
     zones: dict[int, int] = {}
     for i, task in enumerate(tasks):
@@ -256,6 +272,10 @@ def _held_by_others(spec: RunSpec, size: ZoneSize) -> int:
     return round(spec.aged * size.managed)
 
 
+def _cached(spec: RunSpec, size: ZoneSize) -> int:
+    return round(spec.page_cache * size.managed)
+
+
 def _settings(spec: RunSpec) -> dict[str, Any]:
     names = ("batch", "high_pages", "high_min_pages", "high_fraction")
     return {name: getattr(spec, name) for name in names}
@@ -269,7 +289,7 @@ def _timeline(spec: RunSpec) -> Iterator[tuple[Change, tuple[ZoneSize, ...]]]:
     """Each change and the sizes after it."""
     host, settings = spec.host, _settings(spec)
     off: set[int] = set()
-    tasks = set(place(spec.workload, host)) if spec.changes else set()
+    tasks = set(place(_tasks(spec), host)) if spec.changes else set()
     for change in spec.changes:
         where = f"change at {change.at_s} s"
         if change.at_s >= spec.warmup_s + spec.seconds:
@@ -344,18 +364,36 @@ def _between_failures(chance: float) -> npt.NDArray[np.int32]:
     return np.minimum(quantiles, 2**30).astype(np.int32)
 
 
-def place(workload: Workload, host: Host) -> list[int]:
+def _kswapd(spec: RunSpec) -> Program:
+    """Clusters of pages, as long as balance_pgdat() finds something to do."""
+    p = Program()
+    with p.forever():
+        p._add("kswapd")
+        p.free(_SWAP_CLUSTER_MAX, ns=spec.reclaim_page_ns)
+    return p
+
+
+def _tasks(spec: RunSpec) -> tuple[Task, ...]:
+    """The workload's tasks, then a kswapd for each node if there is anything to reclaim."""
+    tasks = spec.workload.tasks
+    if not spec.page_cache:
+        return tasks
+    program = _kswapd(spec)
+    return (*tasks, *(Task(program, node) for node in range(spec.host.nodes)))
+
+
+def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
     """CPU of each task: its node's lowest free one; tasks without a node go in turn."""
     per_node = host.cpus_per_node
     used = [0] * host.nodes
-    for task in workload.tasks:
+    for task in tasks:
         if task.node is not None:
             used[task.node] += 1
     if max(used) > per_node:
         raise InputError(f"{max(used)} tasks are bound to a node of {per_node} CPUs")
     free = [0] * host.nodes
     cpus = []
-    for task in workload.tasks:
+    for task in tasks:
         node = task.node
         if node is None:
             node = min(range(host.nodes), key=lambda n: used[n])
@@ -421,10 +459,14 @@ def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]
 
 def prepare(spec: RunSpec) -> State:
     """Make the initial state of a run."""
-    host, workload = spec.host, spec.workload
+    host, workload, tasks = spec.host, spec.workload, _tasks(spec)
     sizes = _sizes(spec)
-    cpus = place(workload, host)
-    homes = [host.home_zone(cpu) for cpu in cpus]
+    cpus = place(tasks, host)
+    zonelists = np.array([host.zonelist(cpu) for cpu in cpus], dtype=np.int32)
+    homes = zonelists[:, 0].tolist()
+    # Who hands pages to another, or takes them from it, names their zone: that is where it stays.
+    hands_over = [bool(task.channels) for task in tasks]
+    zonelists[hands_over, 1:] = -1
     costs, spreads = _holds(spec)
     rng = np.random.default_rng(spec.seed)
     tick = round(spec.stat_interval_s * _PS)
@@ -433,7 +475,7 @@ def prepare(spec: RunSpec) -> State:
     ticks = rng.integers(1, max(tick, 2), len(cpus))
     programs: dict[int, int] = {}
     code, tables = [], []
-    for task in workload.tasks:
+    for task in tasks:
         if id(task.program) not in programs:
             programs[id(task.program)] = len(code)
             ops = task.program.compiled()
@@ -444,6 +486,13 @@ def prepare(spec: RunSpec) -> State:
         sum(1 << z for z, size in enumerate(sizes) if size.node == node)
         for node in range(host.nodes)
     ]
+    pages, cached = (_pages(spec, len(cpus)) if spec.identity else None), []
+    if spec.page_cache:
+        first = len(workload.tasks)  # kswapd of node 0
+        cached = [
+            (first + size.node, z, pages[1][z] if pages else _cached(spec, size))
+            for z, size in enumerate(sizes)
+        ]
     end = round((spec.seconds + spec.warmup_s) * _PS)
     slots = LIMITS["channels"]
     return State(
@@ -462,7 +511,11 @@ def prepare(spec: RunSpec) -> State:
         ),
         np.array(
             [
-                (size.managed - _held_by_others(spec, size), size.high_wmark, size.node)
+                (
+                    size.managed - _held_by_others(spec, size) - _cached(spec, size),
+                    *size.watermarks,
+                    size.node,
+                )
                 for size in sizes
             ],
             dtype=np.int64,
@@ -475,13 +528,12 @@ def prepare(spec: RunSpec) -> State:
                     programs[id(task.program)],
                     node_zones[cpu // host.cpus_per_node],
                 )
-                for task, cpu, home in zip(workload.tasks, cpus, homes, strict=True)
+                for task, cpu, home in zip(tasks, cpus, homes, strict=True)
             ],
             dtype=np.int32,
         ),
-        np.array(
-            [(*task.channels, *(0,) * slots)[:slots] for task in workload.tasks], dtype=np.int32
-        ),
+        zonelists,
+        np.array([(*task.channels, *(0,) * slots)[:slots] for task in tasks], dtype=np.int32),
         np.stack([starts, ticks], axis=1).astype(np.int64),
         code,
         np.array(
@@ -509,7 +561,7 @@ def prepare(spec: RunSpec) -> State:
         spec.seed,
         spec.nohz_idle,
         spec.pagevec,
-        _pages(spec, len(cpus)) if spec.identity else None,
+        pages and pages[0],
         spec.policy,
         *_changes(spec, cpus),
         _between_failures(spec.trylock_failure) if spec.trylock_failure else None,
@@ -517,6 +569,7 @@ def prepare(spec: RunSpec) -> State:
         if spec.caches
         else None,
         careful=spec.identity and spec.aged > 0 and _mixes_types(spec.workload),
+        cached=cached,
     )
 
 
@@ -526,20 +579,24 @@ def _mixes_types(workload: Workload) -> bool:
     return len({1 if pindex >= 12 else pindex % 3 for pindex in lists}) > 1
 
 
-def _pages(spec: RunSpec, cpus: int) -> Memory:
-    """Zones with every page on the buddy lists but those that others hold."""
-    zones, start = [], 0
+def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]]]:
+    """Zones in which others and the page cache hold their share; the cache's pages of each."""
+    zones, start, cached = [], 0, []
     for size in _sizes(spec):
         zones.append(Zone(size.managed, start, node=size.node))
         start += -(-size.managed // _BLOCK_PAGES) * _BLOCK_PAGES
-    pages = Memory(spec.release, zones, cpus, free=not spec.aged)
-    if spec.aged:
+    pages = Memory(spec.release, zones, cpus, free=not (spec.aged or spec.page_cache))
+    if spec.aged or spec.page_cache:
         for z, (zone, size) in enumerate(zip(zones, _sizes(spec), strict=True)):
-            pfns = np.arange(zone.start_pfn, zone.end_pfn)
-            np.random.default_rng([spec.seed, z]).shuffle(pfns)
-            pages.free_many(pfns[_held_by_others(spec, size) :])
+            numbers = np.arange(zone.pages)
+            if spec.aged:
+                np.random.default_rng([spec.seed, z]).shuffle(numbers)
+            others = _held_by_others(spec, size)
+            _, of_cache, left = np.split(numbers, [others, others + _cached(spec, size)])
+            cached.append(of_cache)
+            pages.free_many(left + zone.start_pfn)
             pages.drain_pages_zone(0, z)
-    return pages
+    return pages, cached
 
 
 def execute(
@@ -634,6 +691,20 @@ def simulate(
     ------
     InputError
         For anything impossible, before the run starts.
+
+    Notes
+    -----
+    A CPU looks at the watermarks when a list of its own is empty, by the order-0 test, and sees
+    zones as the last hold of their lock left them; the zone flags it sees when it comes to the
+    zone's lock.  It takes the first zone of its zonelist above the low watermark; if there is none
+    it wakes kswapd and takes the first above the min watermark.  A task that hands pages to
+    another stays with its zone.  Direct reclaim is not modelled: who finds every zone at the min
+    watermark sleeps until kswapd has freed a cluster, and without page cache the run ends there.
+
+    References
+    ----------
+    mm/page_alloc.c: get_page_from_freelist(), __alloc_pages_slowpath(); mm/vmscan.c:
+    balance_pgdat(); v6.1 ... v7.2.
     """
     spec = make_spec(
         release=release,

@@ -11,7 +11,7 @@ Times are integers [ps].
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.buddy cimport block_type, free_direct, rmqueue_buddy, rmqueue_bulk
@@ -24,6 +24,7 @@ from pcpmodel.kernel.pages cimport (
     W_HELD,
     W_MOVABLE,
     ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
     fill_words,
     order_to_pindex,
     page_ring,
@@ -73,6 +74,7 @@ from pcpmodel.workload.ops cimport (
     OP_FREE,
     OP_GIVE,
     OP_IDLE,
+    OP_KSWAPD,
     OP_LOOP,
     OP_MAYBE,
     OP_PICK,
@@ -99,6 +101,7 @@ cdef enum:
     DRAIN = 1
     LRU = 2
     KINDS = 3
+    LOOK = 3  # no lock: kswapd looks at its zones
 
     # Why: up to BY_DEATH the CPU holds the PCP lock of its own lists meanwhile
     BY_NEED = 0  # a refill
@@ -114,6 +117,11 @@ cdef enum:
     DEATH = 2
     DRAIN_ALL = 3
     OFFLINE = 4
+
+    # Free pages of a zone: up to min; above min, low, high
+    ABOVE_MIN = 1
+    ABOVE_LOW = 2
+    ABOVE_HIGH = 3
 
     # Changes of the machine
     RESIZE = 0
@@ -192,7 +200,9 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t target  # whose lists drain_all_pages() is at
     int32_t marked  # had pages when that began
     int32_t relocks  # comes for another chunk of a commit
-    int32_t pad[3]
+    int32_t wanted  # blocks to free after those of the zone at hand
+    int32_t strayed  # has taken pages of another zone than its own
+    int32_t starved  # asleep until kswapd has freed something; of kswapd: until it is woken
 
 
 cdef struct count_t:  # three cache lines, likewise
@@ -222,11 +232,25 @@ cdef struct count_t:  # three cache lines, likewise
     int64_t pad[1]
 
 
+cdef struct notice_t:
+    int64_t at  # end of the hold
+    int32_t level
+
+
 cdef struct zone_t:
     int64_t free  # pages on the buddy lists
+    int64_t min_wmark
+    int64_t low_wmark
     int64_t high_wmark
     int32_t flags
     int32_t node
+    int32_t reclaims  # ZONE_RECLAIM_ACTIVE while kswapd is at work, else 0
+    int32_t level  # of free pages, after the last hold
+    int32_t seen  # what CPUs without the lock knew when the last one looked
+    int32_t mask  # ring of changes of the level that CPUs have yet to see
+    uint32_t head
+    uint32_t tail
+    notice_t *notice
 
 
 cdef struct change_t:
@@ -268,6 +292,11 @@ cdef struct state_t:
     int32_t *held  # [cpu][zone][16]: blocks that the program holds, by list
     int32_t *carry  # [cpu][2][16]: blocks for the next message; come with the last one
     zone_t *zone
+    int32_t *zonelist  # [cpu][zone]; -1: no more
+    int32_t *kswapd  # CPU of each node's; -1: none
+    int32_t nodes
+    int32_t watch  # some zone has been short of pages
+    int32_t starving  # CPUs that are starved
     channel_t *channel
     int32_t *table  # [tables][TABLE], for OP_DRAW
     int32_t tables
@@ -633,7 +662,7 @@ cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) no
     if s.rules.below_high and zone.free <= zone.high_wmark:
         zone.flags |= ZONE_BELOW_HIGH
     pcp_alloc_begin(&p.pcp, &s.rules)
-    got = refill_blocks(s, c, p, zone.flags, order)
+    got = refill_blocks(s, c, p, zone.flags | (p.view & ZONE_RECLAIM_ACTIVE), order)
     if got > zone.free >> order:
         got = <int> (zone.free >> order)
     if s.pages != NULL:
@@ -679,12 +708,43 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         if pages_unlikely(s.policy != NULL) and c.why != DIRECT:
             policy_of(s, &s.cpu[c.target] if c.why == BY_REMOTE else c, c.zone).holds += 1
         p.touched = 1
-        p.view = zone.flags
+        p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
         n.moved_blocks += blocks
     bits = draw(&c.rng)
     c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
     hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][bits >> 54])
     return hold if hold > 0 else 1
+
+
+cdef inline int level_of(const zone_t *zone) noexcept nogil:
+    return (
+        (zone.free > zone.min_wmark) + (zone.free > zone.low_wmark)
+        + (zone.free > zone.high_wmark)
+    )
+
+
+cdef inline void tell(state_t *s, zone_t *zone, int64_t at) noexcept nogil:
+    """From ``at`` on, the end of a hold, all CPUs see what it has done to the zone."""
+    cdef notice_t *notice
+    cdef int level = level_of(zone)
+    if level == zone.level:
+        return
+    s.watch = 1
+    zone.level = level
+    # There are more places than CPUs, each in one hold: with none left the oldest is past.
+    if zone.tail - zone.head > <uint32_t> zone.mask:
+        zone.seen = zone.notice[zone.head & zone.mask].level
+        zone.head += 1
+    notice = &zone.notice[zone.tail & zone.mask]
+    notice.at, notice.level = at, level
+    zone.tail += 1
+
+
+cdef inline int level_seen(zone_t *zone, int64_t now) noexcept nogil:
+    while zone.head != zone.tail and zone.notice[zone.head & zone.mask].at <= now:
+        zone.seen = zone.notice[zone.head & zone.mask].level
+        zone.head += 1
+    return zone.seen
 
 
 cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
@@ -701,6 +761,9 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
         n.lru_hold_ps += hold
         n.lru_wait_max_ps = max(n.lru_wait_max_ps, wait)
     else:
+        if pages_unlikely(s.zone[c.zone].free <= s.zone[c.zone].high_wmark
+                          or s.zone[c.zone].level < ABOVE_HIGH):
+            tell(s, &s.zone[c.zone], grant + hold)
         n.wait_ps += wait
         n.hold_ps += hold
         if wait > n.wait_max_ps:
@@ -817,7 +880,7 @@ cdef inline bint death_step(state_t *s, cpu_t *c) noexcept nogil:
 cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
     """Whether a CPU is at the zone lock with the PCP lock of its lists in hand."""
     if owner.state == ARRIVED:
-        return owner.kind != LRU and owner.why < BY_REMOTE and owner.zone == zone
+        return owner.kind < LRU and owner.why < BY_REMOTE and owner.zone == zone
     return owner.release_at > now and owner.pcp_zone == zone
 
 
@@ -1006,6 +1069,118 @@ cdef inline void wake(state_t *s, int cpu) noexcept nogil:
         s.nwoken += 1
 
 
+cdef inline int find_zone(state_t *s, cpu_t *c, int level) noexcept nogil:
+    """get_page_from_freelist(): the first zone with as many free pages; -1: none."""
+    cdef int32_t *zonelist = &s.zonelist[c.id * s.zones]
+    cdef zone_t *zone
+    cdef int i, busy
+    for busy in range(not s.rules.skip_busy_kswapd, 2):
+        for i in range(s.zones):
+            if zonelist[i] < 0:
+                break
+            zone = &s.zone[zonelist[i]]
+            if (busy or not zone.reclaims) and level_seen(zone, c.time) >= level:
+                return zonelist[i]
+    return -1
+
+
+cdef inline void feed(state_t *s, cpu_t *c, int64_t now) noexcept nogil:
+    """A CPU that sleeps for want of memory, or of work for kswapd, goes on."""
+    c.starved = 0
+    if c.state == BLOCKED:
+        doze(s, c, now)
+        wake(s, c.id)
+
+
+cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
+    """A CPU needs a block: whether it takes it from the zone that it has in mind.
+
+    If not, it goes on with another one, or sleeps.  Zones above the low watermark come first;
+    if there are none, kswapd is woken and the min watermark counts.
+    """
+    cdef int zone = find_zone(s, c, ABOVE_LOW), node
+    cdef int64_t cached
+    cdef bint hope = False
+    cdef cpu_t *kswapd
+    if c.starved:
+        c.starved = 0
+        s.starving -= 1
+    if zone < 0:
+        for node in range(s.nodes):
+            if s.kswapd[node] < 0:
+                continue
+            kswapd = &s.cpu[s.kswapd[node]]
+            cached = 0
+            for zone in range(s.zones):
+                cached += held_of(s, kswapd, zone)[MIGRATE_MOVABLE]
+            if cached and kswapd.starved:
+                feed(s, kswapd, c.time)
+            hope |= cached > 0
+        zone = find_zone(s, c, ABOVE_MIN)
+    if zone < 0:
+        if not hope:
+            s.failed = OUT_OF_MEMORY
+        c.starved = 1
+        s.starving += 1
+        c.state = BLOCKED
+        return False
+    if zone == c.zone:
+        return True
+    held_of(s, c, c.zone)[c.pc.pindex] -= c.left  # were booked when the operation began
+    held_of(s, c, zone)[c.pc.pindex] += c.left
+    c.at[HOME] = zone
+    c.strayed = 1
+    c.state = RUNNING
+    return False
+
+
+cdef inline void balance_pgdat(state_t *s, cpu_t *c) noexcept nogil:
+    """kswapd goes on to free another cluster of its node's pages, or to sleep."""
+    cdef int i, level, lowest = ABOVE_HIGH, node = s.zone[c.at[HOME]].node
+    cdef bint balanced = False, active
+    for i in range(s.zones):
+        if s.zone[i].node != node:
+            continue
+        level = level_seen(&s.zone[i], c.time)
+        balanced |= level == ABOVE_HIGH
+        if level < lowest and held_of(s, c, i)[MIGRATE_MOVABLE]:
+            lowest = level
+            c.at[HOME] = i
+    active = not c.starved and not balanced and lowest < ABOVE_HIGH
+    for i in range(s.zones):
+        if s.zone[i].node == node:
+            s.zone[i].reclaims = ZONE_RECLAIM_ACTIVE if active else 0
+    if not c.starved and s.starving:
+        for i in range(s.cpus):
+            if s.cpu[i].starved and s.cpu[i].program != c.program:
+                s.starving -= 1
+                feed(s, &s.cpu[i], c.time)
+    if active:
+        pcp_of(s, c, c.at[HOME]).view |= ZONE_RECLAIM_ACTIVE
+        c.state = RUNNING
+        next_op(c)
+    else:
+        c.starved = 1
+        c.state = BLOCKED
+
+
+cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
+    """Blocks to free of one zone: where the CPU has strayed, the first that it holds any of."""
+    cdef op_t *op = c.pc
+    cdef int32_t *zonelist = &s.zonelist[c.id * s.zones]
+    cdef int32_t *held
+    cdef int i
+    if pages_unlikely(c.strayed != 0) and op.zone == HOME:
+        for i in range(s.zones):
+            if held_of(s, c, zonelist[i])[op.pindex]:
+                c.at[HOME] = zonelist[i]
+                break
+    held = &held_of(s, c, c.at[op.zone])[op.pindex]
+    c.left = min(c.wanted, held[0])
+    held[0] -= c.left
+    c.wanted -= c.left
+
+
 @cython.cdivision(True)
 cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """Run the program up to its next block of pages; True if the CPU cannot go on.
@@ -1019,7 +1194,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps, start = c.time
-    cdef int zone, moved
+    cdef int moved
     cdef uint32_t i
     while True:
         if c.time >= s.careful_from and c.time != start:
@@ -1032,14 +1207,15 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if c.left < 0:
                 c.factor = s.speed[draw(&c.rng) >> 54]
                 c.left = op.n if op.reg < 0 else c.regs[op.reg]
-                zone = c.at[op.zone]
-                held = held_of(s, c, zone)
                 if op.code == OP_FREE:
-                    if c.left == ALL or c.left > held[op.pindex]:
-                        c.left = held[op.pindex]
-                    held[op.pindex] -= c.left
+                    c.wanted = c.left if c.left != ALL else INT32_MAX
+                    next_part(s, c)
                 else:
-                    held[op.pindex] += c.left
+                    if pages_unlikely(c.strayed != 0):
+                        c.at[HOME] = s.zonelist[c.id * s.zones]
+                    held_of(s, c, c.at[op.zone])[op.pindex] += c.left
+            elif pages_unlikely(c.strayed != 0) and c.left == 0 and op.code == OP_FREE:
+                next_part(s, c)
             if c.left > 0:
                 return False
             next_op(c)
@@ -1128,6 +1304,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif op.code == OP_SCORE:
             s.count[c.id].score += op.n if op.reg < 0 else c.regs[op.reg]
             next_op(c)
+        elif op.code == OP_KSWAPD:
+            arrive(c, LOOK, 0, c.at[HOME], BY_NEED)
+            return True
         else:  # OP_END: asleep for the rest of the run
             jump(s, c, s.end)
 
@@ -1145,16 +1324,27 @@ cdef inline void unlock_pcp(state_t *s, cpu_t *c) noexcept nogil:
 
 
 cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
-    """Whether a CPU that has just come to a lock goes on without it.
+    """What a CPU sees as it comes to a lock; whether it goes on without the lock.
 
     Between two chunks of a commit the PCP lock is free.  Another CPU that spins for it has it
     before a trylock can succeed, and the rest stays on the lists.
     """
-    if c.waiter == 0 or c.kind != DRAIN or c.why != BY_COMMIT or not c.relocks:
+    cdef pcp_t *p
+    if c.kind == LOOK:
+        balance_pgdat(s, c)
+        return True
+    if c.kind == LRU:
         return False
-    c.state = RUNNING
-    unlock_pcp(s, c)
-    freed(s, c)
+    if c.waiter and c.kind == DRAIN and c.why == BY_COMMIT and c.relocks:
+        c.state = RUNNING
+        unlock_pcp(s, c)
+        freed(s, c)
+        return True
+    p = pcp_of(s, c, c.zone)
+    p.view = (p.view & ~ZONE_RECLAIM_ACTIVE) | s.zone[c.zone].reclaims
+    if not s.watch or c.kind != REFILL or c.pc.zone != HOME or stays(s, c):
+        return False
+    unlock_pcp(s, c)  # which it does not even have
     return True
 
 
@@ -1271,11 +1461,11 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
 cdef class State:
     cdef state_t s
     cdef op_t *ops
-    cdef int nodes
     cdef PageAllocator pages
     cdef PageCache caches
     cdef object policy
     cdef readonly int nlocks
     cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter
 
+    cdef int cache(self, int cpu, int zone, pages) except -1
     cdef int check(self) except -1

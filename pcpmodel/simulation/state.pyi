@@ -21,6 +21,7 @@ class State:
         pcps: npt.NDArray[np.int32],
         zones: npt.NDArray[np.int64],
         cpus: npt.NDArray[np.int32],
+        zonelists: npt.NDArray[np.int32],
         cpu_channels: npt.NDArray[np.int32],
         cpu_times: npt.NDArray[np.int64],
         programs: Sequence[npt.NDArray[np.int64]],
@@ -41,6 +42,7 @@ class State:
         fails: npt.NDArray[np.int32] | None = None,
         caches: PageCache | None = None,
         careful: bool = False,
+        cached: Sequence[tuple[int, int, int | npt.NDArray[np.int64]]] = (),
     ) -> Self: ...
     @property
     def nlocks(self) -> int: ...

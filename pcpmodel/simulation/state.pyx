@@ -9,7 +9,14 @@ from libc.string cimport memcpy, memset
 from pcpmodel.kernel.page_alloc cimport PageAllocator, pageset_of
 from pcpmodel.machine.cache cimport PageCache
 from pcpmodel.cython_pcp cimport pcp_policy
-from pcpmodel.kernel.pages cimport page_ring, page_ring_at, page_ring_free
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_MOVABLE,
+    page_ring,
+    page_ring_at,
+    page_ring_free,
+    page_ring_push_tail,
+    page_ring_reserve,
+)
 from pcpmodel.kernel.pcp cimport policy_failed, policy_from, policy_state
 from pcpmodel.kernel.rules cimport rules_of
 
@@ -44,10 +51,12 @@ cdef class State:
     release : str or Release
     pcps : (zones, 4) int32
         batch, high_min, high_max [pages] and PCP flags of each zone.
-    zones : (zones, 3) int64
-        Pages on the buddy lists, high watermark [pages], node.
+    zones : (zones, 5) int64
+        Pages on the buddy lists, min, low and high watermark [pages], node.
     cpus : (cpus, 4) int32
         Own zone, peer's zone, program, bits of the zones on the CPU's node.
+    zonelists : (cpus, zones) int32
+        Zones that a CPU takes pages from, in order, its own first; -1: no more.
     cpu_channels : (cpus, CHANNELS) int32
     cpu_times : (cpus, 2) int64
         Start and first vmstat tick [ps].
@@ -85,6 +94,9 @@ cdef class State:
         With page identity: caches of as many CPUs, none shared, empty.
     careful : bool
         CPUs never run ahead of each other.
+    cached : list of (int, int, int64 ndarray or int)
+        CPU of a kswapd, zone, and the pages of that zone that it may reclaim: their numbers with
+        page identity, oldest first, else how many.
     """
 
     def __cinit__(
@@ -93,6 +105,7 @@ cdef class State:
         const int32_t[:, ::1] pcps,
         const int64_t[:, ::1] zones,
         const int32_t[:, ::1] cpus,
+        const int32_t[:, ::1] zonelists,
         const int32_t[:, ::1] cpu_channels,
         const int64_t[:, ::1] cpu_times,
         programs,
@@ -113,6 +126,7 @@ cdef class State:
         const int32_t[::1] fails=None,
         PageCache caches=None,
         bint careful=False,
+        cached=(),
     ):
         cdef state_t *s = &self.s
         cdef int i, z, k
@@ -180,12 +194,23 @@ cdef class State:
         s.series = <int64_t *> get(2 * s.cpus * s.samples, sizeof(int64_t))
         s.nohz_idle, s.pagevec = nohz_idle, pagevec
         assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
-        self.nodes = 0
         for z in range(s.zones):
-            s.zone[z].free, s.zone[z].high_wmark = zones[z, 0], zones[z, 1]
-            s.zone[z].node = zones[z, 2]
-            self.nodes = max(self.nodes, s.zone[z].node + 1)
-        self.nlocks = s.zones + self.nodes
+            s.zone[z].free, s.zone[z].min_wmark = zones[z, 0], zones[z, 1]
+            s.zone[z].low_wmark, s.zone[z].high_wmark = zones[z, 2], zones[z, 3]
+            s.zone[z].node = zones[z, 4]
+            s.zone[z].level = s.zone[z].seen = level_of(&s.zone[z])
+            s.watch |= s.zone[z].level < ABOVE_HIGH
+            s.zone[z].mask = 1
+            while s.zone[z].mask < s.cpus:
+                s.zone[z].mask = 2 * s.zone[z].mask + 1
+            s.zone[z].notice = <notice_t *> get(s.zone[z].mask + 1, sizeof(notice_t))
+            s.nodes = max(s.nodes, s.zone[z].node + 1)
+        self.nlocks = s.zones + s.nodes
+        s.zonelist = <int32_t *> get(s.cpus * s.zones, sizeof(int32_t))
+        memcpy(s.zonelist, &zonelists[0, 0], s.cpus * s.zones * sizeof(int32_t))
+        s.kswapd = <int32_t *> get(s.nodes, sizeof(int32_t))
+        for i in range(s.nodes):
+            s.kswapd[i] = -1
         s.order = <uint64_t *> get(self.nlocks, sizeof(uint64_t))
         for i in range(s.channels):
             ch = &s.channel[i]
@@ -234,8 +259,34 @@ cdef class State:
                 p.pcp.high_max, p.pcp.flags = pcps[z, 2], pcps[z, 3]
                 p.pcp.high = p.pcp.high_min
 
+        for cpu, z, reclaimable in cached:
+            self.cache(cpu, z, reclaimable)
+
+    cdef int cache(self, int cpu, int zone, pages) except -1:
+        """Give a kswapd what it may reclaim."""
+        cdef state_t *s = &self.s
+        cdef const int64_t[::1] numbers
+        cdef page_ring *mine
+        cdef int64_t i
+        s.kswapd[s.zone[zone].node] = cpu
+        s.cpu[cpu].starved = s.watch = 1
+        if s.pages == NULL:
+            held_of(s, &s.cpu[cpu], zone)[MIGRATE_MOVABLE] = pages
+            return 0
+        numbers = pages
+        mine = mine_of(s, &s.cpu[cpu], zone, MIGRATE_MOVABLE)
+        if page_ring_reserve(mine, numbers.shape[0]) < 0:
+            raise MemoryError
+        for i in range(numbers.shape[0]):
+            page_ring_push_tail(mine, <uint32_t> numbers[i])
+        held_of(s, &s.cpu[cpu], zone)[MIGRATE_MOVABLE] = numbers.shape[0]
+        return 0
+
     def __dealloc__(self):
         cdef int i
+        if self.s.zone != NULL:
+            for i in range(self.s.zones):
+                free(self.s.zone[i].notice)
         if self.s.mine != NULL:
             for i in range(self.s.cpus * self.s.zones * 16):
                 page_ring_free(&self.s.mine[i])
@@ -251,7 +302,7 @@ cdef class State:
             <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
             <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
             <size_t> self.s.digest, <size_t> self.s.policy, <size_t> self.s.carry,
-            <size_t> self.s.found,
+            <size_t> self.s.found, <size_t> self.s.zonelist, <size_t> self.s.kswapd,
             <size_t> self.s.change, <size_t> self.s.size,
         ):
             free(<void *> <size_t> p)

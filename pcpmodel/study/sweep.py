@@ -53,7 +53,6 @@ from pcpmodel.simulation.run import (
     RunSpec,
     execute,
     make_spec,
-    place,
     prepare,
     simulate,
 )
@@ -289,7 +288,6 @@ def _spec(arguments: dict[str, Any]) -> RunSpec:
     for name in Host.__dataclass_fields__:
         if args.get(name) is not None and getattr(spec.host, name) != args[name]:
             raise InputError(f"{name}={args[name]!r} is impossible")
-    place(spec.workload, spec.host)
     return spec
 
 

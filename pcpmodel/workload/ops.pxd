@@ -17,7 +17,8 @@ cdef enum:
     OP_SCORE = 10  # n units of work done
     OP_MAYBE = 11  # with a chance of n / 65536 go on, else to target
     OP_PICK = 12  # to one of the first n places of table target, equally likely
-    OP_END = 13
+    OP_KSWAPD = 13  # sleeps until there is a cluster of n pages to reclaim
+    OP_END = 14
 
     ALL = -1  # every block held
     HOME = 0  # zones that an operation may name

@@ -18,6 +18,7 @@ OPS = {
     "score": OP_SCORE,
     "maybe": OP_MAYBE,
     "pick": OP_PICK,
+    "kswapd": OP_KSWAPD,
     "end": OP_END,
 }
 LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}
