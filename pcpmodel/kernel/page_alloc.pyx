@@ -71,7 +71,7 @@ from pcpmodel.kernel.pages cimport (
     ZONE_BOOSTED_WATERMARK,
     ZONE_RECLAIM_ACTIVE,
     block_list,
-    block_word,
+    block_list_at,
     fill_words,
     order_to_pindex,
     page_ring,
@@ -1212,8 +1212,8 @@ cdef list free_list(const zone *z, int order, int mt):
     cdef uint32_t at = area.head, page
     pfns = []
     while at != area.tail:
-        page = area.slot[at & (area.capacity - 1)]
-        if page != NO_PAGE and z.page[page] == block_word(free_kind(order, mt), at):
+        page = block_list_at(area, z.page, free_kind(order, mt), at)
+        if page != NO_PAGE:
             pfns.append(zone_pfn(z, page))
         at += 1
     return pfns

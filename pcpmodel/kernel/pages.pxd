@@ -211,16 +211,23 @@ cdef inline void block_list_del(block_list *l, uint32_t page, uint32_t word) noe
         l.slot[at & mask] = NO_PAGE
 
 
+cdef inline uint32_t block_list_at(
+    const block_list *l, const uint32_t *words, uint32_t kind, uint32_t position
+) noexcept nogil:
+    """The entry between head and tail at this position; NO_PAGE if it was removed."""
+    cdef uint32_t page = l.slot[position & (l.capacity - 1)]
+    return page if page != NO_PAGE and words[page] == block_word(kind, position) else NO_PAGE
+
+
 cdef inline uint32_t block_list_first(
     block_list *l, const uint32_t *words, uint32_t kind
 ) noexcept nogil:
     """First entry of a list that is not empty."""
-    cdef uint32_t page
-    while True:
-        page = l.slot[l.head & (l.capacity - 1)]
-        if page != NO_PAGE and words[page] == block_word(kind, l.head):
-            return page
+    cdef uint32_t page = block_list_at(l, words, kind, l.head)
+    while page == NO_PAGE:
         l.head += 1
+        page = block_list_at(l, words, kind, l.head)
+    return page
 
 
 # List of one pindex of a per-CPU pageset
