@@ -726,9 +726,6 @@ class _Course:
     def settled(self, stints):
         """Follow it to the end as well as can be; the lists, and the direct frees' new places."""
         first, stop = self.kept[0][0], self.stop
-        lists = self.until(stop, self.direct, self.unseen, first)
-        if not 0 < len(lists.unforeseen) <= MAX_UNFORESEEN:
-            return lists, self.direct
         keep = (stop - first) // PLACES + 1
         lists = self.until(stop, self.direct, self.unseen, first, keep)
         left, found = set(), {}
@@ -833,10 +830,17 @@ def follow(cap, state, work, stops, resized):
         memory = memory_at_start(state, dump, cap, resized=resized)
         return BuddyLists(memory, rows, compactors, last)
 
-    lists = fresh()
+    def begun():
+        lists = fresh()
+        lists.run(row.get(("begin", "before"), first), first, direct, nothing, True)
+        return lists
+
     nothing = np.empty((0, 3), np.int64)
-    lists.run(row.get(("begin", "before"), first), first, direct, nothing, True)
-    lists, direct = _Course(fresh, lists, first, begin, direct).settled(_stints(rows, compactors))
+    lists = begun()
+    lists.run(first, begin, direct, nothing)
+    if 0 < len(lists.unforeseen) <= MAX_UNFORESEEN:
+        course = _Course(fresh, begun(), first, begin, direct)
+        lists, direct = course.settled(_stints(rows, compactors))
     if seen is None:
         return lists, 0, 0
     total = sum(len(at) for at in seen.free.values())
