@@ -20,6 +20,7 @@ import pcpmodel as pm
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PROGRAMS = [ROOT / "docs" / "workloads.md"]
 START = "from pcpmodel.cli import main; main()"
 
 
@@ -60,6 +61,12 @@ def test_examples_of_the_tutorial_print_what_is_shown(page: Path) -> None:
         test = doctest.DocTestParser().get_doctest(text, {"pm": pm}, page.stem, page.name, number)
         assert test.examples
         assert doctest.DocTestRunner().run(test).failed == 0
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda p: p.stem)
+def test_programs_of_the_page_run(page: Path) -> None:
+    for text in blocks(page, "python"):
+        exec(text, {})
 
 
 def test_every_public_name_has_a_docstring() -> None:
