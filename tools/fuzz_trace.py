@@ -173,7 +173,7 @@ def main() -> int:
             ("captures", lambda n, s: fuzz_captures(n, s, capture, files), args.captures),
         ):
             ends = []
-            for _ in range(args.repeat):
+            for _ in range(args.repeat if total else 0):
                 start = time.perf_counter()
                 good = bad = 0
                 for part in range(10):

@@ -764,7 +764,8 @@ def _elsewhere(lists, k, around, direct, unseen, stints):
     for d in reversed(lists.under_way(k)):
         later = direct.copy()
         later[d, 0] = lists.held_until(k)
-        yield int(direct[d, 0]), int(direct[d, 3]), later[np.argsort(later[:, 0], kind="stable")], unseen
+        later = later[np.argsort(later[:, 0], kind="stable")]
+        yield int(direct[d, 0]), int(direct[d, 3]), later, unseen
     # The scanners of compaction go through a block of pages at a time.
     for wide in (2, PAGEBLOCK_ORDER):
         for pfn, order in around:
