@@ -1273,9 +1273,15 @@ cdef dict zone_state(memory *mm, int number):
     }
 
 
+cdef inline int64_t whole(str name, value, int64_t low, int64_t high) except? -1:
+    """`integer`, at once for an int in its range."""
+    return value if type(value) is int and low <= value <= high else integer(
+        name, value, low, high)
+
+
 cdef int claim_words(zone *z, pfn, int order, str what) except -1:
     """Check that a block of a state is there and not listed twice; take it out of use."""
-    integer("pfn", pfn, 0, (1 << 63) - 1)
+    whole("pfn", pfn, 0, 0x7FFFFFFFFFFFFFFF)
     if pfn % (1 << order) or not zone_spans(z, pfn):
         raise InputError(f"{what}: pfn={pfn} is outside the zone or not aligned to order {order}")
     if not zone_is_held(z, zone_page(z, pfn), order):
@@ -1332,7 +1338,7 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
         if len(blocks) != nr_blocks - skip:
             raise InputError(f"blocks has {len(blocks)} entries, the zone {nr_blocks - skip}")
         for i in range(nr_blocks - skip):
-            z.block[skip + i] = integer("blocks", blocks[i], 0, MIGRATE_ISOLATE)
+            z.block[skip + i] = whole("blocks", blocks[i], 0, MIGRATE_ISOLATE)
     for block, below in state.get("isolated", ()):
         k = integer("isolated", block, base_block + skip, base_block + nr_blocks - 1) - base_block
         z.isolated[k] = 1 + <int>integer("isolated type", below, 0, MIGRATE_CMA)
@@ -1341,8 +1347,9 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
     for (order_, type_), pfns in state["free"].items():
         order = integer("order", order_, 0, MAX_PAGE_ORDER)
         mt = integer("migratetype", type_, 0, MIGRATE_TYPES - 1)
+        what = f"free list of order {order}, type {mt}"
         for pfn in pfns:
-            claim_words(z, pfn, order, f"free list of order {order}, type {mt}")
+            claim_words(z, pfn, order, what)
             add_to_free_list(z, zone_page(z, pfn), order, mt, True)
 
     saved_sets = state.get("pcp", ())
@@ -1400,8 +1407,9 @@ cdef int load_pageset(zone *z, pageset *ps, saved) except -1:
         if page_ring_reserve(ring, len(pfns)) < 0:
             raise MemoryError
         types = saved.get("cached", {}).get(pindex)
+        what = f"PCP list {pindex} of CPU {ps.cpu}"
         for k, pfn in enumerate(pfns):
-            claim_words(z, pfn, order, f"PCP list {pindex} of CPU {ps.cpu}")
+            claim_words(z, pfn, order, what)
             mt = block_type(z, zone_page(z, pfn))
             if types is not None:
                 mt = integer("cached", types[k], 0, MIGRATE_ISOLATE)
