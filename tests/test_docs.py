@@ -106,7 +106,7 @@ def test_the_worked_examples_are_counted_by_number(tmp_path: Path) -> None:
         import generate
     finally:
         sys.path.pop(0)
-    (tmp_path / "a.py").write_text('("T1", 2), ("T1", 3), pytest.param(4, id="T12")')
+    (tmp_path / "a.py").write_text('("T2", 2), ("T2", 3), pytest.param(4, id="T12")')
     (tmp_path / "b.py").write_text('("T12", 5), ("X3", 6), "XT4", "T"')
     assert generate.worked_examples(tmp_path) == 3
     assert generate.worked_examples(ROOT / "tests") > 30

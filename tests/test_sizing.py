@@ -25,7 +25,7 @@ pages = st.integers(0, 1 << 36)
 cpus = st.integers(1, 1024)
 
 
-# T1: managed pages -> batch, 4 KiB pages
+# "T1": managed pages -> batch, 4 KiB pages
 @pytest.mark.parametrize("release", RULES)
 @pytest.mark.parametrize(
     ("managed", "batch"),
