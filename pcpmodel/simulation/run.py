@@ -568,15 +568,22 @@ def prepare(spec: RunSpec) -> State:
         caches=PageCache(len(cpus), int(host.l2_kib) // 4, int(host.llc_slice_kib) // 4, 1)
         if spec.caches
         else None,
-        careful=spec.identity and spec.aged > 0 and _mixes_types(spec.workload),
         cached=cached,
     )
 
 
-def _mixes_types(workload: Workload) -> bool:
-    """Whether blocks of one migratetype may be taken for another."""
-    lists = {op[4] for task in workload.tasks for op in task.program.ops if op[1] == OPS["alloc"]}
-    return len({1 if pindex >= 12 else pindex % 3 for pindex in lists}) > 1
+def _types_change(spec: RunSpec) -> bool:
+    """Whether page blocks in which CPUs hold pages may be taken for another migratetype.
+
+    That takes more than one, and a lack of page blocks that are free as a whole.  What is taken,
+    and to which list a page is freed, then depends on what other CPUs do while one waits for a
+    lock: only the per-page engine knows that.
+    """
+    tasks, smallest = spec.workload.tasks, min(size.managed for size in _sizes(spec))
+    crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
+    lists = {op[4] for task in tasks for op in task.program.ops if op[1] == OPS["alloc"]}
+    types = {1 if pindex >= 12 else pindex % 3 for pindex in lists}
+    return spec.identity and bool(crowded) and len(types) > 1
 
 
 def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]]]:
@@ -611,7 +618,8 @@ def execute(
     ----------
     spec : RunSpec
     engine : str
-        "event", or "per-page" for the slow oracle; the result is the same.
+        "event", or "per-page" for the slow oracle; the result is the same.  With page identity,
+        where page blocks may change their migratetype under pages in use, both are the oracle.
     progress : callable, optional
         Called now and then with the simulated time done [s].
 
@@ -623,7 +631,7 @@ def execute(
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
     state = prepare(spec)
-    runner = Engine(state) if engine == "event" else PerPage(state)
+    runner = PerPage(state) if engine == "per-page" or _types_change(spec) else Engine(state)
     began = time.perf_counter()
     # Back in Python now and then: for Ctrl-C and for the progress bar.
     while not runner.run(_EVENTS_BETWEEN_SIGNALS):

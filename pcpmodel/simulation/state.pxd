@@ -331,9 +331,8 @@ cdef struct state_t:
     change_t *change
     sizes_t *size  # [change][zone]
     # From the first drain_all_pages() that is not over yet on CPUs look at each other's lists:
-    # nobody may run ahead.  Nor where page blocks change their type while CPUs hold pages of them.
+    # nobody may run ahead.
     int64_t careful_from
-    int32_t careful  # from the start
     int32_t drainer  # -1: none
     int32_t trylock  # PCP trylocks fail now and then
     int32_t fails[TABLE]  # operations between two of them, equally likely values
@@ -886,7 +885,7 @@ cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
 
 cdef inline void drain_all_over(state_t *s) noexcept nogil:
     cdef int i
-    s.careful_from = 0 if s.careful else INT64_MAX
+    s.careful_from = INT64_MAX
     for i in range(s.changes):
         if s.change[i].kind == DRAIN_PAGES and not s.change[i].done:
             s.careful_from = min(s.careful_from, s.change[i].at)

@@ -41,7 +41,6 @@ class State:
         sizes: npt.NDArray[np.int32] | None = None,
         fails: npt.NDArray[np.int32] | None = None,
         caches: PageCache | None = None,
-        careful: bool = False,
         cached: Sequence[tuple[int, int, int | npt.NDArray[np.int64]]] = (),
     ) -> Self: ...
     @property

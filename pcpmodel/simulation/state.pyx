@@ -92,8 +92,6 @@ cdef class State:
         Equally likely numbers of PCP operations until the next trylock fails.
     caches : PageCache, optional
         With page identity: caches of as many CPUs, none shared, empty.
-    careful : bool
-        CPUs never run ahead of each other.
     cached : list of (int, int, int64 ndarray or int)
         CPU of a kswapd, zone, and the pages of that zone that it may reclaim: their numbers with
         page identity, oldest first, else how many.
@@ -125,7 +123,6 @@ cdef class State:
         const int32_t[:, :, ::1] sizes=None,
         const int32_t[::1] fails=None,
         PageCache caches=None,
-        bint careful=False,
         cached=(),
     ):
         cdef state_t *s = &self.s
@@ -173,7 +170,7 @@ cdef class State:
             memcpy(s.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
         for k in range(2):
             self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
-        s.careful, s.drainer = careful, -1
+        s.drainer = -1
         if changes is not None and changes.shape[0]:
             s.changes = changes.shape[0]
             s.change = <change_t *> get(s.changes, sizeof(change_t))
