@@ -198,6 +198,16 @@ def test_two_swapped_pages_are_noticed_though_the_times_are_right(small, tmp_pat
         assert found.nr_unexplained > 0
 
 
+def test_two_frees_far_from_where_they_were_are_noticed(tmp_path):
+    """One of them is looked for as gone early while it is being taken."""
+    path = TRACES / "6.19-pressure-4cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    i, j = 34496, 241672
+    assert all(b"mm_page_free_batched:" in lines[k] for k in (i, j))
+    swapped = [*lines[:i], lines[j], *lines[i + 1 : j], lines[i], *lines[j + 1 :]]
+    assert _changed(tmp_path, path, swapped).nr_unexplained > 1000
+
+
 def test_no_compaction_explains_two_swapped_blocks(tmp_path):
     path = TRACES / "6.19-pressure-4cpu"
     lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)

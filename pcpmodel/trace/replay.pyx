@@ -1031,7 +1031,7 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
         if s.effort < 0:
             return False
         if set.log[k].op != OP_FREE or (too_many >= 0 and too_many != 1 << set.log[k].order) \
-                or s.where[set.log[k].page] >> 4 != x \
+                or (s.where[set.log[k].page] - 1) >> 4 != x \
                 or not may_be_delayed(s, set.log[k].page, row):
             continue
         s.effort -= set.log_n
@@ -1111,6 +1111,10 @@ cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op,
     cdef log_entry *e
     if set.due and set.due_started == 0:
         missing_drain(s, x, row)
+    if not s.where[p]:
+        # It was found to have left earlier.
+        differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
+        return
     e = log_op(s, x, row, op, order)
     if e != NULL:
         e.since = max(s.own_prev[row], s.pushed[p])
@@ -1548,6 +1552,10 @@ cdef void reported(replayer *s, int32_t row) noexcept nogil:
         if s.runs[set.cpu].kind == RUN_REFILL and s.runs[set.cpu].set == x:
             finish_run(s, set.cpu, row)
         explain(s, row, E_MIGRATED, x, row)
+        if s.status[p] == TAKEN:
+            s.status[p] = AWAY
+            s.t.allocations_exact += exact
+            return
     if set.head[i] == p:
         take(s, x, <int32_t>p, row, order, OP_ALLOC)
     else:
@@ -1558,6 +1566,8 @@ cdef void reported(replayer *s, int32_t row) noexcept nogil:
         while q != p and q >= 0:
             above = q
             q = s.next[q]
+            if not s.where[above]:
+                continue
             if s.pushed[above] > s.own_prev[row]:
                 until = min(until, s.pushed[above])
             elif in_flight(s, above, row):
@@ -1570,7 +1580,7 @@ cdef void reported(replayer *s, int32_t row) noexcept nogil:
                 differ(s, row, D_NOT_HEAD, x, above + s.base, r.a)
                 exact = False
                 break
-        if until < s.nr_rows:
+        if until < s.nr_rows and s.where[p]:
             explain(s, row, E_LATE, x, until)
             take_late(s, x, <int32_t>p, row, order, until)
         else:
