@@ -591,6 +591,12 @@ cdef bint refresh_cpu_vm_stats(memory *mm, int cpu) noexcept nogil:
 # Binding.  Everything is checked here, once; the functions above trust it.
 
 
+cdef inline int64_t whole(str name, value, int64_t low, int64_t high) except? -1:
+    """`integer`, at once for an int in its range."""
+    return value if type(value) is int and low <= value <= high else integer(
+        name, value, low, high)
+
+
 cdef class PageAllocator:
     """Zones, pagesets and CPUs; use it as `pcpmodel.kernel.memory.Memory`."""
 
@@ -684,15 +690,15 @@ cdef class PageAllocator:
         return 0
 
     cdef int _cpu_number(self, cpu) except -1:
-        return integer("cpu", cpu, 0, self.mm.nr_cpus - 1)
+        return whole("cpu", cpu, 0, self.mm.nr_cpus - 1)
 
     cdef int _zone_number(self, object zone) except -1:
-        return integer("zone", zone, 0, self.mm.nr_zones - 1)
+        return whole("zone", zone, 0, self.mm.nr_zones - 1)
 
     cdef int _held(self, pfn, int order) except -1:
         """Zone of a block in use, or InputError."""
         cdef int z
-        integer("pfn", pfn, 0, (1 << 63) - 1)
+        whole("pfn", pfn, 0, (1 << 63) - 1)
         if pfn % (1 << order):
             raise InputError(f"pfn={pfn} is not aligned to order {order}")
         z = held_zone(&self.mm, pfn, order)
@@ -801,8 +807,8 @@ cdef class PageAllocator:
         int or None
             pfn; None where the kernel would start to reclaim, or fail.
         """
-        cdef int c = self._cpu_number(cpu), o = integer("order", order, 0, MAX_PAGE_ORDER)
-        cdef int mt = integer("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
+        cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
         cdef int top, how
         cdef int64_t pfn
         if gfp not in GFP:
@@ -810,7 +816,7 @@ cdef class PageAllocator:
         how = GFP.index(gfp)
         top = ZONE_MOVABLE if mt == MIGRATE_MOVABLE else ZONE_NORMAL
         if highest is not None:
-            top = integer("highest", highest, 0, 3)
+            top = whole("highest", highest, 0, 3)
         with nogil:
             pfn = alloc_pages(&self.mm, c, o, mt, how, top)
         self._check()
@@ -824,9 +830,9 @@ cdef class PageAllocator:
 
         ``direct``: past the per-CPU lists, as when their lock is taken.
         """
-        cdef int c = self._cpu_number(cpu), o = integer("order", order, 0, MAX_PAGE_ORDER)
-        cdef int mt = integer("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
-        cdef unsigned int flags = integer("alloc_flags", alloc_flags, 0, ALLOC_FLAGS)
+        cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
+        cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        cdef unsigned int flags = whole("alloc_flags", alloc_flags, 0, ALLOC_FLAGS)
         cdef int z = self._zone_number(zone)
         cdef uint32_t page
         if direct:
@@ -851,8 +857,8 @@ cdef class PageAllocator:
         int
             Requests served; the rest of ``out`` is untouched but for one -1.
         """
-        cdef int c = self._cpu_number(cpu), o = integer("order", order, 0, MAX_PAGE_ORDER)
-        cdef int mt = integer("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
+        cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
         cdef int top = ZONE_MOVABLE if mt == MIGRATE_MOVABLE else ZONE_NORMAL
         cdef int64_t n = out.shape[0], served = 0
         if n:
@@ -864,7 +870,7 @@ cdef class PageAllocator:
     def alloc_pages_bulk(self, cpu, n, migratetype=MIGRATE_MOVABLE):
         """Up to n pages of order 0 in one go, without events of their own; list of pfns."""
         cdef int c = self._cpu_number(cpu)
-        cdef int mt = integer("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
         cdef int64_t want = integer("n", n, 0, (1 << 31) - 1), got, i
         cdef int64_t *pfns = <int64_t *>PyMem_Malloc(max(want, <int64_t>1) * sizeof(int64_t))
         if pfns == NULL:
@@ -896,7 +902,7 @@ cdef class PageAllocator:
         InputError
             If a page is not in use (for example freed twice).
         """
-        cdef int c = self._cpu_number(cpu), o = integer("order", order, 0, MAX_PAGE_ORDER)
+        cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
         self._held(pfn, o)
         free_pages(&self.mm, c, pfn, o, bool(nolock))
         self._check()
@@ -998,7 +1004,7 @@ cdef class PageAllocator:
 
     def free_direct(self, cpu, pfn, order=0):
         """Free a block past the per-CPU lists, as when their lock is taken."""
-        cdef int c = self._cpu_number(cpu), o = integer("order", order, 0, MAX_PAGE_ORDER)
+        cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
         cdef int z = self._held(pfn, o)
         free_past(&self.mm.zone[z], pageset_of(&self.mm, z, c), zone_page(&self.mm.zone[z], pfn), o)
         self._check()
@@ -1009,7 +1015,7 @@ cdef class PageAllocator:
         cdef uint32_t page
         cdef bint folios = self.mm.zone[0].rules.free_folios
         cdef drain_plan plan
-        blocks = [(pfn, integer("order", order, 0, MAX_PAGE_ORDER)) for pfn, order in blocks]
+        blocks = [(pfn, whole("order", order, 0, MAX_PAGE_ORDER)) for pfn, order in blocks]
         if not folios and any(order for _, order in blocks):
             raise InputError("free_unref_page_list() takes order 0 only")
         for pfn, order in blocks:
@@ -1075,7 +1081,7 @@ cdef class PageAllocator:
 
     def free_contig_range(self, cpu, pfn, n):
         """Free n pages from pfn on."""
-        integer("pfn", pfn, 0, 1 << 62)
+        whole("pfn", pfn, 0, 1 << 62)
         integer("n", n, 0, (1 << 31) - 1)
         self.free_pages_bulk(cpu, range(pfn, pfn + n))
 
@@ -1115,7 +1121,7 @@ cdef class PageAllocator:
     def unreserve_highatomic_pageblock(self, cpu=0, migratetype=MIGRATE_MOVABLE, *, force=False):
         """Give a high-atomic block back, in the order of the CPU's zones; did pages move?"""
         cdef int c = self._cpu_number(cpu), i, z
-        cdef int mt = integer("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
         for i in range(self.mm.nr_zones):
             z = self.mm.zonelist[self.mm.cpu_node[c] * self.mm.nr_zones + i]
             if unreserve_highatomic_pageblock(&self.mm.zone[z], mt, bool(force)):
@@ -1124,7 +1130,7 @@ cdef class PageAllocator:
 
     cdef int _zone_at(self, pfn) except -1:
         cdef int z
-        integer("pfn", pfn, 0, (1 << 63) - 1)
+        whole("pfn", pfn, 0, (1 << 63) - 1)
         z = find_zone(&self.mm, pfn)
         if z < 0:
             raise InputError(f"pfn={pfn} is in no zone")
@@ -1146,7 +1152,7 @@ cdef class PageAllocator:
         cdef uint32_t page = zone_page(at, pfn)
         cdef int mt = -1
         if migratetype is not None:
-            mt = integer("migratetype", migratetype, 0, MIGRATE_CMA)
+            mt = whole("migratetype", migratetype, 0, MIGRATE_CMA)
         if not at.isolated[page >> PAGEBLOCK_ORDER]:
             raise InputError(f"the page block of pfn={pfn} is not isolated")
         unset_isolate(at, page, mt)
@@ -1271,12 +1277,6 @@ cdef dict zone_state(memory *mm, int number):
         "stat_diff": [pageset_of(mm, number, cpu).stat_diff for cpu in range(mm.nr_cpus)],
         "pcp": pcp,
     }
-
-
-cdef inline int64_t whole(str name, value, int64_t low, int64_t high) except? -1:
-    """`integer`, at once for an int in its range."""
-    return value if type(value) is int and low <= value <= high else integer(
-        name, value, low, high)
 
 
 cdef int claim_words(zone *z, pfn, int order, str what) except -1:

@@ -196,19 +196,16 @@ def _run(
         for i in range(1 << order):
             where.pop(pfn + i, None)
 
-    for i, w in enumerate(work):
+    for i, (pfn, n, row, cpu, number, order, pindex, zone) in enumerate(work.tolist()):
         if i % _EVERY == 0:
-            series.append((int(w["row"]), count))
-        op, cpu, pfn, order, row = ops.get(int(w["op"])), int(w["cpu"]), int(w["pfn"]), int(
-            w["order"]
-        ), int(w["row"])  # fmt: skip
+            series.append((row, count))
+        op = ops.get(number)
         while pending and pending[0][0] <= row:
             memory.set_percpu_pagelist_high_fraction(pending.pop(0)[1])
         if op in ("alloc", "direct_alloc"):
-            pindex = int(w["pindex"])
             mt = pindex if op == "direct_alloc" else pindex % 3 if pindex < 12 else pindex == 13
             direct = op == "direct_alloc"
-            mine = memory.alloc_from(int(w["zone"]), cpu, order, int(mt), direct=direct)
+            mine = memory.alloc_from(zone, cpu, order, int(mt), direct=direct)
             if mine is None:
                 mine = memory.alloc(cpu, order, int(mt))
             hold_events(row)
@@ -216,18 +213,17 @@ def _run(
                 count -= 1 << order
             got(pfn, order, mine)
         elif op == "bulk":
-            call = int(w["n"])
-            if call not in bulk_left:
-                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[call], int(w["pindex"]) % 3)
+            if n not in bulk_left:
+                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[n], pindex % 3)
                 count -= len(pages)
-                bulk_left[call] = pages[::-1]
+                bulk_left[n] = pages[::-1]
                 hold_events(row)
-            got(pfn, 0, bulk_left[call].pop() if bulk_left[call] else None)
+            got(pfn, 0, bulk_left[n].pop() if bulk_left[n] else None)
         elif op in ("free", "direct_free"):
             free(cpu, pfn, order, op == "direct_free")
             hold_events(row)
         elif op == "contig":
-            there = [p for p in range(pfn, pfn + int(w["n"])) if p not in gone]
+            there = [p for p in range(pfn, pfn + n) if p not in gone]
             mine_all = [where.pop(p, p) for p in there]
             memory.free_pages_bulk(cpu, mine_all)
             count += len(mine_all)
@@ -237,7 +233,7 @@ def _run(
             memory.refresh_cpu_vm_stats(cpu)
             hold_events(row)
         elif op == "drain":
-            memory.drain_pages_zone(cpu, int(w["zone"]))
+            memory.drain_pages_zone(cpu, zone)
             hold_events(row)
     rows = np.array([r for r, _ in series], np.int64)
     return Outcome(
