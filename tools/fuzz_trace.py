@@ -1,8 +1,9 @@
 """Feed damaged traces and captures to the reader and the replay.
 
-``python tools/fuzz_trace.py [--lines N] [--captures N] [--seed S] [--repeat R]``.
-Every one must end in an answer or in an InputError; anything else is printed with
-what is needed to repeat it, and the exit code is 1.  A crash or a hang ends the run
+``python tools/fuzz_trace.py [--lines N] [--captures N] [--seed S] [--repeat R]
+[--recording NAME] [--kept LINES]``.  Every one must end
+in an answer or in an InputError; anything else is printed with what is needed to
+repeat it, and the exit code is 1.  A crash or a hang ends the run
 by itself.  Memory must not grow: after every tenth it is printed what the process
 holds and what of it is allocated.  The first may grow, as the holes that a large case
 leaves are filled by others; the second, if it goes up when the same cases are
@@ -67,9 +68,24 @@ def mutated(text: bytes, dice: random.Random) -> bytes:
     return text
 
 
-def small_capture(target: Path) -> dict[str, bytes]:
+def moved(text: bytes, dice: random.Random) -> bytes:
+    """A few lines lost, doubled, or each in the place of another."""
+    lines = text.splitlines(keepends=True)
+    for _ in range(dice.randint(1, 4)):
+        i, j = dice.randrange(len(lines)), dice.randrange(len(lines))
+        kind = dice.randrange(3)
+        if kind == 0:
+            lines[i] = b""
+        elif kind == 1:
+            lines[i] += lines[j]
+        else:
+            lines[i], lines[j] = lines[j], lines[i]
+    return b"".join(lines)
+
+
+def small_capture(target: Path, recording: str = RECORDING, kept: int = KEPT) -> dict[str, bytes]:
     """The first lines of a recording, as plain files; returns their contents."""
-    source = ROOT / "data" / "traces" / RECORDING
+    source = ROOT / "data" / "traces" / recording
     cap = pm.capture(source)
     target.mkdir()
     for path in source.iterdir():
@@ -78,7 +94,7 @@ def small_capture(target: Path) -> dict[str, bytes]:
             (target / name).write_bytes(b"".join(open_text(path)))
     lines = b"".join(open_text(cap.file("trace.txt"))).splitlines(keepends=True)
     first = next(i for i, line in enumerate(lines) if b"state-before-end" in line)
-    (target / "trace.txt").write_bytes(b"".join(lines[: first + KEPT]))
+    (target / "trace.txt").write_bytes(b"".join(lines[: first + kept]))
     return {name: (target / name).read_bytes() for name in FILES}
 
 
@@ -142,7 +158,8 @@ def fuzz_captures(n: int, seed: int, capture: Path, files: dict[str, bytes]):
         dice = random.Random(f"{seed}/{i}")
         names = dice.sample(FILES, dice.choice((1, 1, 1, 2)))
         for name in names:
-            (capture / name).write_bytes(mutated(files[name], dice))
+            damage = moved if name == "trace.txt" and dice.random() < 0.5 else mutated
+            (capture / name).write_bytes(damage(files[name], dice))
         try:
             found = pm.replay(capture)
             repr(found), found.as_dict()
@@ -162,12 +179,14 @@ def main() -> int:
     parser.add_argument("--captures", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=1, help="times to go through the same cases")
+    parser.add_argument("--recording", default=RECORDING, help="the one that is damaged")
+    parser.add_argument("--kept", type=int, default=KEPT, help="lines of it after its first dump")
     args = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="fuzz-"))
     wrong = []
     try:
         capture = scratch / "capture"
-        files = small_capture(capture)
+        files = small_capture(capture, args.recording, args.kept)
         for name, work, total in (
             ("lines", lambda n, s: fuzz_lines(n, s, files["trace.txt"]), args.lines),
             ("captures", lambda n, s: fuzz_captures(n, s, capture, files), args.captures),
