@@ -185,6 +185,20 @@ def test_who_is_faster_than_kswapd_sleeps_until_it_has_freed_something():
     assert slept[1] > 1e9  # 1 ms
 
 
+@pytest.mark.parametrize("trylock", [0.0, 0.01])
+def test_who_comes_to_an_empty_zone_looks_for_another(trylock):
+    """Several CPUs in the queue saw the zone above its mark; the first of them empty it."""
+    run = small(
+        faults(6, 14_000, lru=False), page_cache=0.5, high_pages=None, release="v7.2",
+        handoff_per_waiter_ns=0.0, hold_scale=20.0, seconds=0.1, trylock_failure=trylock,
+    )  # fmt: skip
+    result = assert_same(run)
+    counters = result["counters"]
+    assert result["histograms"]["hold"]["refill"][0] > 0  # holds that brought nothing
+    assert sum(c["alloc_pages"] for c in counters) > 6 * 14_000
+    assert min(c["alloc_pages"] for c in counters[:6]) > 0
+
+
 def test_without_anything_to_reclaim_the_run_fails():
     p = Program()
     p.alloc(200_000, ns=10)

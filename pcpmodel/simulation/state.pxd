@@ -174,7 +174,7 @@ cdef struct cpu_t:  # four cache lines; what every event needs comes first
     int32_t at[2]  # zone: HOME, PEER
     int32_t pindex
     int32_t why
-    int32_t want  # pages to drain in this hold
+    int32_t want  # pages to drain in this hold; blocks that it brought
     int32_t rest  # pages to drain after it
     int32_t high  # what nr_pcp_high() said for this commit
     int32_t chore  # vmstat tick, going offline, drain_all_pages()
@@ -602,8 +602,21 @@ cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
         s.failed = DISAGREEMENT
 
 
+cdef inline int level_of(const zone_t *zone) noexcept nogil:
+    return (
+        (zone.free > zone.min_wmark) + (zone.free > zone.low_wmark)
+        + (zone.free > zone.high_wmark)
+    )
+
+
+cdef inline void nothing_left(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
+    """No block for a CPU that has the lock: others had been there before it, or it is the end."""
+    if level_of(zone) >= ABOVE_MIN or c.pc.zone != HOME:
+        s.failed = OUT_OF_MEMORY
+
+
 cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
-    """rmqueue_buddy() or free_one_page(): one block, under the zone lock; returns 1."""
+    """rmqueue_buddy() or free_one_page() under the zone lock; returns the blocks moved."""
     cdef count_t *n = &s.count[c.id]
     cdef int order = pindex_to_order(c.pindex), mt = c.pindex % MIGRATE_PCPTYPES
     cdef page_ring *mine
@@ -616,9 +629,10 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         if s.pages != NULL:
             free_direct(&s.pages.zone[c.zone], page_ring_pop_head(mine), order)
         return 1
-    if zone.free < 1 << order:
-        s.failed = OUT_OF_MEMORY
-        return 1
+    c.want = zone.free >= 1 << order
+    if not c.want:
+        nothing_left(s, c, zone)
+        return 0
     zone.free -= 1 << order
     n.direct_allocs += 1
     if s.pages != NULL:
@@ -666,8 +680,9 @@ cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) no
         got = <int> (zone.free >> order)
     if s.pages != NULL:
         got = refill_pages(s, c, order, got)
+    c.want = got
     if got == 0:
-        s.failed = OUT_OF_MEMORY
+        nothing_left(s, c, zone)
     zone.free -= got << order
     p.pcp.count += got << order
     p.blocks[c.pindex] += got
@@ -713,13 +728,6 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     c.factor = s.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
     hold = scaled(cost_of(s, c.kind, blocks), s.spread[c.kind][bits >> 54])
     return hold if hold > 0 else 1
-
-
-cdef inline int level_of(const zone_t *zone) noexcept nogil:
-    return (
-        (zone.free > zone.min_wmark) + (zone.free > zone.low_wmark)
-        + (zone.free > zone.high_wmark)
-    )
 
 
 cdef inline void tell(state_t *s, zone_t *zone, int64_t at) noexcept nogil:
@@ -1364,6 +1372,8 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
             return
     c.state = RUNNING
     unlock_pcp(s, c)
+    if pages_unlikely(c.kind == REFILL and c.want == 0):
+        return  # looks for another zone
     if commit:
         freed(s, c)
     elif pages_unlikely(c.why == BY_REMOTE):
