@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,11 @@ ROOT = Path(__file__).parents[1]
 # The same examples in every run, however slow the machine.
 settings.register_profile("pcpmodel", deadline=None, derandomize=True)
 settings.load_profile("pcpmodel")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, which what a script starts in its background ignores: tests send it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def copy_checkout(target: Path, *leave: str) -> Path:

@@ -20,7 +20,7 @@ TRACES = Path(__file__).parents[1] / "data" / "traces"
 #: Blocks (and free lists of the last dump) that are not the ones to expect.  Compaction moves parts
 #: of the free lists (fast_isolate_freepages(), fast_find_migrateblock()) and no event tells; where
 #: no turn while kcompactd has a CPU leads to what follows, the cause of a difference is not known.
-REORDERED = {"6.19-pressure-4cpu": 2}
+REORDERED = {"6.18-pressure-4cpu": 10, "6.19-pressure-4cpu": 2, "7.2-pressure-4cpu": 3}
 NAMES = sorted(p.name for p in TRACES.iterdir() if p.is_dir())
 REPLAYED = [n for n in NAMES if "boot" not in n]
 KERNELS = ("6.1", "6.12", "6.18", "6.19", "7.2")
