@@ -1,10 +1,12 @@
 from typing import Any
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 from pcpmodel.kernel.releases import Release
 from pcpmodel.trace.state import Snapshot
 
+@disjoint_base
 class Tracker:
     def __init__(
         self,
