@@ -68,7 +68,7 @@ sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSa
 	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys \
-	  -m "not slow and not notebook" $(UNCOMPILED:%=--ignore=tests/test_%.py)
+	  -m "not slow and not long and not notebook" $(UNCOMPILED:%=--ignore=tests/test_%.py)
 
 clean: ## Remove everything that make made, reports/ included
 	rm -rf $(VENV) build dist reports *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache \

@@ -36,6 +36,7 @@ print(n, reader.numbers["lines"], early, peak())
 """
 
 
+@pytest.mark.slow  # and not for sanitizers, which keep what is freed
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
 def test_the_memory_to_read_a_trace_does_not_grow_with_it(tmp_path, pack):
     """Through a pipe: nothing of it is ever on disk."""
