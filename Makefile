@@ -56,8 +56,8 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 # In a copy, so that the ordinary build stays as it is.  Tests of what is not
 # compiled are left out.  The C++ library comes with the sanitizer's, which must
 # know where exceptions are thrown before matplotlib throws one.
-UNCOMPILED := architecture browser docs build cli data_package data_published hold_time latency_input limit notebooks \
-  platform readme rerun rules_study table throughput tour versions
+UNCOMPILED := architecture browser docs build cli data_package data_published figures_published hold_time \
+  latency_input limit notebooks platform readme rerun rules_study table throughput tour versions
 
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
 	rm -rf $(SANITIZED)
