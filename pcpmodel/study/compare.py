@@ -151,7 +151,8 @@ _UNIX_NOTE = (
     "reading was chosen with the table in view. Cache misses are not fed back into the time of "
     "a write. jitter is the spread of the time between two visits to the lock, standard "
     "deviation over mean; recorded writes of one pair spread by 1.5 (receiver) to 1.7 (sender),"
-    " waits for the peer included."
+    " waits for the peer included. It was made a parameter after the scores had been seen: with "
+    "the default of 0.2 those from patch3 on come out 9 to 16 % too high."
 )
 
 _SCTP_NOTE = (
