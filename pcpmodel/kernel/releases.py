@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -455,7 +456,7 @@ class Release:
     patches: tuple[str, ...]
     batch_scale_max: int = 5
 
-    @property
+    @cached_property
     def rules(self) -> Rules:
         """Rules that this state follows."""
         values: dict[str, Any] = {}
@@ -520,7 +521,7 @@ class Release:
 
     def as_dict(self) -> dict[str, int]:
         """Rules by name, as plain integers and truth values."""
-        return {k: v if isinstance(v, bool) else int(v) for k, v in asdict(self.rules).items()}
+        return {k: v if isinstance(v, bool) else int(v) for k, v in vars(self.rules).items()}
 
     def __str__(self) -> str:
         return self.name
