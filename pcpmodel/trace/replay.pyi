@@ -1,3 +1,4 @@
+from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -75,4 +76,5 @@ def replay_work(
     release: str | Release | None = None,
     progress: bool = False,
     policy: object = None,
+    ops: Iterable[str] = ...,
 ) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

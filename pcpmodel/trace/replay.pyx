@@ -356,7 +356,8 @@ cdef struct replayer:
     int turns_cap
     int16_t table[GUESS_SLOTS]
     bint broken         # out of memory
-    work_row *work      # NULL if nobody asked for it
+    work_row *work
+    int work_ops        # bits of the kinds that somebody asked for
     policy_state *policies  # per pageset; NULL without a policy, and once it has failed
     policy_state *failed
     decision *decisions
@@ -477,7 +478,7 @@ cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, 
     """Note a piece of work, for whoever wants to do it again under other rules."""
     cdef work_row *w
     cdef void *more
-    if s.work_cap == 0:
+    if not s.work_ops >> op & 1:
         return
     if s.nr_work == s.work_cap:
         more = realloc(s.work, 2 * s.work_cap * sizeof(work_row))
@@ -2363,8 +2364,10 @@ cdef class _Replayer:
             pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
         self.s.sets[x].log_n = 0
 
-    def keep_work(self):
-        """Note from now on what the kernel was given to do; see `work`."""
+    def keep_work(self, ops):
+        """Note from now on what the kernel was given to do of these kinds; see `work`."""
+        for op in ops:
+            self.s.work_ops |= 1 << <int>WORK_OPS[op]
         self.s.work = <work_row *>self._room(1 << 16, sizeof(work_row))
         self.s.work_cap = 1 << 16
 
@@ -2468,19 +2471,33 @@ cdef class _Replayer:
                         finish_run(&self.s, cpu, row)
                     break
 
-    def touched(self):
-        """Operations on every pageset so far."""
-        return [self.s.sets[x].touched for x in range(self.s.nr_sets)]
+    def run_until_touched(self, int32_t start, int32_t stop, sets):
+        """`run`, until an event touches one of these pagesets: (row after it, those touched)."""
+        cdef const int32_t[::1] watched = np.array(sets, np.int32)
+        cdef int64_t before = 0, now = 0
+        cdef Py_ssize_t k
+        was = {x: self.s.sets[x].touched for x in sets}
+        before = now = sum(was.values())
+        with nogil:
+            while start < stop and now == before and self.s.failed == NULL:
+                step(&self.s, start)
+                start += 1
+                now = 0
+                for k in range(watched.shape[0]):
+                    now += self.s.sets[watched[k]].touched
+        if self.s.failed != NULL:
+            policy_failed(self.s.failed)
+        return start, [x for x in sets if self.s.sets[x].touched != was[x]]
 
-    def differing(self, int x, pcp):
-        """Lists of a pageset that are not those of a dump: (pindex, model, dump)."""
+    def differing(self, int x, pcp, lists):
+        """Which of these lists of a pageset are not those of a dump."""
         cdef int i
         cdef int32_t p
         cdef Py_ssize_t k, n
         cdef const int64_t[::1] told
         cdef bint same_list
-        found = []
-        for i in range(self.s.rules.nr_pcp_lists):
+        found = set()
+        for i in lists:
             told = pcp.lists.get(i, _NOTHING)
             n = told.shape[0]
             p = self.s.sets[x].head[i]
@@ -2491,7 +2508,7 @@ cdef class _Replayer:
                     break
                 p = self.s.next[p]
             if p >= 0 or not same_list:
-                found.append(i)
+                found.add(i)
         return found
 
     def list_of(self, int x, int i):
@@ -2806,11 +2823,14 @@ def replay(cap, *, release=None, policy=None, progress=False):
             raise InputError("a policy needs a capture with dumps of the lists", file=cap.path)
         state = cap.release if release is None else find_release(release)
         return replay_without_dump(cap, state)[0]
-    return replay_work(cap, release, progress, policy)[0]
+    return replay_work(cap, release, progress, policy, ("direct_free",))[0]
 
 
-def replay_work(cap, release=None, progress=False, policy=None):
-    """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes."""
+def replay_work(cap, release=None, progress=False, policy=None, ops=WORK_OPS):
+    """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes.
+
+    *ops*: kinds of work to return.
+    """
     from pcpmodel.kernel import sizing
     from pcpmodel.kernel.releases import release as find_release
     from pcpmodel.trace.buddy_lists import follow
@@ -2846,7 +2866,7 @@ def replay_work(cap, release=None, progress=False, policy=None):
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
-    r.keep_work()
+    r.keep_work(ops)
     if policy is not None:
         r.ask(policy)
     begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
@@ -2882,7 +2902,7 @@ def replay_work(cap, release=None, progress=False, policy=None):
                 pos += 1
     r.run(at, len(events))
     r.finish()
-    t = r.tally
+    t, work = r.tally, r.work
     bad, nr_bad, good, nr_good = r.notes()
     resizes = [(k, stop[2]) for k, stop in stops.items()
                if stop[0] == "size" and stop[1] == 0 and k >= first]
@@ -2890,7 +2910,7 @@ def replay_work(cap, release=None, progress=False, policy=None):
     if dump.free is None:
         notes.append("no buddylists.before: the blocks of refills are taken from the trace")
     else:
-        followed, free_lists, free_lists_exact = follow(cap, state, r.work, stops, bool(resizes))
+        followed, free_lists, free_lists_exact = follow(cap, state, work, stops, bool(resizes))
         blocks, blocks_exact = followed.taken, followed.foreseen + len(followed.explained)
         line, pfn = events.rows["line"], events.rows["a"]
         unseen = "block left, joined or changed places on its list without a line"
@@ -2912,7 +2932,7 @@ def replay_work(cap, release=None, progress=False, policy=None):
         free_lists=free_lists, free_lists_exact=free_lists_exact, nr_unexplained=nr_bad,
         nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
         decisions=None if policy is None else r.decisions)
-    return found, r.work, resizes
+    return found, work, resizes
 
 
 def _resize(r, cap, dump, sizing, rules, nth, fraction):
@@ -2934,26 +2954,21 @@ def _compare(r, cap, seen, begin, end):
     places = {(*z.key, cpu): x for x, (z, cpu) in enumerate(
         (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
     r.settle(begin)
-    open_ = {places[key]: (pcp, set(r.differing(places[key], pcp)))
+    open_ = {places[key]: (pcp, r.differing(places[key], pcp, range(14)))
              for key, pcp in seen.pcps.items()}
     total = len(open_) * 14
-    was = r.touched()
-    moved = dict.fromkeys(open_, 0)
     open_ = {x: v for x, v in open_.items() if v[1]}
+    moved = dict.fromkeys(open_, 0)
     before = {(x, i): r.list_of(x, i) for x, (_, left) in open_.items() for i in left}
-    for row in range(begin, end):
-        r.run(row, row + 1)
-        if not open_:
-            continue
-        now = r.touched()
-        for x in list(open_):
-            if now[x] != was[x]:
-                moved[x] = row
-                pcp, left = open_[x]
-                left &= set(r.differing(x, pcp))
-                if not left:
-                    del open_[x]
-        was = now
+    row = begin
+    while row < end:
+        row, touched = r.run_until_touched(row, end, list(open_))
+        for x in touched:
+            moved[x] = row - 1
+            pcp, left = open_[x]
+            left &= r.differing(x, pcp, left)
+            if not left:
+                del open_[x]
     wrong = 0
     for x, (pcp, left) in open_.items():
         for i in sorted(left):

@@ -122,7 +122,7 @@ def memory_at_start(
             n,
             {
                 "free": {k: p.tolist() for k, p in dump.free[z.key].items() if len(p)},
-                "blocks": [int(t) if t >= 0 else 1 for t in blocks],
+                "blocks": np.where(blocks >= 0, blocks, 1).tolist(),
                 "pcp": pcp,
             },
         )
