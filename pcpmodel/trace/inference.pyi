@@ -1,13 +1,12 @@
-from typing import Any
-
 import numpy as np
 from typing_extensions import disjoint_base
 
 from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.page_lists import PageLists
 from pcpmodel.trace.state import Snapshot
 
 @disjoint_base
-class Tracker:
+class Tracker(PageLists):
     def __init__(
         self,
         release: Release,
@@ -15,11 +14,13 @@ class Tracker:
         snapshot: Snapshot,
         rows: np.ndarray,
         start: int,
-        links: tuple[np.ndarray, ...],
-        block_types: np.ndarray,
+        forks: np.ndarray,
+        forks_of: np.ndarray,
         counts: dict[tuple[int, str, int], list[int]],
     ) -> None: ...
     def run(self, start: int, stop: int) -> None: ...
+    def next_of_page(self) -> np.ndarray: ...
+    def set_block_types(self, types: np.ndarray) -> None: ...
     @property
     def tally(self) -> dict[str, int]: ...
     def sets(self) -> list[tuple[int, int, bool, int, list[tuple[int, ...]]]]: ...
@@ -27,4 +28,3 @@ class Tracker:
     def unlike(self, x: int, row: int, told: int, high: bool) -> None: ...
     def list_of(self, x: int, i: int) -> tuple[list[int], bool]: ...
     def first_lists(self) -> dict[tuple[int, int], tuple[list[int], list[int]]]: ...
-    def notes(self) -> tuple[list[Any], int, list[Any], int]: ...

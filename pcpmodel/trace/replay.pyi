@@ -6,27 +6,13 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.page_lists import Difference as Difference
+from pcpmodel.trace.page_lists import Explained as Explained
 from pcpmodel.trace.state import Capture
 
-MAX_PAGES: int
 WORK: np.dtype[np.void]
 WORK_OPS: dict[str, int]
 DECISION: np.dtype[np.void]
-
-@dataclass(frozen=True)
-class Difference:
-    line: int
-    what: str
-    where: str
-    expected: int | str
-    got: int | str
-
-@dataclass(frozen=True)
-class Explained:
-    line: int
-    why: str
-    where: str
-    evidence: int
 
 @dataclass(frozen=True)
 class Exactness:

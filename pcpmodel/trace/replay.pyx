@@ -17,7 +17,7 @@ the rest is listed with its line.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.pages cimport (
@@ -49,6 +49,7 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
 from pcpmodel.trace.events cimport *
+from pcpmodel.trace.page_lists cimport *
 
 import re
 from bisect import bisect_left
@@ -58,16 +59,15 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.trace.page_lists import Difference, Explained
 
 cdef enum:
-    MAX_ZONES = 32
     MAX_BULK = 64
     MAX_DELAYED = 64
     MAX_TURNS = 7       # of a zone's flags between two probes of a pageset
     MAX_GUESSES = 4096  # states followed side by side
     GUESS_SLOTS = 16384
     MAX_TRAIL = 1 << 23  # states followed in one search
-    MAX_NOTES = 1 << 16
 
     # What a page is, as far as the trace told.
     AWAY = 0            # somewhere else: in use, or in the buddy lists
@@ -106,51 +106,6 @@ cdef enum:
     OP_FREE = 3
     OP_REFILL = 4
 
-    # Differences.
-    D_TIME = 1
-    D_PAGE = 2
-    D_NOT_HEAD = 3
-    D_NOT_LISTED = 4
-    D_REFILL_SIZE = 5
-    D_REFILL_LIST = 6
-    D_DRAIN_UNEXPECTED = 7
-    D_DRAIN_MISSING = 8
-    D_DRAIN_SIZE = 9
-    D_DRAIN_LIST = 10
-    D_DRAIN_PAGE = 11
-    D_DRAIN_SHORT = 12
-    D_DRAIN_LONG = 13
-    D_COUNT = 14
-    D_HIGH = 15
-    D_BATCH = 16
-    D_HIGH_MIN = 17
-    D_HIGH_MAX = 18
-    D_ALLOC_FACTOR = 19
-    D_FREE_COUNT = 20
-    D_FLAGS = 21
-    D_FREE_FACTOR = 22
-    D_FREED_TWICE = 23
-    D_BATCHED = 24
-    D_TYPE = 25
-    D_PCP = 26
-    D_BULK = 27
-    D_LOST_ALLOC = 28
-    D_FINAL_LIST = 29
-    D_COMMIT_TYPE = 30
-
-    # Explanations.
-    E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before
-    E_LATE = 2          # ... and that mm_page_alloc itself
-    E_IN_FLIGHT = 3     # count was lower: a later mm_page_alloc tells why
-    E_MIGRATED = 4      # the task was moved before it reported
-    E_ZONE_FLAGS = 5    # the probe shows other zone flags than the one before
-    E_TRYLOCK = 6       # free_one_page: the lists were locked
-    E_DIRECT = 7        # a page straight from the buddy lists
-    E_MOVED = 8         # a list moved while it was dumped
-    E_RELOCK = 11       # between two pieces of a drain another CPU had the lists locked
-    E_EXHAUSTED = 10    # the zone had no more pages for a refill
-    E_DELAYED = 9       # a freeing task was stopped before the page joined its list
-
 cdef struct log_entry:
     int32_t row
     int32_t since       # the operation cannot be older than this row
@@ -185,8 +140,7 @@ cdef struct candidate:
 
 cdef struct pageset:
     per_cpu_pages pcp
-    int32_t head[MAX_PCP_LISTS]
-    int32_t tail[MAX_PCP_LISTS]
+    page_list *list
     int zone
     int cpu
     uint64_t addr
@@ -277,14 +231,6 @@ cdef struct step_back:
     int16_t parent
     uint8_t zone_flags
 
-cdef struct note:
-    int64_t line
-    int64_t evidence
-    int64_t want
-    int64_t got
-    int32_t code
-    int32_t set
-
 # What the kernel decided, and what a user's policy would have, from the same state.
 cdef struct decision:
     int64_t line
@@ -310,140 +256,12 @@ cdef struct tally:
     int64_t bulk_pages
     int64_t probes
 
-cdef struct replayer:
-    pcp_rules rules
-    int cpus
-    int nr_zones
-    int nr_sets
-    zone_info zones[MAX_ZONES]
-    pageset *sets
-    int64_t base        # pfn of page 0 of the arrays below
-    int64_t nr_pages
-    int32_t *next
-    int32_t *prev
-    int32_t *where      # 0: on no list; else 1 + 16 * pageset + list
-    int32_t *cursor     # next row about this page, -1 none
-    int32_t *pushed     # row at which it joined its list
-    uint8_t *status
-    int8_t *zone_of     # by block of 512 pages
-    int8_t *block_type
-    int8_t *cached      # migratetype kept in a page on a list (until v6.9)
-    const event_row *rows
-    int32_t *chain      # next row about the same page; for contiguous frees a place in spans
-    int32_t *spans
-    int32_t *own_next   # the inverse of own_prev
-    int32_t *own_prev   # last row of the same task (or of the same CPU's softirq)
-    int nr_rows
-    const int64_t *probes
-    uint64_t vmemmap
-    int p_lists
-    cpu_run *runs
-    contig *contigs
-    bulk_call bulk[MAX_BULK]
-    int nr_bulk
-    delayed_free delayed[MAX_DELAYED]
-    int nr_delayed
-    int64_t last_time
-    tally t
-    int64_t effort      # log entries that may still be run again, over the whole trace
-    int due_found       # drain that the last reconcile() found
-    log_entry *scratch
-    int scratch_cap
-    guess *layers       # two of MAX_GUESSES
-    step_back *trail    # MAX_TRAIL of all layers, each from trail_at[k] on
-    int32_t *trail_at
-    uint8_t *turns
-    int turns_cap
-    int16_t table[GUESS_SLOTS]
-    bint broken         # out of memory
-    work_row *work
-    int work_ops        # bits of the kinds that somebody asked for
-    policy_state *policies  # per pageset; NULL without a policy, and once it has failed
-    policy_state *failed
-    decision *decisions
-    int64_t nr_decisions
-    int64_t decisions_cap
-    int64_t nr_work
-    int64_t work_cap
-    note *unexplained
-    int64_t nr_unexplained
-    note *explained
-    int64_t nr_explained
+cdef class _Replayer(PageLists)
 
 
-# -- lists ----------------------------------------------------------------------------
+# -- what was done --------------------------------------------------------------------
 
-cdef inline void push_head(replayer *s, int x, int i, int32_t p, int32_t row) noexcept nogil:
-    cdef pageset *set = &s.sets[x]
-    s.pushed[p] = row
-    s.prev[p] = -1
-    s.next[p] = set.head[i]
-    if set.head[i] >= 0:
-        s.prev[set.head[i]] = p
-    else:
-        set.tail[i] = p
-    set.head[i] = p
-    s.where[p] = 1 + 16 * x + i
-
-
-cdef inline void push_tail(replayer *s, int x, int i, int32_t p, int32_t row) noexcept nogil:
-    cdef pageset *set = &s.sets[x]
-    s.pushed[p] = row
-    s.next[p] = -1
-    s.prev[p] = set.tail[i]
-    if set.tail[i] >= 0:
-        s.next[set.tail[i]] = p
-    else:
-        set.head[i] = p
-    set.tail[i] = p
-    s.where[p] = 1 + 16 * x + i
-
-
-cdef inline void unlink_page(replayer *s, int32_t p) noexcept nogil:
-    cdef int place = s.where[p] - 1
-    cdef pageset *set = &s.sets[place >> 4]
-    cdef int i = place & 15
-    if s.prev[p] >= 0:
-        s.next[s.prev[p]] = s.next[p]
-    else:
-        set.head[i] = s.next[p]
-    if s.next[p] >= 0:
-        s.prev[s.next[p]] = s.prev[p]
-    else:
-        set.tail[i] = s.prev[p]
-    s.where[p] = 0
-
-
-# -- notes ----------------------------------------------------------------------------
-
-cdef void differ(replayer *s, int32_t row, int code, int set, int64_t want,
-                 int64_t got) noexcept nogil:
-    cdef note *n
-    if s.nr_unexplained < MAX_NOTES:
-        n = &s.unexplained[s.nr_unexplained]
-        n.line = s.rows[row].line if row >= 0 else 0
-        n.evidence = 0
-        n.code = code
-        n.set = set
-        n.want = want
-        n.got = got
-    s.nr_unexplained += 1
-
-
-cdef void explain(replayer *s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
-    cdef note *n
-    if s.nr_explained < MAX_NOTES:
-        n = &s.explained[s.nr_explained]
-        n.line = s.rows[row].line
-        n.evidence = s.rows[evidence].line
-        n.code = code
-        n.set = set
-        n.want = 0
-        n.got = 0
-    s.nr_explained += 1
-
-
-cdef log_entry *log_op(replayer *s, int x, int32_t row, int op, int order) noexcept nogil:
+cdef log_entry *log_op(_Replayer s, int x, int32_t row, int op, int order) noexcept nogil:
     """Remember an operation until the next probe agrees; NULL when memory is out."""
     cdef pageset *set = &s.sets[x]
     cdef log_entry *e
@@ -473,7 +291,7 @@ cdef log_entry *log_op(replayer *s, int x, int32_t row, int op, int order) noexc
     return e
 
 
-cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, int cpu,
+cdef void note_work(_Replayer s, int op, int64_t p, int order, int migratetype, int cpu,
                     int64_t n, int32_t row) noexcept nogil:
     """Note a piece of work, for whoever wants to do it again under other rules."""
     cdef work_row *w
@@ -481,13 +299,13 @@ cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, 
     if not s.work_ops >> op & 1:
         return
     if s.nr_work == s.work_cap:
-        more = realloc(s.work, 2 * s.work_cap * sizeof(work_row))
+        more = realloc(s.work_rows, 2 * s.work_cap * sizeof(work_row))
         if more == NULL:
             s.broken = True
             return
-        s.work = <work_row *>more
+        s.work_rows = <work_row *>more
         s.work_cap *= 2
-    w = &s.work[s.nr_work]
+    w = &s.work_rows[s.nr_work]
     w.op = <uint8_t>op
     w.pfn = p + s.base
     w.n = n
@@ -499,7 +317,7 @@ cdef void note_work(replayer *s, int op, int64_t p, int order, int migratetype, 
     s.nr_work += 1
 
 
-cdef void note_decision(replayer *s, int x, int32_t row, int kind, int kernel, int policy,
+cdef void note_decision(_Replayer s, int x, int32_t row, int kind, int kernel, int policy,
                         const per_cpu_pages *mine) noexcept nogil:
     """Note a decision that moves pages, the kernel's or the policy's."""
     cdef decision *d
@@ -513,13 +331,13 @@ cdef void note_decision(replayer *s, int x, int32_t row, int kind, int kernel, i
     if kernel == 0 and policy == 0:
         return
     if s.nr_decisions == s.decisions_cap:
-        more = realloc(s.decisions, (2 * s.decisions_cap + 1024) * sizeof(decision))
+        more = realloc(s.decided, (2 * s.decisions_cap + 1024) * sizeof(decision))
         if more == NULL:
             s.broken = True
             return
-        s.decisions = <decision *>more
+        s.decided = <decision *>more
         s.decisions_cap = 2 * s.decisions_cap + 1024
-    d = &s.decisions[s.nr_decisions]
+    d = &s.decided[s.nr_decisions]
     d.line = s.rows[row].line
     d.kind = kind
     d.set = x
@@ -530,7 +348,7 @@ cdef void note_decision(replayer *s, int x, int32_t row, int kind, int kernel, i
     s.nr_decisions += 1
 
 
-cdef void ask_at_refill(replayer *s, int x, int32_t row, int order,
+cdef void ask_at_refill(_Replayer s, int x, int32_t row, int order,
                         per_cpu_pages mine, int kernel) noexcept nogil:
     """What a policy asks for where the kernel asked for *kernel* blocks; *mine*: before that."""
     cdef int n = decide_alloc(
@@ -538,7 +356,7 @@ cdef void ask_at_refill(replayer *s, int x, int32_t row, int order,
     note_decision(s, x, row, RUN_REFILL, kernel, n, &mine)
 
 
-cdef void ask_at_free(replayer *s, int x, int32_t row, int order, bint free_high,
+cdef void ask_at_free(_Replayer s, int x, int32_t row, int order, bint free_high,
                       per_cpu_pages mine, int kernel) noexcept nogil:
     """What a policy drains where the kernel drains *kernel* pages; *mine*: before it decided."""
     cdef unsigned int flags = s.zones[s.sets[x].zone].flags
@@ -550,7 +368,7 @@ cdef void ask_at_free(replayer *s, int x, int32_t row, int order, bint free_high
     note_decision(s, x, row, RUN_DRAIN, min(kernel, mine.count), n, &mine)
 
 
-cdef void ask_at_tick(replayer *s, int x, int32_t row, per_cpu_pages mine,
+cdef void ask_at_tick(_Replayer s, int x, int32_t row, per_cpu_pages mine,
                       int kernel) noexcept nogil:
     """What a policy drains at a vmstat tick."""
     cdef bint work
@@ -561,29 +379,13 @@ cdef void ask_at_tick(replayer *s, int x, int32_t row, per_cpu_pages mine,
 
 # -- operations -----------------------------------------------------------------------
 
-cdef inline int64_t index_of(replayer *s, int64_t pfn) noexcept nogil:
-    """Place of a page in the arrays, or -1 if it is in no zone."""
-    cdef int64_t p = pfn - s.base
-    if p < 0 or p >= s.nr_pages or s.zone_of[p >> 9] < 0:
-        return -1
-    return p
-
-
-cdef inline int set_of(replayer *s, int64_t p, int cpu) noexcept nogil:
-    return s.zone_of[p >> 9] * s.cpus + cpu
-
-
-cdef inline int list_type(replayer *s, int64_t p) noexcept nogil:
+cdef inline int list_type(_Replayer s, int64_t p) noexcept nogil:
     """Migratetype of the list that a freed page goes to."""
     cdef int mt = s.block_type[p >> 9]
     return mt if 0 <= mt < MIGRATE_PCPTYPES else MIGRATE_MOVABLE
 
 
-cdef inline void passed(replayer *s, int64_t p, int32_t row) noexcept nogil:
-    s.cursor[p] = s.chain[row]
-
-
-cdef void next_chunk(replayer *s, int x) noexcept nogil:
+cdef void next_chunk(_Replayer s, int x) noexcept nogil:
     """Size of the next free_pcppages_bulk() of a drain that is due."""
     cdef pageset *set = &s.sets[x]
     cdef int n = set.due_left
@@ -596,7 +398,7 @@ cdef void next_chunk(replayer *s, int x) noexcept nogil:
     set.due_chunk = n
 
 
-cdef void give_up(replayer *s, int x, int32_t row) noexcept nogil:
+cdef void give_up(_Replayer s, int x, int32_t row) noexcept nogil:
     """The rest of a drain in pieces does not come: the lists could not be locked again."""
     cdef pageset *set = &s.sets[x]
     if set.due == DUE_COMMIT and set.due_started and set.due_left > 0:
@@ -607,7 +409,7 @@ cdef void give_up(replayer *s, int x, int32_t row) noexcept nogil:
     set.due = DUE_NONE
 
 
-cdef void make_due(replayer *s, int x, int why, int n, int pindex, int32_t row) noexcept nogil:
+cdef void make_due(_Replayer s, int x, int why, int n, int pindex, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     if set.due:
         give_up(s, x, row)
@@ -626,7 +428,7 @@ cdef void make_due(replayer *s, int x, int why, int n, int pindex, int32_t row) 
 # while the kernel did them in another one.  The log of a pageset since the last
 # agreement is run again with one thing changed, until what the trace shows comes out.
 
-cdef void rerun(replayer *s, const pageset *set, const log_entry *log, int n,
+cdef void rerun(_Replayer s, const pageset *set, const log_entry *log, int n,
                 outcome *out) noexcept nogil:
     cdef int k, high, want
     cdef const log_entry *e
@@ -664,7 +466,7 @@ cdef void rerun(replayer *s, const pageset *set, const log_entry *log, int n,
             pcp_alloc_end(pcp, &s.rules, e.order)
 
 
-cdef bint reached(replayer *s, const goal *g, const outcome *out) noexcept nogil:
+cdef bint reached(_Replayer s, const goal *g, const outcome *out) noexcept nogil:
     cdef int n = out.due
     if out.clash:
         return False
@@ -677,7 +479,7 @@ cdef bint reached(replayer *s, const goal *g, const outcome *out) noexcept nogil
     return n == g.drain and out.pindex == g.pindex
 
 
-cdef bint room(replayer *s, int n) noexcept nogil:
+cdef bint room(_Replayer s, int n) noexcept nogil:
     cdef void *more
     if n <= s.scratch_cap:
         return True
@@ -689,7 +491,7 @@ cdef bint room(replayer *s, int n) noexcept nogil:
     return True
 
 
-cdef inline bint sooner(replayer *s, const candidate *a, const candidate *b,
+cdef inline bint sooner(_Replayer s, const candidate *a, const candidate *b,
                         int pid) noexcept nogil:
     cdef bint mine = s.rows[a.report].pid == pid
     if mine != (s.rows[b.report].pid == pid):
@@ -697,7 +499,7 @@ cdef inline bint sooner(replayer *s, const candidate *a, const candidate *b,
     return a.report < b.report
 
 
-cdef int find_candidates(replayer *s, int x, int32_t row, candidate *found,
+cdef int find_candidates(_Replayer s, int x, int32_t row, candidate *found,
                          int most) noexcept nogil:
     """Pages that a task had taken by *row* and reported later, likeliest first.
 
@@ -707,20 +509,19 @@ cdef int find_candidates(replayer *s, int x, int32_t row, candidate *found,
     """
     cdef pageset *set = &s.sets[x]
     cdef int i, k, n = 0, depth
-    cdef int32_t q, j, oldest, since
+    cdef int32_t q, j, oldest
     cdef int pid = s.rows[row].pid
     cdef candidate c
     for i in range(s.rules.nr_pcp_lists):
-        q = set.head[i]
+        q = set.list[i].head
         oldest = s.nr_rows      # oldest push among the pages above that did not leave
         depth = 0
         while q >= 0 and depth < 2048:
-            j = s.cursor[q]
-            since = s.own_prev[j] if j >= 0 else s.nr_rows
-            if j > row and s.rows[j].event == EV_ALLOC and since < row and since < oldest:
+            j = s.page[q].cursor
+            if in_flight(s, q, row) and s.link[j].own_prev < oldest:
                 c.page = q
                 c.report = j
-                c.since = max(since, s.pushed[q])
+                c.since = max(s.link[j].own_prev, s.page[q].pushed)
                 c.until = oldest
                 k = n if n < most else most - 1
                 if n < most:
@@ -733,13 +534,13 @@ cdef int find_candidates(replayer *s, int x, int32_t row, candidate *found,
                 if k >= 0:
                     found[k] = c
             # It may have stayed as well.
-            oldest = min(oldest, s.pushed[q])
+            oldest = min(oldest, s.page[q].pushed)
             depth += 1
-            q = s.next[q]
+            q = s.page[q].next
     return n
 
 
-cdef bint room_to_search(replayer *s, int n) noexcept nogil:
+cdef bint room_to_search(_Replayer s, int n) noexcept nogil:
     cdef void *more
     if s.trail == NULL:
         s.trail = <step_back *>malloc(MAX_TRAIL * sizeof(step_back))
@@ -760,7 +561,7 @@ cdef bint room_to_search(replayer *s, int n) noexcept nogil:
     return True
 
 
-cdef void find_turns(replayer *s, int x, int32_t row) noexcept nogil:
+cdef void find_turns(_Replayer s, int x, int32_t row) noexcept nogil:
     """Before which operations of the log the zone's flags can have turned.
 
     Only the drain of a commit clears ZONE_BELOW_HIGH, and its probe shows that it
@@ -823,7 +624,7 @@ cdef int add_guess(guess *layer, int n, const guess *new, int16_t *table,
     return n + 1
 
 
-cdef bint apply(replayer *s, guess *v, const log_entry *e, int flags) noexcept nogil:
+cdef bint apply(_Replayer s, guess *v, const log_entry *e, int flags) noexcept nogil:
     """One operation; false if the trace shows that it went otherwise."""
     cdef per_cpu_pages *pcp = &v.pcp
     cdef int high, want
@@ -852,7 +653,7 @@ cdef bint apply(replayer *s, guess *v, const log_entry *e, int flags) noexcept n
     return True
 
 
-cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const candidate *c,
+cdef bint search_flags(_Replayer s, int x, int32_t row, const goal *g, const candidate *c,
                        int last_flags, outcome *out) noexcept nogil:
     """Fewest turns of the zone's flags that lead to what the trace shows."""
     cdef int most
@@ -864,7 +665,7 @@ cdef bint search_flags(replayer *s, int x, int32_t row, const goal *g, const can
     return False
 
 
-cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const candidate *c,
+cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const candidate *c,
                        int last_flags, int most, outcome *out) noexcept nogil:
     """The same, with at most so many turns.
 
@@ -892,7 +693,7 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
     memset(&extra, 0, sizeof(extra))
     if c != NULL:
         extra.op = OP_ALLOC
-        extra.order = <uint8_t>pindex_to_order((s.where[c.page] - 1) & 15)
+        extra.order = <uint8_t>pindex_to_order((s.page[c.page].where - 1) & 15)
         extra.row = c.report
         extra.since = c.since
         extra.page = c.page
@@ -989,7 +790,7 @@ cdef bint search_turns(replayer *s, int x, int32_t row, const goal *g, const can
     return True
 
 
-cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_flags,
+cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_flags,
                     int32_t flags_row) noexcept nogil:
     """Find the one order of the operations in the log that leads to what the trace shows."""
     cdef pageset *set = &s.sets[x]
@@ -1016,13 +817,13 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
     # A page that was taken already and reported later.
     n = find_candidates(s, x, row, found, 64)
     for k in range(n):
-        if too_many >= 0 and too_many != 1 << pindex_to_order((s.where[found[k].page] - 1) & 15):
+        m = (s.page[found[k].page].where - 1) & 15
+        if too_many >= 0 and too_many != 1 << pindex_to_order(m):
             continue
         if search_flags(s, x, row, g, &found[k], zone_flags, &out):
-            m = (s.where[found[k].page] - 1) & 15
             note_work(s, WORK_ALLOC, found[k].page, pindex_to_order(m), m, set.cpu, 0, row)
             unlink_page(s, found[k].page)
-            s.status[found[k].page] = EARLY
+            s.page[found[k].page].status = EARLY
             set.pcp = out.pcp
             s.due_found = out.due
             explain(s, row, E_IN_FLIGHT, x, found[k].report)
@@ -1032,7 +833,7 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
         if s.effort < 0:
             return False
         if set.log[k].op != OP_FREE or (too_many >= 0 and too_many != 1 << set.log[k].order) \
-                or (s.where[set.log[k].page] - 1) >> 4 != x \
+                or (s.page[set.log[k].page].where - 1) >> 4 != x \
                 or not may_be_delayed(s, set.log[k].page, row):
             continue
         s.effort -= set.log_n
@@ -1066,7 +867,7 @@ cdef bint reconcile(replayer *s, int x, int32_t row, const goal *g, int zone_fla
     return False
 
 
-cdef int32_t next_flags(replayer *s, int x, int32_t row) noexcept nogil:
+cdef int32_t next_flags(_Replayer s, int x, int32_t row) noexcept nogil:
     """Next row whose probe shows the flags of this pageset's zone, or -1."""
     cdef int32_t j
     cdef const int64_t *f
@@ -1085,7 +886,7 @@ cdef int32_t next_flags(replayer *s, int x, int32_t row) noexcept nogil:
     return -1
 
 
-cdef void missing_drain(replayer *s, int x, int32_t row) noexcept nogil:
+cdef void missing_drain(_Replayer s, int x, int32_t row) noexcept nogil:
     """Something else happens while the model says that a drain must come first."""
     cdef pageset *set = &s.sets[x]
     cdef goal g
@@ -1105,22 +906,22 @@ cdef void missing_drain(replayer *s, int x, int32_t row) noexcept nogil:
     set.due = DUE_NONE
 
 
-cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op,
+cdef void take(_Replayer s, int x, int32_t p, int32_t row, int order, int op,
                int32_t call=0) noexcept nogil:
     """A block leaves its list for the caller."""
     cdef pageset *set = &s.sets[x]
     cdef log_entry *e
     if set.due and set.due_started == 0:
         missing_drain(s, x, row)
-    if not s.where[p]:
+    if not s.page[p].where:
         # It was found to have left earlier.
         differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
         return
     e = log_op(s, x, row, op, order)
     if e != NULL:
-        e.since = max(s.own_prev[row], s.pushed[p])
+        e.since = max(s.link[row].own_prev, s.page[p].pushed)
         e.page = p
-    note_work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, order, (s.where[p] - 1) & 15,
+    note_work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, order, (s.page[p].where - 1) & 15,
               set.cpu, call, row)
     unlink_page(s, p)
     if op == OP_ALLOC:
@@ -1128,7 +929,7 @@ cdef void take(replayer *s, int x, int32_t p, int32_t row, int order, int op,
     pcp_alloc_end(&set.pcp, &s.rules, order)
 
 
-cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexcept nogil:
+cdef void commit(_Replayer s, int64_t p, int order, int cpu, int32_t row) noexcept nogil:
     """A freed block joins its list; says whether a drain must follow."""
     cdef int x = set_of(s, p, cpu)
     cdef pageset *set = &s.sets[x]
@@ -1138,7 +939,7 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
     cdef log_entry *e
     cdef unsigned int flags
     cdef per_cpu_pages before
-    if s.where[p]:
+    if s.page[p].where:
         differ(s, row, D_FREED_TWICE, x, 0, p + s.base)
         return
     if set.due and set.due_started == 0:
@@ -1148,11 +949,11 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
         e.pindex = <uint8_t>i
         e.page = <int32_t>p
     s.t.frees += 1
-    if s.status[p] != CHUNK:
+    if s.page[p].status != CHUNK:
         note_work(s, WORK_FREE, p, order, 0, cpu, 0, row)
-    s.status[p] = AWAY
-    s.cached[p] = s.block_type[p >> 9]
-    push_head(s, x, i, <int32_t>p, row)
+    s.page[p].status = AWAY
+    s.page[p].cached = s.block_type[p >> 9]
+    push(s, x, i, <int32_t>p, row, False)
     flags = s.zones[set.zone].flags
     free_high = pcp_commit(&set.pcp, &s.rules, order)
     if s.policies != NULL:
@@ -1165,7 +966,7 @@ cdef void commit(replayer *s, int64_t p, int order, int cpu, int32_t row) noexce
         ask_at_free(s, x, row, order, free_high, before, n)
 
 
-cdef void commit_contig(replayer *s, int cpu) noexcept nogil:
+cdef void commit_contig(_Replayer s, int cpu) noexcept nogil:
     """Go on with a contiguous free (v7.2): aligned chunks, until one of them drains."""
     cdef contig *c = &s.contigs[cpu]
     cdef int order, x
@@ -1183,15 +984,15 @@ cdef void commit_contig(replayer *s, int cpu) noexcept nogil:
             return
         c.pfn += <int64_t>1 << order
         c.left -= <int64_t>1 << order
-        nxt = s.cursor[p]
+        nxt = s.page[p].cursor
         if not pcp_allowed_order(order) or (
-                nxt >= 0 and s.rows[nxt].b == order
+                nxt and s.rows[nxt].b == order
                 and (s.rows[nxt].event == EV_FREE_ONE_PAGE or s.rows[nxt].event == EV_PAGE_COMMIT)):
             continue
         commit(s, p, order, cpu, c.row)
 
 
-cdef int find_bulk(replayer *s, int pid) noexcept nogil:
+cdef int find_bulk(_Replayer s, int pid) noexcept nogil:
     cdef int i
     for i in range(s.nr_bulk):
         if s.bulk[i].pid == pid:
@@ -1199,7 +1000,7 @@ cdef int find_bulk(replayer *s, int pid) noexcept nogil:
     return -1
 
 
-cdef void finish_run(replayer *s, int cpu, int32_t row) noexcept nogil:
+cdef void finish_run(_Replayer s, int cpu, int32_t row) noexcept nogil:
     """What ran with interrupts off on this CPU is over."""
     cdef cpu_run *run = &s.runs[cpu]
     cdef pageset *set = &s.sets[run.set]
@@ -1229,20 +1030,14 @@ cdef void finish_run(replayer *s, int cpu, int32_t row) noexcept nogil:
             differ(s, run.row, D_REFILL_SIZE, run.set, run.want, run.got)
         elif not run.bad:
             s.t.refills_exact += 1
-        if run.bulk < 0 and set.head[run.pindex] >= 0:
-            p = set.head[run.pindex]
+        if run.bulk < 0 and set.list[run.pindex].head >= 0:
+            p = set.list[run.pindex].head
             unlink_page(s, p)
             pcp_alloc_end(&set.pcp, &s.rules, run.order)
-            s.status[p] = TAKEN
+            s.page[p].status = TAKEN
 
 
-cdef inline bint in_flight(replayer *s, int32_t q, int32_t row) noexcept nogil:
-    """Whether a task can have taken this page by *row* and reports it later."""
-    cdef int32_t j = s.cursor[q]
-    return j > row and s.rows[j].event == EV_ALLOC and s.own_prev[j] < row
-
-
-cdef void take_late(replayer *s, int x, int32_t p, int32_t row, int order,
+cdef void take_late(_Replayer s, int x, int32_t p, int32_t row, int order,
                     int32_t until) noexcept nogil:
     """A block left its list before row *until*, when others were put above it."""
     cdef pageset *set = &s.sets[x]
@@ -1252,12 +1047,12 @@ cdef void take_late(replayer *s, int x, int32_t p, int32_t row, int order,
     if set.due and set.due_started == 0 and set.due != DUE_COMMIT:
         missing_drain(s, x, row)
     e = log_op(s, x, row, OP_ALLOC, order)
-    note_work(s, WORK_ALLOC, p, order, (s.where[p] - 1) & 15, set.cpu, 0, row)
+    note_work(s, WORK_ALLOC, p, order, (s.page[p].where - 1) & 15, set.cpu, 0, row)
     unlink_page(s, p)
     if e == NULL or not room(s, set.log_n + 4):
         return
     e.page = p
-    e.since = max(s.own_prev[row], s.pushed[p])
+    e.since = max(s.link[row].own_prev, s.page[p].pushed)
     e.zone_flags = 0
     at = set.log_n - 1
     while at > 0 and set.log[at - 1].row >= until:
@@ -1277,35 +1072,35 @@ cdef void take_late(replayer *s, int x, int32_t p, int32_t row, int order,
         set.due = DUE_NONE
 
 
-cdef inline bint may_be_delayed(replayer *s, int32_t q, int32_t row) noexcept nogil:
+cdef inline bint may_be_delayed(_Replayer s, int32_t q, int32_t row) noexcept nogil:
     """Whether the task that freed this page can still be on its way to the list."""
-    cdef int32_t j = s.pushed[q]
+    cdef int32_t j = s.page[q].pushed
     return j >= 0 and s.nr_delayed < MAX_DELAYED and s.rows[j].event == EV_FREE \
-        and (s.own_next[j] > row or s.own_next[j] < 0)
+        and (s.link[j].own_next > row or not s.link[j].own_next)
 
 
-cdef void delay(replayer *s, int32_t q, int32_t row) noexcept nogil:
+cdef void delay(_Replayer s, int32_t q, int32_t row) noexcept nogil:
     """Take back a free that the kernel had not completed by *row*."""
-    cdef int place = s.where[q] - 1
+    cdef int place = s.page[q].where - 1
     cdef pageset *set = &s.sets[place >> 4]
-    cdef int32_t j = s.pushed[q]
+    cdef int32_t j = s.page[q].pushed
     cdef int k, n = 0
     cdef int64_t w
     cdef outcome out
     cdef delayed_free *d = &s.delayed[s.nr_delayed]
-    explain(s, row, E_DELAYED, place >> 4, s.own_next[j] if s.own_next[j] >= 0 else j)
+    explain(s, row, E_DELAYED, place >> 4, s.link[j].own_next or j)
     d.page = q
     d.row = j
     d.order = pindex_to_order(place & 15)
     d.cpu = set.cpu
     s.nr_delayed += 1
     unlink_page(s, q)
-    s.status[q] = DELAYED
+    s.page[q].status = DELAYED
     for w in range(s.nr_work - 1, -1, -1):
-        if s.work[w].row < j:
+        if s.work_rows[w].row < j:
             break
-        if s.work[w].op == WORK_FREE and s.work[w].pfn == q + s.base:
-            s.work[w].op = 0
+        if s.work_rows[w].op == WORK_FREE and s.work_rows[w].pfn == q + s.base:
+            s.work_rows[w].op = 0
             break
     for k in range(set.log_n):
         if set.log[k].op != OP_FREE or set.log[k].row != j:
@@ -1322,7 +1117,7 @@ cdef void delay(replayer *s, int32_t q, int32_t row) noexcept nogil:
     set.pcp.count -= 1 << d.order
 
 
-cdef void complete(replayer *s, int k, int32_t row) noexcept nogil:
+cdef void complete(_Replayer s, int k, int32_t row) noexcept nogil:
     """A delayed free joins its list now."""
     cdef delayed_free d = s.delayed[k]
     s.nr_delayed -= 1
@@ -1330,49 +1125,16 @@ cdef void complete(replayer *s, int k, int32_t row) noexcept nogil:
     commit(s, d.page, d.order, d.cpu, row)
 
 
-cdef bint more_follows(replayer *s, int32_t row, int order) noexcept nogil:
+cdef bint more_follows(_Replayer s, int32_t row, int order) noexcept nogil:
     """Whether the same CPU goes on taking blocks of this order from the buddy lists."""
-    cdef int32_t j = row + 1
-    cdef int cpu = s.rows[row].cpu
-    while j < s.nr_rows:
-        if s.rows[j].cpu == cpu:
-            if s.rows[j].event == EV_ZONE_LOCKED:
-                return s.rows[j].b == order
-            if s.rows[j].event == EV_EXTFRAG:
-                return s.rows[j].b == order and s.rows[j].a != s.rows[row].a
-            return False
-        j += 1
-    return False
+    cdef int32_t j = s.link[row].next_cpu
+    if not j or s.rows[j].b != order:
+        return False
+    return s.rows[j].event == EV_ZONE_LOCKED \
+        or (s.rows[j].event == EV_EXTFRAG and s.rows[j].a != s.rows[row].a)
 
 
-cdef int run_length(replayer *s, int x, int pindex, int order, int32_t row,
-                    int32_t *last_row) noexcept nogil:
-    """Blocks that this CPU goes on taking for one list."""
-    cdef int cpu = s.rows[row].cpu
-    cdef int n = 0
-    cdef int32_t j
-    cdef int64_t p, last = -1
-    cdef const event_row *r
-    last_row[0] = row
-    for j in range(row, s.nr_rows):
-        r = &s.rows[j]
-        if r.cpu != cpu:
-            continue
-        if (r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG) or r.b != order:
-            break
-        if r.event == EV_EXTFRAG and (s.rules.fallback == 0 or r.a == last):
-            continue
-        p = index_of(s, r.a)
-        if p < 0 or r.c >= MIGRATE_PCPTYPES or set_of(s, p, cpu) != x \
-                or order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, order) != pindex:
-            break
-        last = r.a
-        last_row[0] = j
-        n += 1
-    return n
-
-
-cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexcept nogil:
+cdef void begin_refill(_Replayer s, int x, int i, int order, int32_t row) noexcept nogil:
     """The list is empty, or what is left on it has been taken already."""
     cdef pageset *set = &s.sets[x]
     cdef cpu_run *run = &s.runs[set.cpu]
@@ -1394,27 +1156,26 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
     run.row = row
     run.bad = 0
     run.bulk = find_bulk(s, r.pid)
-    if run.bulk >= 0 and (order != 0 or s.bulk[run.bulk].cpu != set.cpu or r.flags & (
-            FL_SOFTIRQ | FL_HARDIRQ | FL_NMI)):
+    if run.bulk >= 0 and (order != 0 or s.bulk[run.bulk].cpu != set.cpu or r.flags & IRQ):
         run.bulk = -1
     if run.bulk >= 0:
-        while set.head[i] >= 0:
-            p = set.head[i]
+        while set.list[i].head >= 0:
+            p = set.list[i].head
             take(s, x, p, row, 0, OP_BULK, s.bulk[run.bulk].row)
-            s.status[p] = SILENT
+            s.page[p].status = SILENT
             s.bulk[run.bulk].taken += 1
     else:
-        while set.head[i] >= 0:
+        while set.list[i].head >= 0:
             # Taken, not yet reported: each needs its own later mm_page_alloc.
-            p = set.head[i]
+            p = set.list[i].head
             if in_flight(s, p, row):
-                explain(s, row, E_OVERTAKEN, x, s.cursor[p])
+                explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
                 take(s, x, p, row, order, OP_ALLOC)
-                s.status[p] = EARLY
+                s.page[p].status = EARLY
             else:
                 differ(s, row, D_LOST_ALLOC, x, 0, p + s.base)
                 take(s, x, p, row, order, OP_ALLOC)
-                s.status[p] = SILENT
+                s.page[p].status = SILENT
     e = log_op(s, x, row, OP_REFILL, order)
     run.log_at = set.log_n - 1
     if e != NULL:
@@ -1429,7 +1190,7 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
     s.t.refills += 1
     if e == NULL or r.event == EV_RMQUEUE_BULK:
         return
-    n = run_length(s, x, i, order, row, &last)
+    n = run_length(s, s.rules.fallback, s.rules.nr_pcp_lists, x, i, order, row, &last)
     if n == run.want:
         return
     if n < run.want:
@@ -1456,7 +1217,7 @@ cdef void begin_refill(replayer *s, int x, int i, int order, int32_t row) noexce
             set.pcp.count += 1 << order
 
 
-cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
+cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
     """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = index_of(s, r.a)
@@ -1470,14 +1231,14 @@ cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     passed(s, p, row)
-    if s.where[p]:
-        differ(s, row, D_FREED_TWICE, (s.where[p] - 1) >> 4, 0, r.a)
+    if s.page[p].where:
+        differ(s, row, D_FREED_TWICE, (s.page[p].where - 1) >> 4, 0, r.a)
         return
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
-    s.cached[p] = <int8_t>mt
+    s.page[p].cached = <int8_t>mt
     if not pcp_allowed_order(order) or mt >= MIGRATE_PCPTYPES:
-        s.status[p] = TAKEN
+        s.page[p].status = TAKEN
         s.t.direct_allocations += 1
         note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
         return
@@ -1489,11 +1250,11 @@ cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
             # Under the locks of the lists and of the zone the preempt depth is 3 more.
             direct = (r.flags & FL_DEPTH) < 3
         else:
-            direct = s.sets[x].head[i] >= 0 and not more_follows(s, row, order) \
+            direct = s.sets[x].list[i].head >= 0 and not more_follows(s, row, order) \
                 and find_bulk(s, r.pid) < 0
         if direct:
             # The lists were locked, so the block comes from the buddy lists.
-            s.status[p] = TAKEN
+            s.page[p].status = TAKEN
             s.t.direct_allocations += 1
             note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
             explain(s, row, E_DIRECT, x, row)
@@ -1502,10 +1263,10 @@ cdef void taken_from_buddy(replayer *s, int32_t row) noexcept nogil:
     if run.got == 0 and run.bulk < 0:
         note_work(s, WORK_ALLOC, p, order, i, cpu, 0, row)
     run.got += 1
-    push_tail(s, x, i, <int32_t>p, row)
+    push(s, x, i, <int32_t>p, row, True)
 
 
-cdef void reported(replayer *s, int32_t row) noexcept nogil:
+cdef void reported(_Replayer s, int32_t row) noexcept nogil:
     """mm_page_alloc."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p
@@ -1522,28 +1283,28 @@ cdef void reported(replayer *s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     passed(s, p, row)
-    if s.status[p] == TAKEN:
-        s.status[p] = AWAY
+    if s.page[p].status == TAKEN:
+        s.page[p].status = AWAY
         s.t.allocations_exact += 1
         b = find_bulk(s, r.pid)
-        if b >= 0 and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+        if b >= 0 and not r.flags & IRQ:
             s.bulk[b].taken += 1
         return
-    if s.status[p] == EARLY:
-        s.status[p] = AWAY
+    if s.page[p].status == EARLY:
+        s.page[p].status = AWAY
         s.t.allocations_exact += 1
         return
-    if s.status[p] == DELAYED:
+    if s.page[p].status == DELAYED:
         for b in range(s.nr_delayed):
             if s.delayed[b].page == p:
                 complete(s, b, row)
                 break
-    if not s.where[p]:
+    if not s.page[p].where:
         differ(s, row, D_NOT_LISTED, -1, 0, r.a)
-        s.status[p] = AWAY
+        s.page[p].status = AWAY
         return
-    x = (s.where[p] - 1) >> 4
-    i = (s.where[p] - 1) & 15
+    x = (s.page[p].where - 1) >> 4
+    i = (s.page[p].where - 1) & 15
     set = &s.sets[x]
     exact = True
     if pindex_to_order(i) != order or (i < 12 and i % 3 != r.c):
@@ -1553,47 +1314,47 @@ cdef void reported(replayer *s, int32_t row) noexcept nogil:
         if s.runs[set.cpu].kind == RUN_REFILL and s.runs[set.cpu].set == x:
             finish_run(s, set.cpu, row)
         explain(s, row, E_MIGRATED, x, row)
-        if s.status[p] == TAKEN:
-            s.status[p] = AWAY
+        if s.page[p].status == TAKEN:
+            s.page[p].status = AWAY
             s.t.allocations_exact += exact
             return
-    if set.head[i] == p:
+    if set.list[i].head == p:
         take(s, x, <int32_t>p, row, order, OP_ALLOC)
     else:
         # Above it: pages that joined after this task was last seen (then it took its page
         # before they came), or that others took and report later.
         until = s.nr_rows
-        q = set.head[i]
+        q = set.list[i].head
         while q != p and q >= 0:
             above = q
-            q = s.next[q]
-            if not s.where[above]:
+            q = s.page[q].next
+            if not s.page[above].where:
                 continue
-            if s.pushed[above] > s.own_prev[row]:
-                until = min(until, s.pushed[above])
+            if s.page[above].pushed > s.link[row].own_prev:
+                until = min(until, s.page[above].pushed)
             elif in_flight(s, above, row):
-                explain(s, row, E_OVERTAKEN, x, s.cursor[above])
+                explain(s, row, E_OVERTAKEN, x, s.page[above].cursor)
                 take(s, x, above, row, order, OP_ALLOC)
-                s.status[above] = EARLY
+                s.page[above].status = EARLY
             elif may_be_delayed(s, above, row):
                 delay(s, above, row)
             else:
                 differ(s, row, D_NOT_HEAD, x, above + s.base, r.a)
                 exact = False
                 break
-        if until < s.nr_rows and s.where[p]:
+        if until < s.nr_rows and s.page[p].where:
             explain(s, row, E_LATE, x, until)
             take_late(s, x, <int32_t>p, row, order, until)
         else:
             take(s, x, <int32_t>p, row, order, OP_ALLOC)
-    s.status[p] = AWAY
+    s.page[p].status = AWAY
     s.t.allocations_exact += exact
     b = find_bulk(s, r.pid)
-    if b >= 0 and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+    if b >= 0 and not r.flags & IRQ:
         s.bulk[b].taken += 1
 
 
-cdef void bulk_returned(replayer *s, int32_t row) noexcept nogil:
+cdef void bulk_returned(_Replayer s, int32_t row) noexcept nogil:
     """alloc_pages_bulk() has taken its pages; from the first list that has them."""
     cdef const event_row *r = &s.rows[row]
     cdef int b = find_bulk(s, r.pid)
@@ -1611,21 +1372,21 @@ cdef void bulk_returned(replayer *s, int32_t row) noexcept nogil:
             if call.nid >= 0 and s.zones[z].node != call.nid:
                 continue
             x = z * s.cpus + r.cpu
-            p = s.sets[x].head[call.migratetype]
+            p = s.sets[x].list[call.migratetype].head
             while p >= 0 and in_flight(s, p, row):
-                q = s.next[p]
-                explain(s, row, E_OVERTAKEN, x, s.cursor[p])
+                q = s.page[p].next
+                explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
                 take(s, x, p, row, 0, OP_ALLOC)
-                s.status[p] = EARLY
+                s.page[p].status = EARLY
                 p = q
-            if p >= 0 and not (s.cursor[p] >= 0 and s.rows[s.cursor[p]].event == EV_ALLOC):
+            if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
                 best = x
                 break
         if best < 0:
             differ(s, row, D_BULK, -1, r.d, r.d - left)
             break
         take(s, best, p, row, 0, OP_BULK, call.row)
-        s.status[p] = SILENT
+        s.page[p].status = SILENT
         s.t.bulk_pages += 1
         left -= 1
     s.nr_bulk -= 1
@@ -1634,7 +1395,7 @@ cdef void bulk_returned(replayer *s, int32_t row) noexcept nogil:
 
 # -- probes ---------------------------------------------------------------------------
 
-cdef int find_set(replayer *s, uint64_t addr) noexcept nogil:
+cdef int find_set(_Replayer s, uint64_t addr) noexcept nogil:
     cdef int x
     for x in range(s.nr_sets):
         if s.sets[x].addr == addr:
@@ -1642,7 +1403,7 @@ cdef int find_set(replayer *s, uint64_t addr) noexcept nogil:
     return -1
 
 
-cdef void resync(replayer *s, int x, const int64_t *f) noexcept nogil:
+cdef void resync(_Replayer s, int x, const int64_t *f) noexcept nogil:
     cdef per_cpu_pages *p = &s.sets[x].pcp
     if f[P_COUNT] >= 0:
         p.count = <int>f[P_COUNT]
@@ -1677,7 +1438,7 @@ cdef bint agrees(const per_cpu_pages *p, const int64_t *f) noexcept nogil:
         and same(f[P_FLAGS], p.flags)
 
 
-cdef inline void agree(replayer *s, int x, int32_t row, int flags) noexcept nogil:
+cdef inline void agree(_Replayer s, int x, int32_t row, int flags) noexcept nogil:
     """Model and kernel have the same fields at *row*."""
     s.sets[x].log_n = 0
     s.sets[x].agreed_row = row
@@ -1685,7 +1446,7 @@ cdef inline void agree(replayer *s, int x, int32_t row, int flags) noexcept nogi
     s.zones[s.sets[x].zone].flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
 
 
-cdef int check_fields(replayer *s, int x, int32_t row, const int64_t *f, int drain,
+cdef int check_fields(_Replayer s, int x, int32_t row, const int64_t *f, int drain,
                       int pindex) noexcept nogil:
     """Hold the struct's fields against those a probe printed.
 
@@ -1738,7 +1499,7 @@ cdef int check_fields(replayer *s, int x, int32_t row, const int64_t *f, int dra
     return 0
 
 
-cdef void bulk_drain_begins(replayer *s, int32_t row) noexcept nogil:
+cdef void bulk_drain_begins(_Replayer s, int32_t row) noexcept nogil:
     """free_pcppages_bulk()."""
     cdef const event_row *r = &s.rows[row]
     cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
@@ -1794,7 +1555,7 @@ cdef void bulk_drain_begins(replayer *s, int32_t row) noexcept nogil:
     set.touched += 1
 
 
-cdef void drained(replayer *s, int32_t row) noexcept nogil:
+cdef void drained(_Replayer s, int32_t row) noexcept nogil:
     """mm_page_pcpu_drain."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = index_of(s, r.a)
@@ -1809,8 +1570,8 @@ cdef void drained(replayer *s, int32_t row) noexcept nogil:
     passed(s, p, row)
     if run.kind != RUN_DRAIN:
         differ(s, row, D_DRAIN_UNEXPECTED, -1, 0, r.a)
-        if s.where[p]:
-            x = (s.where[p] - 1) >> 4
+        if s.page[p].where:
+            x = (s.page[p].where - 1) >> 4
             unlink_page(s, <int32_t>p)
             s.sets[x].pcp.count -= 1 << r.b
         return
@@ -1820,16 +1581,16 @@ cdef void drained(replayer *s, int32_t row) noexcept nogil:
         run.bad = 1
     i = run.cursor
     for _k in range(MAX_PCP_LISTS):
-        if set.head[i] >= 0:
+        if set.list[i].head >= 0:
             break
         i = i + 1 if i + 1 < s.rules.nr_pcp_lists else 0
     run.cursor = i
-    q = set.tail[i]
+    q = set.list[i].tail
     if q != p or pindex_to_order(i) != r.b:
         differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
-        if s.where[p] and (s.where[p] - 1) >> 4 == run.set:
-            i = (s.where[p] - 1) & 15
+        if s.page[p].where and (s.page[p].where - 1) >> 4 == run.set:
+            i = (s.page[p].where - 1) & 15
             unlink_page(s, <int32_t>p)
             set.pcp.count -= 1 << pindex_to_order(i)
             run.left -= 1 << pindex_to_order(i)
@@ -1837,41 +1598,30 @@ cdef void drained(replayer *s, int32_t row) noexcept nogil:
     unlink_page(s, q)
     set.pcp.count -= 1 << r.b
     run.left -= 1 << r.b
-    mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.cached[p]
+    mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.page[p].cached
     if mt != r.c:
         differ(s, row, D_TYPE, run.set, mt, r.c)
         run.bad = 1
     else:
         s.t.drained_pages_exact += 1
-    s.status[p] = AWAY
+    s.page[p].status = AWAY
 
 
-cdef void fallback(replayer *s, int32_t row) noexcept nogil:
+cdef void fallback(_Replayer s, int32_t row) noexcept nogil:
     """mm_page_alloc_extfrag."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = index_of(s, r.a)
-    cdef int order = <int>(r.d & 0xff)
-    cdef int64_t b, n
     if p < 0:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
-    if r.d >> 16 & 1:
-        b = p >> 9
-        n = 1
-        if order > 9:
-            n = <int64_t>1 << (order - 9)
-            b &= ~(n - 1)
-        while n > 0 and b <= s.nr_pages >> 9:
-            s.block_type[b] = <int8_t>r.c
-            b += 1
-            n -= 1
+    claim_blocks(s, p, r)
     if s.rules.fallback == 0 or s.runs[r.cpu].last_pfn == p:
         passed(s, p, row)
         return
     taken_from_buddy(s, row)
 
 
-cdef void step(replayer *s, int32_t row) noexcept nogil:
+cdef void step(_Replayer s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
     cdef int cpu = r.cpu
@@ -1887,7 +1637,7 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
     s.last_time = r.time
     if s.nr_delayed:
         for x in range(s.nr_delayed - 1, -1, -1):
-            if s.own_next[s.delayed[x].row] == row:
+            if s.link[s.delayed[x].row].own_next == row:
                 complete(s, x, row)
     if run.kind:
         if run.kind == RUN_DRAIN:
@@ -1899,7 +1649,7 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
         elif e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
             finish_run(s, cpu, row)
     if run.draining >= 0 and (e == EV_ALLOC or e == EV_FREE or e == EV_FREE_BATCHED) \
-            and not r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
+            and not r.flags & IRQ:
         run.draining = -1
     if e == EV_ALLOC:
         reported(s, row)
@@ -1908,39 +1658,39 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
         if p < 0:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
-        j = s.chain[row]
+        j = s.link[row].chain
         passed(s, p, row)
-        if s.where[p] or s.status[p] & 15 == FREED:
+        if s.page[p].where or s.page[p].status & 15 == FREED:
             differ(s, row, D_FREED_TWICE, -1, 0, r.a)
-        if j >= 0 and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_FREE_ONE_PAGE
-                       or s.rows[j].event == EV_PAGE_COMMIT or s.rows[j].event == EV_FREE_CONTIG):
-            s.status[p] = <uint8_t>(FREED | r.b << 4)
+        if j and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_FREE_ONE_PAGE
+                  or s.rows[j].event == EV_PAGE_COMMIT or s.rows[j].event == EV_FREE_CONTIG):
+            s.page[p].status = <uint8_t>(FREED | r.b << 4)
         elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
             # probe's handler the kernel skips other probes, so free_one_page is not seen.)
             explain(s, row, E_TRYLOCK, run.set, run.row)
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
-            s.status[p] = AWAY
+            s.page[p].status = AWAY
             s.t.direct_frees += 1
         elif pcp_allowed_order(<int>r.b):
             commit(s, p, <int>r.b, cpu, row)
         else:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
-            s.status[p] = AWAY
+            s.page[p].status = AWAY
     elif e == EV_FREE_BATCHED:
         p = index_of(s, r.a)
         if p < 0:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
-        j = s.chain[row]
+        j = s.link[row].chain
         passed(s, p, row)
-        n = s.status[p] >> 4
-        if s.status[p] & 15 != FREED:
+        n = s.page[p].status >> 4
+        if s.page[p].status & 15 != FREED:
             differ(s, row, D_BATCHED, -1, 0, r.a)
             n = 0
         if not pcp_allowed_order(n):
             differ(s, row, D_BATCHED, -1, 0, r.a)
-        elif j < 0 or s.rows[j].event != EV_PAGE_COMMIT:
+        elif not j or s.rows[j].event != EV_PAGE_COMMIT:
             # Printed order is always 0; the order is that of its mm_page_free.
             commit(s, p, n, cpu, row)
     elif e == EV_ZONE_LOCKED:
@@ -1957,11 +1707,11 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
         passed(s, p, row)
-        if s.status[p] & 15 == FREED:
+        if s.page[p].status & 15 == FREED:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
             if r.b <= 3:
                 explain(s, row, E_TRYLOCK, -1, row)
-        s.status[p] = AWAY
+        s.page[p].status = AWAY
         s.t.direct_frees += 1
     elif e == EV_FREE_CONTIG:
         p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
@@ -1969,10 +1719,10 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
         for n in range(<int>r.d):
-            s.cursor[p + n] = s.spans[s.chain[row] + n]
-            if s.status[p + n] & 15 != FREED:
+            s.page[p + n].cursor = s.spans[s.link[row].chain + n]
+            if s.page[p + n].status & 15 != FREED:
                 differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
-            s.status[p + n] = CHUNK
+            s.page[p + n].status = CHUNK
         note_work(s, WORK_CONTIG, p, 0, 0, cpu, r.d, row)
         s.contigs[cpu].pfn = p + s.base
         s.contigs[cpu].left = r.d
@@ -2054,284 +1804,129 @@ cdef void step(replayer *s, int32_t row) noexcept nogil:
             s.block_type[p >> 9] = <int8_t>r.c
 
 
-cdef inline void link_task(replayer *s, int32_t row, int64_t *tasks, int32_t *seen,
-                           int slots) noexcept nogil:
-    """Join a row with the next one of the same flow of control."""
+cdef void skip(_Replayer s, int32_t row) noexcept nogil:
+    """Pass an event that the first dump contains."""
     cdef const event_row *r = &s.rows[row]
-    cdef int64_t key
-    cdef uint64_t h
-    if r.flags & (FL_SOFTIRQ | FL_HARDIRQ | FL_NMI):
-        key = (<int64_t>1 << 40) + r.cpu
-    elif r.pid == 0:
-        key = (<int64_t>2 << 40) + r.cpu
-    else:
-        key = r.pid
-    h = (<uint64_t>key * <uint64_t>0x9E3779B97F4A7C15) >> 40 & (slots - 1)
-    while tasks[h] != key and tasks[h]:
-        h = (h + 1) & (slots - 1)
-    s.own_prev[row] = s.own_next[row] = -1
-    if tasks[h]:
-        s.own_next[row] = seen[h]
-        s.own_prev[seen[h]] = row
-    tasks[h] = key
-    seen[h] = row
-
-
-cdef void link_rows(replayer *s, int64_t *tasks, int32_t *seen, int slots) noexcept nogil:
-    """For every row, the next one about the same page and those of the same flow of control.
-
-    For every page, its first row.  ``tasks`` and ``seen`` are a hash table.
-    """
-    cdef int32_t row
-    cdef int64_t p, k
-    cdef const event_row *r
-    cdef const int64_t *f
-    cdef int span = 0, z
-    memset(s.cursor, -1, s.nr_pages * sizeof(int32_t))
-    for row in range(s.nr_rows - 1, -1, -1):
-        r = &s.rows[row]
-        s.chain[row] = -1
-        link_task(s, row, tasks, seen, slots)
-        if r.probe >= 0:
-            f = &s.probes[r.probe * P_COLUMNS]
-            for z in range(s.nr_zones):
-                if s.zones[z].name == f[P_ZONE] and s.zones[z].node == f[P_NODE] \
-                        and f[P_ZONE_FLAGS] > 0:
-                    s.zones[z].seen_flags |= f[P_ZONE_FLAGS] & (
-                        ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
-        if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
-            p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
-        elif (EV_ALLOC <= r.event <= EV_EXTFRAG) or r.event == EV_FREE_ONE_PAGE:
-            p = index_of(s, r.a)
-        else:
-            continue
-        if p < 0:
-            continue
-        if r.event == EV_FREE_CONTIG:
-            s.chain[row] = span
-            for k in range(p, min(p + r.d, s.nr_pages)):
-                s.spans[span] = s.cursor[k]
-                s.cursor[k] = row
-                span += 1
-        else:
-            s.chain[row] = s.cursor[p]
-            s.cursor[p] = row
-
-
-cdef void skip(replayer *s, int32_t row) noexcept nogil:
-    """Pass an event that happened before the first dump."""
-    cdef const event_row *r = &s.rows[row]
-    cdef int64_t p, k
-    if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
-        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
-    elif (EV_ALLOC <= r.event <= EV_EXTFRAG) or r.event == EV_FREE_ONE_PAGE:
-        p = index_of(s, r.a)
-    else:
-        return
-    if p < 0:
-        return
-    if r.event == EV_FREE_CONTIG:
+    cdef int64_t p = page_of(s, r), k
+    if p >= 0 and r.event == EV_FREE_CONTIG:
         for k in range(p, min(p + r.d, s.nr_pages)):
-            s.cursor[k] = s.spans[s.chain[row] + k - p]
-    else:
-        s.cursor[p] = s.chain[row]
+            s.page[k].cursor = s.spans[s.link[row].chain + k - p]
+    elif p >= 0:
+        passed(s, p, row)
 
 
 # -- binding --------------------------------------------------------------------------
 
-_WHAT = {
-    D_TIME: "time goes backwards [ns]",
-    D_PAGE: "page outside every zone",
-    D_NOT_HEAD: "page of an allocation is not at the head of its list",
-    D_NOT_LISTED: "page of an allocation is on no list",
-    D_REFILL_SIZE: "size of a refill [blocks]",
-    D_REFILL_LIST: "list of a refill",
-    D_DRAIN_UNEXPECTED: "drain that the model does not expect",
-    D_DRAIN_MISSING: "drain that did not come [pages]",
-    D_DRAIN_SIZE: "size of a drain [pages]",
-    D_DRAIN_LIST: "start list of a drain",
-    D_DRAIN_PAGE: "page of a drain",
-    D_DRAIN_SHORT: "drain that ended early [pages]",
-    D_DRAIN_LONG: "drain that went on too long",
-    D_COUNT: "count",
-    D_HIGH: "high",
-    D_BATCH: "batch",
-    D_HIGH_MIN: "high_min",
-    D_HIGH_MAX: "high_max",
-    D_ALLOC_FACTOR: "alloc_factor",
-    D_FREE_COUNT: "free_count",
-    D_FLAGS: "flags",
-    D_FREE_FACTOR: "free_factor",
-    D_FREED_TWICE: "page enters the lists that is there already",
-    D_BATCHED: "page joins its list without mm_page_free",
-    D_TYPE: "migratetype",
-    D_PCP: "address of a struct per_cpu_pages",
-    D_BULK: "alloc_pages_bulk() took more pages than the lists have",
-    D_LOST_ALLOC: "page left its list and no mm_page_alloc ever tells",
-    D_FINAL_LIST: "list of a dump",
-    D_COMMIT_TYPE: "migratetype of a commit",
-}
-_WHY = {
-    E_OVERTAKEN: "taken before, reported later",
-    E_LATE: "reported after other pages had joined its list",
-    E_IN_FLIGHT: "left the list at another moment than its line says",
-    E_MIGRATED: "reported from another CPU",
-    E_ZONE_FLAGS: "zone flags changed between two probes",
-    E_TRYLOCK: "lists were locked: freed straight to the buddy lists",
-    E_RELOCK: "drain given up: another CPU had locked the lists",
-    E_EXHAUSTED: "refill cut short: the zone had no more pages",
-    E_DELAYED: "freed, but joined its list later",
-    E_MOVED: "list moved while it was dumped",
-    E_DIRECT: "lists were locked: taken straight from the buddy lists",
-}
-_PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
-          D_LOST_ALLOC}
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
-#: Most pages of a machine that is replayed: the arrays take 27 bytes each.
-MAX_PAGES = 1 << 27
-
-
-cdef class _Replayer:
+cdef class _Replayer(PageLists):
     """The lists of one machine, and the trace that drives them."""
 
-    cdef replayer s
-    cdef policy_state *policies
-    cdef dict keep
-    cdef list names
-
-    def __cinit__(self):
-        self.keep = {}
+    cdef pcp_rules rules
+    cdef zone_info zones[MAX_ZONES]
+    cdef pageset *sets
+    cdef const int64_t *probes
+    cdef int p_lists
+    cdef cpu_run *runs
+    cdef contig *contigs
+    cdef bulk_call bulk[MAX_BULK]
+    cdef int nr_bulk
+    cdef delayed_free delayed[MAX_DELAYED]
+    cdef int nr_delayed
+    cdef tally t
+    cdef int64_t effort     # log entries that may still be run again, over the whole trace
+    cdef int due_found      # drain that the last reconcile() found
+    cdef log_entry *scratch
+    cdef int scratch_cap
+    cdef guess *layers      # two of MAX_GUESSES
+    cdef step_back *trail   # MAX_TRAIL of all layers, each from trail_at[k] on
+    cdef int32_t *trail_at
+    cdef uint8_t *turns
+    cdef int turns_cap
+    cdef int16_t table[GUESS_SLOTS]
+    cdef bint broken        # out of memory
+    cdef work_row *work_rows
+    cdef int work_ops       # bits of the kinds that somebody asked for
+    cdef int64_t nr_work
+    cdef int64_t work_cap
+    cdef policy_state *all_policies
+    cdef policy_state *policies  # per pageset; NULL without a policy, and once it has failed
+    cdef policy_state *failed
+    cdef decision *decided
+    cdef int64_t nr_decisions
+    cdef int64_t decisions_cap
 
     def __dealloc__(self):
         cdef int x
-        if self.s.sets != NULL:
-            for x in range(self.s.nr_sets):
-                free(self.s.sets[x].log)
-        free(self.s.sets)
-        free(self.s.runs)
-        free(self.s.contigs)
-        free(self.s.scratch)
-        free(self.s.work)
-        free(self.policies)
-        free(self.s.decisions)
-        free(self.s.layers)
-        free(self.s.trail)
-        free(self.s.trail_at)
-        free(self.s.turns)
-        free(self.s.unexplained)
-        free(self.s.explained)
+        if self.sets != NULL:
+            for x in range(self.nr_sets):
+                free(self.sets[x].log)
+        free(self.sets)
+        free(self.runs)
+        free(self.contigs)
+        free(self.scratch)
+        free(self.work_rows)
+        free(self.all_policies)
+        free(self.decided)
+        free(self.layers)
+        free(self.trail)
+        free(self.trail_at)
+        free(self.turns)
 
-    cdef void *_room(self, size_t n, size_t size) except NULL:
-        cdef void *p = calloc(max(n, 1), size)
-        if p == NULL:
-            raise MemoryError
-        return p
-
-    cdef int32_t *_i32(self, str name, Py_ssize_t n, value=None) except NULL:
-        """An array full of *value*, or of nothing in particular."""
-        cdef int32_t[::1] view
-        self.keep[name] = (np.zeros if value == 0 else np.empty)(max(n, 1), np.int32)
-        if value:
-            self.keep[name].fill(value)
-        view = self.keep[name]
-        return &view[0]
-
-    cdef int8_t *_i8(self, str name, Py_ssize_t n, int value) except NULL:
-        cdef int8_t[::1] view
-        self.keep[name] = np.full(max(n, 1), value, np.int8)
-        view = self.keep[name]
-        return &view[0]
-
-    def __init__(self, release, int cpus, snapshot, events, reader, int p_lists):
-        cdef int x, z, i
+    def __init__(self, release, int cpus, snapshot, events, reader, int p_lists, int32_t start):
+        cdef int x, z
+        cdef Py_ssize_t k
         cdef const int64_t[:, ::1] probes
-        cdef const uint8_t[::1] rows
-        cdef replayer *s = &self.s
+        cdef const int8_t[::1] types
         zones = snapshot.zones
-        if len(zones) > MAX_ZONES:
-            raise InputError(f"{len(zones)} zones; at most {MAX_ZONES} are replayed")
-        s.rules = rules_of(release)
-        s.cpus = cpus
-        s.p_lists = p_lists
-        s.nr_zones = len(zones)
-        s.nr_sets = len(zones) * cpus
-        s.base = min(z.start_pfn for z in zones) & ~511
-        s.nr_pages = ((max(z.end_pfn for z in zones) + 511) & ~511) - s.base
-        if s.nr_pages > MAX_PAGES:
-            raise InputError(f"{s.nr_pages} pages; at most {MAX_PAGES} are replayed")
-        s.nr_rows = len(events.rows)
-        s.effort = 50 * <int64_t>s.nr_rows + 30_000_000
-        s.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
-        s.sets = <pageset *>self._room(s.nr_sets, sizeof(pageset))
-        s.runs = <cpu_run *>self._room(cpus, sizeof(cpu_run))
-        s.contigs = <contig *>self._room(cpus, sizeof(contig))
-        s.unexplained = <note *>self._room(MAX_NOTES, sizeof(note))
-        s.explained = <note *>self._room(MAX_NOTES, sizeof(note))
-        s.next = self._i32("next", s.nr_pages)
-        s.prev = self._i32("prev", s.nr_pages)
-        s.where = self._i32("where", s.nr_pages, 0)
-        s.cursor = self._i32("cursor", s.nr_pages)
-        s.pushed = self._i32("pushed", s.nr_pages, -1)
-        s.status = <uint8_t *>self._i8("status", s.nr_pages, AWAY)
-        s.cached = self._i8("cached", s.nr_pages, 0)
-        s.zone_of = self._i8("zone_of", s.nr_pages >> 9, -1)
-        s.block_type = self._i8("block_type", s.nr_pages >> 9, MIGRATE_MOVABLE)
+        PageLists.__init__(self, cpus, zones, events.rows)
+        self.rules = rules_of(release)
+        self.p_lists = p_lists
+        self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
+        self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
+        self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
+        self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
+        self.contigs = <contig *>self.room(cpus, sizeof(contig))
         for z, zone in enumerate(zones):
-            a, b = (zone.start_pfn - s.base) >> 9, (zone.end_pfn - s.base + 511) >> 9
-            self.keep["zone_of"][a:b] = z
-            s.zones[z].start = zone.start_pfn
-            s.zones[z].end = zone.end_pfn
-            s.zones[z].node = zone.node
-            s.zones[z].name = _ZONES.index(zone.name)
-            s.zones[z].flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
-            if snapshot.blocks:
-                start, types = snapshot.blocks[zone.key]
-                types = types[(zone.start_pfn >> 9) - (start >> 9):]
-                self.keep["block_type"][a:b] = types[:b - a]
-        self.keep["rows"] = np.ascontiguousarray(events.rows)
-        if s.nr_rows:
-            rows = self.keep["rows"].view(np.uint8)
-            s.rows = <const event_row *>&rows[0]
-        self.keep["probes"] = np.ascontiguousarray(events.probes)
-        if len(events.probes):
-            probes = self.keep["probes"]
-            s.probes = &probes[0, 0]
-        s.chain = self._i32("chain", s.nr_rows)
-        s.own_prev = self._i32("own_prev", s.nr_rows)
-        s.own_next = self._i32("own_next", s.nr_rows)
+            self.zones[z].start = zone.start_pfn
+            self.zones[z].end = zone.end_pfn
+            self.zones[z].node = zone.node
+            self.zones[z].name = _ZONES.index(zone.name)
+            self.zones[z].flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+            first, seen = snapshot.blocks[zone.key]
+            types = seen[(zone.start_pfn >> 9) - (first >> 9):]
+            for k in range(((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)):
+                self.block_type[(self.zones[z].start >> 9) - (self.base >> 9) + k] = types[k]
+        probes = np.ascontiguousarray(events.probes)
+        self.keep.append(probes)
+        if len(probes):
+            self.probes = &probes[0, 0]
+        for k in range(len(probes)):
+            for z in range(self.nr_zones):
+                if self.zones[z].name == probes[k, P_ZONE] \
+                        and self.zones[z].node == probes[k, P_NODE] and probes[k, P_ZONE_FLAGS] > 0:
+                    self.zones[z].seen_flags |= probes[k, P_ZONE_FLAGS] & (
+                        ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
         contigs = events.rows[events.is_event("free_prepared_contig_range")]["d"]
-        if len(contigs) and int(contigs.max()) > s.nr_pages:
-            raise InputError("free_prepared_contig_range() of more pages than there are")
         spans = int(contigs.sum()) + 1
-        if spans > max(s.nr_pages, 1 << 24):
+        if spans > max(self.nr_pages, 1 << 24) or (len(contigs) and contigs.max() > self.nr_pages):
             raise InputError("free_prepared_contig_range() of more pages than there are")
-        s.spans = self._i32("spans", spans, -1)
-        pids = events.rows["pid"]
-        flows = 1 + len(np.unique(pids[1:][pids[1:] != pids[:-1]])) + 2 * cpus
-        slots = 1 << max(10, flows.bit_length() + 1)
-        cdef int64_t[::1] tasks = np.zeros(slots, np.int64)
-        cdef int32_t[::1] seen = np.empty(slots, np.int32)
-        cdef int nr_slots = slots
-        with nogil:
-            link_rows(s, &tasks[0], &seen[0], nr_slots)
-        self.names = []
+        self.spans = <int32_t *>self.room(spans, sizeof(int32_t))
+        self.follow_rows(start)
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
                 x = z * cpus + cpu
-                self.names.append(f"node {zone.node} {zone.name} cpu {cpu}")
-                for i in range(MAX_PCP_LISTS):
-                    s.sets[x].head[i] = s.sets[x].tail[i] = -1
-                s.sets[x].zone = z
-                s.sets[x].cpu = cpu
-                s.sets[x].agreed_flags = s.zones[z].flags
-                s.runs[cpu].draining = -1
+                self.sets[x].list = &self.lists[16 * x]
+                self.sets[x].zone = z
+                self.sets[x].cpu = cpu
+                self.sets[x].agreed_flags = self.zones[z].flags
+                self.runs[cpu].draining = -1
                 pcp = snapshot.pcps.get((*zone.key, cpu))
                 if pcp is not None:
                     self._load(x, pcp)
 
     cdef _load(self, int x, pcp):
-        cdef pageset *set = &self.s.sets[x]
+        cdef pageset *set = &self.sets[x]
         cdef int i
         cdef int64_t pfn
         cdef int32_t p
@@ -2346,68 +1941,69 @@ cdef class _Replayer:
         set.pcp.free_count = max(pcp.free_count, 0)
         for i, pfns in pcp.lists.items():
             for pfn in pfns:
-                p = <int32_t>(pfn - self.s.base)
-                if self.s.where[p]:
+                p = <int32_t>(pfn - self.base)
+                tell_of(self, p)
+                if self.page[p].where:
                     raise InputError(f"page {pfn:#x} is on two lists of the first dump")
-                push_tail(&self.s, x, i, p, -1)
-                self.s.cached[p] = <int8_t>(i % 3 if i < 12 else MIGRATE_MOVABLE * (i == 13))
+                push(self, x, i, p, -1, True)
+                self.page[p].cached = <int8_t>(i % 3 if i < 12 else MIGRATE_MOVABLE * (i == 13))
 
     def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
         """zone_set_pageset_high_and_batch() for one CPU."""
-        cdef per_cpu_pages *pcp = &self.s.sets[x].pcp
+        cdef per_cpu_pages *pcp = &self.sets[x].pcp
         pcp.batch = max(batch, 1)
-        if self.s.rules.high_min_max:
+        if self.rules.high_min_max:
             pcp.high_min = high_min
             pcp.high_max = high_max
         else:
             # One high, which the kernel's own functions know as high_min.
             pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
-        self.s.sets[x].log_n = 0
+        self.sets[x].log_n = 0
 
     def keep_work(self, ops):
         """Note from now on what the kernel was given to do of these kinds; see `work`."""
         for op in ops:
-            self.s.work_ops |= 1 << <int>WORK_OPS[op]
-        self.s.work = <work_row *>self._room(1 << 16, sizeof(work_row))
-        self.s.work_cap = 1 << 16
+            self.work_ops |= 1 << <int>WORK_OPS[op]
+        self.work_rows = <work_row *>self.room(1 << 16, sizeof(work_row))
+        self.work_cap = 1 << 16
 
     @property
     def work(self):
         """Work in the order in which the kernel did it: records of `WORK`."""
-        cdef size_t size = self.s.nr_work * sizeof(work_row)
-        if self.s.broken:
+        cdef size_t size = self.nr_work * sizeof(work_row)
+        if self.broken:
             raise MemoryError
         if size == 0:
             return np.empty(0, WORK)
-        return np.frombuffer((<char *>self.s.work)[:size], WORK)
+        return np.frombuffer((<char *>self.work_rows)[:size], WORK)
 
     def ask(self, policy):
         """Ask this policy at every decision; see `decisions`."""
         cdef int x
-        self.policies = <policy_state *>self._room(self.s.nr_sets, sizeof(policy_state))
-        self.s.policies = self.policies
-        for x in range(self.s.nr_sets):
-            policy_from(policy, &self.s.policies[x].policy)
-            self.s.policies[x].cpu = self.s.sets[x].cpu
-        self.keep["policy"] = policy
+        self.all_policies = <policy_state *>self.room(self.nr_sets, sizeof(policy_state))
+        self.policies = self.all_policies
+        for x in range(self.nr_sets):
+            policy_from(policy, &self.policies[x].policy)
+            self.policies[x].cpu = self.sets[x].cpu
+        self.keep.append(policy)
 
     @property
     def decisions(self):
         """Every decision that moved pages, the kernel's or the policy's: records of `DECISION`."""
-        cdef size_t size = self.s.nr_decisions * sizeof(decision)
-        if self.s.broken:
+        cdef size_t size = self.nr_decisions * sizeof(decision)
+        if self.broken:
             raise MemoryError
         raw = np.empty(0, _RAW_DECISION)
         if size:
-            raw = np.frombuffer((<char *>self.s.decisions)[:size], _RAW_DECISION)
+            raw = np.frombuffer((<char *>self.decided)[:size], _RAW_DECISION)
         told = np.empty(len(raw), DECISION)
         for name in ("line", "kernel", "policy", "kernel_high", "policy_high"):
             told[name] = raw[name]
         told["kind"] = np.where(raw["kind"] == RUN_REFILL, "refill", "drain")
-        zone, told["cpu"] = np.divmod(raw["set"], self.s.cpus)
+        zone, told["cpu"] = np.divmod(raw["set"], self.cpus)
         told["zone"] = np.array(
-            [_ZONES[self.s.zones[z].name] for z in range(self.s.nr_zones)])[zone]
-        told["node"] = np.array([self.s.zones[z].node for z in range(self.s.nr_zones)])[zone]
+            [_ZONES[self.zones[z].name] for z in range(self.nr_zones)])[zone]
+        told["node"] = np.array([self.zones[z].node for z in range(self.nr_zones)])[zone]
         return told
 
     def run(self, int32_t start, int32_t stop):
@@ -2415,18 +2011,11 @@ cdef class _Replayer:
         cdef int32_t row
         with nogil:
             for row in range(start, stop):
-                step(&self.s, row)
-                if self.s.failed != NULL:
+                step(self, row)
+                if self.failed != NULL:
                     break
-        if self.s.failed != NULL:
-            policy_failed(self.s.failed)
-
-    def skip_to(self, int32_t start):
-        """The events before row *start* happened before the dump."""
-        cdef int32_t row
-        with nogil:
-            for row in range(start):
-                skip(&self.s, row)
+        if self.failed != NULL:
+            policy_failed(self.failed)
 
     def first_dump(self, int32_t start, int32_t stop):
         """Events while the first dump was taken: those that it does not contain.
@@ -2438,37 +2027,37 @@ cdef class _Replayer:
         cdef const event_row *r
         cdef int64_t p
         for row in range(start, stop):
-            r = &self.s.rows[row]
-            p = index_of(&self.s, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
+            r = &self.rows[row]
+            p = index_of(self, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
             if p < 0:
-                skip(&self.s, row)
+                skip(self, row)
             elif r.event == EV_FREE or r.event == EV_ALLOC:
-                if (self.s.where[p] == 0) == (r.event == EV_FREE):
-                    step(&self.s, row)
+                if (self.page[p].where == 0) == (r.event == EV_FREE):
+                    step(self, row)
                 else:
-                    skip(&self.s, row)
+                    skip(self, row)
             else:
                 doubtful += 1
-                skip(&self.s, row)
+                skip(self, row)
         return doubtful
 
     def finish(self):
         """The trace is over; a drain that it cut short is no difference."""
         cdef int cpu
-        for cpu in range(self.s.cpus):
-            if self.s.runs[cpu].kind == RUN_REFILL:
-                finish_run(&self.s, cpu, self.s.nr_rows - 1)
+        for cpu in range(self.cpus):
+            if self.runs[cpu].kind == RUN_REFILL:
+                finish_run(self, cpu, self.nr_rows - 1)
 
     def settle(self, int32_t row):
         """Complete what ran with interrupts off and has no further event."""
         cdef int cpu, e
         cdef int32_t j
-        for cpu in range(self.s.cpus):
-            for j in range(row, self.s.nr_rows):
-                if self.s.rows[j].cpu == cpu:
-                    e = self.s.rows[j].event
+        for cpu in range(self.cpus):
+            for j in range(row, self.nr_rows):
+                if self.rows[j].cpu == cpu:
+                    e = self.rows[j].event
                     if e != EV_PCPU_DRAIN and e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
-                        finish_run(&self.s, cpu, row)
+                        finish_run(self, cpu, row)
                     break
 
     def run_until_touched(self, int32_t start, int32_t stop, sets):
@@ -2476,18 +2065,18 @@ cdef class _Replayer:
         cdef const int32_t[::1] watched = np.array(sets, np.int32)
         cdef int64_t before = 0, now = 0
         cdef Py_ssize_t k
-        was = {x: self.s.sets[x].touched for x in sets}
+        was = {x: self.sets[x].touched for x in sets}
         before = now = sum(was.values())
         with nogil:
-            while start < stop and now == before and self.s.failed == NULL:
-                step(&self.s, start)
+            while start < stop and now == before and self.failed == NULL:
+                step(self, start)
                 start += 1
                 now = 0
                 for k in range(watched.shape[0]):
-                    now += self.s.sets[watched[k]].touched
-        if self.s.failed != NULL:
-            policy_failed(self.s.failed)
-        return start, [x for x in sets if self.s.sets[x].touched != was[x]]
+                    now += self.sets[watched[k]].touched
+        if self.failed != NULL:
+            policy_failed(self.failed)
+        return start, [x for x in sets if self.sets[x].touched != was[x]]
 
     def differing(self, int x, pcp, lists):
         """Which of these lists of a pageset are not those of a dump."""
@@ -2500,42 +2089,33 @@ cdef class _Replayer:
         for i in lists:
             told = pcp.lists.get(i, _NOTHING)
             n = told.shape[0]
-            p = self.s.sets[x].head[i]
+            p = self.sets[x].list[i].head
             same_list = True
             for k in range(n):
-                if p < 0 or told[k] != p + self.s.base:
+                if p < 0 or told[k] != p + self.base:
                     same_list = False
                     break
-                p = self.s.next[p]
+                p = self.page[p].next
             if p >= 0 or not same_list:
                 found.add(i)
         return found
 
-    def list_of(self, int x, int i):
-        """Pages of a list, head first."""
-        found = []
-        cdef int32_t p = self.s.sets[x].head[i]
-        while p >= 0:
-            found.append(p + self.s.base)
-            p = self.s.next[p]
-        return found
-
     def note_list(self, int x, int i, int row, told):
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
-        cdef int32_t p = self.s.sets[x].head[i]
+        cdef int32_t p = self.sets[x].list[i].head
         cdef int32_t nxt
         wanted = set(told.tolist())
         while p >= 0:
-            nxt = self.s.next[p]
-            if p + self.s.base not in wanted:
-                if not in_flight(&self.s, p, row):
+            nxt = self.page[p].next
+            if p + self.base not in wanted:
+                if not in_flight(self, p, row):
                     break
-                explain(&self.s, row, E_IN_FLIGHT, x, self.s.cursor[p])
-                take(&self.s, x, p, row, pindex_to_order(i), OP_ALLOC)
-                self.s.status[p] = EARLY
+                explain(self, row, E_IN_FLIGHT, x, self.page[p].cursor)
+                take(self, x, p, row, pindex_to_order(i), OP_ALLOC)
+                self.page[p].status = EARLY
             p = nxt
         if self.list_of(x, i) != told.tolist():
-            differ(&self.s, row, D_FINAL_LIST, x, i, len(told))
+            differ(self, row, D_FINAL_LIST, x, i, len(told))
 
     def unlike(self, int x, int i, int row, int moved, pcp, before):
         """A list of a dump was never the model's while it was taken.
@@ -2549,39 +2129,21 @@ cdef class _Replayer:
         if before == now or not moved:
             self.note_list(x, i, row, pcp.lists.get(i, _NOTHING))
             return
-        stayed = [p for p in before if self.s.where[p - self.s.base] == 1 + 16 * x + i
-                  and self.s.pushed[p - self.s.base] < row]
+        stayed = [p for p in before if self.page[p - self.base].where == 1 + 16 * x + i
+                  and self.page[p - self.base].pushed < row]
         kept = set(stayed)
         known = set(before) | set(now)
         seen = [p for p in told if p in kept]
-        came = {p for p in told if self.s.base <= p < self.s.base + self.s.nr_pages
-                and self.s.pushed[p - self.s.base] >= row}
+        came = {p for p in told if index_of(self, p) >= 0 and self.told[(p - self.base) >> 9]
+                and self.page[p - self.base].pushed >= row}
         if not pcp.torn and (not set(told) <= known | came or seen != stayed):
-            differ(&self.s, row, D_FINAL_LIST, x, len(now), len(told))
+            differ(self, row, D_FINAL_LIST, x, len(now), len(told))
         else:
-            explain(&self.s, row, E_MOVED, x, moved)
+            explain(self, row, E_MOVED, x, moved)
 
     @property
     def tally(self):
-        return self.s.t
-
-    def notes(self):
-        """(unexplained, explained) with their true numbers."""
-        def where(n):
-            return self.names[n["set"]] if n["set"] >= 0 else ""
-
-        bad = [
-            Difference(n["line"], _WHAT[n["code"]], where(n),
-                       hex(n["want"]) if n["code"] in _PAGES else n["want"],
-                       hex(n["got"]) if n["code"] in _PAGES else n["got"])
-            for n in [self.s.unexplained[k] for k in range(min(self.s.nr_unexplained, MAX_NOTES))]
-        ]
-        good = [
-            Explained(n["line"], _WHY[n["code"]], where(n), n["evidence"])
-            for n in [self.s.explained[k] for k in range(min(self.s.nr_explained, MAX_NOTES))]
-        ]
-        return bad, self.s.nr_unexplained, good, self.s.nr_explained
-
+        return self.t
 
 _NOTHING = np.empty(0, np.int64)
 
@@ -2601,31 +2163,6 @@ _RAW_DECISION = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kerne
 WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
             "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
             "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The kernel did something else than the model."""
-
-    line: int  #: of the trace
-    what: str
-    where: str  #: node, zone and CPU; empty where it is not known
-    expected: int | str
-    got: int | str
-
-    def __str__(self):
-        where = f" ({self.where})" if self.where else ""
-        return f"line {self.line}: {self.what}{where}: expected {self.expected}, got {self.got}"
-
-
-@dataclass(frozen=True)
-class Explained:
-    """A difference that another line of the trace explains."""
-
-    line: int
-    why: str
-    where: str
-    evidence: int  #: the line that explains it
 
 
 @dataclass(frozen=True)
@@ -2865,12 +2402,11 @@ def replay_work(cap, release=None, progress=False, policy=None, ops=WORK_OPS):
     p_lists = layout.get("p_lists", 24) if isinstance(layout, dict) else 24
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
-    r = _Replayer(state, cap.cpus, dump, events, reader, p_lists)
+    begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
+    r = _Replayer(state, cap.cpus, dump, events, reader, p_lists, begin)
     r.keep_work(ops)
     if policy is not None:
         r.ask(policy)
-    begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
-    r.skip_to(begin)
     doubtful = r.first_dump(begin, first)
     if doubtful:
         notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")

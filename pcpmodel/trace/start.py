@@ -19,9 +19,6 @@ __all__ = ["memory_at_start", "replay_without_dump"]
 _SLICE_BYTES = 4 << 20
 
 
-#: Most pages of a machine that is replayed: the arrays take 25 bytes each.
-MAX_PAGES = 1 << 27
-
 #: What every kernel with tracing shows.
 _FOLLOWED = (
     "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
@@ -129,43 +126,6 @@ def memory_at_start(
     return memory
 
 
-def _next_of(keys: np.ndarray, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """For every row the next and the previous row of the same key, -1 none."""
-    after, before = np.full(size, -1, np.int32), np.full(size, -1, np.int32)
-    order = rows[np.argsort(keys, kind="stable")]
-    same = np.sort(keys, kind="stable")
-    pairs = same[1:] == same[:-1]
-    after[order[:-1][pairs]] = order[1:][pairs]
-    before[order[1:][pairs]] = order[:-1][pairs]
-    return after, before
-
-
-def _links(rows: np.ndarray, cpus: int) -> tuple[np.ndarray, ...]:
-    """Rows about the same page, of the same flow of control, of the same CPU; new tasks."""
-    from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
-
-    n = len(rows)
-    everything = np.arange(n)
-    about_pages = (
-        (rows["event"] >= EVENT_IDS["mm_page_alloc"])
-        & (rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"])
-        & (rows["a"] >= 0)
-    )
-    paged = np.flatnonzero(about_pages)
-    chain, _ = _next_of(rows["a"][paged], paged, n)
-    cpu = rows["cpu"].astype(np.int64)
-    interrupt = rows["flags"] & (FLAGS["softirq"] | FLAGS["hardirq"] | FLAGS["nmi"]) != 0
-    flow = rows["pid"].astype(np.int64)
-    flow = np.where(flow == 0, (2 << 40) + cpu, flow)
-    flow = np.where(interrupt, (1 << 40) + cpu, flow)
-    own_next, own_prev = _next_of(flow, everything, n)
-    next_cpu, _ = _next_of(cpu, everything, n)
-    new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    new = new[np.argsort(cpu[new], kind="stable")]
-    places = np.searchsorted(cpu[new], np.arange(cpus + 1))
-    return chain, own_prev, own_next, next_cpu, new, places
-
-
 def _block_types(
     rows: np.ndarray, chain: np.ndarray, base: int, blocks: int, first: int
 ) -> np.ndarray:
@@ -190,7 +150,7 @@ def _block_types(
         (event == EVENT_IDS["mm_page_free"]) | (event == EVENT_IDS["mm_page_free_batched"])
     )
     then = chain[freed]
-    again = (then >= 0) & (event[then] == EVENT_IDS["mm_page_alloc"])
+    again = (then > 0) & (event[then] == EVENT_IDS["mm_page_alloc"])
     listed[then[again]] = True
     when = np.arange(len(rows))
     when[then[again]] = freed[again]
@@ -330,17 +290,17 @@ def replay_without_dump(
         first += 1
     base = min(z.start_pfn for z in snapshot.zones) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    if blocks << 9 > MAX_PAGES:
-        raise InputError(f"{blocks << 9} pages; at most {MAX_PAGES} are replayed", file=cap.path)
     end = len(rows) if stop is None else stop
     # Probes and function hits are for those who have a dump.
     kept = np.flatnonzero(np.isin(rows["event"], [EVENT_IDS[name] for name in _FOLLOWED]))
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     rows = rows[kept]
-    links = _links(rows, cap.cpus)
-    types = _block_types(rows, links[0], base, blocks, first)
+    new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
+    new = new[np.argsort(rows["cpu"][new], kind="stable")]
+    places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
     counts = _counts(rows, begin, first, snapshot, state)
-    tracker = Tracker(state, cap.cpus, snapshot, rows, first, links, types, counts)
+    tracker = Tracker(state, cap.cpus, snapshot, rows, first, new, places, counts)
+    tracker.set_block_types(_block_types(rows, tracker.next_of_page(), base, blocks, first))
     probes = 0
     after = marks.get("snapshot-after"), marks.get("snapshot-after-end")
     if stop is None and None not in after and cap.has("zoneinfo.after"):

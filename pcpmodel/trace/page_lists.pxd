@@ -1,0 +1,198 @@
+"""What a trace tells of a machine's pages: on which list each is, and what comes next."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memset
+
+from pcpmodel.trace.events cimport *
+
+cdef enum:
+    MAX_ZONES = 32
+
+    IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
+
+    # Differences.
+    D_TIME = 1
+    D_PAGE = 2
+    D_NOT_HEAD = 3
+    D_NOT_LISTED = 4
+    D_REFILL_SIZE = 5
+    D_REFILL_LIST = 6
+    D_DRAIN_UNEXPECTED = 7
+    D_DRAIN_MISSING = 8
+    D_DRAIN_SIZE = 9
+    D_DRAIN_LIST = 10
+    D_DRAIN_PAGE = 11
+    D_DRAIN_SHORT = 12
+    D_DRAIN_LONG = 13
+    D_COUNT = 14
+    D_HIGH = 15
+    D_BATCH = 16
+    D_HIGH_MIN = 17
+    D_HIGH_MAX = 18
+    D_ALLOC_FACTOR = 19
+    D_FREE_COUNT = 20
+    D_FLAGS = 21
+    D_FREE_FACTOR = 22
+    D_FREED_TWICE = 23
+    D_BATCHED = 24
+    D_TYPE = 25
+    D_PCP = 26
+    D_BULK = 27
+    D_LOST_ALLOC = 28
+    D_FINAL_LIST = 29
+    D_COMMIT_TYPE = 30
+    D_TOLD_COUNT = 31
+    D_TOLD_HIGH = 32
+
+    # Explanations.
+    E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before
+    E_LATE = 2          # ... and that mm_page_alloc itself
+    E_IN_FLIGHT = 3     # count was lower: a later mm_page_alloc tells why
+    E_MIGRATED = 4      # the task was moved before it reported
+    E_ZONE_FLAGS = 5    # the probe shows other zone flags than the one before
+    E_TRYLOCK = 6       # free_one_page: the lists were locked
+    E_DIRECT = 7        # a page straight from the buddy lists
+    E_MOVED = 8         # a list moved while it was dumped
+    E_DELAYED = 9       # a freeing task was stopped before the page joined its list
+    E_EXHAUSTED = 10    # the zone had no more pages for a refill
+    E_RELOCK = 11       # between two pieces of a drain another CPU had the lists locked
+    E_SILENT = 12       # the stack of a new task
+
+cdef struct traced_page:
+    int32_t next
+    int32_t prev
+    int32_t where       # 0: on no list; else 1 + 16 * pageset + list
+    int32_t cursor      # next row about it
+    int32_t pushed      # row at which it joined its list
+    uint8_t status
+    int8_t cached       # migratetype kept in it on a list (until v6.9)
+
+cdef struct page_list:
+    int32_t head
+    int32_t tail
+
+# Where to go on from a row; 0: nowhere, as nothing comes before row 0.
+cdef struct row_link:
+    int32_t chain       # next row about the same page; for contiguous frees a place in spans
+    int32_t own_prev    # last row of the same task (or of the same CPU's softirq)
+    int32_t own_next
+    int32_t next_cpu    # next row of the same CPU
+
+cdef struct note:
+    int64_t line
+    int64_t evidence
+    int64_t want
+    int64_t got
+    int32_t code
+    int32_t set
+
+cdef class PageLists:
+    cdef int cpus
+    cdef int nr_zones
+    cdef int nr_sets
+    cdef page_list *lists   # 16 of each pageset
+    cdef int64_t base       # pfn of page 0
+    cdef int64_t nr_pages
+    cdef traced_page *page  # only where the trace tells of the block
+    cdef uint8_t *told      # by block of 512 pages
+    cdef int8_t *zone_of
+    cdef int8_t *block_type
+    cdef const event_row *rows
+    cdef int nr_rows
+    cdef row_link *link
+    cdef int32_t *spans
+    cdef uint64_t vmemmap
+    cdef int64_t last_time
+    cdef note *unexplained
+    cdef int64_t nr_unexplained
+    cdef note *explained
+    cdef int64_t nr_explained
+    cdef list keep          # what the pointers above point to
+    cdef list names
+
+    cdef void *room(self, size_t n, size_t size) except NULL
+    cdef int follow_rows(self, int32_t start) except -1
+
+cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
+                 int64_t got) noexcept nogil
+cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil
+cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil
+cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pindex, int order,
+                    int32_t row, int32_t *last_row) noexcept nogil
+
+
+cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
+    """Place of a page, or -1 if it is in no zone."""
+    cdef int64_t p = pfn - s.base
+    if p < 0 or p >= s.nr_pages or s.zone_of[p >> 9] < 0:
+        return -1
+    return p
+
+
+cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
+    """Something will happen to this page."""
+    if not s.told[p >> 9]:
+        s.told[p >> 9] = 1
+        memset(&s.page[p & ~<int64_t>511], 0, 512 * sizeof(traced_page))
+
+
+cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:
+    """The page that an event is about, or -1."""
+    if EV_ALLOC <= r.event <= EV_EXTFRAG or r.event == EV_FREE_ONE_PAGE:
+        return index_of(s, r.a)
+    if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
+        return index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+    return -1
+
+
+cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:
+    return s.zone_of[p >> 9] * s.cpus + cpu
+
+
+cdef inline void passed(PageLists s, int64_t p, int32_t row) noexcept nogil:
+    s.page[p].cursor = s.link[row].chain
+
+
+cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:
+    """Whether a task can have taken this page by *row* and reports it later."""
+    cdef int32_t j = s.page[q].cursor
+    return j > row and s.rows[j].event == EV_ALLOC and s.link[j].own_prev < row
+
+
+cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint tail) noexcept nogil:
+    cdef page_list *lst = &s.lists[16 * x + i]
+    cdef traced_page *page = &s.page[p]
+    page.pushed = row
+    page.where = 1 + 16 * x + i
+    if tail:
+        page.next = -1
+        page.prev = lst.tail
+        if lst.tail >= 0:
+            s.page[lst.tail].next = p
+        else:
+            lst.head = p
+        lst.tail = p
+    else:
+        page.prev = -1
+        page.next = lst.head
+        if lst.head >= 0:
+            s.page[lst.head].prev = p
+        else:
+            lst.tail = p
+        lst.head = p
+
+
+cdef inline void unlink_page(PageLists s, int32_t p) noexcept nogil:
+    cdef traced_page *page = &s.page[p]
+    cdef page_list *lst = &s.lists[page.where - 1]
+    if page.prev >= 0:
+        s.page[page.prev].next = page.next
+    else:
+        lst.head = page.next
+    if page.next >= 0:
+        s.page[page.next].prev = page.prev
+    else:
+        lst.tail = page.prev
+    page.where = 0

@@ -1,0 +1,327 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What a trace tells of a machine's pages: on which list each is, and what comes next.
+
+Shared by the replay that starts from a dump and the one that infers its start.  Of a
+machine's pages only those cost time and memory in whose page blocks something happens.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdlib cimport calloc, free, malloc
+
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, order_to_pindex
+
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+
+cdef enum:
+    MAX_NOTES = 1 << 16
+    MAX_PID = 1 << 22   # PID_MAX_LIMIT, include/linux/threads.h
+
+#: Most pages of a machine that is replayed.
+MAX_PAGES = 1 << 27
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The kernel did something else than the model."""
+
+    line: int  #: of the trace
+    what: str
+    where: str  #: node, zone and CPU; empty where it is not known
+    expected: int | str
+    got: int | str
+
+    def __str__(self):
+        where = f" ({self.where})" if self.where else ""
+        return f"line {self.line}: {self.what}{where}: expected {self.expected}, got {self.got}"
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A difference that another line of the trace explains."""
+
+    line: int
+    why: str
+    where: str
+    evidence: int  #: the line that explains it
+
+
+_WHAT = {
+    D_TIME: "time goes backwards [ns]",
+    D_PAGE: "page outside every zone",
+    D_NOT_HEAD: "page of an allocation is not at the head of its list",
+    D_NOT_LISTED: "page of an allocation is on no list",
+    D_REFILL_SIZE: "size of a refill [blocks]",
+    D_REFILL_LIST: "list of a refill",
+    D_DRAIN_UNEXPECTED: "drain that the model does not expect",
+    D_DRAIN_MISSING: "drain that did not come [pages]",
+    D_DRAIN_SIZE: "size of a drain [pages]",
+    D_DRAIN_LIST: "start list of a drain",
+    D_DRAIN_PAGE: "page of a drain",
+    D_DRAIN_SHORT: "drain that ended early [pages]",
+    D_DRAIN_LONG: "drain that went on too long",
+    D_COUNT: "count",
+    D_HIGH: "high",
+    D_BATCH: "batch",
+    D_HIGH_MIN: "high_min",
+    D_HIGH_MAX: "high_max",
+    D_ALLOC_FACTOR: "alloc_factor",
+    D_FREE_COUNT: "free_count",
+    D_FLAGS: "flags",
+    D_FREE_FACTOR: "free_factor",
+    D_FREED_TWICE: "page enters the lists that is there already",
+    D_BATCHED: "page joins its list without mm_page_free",
+    D_TYPE: "migratetype",
+    D_PCP: "address of a struct per_cpu_pages",
+    D_BULK: "alloc_pages_bulk() took more pages than the lists have",
+    D_LOST_ALLOC: "page left its list and no mm_page_alloc ever tells",
+    D_FINAL_LIST: "list of a dump",
+    D_COMMIT_TYPE: "migratetype of a commit",
+    D_TOLD_COUNT: "count in /proc/zoneinfo",
+    D_TOLD_HIGH: "high in /proc/zoneinfo",
+}
+_WHY = {
+    E_OVERTAKEN: "taken before, reported later",
+    E_LATE: "reported after other pages had joined its list",
+    E_IN_FLIGHT: "left the list at another moment than its line says",
+    E_MIGRATED: "reported from another CPU",
+    E_ZONE_FLAGS: "zone flags changed between two probes",
+    E_TRYLOCK: "lists were locked: freed straight to the buddy lists",
+    E_RELOCK: "drain given up: another CPU had locked the lists",
+    E_EXHAUSTED: "refill cut short: the zone had no more pages",
+    E_DELAYED: "freed, but joined its list later",
+    E_MOVED: "list moved while it was dumped",
+    E_DIRECT: "lists were locked: taken straight from the buddy lists",
+    E_SILENT: "stack of a new task, taken without a line",
+}
+_PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
+          D_LOST_ALLOC}
+
+
+cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
+                 int64_t got) noexcept nogil:
+    cdef note *n
+    if s.nr_unexplained < MAX_NOTES:
+        n = &s.unexplained[s.nr_unexplained]
+        n.line = s.rows[row].line if row >= 0 else 0
+        n.evidence = 0
+        n.code = code
+        n.set = set
+        n.want = want
+        n.got = got
+    s.nr_unexplained += 1
+
+
+cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
+    cdef note *n
+    if s.nr_explained < MAX_NOTES:
+        n = &s.explained[s.nr_explained]
+        n.line = s.rows[row].line
+        n.evidence = s.rows[evidence].line
+        n.code = code
+        n.set = set
+        n.want = 0
+        n.got = 0
+    s.nr_explained += 1
+
+
+cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil:
+    """The page blocks that a fallback claims for another migratetype, if it does."""
+    cdef int order = <int>(r.d & 0xff)
+    cdef int64_t b = p >> 9, n = 1
+    if not r.d >> 16 & 1:
+        return
+    if order > 9:
+        n = <int64_t>1 << (order - 9)
+        b &= ~(n - 1)
+    while n > 0 and b < s.nr_pages >> 9:
+        s.block_type[b] = <int8_t>r.c
+        b += 1
+        n -= 1
+
+
+cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pindex, int order,
+                    int32_t row, int32_t *last_row) noexcept nogil:
+    """Blocks that this CPU goes on taking for one list."""
+    cdef int n = 0
+    cdef int64_t p, last = -1
+    cdef const event_row *r
+    last_row[0] = row
+    while True:
+        r = &s.rows[row]
+        if (r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG) or r.b != order:
+            return n
+        if not (r.event == EV_EXTFRAG and (fallback == 0 or r.a == last)):
+            p = index_of(s, r.a)
+            if p < 0 or r.c >= MIGRATE_PCPTYPES or set_of(s, p, r.cpu) != x \
+                    or order_to_pindex(nr_pcp_lists, <int>r.c, order) != pindex:
+                return n
+            last = r.a
+            last_row[0] = row
+            n += 1
+        row = s.link[row].next_cpu
+        if not row:
+            return n
+
+
+cdef int32_t link_rows(PageLists s, int32_t start, int32_t *seen) noexcept nogil:
+    """Links from every row on, and from every page to its first row; a row of no task, or -1.
+
+    ``seen``: the row before which we are, of each task, softirq, idle task and CPU.
+    """
+    cdef int32_t row, j, span = 0, flow
+    cdef int64_t p, k
+    cdef const event_row *r
+    cdef row_link *at
+    for row in range(s.nr_rows - 1, start - 1, -1):
+        r = &s.rows[row]
+        at = &s.link[row]
+        if not 0 <= r.pid < MAX_PID:
+            return row
+        if r.flags & IRQ:
+            flow = MAX_PID + r.cpu
+        elif r.pid == 0:
+            flow = MAX_PID + s.cpus + r.cpu
+        else:
+            flow = r.pid
+        j = seen[flow]
+        seen[flow] = row
+        if j:
+            s.link[j].own_prev = row
+        at.own_next = j
+        at.own_prev = 0
+        flow = MAX_PID + 2 * s.cpus + r.cpu
+        at.next_cpu = seen[flow]
+        seen[flow] = row
+        at.chain = 0
+        p = page_of(s, r)
+        if p < 0:
+            continue
+        if r.event == EV_FREE_CONTIG:
+            at.chain = span
+            for k in range(p, min(p + r.d, s.nr_pages)):
+                tell_of(s, k)
+                s.spans[span] = s.page[k].cursor
+                s.page[k].cursor = row
+                span += 1
+        else:
+            tell_of(s, p)
+            at.chain = s.page[p].cursor
+            s.page[p].cursor = row
+    return -1
+
+
+cdef void *_untouched(size_t size, list keep) except NULL:
+    """Zeros that cost memory, and time, only where they are touched; held by *keep*."""
+    cdef uint8_t[::1] view
+    keep.append(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    view = keep[-1]
+    return &view[0]
+
+
+cdef class PageLists:
+    """The pages of a machine's zones, the lists of every CPU, and the rows of its trace."""
+
+    def __cinit__(self):
+        self.keep = []
+
+    def __dealloc__(self):
+        free(self.page)
+        free(self.told)
+        free(self.unexplained)
+        free(self.explained)
+        free(self.lists)
+        free(self.link)
+        free(self.spans)
+        free(self.zone_of)
+        free(self.block_type)
+
+    cdef void *room(self, size_t n, size_t size) except NULL:
+        cdef void *p = calloc(max(n, 1), size)
+        if p == NULL:
+            raise MemoryError
+        return p
+
+    def __init__(self, int cpus, zones, rows):
+        cdef const uint8_t[::1] raw
+        cdef int x, z
+        cdef int64_t b
+        if len(zones) > MAX_ZONES:
+            raise InputError(f"{len(zones)} zones; at most {MAX_ZONES} are replayed")
+        self.cpus = cpus
+        self.nr_zones = len(zones)
+        self.nr_sets = len(zones) * cpus
+        self.base = min(z.start_pfn for z in zones) & ~511
+        self.nr_pages = ((max(z.end_pfn for z in zones) + 511) & ~511) - self.base
+        if self.nr_pages > MAX_PAGES:
+            raise InputError(f"{self.nr_pages} pages; at most {MAX_PAGES} are replayed")
+        self.nr_rows = len(rows)
+        self.keep.append(np.ascontiguousarray(rows))
+        if self.nr_rows:
+            raw = self.keep[-1].view(np.uint8)
+            self.rows = <const event_row *>&raw[0]
+        self.page = <traced_page *>malloc(self.nr_pages * sizeof(traced_page))
+        self.unexplained = <note *>malloc(MAX_NOTES * sizeof(note))
+        self.explained = <note *>malloc(MAX_NOTES * sizeof(note))
+        self.link = <row_link *>malloc(max(self.nr_rows, 1) * sizeof(row_link))
+        if self.page == NULL or self.unexplained == NULL or self.explained == NULL \
+                or self.link == NULL:
+            raise MemoryError
+        self.told = <uint8_t *>self.room(self.nr_pages >> 9, 1)
+        self.lists = <page_list *>self.room(16 * self.nr_sets, sizeof(page_list))
+        for x in range(16 * self.nr_sets):
+            self.lists[x].head = self.lists[x].tail = -1
+        self.zone_of = <int8_t *>self.room(self.nr_pages >> 9, 1)
+        self.block_type = <int8_t *>self.room(self.nr_pages >> 9, 1)
+        for b in range(self.nr_pages >> 9):
+            self.zone_of[b] = -1
+        for z, zone in enumerate(zones):
+            for b in range((zone.start_pfn - self.base) >> 9,
+                           (zone.end_pfn - self.base + 511) >> 9):
+                self.zone_of[b] = z
+        self.names = [f"node {zone.node} {zone.name} cpu {cpu}"
+                      for zone in zones for cpu in range(cpus)]
+
+    cdef int follow_rows(self, int32_t start) except -1:
+        """See in rows *start* and after what follows on what."""
+        cdef int32_t row
+        cdef list gone = []
+        cdef int32_t *seen
+        seen = <int32_t *>_untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
+        with nogil:
+            row = link_rows(self, start, seen)
+        if row >= 0:
+            raise InputError(f"process {self.rows[row].pid}; Linux has none above {MAX_PID - 1}",
+                             row=self.rows[row].line)
+        return 0
+
+    def list_of(self, int x, int i):
+        """Pages of a list, head first."""
+        found = []
+        cdef int32_t p = self.lists[16 * x + i].head
+        while p >= 0:
+            found.append(p + self.base)
+            p = self.page[p].next
+        return found
+
+    def notes(self):
+        """(unexplained, explained) with their true numbers."""
+        def where(n):
+            return self.names[n["set"]] if n["set"] >= 0 else ""
+
+        bad = [
+            Difference(n["line"], _WHAT[n["code"]], where(n),
+                       hex(n["want"]) if n["code"] in _PAGES else n["want"],
+                       hex(n["got"]) if n["code"] in _PAGES else n["got"])
+            for n in [self.unexplained[k] for k in range(min(self.nr_unexplained, MAX_NOTES))]
+        ]
+        good = [
+            Explained(n["line"], _WHY[n["code"]], where(n), n["evidence"])
+            for n in [self.explained[k] for k in range(min(self.nr_explained, MAX_NOTES))]
+        ]
+        return bad, self.nr_unexplained, good, self.nr_explained
