@@ -440,3 +440,26 @@ def test_isolating_a_block_at_the_edge_of_the_zone(make, name, refused):
     assert free_lists(mem) == {(9, 5): [0]}
     mem.unset_isolate(0)
     assert free_lists(mem) == {(9, MOVABLE): [0]}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_isolating_half_a_page_block_moves_its_other_free_blocks_last(make, name):
+    """__isolate_free_page(): move_freepages_block(), until v6.9 set_pageblock_migratetype()."""
+    mem = make(name, {(8, MOVABLE): [0], (1, MOVABLE): [256, 260, 520]})
+    assert mem.isolate_free_page(0)
+    moved = pm.release(name).rules.fallback != 0
+    left = [520, 256, 260] if moved else [256, 260, 520]
+    assert free_lists(mem) == {(1, MOVABLE): left}
+    assert mem.isolate_free_page(256)
+    assert free_lists(mem) == {(1, MOVABLE): [pfn for pfn in left if pfn != 256]}
+    with pytest.raises(pm.InputError, match="no free block begins at pfn=1"):
+        mem.isolate_free_page(1)
+    assert mem.take_events() == []
+
+
+def test_isolating_a_block_keeps_to_the_watermark(make):
+    mem = make("v6.18", {(1, MOVABLE): [0, 4, 8]})
+    mem.set_watermarks(0, 3, 4, 5)
+    assert mem.isolate_free_page(0)
+    assert not mem.isolate_free_page(4)
+    assert free_lists(mem) == {(1, MOVABLE): [4, 8]}

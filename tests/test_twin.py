@@ -237,6 +237,14 @@ class Twins(RuleBasedStateMachine):
         zone = data.draw(st.sampled_from(self.zones))
         self.both(event, data.draw(st.integers(zone.start_pfn, zone.end_pfn - 1)))
 
+    @rule(data=st.data())
+    def compact(self, data):
+        heads = [
+            pfn for state in self.twin.state() for pfns in state["free"].values() for pfn in pfns
+        ]
+        if heads:
+            self.both("isolate_free_page", data.draw(st.sampled_from(sorted(heads))))
+
     @rule(cpu=cpus, mt=types, force=st.booleans())
     def unreserve(self, cpu, mt, force):
         self.both("unreserve_highatomic_pageblock", cpu, mt, force=force)

@@ -13,6 +13,7 @@ orders are 0..10, request types 0..2.
     free_one                      __free_one_page(): to the lists, merging
     rmqueue_smallest, add_to_free_list, del_from_free_list, expand
     zone_watermark_ok, zone_watermark_fast
+    isolate_free_page             __isolate_free_page(): what compaction takes
     reserve_/unreserve_highatomic_pageblock, set_isolate, unset_isolate
 
 None of them can fail; when memory for a list runs out the zone is marked
@@ -347,6 +348,7 @@ cdef int rmqueue_bulk(
 ) noexcept nogil
 cdef uint32_t rmqueue_buddy(zone *z, int order, int mt, unsigned int flags) noexcept nogil
 cdef void free_direct(zone *z, uint32_t page, int order) noexcept nogil
+cdef int isolate_free_page(zone *z, uint32_t page) noexcept nogil
 cdef bint zone_watermark_ok(
     const zone *z, int order, int64_t mark, int highest, unsigned int flags
 ) noexcept nogil

@@ -191,6 +191,29 @@ cdef uint32_t move_freepages(zone *z, uint32_t start, uint32_t end, int mt) noex
     return moved
 
 
+cdef int isolate_free_page(zone *z, uint32_t page) noexcept nogil:
+    """__isolate_free_page(), its watermark test apart: order of the block that left the lists.
+
+    At half a page block or more, its page blocks become movable; since v6.10 what
+    else is free in them goes to the tails of the movable lists, even from there.
+    """
+    cdef int order = del_from_free_list(z, page), mt
+    cdef uint32_t first = page >> PAGEBLOCK_ORDER, block, start, end
+    fill_words(z.page + page, W_HELD | W_MOVABLE, 1U << order)
+    if order < PAGEBLOCK_ORDER - 1:
+        return order
+    for block in range(first, first + (1U << max(order - PAGEBLOCK_ORDER, 0))):
+        mt = z.block[block]
+        if mt >= MIGRATE_PCPTYPES:
+            continue
+        if z.rules.fallback == FALLBACK_STEAL_THEN_RETRY:
+            z.block[block] = MIGRATE_MOVABLE
+        elif pageblock_range(z, block << PAGEBLOCK_ORDER, &start, &end):
+            move_freepages(z, start, end, MIGRATE_MOVABLE)
+            z.block[block] = MIGRATE_MOVABLE
+    return order
+
+
 cdef bint enough_alike(
     const zone *z, int mt, int from_type, uint32_t free_pages, uint32_t movable
 ) noexcept nogil:

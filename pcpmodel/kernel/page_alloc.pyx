@@ -35,6 +35,7 @@ from pcpmodel.kernel.buddy cimport (
     add_to_free_list,
     block_type,
     free_kind,
+    isolate_free_page,
     mm_event,
     reserve_highatomic_pageblock,
     set_isolate,
@@ -48,6 +49,7 @@ from pcpmodel.kernel.buddy cimport (
     zone_pfn,
     zone_spans,
     zone_watermark_fast,
+    zone_watermark_ok,
 )
 from pcpmodel.kernel.pages cimport (
     MAX_PAGE_ORDER,
@@ -66,6 +68,7 @@ from pcpmodel.kernel.pages cimport (
     W_HELD,
     W_MOVABLE,
     W_NONE,
+    W_ORDER,
     W_WHAT,
     ZONE_BELOW_HIGH,
     ZONE_BOOSTED_WATERMARK,
@@ -1135,6 +1138,39 @@ cdef class PageAllocator:
         if z < 0:
             raise InputError(f"pfn={pfn} is in no zone")
         return z
+
+    def isolate_free_page(self, pfn):
+        """Take a free block off the lists without an event, as compaction does.
+
+        Half a page block or more makes its page blocks movable; since v6.10 that moves
+        whatever else is free in them to the ends of the movable lists.
+
+        Parameters
+        ----------
+        pfn : int
+            First page of a free block.
+
+        Returns
+        -------
+        bool
+            False if too few pages would be left (watermark min).
+
+        Notes
+        -----
+        __isolate_free_page(), mm/page_alloc.c.
+        """
+        cdef zone *z = &self.mm.zone[self._zone_at(pfn)]
+        cdef uint32_t page = zone_page(z, pfn)
+        cdef int order = <int>(z.page[page] & W_ORDER) - 1
+        if order < 0:
+            raise InputError(f"no free block begins at pfn={pfn}")
+        if block_type(z, page) != MIGRATE_ISOLATE and not zone_watermark_ok(
+            z, 0, z.watermark[ALLOC_WMARK_MIN] + (1 << order), 0, ALLOC_CMA
+        ):
+            return False
+        isolate_free_page(z, page)
+        self._check()
+        return True
 
     def set_isolate(self, pfn):
         """Isolate the page block of a page."""

@@ -956,6 +956,25 @@ class BuddyZone:
                 return True
         return False
 
+    def isolate_free_page(self, pfn: int) -> bool:
+        """__isolate_free_page()"""
+        order, mt = self.head[pfn][0], self.block_type(pfn)
+        least = self.watermarks[WMARK_MIN] + 2**order
+        if mt != ISOLATE and not self.watermark_ok(0, least, 0, ALLOC_CMA):
+            return False
+        self.del_from_free_list(pfn)
+        self.held.update(dict.fromkeys(range(pfn, pfn + 2**order), True))
+        if order >= PAGEBLOCK_ORDER - 1:
+            for page in range(pfn, pfn + 2**order, PAGEBLOCK):
+                if self.block_type(page) not in MERGEABLE:
+                    continue
+                if self.rules.fallback == Fallback.STEAL_THEN_RETRY:
+                    self.set_block_type(page, MOVABLE)
+                elif span := self.pageblock_range(page):
+                    self.move_freepages(*span, MOVABLE)
+                    self.set_block_type(page, MOVABLE)
+        return True
+
     def set_isolate(self, pfn: int) -> None:
         """set_migratetype_isolate() for the page block of pfn."""
         start = pfn - pfn % PAGEBLOCK
@@ -1405,6 +1424,13 @@ class Memory(Pagesets):
             self.zone[z].unreserve_highatomic_pageblock(migratetype, force)
             for z in self.zonelist[self.cpu_node[cpu]]
         )
+
+    def isolate_free_page(self, pfn: int) -> bool:
+        """Take a free block off the lists without an event, as compaction does."""
+        zone = self.zone_at(pfn)
+        if pfn not in zone.head:
+            raise InputError(f"no free block begins at pfn={pfn}")
+        return zone.isolate_free_page(pfn)
 
     def set_isolate(self, pfn: int) -> None:
         """Isolate the page block of a page."""
