@@ -116,8 +116,7 @@ def verification(root: Path) -> str:
    the kernel did, and so is each block that a refill took from the buddy lists. Of {replayed}
    recordings with {events:,} events and {allocations:,} allocations **{exact} leave no difference
    unexplained**; {len(traces) - replayed} more, of booting kernels, have no dump of the lists to
-   start from and are read only. `tests/test_replay.py` names the differences that are left, and
-   their cause as far as it is known.
+   start from and are read only. Tampered recordings are noticed (`tests/test_replay.py`).
 4. The event engine gives the same bits as the per-page engine, and the closed forms of queueing
    theory where they hold (`tests/test_sim_engine.py`, `tests/test_analytic.py`).
 5. Published tables are set against the simulator, misses included: of {said} predicted cells in

@@ -7,9 +7,11 @@ the order of the lock), with the kernel's own functions (`kernel/buddy.pxd`).
 Before every page that the kernel took, the model says which one it is.
 
 Three things move blocks without a line at that moment.  Compaction isolates free
-pages in silence; it shows later, when such a page is freed that nobody had
-allocated, or is in use in the last dump.  Its scanners also turn a list of movable
-blocks, so that the one that they stopped at is first or last (move_freelist_head(),
+blocks in silence; it shows later, when such a page is freed that nobody had
+allocated, or is in use in the last dump.  If that was half a page block or more, what is left
+of the page block goes to the ends of its lists (__isolate_free_page(), since v6.10).
+Its scanners also turn a list of movable blocks of order 3 or more, so that the one that they
+stopped at is first or last (move_freelist_head(),
 move_freelist_tail() in mm/compaction.c): a list may have turned if kcompactd was at work, or such
 a page was freed, since its head was last the one to expect.  And a block past the per-CPU lists is
 freed some time after its mm_page_free, so that others may come first; it was
@@ -37,6 +39,7 @@ from pcpmodel.kernel.buddy cimport (
     free_direct,
     free_one,
     is_free_block,
+    isolate_free_page,
     rmqueue,
     take_block,
     zone,
@@ -84,11 +87,22 @@ from pcpmodel.trace.start import memory_at_start
 cdef enum:
     RMQUEUE_NORMAL = 0
     RMQUEUE_STEAL = 3
+    HALF = 1 << PAGEBLOCK_ORDER - 1
+    COSTLY_ORDER = 3  # of the lists that fast_find_migrateblock() turns, the lowest
+    # What has no line: a page leaves the lists, or its whole block; its list is turned.
+    ALONE = 0
+    TURNED = 1
+    WHOLE = 2
     SCAN_NS = 10_000_000  # that kcompactd may scan before it shows a page, and after
     PAUSE_ROWS = 30  # of others that show that it scans again
     PLACES = 24  # that a trace is followed again from
-    MAX_TRIES = 24  # moments at which what has no line may have happened
+    MAX_TRIES = 64  # moments at which what has no line may have happened
+    JOINS = 3  # latest times that pages of a block came to the lists
     MAX_UNFORESEEN = 64  # that are looked into one by one
+
+
+# Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
+_SCANNED = 2, 3, 5, 9, 17
 
 
 cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret) noexcept nogil:
@@ -242,8 +256,9 @@ cdef class BuddyLists:
         direct : (M, 4) ndarray
             Blocks freed past the per-CPU lists: row, pfn, order, row that announced it; ascending.
         unseen : (K, 3) ndarray
-            What has no line: row before which it happens, pfn, and 0 if the page leaves the
-            lists, 1 if the list that its block is on is turned so that it is first; ascending.
+            What has no line: row before which it happens, pfn, and ALONE if the page leaves the
+            lists, WHOLE if the block that it is in does, TURNED if the list of that block is
+            turned so that it is first; ascending.
         doubtful : bool
             While the first dump was taken: leave out what it shows already.
         """
@@ -260,7 +275,9 @@ cdef class BuddyLists:
         for k in range(start, stop):
             r = &self.rows[k]
             while g < unseen.shape[0] and unseen[g, 0] == k:
-                if unseen[g, 2]:
+                if unseen[g, 2] == WHOLE:
+                    self._isolate(unseen[g, 1])
+                elif unseen[g, 2] == TURNED:
                     self._turn(unseen[g, 1])
                 else:
                     self._leave(unseen[g, 1])
@@ -319,6 +336,16 @@ cdef class BuddyLists:
         self.isolated += 1
         return True
 
+    cdef void _isolate(self, int64_t pfn) noexcept:
+        """Compaction takes the free block that a page is in."""
+        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
+        cdef uint32_t base
+        if at >= 0:
+            base = containing(
+                &self.memory.mm.zone[at], zone_page(&self.memory.mm.zone[at], pfn), 0, &o)
+            if base != NO_PAGE:
+                isolate_free_page(&self.memory.mm.zone[at], base)
+
     cdef void _turn(self, int64_t pfn) noexcept:
         """Turn the list of movable blocks that a page is on so that its block is first."""
         cdef int at = find_zone(&self.memory.mm, pfn), o = 0
@@ -326,7 +353,7 @@ cdef class BuddyLists:
         if at >= 0:
             base = containing(
                 &self.memory.mm.zone[at], zone_page(&self.memory.mm.zone[at], pfn), 0, &o)
-            if base != NO_PAGE:
+            if base != NO_PAGE and o >= COSTLY_ORDER:
                 turn(&self.memory.mm.zone[at], base, o, MIGRATE_MOVABLE)
 
     cdef void _isolated(self, Py_ssize_t k, int64_t pfn, int order) noexcept:
@@ -510,7 +537,7 @@ cdef class BuddyLists:
     ) except? 0xFFFFFFFE:
         """Turn a list of movable blocks so that *page* is first, if compaction may have."""
         cdef Py_ssize_t at = find_zone(&self.memory.mm, z.base_pfn + page)
-        if mt != MIGRATE_MOVABLE or self.compacted <= self.agreed[at, o]:
+        if mt != MIGRATE_MOVABLE or o < COSTLY_ORDER or self.compacted <= self.agreed[at, o]:
             return said
         if turn(z, page, o, mt):
             why[0] = self.compacted
@@ -611,7 +638,12 @@ cdef class BuddyLists:
         """The page frame of row *k*."""
         return self.rows[k].a
 
-    def held_until(self, Py_ssize_t k):
+    def movable(self, int64_t pfn, int order):
+        """The movable blocks of an order in a page's zone, head first."""
+        cdef int at = find_zone(&self.memory.mm, pfn)
+        return free_list(&self.memory.mm.zone[at], order, MIGRATE_MOVABLE)
+
+    cdef Py_ssize_t _held_until(self, Py_ssize_t k) noexcept:
         """The row after the last of those that *k*'s hold of the zone lock shows."""
         cdef Py_ssize_t j = k
         while True:
@@ -623,12 +655,13 @@ cdef class BuddyLists:
             j = i
 
     def under_way(self, Py_ssize_t k):
-        """Direct frees announced before *k* whose tasks show nothing else until then."""
-        cdef Py_ssize_t d
-        return [
-            d for d in range(max(self.nr_direct - 64, 0), self.nr_direct)
-            if self._next_in_context(self.direct[d, 3]) > k
-        ]
+        """(direct free announced before *k*, row by which it was done at the latest)."""
+        cdef Py_ssize_t d, end
+        found = []
+        for d in range(max(self.nr_direct - 64, 0), self.nr_direct):
+            end = self._next_in_context(self.direct[d, 3])
+            found.append((d, self._held_until(k) if end > k else end - 1))
+        return found
 
     cdef Py_ssize_t _other(self, Py_ssize_t k, int step) noexcept:
         """The row before or after on the same CPU, or -1."""
@@ -644,16 +677,36 @@ cdef class BuddyLists:
         self.explained = sorted(self.explained + more)
         self.foreseen -= len(more)
 
+    def free(self, n):
+        """The free lists of a zone: (order, migratetype) -> pfns, head first."""
+        cdef zone *z = &self.memory.mm.zone[n]
+        return {
+            (order, mt): free_list(z, order, mt)
+            for order in range(MAX_PAGE_ORDER + 1) for mt in range(MIGRATE_TYPES)
+            if z.free_area[order][mt].live
+        }
+
     def differing(self, zones, free):
-        """(zone key, (order, migratetype)) of the lists that are not those of a dump."""
-        wrong = set()
+        """Free lists that are not those of a dump.
+
+        Returns
+        -------
+        dict
+            (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
+            and those that are not to be there.
+        """
+        wrong = {}
         for n, zone in enumerate(zones):
-            real = free.get(zone.key, {})
-            for order in range(MAX_PAGE_ORDER + 1):
-                for mt in range(MIGRATE_TYPES):
-                    mine = free_list(&self.memory.mm.zone[n], order, mt)
-                    if mine != (real[order, mt].tolist() if (order, mt) in real else []):
-                        wrong.add((zone.key, (order, mt)))
+            mine = self.free(n)
+            for what in mine.keys() | free.get(zone.key, {}).keys():
+                has, real = mine.get(what, []), free[zone.key].get(what, ())
+                before = dict(zip(has, [None, *has]))
+                real = [int(pfn) for pfn in real]
+                bad = [pfn for pfn, other in zip(real, [None, *real])
+                       if before.get(pfn, -1) != other]
+                bad += before.keys() - set(real)
+                if bad:
+                    wrong[n, what] = bad
         return wrong
 
 
@@ -676,7 +729,8 @@ def _stints(rows, compactors):
             if b < len(here):
                 end = min(end, here[b])
             pause = np.flatnonzero(np.diff(own) > PAUSE_ROWS)
-            at = np.r_[begin, own[0], own[pause], own[pause + 1], own[-1], end]
+            drains = own[np.flatnonzero(np.diff(rows["event"][own] == EV_PCPU_DRAIN))]
+            at = np.r_[begin, own[0], own[pause], own[pause + 1], drains, own[-1], end]
             found.append((int(own[-1]), at))
     return found
 
@@ -707,6 +761,7 @@ class _Course:
         self.stop = stop
         self.direct = direct
         self.unseen = set()
+        self.found = {}  # blocks that something unseen explains: row -> (row, named, evidence)
 
     def until(self, stop, direct, unseen, since, keep=0):
         """Follow up to row *stop* what differs from row *since* on; keep a place every so often."""
@@ -728,58 +783,209 @@ class _Course:
         first, stop = self.kept[0][0], self.stop
         keep = (stop - first) // PLACES + 1
         lists = self.until(stop, self.direct, self.unseen, first, keep)
-        left, found = set(), {}
+        left = set()
+
+        def unforeseen(since, direct, unseen):
+            tried = self.until(k + 1, direct, unseen, since)
+            if since < first or not {j for j, _ in tried.unforeseen} <= left:
+                return None
+            return len(self.until(stop, direct, unseen, since).unforeseen)
+
         while len(lists.unforeseen) > len(left):
             bad, (k, named) = next(
                 (n, row) for n, row in enumerate(lists.unforeseen) if row[0] not in left)
             before = self.until(k, self.direct, self.unseen, k)
-            best, fewest = None, len(lists.unforeseen) + 1
-            for since, why, direct, unseen in _elsewhere(
-                    before, k, lists.around[bad], self.direct, self.unseen, stints):
-                tried = self.until(k + 1, direct, unseen, since)
-                if since < first or not {j for j, _ in tried.unforeseen} <= left:
-                    continue
-                n = len(self.until(stop, direct, unseen, since).unforeseen)
-                if n < fewest:
-                    best, fewest = (since, why, direct, unseen), n
-                if n < len(lists.unforeseen):
-                    break
+            best = _best(
+                self.elsewhere(before, k, lists.around[bad], stints), unforeseen,
+                len(lists.unforeseen))
             if best is None:
                 left.add(k)
                 continue
             since, why, self.direct, self.unseen = best
-            found[k] = k, named, why
+            self.found[k] = k, named, why
             lists = self.until(stop, self.direct, self.unseen, since, keep)
-        lists.settle(found)
+        lists.settle(self.found)
         return lists, self.direct
 
+    def elsewhere(self, before, k, around, stints):
+        """What may have happened at another moment than it shows, the surest kind first.
 
-def _elsewhere(lists, k, around, direct, unseen, stints):
-    """What may have happened at another moment than it shows.
+        Yields
+        ------
+        iterable of (row from which all differs, row that is the evidence, direct, unseen)
+        """
+        direct, unseen = self.direct, self.unseen
+        at = {row: why for why, rows in stints for row in rows.tolist() if row <= k}
+        at |= {k: why for why, rows in stints if rows[0] <= k <= rows[-1]}
+        scans = sorted(at, reverse=True)[:MAX_TRIES]
+        yield self._freed_late(before, k)
+        halves = {(pfn ^ HALF) & ~(HALF - 1) for pfn, _ in around}
+        yield [
+            self._isolated(row, at[row], half)
+            for half in halves for row in scans
+            if len(before.gone(row, half, PAGEBLOCK_ORDER - 1)) == HALF
+        ]
+        # The scanners of compaction go through a block of pages at a time.
+        for wide in (2, PAGEBLOCK_ORDER):
+            for pfn, order in around:
+                wide = min(max(order + 2, wide), PAGEBLOCK_ORDER)
+                for j in before.joined(k, pfn, order)[:JOINS]:
+                    shown = before.gone(j, pfn & ~((1 << wide) - 1), wide)
+                    if shown:
+                        yield [(j, max(shown.values()), direct,
+                                unseen | {(j, p, ALONE) for p in shown})]
+        for row in scans:
+            yield [(row, at[row], direct, unseen | {(row, before.pfn(k), TURNED)})]
+        for row in scans:
+            there = self.until(row, direct, unseen, row) if row >= self.kept[0][0] else None
+            for pfn, order in around if there else ():
+                blocks = there.movable(pfn, order)
+                yield [
+                    (row, at[row], direct, unseen | {(row, blocks[n], TURNED)})
+                    for n in _SCANNED if n < len(blocks)
+                ]
 
-    Yields
-    ------
-    (row from which all differs, row that is the evidence, direct, unseen)
-    """
-    for d in reversed(lists.under_way(k)):
-        later = direct.copy()
-        later[d, 0] = lists.held_until(k)
-        later = later[np.argsort(later[:, 0], kind="stable")]
-        yield int(direct[d, 0]), int(direct[d, 3]), later, unseen
-    # The scanners of compaction go through a block of pages at a time.
-    for wide in (2, PAGEBLOCK_ORDER):
-        for pfn, order in around:
-            wide = min(max(order + 2, wide), PAGEBLOCK_ORDER)
-            for j in lists.joined(k, pfn, order)[:MAX_TRIES // 8]:
-                shown = lists.gone(j, pfn & ~((1 << wide) - 1), wide)
-                if shown:
-                    yield j, max(shown.values()), direct, unseen | {(j, p, 0) for p in shown}
-    first = [lists.pfn(k), *(lists.pfn(j) for j, _, _ in lists.explained[-2:])]
-    at = {row: why for why, at in stints for row in at.tolist() if row <= k}
-    at |= {k: why for why, at in stints if at[0] <= k <= at[-1]}
-    for row in sorted(at, reverse=True)[:MAX_TRIES]:
-        for pfn in first:
-            yield row, at[row], direct, unseen | {(row, pfn, 1)}
+    def agree(self, zones, free, stints):
+        """Find what has no line and shows only in the free lists of the last dump.
+
+        As in `settled`, it is put where it makes most blocks stand where the dump shows them,
+        and none before it unforeseen.
+
+        Returns
+        -------
+        BuddyLists
+        row : int
+            The last one of those that are the evidence, -1 if nothing was found.
+        """
+        first, stop = self.kept[0][0], self.stop
+        keep = (stop - first) // PLACES + 1
+        at = {row: why for why, rows in stints for row in rows.tolist() if first <= row < stop}
+        lists = self.until(stop, self.direct, self.unseen, first, keep)
+        wrong, shown = lists.differing(zones, free), -1
+
+        def misplaced(since, direct, unseen):
+            tried = self.until(stop, direct, unseen, since)
+            if len(tried.unforeseen) > len(lists.unforeseen):
+                return None
+            return sum(map(len, tried.differing(zones, free).values()))
+
+        while wrong:
+            best = _best(
+                self.unlike(wrong, zones, free, at), misplaced, sum(map(len, wrong.values())))
+            if best is None:
+                break
+            since, why, _, self.unseen = best
+            shown = max(shown, why)
+            lists = self.until(stop, self.direct, self.unseen, since, keep)
+            wrong = lists.differing(zones, free)
+        lists.settle(self.found)
+        return lists, shown
+
+    def unlike(self, wrong, zones, free, at):
+        """What may make the lists those of the dump; yields what `elsewhere` does."""
+        rows = sorted(at, reverse=True)
+        extra = {}
+        for (n, (order, mt)), bad in wrong.items():
+            real = set(free[zones[n].key].get((order, mt), ()))
+            for pfn in bad:
+                if pfn not in real:
+                    extra.setdefault(pfn >> PAGEBLOCK_ORDER, (n, set()))[1].update(
+                        _missing(free[zones[n].key], pfn, order))
+        for block, (n, pages) in sorted(extra.items(), reverse=True):
+            yield [self._taken(row, at[row], n, block, pages) for row in rows if pages]
+        alone = sorted(what for what in self.unseen if what[2] == ALONE)
+        for block in {pfn >> PAGEBLOCK_ORDER for bad in wrong.values() for pfn in bad}:
+            mine = [what for what in alone if what[1] >> PAGEBLOCK_ORDER == block]
+            for run in _runs(mine):
+                others = self.unseen.difference(run)
+                yield [
+                    (min(row, run[0][0]), at[row], self.direct,
+                     others | {(row, pfn, ALONE) for _, pfn, _ in run})
+                    for row in rows
+                ]
+        for (n, (order, mt)), bad in wrong.items():
+            if mt == MIGRATE_MOVABLE and order >= COSTLY_ORDER:
+                real = [int(pfn) for pfn in free[zones[n].key].get((order, mt), ())]
+                yield self._turns(order, real, bad, at)
+
+    def _taken(self, row, why, n, block, pages):
+        """These pages of a page block were isolated at this row, whole blocks if possible."""
+        unseen = set()
+        there = self.until(row, self.direct, self.unseen, row).free(n)
+        for (order, _), blocks in there.items():
+            for pfn in blocks:
+                if pfn >> PAGEBLOCK_ORDER == block:
+                    here = pages.intersection(range(pfn, pfn + (1 << order)))
+                    if len(here) == 1 << order:
+                        unseen.add((row, pfn, WHOLE))
+                    else:
+                        unseen |= {(row, page, ALONE) for page in here}
+        unseen |= {(self.stop - 1, page, ALONE) for page in pages}
+        return row, why, self.direct, self.unseen | unseen
+
+    def _turns(self, order, real, bad, at):
+        """A list that was turned before a block joined it has that one elsewhere."""
+        rows = sorted(at)
+        place = {pfn: k for k, pfn in enumerate(real)}
+        end = self.until(self.stop, self.direct, self.unseen, self.stop)
+        near = {place[pfn] - k for pfn in bad if pfn in place for k in (0, 1)}
+        joins = [(0, self.stop - 1)] + [
+            (k, j) for k in near for j in end.joined(self.stop, real[k], order)[:1]]
+        for k, j in joins:
+            there = self.until(j, self.direct, self.unseen, j).movable(real[k], order)
+            after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
+            after = [step for step in after if step or j == self.stop - 1]
+            if after:
+                head = real[(k + min(after)) % len(real)]
+                for row in rows[:bisect_right(rows, j)]:
+                    yield row, at[row], self.direct, self.unseen | {(row, head, TURNED)}
+
+    def _freed_late(self, before, k):
+        """A block past the per-CPU lists joins them once its task has the zone's lock."""
+        for d, end in reversed(before.under_way(k)):
+            later = self.direct.copy()
+            later[d, 0] = end
+            later = later[np.argsort(later[:, 0], kind="stable")]
+            yield int(self.direct[d, 0]), int(self.direct[d, 3]), later, self.unseen
+
+    def _isolated(self, row, why, pfn):
+        """The free block that a page is in was isolated at this row, and at no other."""
+        other = {what for what in self.unseen if what[1:] == (pfn, WHOLE)}
+        since = min((what[0] for what in other | {(row,)}))
+        return since, why, self.direct, self.unseen - other | {(row, pfn, WHOLE)}
+
+
+def _best(groups, score, fewest):
+    """What scores least, and less than so many, in the first group that has any; or None."""
+    best = None
+    for group in groups:
+        for since, why, direct, unseen in group:
+            n = score(since, direct, unseen)
+            if n is not None and n < fewest:
+                best, fewest = (since, why, direct, unseen), n
+        if best is not None:
+            break
+    return best
+
+
+def _missing(free, pfn, order):
+    """Pages of a block that are in none of the lists of a dump."""
+    pages = set(range(pfn, pfn + (1 << order)))
+    for (o, _), blocks in free.items():
+        for base in blocks[(blocks > pfn - (1 << o)) & (blocks < pfn + (1 << order))].tolist():
+            pages.difference_update(range(base, base + (1 << o)))
+    return pages
+
+
+def _runs(unseen):
+    """Contiguous pages that leave at one row: lists of (row, pfn, what)."""
+    runs = []
+    for what in unseen:
+        if runs and (what[0], what[1] - 1, what[2]) == runs[-1][-1]:
+            runs[-1].append(what)
+        else:
+            runs.append([what])
+    return runs
 
 
 def follow(cap, state, work, stops, resized):
@@ -802,6 +1008,8 @@ def follow(cap, state, work, stops, resized):
     BuddyLists
     lists, lists_exact : int
         Free lists of the dump ``after``, and how many were the model's at some moment of it.
+    shown : list of int
+        For each of these that is so only by what compaction did in silence: the row that shows it.
     """
     from pcpmodel.trace.replay import WORK_OPS
 
@@ -839,18 +1047,28 @@ def follow(cap, state, work, stops, resized):
     nothing = np.empty((0, 3), np.int64)
     lists = begun()
     lists.run(first, begin, direct, nothing)
+    stints = _stints(rows, compactors)
+    course = None
     if 0 < len(lists.unforeseen) <= MAX_UNFORESEEN:
         course = _Course(fresh, begun(), first, begin, direct)
-        lists, direct = course.settled(_stints(rows, compactors))
+        lists, direct = course.settled(stints)
     if seen is None:
-        return lists, 0, 0
+        return lists, 0, 0, []
     total = sum(len(at) for at in seen.free.values())
-    wrong = lists.differing(dump.zones, seen.free)
+    wrong = set(lists.differing(dump.zones, seen.free))
     at = begin
     while wrong and at < end:
         moved = lists.taken + lists.freed
         while at < end and lists.taken + lists.freed == moved:
             lists.run(at, at + 1, direct, nothing)
             at += 1
-        wrong &= lists.differing(dump.zones, seen.free)
-    return lists, total, total - len(wrong)
+        wrong &= lists.differing(dump.zones, seen.free).keys()
+    shown = []
+    if wrong and stints:
+        course = course or _Course(fresh, begun(), first, begin, direct)
+        lists, why = course.agree(dump.zones, seen.free, stints)
+        left = wrong & lists.differing(dump.zones, seen.free).keys()
+        shown = [why for _ in wrong - left]
+        lists.run(begin, at, direct, nothing)
+        wrong = left
+    return lists, total, total - len(wrong), shown

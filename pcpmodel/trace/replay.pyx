@@ -2446,13 +2446,16 @@ def replay_work(cap, release=None, progress=False, policy=None, ops=WORK_OPS):
     if dump.free is None:
         notes.append("no buddylists.before: the blocks of refills are taken from the trace")
     else:
-        followed, free_lists, free_lists_exact = follow(cap, state, work, stops, bool(resizes))
+        followed, free_lists, free_lists_exact, shown = follow(
+            cap, state, work, stops, bool(resizes))
         blocks, blocks_exact = followed.taken, followed.foreseen + len(followed.explained)
         line, pfn = events.rows["line"], events.rows["a"]
         unseen = "block left, joined or changed places on its list without a line"
         good += [Explained(int(line[k]), unseen, "", int(line[why]))
                  for k, _, why in followed.explained]
-        nr_good += len(followed.explained)
+        good += [Explained(int(line[-1]), "free list of the last dump was turned without a line",
+                           "", int(line[why])) for why in shown]
+        nr_good += len(followed.explained) + len(shown)
         bad += [Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
                 for k, named in followed.unforeseen]
         nr_bad += len(followed.unforeseen)
