@@ -31,7 +31,11 @@ ROOT = Path(__file__).parents[1]
 RECORDING = "6.18-pf1-2cpu"
 KEPT = 1500  # lines of the recording after its first dump
 LEAK_MIB = 0.5  # Python's own caches come and go
-FILES = ("trace.txt", "pcpstate.before", "pageblocks.before", "buddylists.before", "meta.json")
+FILES = (
+    *("trace.txt", "pcpstate.before", "pageblocks.before", "buddylists.before", "meta.json"),
+    "buddylists.after",
+)
+LISTS = ("trace.txt", "buddylists.after")
 NUMBERS = (
     *(b"0", b"-1", b"1", b"0x0", b"0xffffffffffffffff", b"18446744073709551616", b"4294967296"),
     *(b"2147483647", b"-9223372036854775808", b"99999999999999999999999", b"1e9", b""),
@@ -158,7 +162,7 @@ def fuzz_captures(n: int, seed: int, capture: Path, files: dict[str, bytes]):
         dice = random.Random(f"{seed}/{i}")
         names = dice.sample(FILES, dice.choice((1, 1, 1, 2)))
         for name in names:
-            damage = moved if name == "trace.txt" and dice.random() < 0.5 else mutated
+            damage = moved if name in LISTS and dice.random() < 0.5 else mutated
             (capture / name).write_bytes(damage(files[name], dice))
         try:
             found = pm.replay(capture)

@@ -97,6 +97,7 @@ cdef enum:
     PAUSE_ROWS = 30  # of others that show that it scans again
     PLACES = 24  # that a trace is followed again from
     MAX_TRIES = 64  # moments at which what has no line may have happened
+    ALL_TRIES = 5000  # in one trace
     JOINS = 3  # latest times that pages of a block came to the lists
     MAX_UNFORESEEN = 64  # that are looked into one by one
 
@@ -641,6 +642,8 @@ cdef class BuddyLists:
     def movable(self, int64_t pfn, int order):
         """The movable blocks of an order in a page's zone, head first."""
         cdef int at = find_zone(&self.memory.mm, pfn)
+        if at < 0 or not 0 <= order <= MAX_PAGE_ORDER:
+            return []
         return free_list(&self.memory.mm.zone[at], order, MIGRATE_MOVABLE)
 
     cdef Py_ssize_t _held_until(self, Py_ssize_t k) noexcept:
@@ -761,6 +764,7 @@ class _Course:
         self.stop = stop
         self.direct = direct
         self.unseen = set()
+        self.tries = ALL_TRIES
         self.found = {}  # blocks that something unseen explains: row -> (row, named, evidence)
 
     def until(self, stop, direct, unseen, since, keep=0):
@@ -795,7 +799,7 @@ class _Course:
             bad, (k, named) = next(
                 (n, row) for n, row in enumerate(lists.unforeseen) if row[0] not in left)
             before = self.until(k, self.direct, self.unseen, k)
-            best = _best(
+            best = self.best(
                 self.elsewhere(before, k, lists.around[bad], stints), unforeseen,
                 len(lists.unforeseen))
             if best is None:
@@ -806,6 +810,21 @@ class _Course:
             lists = self.until(stop, self.direct, self.unseen, since, keep)
         lists.settle(self.found)
         return lists, self.direct
+
+    def best(self, groups, score, fewest):
+        """What scores least, and less than so many, in the first group that has any; or None."""
+        best = None
+        for group in groups:
+            for since, why, direct, unseen in group:
+                if not self.tries:
+                    return best
+                self.tries -= 1
+                n = score(since, direct, unseen)
+                if n is not None and n < fewest:
+                    best, fewest = (since, why, direct, unseen), n
+            if best is not None:
+                break
+        return best
 
     def elsewhere(self, before, k, around, stints):
         """What may have happened at another moment than it shows, the surest kind first.
@@ -870,7 +889,7 @@ class _Course:
             return sum(map(len, tried.differing(zones, free).values()))
 
         while wrong:
-            best = _best(
+            best = self.best(
                 self.unlike(wrong, zones, free, at), misplaced, sum(map(len, wrong.values())))
             if best is None:
                 break
@@ -953,19 +972,6 @@ class _Course:
         other = {what for what in self.unseen if what[1:] == (pfn, WHOLE)}
         since = min((what[0] for what in other | {(row,)}))
         return since, why, self.direct, self.unseen - other | {(row, pfn, WHOLE)}
-
-
-def _best(groups, score, fewest):
-    """What scores least, and less than so many, in the first group that has any; or None."""
-    best = None
-    for group in groups:
-        for since, why, direct, unseen in group:
-            n = score(since, direct, unseen)
-            if n is not None and n < fewest:
-                best, fewest = (since, why, direct, unseen), n
-        if best is not None:
-            break
-    return best
 
 
 def _missing(free, pfn, order):
