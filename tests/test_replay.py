@@ -313,3 +313,17 @@ def test_all_recordings_that_are_at_hand():
             assert found.nr_unexplained == 0, found
             assert found.allocations_exact == found.allocations
             assert found.drained_pages_exact == found.drained_pages
+
+
+def test_a_process_that_linux_cannot_have_is_refused(tmp_path):
+    target = tmp_path / "capture"
+    shutil.copytree(TRACES / "7.2-tcp-4cpu", target)
+    lines = b"".join(open_text(pm.capture(target).file("trace.txt"))).splitlines(keepends=True)
+    for trace in target.glob("trace.txt*"):
+        trace.unlink()
+    task, _, rest = lines[-1].rpartition(b" [")
+    name, _, _ = task.rpartition(b"-")
+    lines[-1] = name + b"-4194304 [" + rest
+    (target / "trace.txt").write_bytes(b"".join(lines))
+    with pytest.raises(InputError, match="process 4194304"):
+        pm.replay(target)

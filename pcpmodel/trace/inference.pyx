@@ -944,7 +944,7 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
         differ(t, row, D_LOST_ALLOC, -1, 0, r.a)
     t.page[p].cursor = j
     t.page[p].status = AWAY
-    if j and t.rows[j].event == EV_FREE_BATCHED:
+    if t.link[row].then == EV_FREE_BATCHED:
         t.page[p].status = <uint8_t>(FREED | r.b << 4)
     elif not pcp_allowed_order(<int>r.b):
         pass
@@ -1132,7 +1132,7 @@ cdef class Tracker(PageLists):
         """Row -> the next row about the same page, 0 none."""
         cdef size_t size = self.nr_rows * sizeof(row_link)
         raw = (<char *>self.link)[:size] if size else b""
-        return np.frombuffer(raw, np.int32).reshape(-1, 4)[:, 0]
+        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0]
 
     def set_block_types(self, const int8_t[::1] types):
         """Migratetype of every block of 512 pages from the first zone's on, -1 unknown."""

@@ -68,6 +68,7 @@ cdef struct traced_page:
     int32_t pushed      # row at which it joined its list
     uint8_t status
     int8_t cached       # migratetype kept in it on a list (until v6.9)
+    uint8_t event       # of the row at the cursor, before any has passed
 
 cdef struct page_list:
     int32_t head
@@ -79,6 +80,7 @@ cdef struct row_link:
     int32_t own_prev    # last row of the same task (or of the same CPU's softirq)
     int32_t own_next
     int32_t next_cpu    # next row of the same CPU
+    uint8_t then        # event at chain, 0 none: that row itself is far away
 
 cdef struct note:
     int64_t line

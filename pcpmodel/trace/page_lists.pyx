@@ -199,6 +199,7 @@ cdef int32_t link_rows(PageLists s, int32_t start, int32_t *seen) noexcept nogil
         at.next_cpu = seen[flow]
         seen[flow] = row
         at.chain = 0
+        at.then = 0
         p = page_of(s, r)
         if p < 0:
             continue
@@ -208,11 +209,14 @@ cdef int32_t link_rows(PageLists s, int32_t start, int32_t *seen) noexcept nogil
                 tell_of(s, k)
                 s.spans[span] = s.page[k].cursor
                 s.page[k].cursor = row
+                s.page[k].event = EV_FREE_CONTIG
                 span += 1
         else:
             tell_of(s, p)
             at.chain = s.page[p].cursor
+            at.then = s.page[p].event
             s.page[p].cursor = row
+            s.page[p].event = <uint8_t>r.event
     return -1
 
 

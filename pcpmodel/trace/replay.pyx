@@ -1628,7 +1628,6 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
     cdef cpu_run *run = &s.runs[cpu]
     cdef int64_t p
     cdef const int64_t *f
-    cdef int32_t j
     cdef int x, n, e = r.event
     cdef bint work
     cdef per_cpu_pages before
@@ -1658,12 +1657,12 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if p < 0:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
-        j = s.link[row].chain
         passed(s, p, row)
         if s.page[p].where or s.page[p].status & 15 == FREED:
             differ(s, row, D_FREED_TWICE, -1, 0, r.a)
-        if j and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_FREE_ONE_PAGE
-                  or s.rows[j].event == EV_PAGE_COMMIT or s.rows[j].event == EV_FREE_CONTIG):
+        n = s.link[row].then
+        if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT \
+                or n == EV_FREE_CONTIG:
             s.page[p].status = <uint8_t>(FREED | r.b << 4)
         elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
@@ -1682,7 +1681,6 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if p < 0:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
-        j = s.link[row].chain
         passed(s, p, row)
         n = s.page[p].status >> 4
         if s.page[p].status & 15 != FREED:
@@ -1690,7 +1688,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             n = 0
         if not pcp_allowed_order(n):
             differ(s, row, D_BATCHED, -1, 0, r.a)
-        elif not j or s.rows[j].event != EV_PAGE_COMMIT:
+        elif s.link[row].then != EV_PAGE_COMMIT:
             # Printed order is always 0; the order is that of its mm_page_free.
             commit(s, p, n, cpu, row)
     elif e == EV_ZONE_LOCKED:
