@@ -315,17 +315,16 @@ cdef class PageLists:
 
     def notes(self):
         """(unexplained, explained) with their true numbers."""
-        def where(n):
-            return self.names[n["set"]] if n["set"] >= 0 else ""
-
-        bad = [
-            Difference(n["line"], _WHAT[n["code"]], where(n),
-                       hex(n["want"]) if n["code"] in _PAGES else n["want"],
-                       hex(n["got"]) if n["code"] in _PAGES else n["got"])
-            for n in [self.unexplained[k] for k in range(min(self.nr_unexplained, MAX_NOTES))]
-        ]
-        good = [
-            Explained(n["line"], _WHY[n["code"]], where(n), n["evidence"])
-            for n in [self.explained[k] for k in range(min(self.nr_explained, MAX_NOTES))]
-        ]
+        cdef note *n
+        cdef int64_t k
+        bad, good = [], []
+        for k in range(min(self.nr_unexplained, MAX_NOTES)):
+            n = &self.unexplained[k]
+            numbers = (hex(n.want), hex(n.got)) if n.code in _PAGES else (n.want, n.got)
+            bad.append(Difference(
+                n.line, _WHAT[n.code], self.names[n.set] if n.set >= 0 else "", *numbers))
+        for k in range(min(self.nr_explained, MAX_NOTES)):
+            n = &self.explained[k]
+            good.append(Explained(
+                n.line, _WHY[n.code], self.names[n.set] if n.set >= 0 else "", n.evidence))
         return bad, self.nr_unexplained, good, self.nr_explained
