@@ -2451,8 +2451,8 @@ def replay_work(cap, release=None, progress=False, policy=None, ops=WORK_OPS):
         unseen = "block left, joined or changed places on its list without a line"
         good += [Explained(int(line[k]), unseen, "", int(line[why]))
                  for k, _, why in followed.explained]
-        good += [Explained(int(line[-1]), "free list of the last dump was turned without a line",
-                           "", int(line[why])) for why in shown]
+        changed = "free list of the last dump that compaction changed without a line"
+        good += [Explained(int(line[-1]), changed, "", int(line[why])) for why in shown]
         nr_good += len(followed.explained) + len(shown)
         bad += [Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
                 for k, named in followed.unforeseen]
