@@ -181,6 +181,26 @@ def test_a_removed_event_is_noticed(blind, text, event):
         _tampered(blind, lines, lines[:i] + lines[i + 1 :], i)
 
 
+def test_pages_freed_twice_end_in_differences(blind):
+    """A free that waits for its task must not list a page that another one has listed since."""
+    name = "6.18-exitstorm-4cpu"
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+    changed = []
+    doubled = 0
+    for i, t in enumerate(lines):
+        changed.append(t)
+        if i < start or b" mm_page_free: " not in t:
+            continue
+        head = t.split(b"]")[0]
+        after = next((u for u in lines[i + 1 : i + 4] if u.split(b"]")[0] == head), b"")
+        if b" free_pcppages_bulk: " in after:
+            changed.append(t.replace(t.split()[0], b"other-1234", 1))
+            doubled += 1
+    assert doubled
+    assert pm.replay(blind(name, _heading(changed))).nr_unexplained >= doubled
+
+
 def test_a_whole_drain_that_is_missing_is_noticed(blind, text):
     lines, middle, stop = text
     places = [b"mm_page_pcpu_drain:" in t for t in lines]

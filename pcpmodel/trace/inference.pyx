@@ -333,8 +333,10 @@ cdef void assume(Tracker t, int x, int32_t row) noexcept nogil:
                 set.n += 1
 
 
-cdef void leave(Tracker t, int x, int32_t p, int32_t row, int order, bint silent) noexcept nogil:
-    """A block has left its list for a caller, in every state."""
+cdef void leave_all(
+    Tracker t, int x, int32_t p, int32_t row, int order, bint silent
+) noexcept nogil:
+    """A block has left its list for a caller, in every state; `settle` is to follow."""
     cdef pageset *set = &t.pagesets[x]
     cdef int k, v, at = -1, low
     for k in range(set.nw):
@@ -355,6 +357,10 @@ cdef void leave(Tracker t, int x, int32_t p, int32_t row, int order, bint silent
             set.w[k] = set.w[k + 1]
     if t.page[p].where:
         drop(t, p, row)
+
+
+cdef void leave(Tracker t, int x, int32_t p, int32_t row, int order, bint silent) noexcept nogil:
+    leave_all(t, x, p, row, order, silent)
     settle(t, x, row)
 
 
@@ -526,6 +532,10 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
     cdef int k
     cdef bint free_high
     cdef state *v
+    if t.page[p].where:
+        # A free that was waiting for its task, of a page that has been freed again since.
+        differ(t, row, D_FREED_TWICE, (t.page[p].where - 1) >> 4, 0, p + t.base)
+        return
     use(t, x)
     assume(t, x, row)
     put(t, x, i, <int32_t>p, row, False)
@@ -661,7 +671,7 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
     """
     cdef pageset *set = &t.pagesets[x]
     cdef int32_t q = set.list[i].head, above, j
-    cdef bint good = True
+    cdef bint good = True, left = False
     while q >= 0 and q != p:
         above = q
         q = t.page[q].next
@@ -678,7 +688,8 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
         if in_flight(t, above, row):
             explain(t, row, E_OVERTAKEN, x, t.page[above].cursor)
             t.page[above].status = TAKEN
-            leave(t, x, above, row, pindex_to_order(i), False)
+            leave_all(t, x, above, row, pindex_to_order(i), False)
+            left = True
             continue
         j = t.page[above].pushed
         if still_on_its_way(t, above, row) and not t.later[t.link[j].own_next]:
@@ -690,7 +701,10 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
             continue
         good = False
         differ(t, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + t.base, t.rows[row].a)
-        leave(t, x, above, row, pindex_to_order(i), True)
+        leave_all(t, x, above, row, pindex_to_order(i), True)
+        left = True
+    if left:
+        settle(t, x, row)
     return good
 
 
