@@ -60,7 +60,6 @@ def replay(
 def replay_work(
     cap: Capture | str | PathLike[str],
     release: str | Release | None = None,
-    progress: bool = False,
     policy: object = None,
     ops: Iterable[str] = ...,
 ) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

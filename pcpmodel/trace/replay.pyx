@@ -2353,15 +2353,16 @@ def replay(cap, *, release=None, policy=None, progress=False):
 
     if not isinstance(cap, Capture):
         cap = capture(cap)
+    cap.progress = progress
     if "before" not in cap.tags and cap.has("zoneinfo.before"):
         if policy is not None:
             raise InputError("a policy needs a capture with dumps of the lists", file=cap.path)
         state = cap.release if release is None else find_release(release)
         return replay_without_dump(cap, state)[0]
-    return replay_work(cap, release, progress, policy, ("direct_free",))[0]
+    return replay_work(cap, release, policy, ("direct_free",))[0]
 
 
-def replay_work(cap, release=None, progress=False, policy=None, ops=WORK_OPS):
+def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
     """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes.
 
     *ops*: kinds of work to return.

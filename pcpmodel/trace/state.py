@@ -373,7 +373,11 @@ class Capture:
         The machine.
     tags : list of str
         Snapshots, in the order in which they were taken as far as it is known.
+    progress : bool
+        Show a tqdm bar while the trace is read.
     """
+
+    progress = False
 
     def __init__(self, path: Path, meta: dict) -> None:
         self.path = path
@@ -472,7 +476,7 @@ class Capture:
         """All events and the reader with its counters: (Events, TraceReader)."""
         from pcpmodel.trace.ftrace import read_trace
 
-        events, reader = read_trace(self.file("trace.txt"))
+        events, reader = read_trace(self.file("trace.txt"), progress=self.progress)
         numbers = reader.numbers
         if numbers["max_cpu"] >= self.cpus:
             raise InputError(
