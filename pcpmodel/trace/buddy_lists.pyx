@@ -97,7 +97,7 @@ cdef enum:
     PAUSE_ROWS = 30  # of others that show that it scans again
     PLACES = 24  # that a trace is followed again from
     MAX_TRIES = 64  # moments at which what has no line may have happened
-    ALL_TRIES = 5000  # in one trace
+    ALL_TRIES = 3000  # in one trace
     JOINS = 3  # latest times that pages of a block came to the lists
     MAX_UNFORESEEN = 64  # that are looked into one by one
 
@@ -925,7 +925,8 @@ class _Course:
         for (n, (order, mt)), bad in wrong.items():
             if mt == MIGRATE_MOVABLE and order >= COSTLY_ORDER:
                 real = [int(pfn) for pfn in free[zones[n].key].get((order, mt), ())]
-                yield self._turns(order, real, bad, at)
+                if real:
+                    yield self._turns(order, real, bad, at)
 
     def _taken(self, row, why, n, block, pages):
         """These pages of a page block were isolated at this row, whole blocks if possible."""
