@@ -24,11 +24,11 @@ PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reo
 test: env ## Run the tests, all but the long ones and the browser's
 	$(PYTEST) -m "not long and not browser" $(PYTEST_FLAGS)
 
-test-long: env ## Run the long tests
-	$(PYTEST) -m long $(PYTEST_FLAGS)
+test-long: env ## Run the long tests, and the property tests on new examples
+	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=random $(PYTEST_FLAGS)
 
 browser: env ## Run every notebook in JupyterLab with chromium; screenshots in build/browser
-	$(BIN)/python -m pytest -v -m browser tests/test_browser.py $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -v -m browser tests/project/test_browser.py $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 
@@ -51,24 +51,26 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/lint-imports --no-cache
 	$(if $(STUBS),$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt \
 	  --ignore-unused-allowlist $(subst /,.,$(STUBS:.pyi=)))
-	$(BIN)/python -m pytest -q -m "not notebook" tests/test_notebooks.py
+	$(BIN)/python -m pytest -q -m "not notebook" tests/project/test_notebooks.py
 
-# In a copy, so that the ordinary build stays as it is.  Tests of what is not
+# In a copy, so that the ordinary build stays as it is.  Tests of rooms where nothing is
 # compiled are left out.  The C++ library comes with the sanitizer's, which must
 # know where exceptions are thrown before matplotlib throws one.
-UNCOMPILED := architecture browser docs build cli data_package data_published figures_published hold_time \
-  latency_input limit notebooks platform readme rerun rules_study table throughput tour versions
+UNCOMPILED := datasets figures proc project reports test_cli.py test_files.py \
+  $(addprefix hardware/test_,hold_time.py latency_input.py latency_ways.py platform.py sizes_explained.py) \
+  $(addprefix study/test_,answer.py limit.py rules.py throughput.py)
 
+# Memory that is not there is refused with NULL, as without the sanitizer: the core looks.
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
-	  pcpmodel tests tools data examples | tar -x -C $(SANITIZED)
+	  pcpmodel tests tools data examples notebooks | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys \
-	  -m "not slow and not long and not notebook" $(UNCOMPILED:%=--ignore=tests/test_%.py)
+	  -m "not slow and not long and not notebook" $(UNCOMPILED:%=--ignore=tests/%)
 
 clean: ## Remove everything that make made, reports/ included
 	rm -rf $(VENV) build dist reports *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache \

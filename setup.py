@@ -30,7 +30,8 @@ extensions = [
     Extension(
         ".".join(path.with_suffix("").parts),
         [str(path)],
-        depends=["setup.py"],
+        depends=["setup.py", "pcpmodel/kernel/tree_abi.h", "pcpmodel/kernel/policy_call.h"],
+        include_dirs=["pcpmodel/kernel"],
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )

@@ -52,6 +52,8 @@ autodoc_typehints = "none"
 suppress_warnings = ["myst.header"]
 nitpicky = True
 default_role = "py:obj"  # what stands in `single quotes` of a docstring is a name
+# Typed memoryviews in signatures of compiled methods.
+nitpick_ignore_regex = [("py:class", r":1\] \w+")]
 nb_execution_mode = "off"  # pcpmodel rerun does that
 nb_mime_priority_overrides = [("html", "text/html", 0), ("html", "image/png", 10)]
 

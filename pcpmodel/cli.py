@@ -1,25 +1,30 @@
 """Command line: ``pcpmodel VERB``.
 
 Results go to stdout, progress and errors to stderr.  Exit codes: 0 done, 1 a
-check failed, 2 wrong usage or bad input.  Heavy imports stay inside the verbs.
+check failed, 2 wrong usage or bad input, 128 more than a signal that ended it.
+Heavy imports stay inside the verbs.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import signal
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pcpmodel import __version__
-from pcpmodel.errors import CheckError, InputError
+from pcpmodel.errors import CheckError, InputError, printable
+from pcpmodel.files import parse_json
+from pcpmodel.signals import Ended, unwinding
 
 as_json = click.option("--json", "json_", is_flag=True, help="Print the result as JSON.")
 
@@ -27,15 +32,30 @@ as_json = click.option("--json", "json_", is_flag=True, help="Print the result a
 class _Main(click.Group):
     """Turns the package's errors into exit codes, in one place."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any("\0" in arg for arg in args):  # no shell can give one, a script can
+            raise click.UsageError("an argument holds a NUL character", ctx)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with unwinding():
+                return super().invoke(ctx)
+        except click.ClickException as error:  # wrong usage, which click quotes as it was given
+            error.message = printable(error.message)
+            raise
         except CheckError as failure:
-            click.echo(f"pcpmodel: {failure}", err=True)
+            _say(f"pcpmodel: {failure}", err=True)
             sys.exit(1)
         except (InputError, OSError) as error:
-            click.echo(f"pcpmodel: {error}", err=True)
+            _say(f"pcpmodel: {error}", err=True)
             sys.exit(2)
+        except KeyboardInterrupt:
+            _say("pcpmodel: interrupted", err=True)
+            sys.exit(128 + signal.SIGINT)
+        except Ended as end:
+            _say(f"pcpmodel: ended by {end.name}", err=True)
+            raise
 
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,9 +64,18 @@ def main() -> None:
     """A laboratory for the Linux page allocator's per-CPU page lists."""
 
 
+def _say(text: str, err: bool = False) -> None:
+    """Print; what came from a file cannot steer the terminal."""
+    click.echo(printable(text), err=err)
+
+
+def _progress(text: str) -> None:
+    _say(text, err=True)
+
+
 def _emit(result: Mapping[str, Any], json_: bool, text: str) -> None:
     """Print a verb's result: JSON where asked, else the text."""
-    click.echo(json.dumps(result, indent=1, allow_nan=False) if json_ else text)
+    _say(json.dumps(result, indent=1, allow_nan=False) if json_ else text)
 
 
 @main.command("releases")
@@ -83,7 +112,48 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     return [f"+{p}" for p in after if p not in before] + [f"-{p}" for p in before if p not in after]
 
 
+def _page_size(of: str) -> Callable[[Any], Any]:
+    return click.option("--page-size", type=int, metavar="BYTES", help=f"Page size of {of}")
+
+
+def _kib(page_size: int | None) -> int | None:
+    """A --page-size in KiB."""
+    if page_size is None:
+        return None
+    if page_size not in (4096, 16384, 65536):
+        raise InputError(f"--page-size {page_size}; allowed: 4096, 16384, 65536")
+    return page_size >> 10
+
+
+def _rules(name: Any) -> Any:
+    """A release as it is named on the command line: by its name, or by the path of a kernel tree.
+
+    Only what is typed here is opened: no name in a file runs anything.
+    """
+    is_path = isinstance(name, str) and (name.startswith((".", "~")) or "/" in name)
+    if not is_path:
+        return name
+    from pcpmodel.study.tree import tree
+
+    return tree(name)
+
+
+with_policy = click.option(
+    "--policy", "policy_file", metavar="FILE.pyx", help="A rule of your own; its code is run."
+)
+
+
+def _policy(file: str | None) -> Any:
+    """The rule in a file, compiled; None without one."""
+    if file is None:
+        return None
+    from pcpmodel.kernel.policies import policy
+
+    return policy(file)
+
+
 @main.command("explain")
+@click.argument("reports", metavar="[SOSREPORT]...", nargs=-1)
 @click.option("--zoneinfo", "file", metavar="FILE", help="A saved /proc/zoneinfo, or a series.")
 @click.option(
     "--cpus-per-node",
@@ -97,14 +167,10 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[str]:
     metavar="F",
     help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, 0 for a file.",
 )
-@click.option(
-    "--page-size",
-    type=int,
-    metavar="BYTES",
-    help="Page size of the machine that FILE is from: 4096 (default), 16384 or 65536.",
-)
+@_page_size("the machine that FILE is from; default: the one that its batches follow from.")
 @as_json
 def explain_(
+    reports: tuple[str, ...],
     file: str | None,
     cpus_per_node: str | None,
     release: str | None,
@@ -114,10 +180,12 @@ def explain_(
 ) -> None:
     """Recompute every batch and high of /proc/zoneinfo.
 
-    Each with its formula.  Without FILE it is this machine's.  Exit code 1 if a reported number
-    does not follow.
+    Each with its formula.  Without FILE it is this machine's; SOSREPORT is a tarball that sosreport
+    made, or a folder of one: several give one table.  Exit code 1 if a reported number does not
+    follow.
     """
-    from pcpmodel.machine import platform, zoneinfo
+    from pcpmodel.hardware import fleet, platform, sizes_explained
+    from pcpmodel.proc import zoneinfo
 
     cpus = None
     if cpus_per_node is not None:
@@ -126,17 +194,27 @@ def explain_(
         except ValueError:
             raise InputError(f"--cpus-per-node {cpus_per_node!r} is not N or N,N,...") from None
         cpus = numbers if len(numbers) > 1 else numbers[0]
+    if reports:
+        if file is not None or page_size is not None:
+            raise InputError("--zoneinfo and --page-size go without a sosreport")
+        machines = fleet.explain_machines(reports, release, cpus, high_fraction)
+        one = next(iter(machines.machines.values())) if len(reports) == 1 else machines
+        _emit(one.as_dict(), json_, repr(one))
+        zones = [(p, z) for p, m in machines.machines.items() for z in m.zones]
+        if wrong := [f"{Path(p).name} {z.title}" for p, z in zones if not z.match]:
+            raise CheckError(f"{len(wrong)} of {len(zones)} zones do not match: {', '.join(wrong)}")
+        return
     if file is None:
         if page_size is not None:
             raise InputError("--page-size is for --zoneinfo FILE; this machine's is known")
         found = platform.this_machine(
-            release=release, cpus_per_node=cpus, high_fraction=high_fraction
+            release=_rules(release), cpus_per_node=cpus, high_fraction=high_fraction
         )
         _emit(found.as_dict(), json_, repr(found))
         explanation = found.explanation
     else:
-        explanation = zoneinfo.explain(
-            zoneinfo.read(file), release, cpus, high_fraction or 0, page_size or 4096
+        explanation = sizes_explained.explain(
+            zoneinfo.read(file), _rules(release), cpus, high_fraction or 0, page_size
         )
         _emit(explanation.as_dict(), json_, str(explanation))
     wrong = [z.title for z in explanation.zones if not z.match]
@@ -146,9 +224,38 @@ def explain_(
         )
 
 
+@main.command("tree")
+@click.argument("path")
+@click.option("--against", metavar="R", help="Release to compare with; default: all.")
+@click.option("--patch", metavar="FILE", help="Patch that is applied to PATH first, in a copy.")
+@click.option("--config", metavar="FILE", help="The kernel's .config.")
+@click.option(
+    "--operations", type=int, default=2_000_000, show_default=True, help="Random operations."
+)
+@as_json
+def tree_(
+    path: str,
+    against: str | None,
+    patch: str | None,
+    config: str | None,
+    operations: int,
+    json_: bool,
+) -> None:
+    """As which release a kernel tree decides, or where not.
+
+    PATH is a kernel tree, TREE@REF (a commit of it), a folder with files of mm/, or one
+    page_alloc.c.  Its page-list functions are compiled and run: give only trees that you would
+    build.
+    """
+    from pcpmodel.study.tree import tree
+
+    found = tree(path, patch=patch, config=config).compare(against, operations=operations)
+    _emit(found.as_dict(), json_, str(found))
+
+
 @main.group("data")
 def data_() -> None:
-    """Check the measured tables, or bring in new ones."""
+    """List, check, add, update or remove measured tables."""
 
 
 @data_.command("check")
@@ -156,7 +263,7 @@ def data_() -> None:
 @as_json
 def data_check(directory: str | None, json_: bool) -> None:
     """Say file, row and column of every fault below DIR (default: the package's data)."""
-    from pcpmodel.data_package import check
+    from pcpmodel.datasets.packages import check
 
     faults = check(directory)
     errors = [
@@ -168,28 +275,126 @@ def data_check(directory: str | None, json_: bool) -> None:
         raise CheckError(f"{len(faults)} faults")
 
 
+@data_.command("list")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@as_json
+def data_list(data: str | None, json_: bool) -> None:
+    """Say what there is: name, title, tables, rows and where from."""
+    from pcpmodel.datasets.packages import data_root
+    from pcpmodel.datasets.store import entries
+
+    root = data_root(data)
+    found = entries(root)
+    lines = [f"Packages below {root}; + marks those that data add brought in."]
+    for kind in dict.fromkeys(entry.kind for entry in found):
+        lines += ["", f"{kind}:"]
+        for entry in (entry for entry in found if entry.kind == kind):
+            tables = ", ".join(f"{name} {rows}" for name, rows in entry.tables.items())
+            rest = len(entry.sources) - 1
+            source = "".join(entry.sources[:1]) + f" and {rest} more" * (rest > 0)
+            faults = f"; {len(entry.faults)} FAULTS: pcpmodel data check" * bool(entry.faults)
+            lines += [f"{'+' if entry.added else ' '} {entry.name}: {entry.title}"]
+            lines += [f"    {tables or 'no table'} rows; from {source or 'nowhere'}{faults}"]
+    _emit({"data": str(root), "packages": [e.as_dict() for e in found]}, json_, "\n".join(lines))
+
+
+def _asked() -> bool:
+    """Whether somebody can answer."""
+    return sys.stdin.isatty()
+
+
+@data_.command("remove")
+@click.argument("name", metavar="[KIND/]NAME")
+@click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
+@click.option("--force", is_flag=True, help="Even what data add did not bring in.")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@as_json
+def data_remove(name: str, yes: bool, force: bool, data: str | None, json_: bool) -> None:
+    """Remove a machine or a workload, with all its files.
+
+    Its reports leave at the next pcpmodel rerun.  What comes with the data stays, unless --force
+    says otherwise.
+    """
+    from pcpmodel.datasets.store import find, remove
+
+    entry = find(name, data)
+    entry.refuse_unless(force)
+    if not yes:
+        question = f"Remove {entry.kind}/{entry.name}, {entry.rows} rows, {entry.path}?"
+        if not _asked():
+            raise InputError(f"{question} Nobody is there to ask; --yes does it")
+        click.confirm(question, abort=True, err=True)
+    entry = remove(name, data=data, force=force)
+    result = {"kind": entry.kind, "name": entry.name, "path": str(entry.path), "rows": entry.rows}
+    text = f"removed {entry.path}, {entry.rows} rows; its reports leave at the next pcpmodel rerun"
+    _emit(result, json_, text)
+
+
+@data_.group("update")
+def data_update() -> None:
+    """Correct what is known of a machine."""
+
+
+@data_update.command("platform")
+@click.argument("machine", metavar="NAME")
+@click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@as_json
+def data_update_platform(
+    machine: str, pairs: tuple[str, ...], data: str | None, json_: bool
+) -> None:
+    """Set fields of a machine's platform.json; null: not known.
+
+    All of them or, if one is wrong, none; everything else stays as it is.
+    """
+    from pcpmodel.datasets.packages import data_root
+    from pcpmodel.datasets.store import update_platform
+
+    changed = update_platform(machine, _pairs(pairs), data=data)
+    result = {
+        "machine": machine,
+        "path": str(data_root(data) / "hardware" / machine / "platform.json"),
+        "changed": {key: {"before": old, "now": new} for key, (old, new) in changed.items()},
+    }
+    lines = [f"{machine}: {key} {old!r} -> {new!r}" for key, (old, new) in changed.items()]
+    _emit(result, json_, "\n".join(lines).replace("None", "null"))
+
+
 @main.command("fit")
 @click.argument("machine")
 @as_json
 def fit_(machine: str, json_: bool) -> None:
     """Fit what a zone-lock hold costs to MACHINE's measured table."""
-    from pcpmodel.study.fit import fit
+    from pcpmodel.study.hold.fit import fit
 
     found = fit(machine)
-    _emit(found.as_dict(), json_, found.table())
+    _emit(found.as_dict(), json_, str(found))
 
 
 @main.command("limit")
 @click.argument("machine")
 @click.option("--p99-us", type=float, required=True, help="Limit of the p99 of one hold [us].")
 @click.option("--slowdown", type=float, default=1.0, help="Ask of a CPU this many times slower.")
+@click.option(
+    "--release",
+    metavar="R",
+    help="Kernel state: up to v6.18 (the default) refills and drains scale, since v6.19 refills.",
+)
+@_page_size("the kernel asked about; default: that of MACHINE, 4096 where it is not stated.")
 @as_json
-def limit_(machine: str, p99_us: float, slowdown: float, json_: bool) -> None:
+def limit_(
+    machine: str,
+    p99_us: float,
+    slowdown: float,
+    release: str | None,
+    page_size: int | None,
+    json_: bool,
+) -> None:
     """Find MACHINE's largest batch scale factor under a limit."""
-    from pcpmodel.study.limit import limit
+    from pcpmodel.study.hold.limit import RELEASE, limit
 
-    found = limit(machine, p99_us, slowdown)
-    _emit(found.as_dict(), json_, found.table())
+    found = limit(machine, p99_us, slowdown, _rules(release) or RELEASE, _kib(page_size))
+    _emit(found.as_dict(), json_, str(found))
 
 
 class _NumaCommand(click.Command):
@@ -222,21 +427,23 @@ def numa_(before: str, after: str, json_: bool, **parameters: Any) -> None:
     Without options: 8 processes of 8 threads, 70 GiB on two nodes of 64 GiB, as published
     with the patch; takes about half a minute on two cores.  --scale 0.02 takes a second.
     """
-    from pcpmodel.numa.study import compare
+    from pcpmodel.numa.pairs import compare
 
     found = compare(before=before, after=after, **parameters)
-    _emit(found.as_dict(), json_, found.table())
+    _emit(found.as_dict(), json_, str(found))
 
 
-def _parameters(params: tuple[str, ...]) -> dict[str, str]:
-    """Read --param NAME=VALUE, each name once."""
-    split = [param.partition("=") for param in params]
-    for name, equals, _ in split:
+def _pairs(pairs: tuple[str, ...], what: str = "") -> dict[str, str]:
+    """Read NAME=VALUE pairs, each name once."""
+    values: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise InputError(f"--param {name!r} is not NAME=VALUE")
-    if len({name for name, _, _ in split}) < len(split):
-        raise InputError(f"--param names a parameter twice: {', '.join(params)}")
-    return {name: value for name, _, value in split}
+            raise InputError(f"{what}{pair!r} is not NAME=VALUE")
+        if name in values:
+            raise InputError(f"{what}{name!r} is given twice")
+        values[name] = value
+    return values
 
 
 @main.command("rerun")
@@ -261,20 +468,24 @@ def rerun_(
     json_: bool,
 ) -> None:
     """Run the notebooks whose inputs changed, and say why."""
-    from pcpmodel.rerun import plan, rerun
+    from pcpmodel.reports.plan import orphans, plan
+    from pcpmodel.reports.rerun import rerun
 
-    parameters = _parameters(params)
+    gone = orphans(project, out)
+    parameters = _pairs(params, "--param ")
     if dry_run:
         runs = plan(names, parameters, project=project, out=out)
     else:
-        runs = rerun(
-            names, parameters, project=project, out=out, progress=lambda t: click.echo(t, err=True)
-        )
+        runs = rerun(names, parameters, project=project, out=out, progress=_progress)
     lines = []
     for run in runs:
-        lines.append(f"{run.status:10} {run.name}: {run.error or run.reason}")
+        said = run.error or ("" if why and run.changes else run.reason)
+        lines.append(f"{run.status:10} {run.name}: {said}".rstrip())
         lines += [f"{'':10}   {change}" for change in run.changes if why]
-    _emit({"runs": [run.as_dict() for run in runs]}, json_, "\n".join(lines))
+    removed = "to remove" if dry_run else "removed"
+    lines += [f"{removed:10} {name}: its data are gone" for name in gone]
+    result = {"runs": [run.as_dict() for run in runs], "removed": gone}
+    _emit(result, json_, "\n".join(lines))
     failed = [run.name for run in runs if run.status == "failed"]
     if failed:
         raise CheckError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
@@ -315,9 +526,9 @@ def figures_(
         raise InputError("give --out DIR, or --dry-run for a list")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # how a sum is split changes its last bits
-    from pcpmodel.publish import publish, published
+    from pcpmodel.reports.publish import publish, published
 
-    found = published(names, _parameters(params), project=project)
+    found = published(names, _pairs(params, "--param "), project=project)
     if not dry_run:
         publish(
             found,
@@ -325,7 +536,7 @@ def figures_(
             size=size,
             formats=[f for f in formats.split(",") if f],
             project=project,
-            progress=lambda t: click.echo(t, err=True),
+            progress=_progress,
         )
     rows = [figure.as_dict(Path(os.devnull) if dry_run else out) for figure in found]
     lines = []
@@ -335,16 +546,32 @@ def figures_(
     _emit({"figures": rows}, json_, "\n".join(lines))
 
 
+@data_.command("script")
+@click.argument("tool", type=click.Choice(["bpftrace", "ftrace", "perf"]))
+def data_script(tool: str) -> None:
+    """Print what to run on a machine that has only TOOL.
+
+    For data add latency; as root, under load, ten seconds. What it measures stands in its first
+    lines.
+    """
+    from pcpmodel.hardware.latency_input import SCRIPTS
+
+    _say(SCRIPTS[tool].rstrip("\n"))
+
+
 @data_.group("add")
 def data_add() -> None:
     """Bring in new measurements."""
 
 
-def _by_batch(option: str, pairs: tuple[str, ...]) -> dict[int, str]:
-    """Turn BATCH=VALUE options into a dict."""
-    made: dict[int, str] = {}
+def _by_batch(option: str, pairs: tuple[str, ...], whole: bool = False) -> dict[int | None, str]:
+    """Turn BATCH=VALUE options into a dict; where ``whole`` is allowed, VALUE alone is None's."""
+    made: dict[int | None, str] = {}
     for pair in pairs:
         batch, equals, value = pair.partition("=")
+        if whole and pair and not (equals or pair.isdigit() or None in made):
+            made[None] = pair
+            continue
         if not (equals and value and batch.isascii() and batch.isdigit() and len(batch) < 6):
             raise InputError(f"--{option} {pair!r}: allowed: BATCH=..., BATCH from 1 to 65535")
         if int(batch) in made:
@@ -356,15 +583,17 @@ def _by_batch(option: str, pairs: tuple[str, ...]) -> dict[int, str]:
 @data_add.command("latency")
 @click.argument("table", metavar="[FILE]", required=False)
 @click.option("--machine", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
-@click.option("--free", multiple=True, metavar="BATCH=FILE", help="Tool output, freeing side.")
-@click.option("--alloc", multiple=True, metavar="BATCH=FILE", help="Tool output, allocating side.")
+@click.option("--free", multiple=True, metavar="[BATCH=]FILE", help="Tool output, freeing side.")
+@click.option("--alloc", multiple=True, metavar="[BATCH=]FILE", help="The same, allocating side.")
 @click.option("--throughput", multiple=True, metavar="BATCH=PAGES_PER_S", help="If measured.")
 @click.option("--free-function", metavar="NAME", help="Where a --free file has several.")
 @click.option("--alloc-function", metavar="NAME", help="Where an --alloc file has several.")
 @click.option("--unit", type=click.Choice(["ns", "us", "ms"]), help="Of bpftrace histograms.")
+@click.option("--waits", metavar="FILE", help="Waits for locks: events, or perf lock contention.")
+@click.option("--zone-lock", multiple=True, metavar="ADDRESS", help="Of --waits without stacks.")
 @click.option("--platform", metavar="FILE", help="What the machine is: platform.json.")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
-@click.option("--replace", is_flag=True, help="Overwrite a machine of that name.")
+@click.option("--replace", is_flag=True, help="Revise a machine of that name; its platform stays.")
 @as_json
 def data_add_latency(
     table: str | None,
@@ -375,43 +604,101 @@ def data_add_latency(
     free_function: str | None,
     alloc_function: str | None,
     unit: str | None,
+    waits: str | None,
+    zone_lock: tuple[str, ...],
     platform: str | None,
     data: str | None,
     replace: bool,
     json_: bool,
 ) -> None:
-    """Bring in a machine's batch latency table.
+    """Bring in a machine's batch latency table, or what was waited for its zone locks.
 
     FILE is a batch_latency.csv.  Or give what a tool printed: for each batch
-    setting one --free and one --alloc file of ftrace function_graph, bcc
+    setting one --free and one --alloc file of ftrace function_graph,
     funclatency or bpftrace hist(), all of the functions that run with the
-    zone lock held.
-    """
-    from pcpmodel.machine.latency_input import add_latency
+    zone lock held.  A file of bpftrace maps keyed by pages (pcpmodel data
+    script bpftrace) has every batch: --free FILE --alloc FILE.
 
-    raw = {"free": _by_batch("free", free), "alloc": _by_batch("alloc", alloc)}
+    --waits alone adds to a machine that is there: ftrace or perf script text
+    with lock contention events, or perf lock contention.
+    """
+    from pcpmodel.hardware.latency_input import add_latency, add_waits, read_waits
+
+    raw = {"free": _by_batch("free", free, True), "alloc": _by_batch("alloc", alloc, True)}
+    if zone_lock and waits is None:
+        raise InputError("--zone-lock goes with --waits only")
+    if waits is not None:
+        if not (table or any(raw.values())):
+            if throughput or free_function or alloc_function or unit or platform or replace:
+                raise InputError("--waits alone goes with --machine, --zone-lock and --data only")
+            added = add_waits(machine, waits, zone_locks=zone_lock, data=data)
+            result = {
+                "machine": machine,
+                "path": str(added.path),
+                "rows": added.rows,
+                "kept": list(added.kept),
+                "dropped": [],
+            }
+            text = f"{machine}: waits for the zone lock in {added.rows} functions, in {added.path}"
+            return _emit(result, json_, text)
+        read_waits(waits, zone_lock)  # refused before anything is stored
     if bool(table) == any(raw.values()):
         raise InputError("give either FILE or --free and --alloc files, one of the two")
     if table and (throughput or free_function or alloc_function or unit):
         raise InputError("--throughput, --*-function and --unit go with --free and --alloc only")
     functions = {"free": free_function, "alloc": alloc_function}
-    path, rows = add_latency(
+    added = add_latency(
         machine,
         table=table,
         raw=raw,
-        throughput=_by_batch("throughput", throughput),
+        throughput={int(batch or 0): n for batch, n in _by_batch("throughput", throughput).items()},
         functions={side: name for side, name in functions.items() if name},
         unit=unit,
         platform=platform,
         data=data,
         replace=replace,
     )
-    result = {"machine": machine, "path": str(path), "rows": rows}
-    _emit(result, json_, f"{machine}: {rows} rows in {path}")
+    if waits is not None:
+        add_waits(machine, waits, zone_locks=zone_lock, data=data)
+    result = {
+        "machine": machine,
+        "path": str(added.path),
+        "rows": added.rows,
+        "kept": list(added.kept),
+        "dropped": list(added.dropped),
+    }
+    text = f"{machine}: {added.rows} rows in {added.path}"
+    if added.kept:
+        text += f"\nkept of the machine before: {', '.join(added.kept)}"
+    if added.dropped:
+        text += f"\nof other figures, and gone with them: {', '.join(added.dropped)}"
+    _emit(result, json_, text)
+
+
+@data_add.command("report")
+@click.argument("file", metavar="FILE")
+@click.option("--name", metavar="NAME", help="[a-z0-9][a-z0-9-]*; default: from the Message-ID.")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@click.option("--replace", is_flag=True, help="Overwrite a source of that name.")
+@as_json
+def data_add_report(
+    file: str, name: str | None, data: str | None, replace: bool, json_: bool
+) -> None:
+    """Bring in a kernel robot's mail, a comparison of two commits, as a published source.
+
+    FILE is the mail as it came (headers, quoted-printable) or its text. Of perf-profile the page
+    allocator's rows are kept, of perf-sched none.
+    """
+    from pcpmodel.datasets.robot_report import add_report
+
+    path, rows = add_report(file, name=name, data=data, replace=replace)
+    result = {"source": path.name, "path": str(path), "rows": rows}
+    text = ", ".join(f"{count} rows of {table}" for table, count in rows.items())
+    _emit(result, json_, f"{path.name}: {text} in {path}")
 
 
 @data_add.command("workload")
-@click.argument("recording", metavar="CAPTURE")
+@click.argument("recording", metavar="RECORDING")
 @click.option("--name", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
 @click.option("--page-us", type=float, help="CPU time per page at native speed [us].")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
@@ -427,8 +714,8 @@ def data_add_workload(
 ) -> None:
     """Bring in the processes of a recording, to be drawn anew on any number of CPUs.
 
-    CAPTURE is what `pcpmodel capture` wrote.  Then: simulate --workload recorded
-    --param capture=NAME --processes N.
+    RECORDING is what `pcpmodel record` wrote.  Then: simulate --workload recorded
+    --param recording=NAME --processes N.
     """
     from pcpmodel.study.workloads import add_workload
 
@@ -440,15 +727,10 @@ def data_add_workload(
 def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
     """Read KEY=VALUE pairs; values are JSON where they parse, else text."""
     values: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise InputError(f"{what} {pair!r} is not KEY=VALUE")
-        if key in values:
-            raise InputError(f"{what} {key!r} is given twice")
+    for key, value in _pairs(pairs, f"{what} ").items():
         try:
-            values[key] = json.loads(value)
-        except ValueError:
+            values[key] = parse_json(value)
+        except InputError:
             values[key] = value
     return values
 
@@ -460,6 +742,9 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 @click.option("--processes", type=int, help="Processes of the workload.")
 @click.option("--param", multiple=True, metavar="KEY=VALUE", help="Argument of the workload.")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="Simulated time [s].")
+@click.option(
+    "--warmup", "warmup_s", type=float, help="Before that [s]; default: until the rates stand."
+)
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--cpus", type=int, help="CPUs of the machine.")
 @click.option("--nodes", type=int, help="NUMA nodes.")
@@ -467,6 +752,7 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other argument of simulate."
 )
+@with_policy
 @as_json
 def simulate_(
     release_: str,
@@ -475,46 +761,81 @@ def simulate_(
     processes: int | None,
     param: tuple[str, ...],
     seconds: float,
+    warmup_s: float | None,
     seed: int,
     cpus: int | None,
     nodes: int | None,
     memory_gib: float | None,
     settings: tuple[str, ...],
+    policy_file: str | None,
     json_: bool,
 ) -> None:
     """Run a workload on many CPUs under one kernel."""
     from tqdm import tqdm
 
-    from pcpmodel.simulation.run import execute, make_spec
-    from pcpmodel.workload import make
+    from pcpmodel.hardware.machines import machine as find_machine
+    from pcpmodel.simulation.run import execute
+    from pcpmodel.simulation.spec import make_spec
+    from pcpmodel.workload import WORKLOADS, make
 
     params = _settings(param, "--param")
     if processes is not None:
         params["processes"] = processes
     options = _settings(settings, "--set")
+    if "page_size_kib" in inspect.signature(WORKLOADS.get(workload, make)).parameters:
+        # the machine's, unless said otherwise
+        kib = options.get("page_size_kib", find_machine(machine).page_size_kib)
+        params.setdefault("page_size_kib", kib)
     given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}
-    given |= {"memory_gib": memory_gib, "release": release_, "machine": machine}
+    if "warmup_s" in options:
+        raise InputError("--set warmup_s: use --warmup")
+    given |= {"warmup_s": warmup_s}
+    given |= {"memory_gib": memory_gib, "release": _rules(release_), "machine": machine}
     for key in options:
         if key in given:
             raise InputError(f"--set {key}: use --{key.replace('_', '-')}")
-    spec = make_spec(workload=make(workload, **params), **given, **options)
-    total = spec.seconds + spec.warmup_s
-    with tqdm(total=round(total, 6), unit="s", disable=None, file=sys.stderr, leave=False) as bar:
-        result = execute(spec, progress=lambda done: bar.update(done - bar.n))
+    if "policy" in options:
+        raise InputError("--set policy: use --policy")
+    spec = make_spec(
+        workload=make(workload, **params), policy=_policy(policy_file), **given, **options
+    )
+    total = None if spec.settles else round(spec.seconds + (spec.warmup_s or 0.0), 6)
+    with tqdm(total=total, unit="s", disable=None, file=sys.stderr, leave=False) as bar:
+        result = execute(spec, progress=lambda done: bar.update(max(done - bar.n, 0)))
     summary = result.summary()
     over = summary["latency_over_us"]
+    host = spec.host
+    pages = "" if host.page_size_kib == 4 else f", pages of {host.page_size_kib} KiB"
+    half = summary["half_width_95"]["lock_contention"]
+    sure = "" if half is None else f" (95 %: ± {100 * half:.2f}, batch means)"
+    stood = {
+        None: "",
+        True: ": until the rates stood",
+        False: ": the rates never stood; the figures are of a run that still changes",
+    }
+    calibrated = [str(c) for c in spec.calibrated.values()]
+    others = sorted({c.machine for c in spec.calibrated.values()} - {spec.machine.name})
+    if others:
+        calibrated.append(
+            f"{spec.machine.name} has no calibration of its own: values of {', '.join(others)}"
+        )
+    if not calibrated:
+        calibrated = ["nothing: holds as measured, on warm pages"]
     text = "\n".join(
         [
-            f"{workload} under {spec.release} on {spec.machine.name}: "
-            f"{summary['score']} {summary['score_unit']} in {seconds:g} s",
-            f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles",
+            f"{workload} under {spec.rules} on {spec.machine.name}: "
+            f"{summary['score']} {summary['score_unit']} in {seconds:g} s{pages}",
+            f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles{sure}",
             f"refills               {summary['refills']} ({summary['alloc_zone_pages']} pages)",
             f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
             "wait per hold         "
             + ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items()),
             "refill over           "
             + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
+            f"warm-up               {result.warmup_s:.4g} s{stood[result.stands]}",
+            *(f"{'' if i else 'calibrated':22}{line}" for i, line in enumerate(calibrated)),
             f"real-time factor      {summary['real_time_factor']:.1f}",
+            *(f"* {note}" for note in summary["notes"]),
         ]
     )
     _emit(summary, json_, text)
@@ -529,10 +850,10 @@ def compare_(source: str | None, seed: int, json_: bool) -> None:
 
     SOURCE is one source of data/published or one of its tables; default: all that are modelled.
     """
-    from pcpmodel.study.compare import as_text, compare
+    from pcpmodel.study.published.compare import compare
 
-    answer = compare(source, seed=seed, progress=lambda name: click.echo(name, err=True))
-    _emit(answer, json_, as_text(answer))
+    answer = compare(source, seed=seed, progress=_progress)
+    _emit(answer.as_dict(), json_, str(answer))
 
 
 @main.command("sweep")
@@ -540,17 +861,25 @@ def compare_(source: str | None, seed: int, json_: bool) -> None:
 @click.option("--out", required=True, help="NetCDF file of the result.")
 @click.option("--scheduler", help="Address of a Dask scheduler; default: threads of this host.")
 @click.option("--workers", type=int, help="Runs at once; default: CPUs.")
+@with_policy
 @as_json
 def sweep_(
-    spec_file: str, out: str, scheduler: str | None, workers: int | None, json_: bool
+    spec_file: str,
+    out: str,
+    scheduler: str | None,
+    workers: int | None,
+    policy_file: str | None,
+    json_: bool,
 ) -> None:
     """Run a grid of simulations.
 
     Started again after a kill it goes on where it was.
     """
-    from pcpmodel.study.sweep import cluster, read_grid, run_grid
+    from pcpmodel.study.sweep.grid import read_grid
+    from pcpmodel.study.sweep.run import run_grid
+    from pcpmodel.study.sweep.workers import cluster
 
-    grid = read_grid(spec_file)
+    grid = read_grid(spec_file, policy=_policy(policy_file))
     with cluster(scheduler) as (executor, threads):
         workers = threads if workers is None else workers
         data = run_grid(grid, executor=executor, workers=workers, out=out)
@@ -559,36 +888,57 @@ def sweep_(
 
 
 @main.command("replay")
-@click.argument("capture", metavar="CAPTURE", type=click.Path(path_type=str))
-@click.option("--release", metavar="R", help="Rules to apply; default: those of the capture.")
+@click.argument("recording", metavar="RECORDING")
+@click.option(
+    "--release",
+    metavar="R",
+    help="Rules of the recorded kernel; default: those of the known release nearest to it.",
+)
 @click.option(
     "--what-if", "other_rules", is_flag=True, help="Do the same work under the releases RULES."
 )
 @click.argument("rules", metavar="[RULES]...", nargs=-1)
+@with_policy
 @as_json
 def replay_(
-    capture: str, release: str | None, other_rules: bool, rules: tuple[str, ...], json_: bool
+    recording: str,
+    release: str | None,
+    other_rules: bool,
+    rules: tuple[str, ...],
+    policy_file: str | None,
+    json_: bool,
 ) -> None:
     """Does the model do what the recorded kernel did?
 
+    RECORDING is a directory, or the name of one of data/traces.
     Exit code 1 if a difference stays unexplained, or the trace lost events.
 
     With --what-if R [R ...]: how often and how long the zone lock would have been held under
     other rules.
     """
     if other_rules:
+        from pcpmodel.trace.recording import recording as open_recording
         from pcpmodel.trace.what_if import what_if
 
-        if not rules or release is not None:
-            raise InputError("--what-if needs releases, and takes the place of --release")
-        answer = what_if(capture, rules)
+        if not rules and policy_file is None:
+            raise InputError("--what-if needs releases")
+        answer = what_if(
+            open_recording(recording, _rules(release)),
+            [_rules(r) for r in rules],
+            _policy(policy_file),
+        )
         _emit(answer.as_dict(), json_, repr(answer))
         return
     if rules:
         raise InputError(f"{rules[0]!r} is one argument too many; did you mean --what-if?")
     from pcpmodel.trace.replay import replay
 
-    found = replay(capture, release=release, progress=sys.stderr.isatty())
+    found = replay(
+        recording,
+        release=_rules(release),
+        policy=_policy(policy_file),
+        progress=sys.stderr.isatty(),
+    )
     _emit(found.as_dict(), json_, repr(found))
     if not found.exact:
         raise CheckError(
@@ -596,15 +946,15 @@ def replay_(
         )
 
 
-@main.command("capture", context_settings={"ignore_unknown_options": True})
-@click.option("--out", required=True, metavar="DIR", help="Capture to make; must not exist.")
+@main.command("record", context_settings={"ignore_unknown_options": True})
+@click.option("--out", required=True, metavar="DIR", help="Recording to make; must not exist.")
 @click.option("--seconds", required=True, type=float, help="Time to record; with CMD at most.")
 @click.option(
     "--buffer-kb", type=int, default=16384, show_default=True, help="Ring buffer of each CPU."
 )
 @as_json
 @click.argument("command", metavar="[-- CMD ...]", nargs=-1, type=click.UNPROCESSED)
-def capture_(
+def record_(
     out: str, seconds: float, buffer_kb: int, command: tuple[str, ...], json_: bool
 ) -> None:
     """Record this machine's page allocator while CMD runs.
@@ -613,7 +963,7 @@ def capture_(
 
     Uses a tracing instance of its own: no setting of the machine changes.
     """
-    from pcpmodel.trace.capture import record
+    from pcpmodel.trace.record import record
 
     done = record(out, seconds, command, buffer_kb=buffer_kb, progress=sys.stderr.isatty())
     text = f"{done.path}: {done.events} events, {done.lost} lost"
@@ -632,8 +982,12 @@ def capture_(
     show_default=True,
     help="Plain text for a mail (72 columns), CSV or LaTeX.",
 )
+@click.option("--tree", "trees", multiple=True, metavar="PATH", help="A kernel tree: one more row.")
+@with_policy
 @as_json
-def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
+def cover_letter_(
+    spec_file: str, form: str, trees: tuple[str, ...], policy_file: str | None, json_: bool
+) -> None:
     """Print a cover letter's table: base, patch 1 .. n.
 
     SPEC.json: {"releases": ["v6.6", "v6.6+p1"], "machine": "sapphire-rapids", "workloads":
@@ -641,10 +995,15 @@ def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
     "kbuild"}]}; also "labels", "seeds", "figures", "options" of simulate. A published table
     shows each measured row above the simulated one.
     """
-    from pcpmodel.study.cover_letter import cover_letter, read_spec
+    from pcpmodel.study.published.cover_letter import cover_letter, read_spec
 
-    letter = cover_letter(**read_spec(spec_file))
-    _emit(letter.as_dict(), json_, getattr(letter, form)())
+    spec = read_spec(spec_file)
+    if trees:
+        from pcpmodel.study.tree import tree
+
+        spec["releases"] = [*spec["releases"], *map(tree, trees)]
+    letter = cover_letter(**spec, policy=_policy(policy_file))
+    _emit(letter.as_dict(), json_, str(letter) if form == "text" else getattr(letter, form)())
 
 
 @main.command("advise")
@@ -657,6 +1016,7 @@ def cover_letter_(spec_file: str, form: str, json_: bool) -> None:
     help="Copy of the machine's /proc/zoneinfo; without --machine this host's.",
 )
 @click.option("--lscpu", metavar="FILE", help="What lscpu printed there.")
+@_page_size("the machine advised on; default: what its zoneinfo or platform.json says.")
 @click.option(
     "--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold's p99 [us]."
 )
@@ -674,7 +1034,9 @@ def advise_(json_: bool, **options: Any) -> None:
 
     Changes nothing itself.
     """
-    from pcpmodel.study.advise import advise
+    from pcpmodel.study.hold.advise import advise
 
-    answer = advise(options.pop("machine"), **options)
+    page_size_kib = _kib(options.pop("page_size"))
+    options["release"] = _rules(options["release"])
+    answer = advise(options.pop("machine"), page_size_kib=page_size_kib, **options)
     _emit(answer.as_dict(), json_, str(answer))

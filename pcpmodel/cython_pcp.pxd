@@ -17,6 +17,11 @@ and ``pm.Memory("v6.18", zones, policy=mine)``.  A callback may raise
 (``with gil: raise ...``): the exception comes out of the Python call that
 drove the allocator.
 
+The kernel's own answer is there for the asking, so that a rule may say only what it changes::
+
+    cdef int at_most_four_batches(pcp_view *view, void *ctx) except -1 nogil:
+        return min(view.kernel(view), 4 * view.batch)
+
 Append only: what is released here never changes.
 """
 
@@ -47,6 +52,11 @@ cdef struct pcp_view:
     long long waits
     # Yours: one copy per CPU and zone, zero at first.
     long long user[4]
+    # What the kernel's rule answers to this very question, from the state that the view has now;
+    # what the rule changes (high, the factors) it changes in the view.
+    int (*kernel)(pcp_view *view) noexcept nogil
+    const void *rules  # of the release; for kernel()
+    int question  # likewise
 
 
 cdef struct pcp_policy:
@@ -60,9 +70,20 @@ cdef struct pcp_policy:
     # Pages to drain at a vmstat tick: 0 .. 2 ** 30.
     int (*decay_pcp_high)(pcp_view *view, void *ctx) except -1 nogil
     void *ctx  # yours; handed to every callback, never freed
+    # Do high-order pages come in bulk, so that this free of order 1..3 drains: 0 or 1.  Asked once
+    # the block is counted; view.free_high is what the kernel says.
+    int (*free_high)(pcp_view *view, void *ctx) except -1 nogil
 
 
-cdef int pcp_abi() noexcept nogil
+cdef enum:
+    PCP_ABI = 2
+
+
+# Compiled into what uses it, so that it says with which structs that was built; what was built
+# with others, a %%cython cell from IPython's cache for one, is refused.
+cdef inline int pcp_abi() noexcept nogil:
+    return PCP_ABI
+
 
 # A Python object for ``policy=``.  The struct must live as long as the object.
 cdef object pcp_policy_object(const pcp_policy *policy)

@@ -6,14 +6,6 @@ from cpython.pycapsule cimport PyCapsule_New
 
 from pcpmodel.errors import InputError
 
-cdef enum:
-    PCP_ABI = 1
-
-
-cdef int pcp_abi() noexcept nogil:
-    return PCP_ABI
-
-
 cdef object pcp_policy_object(const pcp_policy *policy):
     if policy == NULL:
         raise InputError("the policy is NULL; give the address of a pcp_policy")

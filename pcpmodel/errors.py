@@ -5,9 +5,41 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+from operator import index
 
-__all__ = ["CheckError", "InputError", "unknown_name"]
+__all__ = [
+    "CheckError",
+    "InputError",
+    "NotHeldError",
+    "integer",
+    "printable",
+    "truth",
+    "unknown_name",
+]
+
+#: What a terminal would obey instead of showing it, and what no encoding can write.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+#: Longest message [characters]; what was given may be megabytes.
+_MAX_MESSAGE = 4000
+
+
+def printable(text: str) -> str:
+    """Show control characters, as of terminal escapes, by their codes; line ends and tabs stay.
+
+    Parameters
+    ----------
+    text : str
+        May come from a file of a stranger.
+
+    Returns
+    -------
+    str
+    """
+    return _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class InputError(ValueError):
@@ -16,7 +48,7 @@ class InputError(ValueError):
     Parameters
     ----------
     message : str
-        What was given and what is allowed.
+        What was given and what is allowed; shown by `printable`, and cut where it is very long.
     file, row, column : optional
         Where; ``row`` counts lines of the file from 1, the header included.
     """
@@ -29,20 +61,63 @@ class InputError(ValueError):
         row: int | None = None,
         column: str | None = None,
     ) -> None:
+        message = printable(message)
+        if len(message) > _MAX_MESSAGE:
+            half = _MAX_MESSAGE // 2
+            message = f"{message[:half]} ... {message[-half:]}"
         self.message = message
-        self.file = None if file is None else str(file)
+        self.file = None if file is None else printable(str(file))
         self.row = row
         self.column = column
         where = [] if self.file is None else [self.file]
         if row is not None:
             where.append(f"row {row}")
         if column is not None:
-            where.append(f"column {column!r}")
+            where.append(f"column {column[:200]!r}")
         super().__init__(": ".join([", ".join(where), message]) if where else message)
+
+
+class NotHeldError(InputError):
+    """A page that is to be freed is not in use."""
 
 
 class CheckError(Exception):
     """A check ran and its answer is no (exit code 1)."""
+
+
+def integer(name: str, value: object, low: int, high: int) -> int:
+    """An argument as an integer in a range, or InputError.
+
+    Parameters
+    ----------
+    name : str
+        What the error calls it.
+    value : object
+        An int or what stands for one (`operator.index`); no bool, no float.
+    low, high : int
+        Both are allowed.
+
+    Returns
+    -------
+    int
+    """
+    if isinstance(value, bool):
+        raise InputError(f"{name}={value!r} is not an integer")
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name}={value!r} is not an integer") from None
+    if not low <= number <= high:
+        raise InputError(f"{name}={number} is outside {low}..{high}")
+    return number
+
+
+def truth(name: str, value: object) -> bool:
+    """An argument as a truth value, or InputError; an array has none."""
+    try:
+        return bool(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}={value!r} is neither true nor false") from None
 
 
 def unknown_name(what: str, given: object, known: Iterable[str]) -> InputError:

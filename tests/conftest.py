@@ -2,35 +2,46 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-import shutil
+import secrets
 import signal
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
 
-from pcpmodel.rerun import Run, rerun
+from helpers.checkout import copy_checkout
+from helpers.paths import ROOT
+from helpers.policies import build_policies
+from pcpmodel.reports.plan import Run
+from pcpmodel.reports.rerun import rerun
 
-ROOT = Path(__file__).parents[1]
+# However slow the machine.  `make test` has the same examples in every run; `make test-long`, and
+# so CI, new ones (--hypothesis-profile=random), from the seed that the heading shows.  What such a
+# run finds is kept: as an @example, or as a test of its own where a state machine found it.
+settings.register_profile("fixed", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, derandomize=False, print_blob=True)
+settings.load_profile("fixed")
 
-# The same examples in every run, however slow the machine.
-settings.register_profile("pcpmodel", deadline=None, derandomize=True)
-settings.load_profile("pcpmodel")
 
-
-def pytest_configure() -> None:
-    """Hear Ctrl-C, which what a script starts in its background ignores: tests send it."""
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its options; xdist hands them on
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw a seed; and hear Ctrl-C, which what a script starts in its background ignores."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    option = config.option
+    if option.hypothesis_profile == "random" and option.hypothesis_seed is None:
+        option.hypothesis_seed = str(secrets.randbits(32))
 
 
-def copy_checkout(target: Path, *leave: str) -> Path:
-    """Copy what a clone of this checkout would hold, changes included."""
-    made = (".git", ".venv", "build", "dist", "reports", "*.egg-info", "__pycache__", ".*cache")
-    shutil.copytree(ROOT, target, ignore=shutil.ignore_patterns(*made, *leave), symlinks=True)
-    return target
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say which examples property tests have."""
+    option = config.option
+    if option.hypothesis_profile != "random":
+        return []
+    return [f"to repeat: --hypothesis-profile=random --hypothesis-seed={option.hypothesis_seed}"]
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
@@ -40,7 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             used = getattr(item, "fixturenames", ())
             shared = [name for name in ("reported", "built") if name in used]
-            item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [item.path.stem])))
+            file = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [file])))
         items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "reported")
 
 
@@ -65,6 +77,12 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]
     """All reports of the checkout's notebooks, made once for the tests that need them."""
     out = tmp_path_factory.mktemp("reported")
     return out, rerun(project=ROOT, out=out, progress=print)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
+    """Rules of one's own, compiled: the examples, and ``failing``."""
+    return build_policies(tmp_path_factory.mktemp("policies"))
 
 
 @pytest.fixture(scope="session")

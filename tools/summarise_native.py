@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pcpmodel.data_package import store_package, table_files
+from pcpmodel.datasets.store import store_package, table_files
 from pcpmodel.trace.ftrace import read_trace
 
 OUT = Path(__file__).resolve().parents[1] / "data"

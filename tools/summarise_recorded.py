@@ -14,9 +14,9 @@ from pathlib import Path
 
 from summarise_native import OUT, write
 
-from pcpmodel.data_package import load_workload
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.trace.ftrace import read_trace
-from pcpmodel.trace.processes import Recording
+from pcpmodel.trace.processes import Processes
 
 #: Recorded at native speed -> file below the directory given.
 NATIVE = {
@@ -42,7 +42,7 @@ EMULATED = {
 def summarise(name: str, path: Path, source: str, native_us: dict[str, float]) -> None:
     """Write the package of one recording."""
     # The native build was busy all the time; the others slept.
-    recording = Recording(read_trace(path), None if name == "native-build" else 1_000_000)
+    recording = Processes(read_trace(path), None if name == "native-build" else 1_000_000)
     if name in NATIVE:
         native_us[name] = recording.page_us()
     like = EMULATED.get(name, name)

@@ -14,13 +14,12 @@ import re
 import sys
 from pathlib import Path
 
-from pcpmodel.data_package import (
+from pcpmodel.datasets.packages import (
     LATENCY_RESOURCE,
     PLATFORM_FIELDS,
     PLATFORM_RESOURCE,
-    dump_json,
-    hardware_descriptor,
 )
+from pcpmodel.datasets.store import dump_json, hardware_descriptor
 
 LICENCE_NOTE = (
     "Measured figures quoted from public kernel mailing lists; they belong to their authors. "

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from transcribe_hardware import LICENCE_NOTE
 
-from pcpmodel.data_package import dump_json
+from pcpmodel.datasets.store import dump_json
 
 Row = dict[str, str]
 

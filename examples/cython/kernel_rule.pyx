@@ -1,7 +1,9 @@
-"""The rule of v6.7 ... v6.15, restated as a policy: a place to start from.
+"""The rule of v6.7 ... v7.3, restated as a policy: a place to start from.
 
 Restates nr_pcp_alloc(), nr_pcp_high(), nr_pcp_free() and decay_pcp_high() of
-mm/page_alloc.c; under release v6.7 it changes nothing.
+mm/page_alloc.c; under releases v6.7 to v7.3 it changes nothing.  When high-order
+pages come in bulk, which differs between them, it leaves to the kernel, and how a
+drain is cut into holds is no decision of a policy.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -73,11 +75,16 @@ cdef int decay(pcp_view *v, void *ctx) except -1 nogil:
     return max(v.count - v.high, 0)
 
 
+cdef int in_bulk(pcp_view *v, void *ctx) except -1 nogil:
+    return v.kernel(v)  # v.free_high
+
+
 cdef pcp_policy rule
 rule.abi = pcp_abi()
 rule.nr_pcp_alloc = refill
 rule.nr_pcp_high = threshold
 rule.nr_pcp_free = drain
 rule.decay_pcp_high = decay
+rule.free_high = in_bulk
 
 policy = pcp_policy_object(&rule)

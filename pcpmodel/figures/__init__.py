@@ -24,6 +24,7 @@ from pcpmodel.figures.simulation import (
     memory_on_lists,
     misses,
     tradeoff,
+    tradeoff_latency,
     waterfall,
 )
 from pcpmodel.figures.style import FORMATS, SIZES, alt_text, caption, output, panels, save
@@ -57,5 +58,6 @@ __all__ = [
     "throughput_gain",
     "tour_picture",
     "tradeoff",
+    "tradeoff_latency",
     "waterfall",
 ]

@@ -47,11 +47,13 @@ def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False
         )
         said.append(f"{batch:g} pages take {mean} in the mean and {p99} at the 99th percentile")
     what = "per page moved" if per_page else "of refills and drains"
+    out, outside = points["outlier"].sum(), points["outside"].sum()
+    both = "; thin lines are fits through all rows, and the intervals are of both" if out else ""
     return (
         f"Hold times of the zone lock {what}{_of_machines(points)}: {'; '.join(said)}"
-        f"{' (all per page)' if per_page else ''}. Lines are fits with their prediction "
-        f"intervals, markers are measured; the fit leaves out "
-        f"{counted(points['outlier'].sum(), 'outlier')} of {len(points)}."
+        f"{' (all per page)' if per_page else ''}. Lines are fits without "
+        f"{counted(out, 'outlier')} of {len(points)} rows{both}. Markers are measured; "
+        f"{outside or 'none'} lies outside the prediction interval."
     )
 
 
@@ -64,9 +66,11 @@ def hold_time(
     Parameters
     ----------
     points : pandas.DataFrame
-        ``side``, ``statistic``, ``batch`` [pages], ``measured_us`` [us], ``outlier``.
+        ``side``, ``statistic``, ``batch`` [pages], ``measured_us`` [us], ``outlier``,
+        ``outside``.
     lines : pandas.DataFrame
-        ``side``, ``statistic``, ``pages``, ``fitted_us``, ``low_us``, ``high_us`` [us].
+        ``side``, ``statistic``, ``pages``, ``fitted_us``, ``fitted_all_us``, ``low_us``,
+        ``high_us`` [us].
     ax : Axes, optional
     per_page : bool
         Show hold time over pages [ns] in place of the hold time [us].
@@ -95,10 +99,14 @@ def hold_time(
         ax.plot(line["pages"], line["fitted_us"] * unit, color=colour, ls=dash)
         ax.plot([], [], color=colour, ls=dash, marker=marker, label=f"{side} {statistic}")
         out = rows["outlier"]
+        if out.any():
+            ax.plot(line["pages"], line["fitted_all_us"] * unit, color=colour, lw=0.6)
         at = {"marker": marker, "ls": "none", "zorder": 3}
         ax.plot(rows["batch"][~out], measured[~out], color=colour, mec="white", mew=0.5, **at)
         ax.plot(rows["batch"][out], measured[out], mec=colour, mfc="white", mew=1.2, ms=6, **at)
     _explain(ax, "line: fit, band: interval", "marker: measured, open: outlier")
+    if points["outlier"].any():
+        ax.plot([], [], color="0.3", lw=0.6, label="fit through outliers too")
     low, high = min(m.min() for m in shown), max(m.max() for m in shown)
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter("{x:g}")

@@ -26,11 +26,19 @@ def _scale_latency(per_scale: pd.DataFrame, p99_us: float) -> str:
     for name, rows in first.groupby("machine", sort=False):
         slow = slower[slower["machine"] == name]
         said.append(f"{name} {_largest(rows, p99_us)} ({_largest(slow, p99_us)})")
+    both = " Where a row is an outlier thin lines are the fits without it and through all rows."
     return (
-        f"99th percentile of the slower side, refill or drain. Largest batch scale factor under "
+        f"99th percentile of the slower side, refill or drain, under "
+        f"{listed(dict.fromkeys(per_scale['release']))}. Largest batch scale factor under "
         f"{p99_us:g} µs as measured (and with a CPU {per_scale['slowdown'].max():g} times slower): "
-        f"{listed(said)}. Lines are fits with their prediction intervals, markers are measured."
+        f"{listed(said)}. Lines are medians with their prediction intervals, markers are measured."
+        f"{both * bool(_apart(per_scale).any())}"
     )
+
+
+def _apart(per_scale: pd.DataFrame) -> pd.Series:
+    """Where the fits without outliers and through all rows differ visibly."""
+    return (per_scale["p99_fitted_all_us"] / per_scale["p99_fitted_us"] - 1).abs() > 0.01
 
 
 @figure_style(size=(COLUMN, 3.2), caption=_scale_latency)
@@ -40,8 +48,9 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
     Parameters
     ----------
     per_scale : pandas.DataFrame
-        Of one machine: ``slowdown``, ``batch_scale``, ``p99_us``, ``p99_low_us``,
-        ``p99_high_us``, ``measured_p99_us`` [us], ``measured_outlier``.
+        Of one machine and release: ``release``, ``slowdown``, ``batch_scale``, ``p99_us``,
+        ``p99_low_us``, ``p99_high_us``, ``p99_fitted_us``, ``p99_fitted_all_us``,
+        ``measured_p99_us`` [us], ``measured_outlier``.
     p99_us : float
         The limit [us].
     ax : Axes, optional
@@ -58,6 +67,9 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
             scale, rows["p99_low_us"], rows["p99_high_us"], color=colour, alpha=0.22, lw=0
         )
         ax.plot(scale, rows["p99_us"], color=colour, ls=dash)
+        if _apart(rows).any():
+            for fit in ("p99_fitted_us", "p99_fitted_all_us"):
+                ax.plot(scale, rows[fit], color=colour, lw=0.6)
         words = "as measured" if slowdown == 1 else f"CPU {slowdown:g}x slower"
         ax.plot([], [], color=colour, ls=dash, marker=marker, label=words)
         outlier = rows["measured_outlier"].astype(bool)
@@ -65,8 +77,10 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
         measured = rows["measured_p99_us"]
         ax.plot(scale[~outlier], measured[~outlier], color=colour, mec="white", mew=0.5, **at)
         ax.plot(scale[outlier], measured[outlier], mec=colour, mfc="white", mew=1.2, ms=6, **at)
-    ax.plot([], [], ls="none", label="line: fit, band: interval")
+    ax.plot([], [], ls="none", label="line: median, band: interval")
     ax.plot([], [], ls="none", label="marker: measured, open: outlier")
+    if _apart(per_scale).any():
+        ax.plot([], [], color="0.3", lw=0.6, label="fits with and without outliers")
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(sorted(set(per_scale["batch_scale"])))

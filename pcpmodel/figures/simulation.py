@@ -9,11 +9,20 @@ import textwrap
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pcpmodel.figures.style import COLUMN, PAGE, SERIES, capital, figure_style, listed, span
 
-__all__ = ["answer_key", "by_release", "memory_on_lists", "misses", "tradeoff", "waterfall"]
+__all__ = [
+    "answer_key",
+    "by_release",
+    "memory_on_lists",
+    "misses",
+    "tradeoff",
+    "tradeoff_latency",
+    "waterfall",
+]
 
 
 def _answer_key(rows: pd.DataFrame) -> str:
@@ -25,8 +34,21 @@ def _answer_key(rows: pd.DataFrame) -> str:
     return (
         f"Measured and simulated figures of {tables}: {int(said['within'].sum())} of {len(said)} "
         f"predictions are within tolerance (bars), model over measurement is {ratio.median():.2f} "
-        f"in the median ({span(ratio)}); {int(fitted.sum())} cells were fitted. The tables state "
-        "no uncertainty."
+        f"in the median ({span(ratio)}); {int(fitted.sum())} cells were fitted. "
+        f"{_nothing_changes(said)}The tables state no uncertainty."
+    )
+
+
+def _nothing_changes(said: pd.DataFrame) -> str:
+    """How many predicted cells the first row has right, if the rows say it."""
+    if "nothing changes" not in said or said["nothing changes"].isna().all():
+        return ""
+    told = said[said["nothing changes"].notna()]
+    first = told["nothing changes"].astype(float)
+    right = first.between(told["tolerance_low"], told["tolerance_high"])
+    return (
+        f"Of the {len(told)} with a row before, a prediction that nothing changes has "
+        f"{int(right.sum())}. "
     )
 
 
@@ -174,10 +196,11 @@ def _by_release(
     ylabel: str,
     log: bool = False,
     error: str | None = None,
+    bars: str = "the standard deviation over the seeds",
 ) -> str:
     ends = "" if _words(table[x]) else f" ({span(table[x])})"
     said = [f"{release} {span(rows[y])}" for release, rows in table.groupby("release", sort=False)]
-    scatter = "bars are the standard deviation over the seeds" if error else "one seed per point"
+    scatter = f"bars are {bars}" if error else "one seed per point"
     return f"{capital(ylabel)} by {xlabel}{ends}: {'; '.join(said)}; {scatter}."
 
 
@@ -194,6 +217,7 @@ def by_release(
     ylabel: str,
     log: bool = False,
     error: str | None = None,
+    bars: str = "the standard deviation over the seeds",
     ax: Axes | None = None,
 ) -> Axes:
     """One figure of the runs against another, a line per release.
@@ -209,7 +233,9 @@ def by_release(
     log : bool
         Logarithmic ``y``.
     error : str, optional
-        Column with the standard deviation of ``y`` over the seeds.
+        Column with the half length of the error bars.
+    bars : str
+        What they are, for the caption.
     ax : Axes, optional
 
     Returns
@@ -294,31 +320,117 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def _settings(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["asks"] == "what to set?"]
+
+
 def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
-    under = table[table["hold_p99_us"] <= p99_us]
-    text = (
-        f"Throughput against the 99th percentile of a hold for {len(table)} settings, of which "
-        f"{int(table['front'].sum())} are beaten by no other in throughput, latency and memory"
-    )
-    if under.empty:
-        return f"{text}; none stays under {p99_us:g} µs. One seed per point."
-    best = under.loc[under["score_per_s"].idxmax()]
-    return (
-        f"{text}. The fastest under {p99_us:g} µs has batch scale {best['batch_scale_max']:g}: "
-        f"{best['score_per_s'] / 1e6:.2f} million units/s at {best['hold_p99_us']:.1f} µs with "
-        f"{best['pages_in_pcp_mib']:,.0f} MiB on the lists. One seed per point."
-    )
+    grid = _settings(table)
+    words = [
+        f"Throughput, 99th percentile of a hold and memory on the per-CPU lists of {len(grid)} "
+        f"settings; {int(grid['front'].sum())} are beaten by no other by more than the noise"
+    ]
+    for mark in ("shipped", "recommended"):
+        for _, row in grid[grid[mark]].iterrows():
+            words.append(
+                f"{mark} is {row['setting']}: {row['score_per_s'] / 1e6:.1f} ± "
+                f"{row['score_per_s_half_width'] / 1e6:.1f} million pages/s, p99 "
+                f"{row['hold_p99_us']:.0f} ± {row['hold_p99_us_half_width']:.0f} µs, "
+                f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB"
+            )
+    if not grid["recommended"].any():
+        words.append(f"none stays under {p99_us:g} µs")
+    return "; ".join(words) + ". Half widths of 95 % intervals over several seeds."
 
 
-@figure_style(size=(COLUMN, 3.0), caption=_tradeoff)
+@figure_style(size=(PAGE, 3.6), caption=_tradeoff, panel=PAGE)
 def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
-    """Throughput against the 99th percentile of a hold, with the front.
+    """Every setting a field: throughput (shade), p99 of a hold and memory on the lists.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        ``batch_scale_max``, ``score_per_s`` [1/s], ``hold_p99_us`` [us],
-        ``pages_in_pcp_mib`` [MiB], ``front``.
+        Of `pcpmodel.study.tradeoff`: the rows that ask what to set; ``high_pages`` NaN is the
+        kernel's own.
+    p99_us : float
+        The limit [us]; times above it are in brackets.
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+    """
+    grid = _settings(table)
+    highs = [*sorted(grid["high_pages"].dropna().unique()), np.nan]
+    scales = sorted(grid["batch_scale_max"].unique())
+    rate = np.full((len(scales), len(highs)), np.nan)
+    most = grid["score_per_s"].max()
+    for _, row in grid.iterrows():
+        own = np.isnan(row["high_pages"])
+        x = len(highs) - 1 if own else highs.index(row["high_pages"])
+        y = scales.index(row["batch_scale_max"])
+        rate[y, x] = row["score_per_s"] / 1e6
+        us = f"{row['hold_p99_us']:.0f} µs" if row["hold_p99_us"] else "no hold"
+        if row["hold_p99_us"] > p99_us:
+            us = f"[{us}]"
+        ax.text(
+            x,
+            y,
+            f"{rate[y, x]:.0f}\n{us}\n{row['pages_in_pcp_mib'] / 1024:.1f} GiB",
+            ha="center",
+            va="center",
+            size=6,
+            linespacing=1.05,
+            color="black" if row["score_per_s"] > 0.55 * most else "white",
+            weight="bold" if row["front"] else "normal",
+        )
+        for mark, (colour, dash, _), inset in (
+            ("shipped", SERIES[1], 0.0),
+            ("recommended", SERIES[0], 0.05),
+        ):
+            if row[mark]:
+                at, side = (x - 0.48 + inset, y - 0.46 + inset), 0.96 - 2 * inset
+                ax.add_patch(
+                    Rectangle(at, side, side - 0.04, fill=False, ec=colour, ls=dash, lw=2.2)
+                )
+                ax.plot([], [], color=colour, ls=dash, lw=2.2, label=mark)
+    image = ax.imshow(rate, cmap="cividis", vmin=0, aspect="auto")
+    bar = ax.figure.colorbar(image, ax=ax, pad=0.01)
+    bar.set_label("Million pages/s")
+    bar.outline.set_visible(False)
+    ax.plot([], [], ls="none", label=f"[ ]: p99 of a hold above {p99_us:g} µs")
+    ax.plot([], [], ls="none", label="bold: on the front")
+    ax.set_xticks(range(len(highs)), [*(f"{h:,.0f}" for h in highs[:-1]), "kernel's own"])
+    ax.set_yticks(range(len(scales)), [f"{k:g}" for k in scales])
+    ax.invert_yaxis()
+    ax.grid(False)
+    ax.set_xlabel("high [pages]")
+    ax.set_ylabel("Batch scale")
+    return ax
+
+
+def _tradeoff_latency(table: pd.DataFrame, p99_us: float) -> str:
+    rows = table[table["asks"] == "as measured"]
+    last = rows.iloc[-1]
+    return (
+        f"99th percentile of a hold against the pages of one hold, measured with high = 2 x batch "
+        f"and simulated likewise: at {last['batch']:,.0f} pages "
+        f"{last['measured_alloc_p99_us']:.0f} µs (refill) and "
+        f"{last['measured_free_p99_us']:.0f} µs (drain) measured, "
+        f"{last['hold_p99_us']:.0f} ± {last['hold_p99_us_half_width']:.0f} µs simulated. With the "
+        "kernel's own high the pages are cold, at a cost fitted to another table. The tables state "
+        "no uncertainty."
+    )
+
+
+@figure_style(size=(COLUMN, 2.8), caption=_tradeoff_latency)
+def tradeoff_latency(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
+    """p99 of a hold against its pages: the measured table, the same simulated, the grid.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        Of `pcpmodel.study.tradeoff`.
     p99_us : float
         The limit [us].
     ax : Axes, optional
@@ -327,26 +439,44 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
     -------
     Axes
     """
-    for i, (scale, rows) in enumerate(table.groupby("batch_scale_max")):
-        colour, _, marker = SERIES[i % len(SERIES)]
-        face = [colour if front else "white" for front in rows["front"]]
-        ax.scatter(
-            rows["hold_p99_us"],
-            rows["score_per_s"] / 1e6,
-            s=12 + np.sqrt(rows["pages_in_pcp_mib"]),
+    rows = table[table["asks"] == "as measured"]
+    grid = _settings(table)
+    own = grid[grid["high_pages"].isna()]
+    for i, (side, words) in enumerate((("alloc", "refill"), ("free", "drain"))):
+        colour, _, marker = SERIES[i]
+        ax.plot(
+            rows["batch"],
+            rows[f"measured_{side}_p99_us"],
+            ls="none",
             marker=marker,
-            facecolors=face,
-            edgecolors=colour,
-            linewidths=0.8,
+            color=colour,
+            mfc="white",
+            label=f"measured, {words}",
         )
-        ax.plot([], [], ls="none", color=colour, marker=marker, label=f"batch scale {scale:g}")
-    ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
-    ax.set_xscale("log")
+    for (colour, dash, _), x, part, words in (
+        (SERIES[2], rows["batch"], rows, "simulated as measured"),
+        (
+            SERIES[3],
+            own["batch_pages"] * 2.0 ** own["batch_scale_max"],
+            own,
+            "simulated, kernel's own high",
+        ),
+    ):
+        ax.errorbar(
+            x,
+            part["hold_p99_us"],
+            part["hold_p99_us_half_width"],
+            color=colour,
+            ls=dash,
+            label=words,
+        )
+    ax.axhline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
+    ax.set_xscale("log", base=2)
     ax.xaxis.set_major_formatter("{x:g}")
-    ax.plot([], [], ls="none", label="filled: on the front")
-    ax.plot([], [], ls="none", label="larger: more memory")
-    ax.set_xlabel("p99 of one hold [µs]")
-    ax.set_ylabel("Throughput [million units/s]")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_xlabel("Pages of one hold, batch << scale")
+    ax.set_ylabel("p99 of a hold [µs]")
     return ax
 
 

@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import re
-import tempfile
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from matplotlib.figure import Figure
 
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.files import scratch
 
 __all__ = [
     "COLUMN",
@@ -480,15 +480,15 @@ def save(
     }
     with (
         mpl.rc_context(STYLE),
-        tempfile.TemporaryDirectory(prefix=f".{name}-", dir=target) as beside,
+        scratch(f".{name}.pcpmodel-", target) as beside,
     ):
         for kind in wanted.formats:
             words = {"Title": name, **metadata[kind]}
-            drawn.savefig(Path(beside) / kind, format=kind, metadata=words)
+            drawn.savefig(beside / kind, format=kind, metadata=words)
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
-        (Path(beside) / "json").write_text(text, encoding="utf-8")
+        (beside / "json").write_text(text, encoding="utf-8")
         for kind in (*wanted.formats, "json"):
-            os.replace(Path(beside) / kind, target / f"{name}.{kind}")
+            os.replace(beside / kind, target / f"{name}.{kind}")
 
 
 def batch_axis(ax: Axes, batches: Iterable[float]) -> None:

@@ -32,6 +32,7 @@ replay that saw the kernel's decision.
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport realloc
 
+from pcpmodel.kernel.lists cimport pcp_allowed_order
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
     MAX_PAGE_ORDER,
@@ -58,7 +59,6 @@ from pcpmodel.kernel.pages cimport (
     pages_ctz,
     pages_likely,
     pages_unlikely,
-    pcp_allowed_order,
 )
 from pcpmodel.kernel.rules cimport pcp_rules
 

@@ -1,7 +1,7 @@
 # cython: cdivision=True
 """The buddy lists of a zone: refills, fallback, direct frees, watermarks, isolation.
 
-Mirrors mm/page_alloc.c of v6.1 ... v7.2; where releases differ, the rules of
+Mirrors mm/page_alloc.c of v6.1 ... v7.3; where releases differ, the rules of
 the zone choose.
 """
 
@@ -498,7 +498,10 @@ cdef uint32_t rmqueue_buddy(zone *z, int order, int mt, unsigned int flags) noex
     if page == NO_PAGE and flags & (ALLOC_OOM | ALLOC_NON_BLOCK):
         page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC)
     emit(z, EV_HOLD, 0 if page == NO_PAGE else 1 << order, HOLD_ALLOC, 0, False)
-    if page != NO_PAGE and flags & ALLOC_HIGHATOMIC and z.rules.highatomic_in_buddy:
+    if (
+        page != NO_PAGE and flags & ALLOC_HIGHATOMIC and z.rules.highatomic_in_buddy
+        and (not z.rules.highatomic_fast_path or flags & ALLOC_WMARK_MASK == ALLOC_WMARK_MIN)
+    ):
         reserve_highatomic_pageblock(z, page, order)
     return page
 

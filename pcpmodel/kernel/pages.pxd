@@ -86,9 +86,6 @@ cdef enum:
     MIGRATE_ISOLATE = 5
     MIGRATE_TYPES = 6
 
-    NR_LOWORDER_PCP_LISTS = 12
-    MAX_PCP_LISTS = 14
-
     # zone->flags, as a mask
     ZONE_BOOSTED_WATERMARK = 1
     ZONE_RECLAIM_ACTIVE = 2
@@ -108,25 +105,6 @@ cdef enum:
     W_CACHED_SHIFT = 7  # of a page on a PCP list
     W_PINDEX_SHIFT = 10
     W_CPU_SHIFT = 16
-
-
-cdef inline bint pcp_allowed_order(int order) noexcept nogil:
-    return order <= PAGE_ALLOC_COSTLY_ORDER or order == HPAGE_PMD_ORDER
-
-
-cdef inline int order_to_pindex(int nr_pcp_lists, int migratetype, int order) noexcept nogil:
-    """PCP list of a block; ``migratetype`` is 0..2, ``order`` 0..3 or 9."""
-    if order > PAGE_ALLOC_COSTLY_ORDER:
-        return NR_LOWORDER_PCP_LISTS + (
-            nr_pcp_lists == MAX_PCP_LISTS and migratetype == MIGRATE_MOVABLE
-        )
-    return MIGRATE_PCPTYPES * order + migratetype
-
-
-cdef inline int pindex_to_order(int pindex) noexcept nogil:
-    if pindex >= NR_LOWORDER_PCP_LISTS:
-        return HPAGE_PMD_ORDER
-    return <unsigned int>pindex // MIGRATE_PCPTYPES
 
 
 cdef inline uint32_t pcp_word(int cached, int pindex, int cpu) noexcept nogil:

@@ -16,10 +16,21 @@ and one free is
     high = nr_pcp_high(pcp, rules, flags, free_high)
     if pcp.count >= high:
         n = nr_pcp_free(pcp, rules, high, free_high) # pages to drain, from its own list on
+        do:                                          # one hold of the zone's lock each
+            chunk = commit_hold(pcp, rules, n)
+            n -= chunk
+        while commit_goes_on(pcp, rules, n, high)
 
-A user's policy (`cython_pcp.pxd`) may take these decisions; `decide_alloc`,
-`decide_high`, `decide_free` and `decide_decay` ask it, or the rule where it is
-NULL.  A callback that fails sets `policy_state.error`; from then on nothing is
+`pcp_alloc_hits` and `pcp_free_hits` are many of them at once that take no lock.
+
+The rules may be those of a user's kernel tree: then `pcp_rules.tree` is its compiled functions,
+which decide (`tree_steps`), and where every one of these steps stands is known here alone.  What
+has no lock to take goes by the rules, too, if it was seen that the tree does the same
+(`pcp_rules.tree_hits`, tree_rules.py).
+
+A user's policy (`cython_pcp.pxd`) may take these decisions; `decide_alloc`, `decide_free_high`,
+`decide_high`, `decide_free` and `decide_decay` ask it, or the rule where it is NULL.
+A callback that fails sets `policy_state.error`; from then on nothing is
 asked and nothing drains, and the border raises (`policy_failed`).
 
 Then the same with page frames: a `pageset` is one CPU's lists of one zone
@@ -39,18 +50,25 @@ Then the same with page frames: a `pageset` is one CPU's lists of one zone
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.limits cimport INT_MAX
+from libc.stdint cimport int8_t, int64_t, uint32_t
 
 from pcpmodel.cython_pcp cimport pcp_policy, pcp_view
 from pcpmodel.kernel.buddy cimport zone
+from pcpmodel.kernel.lists cimport MAX_PCP_LISTS
 from pcpmodel.kernel.pages cimport (
-    MAX_PCP_LISTS,
     PAGE_ALLOC_COSTLY_ORDER,
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
     page_ring,
 )
-from pcpmodel.kernel.rules cimport DECAY_FIFTH, DECAY_NONE, pcp_rules
+from pcpmodel.kernel.rules cimport (
+    COMMIT_CHUNKS_WHILE_HIGH,
+    COMMIT_WHOLE,
+    DECAY_FIFTH,
+    DECAY_NONE,
+    pcp_rules,
+)
 
 cdef enum:
     PCPF_PREV_FREE_HIGH_ORDER = 1  # the previous free had order 1..3
@@ -63,12 +81,57 @@ cdef struct per_cpu_pages:
     int high_min  # bounds of high [pages]; all three are equal in a kernel
     int high_max  # without rules.high_min_max
     int batch  # pages per refill or drain, >= 1 [pages]
-    int flags  # PCPF_*
-    int alloc_factor  # refill batch << alloc_factor; 0 .. batch_scale_max
-    int free_factor  # drain batch << free_factor (kernels without rules.free_count)
     int free_count  # pages freed since the allocations stopped (rules.free_count)
     int count_min  # smallest count since the last decay (rules.count_min)
-    int expire  # vmstat ticks until a remote pageset is drained
+    # Of a tree: what it was told (> 0: 1 + what an allocation that has begun halves; < 0: ~order
+    # of a free), or what it is to drain yet [pages]; pages of each hold, less than 0 if high-order
+    # pages came in bulk; its own fields' bytes.
+    int due
+    int chunk
+    int8_t flags  # PCPF_*
+    int8_t alloc_factor  # refill batch << alloc_factor; 0 .. batch_scale_max
+    int8_t free_factor  # drain batch << free_factor (kernels without rules.free_count)
+    int8_t expire  # vmstat ticks until a remote pageset is drained
+    int own[3]
+
+
+# Functions of a tree as decisions on a struct per_cpu_pages (tree_glue.h).
+cdef struct tree_steps:
+    # Blocks that a refill asks for; all of rmqueue_pcplist() on an empty list but count.
+    int (*refill)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
+    # rmqueue_pcplist() on a list that has a block.
+    void (*hit)(per_cpu_pages *pcp, int order) noexcept nogil
+    # The commit of a free whose block is counted; sets due and chunk.  Returns what nr_pcp_high()
+    # said, if that is above count just where nothing is to drain.
+    int (*commit)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
+    # decay_pcp_high(): pages that it drains; sets chunk.
+    int (*decay)(per_cpu_pages *pcp, int *work) noexcept nogil
+    # Pages of the first hold of drain_pages_zone() and of drain_zone_pages().
+    int (*zone_hold)(per_cpu_pages *pcp) noexcept nogil
+    int (*remote_hold)(per_cpu_pages *pcp) noexcept nogil
+
+
+cdef inline const tree_steps *steps_of(const pcp_rules *r) noexcept nogil:
+    return <const tree_steps *>r.tree
+
+
+cdef inline int tree_refill(
+    per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order
+) noexcept nogil:
+    """nr_pcp_alloc(): from the state before pcp_alloc_begin(), or without what that does."""
+    cdef int count = pcp.free_count, n
+    cdef int8_t factor = pcp.free_factor
+    cdef bint begun = pcp.due > 0
+    if begun:
+        if r.free_count:
+            pcp.free_count = pcp.due - 1
+        else:
+            pcp.free_factor = <int8_t>(pcp.due - 1)
+    n = steps_of(r).refill(pcp, zone_flags, order)
+    if not begun:
+        pcp.free_count, pcp.free_factor = count, factor
+    pcp.due = 0
+    return n
 
 
 cdef inline int pcp_clamp(int value, int lo, int hi) noexcept nogil:
@@ -80,6 +143,10 @@ cdef inline int pcp_clamp(int value, int lo, int hi) noexcept nogil:
 
 cdef inline void pcp_alloc_begin(per_cpu_pages *pcp, const pcp_rules *r) noexcept nogil:
     """rmqueue_pcplist(): an allocation halves what consecutive frees built up."""
+    if r.tree:
+        pcp.due = 1 + (pcp.free_count if r.free_count else pcp.free_factor)
+        if not r.tree_hits:
+            return
     if r.free_count:
         pcp.free_count >>= 1
     else:
@@ -88,6 +155,11 @@ cdef inline void pcp_alloc_begin(per_cpu_pages *pcp, const pcp_rules *r) noexcep
 
 cdef inline void pcp_alloc_end(per_cpu_pages *pcp, const pcp_rules *r, int order) noexcept nogil:
     """A block of 2**order pages leaves its list for the caller."""
+    if r.tree and pcp.due > 0:
+        pcp.due = 0
+        if not r.tree_hits:
+            steps_of(r).hit(pcp, order)
+            return
     pcp.count -= 1 << order
     if r.count_min and pcp.count < pcp.count_min:
         pcp.count_min = pcp.count
@@ -98,6 +170,8 @@ cdef inline int nr_pcp_alloc(
 ) noexcept nogil:
     """Blocks of 2**order pages that a refill asks for; grows high and alloc_factor."""
     cdef int n = pcp.batch, high = pcp.high_min, cap, inhibit
+    if r.tree:
+        return tree_refill(pcp, r, zone_flags, order)
     if r.auto_high:
         high = pcp.high = pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
     if r.alloc_scale:
@@ -124,13 +198,18 @@ cdef inline bint pcp_commit(per_cpu_pages *pcp, const pcp_rules *r, int order) n
     """
     cdef bint free_high = False
     cdef int threshold
+    pcp.count += 1 << order
+    if r.tree:
+        pcp.due = ~order
+        return False
     if r.alloc_scale:
         pcp.alloc_factor >>= 1
-    pcp.count += 1 << order
     if 1 <= order <= PAGE_ALLOC_COSTLY_ORDER:
         if r.free_count:
             threshold = pcp.batch
-            if r.free_high_half_high_min:
+            if r.free_high_pages:
+                threshold = r.free_high_pages
+            elif r.free_high_half_high_min:
                 threshold += pcp.high_min // 2
             free_high = pcp.free_count >= threshold
         else:
@@ -152,6 +231,8 @@ cdef inline int nr_pcp_high(
 ) noexcept nogil:
     """Pages from which the free drains; tunes high."""
     cdef int high, freed, drop
+    if r.tree:
+        return steps_of(r).commit(pcp, zone_flags, ~pcp.due) if pcp.due < 0 else INT_MAX
     if not r.auto_high:
         high = pcp.high_min
         if high == 0 or free_high:
@@ -186,6 +267,9 @@ cdef inline int nr_pcp_free(
 ) noexcept nogil:
     """Base pages that a free with count >= high drains; grows free_factor."""
     cdef int limit, n
+    if r.tree:
+        n, pcp.due = pcp.due, 0
+        return n
     if free_high:
         if r.free_high_limited:
             return min(pcp.count, pcp.batch << r.batch_scale_max)
@@ -215,6 +299,8 @@ cdef inline int decay_pcp_high(
     work_ret[0] = False
     if r.decay == DECAY_NONE:
         return 0
+    if r.tree:
+        return steps_of(r).decay(pcp, <int *>work_ret)
     if pcp.high > pcp.high_min:
         if r.count_min:
             step = pcp.high // 5 if r.decay == DECAY_FIFTH else pcp.high >> 3
@@ -231,6 +317,150 @@ cdef inline int decay_pcp_high(
     return excess
 
 
+# What happens between two decisions
+
+
+cdef inline int pcp_commit_due(
+    per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order, int *high_ret
+) noexcept nogil:
+    """A block joined its list: the pages that its free drains by the kernel's rules, or 0.
+
+    ``high_ret``: what nr_pcp_high() said, for `commit_goes_on`.
+    """
+    cdef bint free_high = pcp_commit(pcp, r, order)
+    high_ret[0] = nr_pcp_high(pcp, r, zone_flags, free_high)
+    return nr_pcp_free(pcp, r, high_ret[0], free_high) if pcp.count >= high_ret[0] else 0
+
+
+cdef enum:
+    VMSTAT_EXPIRE = 3  # ticks until a remote pageset that was not used is drained
+
+    EXPIRE_IDLE = 0  # nothing to drain, or nothing to wait for
+    EXPIRE_COUNTS = 1  # some ticks to go
+    EXPIRED = 2  # drain_zone_pages() now
+
+
+cdef inline void pcp_alloc_hits(
+    per_cpu_pages *pcp, const pcp_rules *r, int k, int order
+) noexcept nogil:
+    """k times pcp_alloc_begin() and pcp_alloc_end() with no refill between them."""
+    if r.tree and not r.tree_hits:
+        for _ in range(k):
+            pcp_alloc_begin(pcp, r)
+            pcp_alloc_end(pcp, r, order)
+        return
+    if r.free_count:
+        pcp.free_count >>= min(k, 31)
+    else:
+        pcp.free_factor >>= min(k, 31)
+    pcp.count -= k << order
+    if r.count_min and pcp.count < pcp.count_min:
+        pcp.count_min = pcp.count
+
+
+cdef inline int quiet_high(
+    const per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags
+) noexcept nogil:
+    """What nr_pcp_high() returns, if it would tune nothing but the bounds of high; else 0."""
+    if r.tree and not r.tree_hits:
+        return 0
+    if r.auto_high:
+        if zone_flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH):
+            return 0
+        if pcp.high_min > pcp.high_max:  # then every clamp() gives another value
+            return 0
+        return pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
+    if zone_flags & ZONE_RECLAIM_ACTIVE:
+        return min(pcp.high_min, 4 * pcp.batch)
+    return pcp.high_min
+
+
+cdef inline void pcp_free_hits(
+    per_cpu_pages *pcp, const pcp_rules *r, int k, int high
+) noexcept nogil:
+    """k times pcp_commit() and nr_pcp_high() of a page; count stays below ``high``, which is
+    what quiet_high() says.
+    """
+    cdef int full = pcp.batch << r.batch_scale_max
+    if r.alloc_scale:
+        pcp.alloc_factor >>= min(k, 31)
+    pcp.count += k
+    pcp.flags &= ~PCPF_PREV_FREE_HIGH_ORDER
+    if r.free_count and pcp.free_count < full:
+        pcp.free_count = min(pcp.free_count + k, full)
+    if r.auto_high:
+        pcp.high = high
+
+
+cdef inline int commit_hold(const per_cpu_pages *pcp, const pcp_rules *r, int n) noexcept nogil:
+    """Pages of the next hold of a commit that has n to drain yet."""
+    if r.tree:
+        return min(n, abs(pcp.chunk))
+    return n if r.commit_drain == COMMIT_WHOLE else min(n, pcp.batch)
+
+
+cdef inline bint commit_goes_on(
+    const per_cpu_pages *pcp, const pcp_rules *r, int n, int high
+) noexcept nogil:
+    """After a hold: has a commit that had n pages to drain yet another one?
+
+    ``high`` is what nr_pcp_high() said.  Between two holds both locks are free.
+    """
+    if n <= 0 or (r.commit_drain == COMMIT_WHOLE and not r.tree):
+        return False
+    return pcp.count >= (max(high, 1) if r.commit_drain == COMMIT_CHUNKS_WHILE_HIGH else 1)
+
+
+cdef inline bint commit_in_bulk(
+    const per_cpu_pages *pcp, const pcp_rules *r, bint free_high
+) noexcept nogil:
+    """Whether a commit drains because high-order pages came in bulk, once nr_pcp_high() is asked.
+
+    ``free_high`` is what pcp_commit() said.
+    """
+    return pcp.chunk < 0 if r.tree else free_high
+
+
+cdef inline int decay_hold(const per_cpu_pages *pcp, const pcp_rules *r, int n) noexcept nogil:
+    """Pages of the next hold of a decay that has n to drain yet."""
+    if r.tree:
+        return min(n, pcp.chunk)
+    return min(n, pcp.batch) if r.decay_chunks else n
+
+
+cdef inline int zone_hold(per_cpu_pages *pcp, const pcp_rules *r) noexcept nogil:
+    """Pages of the next hold of drain_pages_zone()."""
+    if r.tree:
+        return steps_of(r).zone_hold(pcp)
+    if r.drain_zone_chunks:
+        return min(pcp.count, pcp.batch << r.batch_scale_max)
+    return pcp.count
+
+
+cdef inline int remote_hold(per_cpu_pages *pcp, const pcp_rules *r) noexcept nogil:
+    """Pages that drain_zone_pages() takes of a remote pageset."""
+    if r.tree:
+        return steps_of(r).remote_hold(pcp)
+    return min(pcp.count, pcp.batch)
+
+
+cdef inline int pcp_expire(per_cpu_pages *pcp, bint used, bint local) noexcept nogil:
+    """refresh_cpu_vm_stats() on a pageset: EXPIRE_IDLE, EXPIRE_COUNTS or EXPIRED.
+
+    ``used``: the zone's counters changed on this CPU since the last tick; ``local``: the zone is
+    on the CPU's node.
+    """
+    if used:
+        pcp.expire = VMSTAT_EXPIRE
+    if pcp.expire == 0 or pcp.count == 0:
+        return EXPIRE_IDLE
+    if local:
+        pcp.expire = 0
+        return EXPIRE_IDLE
+    pcp.expire -= 1
+    return EXPIRE_COUNTS if pcp.expire else EXPIRED
+
+
 # A user's policy
 
 
@@ -239,11 +469,13 @@ cdef enum:
     POLICY_HIGH = 2
     POLICY_FREE = 3
     POLICY_DECAY = 4
+    POLICY_FREE_HIGH = 5
+    POLICY_STOPPED = 6  # of `error`: Ctrl-C ended a callback
 
 
 cdef struct policy_state:
     const pcp_policy *policy  # NULL: the kernel's rules alone
-    int error  # 0, or POLICY_*: the callback that failed
+    int error  # 0, or POLICY_*: the callback that failed, or that one was stopped
     int answer  # what it returned
     int cpu
     long long holds  # these three as in pcp_view
@@ -258,7 +490,10 @@ cdef int ask_policy(
     const pcp_rules *r, unsigned int zone_flags, int order, bint free_high, int threshold
 ) noexcept nogil
 cdef int policy_failed(policy_state *s) except -1
-cdef int policy_from(object policy, const pcp_policy **policy_ret) except -1
+cdef int policy_from(
+    object policy, const pcp_rules *r, const pcp_policy **policy_ret
+) except -1
+cdef dict pcp_scalars(const per_cpu_pages *pcp)
 
 
 cdef inline int decide_alloc(
@@ -268,6 +503,21 @@ cdef inline int decide_alloc(
         return nr_pcp_alloc(pcp, r, zone_flags, order)
     return ask_policy(
         s, POLICY_ALLOC, <policy_callback>s.policy.nr_pcp_alloc, pcp, r, zone_flags, order, 0, 0
+    )
+
+
+cdef inline bint decide_free_high(
+    policy_state *s, per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int order,
+    bint free_high
+) noexcept nogil:
+    """After pcp_commit(), which says ``free_high``."""
+    if s.policy == NULL or s.policy.free_high == NULL:
+        return free_high
+    if not 1 <= order <= PAGE_ALLOC_COSTLY_ORDER:
+        return free_high
+    return ask_policy(
+        s, POLICY_FREE_HIGH, <policy_callback>s.policy.free_high, pcp, r, zone_flags, order,
+        free_high, 0
     )
 
 

@@ -1,14 +1,17 @@
-from typing import final
+from typing import Self, final
 
+from pcpmodel.exclusive import Exclusive
 from pcpmodel.kernel.releases import Release
 
 MAX_BATCH: int
 MAX_PAGES: int
 
+def policy_callbacks(policy: object) -> tuple[str, ...]: ...
+
 @final
-class PerCpuPages:
-    def __init__(
-        self,
+class PerCpuPages(Exclusive):
+    def __new__(
+        cls,
         release: str | Release = "v6.7",
         *,
         batch: int = 63,
@@ -17,7 +20,7 @@ class PerCpuPages:
         high_max: int | None = None,
         flags: int = 0,
         policy: object = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def release(self) -> Release: ...
     @property

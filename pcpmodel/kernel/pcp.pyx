@@ -9,8 +9,11 @@ Mirrors mm/page_alloc.c of v6.1 ... v7.2.
 cimport cython
 from cpython.exc cimport PyErr_Occurred
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+from libc.string cimport memset
 
+from pcpmodel.errors cimport whole
+from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.kernel.buddy cimport (
     ALLOC_HIGHATOMIC,
     ALLOC_WMARK_HIGH,
@@ -27,9 +30,17 @@ from pcpmodel.kernel.buddy cimport (
     zone_pfn,
     zone_watermark_ok,
 )
+from pcpmodel.kernel.lists cimport (
+    MAX_PCP_LISTS,
+    drain_counts,
+    order_to_pindex,
+    pcp_allowed_order,
+    pcp_migratetype,
+    pindex_after,
+    pindex_to_order,
+)
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
-    MAX_PCP_LISTS,
     MIGRATE_ISOLATE,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
@@ -40,7 +51,6 @@ from pcpmodel.kernel.pages cimport (
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
     fill_words,
-    order_to_pindex,
     page_ring,
     page_ring_at,
     page_ring_free,
@@ -50,12 +60,9 @@ from pcpmodel.kernel.pages cimport (
     pages_ctz,
     pages_log2,
     pages_prefetch,
-    pcp_allowed_order,
     pcp_word,
-    pindex_to_order,
 )
 from pcpmodel.kernel.rules cimport (
-    COMMIT_CHUNKS,
     COMMIT_CHUNKS_WHILE_HIGH,
     COMMIT_WHOLE,
     DECAY_NONE,
@@ -63,12 +70,43 @@ from pcpmodel.kernel.rules cimport (
     rules_of,
 )
 
-from operator import index
-
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, truth
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
+
+cdef extern from "policy_call.h":
+    ctypedef int (*pcp_rule)(void *view, void *ctx) noexcept nogil
+    void pcp_watch_interrupts()
+    int pcp_call(pcp_rule rule, void *view, void *ctx, int *stopped) noexcept nogil
+
 
 # A user's policy
+
+
+cdef int kernel_answer(pcp_view *view) noexcept nogil:
+    """What the kernel's rule answers to the question of a view; it tunes what the view holds."""
+    cdef const pcp_rules *r = <const pcp_rules *>view.rules
+    cdef per_cpu_pages pcp
+    cdef bint work
+    cdef int answer
+    memset(&pcp, 0, sizeof(pcp))
+    pcp.count, pcp.batch, pcp.flags = view.count, view.batch, view.flags
+    pcp.high, pcp.high_min, pcp.high_max = view.high, view.high_min, view.high_max
+    pcp.alloc_factor, pcp.free_factor = view.alloc_factor, view.free_factor
+    pcp.free_count, pcp.count_min = view.free_count, view.count_min
+    if view.question == POLICY_ALLOC:
+        answer = nr_pcp_alloc(&pcp, r, view.zone_flags, view.order)
+    elif view.question == POLICY_HIGH:
+        answer = nr_pcp_high(&pcp, r, view.zone_flags, view.free_high)
+    elif view.question == POLICY_FREE:
+        answer = nr_pcp_free(&pcp, r, view.threshold, view.free_high)
+    elif view.question == POLICY_DECAY:
+        answer = decay_pcp_high(&pcp, r, &work)
+    else:
+        answer = view.free_high
+    view.high, view.free_count, view.count_min = pcp.high, pcp.free_count, pcp.count_min
+    view.alloc_factor, view.free_factor = pcp.alloc_factor, pcp.free_factor
+    return answer
 
 
 cdef int ask_policy(
@@ -77,7 +115,7 @@ cdef int ask_policy(
 ) noexcept nogil:
     """Ask a callback; an answer outside its range counts as a failure."""
     cdef pcp_view view
-    cdef int answer, i
+    cdef int answer, i, stopped
     if s.error:
         return QUIET[which - 1]
     view.order = order
@@ -100,14 +138,20 @@ cdef int ask_policy(
     view.waits = s.waits
     for i in range(4):
         view.user[i] = s.user[i]
-    answer = callback(&view, s.policy.ctx)
+    view.kernel = kernel_answer
+    view.rules = r
+    view.question = which
+    answer = pcp_call(<pcp_rule>callback, &view, s.policy.ctx, &stopped)
+    if stopped:
+        s.error = POLICY_STOPPED
+        return QUIET[which - 1]
     if answer < LEAST[which - 1] or answer > MOST[which - 1]:
         s.error = which
         s.answer = answer
         return QUIET[which - 1]
     pcp.high = min(max(view.high, 0), 1 << 30)
-    pcp.alloc_factor = min(max(view.alloc_factor, 0), r.batch_scale_max)
-    pcp.free_factor = min(max(view.free_factor, 0), 16)
+    pcp.alloc_factor = <int8_t>min(max(view.alloc_factor, 0), r.batch_scale_max)
+    pcp.free_factor = <int8_t>min(max(view.free_factor, 0), 16)
     pcp.free_count = min(max(view.free_count, 0), 1 << 26)
     pcp.count_min = min(max(view.count_min, 0), 1 << 26)
     for i in range(4):
@@ -116,10 +160,12 @@ cdef int ask_policy(
 
 
 # By POLICY_* - 1: allowed answers, and the one that stops everything.
-cdef int *LEAST = [1, 0, 0, 0]
-cdef int *MOST = [1 << 20, 1 << 30, 1 << 30, 1 << 30]
-cdef int *QUIET = [1, (1 << 31) - 1, 0, 0]
-cdef tuple CALLBACKS = ("nr_pcp_alloc", "nr_pcp_high", "nr_pcp_free", "decay_pcp_high")
+cdef int *LEAST = [1, 0, 0, 0, 0]
+cdef int *MOST = [1 << 20, 1 << 30, 1 << 30, 1 << 30, 1]
+cdef int *QUIET = [1, (1 << 31) - 1, 0, 0, 0]
+cdef tuple CALLBACKS = (
+    "nr_pcp_alloc", "nr_pcp_high", "nr_pcp_free", "decay_pcp_high", "free_high"
+)
 
 
 cdef int policy_failed(policy_state *s) except -1:
@@ -128,6 +174,8 @@ cdef int policy_failed(policy_state *s) except -1:
     if which < 0:
         return 0
     s.error = 0
+    if which == POLICY_STOPPED - 1:
+        raise KeyboardInterrupt
     if PyErr_Occurred():
         return -1
     raise InputError(
@@ -136,17 +184,52 @@ cdef int policy_failed(policy_state *s) except -1:
     )
 
 
-cdef int policy_from(object policy, const pcp_policy **policy_ret) except -1:
+cdef int policy_from(
+    object policy, const pcp_rules *r, const pcp_policy **policy_ret
+) except -1:
     """The struct behind a ``policy=`` argument; NULL for None."""
     policy_ret[0] = NULL
     if policy is None:
         return 0
+    if r != NULL and r.tree:
+        raise InputError(
+            "policy=: the rules are those of a kernel tree, whose functions are called whole; "
+            "change the tree, or put the policy on a release"
+        )
+    policy = getattr(policy, "capsule", policy)
     if not PyCapsule_IsValid(policy, "pcpmodel.pcp_policy"):
         raise InputError(
-            f"policy={policy!r} is not what pcp_policy_object() of pcpmodel.cython_pcp returns"
+            f"policy={policy!r} is not what pcp_policy_object() of pcpmodel.cython_pcp returns, "
+            f"or pcpmodel.policy(FILE)"
         )
+    pcp_watch_interrupts()
     policy_ret[0] = <const pcp_policy *>PyCapsule_GetPointer(policy, "pcpmodel.pcp_policy")
     return 0
+
+
+def policy_callbacks(policy):
+    """Names of the decisions that a policy takes itself."""
+    cdef const pcp_policy *asked
+    policy_from(policy, NULL, &asked)
+    if asked == NULL:
+        return ()
+    given = (
+        asked.nr_pcp_alloc != NULL,
+        asked.nr_pcp_high != NULL,
+        asked.nr_pcp_free != NULL,
+        asked.decay_pcp_high != NULL,
+        asked.free_high != NULL,
+    )
+    return tuple([name for name, there in zip(CALLBACKS, given, strict=True) if there])
+
+
+cdef dict pcp_scalars(const per_cpu_pages *pcp):
+    """What a struct per_cpu_pages is between two operations, by name."""
+    scalars = dict(pcp[0])
+    del scalars["due"], scalars["chunk"]
+    if not any(scalars["own"]):
+        del scalars["own"]
+    return scalars
 
 
 # Page frames on the lists
@@ -248,15 +331,12 @@ cdef inline uint32_t aligned_run(
 cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept nogil:
     """Drain n pages under one hold, from list ``pindex`` on, tail first."""
     cdef int64_t before = z.nr_free
-    cdef int count = ps.pcp.count, order, mt, i = pindex - 1
+    cdef int count = ps.pcp.count, order, mt, i = pindex
     cdef uint32_t page, low, run, limit, k
     cdef bint by_block = z.rules.drain_block_type or z.nr_isolated
     cdef page_ring *list
     n = min(n, ps.pcp.count)
     while n > 0:
-        i += 1
-        if i >= z.rules.nr_pcp_lists:
-            i = 0
         list = &ps.lists[i]
         order = pindex_to_order(i)
         while n > 0 and list.len:
@@ -280,6 +360,7 @@ cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept n
                         z, EV_PCPU_DRAIN,
                         zone_pfn(z, page_ring_at(list, list.len + run - 1 - k)), order, mt, False,
                     )
+        i = pindex_after(z.rules.nr_pcp_lists, i)
     ps.stat_diff += z.nr_free - before
     ps.policy.holds += 1
     emit(z, EV_HOLD, count - ps.pcp.count, HOLD_DRAIN, 0, False)
@@ -292,8 +373,7 @@ cdef void commit_begin(
 
     ``type_`` is that of its page block, not ISOLATE.
     """
-    cdef int mt = type_ if type_ < MIGRATE_PCPTYPES else <int>MIGRATE_MOVABLE
-    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order), n
+    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, pcp_migratetype(type_), order), n
     cdef bint free_high
     plan.pages = 0
     plan.pindex = pindex
@@ -304,8 +384,9 @@ cdef void commit_begin(
     page_ring_push_head(&ps.lists[pindex], page)
     fill_words(z.page + page, pcp_word(type_, pindex, ps.cpu), 1U << order)
     free_high = pcp_commit(&ps.pcp, &z.rules, order)
-    if nolock:
+    if nolock:  # a tree is not asked, and the free counts as the next operation's
         return
+    free_high = decide_free_high(&ps.policy, &ps.pcp, &z.rules, z.flags, order, free_high)
     plan.high = decide_high(&ps.policy, &ps.pcp, &z.rules, z.flags, order, free_high)
     if ps.pcp.count >= plan.high:
         n = decide_free(
@@ -320,16 +401,12 @@ cdef bint drain_step(zone *z, pageset *ps, drain_plan *plan) noexcept nogil:
 
     Between two steps the kernel drops both locks.
     """
-    cdef int chunk = plan.pages
-    if z.rules.commit_drain != COMMIT_WHOLE:
-        if chunk == 0:
-            return False
-        chunk = min(chunk, ps.pcp.batch)
+    cdef int chunk = commit_hold(&ps.pcp, &z.rules, plan.pages)
+    if chunk == 0 and z.rules.commit_drain != COMMIT_WHOLE:
+        return False
     free_pcppages_bulk(z, ps, chunk, plan.pindex)
     plan.pages -= chunk
-    if plan.pages == 0 or z.rules.commit_drain == COMMIT_WHOLE:
-        return False
-    return ps.pcp.count >= (1 if z.rules.commit_drain == COMMIT_CHUNKS else max(plan.high, 1))
+    return commit_goes_on(&ps.pcp, &z.rules, plan.pages, plan.high)
 
 
 cdef void commit_end(zone *z, const drain_plan *plan) noexcept nogil:
@@ -359,17 +436,13 @@ cdef void free_prepared(
 
 cdef void drain_pages_zone(zone *z, pageset *ps) noexcept nogil:
     """Empty a CPU's lists of a zone."""
-    cdef int n
     while ps.pcp.count > 0:
-        n = ps.pcp.count
-        if z.rules.drain_zone_chunks:
-            n = min(n, ps.pcp.batch << z.rules.batch_scale_max)
-        free_pcppages_bulk(z, ps, n, 0)
+        free_pcppages_bulk(z, ps, zone_hold(&ps.pcp, &z.rules), 0)
 
 
 cdef void drain_zone_pages(zone *z, pageset *ps) noexcept nogil:
     """Drain a batch of a remote pageset."""
-    cdef int n = min(ps.pcp.count, ps.pcp.batch)
+    cdef int n = remote_hold(&ps.pcp, &z.rules)
     if n > 0:
         free_pcppages_bulk(z, ps, n, 0)
 
@@ -379,7 +452,7 @@ cdef bint decay_and_drain(zone *z, pageset *ps) noexcept nogil:
     cdef bint work
     cdef int excess = decide_decay(&ps.policy, &ps.pcp, &z.rules, z.flags, &work), chunk
     while excess > 0:
-        chunk = min(excess, ps.pcp.batch) if z.rules.decay_chunks else excess
+        chunk = decay_hold(&ps.pcp, &z.rules, excess)
         free_pcppages_bulk(z, ps, chunk, 0)
         excess -= chunk
     if z.rules.decay != DECAY_NONE:
@@ -389,27 +462,8 @@ cdef bint decay_and_drain(zone *z, pageset *ps) noexcept nogil:
 
 # Counts of blocks
 
-# Larger than any zone's share and far from the end of a C int, so that sums
-# and batch << batch_scale_max cannot overflow.
-MAX_PAGES = 1 << 26
-MAX_BATCH = 1 << 16
-
-
-cdef int checked(str name, object value, int low, int high) except? -1:
-    """An argument as a C int, or InputError."""
-    if isinstance(value, bool):
-        raise InputError(f"{name}={value!r} is not an integer")
-    try:
-        value = index(value)
-    except TypeError:
-        raise InputError(f"{name}={value!r} is not an integer") from None
-    if not low <= value <= high:
-        raise InputError(f"{name}={value} is outside {low}..{high}")
-    return value
-
-
 @cython.final
-cdef class PerCpuPages:
+cdef class PerCpuPages(Exclusive):
     """A PCP whose lists hold counts of blocks, not page frames.
 
     For teaching and for tests: every refill is fully served, every chunk of a
@@ -446,12 +500,12 @@ cdef class PerCpuPages:
     cdef per_cpu_pages pcp
     cdef pcp_rules rules
     cdef unsigned int zone_flags
-    cdef int nr[MAX_PCP_LISTS]
+    cdef int32_t nr[MAX_PCP_LISTS]
     cdef policy_state policy
     cdef object _policy
     cdef readonly object release
 
-    def __init__(
+    def __cinit__(
         self, release="v6.7", *, batch=63, high=None, high_min=None, high_max=None, flags=0,
         policy=None
     ):
@@ -465,12 +519,13 @@ cdef class PerCpuPages:
             high_max = high_min
         if high is None or not self.rules.high_min_max:
             high = high_min
-        self.pcp.batch = checked("batch", batch, 1, MAX_BATCH)
-        self.pcp.high = checked("high", high, 0, MAX_PAGES)
-        self.pcp.high_min = checked("high_min", high_min, 0, MAX_PAGES)
-        self.pcp.high_max = checked("high_max", high_max, 0, MAX_PAGES)
-        self.pcp.flags = checked("flags", flags, 0, 3)
-        policy_from(policy, &self.policy.policy)
+        self.pcp.batch = whole("batch", batch, 1, MAX_BATCH)
+        self.pcp.high = whole("high", high, 0, MAX_PAGES)
+        self.pcp.high_min = whole("high_min", high_min, 0, MAX_PAGES)
+        self.pcp.high_max = whole("high_max", high_max, 0, MAX_PAGES)
+        self.pcp.flags = whole("flags", flags, 0, 3)
+        policy = self.release.policy if policy is None else policy
+        policy_from(policy, &self.rules, &self.policy.policy)
         self._policy = policy
 
     # Scalars under their kernel names; alloc_factor .. flags may be set.
@@ -501,7 +556,7 @@ cdef class PerCpuPages:
 
     @alloc_factor.setter
     def alloc_factor(self, value):
-        self.pcp.alloc_factor = checked("alloc_factor", value, 0, self.rules.batch_scale_max)
+        self.pcp.alloc_factor = whole("alloc_factor", value, 0, self.rules.batch_scale_max)
 
     @property
     def free_factor(self):
@@ -509,7 +564,7 @@ cdef class PerCpuPages:
 
     @free_factor.setter
     def free_factor(self, value):
-        self.pcp.free_factor = checked("free_factor", value, 0, self.rules.batch_scale_max)
+        self.pcp.free_factor = whole("free_factor", value, 0, self.rules.batch_scale_max)
 
     @property
     def free_count(self):
@@ -517,7 +572,7 @@ cdef class PerCpuPages:
 
     @free_count.setter
     def free_count(self, value):
-        self.pcp.free_count = checked("free_count", value, 0, MAX_PAGES)
+        self.pcp.free_count = whole("free_count", value, 0, MAX_PAGES)
 
     @property
     def count_min(self):
@@ -525,7 +580,7 @@ cdef class PerCpuPages:
 
     @count_min.setter
     def count_min(self, value):
-        self.pcp.count_min = checked("count_min", value, 0, MAX_PAGES)
+        self.pcp.count_min = whole("count_min", value, 0, MAX_PAGES)
 
     @property
     def flags(self):
@@ -533,7 +588,7 @@ cdef class PerCpuPages:
 
     @flags.setter
     def flags(self, value):
-        self.pcp.flags = checked("flags", value, 0, 3)
+        self.pcp.flags = whole("flags", value, 0, 3)
 
     @property
     def waits(self):
@@ -542,7 +597,7 @@ cdef class PerCpuPages:
 
     @waits.setter
     def waits(self, value):
-        self.policy.waits = checked("waits", value, 0, MAX_PAGES)
+        self.policy.waits = whole("waits", value, 0, MAX_PAGES)
 
     @property
     def below_high(self):
@@ -551,7 +606,8 @@ cdef class PerCpuPages:
 
     @below_high.setter
     def below_high(self, value):
-        self.zone_flags = self.zone_flags & ~ZONE_BELOW_HIGH | (ZONE_BELOW_HIGH if value else 0)
+        cdef bint on = truth("below_high", value)
+        self.zone_flags = self.zone_flags & ~ZONE_BELOW_HIGH | (ZONE_BELOW_HIGH if on else 0)
 
     @property
     def reclaim_active(self):
@@ -560,8 +616,9 @@ cdef class PerCpuPages:
 
     @reclaim_active.setter
     def reclaim_active(self, value):
+        cdef bint on = truth("reclaim_active", value)
         self.zone_flags = (
-            self.zone_flags & ~ZONE_RECLAIM_ACTIVE | (ZONE_RECLAIM_ACTIVE if value else 0)
+            self.zone_flags & ~ZONE_RECLAIM_ACTIVE | (ZONE_RECLAIM_ACTIVE if on else 0)
         )
 
     @property
@@ -586,15 +643,17 @@ cdef class PerCpuPages:
         """
         cdef int o = self._order(order), n = 0
         cdef int i = order_to_pindex(self.rules.nr_pcp_lists, self._type(migratetype), o)
+        begin_use(self)
         pcp_alloc_begin(&self.pcp, &self.rules)
         if self.nr[i] == 0:
             n = decide_alloc(&self.policy, &self.pcp, &self.rules, self.zone_flags, o)
-            policy_failed(&self.policy)
+            self._answered()
             self.policy.holds += 1
             self.nr[i] = n
             self.pcp.count += n << o
         self.nr[i] -= 1
         pcp_alloc_end(&self.pcp, &self.rules, o)
+        end_use(self)
         return n
 
     def free(self, order=0, migratetype=MIGRATE_MOVABLE):
@@ -615,25 +674,29 @@ cdef class PerCpuPages:
         cdef bint free_high
         if self.pcp.count > MAX_PAGES:
             raise InputError(f"count={self.pcp.count} is above {MAX_PAGES} pages already")
+        begin_use(self)
         self.nr[i] += 1
         free_high = pcp_commit(&self.pcp, &self.rules, o)
+        free_high = decide_free_high(
+            &self.policy, &self.pcp, &self.rules, self.zone_flags, o, free_high
+        )
         high = decide_high(&self.policy, &self.pcp, &self.rules, self.zone_flags, o, free_high)
-        policy_failed(&self.policy)
+        self._answered()
         if self.pcp.count < high:
+            end_use(self)
             return []
         n = decide_free(
             &self.policy, &self.pcp, &self.rules, self.zone_flags, o, free_high, high
         )
-        policy_failed(&self.policy)
-        if self.rules.commit_drain == COMMIT_WHOLE:
-            return [self._bulk(n, i)] if n > 0 else []
+        self._answered()
+        end_use(self)
         holds = []
-        while n > 0 and self.pcp.count >= (
-            1 if self.rules.commit_drain == COMMIT_CHUNKS else max(high, 1)
-        ):
-            chunk = min(n, self.pcp.batch)
+        more = n > 0
+        while more:
+            chunk = commit_hold(&self.pcp, &self.rules, n)
             holds.append(self._bulk(chunk, i))
             n -= chunk
+            more = commit_goes_on(&self.pcp, &self.rules, n, high)
         return holds
 
     def decay(self):
@@ -645,12 +708,14 @@ cdef class PerCpuPages:
             Pages drained in each hold of the zone lock.
         """
         cdef bint work
-        cdef int n = decide_decay(&self.policy, &self.pcp, &self.rules, self.zone_flags, &work)
-        cdef int chunk
-        policy_failed(&self.policy)
+        cdef int n, chunk
+        begin_use(self)
+        n = decide_decay(&self.policy, &self.pcp, &self.rules, self.zone_flags, &work)
+        self._answered()
+        end_use(self)
         holds = []
         while n > 0:
-            chunk = min(n, self.pcp.batch) if self.rules.decay_chunks else n
+            chunk = decay_hold(&self.pcp, &self.rules, n)
             holds.append(self._bulk(chunk, 0))
             n -= chunk
         self.pcp.count_min = self.pcp.count
@@ -658,14 +723,15 @@ cdef class PerCpuPages:
 
     def drain_zone_pages(self):
         """Drain a batch from list 0 on; returns the pages drained."""
-        return self._bulk(self.pcp.batch, 0)
+        check_idle(self)
+        return self._bulk(remote_hold(&self.pcp, &self.rules), 0)
 
     def drain_pages_zone(self):
         """Drain everything; returns the pages of each hold."""
-        cdef int chunk = self.pcp.batch << self.rules.batch_scale_max
+        check_idle(self)
         holds = []
         while self.pcp.count > 0:
-            holds.append(self._bulk(chunk if self.rules.drain_zone_chunks else self.pcp.count, 0))
+            holds.append(self._bulk(zone_hold(&self.pcp, &self.rules), 0))
         return holds
 
     def pageset_update(self, high_min, high_max, batch):
@@ -673,34 +739,40 @@ cdef class PerCpuPages:
 
         A kernel without ``high_min`` takes it as ``high``.
         """
-        self.pcp.high_min = checked("high_min", high_min, 0, MAX_PAGES)
-        self.pcp.high_max = checked("high_max", high_max, 0, MAX_PAGES)
-        self.pcp.batch = checked("batch", batch, 1, MAX_BATCH)
+        cdef int least = whole("high_min", high_min, 0, MAX_PAGES)
+        cdef int most = whole("high_max", high_max, 0, MAX_PAGES)
+        cdef int pages = whole("batch", batch, 1, MAX_BATCH)
+        check_idle(self)
+        self.pcp.high_min, self.pcp.high_max, self.pcp.batch = least, most, pages
         if not self.rules.high_min_max:
             self.pcp.high = self.pcp.high_max = self.pcp.high_min
 
     def state(self):
         """Every scalar and list, for comparison."""
-        return {**self.pcp, "lists": self.lists}
+        return {**pcp_scalars(&self.pcp), "lists": self.lists}
+
+    cdef int _answered(self) except -1:
+        """After a decision: raise what the policy raised, or what it did wrong."""
+        if self.policy.error:
+            end_use(self)
+            policy_failed(&self.policy)
+        return 0
 
     cdef int _order(self, object order) except -1:
-        cdef int o = checked("order", order, 0, HPAGE_PMD_ORDER)
+        cdef int o = whole("order", order, 0, HPAGE_PMD_ORDER)
         if not pcp_allowed_order(o):
             raise InputError(f"order={o} never enters a PCP list; allowed: 0, 1, 2, 3, 9")
         return o
 
     cdef int _type(self, object migratetype) except -1:
-        return checked("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
+        return whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
 
     cdef int _bulk(self, int n, int pindex) noexcept:
         """free_pcppages_bulk() on counts; returns base pages freed."""
-        cdef int left = min(n, self.pcp.count), before = self.pcp.count, i = pindex - 1, o
+        cdef int pages
+        drain_counts(
+            self.nr, self.rules.nr_pcp_lists, min(n, self.pcp.count), pindex, &pages
+        )
         self.policy.holds += 1
-        while left > 0:
-            i = i + 1 if i + 1 < self.rules.nr_pcp_lists else 0
-            o = pindex_to_order(i)
-            while left > 0 and self.nr[i] > 0:
-                self.nr[i] -= 1
-                self.pcp.count -= 1 << o
-                left -= 1 << o
-        return before - self.pcp.count
+        self.pcp.count -= pages
+        return pages

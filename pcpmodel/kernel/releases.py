@@ -21,14 +21,14 @@ is version 3 as merged, which dropped V2's patch 9.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 
 __all__ = [
     "Cacheinfo",
@@ -39,6 +39,7 @@ __all__ = [
     "Patch",
     "Release",
     "Rules",
+    "nearest_release",
     "patches",
     "release",
     "releases",
@@ -90,11 +91,14 @@ class MergeRetype(IntEnum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What one kernel state does; read by ``kernel/*.pyx`` and ``reference.py``.
+    """What one kernel state does; read by ``kernel/*.pyx`` and ``kernel/reference/``.
 
     Every field is an integer or a truth value, so that the compiled core can
     hold the same record in a C struct.  The defaults are mainline v6.6.
     """
+
+    #: zone_batchsize() and zone_highsize() of a kernel tree (`tree_pages.sizing`), where it is one
+    sizing: ClassVar[Callable[..., tuple[int | None, int | None]] | None] = None
 
     # struct per_cpu_pages
     nr_pcp_lists: int = 13  #: 13, or 14 with two THP lists (v6.10 and stable backports)
@@ -116,6 +120,7 @@ class Rules:
     free_high_batch: bool = False  #: PCPF_FREE_HIGH_BATCH: keep up to a batch
     free_count: bool = False  #: ``free_count`` instead of ``free_factor``
     free_high_half_high_min: bool = False  #: threshold batch + high_min / 2
+    free_high_pages: int = 0  #: this threshold instead [pages]; 0: by batch
     commit_drain: int = CommitDrain.WHOLE
 
     # nr_pcp_high(), nr_pcp_free()
@@ -149,6 +154,7 @@ class Rules:
     highatomic_free_counter: bool = False  #: watermarks count nr_free_highatomic
     highatomic_limit_rounded: bool = False  #: 1 % rounded up to blocks, none if under one
     highatomic_in_buddy: bool = False  #: reserved in rmqueue_buddy(); PCP refill refused
+    highatomic_fast_path: bool = False  #: flag on every attempt, reserved at WMARK_MIN only
 
 
 @dataclass(frozen=True)
@@ -168,6 +174,9 @@ class Patch:
         Commit or posting, and the first release that has it.
     sets : mapping
         Rules that the patch sets, by name of the field of `Rules`.
+    number : str
+        Rule that a number given with the patch sets, as 126 in ``free-high-threshold=126``; empty
+        if it takes none.
     """
 
     name: str
@@ -175,6 +184,7 @@ class Patch:
     title: str
     origin: str
     sets: Mapping[str, int]
+    number: str = ""
 
     @property
     def key(self) -> str:
@@ -182,9 +192,9 @@ class Patch:
         return f"{self.name}@{self.form}" if self.form else self.name
 
 
-def _patch(key: str, title: str, origin: str, **sets: int) -> Patch:
+def _patch(key: str, title: str, origin: str, number: str = "", **sets: int) -> Patch:
     name, _, form = key.partition("@")
-    return Patch(name, form, title, origin, MappingProxyType(sets))
+    return Patch(name, form, title, origin, MappingProxyType(sets), number)
 
 
 _PATCHES: dict[str, Patch] = {
@@ -317,7 +327,8 @@ _PATCHES: dict[str, Patch] = {
         _patch(
             "highatomic-gfp-high",
             "ALLOC_HIGHATOMIC only with __GFP_HIGH",
-            "stable 6.12.y, v6.18",
+            '"mm/page_alloc: only set ALLOC_HIGHATOMIC for __GPF_HIGH allocations", v6.18, '
+            "stable 6.12.y and 6.17.y (October 2025)",
             highatomic_needs_gfp_high=True,
         ),
         _patch(
@@ -325,21 +336,33 @@ _PATCHES: dict[str, Patch] = {
             "claim a whole block or steal the smallest page",
             "c2f6ea38fc1b and 90abee6d7895, v6.15",
             fallback=Fallback.CLAIM_OR_STEAL,
-            merge_retype=MergeRetype.ALL_BLOCKS,
         ),
         _patch("nolock", "opportunistic allocation and free", "97a769 series, v6.15", nolock=True),
         _patch(
             "free-high-threshold",
             "free_high only after batch + high_min / 2 pages",
             "c544a952ba61, v6.16",
+            number="free_high_pages",
             free_high_half_high_min=True,
         ),
-        _patch("isolate-bit", "isolation as a bit of its own", "v6.18", isolate_bit=True),
+        _patch(
+            "isolate-bit",
+            "isolation as a bit of its own",
+            'e904bce2d9d4 "mm/page_isolation: make page isolation a standalone bit", v6.17',
+            isolate_bit=True,
+        ),
         _patch(
             "skip-busy-kswapd",
             "first skip nodes whose kswapd runs",
-            "v6.18",
+            '"mm: page_alloc: avoid kswapd thrashing due to NUMA restrictions", v6.18',
             skip_busy_kswapd=True,
+        ),
+        _patch(
+            "merge-retype-all",
+            "merging across page blocks gives every block of the buddy the type",
+            '7838a4eb8a1d "mm/page_alloc: change all pageblocks migrate type on coalescing", '
+            "v6.19, stable 6.12.64",
+            merge_retype=MergeRetype.ALL_BLOCKS,
         ),
         _patch(
             "decay-chunks",
@@ -369,8 +392,14 @@ _PATCHES: dict[str, Patch] = {
         _patch(
             "highatomic-in-buddy",
             "high-atomic requests do not refill the PCP",
-            "v7.1",
+            '"mm/page_alloc: don\'t increase highatomic reserve after pcp alloc", v7.1',
             highatomic_in_buddy=True,
+        ),
+        _patch(
+            "highatomic-fast-path",
+            "ALLOC_HIGHATOMIC from the first attempt on, page blocks reserved at the min watermark",
+            "__alloc_frozen_pages_noprof() and rmqueue_buddy(), v7.3",
+            highatomic_fast_path=True,
         ),
     )
 }
@@ -408,17 +437,13 @@ _V6_12 = (
     "freelist-hygiene",
     "highatomic-v6.12",
 )
-_V6_18 = (
-    *_V6_12,
-    "highatomic-gfp-high",
-    "claim-or-steal",
-    "nolock",
-    "free-high-threshold",
-    "isolate-bit",
-    "skip-busy-kswapd",
-)
-_V6_19 = (*_V6_18, "decay-chunks", "commit-chunks@v5", "batchsize-256k")
-_V7_2 = (*_V6_19, "free-coalesce", "highatomic-in-buddy")
+_V6_16 = (*_V6_12, "claim-or-steal", "nolock", "free-high-threshold")
+_V6_17 = (*_V6_16, "isolate-bit")
+_V6_18 = (*_V6_17, "highatomic-gfp-high", "skip-busy-kswapd")
+_V6_19 = (*_V6_18, "merge-retype-all", "decay-chunks", "commit-chunks@v5", "batchsize-256k")
+_V7_1 = (*_V6_19, "highatomic-in-buddy")
+_V7_2 = (*_V7_1, "free-coalesce")
+_V7_3 = (*_V7_2, "highatomic-fast-path")
 
 #: Release name -> patches over mainline v6.6, in order.
 _RELEASES: dict[str, tuple[str, ...]] = {
@@ -427,14 +452,28 @@ _RELEASES: dict[str, tuple[str, ...]] = {
     **{f"v6.6+p{n}": _SERIES_V2[:n] for n in range(1, 11)},
     "v6.7": _V6_7,
     "v6.12": _V6_12,
-    "debian-6.12.107": (*_V6_12, "highatomic-gfp-high", "claim-or-steal", "decay-chunks"),
+    "debian-6.12.107": (
+        *_V6_12,
+        "highatomic-gfp-high",
+        "claim-or-steal",
+        "merge-retype-all",
+        "decay-chunks",
+    ),
+    "v6.16": _V6_16,
+    "debian-6.16.12": _V6_16,
+    "v6.17": _V6_17,
     "v6.18": _V6_18,
     "v6.18+hahn-v4": (*_V6_18, "decay-chunks", "commit-chunks@v4"),
-    "debian-6.18.15": (*_V6_18, "decay-chunks"),
+    "debian-6.18.15": (*_V6_18, "merge-retype-all", "decay-chunks"),
     "v6.19": _V6_19,
     "debian-6.19.14": _V6_19,
+    "v7.0": _V6_19,
+    "debian-7.0.13": _V6_19,
+    "v7.1": _V7_1,
     "v7.2": _V7_2,
     "debian-7.2.13": _V7_2,
+    "v7.3": _V7_3,
+    "debian-7.3.4": _V7_3,
 }
 
 
@@ -461,30 +500,36 @@ class Release:
         """Rules that this state follows."""
         values: dict[str, Any] = {}
         for key in self.patches:
-            values.update(_PATCHES[key].sets)
+            name, _, number = key.partition("=")
+            values.update(_PATCHES[name].sets)
+            if number:
+                values[_PATCHES[name].number] = int(number)
         return replace(Rules(), batch_scale_max=self.batch_scale_max, **values)
 
-    def plus(self, *names: str) -> Release:
+    def plus(self, *names: str | int) -> Release:
         """Put patches on.
 
         Parameters
         ----------
-        *names : str
+        *names : str or int
             Patch names; of a patch with several forms the newest unless
-            ``name@form`` is given.  A form already in force is replaced.
+            ``name@form`` is given.  A form already in force is replaced.  A number after a name
+            is the patch's, as in ``plus("free-high-threshold", 126)``, which is the same as
+            ``plus("free-high-threshold=126")``.
 
         Raises
         ------
         InputError
-            For an unknown patch, or one already in force.
+            For an unknown patch, one already in force, or a number that it does not take.
         """
         state = self
-        for name in names:
-            patch = _find_patch(name)
-            if patch.key in state.patches:
-                raise InputError(f"{state.name} has {patch.key!r} already")
-            kept = tuple(k for k in state.patches if k.partition("@")[0] != patch.name)
-            state = replace(state, name=f"{state.name}+{name}", patches=(*kept, patch.key))
+        for name in _with_numbers(names):
+            patch, number = _find_patch(name)
+            key = f"{patch.key}={number}" if number else patch.key
+            if key in state.patches:
+                raise InputError(f"{state.name} has {key!r} already")
+            kept = tuple(k for k in state.patches if _name_of(k) != patch.name)
+            state = replace(state, name=f"{state.name}+{name}", patches=(*kept, key))
         return state
 
     def without(self, *names: str) -> Release:
@@ -497,12 +542,14 @@ class Release:
         """
         state = self
         for name in names:
-            patch = _find_patch(name)
+            patch, number = _find_patch(name)
+            if number:
+                raise InputError(f"{name!r}: a patch is taken off by its name alone")
             exact = "@" in name
             kept = tuple(
                 k
                 for k in state.patches
-                if (k != patch.key if exact else k.partition("@")[0] != patch.name)
+                if (k.partition("=")[0] != patch.key if exact else _name_of(k) != patch.name)
             )
             if len(kept) == len(state.patches):
                 have = ", ".join(state.patches) or "none"
@@ -512,29 +559,75 @@ class Release:
 
     def with_batch_scale_max(self, batch_scale_max: int) -> Release:
         """Set ``CONFIG_PCP_BATCH_SCALE_MAX``, 0..6 (v6.7 Kconfig)."""
-        lo, hi = BATCH_SCALE_MAX_RANGE
-        if isinstance(batch_scale_max, bool) or not isinstance(batch_scale_max, int):
-            raise InputError(f"batch_scale_max={batch_scale_max!r} is not an integer")
-        if not lo <= batch_scale_max <= hi:
-            raise InputError(f"batch_scale_max={batch_scale_max} is outside {lo}..{hi}")
-        return replace(self, batch_scale_max=batch_scale_max)
+        scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
+        return replace(self, batch_scale_max=scale)
 
     def as_dict(self) -> dict[str, int]:
         """Rules by name, as plain integers and truth values."""
         return {k: v if isinstance(v, bool) else int(v) for k, v in vars(self.rules).items()}
 
+    #: A rule of one's own that decides on it; None: the kernel's alone.  Another:
+    #: `pcpmodel.kernel.policies.RuledRelease`.
+    policy: ClassVar[Any] = None
+
+    def steps(self) -> dict[str, int]:
+        """Where the compiled functions are that decide instead of the rules: none, here."""
+        return {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before using a result."""
+        return []
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """What a result's record says of it beside its name, where the name does not say all."""
+        return {}
+
     def __str__(self) -> str:
         return self.name
 
 
-def _find_patch(name: str) -> Patch:
-    if name in _PATCHES:
-        return _PATCHES[name]
-    forms = [p for p in _PATCHES.values() if p.name == name]
-    if forms:
-        return forms[-1]
-    known = sorted({p.name for p in _PATCHES.values()} | set(_PATCHES))
-    raise unknown_name("patch", name, known)
+#: Range of the numbers that patches take [pages].
+_NUMBERS = (1, 1 << 26)
+
+
+def _name_of(key: str) -> str:
+    """Name of a patch in force."""
+    return re.split("[@=]", key, maxsplit=1)[0]
+
+
+def _with_numbers(names: tuple[str | int, ...]) -> list[str]:
+    """Names of patches, each with the number that follows it."""
+    found: list[str] = []
+    for name in names:
+        if isinstance(name, str):
+            found.append(name)
+        elif isinstance(name, bool) or not isinstance(name, int) or not found:
+            raise InputError(f"{name!r} is neither a patch nor the number of one")
+        elif "=" in found[-1]:
+            raise InputError(f"{found[-1]}, {name}: a patch takes one number")
+        else:
+            found[-1] += f"={name}"
+    return found
+
+
+def _find_patch(name: str) -> tuple[Patch, str]:
+    """A patch, and the number that goes with it."""
+    key, equals, number = name.partition("=")
+    forms = [_PATCHES[key]] if key in _PATCHES else [p for p in _PATCHES.values() if p.name == key]
+    if not forms:
+        known = sorted({p.name for p in _PATCHES.values()} | set(_PATCHES))
+        raise unknown_name("patch", key, known)
+    if equals:
+        if not forms[-1].number:
+            takers = ", ".join(p.key for p in _PATCHES.values() if p.number)
+            raise InputError(f"{name!r}: {key} takes no number; those that do: {takers}")
+        lo, hi = _NUMBERS
+        if not re.fullmatch("[0-9]{1,9}", number, re.ASCII) or not lo <= int(number) <= hi:
+            raise InputError(f"{name!r}: {number!r} is not a number of pages {lo}..{hi}")
+        number = str(int(number))
+    return forms[-1], number
 
 
 def releases() -> tuple[Release, ...]:
@@ -562,9 +655,10 @@ def release(name: str | Release) -> Release:
 
     Parameters
     ----------
-    name : str or Release
+    name : str, Release or Tree
         A release name, optionally followed by ``+patch`` and ``-patch``, as
-        `Release.name` prints it; a `Release` is returned unchanged.
+        `Release.name` prints it; a `Release` is returned unchanged.  Of a kernel tree that was
+        opened (`pcpmodel.tree`) the state that it decides by.
 
     Returns
     -------
@@ -584,6 +678,9 @@ def release(name: str | Release) -> Release:
     """
     if isinstance(name, Release):
         return name
+    if hasattr(name, "as_release"):
+        state: Release = name.as_release()
+        return state
     if not isinstance(name, str):
         raise InputError(f"release name must be a string, not {name!r}")
     starts = [n for n in _RELEASES if name == n or name.startswith((n + "+", n + "-"))]
@@ -593,7 +690,7 @@ def release(name: str | Release) -> Release:
     state = Release(start, _RELEASES[start])
     rest = name[len(start) :]
     keys = sorted({*_PATCHES, *(p.name for p in _PATCHES.values())}, key=len, reverse=True)
-    step = re.compile("([+-])(" + "|".join(map(re.escape, keys)) + r")(?=[+-]|$)")
+    step = re.compile("([+-])((?:" + "|".join(map(re.escape, keys)) + r")(?:=[^+]*)?)(?=[+-]|$)")
     while rest:
         found = step.match(rest)
         if not found:
@@ -603,6 +700,46 @@ def release(name: str | Release) -> Release:
         state = state.plus(key) if sign == "+" else state.without(key)
         rest = rest[found.end() :]
     return state
+
+
+def nearest_release(kernel: str) -> Release:
+    """Known release nearest to a kernel, by its version.
+
+    Of the known releases with the same two leading numbers (mainline counts as patch level 0,
+    ``debian-6.12.107`` as 107: it has the stable tree's backports), the newest that is not
+    newer, or else the oldest; if there is none, the newest older mainline release.  Kernels
+    before 6.1 count as 6.1, and 6.2 ... 6.5 as 6.6.
+
+    Parameters
+    ----------
+    kernel : str
+        As ``uname -r`` prints it.
+
+    Raises
+    ------
+    InputError
+        If it does not start with a version.
+    """
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,6}))?", kernel, re.ASCII)
+    if not match:
+        raise InputError(f"kernel release {kernel!r} does not start with a version such as 6.18.15")
+    given = tuple(int(n or 0) for n in match.groups())
+    known = []
+    for state in releases():
+        named = re.fullmatch(r"(v|debian-)([0-9.]+)", state.name, re.ASCII)
+        if named:
+            numbers = tuple(map(int, named[2].split(".")))
+            known.append(((*numbers, 0)[:3], named[1] == "v", state))
+    known.sort(key=lambda k: k[0])
+    same = [k for k in known if k[0][:2] == given[:2]]
+    older = [k for k in same if k[0] <= given]
+    if same:
+        return (older[-1] if older else same[0])[2]
+    mainline = [k for k in known if k[1]]
+    older = [k for k in mainline if k[0] < given]
+    if older:
+        return older[-1][2]
+    return (mainline if given > known[0][0] else known)[0][2]
 
 
 # A patch that names a rule which does not exist is our own mistake: say so at import.

@@ -22,6 +22,7 @@ cdef struct pcp_rules:
     int free_high_batch
     int free_count
     int free_high_half_high_min
+    int free_high_pages
     int commit_drain
 
     int high_decrement_batch
@@ -50,6 +51,11 @@ cdef struct pcp_rules:
     int highatomic_free_counter
     int highatomic_limit_rounded
     int highatomic_in_buddy
+    int highatomic_fast_path
+
+    # Of a user's kernel tree (tree_rules.py); 0 for a release.
+    size_t tree  # const tree_steps *: its compiled functions
+    int tree_hits  # allocations and frees that take no lock are those of these rules
 
 
 # Values of the rules that are not truth values; same numbers as the enums of releases.py.

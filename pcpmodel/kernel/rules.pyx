@@ -7,9 +7,10 @@ from pcpmodel.kernel.releases import release as find_release
 
 cdef pcp_rules rules_of(object release) except *:
     """Rules of a release, by name or as a `Release`; InputError for an unknown name."""
-    return find_release(release).as_dict()
+    state = find_release(release)
+    return {"tree": 0, "tree_hits": 0, **state.as_dict(), **state.steps()}
 
 
 def as_dict(release):
     """Rules of a release as the compiled core holds them, by field name."""
-    return rules_of(release)
+    return {k: v for k, v in dict(rules_of(release)).items() if k not in ("tree", "tree_hits")}

@@ -16,12 +16,14 @@ from math import isqrt
 from typing import NamedTuple
 
 from pcpmodel.errors import InputError
-from pcpmodel.kernel.releases import Cacheinfo, Rules
+from pcpmodel.kernel.releases import Cacheinfo, CommitDrain, Rules
 
 __all__ = [
     "BOOT_PAGESET_BATCH",
     "BOOT_PAGESET_HIGH",
+    "LARGE_ZONE_BYTES",
     "MIN_PERCPU_PAGELIST_HIGH_FRACTION",
+    "PAGE_SIZES_KIB",
     "CacheLeaf",
     "PagesetSize",
     "Watermarks",
@@ -29,12 +31,15 @@ __all__ = [
     "boot_pageset",
     "clamp",
     "data_cache_size",
+    "drain_hold_limit",
     "drain_limit",
     "free_high_batch",
     "highsize_divisor",
     "highsize_total",
     "khugepaged_min_free_kbytes",
+    "large_zone_batch",
     "min_free_kbytes_at_boot",
+    "page_shift",
     "percpu_pagelist_high_fraction",
     "refill_limit",
     "setup_per_zone_wmarks",
@@ -50,7 +55,31 @@ MIN_PERCPU_PAGELIST_HIGH_FRACTION = 8
 #: A zone's lists at boot, while disabled (`zone_pcp_disable()`) and without memory.
 BOOT_PAGESET_HIGH, BOOT_PAGESET_BATCH = 0, 1
 
+#: Base pages of the kernels that have other than 4 KiB: arm64, ppc64, loongarch.
+PAGE_SIZES_KIB = (4, 16, 64)
+
+#: A zone from which on the batch grows no more, whatever the page size: 4096 batches of 256 KiB.
+LARGE_ZONE_BYTES = 1 << 30
+
 _MIGRATE_PCPTYPES = 3
+
+
+def page_shift(page_size_kib: object) -> int:
+    """log2 of a page size in bytes.
+
+    Parameters
+    ----------
+    page_size_kib : int
+        One of `PAGE_SIZES_KIB` [KiB].
+
+    Raises
+    ------
+    InputError
+        For another.
+    """
+    if isinstance(page_size_kib, bool) or page_size_kib not in PAGE_SIZES_KIB:
+        raise InputError(f"page_size_kib={page_size_kib!r}; allowed: 4, 16, 64")
+    return (int(page_size_kib) << 10).bit_length() - 1  # type: ignore[call-overload]
 
 
 def clamp(value: int, lo: int, hi: int) -> int:
@@ -85,6 +114,8 @@ def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> in
     ----------
     mm/page_alloc.c, zone_batchsize(), v6.6 and v6.19.
     """
+    if (own := _of_tree(managed_pages, rules, page_shift)) is not None:
+        return own
     if rules.batchsize_256k:
         batch = min(managed_pages >> 12, (256 << 10) >> page_shift)
         if batch <= 1:
@@ -95,9 +126,23 @@ def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> in
     return (1 << (batch.bit_length() - 1)) - 1
 
 
+def _of_tree(managed_pages: int, rules: Rules, page_shift: int) -> int | None:
+    """zone_batchsize() of a kernel tree; None for a release, or a tree that has none."""
+    if rules.sizing is None:
+        return None
+    if page_shift != 12:
+        raise InputError(f"page_shift={page_shift}: kernel trees are compiled for pages of 4 KiB")
+    return rules.sizing(managed_pages, 0, 1, 1)[0]
+
+
 def used_batch(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
     """``pcp->batch`` that a zone gets: `zone_batchsize`, at least 1."""
     return max(1, zone_batchsize(managed_pages, rules, page_shift))
+
+
+def large_zone_batch(rules: Rules, page_shift: int = 12) -> int:
+    """``pcp->batch`` of a zone of any size from `LARGE_ZONE_BYTES` on: 63, 15 or 3 [pages]."""
+    return used_batch(LARGE_ZONE_BYTES >> page_shift, rules, page_shift)
 
 
 def percpu_pagelist_high_fraction(value: int) -> int:
@@ -231,6 +276,13 @@ def zone_set_pageset_high_and_batch(
     batch = used_batch(managed_pages, rules, page_shift)
 
     def highsize(fraction: int) -> int:
+        if rules.sizing is not None:
+            highsize_divisor(node_cpus, online_cpus, cpu_online)
+            own = rules.sizing(
+                managed_pages, low_wmark_pages, node_cpus + cpu_online, online_cpus, fraction
+            )[1]
+            if own is not None:
+                return own
         return zone_highsize(
             managed_pages,
             low_wmark_pages,
@@ -257,6 +309,15 @@ def drain_limit(batch: int, rules: Rules) -> int | None:
     """
     capped = rules.free_factor_cap or rules.free_count
     return batch << rules.batch_scale_max if capped else None
+
+
+def drain_hold_limit(batch: int, rules: Rules) -> int | None:
+    """Most pages that such a drain frees in one hold of the zone lock [pages].
+
+    A batch where the drain of a commit is cut (v6.19 on), else `drain_limit`.
+    """
+    whole = rules.commit_drain == CommitDrain.WHOLE
+    return drain_limit(batch, rules) if whole else batch
 
 
 # Watermarks
@@ -414,6 +475,10 @@ def free_high_batch(
     ----------
     mm/page_alloc.c, zone_pcp_update_cacheinfo(), v6.7.
     """
+    return holds_batches(batch, data_cache_size(leaves, rules), rules, page_shift)
+
+
+def holds_batches(batch: int, data_cache_bytes: int, rules: Rules, page_shift: int = 12) -> bool:
+    """`free_high_batch` of a CPU whose data cache is known as one number [bytes]."""
     batches = 4 if rules.cacheinfo == Cacheinfo.DATA_4X else 3
-    pages = data_cache_size(leaves, rules) >> page_shift
-    return bool(rules.free_high_batch) and pages > batches * batch
+    return bool(rules.free_high_batch) and data_cache_bytes >> page_shift > batches * batch

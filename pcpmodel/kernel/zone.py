@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, Rules
 
-__all__ = ["GFP", "ZONE_NAMES", "Pagesets", "Zone", "integer", "managed_pages", "zonelists"]
+__all__ = ["GFP", "ZONE_NAMES", "Pagesets", "Zone", "managed_pages", "zonelists"]
 
 #: Zone types of x86-64, by zone index.
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "Movable")
@@ -29,21 +29,10 @@ MAX_PFN = 1 << 40
 MAX_ZONE_PAGES = 1 << 31
 MAX_CPUS = 1 << 14
 MAX_NODES = 1 << 10
+# Larger than any zone's share and far from the end of a C int, so that sums and
+# batch << batch_scale_max cannot overflow.
 MAX_PAGES = 1 << 26
 MAX_BATCH = 1 << 16
-
-
-def integer(name: str, value: object, low: int, high: int) -> int:
-    """An argument as an integer in a range, or InputError."""
-    if isinstance(value, bool):
-        raise InputError(f"{name}={value!r} is not an integer")
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise InputError(f"{name}={value!r} is not an integer") from None
-    if not low <= number <= high:
-        raise InputError(f"{name}={number} is outside {low}..{high}")
-    return number
 
 
 @dataclass(frozen=True)
@@ -88,8 +77,21 @@ class Zone:
         integer("pages", self.pages, 1, MAX_ZONE_PAGES)
         integer("start_pfn", self.start_pfn, 0, MAX_PFN)
         integer("node", self.node, 0, MAX_NODES - 1)
-        if self.name not in ZONE_NAMES:
+        if not isinstance(self.name, str) or self.name not in ZONE_NAMES:
             raise unknown_name("zone", self.name, ZONE_NAMES)
+        # Kept: what is checked here cannot change afterwards.
+        try:
+            holes = tuple((int(index(pfn)), int(index(n))) for pfn, n in self.holes)
+            watermarks, reserve = tuple(self.watermarks), tuple(self.lowmem_reserve)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"holes={self.holes!r}, watermarks={self.watermarks!r}, "
+                f"lowmem_reserve={self.lowmem_reserve!r}: give (pfn, pages) pairs and page numbers"
+            ) from None
+        for name, value in (
+            ("holes", holes), ("watermarks", watermarks), ("lowmem_reserve", reserve)
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
         for pfn, pages in self.holes:
             integer("hole", pfn, self.start_pfn, self.end_pfn - 1)
             integer("pages of the hole", pages, 1, self.end_pfn - pfn)
@@ -151,7 +153,10 @@ def _first(*numbers: int | None) -> int:
 
 
 class Pagesets:
-    """The events that resize, disable and empty the per-CPU lists."""
+    """The events that resize, disable and empty the per-CPU lists.
+
+    Core and twin share them: `tests/kernel/test_pagesets.py` checks both by worked examples.
+    """
 
     # What the class beside it has and can.
     release: Release
@@ -165,9 +170,13 @@ class Pagesets:
     _set_watermarks: Callable[..., None]  # zone, min, low, high
 
     def _setup_pagesets(self, online: Sequence[int] | None, data_cache_bytes: int) -> None:
-        self.online = set(range(self.cpus) if online is None else online)
+        self.online = set(range(self.cpus))
+        if online is not None:
+            self.online = {integer("online CPU", cpu, 0, self.cpus - 1) for cpu in online}
+        if not self.online:
+            raise InputError("online names no CPU")
         self.percpu_pagelist_high_fraction = 0
-        self.data_cache_bytes = data_cache_bytes
+        self.data_cache_bytes = integer("data_cache_bytes", data_cache_bytes, 0, 1 << 40)
         self.disabled: set[int] = set()
         self._pageset: dict[int, tuple[int, int, int]] = {}
         self._watermarks = {z: zone.watermarks for z, zone in enumerate(self.zones)}
@@ -243,10 +252,9 @@ class Pagesets:
 
     def update_cacheinfo(self) -> None:
         """Set ``PCPF_FREE_HIGH_BATCH`` by the data cache of a CPU and the batch of now."""
-        times = {0: None, 1: 4, 2: 3}[int(self._rules.cacheinfo)]
         for z in range(len(self.zones)):
             batch = 1 if z in self.disabled else self._pageset[z][0]
-            flag = times is not None and self.data_cache_bytes >> 12 > times * batch
+            flag = sizing.holds_batches(batch, self.data_cache_bytes, self._rules)
             for cpu in self.online:
                 self._free_high_batch(cpu, z, flag)
 

@@ -11,35 +11,26 @@ True
 
 from __future__ import annotations
 
-from importlib import import_module
+from pcpmodel.lazy import lazily
 
-# Loaded at first use: the parameters are needed by the command line's help.
+# The parameters alone are needed by the command line's help.
 _PUBLIC = {
-    "Comparison": "study",
-    "Experiment": "parameters",
-    "FirstVersion": "study",
-    "MigratePages": "study",
-    "RELEASES": "parameters",
-    "Run": "study",
-    "Situations": "study",
-    "compare": "study",
-    "experiment": "parameters",
-    "first_version": "study",
-    "fit": "study",
-    "gain_map": "study",
-    "migrate_pages": "study",
-    "parameter_table": "study",
-    "run": "study",
-    "situations": "study",
+    "Comparison": "pcpmodel.numa.pairs",
+    "Experiment": "pcpmodel.numa.parameters",
+    "RELEASES": "pcpmodel.numa.parameters",
+    "Run": "pcpmodel.numa.runs",
+    "compare": "pcpmodel.numa.pairs",
+    "experiment": "pcpmodel.numa.parameters",
+    "first_version": "pcpmodel.numa.others",
+    "fit": "pcpmodel.numa.pairs",
+    "gain_map": "pcpmodel.numa.gains",
+    "migrate_pages": "pcpmodel.numa.others",
+    "objections": "pcpmodel.numa.gains",
+    "parameter_table": "pcpmodel.numa.runs",
+    "run": "pcpmodel.numa.runs",
+    "situations": "pcpmodel.numa.gains",
 }
+
 __all__ = list(_PUBLIC)
 
-
-def __getattr__(name: str) -> object:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _PUBLIC)

@@ -24,7 +24,7 @@ __all__ = ["RELEASES", "Experiment", "experiment"]
 PAGES_PER_MB = 256
 PAGES_PER_GB = 262144
 
-#: Releases that changed do_numa_page(), and their rules as the bits of ``machine.pxd``.
+#: Releases that changed do_numa_page(), and their rules as the bits of ``faults.pxd``.
 RELEASES: Mapping[str, int] = {
     "v5.12": 0,  # accessible first, then migrate
     "v5.13": 1,  # b99a342d4f11: map after the migration was tried
@@ -186,7 +186,11 @@ class Experiment:
                 release(value)
                 continue
             kinds = (int,) if f.type == "int" else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, kinds)
+                or not -math.inf < value < math.inf
+            ):
                 kind = "a whole number" if f.type == "int" else "a number"
                 raise InputError(f"{f.name}={value!r} is not {kind}")
             if not low <= value <= high:

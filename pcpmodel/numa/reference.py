@@ -1,4 +1,4 @@
-"""The slow twin of ``machine.pxd`` and ``engine.pyx``: same rules, plain Python.
+"""The slow twin of ``faults.pxd`` and ``clock.pyx``: same rules, plain Python.
 
 Obvious before fast: one page is a dictionary entry, the clock looks at every
 thread to find the next event, page accesses lie in one heap.  Given the same
@@ -97,7 +97,7 @@ class Nodes:
 
 
 class Machine:
-    """The kernel's steps, one at a time; see ``machine.Machine`` for the parameters."""
+    """The kernel's steps, one at a time; see `pcpmodel.numa.faults.Machine` for the parameters."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class Process:
 
 
 class Engine:
-    """One run; see ``engine.Engine``.  The memories are `pcpmodel.kernel.reference.Memory`."""
+    """One run; see ``clock.Engine``.  The memories are `pcpmodel.kernel.reference.Memory`."""
 
     def __init__(
         self, config: Mapping[str, Any], weight: Sequence[float], nodes: Sequence[Any]

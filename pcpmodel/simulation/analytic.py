@@ -115,7 +115,7 @@ def chain(
     With ``j`` CPUs at the lock (the holder included) one of them leaves after
     ``hold_ns`` on average, plus, when somebody waits (``j >= 2``),
     ``handoff_ns + handoff_per_waiter_ns * (j - 2)`` for the hand-over: the same
-    cost as `pcpmodel.machine.lock`.  Work and holds are exponential.
+    cost as `pcpmodel.hardware.lock`.  Work and holds are exponential.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing, zone_split
@@ -45,6 +46,8 @@ class Host:
         A CPU's share of its last-level cache [KiB].
     l2_kib : float
         Its private caches, for V2 of the series [KiB].
+    page_size_kib : int
+        Base page of the kernel: 4, 16 or 64 [KiB].
     """
 
     cpus: int
@@ -54,6 +57,7 @@ class Host:
     watermark_scale_factor: int = 10
     llc_slice_kib: float = 1024.0
     l2_kib: float = 1024.0
+    page_size_kib: int = 4
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -73,6 +77,21 @@ class Host:
                 raise InputError(f"{name}={value!r} is not a number")
             if not 0 <= value <= most or (name == "memory_gib" and value < 0.0625 * self.nodes):
                 raise InputError(f"{name}={value} is outside what is possible")
+        sizing.page_shift(self.page_size_kib)
+
+    @property
+    def page_shift(self) -> int:
+        """log2 of the page size in bytes."""
+        return sizing.page_shift(self.page_size_kib)
+
+    @property
+    def pages(self) -> int:
+        """Memory of the whole machine [pages]."""
+        return int(self.memory_gib * (1 << 30 - self.page_shift))
+
+    def mib(self, pages: Any) -> Any:
+        """Pages in MiB."""
+        return pages * self.page_size_kib / 1024
 
     @property
     def cpus_per_node(self) -> int:
@@ -95,7 +114,7 @@ class Host:
             sizing.CacheLeaf("Unified", int(self.l2_kib * 1024), 1),
             sizing.CacheLeaf("Unified", int(self.llc_slice_kib * 1024), 1),
         ]
-        return sizing.free_high_batch(batch, leaves, release.rules)
+        return sizing.free_high_batch(batch, leaves, release.rules, self.page_shift)
 
     def sizes(
         self,
@@ -129,11 +148,12 @@ class Host:
         online = [self.cpus_per_node] * self.nodes if online is None else online
         if high_pages is not None and (high_min_pages is not None or high_fraction):
             raise InputError("give one of high_pages, high_min_pages, high_fraction")
-        managed = int(self.memory_gib * (1 << 18)) // self.zones
+        managed = self.pages // self.zones
         marks = sizing.setup_per_zone_wmarks(
             [sizing.ZoneMemory(managed)] * self.zones,
-            sizing.min_free_kbytes_at_boot(managed * self.zones * 4),
+            sizing.min_free_kbytes_at_boot(managed * self.zones * self.page_size_kib),
             self.watermark_scale_factor,
+            self.page_shift,
         )
         result = []
         for zone, mark in enumerate(marks):
@@ -146,6 +166,7 @@ class Host:
                 online_cpus=sum(online),
                 cpu_online=int(coming),
                 high_fraction=high_fraction,
+                page_shift=self.page_shift,
             )
             low = size.high if size.high_min is None else size.high_min
             top = low if size.high_max is None else size.high_max

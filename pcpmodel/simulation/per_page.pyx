@@ -11,29 +11,32 @@ counters; none of the short cuts.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
-from pcpmodel.simulation.state cimport (
+from pcpmodel.hardware.lock cimport (
+    crowd_free,
+    crowd_init,
+    crowd_join,
+    crowd_leave,
+    crowd_lock,
+    crowd_take,
+)
+from pcpmodel.simulation.cpu cimport doze, due
+from pcpmodel.simulation.locks cimport account, interact, released, turns_back
+from pcpmodel.simulation.program cimport control, step_block
+from pcpmodel.simulation.state cimport State
+from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
     FINISHED,
     RUNNING,
     WAITING,
-    State,
-    account,
-    control,
     cpu_t,
-    doze,
-    due,
-    interact,
-    released,
     state_t,
-    step_block,
-    turns_back,
 )
 
 __all__ = ["PerPage"]
 
 cdef enum:
-    # At one time: first who leaves a lock, then who goes on.
+    # At one time: first who leaves a lock or gets an unfair one, then who goes on.
     RELEASE = 0
     STEP = 1
 
@@ -74,32 +77,48 @@ cdef class PerPage:
     cdef int size
     cdef int32_t *at  # place of each CPU's event in the heap, -1 if none
     cdef queue_t *locks
+    cdef crowd_lock *crowds  # NULL: locks are queued
     cdef bint *holds  # the CPU holds a lock
     cdef readonly int64_t steps
 
-    def __cinit__(self, State state):
+    def __cinit__(self, State state not None):
         cdef int i
         cdef state_t *s = &state.s
+        state.take()
         self.state = state
-        self.heap = <event_t *> calloc(s.cpus, sizeof(event_t))
-        self.at = <int32_t *> calloc(s.cpus, sizeof(int32_t))
-        self.holds = <bint *> calloc(s.cpus, sizeof(bint))
+        self.heap = <event_t *> calloc(s.nr_cpus, sizeof(event_t))
+        self.at = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
+        self.holds = <bint *> calloc(s.nr_cpus, sizeof(bint))
         self.locks = <queue_t *> calloc(state.nlocks, sizeof(queue_t))
+        if self.heap == NULL or self.at == NULL or self.holds == NULL or self.locks == NULL:
+            raise MemoryError
         for i in range(state.nlocks):
-            self.locks[i].cpu = <int32_t *> calloc(s.cpus, sizeof(int32_t))
-            self.locks[i].arrival = <int64_t *> calloc(s.cpus, sizeof(int64_t))
-            self.locks[i].ahead = <int32_t *> calloc(s.cpus, sizeof(int32_t))
-        for i in range(s.cpus):
+            self.locks[i].cpu = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
+            self.locks[i].arrival = <int64_t *> calloc(s.nr_cpus, sizeof(int64_t))
+            self.locks[i].ahead = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
+            if self.locks[i].cpu == NULL or self.locks[i].arrival == NULL \
+                    or self.locks[i].ahead == NULL:
+                raise MemoryError
+        if state.test_and_set:
+            self.crowds = <crowd_lock *> calloc(state.nlocks, sizeof(crowd_lock))
+            if self.crowds == NULL:
+                raise MemoryError
+            for i in range(state.nlocks):
+                crowd_init(&self.crowds[i], s.nr_cpus, state.seed + i)
+        for i in range(s.nr_cpus):
             self.at[i] = -1
-        for i in range(s.cpus):
+        for i in range(s.nr_cpus):
             self.schedule(i, STEP, s.cpu[i].time)
 
     def __dealloc__(self):
         cdef int i
-        for i in range(self.state.nlocks):
+        for i in range(self.state.nlocks if self.locks != NULL else 0):
             free(self.locks[i].cpu)
             free(self.locks[i].arrival)
             free(self.locks[i].ahead)
+        for i in range(self.state.nlocks if self.crowds != NULL else 0):
+            crowd_free(&self.crowds[i])
+        free(self.crowds)
         free(self.locks)
         free(self.holds)
         free(self.at)
@@ -152,7 +171,7 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef queue_t *q = &self.locks[lock]
         cdef cpu_t *c = &s.cpu[q.cpu[q.head]]
-        cdef int kind = lock >= s.zones
+        cdef int kind = lock >= s.nr_zones
         cdef int64_t hold
         if q.ahead[q.head]:
             now += self.state.handoff[kind][0]
@@ -162,6 +181,34 @@ cdef class PerPage:
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
 
+    cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
+        """The CPU has an unfair lock at ``now``."""
+        cdef state_t *s = &self.state.s
+        cdef int64_t hold = interact(s, c)
+        crowd_take(&self.crowds[c.ask.lock], c.id)
+        account(s, c, c.time, now, hold)
+        self.holds[c.id] = True
+        self.schedule(c.id, RELEASE, now + hold)
+
+    cdef void contend(self, cpu_t *c) noexcept nogil:
+        """The CPU comes to an unfair lock."""
+        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
+        if lock.holder >= 0:
+            crowd_join(lock, c.id)
+            self.unschedule(c.id)
+            return
+        if lock.heir >= 0:
+            self.unschedule(lock.heir)
+        self.seize(c, c.time)
+
+    cdef void leave(self, cpu_t *c, int64_t now) noexcept nogil:
+        """The CPU leaves an unfair lock."""
+        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
+        cdef int64_t *price = self.state.handoff[c.ask.lock >= self.state.s.nr_zones]
+        crowd_leave(lock)
+        if lock.heir >= 0:
+            self.schedule(lock.heir, RELEASE, now + price[0] + price[1] * (lock.waiting - 1))
+
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s
         cdef cpu_t *c = &s.cpu[e.cpu]
@@ -170,25 +217,34 @@ cdef class PerPage:
         cdef int i
         if self.holds[c.id]:
             self.holds[c.id] = False
-            q = &self.locks[c.lock]
-            q.head = (q.head + 1) % s.cpus
-            q.length -= 1
-            if q.length:
-                self.grant(c.lock, e.time)
+            if self.crowds != NULL:
+                self.leave(c, e.time)
+            else:
+                q = &self.locks[c.ask.lock]
+                q.head = (q.head + 1) % s.nr_cpus
+                q.length -= 1
+                if q.length:
+                    self.grant(c.ask.lock, e.time)
             c.time = e.time
             released(s, c)
+        elif e.rank == RELEASE:  # the heir of an unfair lock sees that it is free
+            self.seize(c, e.time)
+            queued = True
         elif c.state == ARRIVED and turns_back(s, c):
             pass
+        elif c.state == ARRIVED and self.crowds != NULL:
+            self.contend(c)
+            queued = True
         elif c.state == ARRIVED:
-            q = &self.locks[c.lock]
-            i = (q.head + q.length) % s.cpus
+            q = &self.locks[c.ask.lock]
+            i = (q.head + q.length) % s.nr_cpus
             q.cpu[i] = c.id
             q.arrival[i] = c.time
             q.ahead[i] = q.length
             q.length += 1
             self.unschedule(c.id)
             if q.length == 1:
-                self.grant(c.lock, c.time)
+                self.grant(c.ask.lock, c.time)
             queued = True
         elif c.state == BLOCKED:
             doze(s, c, due(s, c))
@@ -213,16 +269,18 @@ cdef class PerPage:
     @property
     def now_ps(self):
         """Time of the next step [ps]; the end of the run once it is over."""
-        return self.heap[0].time if self.size else self.state.s.end
+        return self.heap[0].time if self.size else self.state.s.course.end
 
     def run(self, int64_t max_steps=INT64_MAX):
         """Do up to ``max_steps`` steps; True once the run is over."""
         cdef event_t e
+        self.state.begin()
         with nogil:
             while max_steps > 0 and self.size and not self.state.s.failed:
                 max_steps -= 1
                 self.steps += 1
                 e = self.heap[0]
                 self.step(&e)
+        self.state.end()
         self.state.check()
         return self.size == 0 or self.state.s.failed != 0

@@ -13,18 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pcpmodel import __version__
+from pcpmodel.errors import unknown_name
+from pcpmodel.simulation.spec import RunSpec
+from pcpmodel.simulation.state import State
+from pcpmodel.simulation.steady import half_width
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from pcpmodel.simulation.run import RunSpec
-    from pcpmodel.simulation.state import State
 
 __all__ = ["THRESHOLDS_US", "Histogram", "Result"]
 
 KINDS = ("refill", "drain", "lru")
 THRESHOLDS_US = (100, 1_000, 10_000)
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_BATCH_SUMS = ("score", "wait_ps", "lru_wait_ps", "idle_ps", "refill_pages")
 
 # name -> (unit, meaning)
 _COUNTERS = {
@@ -132,7 +134,10 @@ class Result:
     pcp_pages_by_cpu, held_pages_by_cpu : (cpus, samples) ndarray of int
         Pages on each CPU's lists, of all zones, and held by its task over time [pages].
     time_s : (samples,) ndarray of float
-        When these were sampled [s].
+        When these were sampled [s], from the beginning of the run, the warm-up included.
+    batch_sums : dict of str -> (samples,) ndarray of int
+        Of all CPUs between two samples: ``score``, ``wait_ps``, ``lru_wait_ps``, ``idle_ps``,
+        ``refill_pages``, with the units of ``per_cpu``.
     events : int
         Lock interactions, the warm-up included.
     order_digests : tuple of int
@@ -141,6 +146,11 @@ class Result:
         Pages on the buddy lists of each zone at the end [pages].
     run_s : float
         How long the run took [s]; not part of the outcome.
+    warmup_s : float
+        Simulated time before counting started [s].
+    stands : bool or None
+        Whether the rates stood after that; None: not looked at, since ``warmup_s`` was given or
+        it is a course of events.
     """
 
     spec: RunSpec
@@ -156,12 +166,17 @@ class Result:
     order_digests: tuple[int, ...]
     zone_free_pages: tuple[int, ...]
     run_s: float
+    batch_sums: dict[str, npt.NDArray[np.int64]]
+    warmup_s: float = 0.0
+    stands: bool | None = None
 
     @classmethod
     def from_state(cls, spec: RunSpec, state: State, run_s: float) -> Result:
         counters = state.counters()
         hists = state.histograms()
-        series = np.frombuffer(state.series(), dtype=np.int64).reshape(len(counters), 2, -1)
+        series = np.frombuffer(state.series(), dtype=np.int64).reshape(
+            len(counters), 2 + len(_BATCH_SUMS), spec.samples
+        )
         edges = bucket_edges_ns(len(hists["wait"]["refill"]))
 
         def histogram(what: str) -> dict[str, Histogram]:
@@ -169,8 +184,9 @@ class Result:
                 k: Histogram(np.array(v, dtype=np.int64), edges) for k, v in hists[what].items()
             }
 
-        end = round((spec.seconds + spec.warmup_s) * 1e12)
-        step = end // spec.samples if spec.samples else 0
+        warm = spec.warmup_s or 0.0
+        step = round(spec.seconds * 1e12) // spec.samples if spec.samples else 0
+        sums = np.diff(series[:, 2:].sum(axis=0), axis=1, prepend=0)
         return cls(
             spec=spec,
             per_cpu={k: np.array([c[k] for c in counters], dtype=np.int64) for k in _COUNTERS},
@@ -180,11 +196,13 @@ class Result:
             over={k: tuple(v) for k, v in state.over().items()},
             pcp_pages_by_cpu=series[:, 0],
             held_pages_by_cpu=series[:, 1],
-            time_s=(np.arange(spec.samples) + 1) * step / 1e12,
+            time_s=(np.arange(spec.samples) + 1) * step / 1e12 + warm,
             events=state.events,
             order_digests=state.order_digests,
             zone_free_pages=tuple(state.zone_free()),
             run_s=run_s,
+            batch_sums=dict(zip(_BATCH_SUMS, sums, strict=True)),
+            warmup_s=warm,
         )
 
     def _sum(self, name: str) -> int:
@@ -241,13 +259,39 @@ class Result:
 
     @property
     def score(self) -> int:
-        """Units of work done (``spec.workload.unit``)."""
+        """Units of work done, as the workload calls them."""
         return self._sum("score")
 
     @property
     def score_per_s(self) -> float:
         """Units of work per simulated second [1/s]."""
         return self.score / self.spec.seconds
+
+    def half_width(self, name: str) -> float:
+        """Half of the 95 % confidence interval of a figure, by batch means; NaN: not known.
+
+        Parameters
+        ----------
+        name : str
+            "lock_contention", "lru_contention" [1], "score_per_s" [1/s] or "cpu_ns_per_unit"
+            (CPU time per unit of work [ns]).
+
+        Notes
+        -----
+        It says how far the figure of a longer run may be off, and of one with another seed; not
+        how far the model is.  See `pcpmodel.simulation.steady`.
+        """
+        sums, n = self.batch_sums, self.spec.samples
+        whole = np.full(n, self.cpu_ps / max(n, 1))
+        parts = {
+            "lock_contention": (sums["wait_ps"], whole - sums["idle_ps"]),
+            "lru_contention": (sums["lru_wait_ps"], whole - sums["idle_ps"]),
+            "score_per_s": (sums["score"], np.full(n, self.spec.seconds / max(n, 1))),
+            "cpu_ns_per_unit": (whole / 1000, sums["score"]),
+        }
+        if name not in parts:
+            raise unknown_name("figure", name, parts)
+        return half_width(*parts[name])
 
     @property
     def pages_in_pcp(self) -> npt.NDArray[np.int64]:
@@ -321,7 +365,7 @@ class Result:
     @property
     def real_time_factor(self) -> float:
         """Simulated seconds per second of computing."""
-        return (self.spec.seconds + self.spec.warmup_s) / max(self.run_s, 1e-9)
+        return (self.spec.seconds + self.warmup_s) / max(self.run_s, 1e-9)
 
     def summary(self) -> dict[str, Any]:
         """The figures of `pcpmodel simulate`, ready for JSON."""
@@ -329,12 +373,22 @@ class Result:
             "release": self.spec.release.name,
             "machine": self.spec.machine.name,
             "workload": self.spec.workload.name,
+            "page_size_kib": self.spec.host.page_size_kib,
+            "notes": self.spec.notes,
+            "rules": self.spec.rules,
             "seconds": self.spec.seconds,
+            "warmup_s": self.warmup_s,
+            "stands": self.stands,
+            "calibrated": [c.as_dict() for c in self.spec.calibrated.values()],
             "seed": self.spec.seed,
             "score": self.score,
             "score_unit": self.spec.workload.unit,
             "lock_contention": self.lock_contention,
             "lru_contention": self.lru_contention,
+            "half_width_95": {
+                name: None if math.isnan(half := self.half_width(name)) else half
+                for name in ("lock_contention", "lru_contention", "score_per_s")
+            },
             "refills": self.refills,
             "drains": self.drains,
             "free_high": self.free_high,
@@ -425,6 +479,12 @@ class Result:
             ("score", "units"),
         ):
             data[f"total_{name}"] = ((), getattr(self, name), {"units": unit})
+        for name, unit in (("lock_contention", "1"), ("score_per_s", "1/s")):
+            data[f"{name}_half_width"] = (
+                (),
+                self.half_width(name),
+                {"units": unit, "long_name": "half of the 95 % interval, by batch means"},
+            )
         return xr.Dataset(
             data,
             coords={
@@ -437,16 +497,21 @@ class Result:
             },
             attrs={
                 "pcpmodel_version": __version__,
-                "schema_version": 1,
+                "schema_version": 2,
                 "seed": self.spec.seed,
+                "warmup_s": self.warmup_s,
+                "stands": "not looked at" if self.stands is None else str(self.stands),
+                "calibrated": "; ".join(map(str, self.spec.calibrated.values())),
                 "order_digests": " ".join(f"{d:016x}" for d in self.order_digests),
                 "spec": json.dumps(self.spec.as_dict(), sort_keys=True, default=str),
             },
         )
 
     def __repr__(self) -> str:
+        half = self.half_width("lock_contention")
+        sure = "" if math.isnan(half) else f" ± {100 * half:.2f}"
         return (
             f"<Result {self.spec.workload.name} on {self.spec.machine.name}, "
-            f"{self.spec.release}: lock contention {100 * self.lock_contention:.2f} %, "
+            f"{self.spec.rules}: lock contention {100 * self.lock_contention:.2f}{sure} %, "
             f"{self.refills} refills, {self.drains} drains>"
         )

@@ -1,52 +1,48 @@
-from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, Self, final
 
 import numpy as np
-import numpy.typing as npt
 
-from pcpmodel.kernel.page_alloc import PageAllocator
-from pcpmodel.kernel.releases import Release
-from pcpmodel.machine.cache import PageCache
+from pcpmodel.exclusive import Exclusive
+from pcpmodel.simulation.setup import Setup
 
-__all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
+__all__ = [
+    "CHANGE",
+    "CHANGES",
+    "CHANNEL",
+    "COSTS_MAX",
+    "FREE_HIGH_BATCH",
+    "HISTOGRAM",
+    "SIZES",
+    "TASK",
+    "ZONE",
+    "Failure",
+    "State",
+]
 
 COSTS_MAX: int
+FREE_HIGH_BATCH: int
 HISTOGRAM: int
+ZONE: np.dtype[np.void]
+SIZES: np.dtype[np.void]
+TASK: np.dtype[np.void]
+CHANNEL: np.dtype[np.void]
+CHANGE: np.dtype[np.void]
+CHANGES: dict[str, int]
+
+class Failure(IntEnum):
+    NONE = 0
+    OUT_OF_MEMORY = 1
+    LISTS_DISAGREE = 2
+    POLICY_FAILED = 3
 
 @final
-class State:
-    def __new__(
-        cls,
-        release: str | Release,
-        pcps: npt.NDArray[np.int32],
-        zones: npt.NDArray[np.int64],
-        cpus: npt.NDArray[np.int32],
-        zonelists: npt.NDArray[np.int32],
-        cpu_channels: npt.NDArray[np.int32],
-        cpu_times: npt.NDArray[np.int64],
-        programs: Sequence[npt.NDArray[np.int64]],
-        channels: npt.NDArray[np.int64],
-        tables: npt.NDArray[np.int32],
-        speed: npt.NDArray[np.uint32],
-        spread: npt.NDArray[np.uint32],
-        costs: npt.NDArray[np.int64],
-        handoffs: npt.NDArray[np.int64],
-        times: npt.NDArray[np.int64],
-        seed: int,
-        nohz_idle: bool,
-        pagevec: int,
-        pages: PageAllocator | None = None,
-        policy: object = None,
-        changes: npt.NDArray[np.int64] | None = None,
-        sizes: npt.NDArray[np.int32] | None = None,
-        fails: npt.NDArray[np.int32] | None = None,
-        caches: PageCache | None = None,
-        cached: Sequence[tuple[int, int, int | npt.NDArray[np.int64]]] = (),
-    ) -> Self: ...
+class State(Exclusive):
+    def __new__(cls, setup: Setup) -> Self: ...
     @property
     def nlocks(self) -> int: ...
     @property
-    def failed(self) -> int: ...
+    def failed(self) -> Failure: ...
     @property
     def events(self) -> int: ...
     @property

@@ -1,4 +1,4 @@
-"""The state of a simulation, made from plain arrays; see ``state.pxd``."""
+"""The state of a simulation, made from named arrays; see ``structs.pxd``."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
@@ -6,9 +6,12 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from pcpmodel.kernel.page_alloc cimport PageAllocator, pageset_of
-from pcpmodel.machine.cache cimport PageCache
 from pcpmodel.cython_pcp cimport pcp_policy
+from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
+from pcpmodel.hardware.cache cimport PageCache
+from pcpmodel.kernel.lists cimport pindex_to_order
+from pcpmodel.kernel.memory cimport Memory
+from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
     MIGRATE_MOVABLE,
     page_ring,
@@ -17,15 +20,146 @@ from pcpmodel.kernel.pages cimport (
     page_ring_push_tail,
     page_ring_reserve,
 )
-from pcpmodel.kernel.pcp cimport policy_failed, policy_from, policy_state
+from pcpmodel.kernel.pcp cimport (
+    PCPF_FREE_HIGH_BATCH,
+    pcp_scalars,
+    per_cpu_pages,
+    policy_failed,
+    policy_from,
+    policy_state,
+)
 from pcpmodel.kernel.rules cimport rules_of
+from pcpmodel.simulation.chores cimport drain_all_over
+from pcpmodel.simulation.cpu cimport set_timer
+from pcpmodel.simulation.structs cimport (
+    ABOVE_HIGH,
+    COSTS,
+    CPU_OFFLINE,
+    CPU_ONLINE,
+    DRAIN_PAGES,
+    HIST,
+    KINDS,
+    LISTS_DISAGREE,
+    NONE_FAILED,
+    OUT_OF_MEMORY,
+    POLICY_FAILED,
+    RESIZE,
+    SERIES,
+    change_t,
+    channel_t,
+    count_t,
+    cpu_t,
+    held_of,
+    mine_of,
+    notice_t,
+    op_t,
+    pcp_of,
+    pcp_t,
+    sizes_t,
+    state_t,
+    zone_t,
+)
+from pcpmodel.simulation.zones cimport level_of
+from pcpmodel.splitmix cimport draw
+from pcpmodel.workload.ops cimport (
+    CHANNELS,
+    HOME,
+    OP_GIVE,
+    OP_RECV,
+    OP_SEND,
+    OP_TAKE,
+    PEER,
+    TABLE,
+)
 
-__all__ = ["COSTS_MAX", "HISTOGRAM", "State"]
+from enum import IntEnum
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+from pcpmodel.workload.program import Op, check_ops
+
+__all__ = [
+    "CHANGE",
+    "CHANGES",
+    "CHANNEL",
+    "COSTS_MAX",
+    "FREE_HIGH_BATCH",
+    "HISTOGRAM",
+    "SIZES",
+    "TASK",
+    "ZONE",
+    "Failure",
+    "State",
+]
 
 COSTS_MAX = COSTS
 HISTOGRAM = HIST
+#: PCP flag of `SIZES`.
+FREE_HIGH_BATCH = PCPF_FREE_HIGH_BATCH
 FOUND = ("found_private", "found_llc", "found_memory")
 KIND_NAMES = ("refill", "drain", "lru")
+
+
+cdef struct zone_row:
+    int64_t free
+    int64_t min_wmark
+    int64_t low_wmark
+    int64_t high_wmark
+    int64_t node
+
+
+cdef struct task_row:
+    int64_t home
+    int64_t peer
+    int64_t program
+    int64_t start_ps
+    int64_t tick_ps
+
+
+cdef struct channel_row:
+    int64_t room
+    int64_t latency_ps
+    int64_t producer
+    int64_t consumer
+
+
+cdef struct change_row:
+    int64_t at_ps
+    int64_t kind
+    int64_t cpu
+
+
+def _rows(kind, *names):
+    return np.dtype([(name, kind) for name in names])
+
+
+#: Pages on the buddy lists of a zone, its watermarks [pages], its node.
+ZONE = _rows(np.int64, "free", "min_wmark", "low_wmark", "high_wmark", "node")
+#: Sizes of a zone's lists [pages] and their PCP flags (of a change: -1, as they are).
+SIZES = _rows(np.int32, "batch", "high_min", "high_max", "flags")
+#: Zones that a task calls its own and its peer's, number of its program, start, first vmstat tick.
+TASK = _rows(np.int64, "home", "peer", "program", "start_ps", "tick_ps")
+#: Room [messages], latency, tasks at the ends.
+CHANNEL = _rows(np.int64, "room", "latency_ps", "producer", "consumer")
+#: Time, one of `CHANGES`, task (-1: none).
+CHANGE = _rows(np.int64, "at_ps", "kind", "cpu")
+#: Kinds of changes of the machine.
+CHANGES = {
+    "resize": RESIZE, "offline": CPU_OFFLINE, "online": CPU_ONLINE, "drain_all": DRAIN_PAGES,
+}
+
+
+#: Why a run stopped before its end.
+Failure = IntEnum(
+    "Failure",
+    {
+        "NONE": NONE_FAILED, "OUT_OF_MEMORY": OUT_OF_MEMORY, "LISTS_DISAGREE": LISTS_DISAGREE,
+        "POLICY_FAILED": POLICY_FAILED,
+    },
+    module=__name__,
+)
+
 
 cdef extern from "<stdlib.h>":
     void *aligned_alloc(size_t alignment, size_t size) noexcept nogil
@@ -41,223 +175,309 @@ cdef void *get(size_t n, size_t size) except NULL:
     return p
 
 
-cdef class State:
+def _within(name, array, low, high):
+    """All numbers of an array, or InputError."""
+    array = np.asarray(array)
+    if array.size and not low <= array.min() <= array.max() <= high:
+        raise InputError(f"{name}: {array.min()}..{array.max()} leaves {low}..{high}")
+
+
+#: Arrays of a `Setup`: type and axes; an axis is counted where it is named first.
+ARRAYS = {
+    "zones": (ZONE, "zones"),
+    "sizes": (SIZES, "zones"),
+    "tasks": (TASK, "tasks"),
+    "task_channels": (np.int32, "tasks", CHANNELS),
+    "zonelists": (np.int32, "tasks", "zones"),
+    "channels": (CHANNEL, "channels"),
+    "tables": (np.int32, "tables", TABLE),
+    "speed": (np.uint32, TABLE),
+    "spread": (np.uint32, KINDS, TABLE),
+    "costs": (np.int64, KINDS, COSTS + 1),
+    "handoffs": (np.int64, 2, 2),
+    "changes": (CHANGE, "changes"),
+    "changed_sizes": (SIZES, "changes", "zones"),
+    "fails": (np.int32, "fails"),
+}
+
+
+def _check_arrays(setup):
+    """That every array is there, of its type and shape, without gaps."""
+    lengths = {"fails": TABLE if setup.trylock else 0}
+    for name, (kind, *axes) in ARRAYS.items():
+        array = getattr(setup, name)
+        if not isinstance(array, np.ndarray) or array.dtype != kind or array.ndim != len(axes):
+            raise InputError(f"{name} is not an array of {np.dtype(kind)} with {len(axes)} axes")
+        known = zip(axes, array.shape, strict=True)
+        shape = tuple([lengths.setdefault(a, n) if isinstance(a, str) else a for a, n in known])
+        if array.shape != shape:
+            raise InputError(f"{name} has the shape {array.shape}, not {shape}")
+        if not array.flags.c_contiguous:
+            raise InputError(f"{name} has gaps")
+    if not 1 <= lengths["tasks"] <= 1024 or not 1 <= lengths["zones"] <= 32:
+        raise InputError(
+            f"{lengths['tasks']} CPUs, {lengths['zones']} zones; allowed: 1..1024, 1..32"
+        )
+
+
+def _check(setup):
+    """Shapes, and every number that leads somewhere."""
+    _check_arrays(setup)
+    nr_cpus, nr_zones, nr_channels = len(setup.tasks), len(setup.zones), len(setup.channels)
+    zones, tasks, channels, changes = setup.zones, setup.tasks, setup.channels, setup.changes
+    most, long = 1 << 26, 1 << 53
+    for name in ("free", "min_wmark", "low_wmark", "high_wmark"):
+        _within(f"{name} of a zone", zones[name], 0, 1 << 40)
+    _within("node of a zone", zones["node"], 0, 1023)
+    for of, sizes, least in (("", setup.sizes, 0), (" after a change", setup.changed_sizes, -1)):
+        _within(f"batch{of}", sizes["batch"], 1, 1 << 16)
+        _within(f"high_min{of}", sizes["high_min"], 0, most)
+        _within(f"high_max{of}", sizes["high_max"], 0, most)
+        _within(f"PCP flags{of}", sizes["flags"], least, 3)
+    _within("own zone of a task", tasks["home"], 0, nr_zones - 1)
+    _within("peer's zone of a task", tasks["peer"], 0, nr_zones - 1)
+    _within("program of a task", tasks["program"], 0, len(setup.programs) - 1)
+    _within("start of a task", tasks["start_ps"], 0, long)
+    _within("first tick of a CPU", tasks["tick_ps"], 0, long)
+    _within("zonelists", setup.zonelists, -1, nr_zones - 1)
+    _within("first zone of a zonelist", setup.zonelists[:, 0], 0, nr_zones - 1)
+    _within("task_channels", setup.task_channels, 0, max(nr_channels - 1, 0))
+    _within("room of a channel", channels["room"], 1, 1 << 30)
+    _within("latency of a channel", channels["latency_ps"], 0, long)
+    _within("producer of a channel", channels["producer"], 0, nr_cpus - 1)
+    _within("consumer of a channel", channels["consumer"], 0, nr_cpus - 1)
+    _within("spread", setup.spread, 0, 1 << 31)
+    _within("costs", setup.costs, 0, long)
+    _within("handoffs", setup.handoffs, 0, 1 << 40)
+    _within("end_ps", setup.end_ps, 0, long)
+    _within("warm_ps", setup.warm_ps, 0, long)
+    _within("tick_ps", setup.tick_ps, 0, long)
+    _within("samples", setup.samples, 0, 100_000)
+    _within("sample_ps", setup.sample_ps, 1 if setup.samples else 0, long)
+    _within("pagevec", setup.pagevec, 1, 31)
+    _within("fails", setup.fails, 0, 1 << 30)
+    _within("time of a change", changes["at_ps"], 0, long)
+    _within("kind of a change", changes["kind"], 0, DRAIN_PAGES)
+    _within("CPU of a change", changes["cpu"], -1, nr_cpus - 1)
+    if not len(setup.programs):
+        raise InputError("there are no programs")
+    for program in setup.programs:
+        code = np.asarray(program)
+        check_ops(code, setup.tables)
+        talks = np.isin(code[:, 1], (OP_SEND, OP_RECV, OP_GIVE, OP_TAKE))
+        if talks.any() and not nr_channels:
+            raise InputError("a program sends or receives; there are no channels")
+    for cpu, z, _ in setup.page_cache:
+        _within("CPU of a kswapd", cpu, 0, nr_cpus - 1)
+        _within("zone of a kswapd", z, 0, nr_zones - 1)
+
+
+cdef class State(Exclusive):
     """Everything that an engine changes while it runs.
 
-    Parameters are plain arrays, already checked by `pcpmodel.simulation.spec`.
+    That the settings make sense was checked by `pcpmodel.simulation.spec.RunSpec`; that no number
+    leads out of its array is checked here.
 
     Parameters
     ----------
-    release : str or Release
-    pcps : (zones, 4) int32
-        batch, high_min, high_max [pages] and PCP flags of each zone.
-    zones : (zones, 5) int64
-        Pages on the buddy lists, min, low and high watermark [pages], node.
-    cpus : (cpus, 4) int32
-        Own zone, peer's zone, program, bits of the zones on the CPU's node.
-    zonelists : (cpus, zones) int32
-        Zones that a CPU takes pages from, in order, its own first; -1: no more.
-    cpu_channels : (cpus, CHANNELS) int32
-    cpu_times : (cpus, 2) int64
-        Start and first vmstat tick [ps].
-    programs : list of (n, 9) int64
-        ps, code, n, reg, pindex, order, zone, target, depth of each operation.
-    channels : (channels, 4) int64
-        Room [messages], latency [ps], producer, consumer.
-    tables : (tables, TABLE) int32
-        Equally likely values for the operation ``draw``.
-    speed : (TABLE,) uint32
-        Equally likely factors of work, 16 binary digits after the point.
-    spread : (3, TABLE) uint32
-        The same of the holds: refill, drain, LRU.
-    costs : (3, COSTS_MAX + 1) int64
-        Mean hold [ps] by blocks moved: refill, drain, LRU.
-    handoffs : (2, 2) int64
-        Zone locks, LRU locks: hand-over, and more per CPU queued before [ps].
-    times : (5,) int64
-        End, end of the warm-up, vmstat interval (0: none), sample interval [ps], samples.
-    seed : int
-    nohz_idle : bool
-    pagevec : int
-        Pages between two holds of the LRU lock.
-    pages : PageAllocator, optional
-        With page identity: the zones, untouched, one pageset per CPU.
-    policy : optional
-        A policy of the user's own (`pcpmodel.cython_pcp`).
-    changes : (changes, 3) int64, optional
-        Time [ps], kind, CPU (-1: none) of each change of the machine, in order.
-    sizes : (changes, zones, 4) int32, optional
-        batch, high_min, high_max [pages] and PCP flags (-1: as they are) after each.
-    fails : (TABLE,) int32, optional
-        Equally likely numbers of PCP operations until the next trylock fails.
-    caches : PageCache, optional
-        With page identity: caches of as many CPUs, none shared, empty.
-    cached : list of (int, int, int64 ndarray or int)
-        CPU of a kswapd, zone, and the pages of that zone that it may reclaim: their numbers with
-        page identity, oldest first, else how many.
+    setup : pcpmodel.simulation.setup.Setup
     """
 
-    def __cinit__(
-        self,
-        release,
-        const int32_t[:, ::1] pcps,
-        const int64_t[:, ::1] zones,
-        const int32_t[:, ::1] cpus,
-        const int32_t[:, ::1] zonelists,
-        const int32_t[:, ::1] cpu_channels,
-        const int64_t[:, ::1] cpu_times,
-        programs,
-        const int64_t[:, ::1] channels,
-        const int32_t[:, ::1] tables,
-        const uint32_t[::1] speed,
-        const uint32_t[:, ::1] spread,
-        const int64_t[:, ::1] costs,
-        const int64_t[:, ::1] handoffs,
-        const int64_t[::1] times,
-        uint64_t seed,
-        bint nohz_idle,
-        int pagevec,
-        PageAllocator pages=None,
-        policy=None,
-        const int64_t[:, ::1] changes=None,
-        const int32_t[:, :, ::1] sizes=None,
-        const int32_t[::1] fails=None,
-        PageCache caches=None,
-        cached=(),
-    ):
+    def __cinit__(self, setup):
         cdef state_t *s = &self.s
-        cdef int i, z, k
-        cdef int64_t total = 0
-        cdef const int64_t[:, ::1] code
-        cdef cpu_t *c
-        cdef pcp_t *p
-        cdef channel_t *ch
-        cdef uint64_t key
-        cdef const pcp_policy *asked
-        s.rules = rules_of(release)
-        s.lists = s.rules.nr_pcp_lists
-        s.cpus, s.zones, s.channels = cpus.shape[0], zones.shape[0], channels.shape[0]
-        s.cpu = <cpu_t *> get(s.cpus, sizeof(cpu_t))
-        s.pcp = <pcp_t *> get(s.cpus * s.zones, sizeof(pcp_t))
-        s.count = <count_t *> get(s.cpus, sizeof(count_t))
-        s.held = <int32_t *> get(s.cpus * s.zones * 16, sizeof(int32_t))
-        s.carry = <int32_t *> get(s.cpus * 32, sizeof(int32_t))
-        s.zone = <zone_t *> get(s.zones, sizeof(zone_t))
-        s.channel = <channel_t *> get(s.channels, sizeof(channel_t))
-        s.table = <int32_t *> get(tables.shape[0] * TABLE, sizeof(int32_t))
-        if pages is not None:
-            self.pages, s.pages = pages, &pages.mm
-            s.mine = <page_ring *> get(s.cpus * s.zones * 16, sizeof(page_ring))
-            s.digest = <uint64_t *> get(s.cpus, sizeof(uint64_t))
-        if caches is not None:
-            self.caches, s.cache = caches, &caches.cache
-            s.found = <uint64_t *> get(3 * s.cpus, sizeof(uint64_t))
-        policy_from(policy, &asked)
-        self.policy = policy
-        if asked != NULL:
-            s.policy = <policy_state *> get(s.cpus * s.zones, sizeof(policy_state))
-            s.asks_high = asked.nr_pcp_high != NULL
-            for i in range(s.cpus * s.zones):
-                s.policy[i].policy = asked
-                s.policy[i].cpu = i // s.zones
-        s.woken = <int32_t *> get(s.cpus, sizeof(int32_t))
-        s.tables = tables.shape[0]
-        if s.tables:
-            memcpy(s.table, &tables[0, 0], s.tables * TABLE * sizeof(int32_t))
-        memcpy(s.speed, &speed[0], TABLE * sizeof(uint32_t))
+        cdef int i
+        _check(setup)
+        s.rules = rules_of(setup.release)
+        s.nr_cpus, s.nr_zones = len(setup.tasks), len(setup.zones)
+        self.make_books(setup)
+        self.make_zones(setup)
+        self.make_changes(setup)
+        self.make_lists(setup)
+        starts = self.make_programs(setup)
+        s.cpu = <cpu_t *> get(s.nr_cpus, sizeof(cpu_t))
+        s.woken = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
+        assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
+        for i in range(s.nr_cpus):
+            self.make_cpu(setup, i, starts)
+        for cpu, z, reclaimable in setup.page_cache:
+            self.cache(cpu, z, reclaimable)
+
+    cdef int make_books(self, setup) except -1:
+        """Times, what holds take, and where all of it is written down."""
+        cdef state_t *s = &self.s
+        cdef const int64_t[:, ::1] handoffs = setup.handoffs
+        cdef const int64_t[:, ::1] costs = setup.costs
+        cdef const uint32_t[:, ::1] spread = setup.spread
+        cdef int k
+        s.course.end, s.course.warm, s.course.tick = setup.end_ps, setup.warm_ps, setup.tick_ps
+        s.course.sample_every, s.course.samples = setup.sample_ps, setup.samples
+        s.course.nohz_idle = setup.nohz_idle
+        s.holds.pagevec = setup.pagevec
         for k in range(KINDS):
-            memcpy(s.spread[k], &spread[k, 0], TABLE * sizeof(uint32_t))
-            memcpy(s.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
+            memcpy(s.holds.spread[k], &spread[k, 0], TABLE * sizeof(uint32_t))
+            memcpy(s.holds.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
         for k in range(2):
             self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
-        s.drainer = -1
-        if changes is not None and changes.shape[0]:
-            s.changes = changes.shape[0]
-            s.change = <change_t *> get(s.changes, sizeof(change_t))
-            s.size = <sizes_t *> get(s.changes * s.zones, sizeof(sizes_t))
-            for i in range(s.changes):
-                s.change[i].at, s.change[i].kind = changes[i, 0], changes[i, 1]
-                s.change[i].cpu = changes[i, 2]
-                for z in range(s.zones):
-                    s.size[i * s.zones + z] = sizes_t(
-                        sizes[i, z, 0], sizes[i, z, 1], sizes[i, z, 2], sizes[i, z, 3]
-                    )
+        self.test_and_set, self.seed = setup.test_and_set, setup.seed
+        s.books.count = <count_t *> get(s.nr_cpus, sizeof(count_t))
+        s.books.series = <int64_t *> get(
+            SERIES * s.nr_cpus * s.course.samples, sizeof(int64_t)
+        )
+        return 0
+
+    cdef int make_zones(self, setup) except -1:
+        cdef state_t *s = &self.s
+        cdef const zone_row[::1] zones = setup.zones
+        cdef const int32_t[:, ::1] zonelists = setup.zonelists
+        cdef zone_t *zone
+        cdef int i
+        s.zones.zone = <zone_t *> get(s.nr_zones, sizeof(zone_t))
+        for i in range(s.nr_zones):
+            zone = &s.zones.zone[i]
+            zone.free, zone.min_wmark = zones[i].free, zones[i].min_wmark
+            zone.low_wmark, zone.high_wmark = zones[i].low_wmark, zones[i].high_wmark
+            zone.node = zones[i].node
+            zone.level = zone.seen = level_of(zone)
+            s.zones.watch |= zone.level < ABOVE_HIGH
+            zone.mask = 1
+            while zone.mask < s.nr_cpus:
+                zone.mask = 2 * zone.mask + 1
+            zone.notice = <notice_t *> get(zone.mask + 1, sizeof(notice_t))
+            s.zones.nodes = max(s.zones.nodes, zone.node + 1)
+        self.nlocks = s.nr_zones + s.zones.nodes
+        s.zones.zonelist = <int32_t *> get(s.nr_cpus * s.nr_zones, sizeof(int32_t))
+        memcpy(s.zones.zonelist, &zonelists[0, 0], s.nr_cpus * s.nr_zones * sizeof(int32_t))
+        s.zones.kswapd = <int32_t *> get(s.zones.nodes, sizeof(int32_t))
+        for i in range(s.zones.nodes):
+            s.zones.kswapd[i] = -1
+        s.books.order = <uint64_t *> get(self.nlocks, sizeof(uint64_t))
+        return 0
+
+    cdef int make_changes(self, setup) except -1:
+        cdef state_t *s = &self.s
+        cdef const change_row[::1] changes = setup.changes
+        cdef const sizes_t[:, ::1] sizes = setup.changed_sizes
+        cdef int i, z
+        s.changes.drainer = -1
+        s.changes.number = changes.shape[0]
+        s.changes.change = <change_t *> get(s.changes.number, sizeof(change_t))
+        s.changes.size = <sizes_t *> get(s.changes.number * s.nr_zones, sizeof(sizes_t))
+        for i in range(s.changes.number):
+            s.changes.change[i] = change_t(changes[i].at_ps, changes[i].kind, changes[i].cpu, 0)
+            for z in range(s.nr_zones):
+                s.changes.size[i * s.nr_zones + z] = sizes[i, z]
         drain_all_over(s)
-        if fails is not None:
-            s.trylock = 1
-            memcpy(s.fails, &fails[0], TABLE * sizeof(int32_t))
-        s.end, s.warm, s.tick, s.sample_every = times[0], times[1], times[2], times[3]
-        s.samples = times[4]
-        s.series = <int64_t *> get(2 * s.cpus * s.samples, sizeof(int64_t))
-        s.nohz_idle, s.pagevec = nohz_idle, pagevec
-        assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
-        for z in range(s.zones):
-            s.zone[z].free, s.zone[z].min_wmark = zones[z, 0], zones[z, 1]
-            s.zone[z].low_wmark, s.zone[z].high_wmark = zones[z, 2], zones[z, 3]
-            s.zone[z].node = zones[z, 4]
-            s.zone[z].level = s.zone[z].seen = level_of(&s.zone[z])
-            s.watch |= s.zone[z].level < ABOVE_HIGH
-            s.zone[z].mask = 1
-            while s.zone[z].mask < s.cpus:
-                s.zone[z].mask = 2 * s.zone[z].mask + 1
-            s.zone[z].notice = <notice_t *> get(s.zone[z].mask + 1, sizeof(notice_t))
-            s.nodes = max(s.nodes, s.zone[z].node + 1)
-        self.nlocks = s.zones + s.nodes
-        s.zonelist = <int32_t *> get(s.cpus * s.zones, sizeof(int32_t))
-        memcpy(s.zonelist, &zonelists[0, 0], s.cpus * s.zones * sizeof(int32_t))
-        s.kswapd = <int32_t *> get(s.nodes, sizeof(int32_t))
-        for i in range(s.nodes):
-            s.kswapd[i] = -1
-        s.order = <uint64_t *> get(self.nlocks, sizeof(uint64_t))
-        for i in range(s.channels):
-            ch = &s.channel[i]
-            ch.size, ch.latency = channels[i, 0], channels[i, 1]
-            ch.producer, ch.consumer = channels[i, 2], channels[i, 3]
+        return 0
+
+    cdef int make_lists(self, setup) except -1:
+        """By count; with page identity; under a policy."""
+        cdef state_t *s = &self.s
+        cdef const int32_t[::1] fails = setup.fails
+        cdef const pcp_policy *asked
+        cdef Memory pages = setup.pages
+        cdef PageCache caches = setup.caches
+        cdef int i, lists = s.nr_cpus * s.nr_zones
+        s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
+        s.lists.held = <int32_t *> get(lists * 16, sizeof(int32_t))
+        if setup.trylock:
+            s.lists.trylock = 1
+            memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
+        if pages is not None:
+            if pages.mm.nr_zones != s.nr_zones or pages.mm.nr_cpus < s.nr_cpus:
+                raise InputError("pages are not those of as many zones and CPUs")
+            self.pages, s.pages.mm = pages, &pages.mm
+            s.pages.mine = <page_ring *> get(lists * 16, sizeof(page_ring))
+            s.pages.digest = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
+        if caches is not None:
+            if pages is None or caches.cpus < s.nr_cpus:
+                raise InputError("caches need page identity, and a CPU for each")
+            self.caches, s.pages.cache = caches, &caches.cache
+            s.pages.found = <uint64_t *> get(3 * s.nr_cpus, sizeof(uint64_t))
+        policy_from(setup.policy, &s.rules, &asked)
+        self.policy = setup.policy
+        if asked != NULL:
+            s.lists.policy = <policy_state *> get(lists, sizeof(policy_state))
+            s.lists.asks_high = asked.nr_pcp_high != NULL
+            for i in range(lists):
+                s.lists.policy[i].policy = asked
+                s.lists.policy[i].cpu = i // s.nr_zones
+        return 0
+
+    cdef list make_programs(self, setup):
+        """Operations, tables and channels; returns where each program begins."""
+        cdef state_t *s = &self.s
+        cdef const int32_t[:, ::1] tables = setup.tables
+        cdef const uint32_t[::1] speed = setup.speed
+        cdef const channel_row[::1] channels = setup.channels
+        cdef channel_t *ch
+        cdef int64_t at = 0
+        cdef int i
+        s.programs.carry = <int32_t *> get(s.nr_cpus * 32, sizeof(int32_t))
+        s.programs.tables = tables.shape[0]
+        s.programs.table = <int32_t *> get(s.programs.tables * TABLE, sizeof(int32_t))
+        if s.programs.tables:
+            memcpy(s.programs.table, &tables[0, 0], s.programs.tables * TABLE * sizeof(int32_t))
+        memcpy(s.programs.speed, &speed[0], TABLE * sizeof(uint32_t))
+        s.programs.channel = <channel_t *> get(channels.shape[0], sizeof(channel_t))
+        s.nr_channels = channels.shape[0]
+        for i in range(s.nr_channels):
+            ch = &s.programs.channel[i]
+            ch.size, ch.latency = channels[i].room, channels[i].latency_ps
+            ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.carried = <int32_t *> get(ch.size * 16, sizeof(int32_t))
         starts = []
-        for program in programs:
-            starts.append(total)
-            total += program.shape[0]
-        self.ops = <op_t *> get(total, sizeof(op_t))
-        for k, program in enumerate(programs):
-            code = program
-            for i in range(code.shape[0]):
-                self.ops[starts[k] + i] = op_t(
-                    ps=code[i, 0], code=code[i, 1], n=code[i, 2], reg=code[i, 3],
-                    pindex=min(code[i, 4], s.lists - 1), order=code[i, 5], zone=code[i, 6],
-                    target=code[i, 7], depth=code[i, 8],
+        self.ops = <op_t *> get(sum(map(len, setup.programs)), sizeof(op_t))
+        for program in setup.programs:
+            starts.append(at)
+            for op in map(Op._make, program.tolist()):
+                self.ops[at] = op_t(
+                    ps=op.ps, code=op.code, n=op.n, reg=op.reg,
+                    pindex=min(op.pindex, s.rules.nr_pcp_lists - 1), order=op.order, zone=op.zone,
+                    target=op.target, depth=op.depth,
                 )
-        for i in range(s.cpus):
-            c = &s.cpu[i]
-            c.id = i
-            c.at[HOME], c.at[PEER], c.local = cpus[i, 0], cpus[i, 1], cpus[i, 3]
-            for k in range(CHANNELS):
-                c.channel[k] = cpu_channels[i, k]
-            c.program = c.pc = self.ops + <int64_t> starts[cpus[i, 2]]
-            c.left = -1
-            c.work_left = -1
-            c.lru_left = pagevec
-            # Each CPU its own stream, from seed and CPU number alone.
-            key = seed
-            key = draw(&key) ^ (<uint64_t> i + 1) * <uint64_t> 0xD1342543DE82EF95
-            c.rng = draw(&key)
-            c.factor = s.speed[draw(&c.rng) >> 54]
-            c.time, c.tick_at = cpu_times[i, 0], cpu_times[i, 1]
-            c.sample_at = s.sample_every if s.samples else INT64_MAX
-            c.change_at = s.change[0].at if s.changes else INT64_MAX
-            if s.trylock:
-                c.quiet = s.fails[draw(&c.rng) >> 54]
-            set_timer(s, c)
-            for z in range(s.zones):
-                p = pcp_of(s, c, z)
-                p.pcp.batch, p.pcp.high_min = pcps[z, 0], pcps[z, 1]
-                p.pcp.high_max, p.pcp.flags = pcps[z, 2], pcps[z, 3]
-                p.pcp.high = p.pcp.high_min
+                at += 1
+        return starts
 
-        for cpu, z, reclaimable in cached:
-            self.cache(cpu, z, reclaimable)
+    cdef int make_cpu(self, setup, int cpu, list starts) except -1:
+        """A CPU, its task and its lists."""
+        cdef state_t *s = &self.s
+        cdef const int32_t[:, ::1] channels = setup.task_channels
+        cdef const sizes_t[::1] sizes = setup.sizes
+        cdef const task_row[::1] tasks = setup.tasks
+        cdef task_row task = tasks[cpu]
+        cdef cpu_t *c = &s.cpu[cpu]
+        cdef per_cpu_pages *pcp
+        cdef uint64_t key
+        cdef int k
+        c.id = cpu
+        c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
+        for k in range(CHANNELS):
+            c.task.channel[k] = channels[cpu, k]
+        c.task.program = c.task.pc = self.ops + <int64_t> starts[task.program]
+        c.task.left = -1
+        c.task.work_left = -1
+        c.task.lru_left = s.holds.pagevec
+        # Each CPU its own stream, from seed and CPU number alone.
+        key = self.seed
+        key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95
+        c.rng = draw(&key)
+        c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
+        c.time, c.timers.tick_at = task.start_ps, task.tick_ps
+        c.timers.sample_at = INT64_MAX
+        if s.course.samples:
+            c.timers.sample_at = s.course.warm + s.course.sample_every
+        c.timers.change_at = s.changes.change[0].at if s.changes.number else INT64_MAX
+        if s.lists.trylock:
+            c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
+        set_timer(s, c)
+        for k in range(s.nr_zones):
+            pcp = &pcp_of(s, c, k).pcp
+            pcp.batch, pcp.high_min = sizes[k].batch, sizes[k].high_min
+            pcp.high_max, pcp.flags = sizes[k].high_max, sizes[k].flags
+            pcp.high = pcp.high_min
+        return 0
 
     cdef int cache(self, int cpu, int zone, pages) except -1:
         """Give a kswapd what it may reclaim."""
@@ -265,9 +485,9 @@ cdef class State:
         cdef const int64_t[::1] numbers
         cdef page_ring *mine
         cdef int64_t i
-        s.kswapd[s.zone[zone].node] = cpu
-        s.cpu[cpu].starved = s.watch = 1
-        if s.pages == NULL:
+        s.zones.kswapd[s.zones.zone[zone].node] = cpu
+        s.cpu[cpu].task.starved = s.zones.watch = 1
+        if s.pages.mm == NULL:
             held_of(s, &s.cpu[cpu], zone)[MIGRATE_MOVABLE] = pages
             return 0
         numbers = pages
@@ -281,105 +501,147 @@ cdef class State:
 
     def __dealloc__(self):
         cdef int i
-        if self.s.zone != NULL:
-            for i in range(self.s.zones):
-                free(self.s.zone[i].notice)
-        if self.s.mine != NULL:
-            for i in range(self.s.cpus * self.s.zones * 16):
-                page_ring_free(&self.s.mine[i])
-        if self.s.channel != NULL:
-            for i in range(self.s.channels):
-                page_ring_free(&self.s.channel[i].pages)
-                free(self.s.channel[i].sent)
-                free(self.s.channel[i].received)
-                free(self.s.channel[i].carried)
+        if self.s.zones.zone != NULL:
+            for i in range(self.s.nr_zones):
+                free(self.s.zones.zone[i].notice)
+        if self.s.pages.mine != NULL:
+            for i in range(self.s.nr_cpus * self.s.nr_zones * 16):
+                page_ring_free(&self.s.pages.mine[i])
+        if self.s.programs.channel != NULL:
+            for i in range(self.s.nr_channels):
+                page_ring_free(&self.s.programs.channel[i].pages)
+                free(self.s.programs.channel[i].sent)
+                free(self.s.programs.channel[i].received)
+                free(self.s.programs.channel[i].carried)
         for p in (
-            <size_t> self.s.cpu, <size_t> self.s.pcp, <size_t> self.s.count,
-            <size_t> self.s.held, <size_t> self.s.zone, <size_t> self.s.channel,
-            <size_t> self.s.table, <size_t> self.s.woken, <size_t> self.s.series,
-            <size_t> self.ops, <size_t> self.s.order, <size_t> self.s.mine,
-            <size_t> self.s.digest, <size_t> self.s.policy, <size_t> self.s.carry,
-            <size_t> self.s.found, <size_t> self.s.zonelist, <size_t> self.s.kswapd,
-            <size_t> self.s.change, <size_t> self.s.size,
+            <size_t> self.ops, <size_t> self.s.cpu, <size_t> self.s.woken,
+            <size_t> self.s.lists.pcp, <size_t> self.s.lists.held, <size_t> self.s.lists.policy,
+            <size_t> self.s.pages.mine, <size_t> self.s.pages.digest, <size_t> self.s.pages.found,
+            <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
+            <size_t> self.s.zones.kswapd, <size_t> self.s.programs.channel,
+            <size_t> self.s.programs.carry, <size_t> self.s.programs.table,
+            <size_t> self.s.changes.change, <size_t> self.s.changes.size,
+            <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.books.order,
         ):
             free(<void *> <size_t> p)
+
+    cdef int take(self) except -1:
+        """For an engine that will run it: only one may."""
+        begin_use(self)
+        if self.taken:
+            end_use(self)
+            raise InputError("this state has been run, or is to be run by another engine")
+        self.taken = True
+        end_use(self)
+        return 0
+
+    cdef int begin(self) except -1:
+        """Have it and what it works on for oneself up to `end`."""
+        begin_use(self)
+        try:
+            if self.pages is not None:
+                begin_use(self.pages)
+                try:
+                    if self.caches is not None:
+                        begin_use(self.caches)
+                except BaseException:
+                    end_use(self.pages)
+                    raise
+        except BaseException:
+            end_use(self)
+            raise
+        return 0
+
+    cdef void end(self) noexcept:
+        end_use(self)
+        if self.pages is not None:
+            end_use(self.pages)
+            if self.caches is not None:
+                end_use(self.caches)
 
     cdef int check(self) except -1:
         """After some events: raise what a callback raised, or what it did wrong."""
         cdef int i
         if self.s.failed == POLICY_FAILED:
-            for i in range(self.s.cpus * self.s.zones):
-                policy_failed(&self.s.policy[i])
+            for i in range(self.s.nr_cpus * self.s.nr_zones):
+                policy_failed(&self.s.lists.policy[i])
         return 0
 
     @property
     def failed(self):
-        """0; 1 if a zone ran out of memory; 2 if lists of pages and counts disagree."""
-        return self.s.failed
+        """Why the run stopped before its end, if it did."""
+        return Failure(self.s.failed)
 
     @property
     def events(self):
         """Lock interactions so far."""
-        return self.s.events
+        return self.s.books.events
 
     @property
     def order_digests(self):
         """Of each lock: digest of (CPU, arrival) of all grants, in order."""
-        return tuple([self.s.order[i] for i in range(self.nlocks)])
+        return tuple([self.s.books.order[i] for i in range(self.nlocks)])
 
     def counters(self):
         """Counters of each CPU since the end of the warm-up, by name."""
+        check_idle(self)
         cdef int i, k
         result = []
-        for i in range(self.s.cpus):
-            counts = dict(self.s.count[i])
+        for i in range(self.s.nr_cpus):
+            counts = dict(self.s.books.count[i])
             del counts["pad"]
             for k, where in enumerate(FOUND):
-                counts[where] = self.s.found[3 * i + k] if self.s.found != NULL else 0
+                counts[where] = self.s.pages.found[3 * i + k] if self.s.pages.found != NULL else 0
             result.append(counts)
         return result
 
     def histograms(self):
         """``{what: {kind: [counts]}}`` of wait, hold and latency; HIST buckets each."""
+        check_idle(self)
         cdef int k
         result = {"wait": {}, "hold": {}, "latency": {}}
         for k, name in enumerate(KIND_NAMES):
-            result["wait"][name] = self.s.wait[k]
-            result["hold"][name] = self.s.hold[k]
-            result["latency"][name] = self.s.latency[k]
+            result["wait"][name] = self.s.books.wait[k]
+            result["hold"][name] = self.s.books.hold[k]
+            result["latency"][name] = self.s.books.latency[k]
         return result
 
     def over(self):
         """Interactions whose wait and hold together pass 100 us, 1 ms, 10 ms, by kind."""
+        check_idle(self)
         cdef int k
         result = {}
         for k, name in enumerate(KIND_NAMES):
-            result[name] = self.s.over[k]
+            result[name] = self.s.books.over[k]
         return result
 
     def series(self):
-        """Pages in PCPs and held by programs: int64 of [cpu][2][samples] as bytes."""
-        return (<char *> self.s.series)[: 2 * self.s.cpus * self.s.samples * sizeof(int64_t)]
+        """Pages, work, waits, sleep over the counted time: int64 of [cpu][7][samples] as bytes."""
+        check_idle(self)
+        cdef int numbers = SERIES * self.s.nr_cpus * self.s.course.samples
+        return (<char *> self.s.books.series)[: numbers * sizeof(int64_t)]
 
     def pcps(self):
         """``[cpu][zone]`` -> the scalars and list lengths of the PCP."""
+        check_idle(self)
         cdef int i, z
         cdef pcp_t *p
         result = []
-        for i in range(self.s.cpus):
+        for i in range(self.s.nr_cpus):
             result.append([])
-            for z in range(self.s.zones):
+            for z in range(self.s.nr_zones):
                 p = pcp_of(&self.s, &self.s.cpu[i], z)
-                result[i].append(dict(p.pcp, blocks=p.blocks))
+                result[i].append({**pcp_scalars(&p.pcp), "blocks": p.blocks})
         return result
 
     def held(self):
         """Pages that the programs hold, of each zone (lists of blocks weighted by order)."""
+        check_idle(self)
         cdef int i, z, k
-        pages = [0] * self.s.zones
-        for i in range(self.s.cpus):
-            for z in range(self.s.zones):
-                for k in range(self.s.lists):
+        pages = [0] * self.s.nr_zones
+        for i in range(self.s.nr_cpus):
+            for z in range(self.s.nr_zones):
+                for k in range(self.s.rules.nr_pcp_lists):
                     pages[z] += (
                         held_of(&self.s, &self.s.cpu[i], z)[k] << pindex_to_order(k)
                     )
@@ -387,29 +649,33 @@ cdef class State:
 
     def page_digests(self):
         """With page identity: of each CPU, a digest of the pages it allocated, in order."""
+        check_idle(self)
         cdef int i
-        return [self.s.digest[i] for i in range(self.s.cpus) if self.s.pages != NULL]
+        return [self.s.pages.digest[i] for i in range(self.s.nr_cpus) if self.s.pages.mm != NULL]
 
     def page_lists(self):
         """With page identity: ``[cpu][zone]`` -> page numbers of each list, head first."""
+        check_idle(self)
         cdef int i, z, k
         cdef uint32_t j
         cdef page_ring *ring
         result = []
-        for i in range(self.s.cpus if self.s.pages != NULL else 0):
+        for i in range(self.s.nr_cpus if self.s.pages.mm != NULL else 0):
             result.append([])
-            for z in range(self.s.zones):
+            for z in range(self.s.nr_zones):
                 lists = []
-                for k in range(self.s.lists):
-                    ring = &pageset_of(self.s.pages, z, i).lists[k]
+                for k in range(self.s.rules.nr_pcp_lists):
+                    ring = &pageset_of(self.s.pages.mm, z, i).lists[k]
                     lists.append([page_ring_at(ring, j) for j in range(ring.len)])
                 result[i].append(lists)
         return result
 
     def zone_free(self):
         """Pages on the buddy lists of each zone."""
-        return [self.s.zone[z].free for z in range(self.s.zones)]
+        check_idle(self)
+        return [self.s.zones.zone[z].free for z in range(self.s.nr_zones)]
 
     def times_ps(self):
         """Local time of each CPU [ps]."""
-        return [self.s.cpu[i].time for i in range(self.s.cpus)]
+        check_idle(self)
+        return [self.s.cpu[i].time for i in range(self.s.nr_cpus)]

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pcpmodel import data_package
+from pcpmodel.datasets import packages, store
 from pcpmodel.errors import InputError
-from pcpmodel.trace.processes import Recording
-from pcpmodel.trace.state import Capture, capture
+from pcpmodel.trace.processes import Processes
+from pcpmodel.trace.recording import Recording
+from pcpmodel.trace.recording import recording as open_recording
 
 __all__ = ["add_workload"]
 
@@ -17,7 +18,7 @@ _NOTE = "Summary of a recording; under the recording's licence."
 
 
 def add_workload(
-    recording: str | Path | Capture,
+    recording: str | Path | Recording,
     name: str,
     *,
     page_us: float | None = None,
@@ -29,8 +30,8 @@ def add_workload(
 
     Parameters
     ----------
-    recording : str, path-like or Capture
-        What ``pcpmodel capture`` wrote.
+    recording : str, path-like or Recording
+        What ``pcpmodel record`` wrote, or as `pcpmodel.recording` opens it.
     name : str
         What it is called from then on: ``[a-z0-9][a-z0-9-]*``.
     page_us : float, optional
@@ -53,23 +54,24 @@ def add_workload(
     InputError
         If the recording has no allocations, or it cannot be written.
     """
-    cap = recording if isinstance(recording, Capture) else capture(recording)
+    cap = open_recording(recording)
     for key, value in (("page_us", page_us), ("longest_gap_us", longest_gap_us)):
         if value is not None and not 0.01 <= value <= 1e7:
             raise InputError(f"{key}={value} is outside 0.01..1e7 us")
-    data_package.check_name(name, "workload")
-    made = Recording(cap.trace, round(longest_gap_us * 1000))
+    packages.check_name(name, "workload")
+    made = Processes(cap.trace, round(longest_gap_us * 1000))
     recorded_us = made.page_us()
     if not recorded_us:
         raise InputError("holds no allocations that take time", file=cap.path)
     tables = made.tables(recorded_us if page_us is None else page_us)
-    files = data_package.table_files(
+    files = store.table_files(
         name,
         f"What each process of the recording {cap.name} did with its pages",
         _NOTE,
         {"title": cap.name, "note": str(cap.meta.get("workload", ""))[:200]},
         tables,
+        added_by="pcpmodel data add workload",
     )
-    root = data_package.data_root(data)
-    path = data_package.store_package(root, "workload", name, files, replace=replace)
+    root = packages.data_root(data)
+    path = store.store_package(root, "workload", name, files, replace=replace)
     return path, len(tables["processes"][1])

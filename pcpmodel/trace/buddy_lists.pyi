@@ -1,12 +1,16 @@
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from typing_extensions import disjoint_base
 
-from pcpmodel.kernel.page_alloc import PageAllocator
+from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
-from pcpmodel.trace.state import Capture, ZoneState
+from pcpmodel.trace.markers import Markers
+from pcpmodel.trace.recording import Recording, ZoneState
+
+COMPACTED: str
+READ_MEANWHILE: str
 
 @disjoint_base
 class BuddyLists:
@@ -16,13 +20,13 @@ class BuddyLists:
     freed: int
     unforeseen: list[tuple[int, int]]
     explained: list[tuple[int, int, int]]
-    def __init__(
-        self,
-        memory: PageAllocator,
+    def __new__(
+        cls,
+        memory: Memory,
         rows: np.ndarray,
         compactors: Collection[int] = (),
         last: tuple[int, np.ndarray] | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     around: list[list[tuple[int, int]]]
     def resume(self, other: BuddyLists) -> BuddyLists: ...
     def run(
@@ -45,9 +49,9 @@ class BuddyLists:
     ) -> dict[tuple[int, tuple[int, int]], list[int]]: ...
 
 def follow(
-    cap: Capture,
+    cap: Recording,
     state: Release,
     work: np.ndarray,
-    stops: Mapping[int, tuple[Any, ...]],
+    markers: Markers,
     resized: bool,
-) -> tuple[BuddyLists, int, int, list[int]]: ...
+) -> tuple[BuddyLists, int, int, list[tuple[int, int, str]]]: ...

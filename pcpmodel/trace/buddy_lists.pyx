@@ -1,7 +1,7 @@
 # cython: auto_pickle=False, autotestdict=False
 """Are the pages that a recorded kernel took the ones that its buddy lists say?
 
-The free lists of a capture's first dump are kept up to date by what the trace
+The free lists of a recording's first dump are kept up to date by what the trace
 shows under the zone lock (refills, drains, blocks past the per-CPU lists, in
 the order of the lock), with the kernel's own functions (`kernel/buddy.pxd`).
 Before every page that the kernel took, the model says which one it is.
@@ -28,6 +28,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
+from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.buddy cimport (
     ALLOC_NOFRAGMENT,
     CLAIM_ALWAYS,
@@ -45,7 +46,8 @@ from pcpmodel.kernel.buddy cimport (
     zone,
     zone_page,
 )
-from pcpmodel.kernel.page_alloc cimport PageAllocator, find_zone, free_list
+from pcpmodel.kernel.memory cimport Memory
+from pcpmodel.kernel.page_alloc cimport find_zone
 from pcpmodel.kernel.pages cimport (
     MAX_PAGE_ORDER,
     MIGRATE_MOVABLE,
@@ -64,6 +66,7 @@ from pcpmodel.kernel.pages cimport (
     pages_ctz,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
+from pcpmodel.kernel.zone_state cimport free_list
 from pcpmodel.trace.events cimport (
     EV_ALLOC,
     EV_EXTFRAG,
@@ -101,6 +104,9 @@ cdef enum:
     JOINS = 3  # latest times that pages of a block came to the lists
     MAX_UNFORESEEN = 64  # that are looked into one by one
 
+
+COMPACTED = "free list of the last dump that compaction changed without a line"
+READ_MEANWHILE = "free list of the last dump that changed while it was read"
 
 # Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
@@ -186,7 +192,7 @@ cdef class BuddyLists:
     Parameters
     ----------
     memory : Memory
-        Loaded with a capture's first dump; changed by `run`.
+        Loaded with a recording's first dump; changed by `run`.
     rows : (N,) array of EVENT
         Rows of the trace.
     compactors : set of int
@@ -195,14 +201,14 @@ cdef class BuddyLists:
         The last dump's row, and the page frames that are free in it: first, one past the last.
     """
 
-    cdef PageAllocator memory
+    cdef Memory memory
     cdef const event_row *rows
     cdef Py_ssize_t nr_rows
     cdef object _rows
     cdef object _last
     cdef readonly int64_t taken  #: blocks taken from the buddy lists
     cdef readonly int64_t foreseen  #: of them, those that the model named
-    cdef readonly int64_t isolated  #: pages that had left the lists before they were freed
+    cdef readonly int64_t isolated  #: pages that left the lists without a line
     cdef readonly int64_t freed  #: blocks given back to the buddy lists
     cdef readonly list unforeseen  #: (row, pfn that the model named or -1)
     cdef readonly list explained  #: (row, pfn that the model named, row that explains it)
@@ -213,9 +219,9 @@ cdef class BuddyLists:
     cdef const uint8_t[::1] compactor  # by comm: is it kcompactd?
     cdef int64_t[:, ::1] agreed  # by zone and order: last row at which the movable head was right
 
-    def __init__(self, PageAllocator memory, rows, compactors=(), last=None):
+    def __cinit__(self, Memory memory not None, rows, compactors=(), last=None):
         cdef const uint8_t[::1] raw = rows.view("u1")
-        if raw.shape[0] % sizeof(event_row):
+        if rows.dtype.itemsize != sizeof(event_row):
             raise ValueError("rows are not event rows")
         self.memory = memory
         self._rows = rows
@@ -229,9 +235,18 @@ cdef class BuddyLists:
         self.compactor = np.isin(np.arange(1 << 16), list(compactors)).view(np.uint8)
         self.agreed = np.full((memory.mm.nr_zones, MAX_PAGE_ORDER + 1), -1, np.int64)
 
-    def resume(self, BuddyLists other):
+    cdef int _check_row(self, Py_ssize_t k) except -1:
+        if not 0 <= k < self.nr_rows:
+            raise IndexError(f"row {k} is outside 0..{self.nr_rows - 1}")
+        return 0
+
+    def resume(self, BuddyLists other not None):
         """Go on where *other* is, which follows the same trace."""
         cdef int z
+        check_idle(self.memory)
+        check_idle(other.memory)
+        if other.memory is self.memory:
+            raise ValueError("the very same memory")
         if other.memory.mm.nr_zones != self.memory.mm.nr_zones:
             raise ValueError("another machine")
         for z in range(self.memory.mm.nr_zones):
@@ -263,10 +278,22 @@ cdef class BuddyLists:
         doubtful : bool
             While the first dump was taken: leave out what it shows already.
         """
+        begin_use(self.memory)
+        try:
+            self._run(start, stop, direct, unseen, doubtful)
+        finally:
+            end_use(self.memory)
+
+    cdef int _run(
+        self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct,
+        const int64_t[:, ::1] unseen, bint doubtful
+    ) except -1:
         cdef Py_ssize_t k, d = 0, g = 0
         cdef const event_row *r
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
+        if direct.shape[1] != 4 or unseen.shape[1] != 3:
+            raise ValueError("direct has 4 columns, unseen 3")
         self.direct = direct
         while d < direct.shape[0] and direct[d, 0] < start:
             d += 1
@@ -276,12 +303,7 @@ cdef class BuddyLists:
         for k in range(start, stop):
             r = &self.rows[k]
             while g < unseen.shape[0] and unseen[g, 0] == k:
-                if unseen[g, 2] == WHOLE:
-                    self._isolate(unseen[g, 1])
-                elif unseen[g, 2] == TURNED:
-                    self._turn(unseen[g, 1])
-                else:
-                    self._leave(unseen[g, 1])
+                self._unseen(unseen[g, 1], <int>unseen[g, 2])
                 g += 1
             if self.compactor[r.comm]:
                 self.compacted = k
@@ -296,6 +318,7 @@ cdef class BuddyLists:
                 d += 1
                 self.nr_direct = d
         self.memory._check()
+        return 0
 
     cdef int _free(self, int64_t pfn, int order, int mt) except -1:
         """To the lists; nothing if the pages are there already."""
@@ -321,41 +344,43 @@ cdef class BuddyLists:
             free_one(z, page, order, mt, False)
         return 0
 
+    cdef uint32_t _free_block(self, int64_t pfn, zone **z, int *order) noexcept:
+        """The free block that a page is in, or NO_PAGE."""
+        cdef int at = find_zone(&self.memory.mm, pfn)
+        if at < 0:
+            return NO_PAGE
+        z[0] = &self.memory.mm.zone[at]
+        return containing(z[0], zone_page(z[0], pfn), 0, order)
+
     cdef bint _leave(self, int64_t pfn) noexcept:
         """Take a page off the free lists; false if it is not on them."""
-        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
-        cdef zone *z
+        cdef zone *z = NULL
+        cdef int o = 0
         cdef uint32_t page
-        if at < 0:
+        if self._free_block(pfn, &z, &o) == NO_PAGE:
             return False
-        z = &self.memory.mm.zone[at]
         page = zone_page(z, pfn)
-        if containing(z, page, 0, &o) == NO_PAGE:
-            return False
         take_anyway(z, page, 0)
         z.page[page] = W_HELD
         self.isolated += 1
         return True
 
-    cdef void _isolate(self, int64_t pfn) noexcept:
-        """Compaction takes the free block that a page is in."""
-        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
+    cdef void _unseen(self, int64_t pfn, int what) noexcept:
+        """What has no line: see `run`."""
+        cdef zone *z = NULL
+        cdef int o = 0
         cdef uint32_t base
-        if at >= 0:
-            base = containing(
-                &self.memory.mm.zone[at], zone_page(&self.memory.mm.zone[at], pfn), 0, &o)
-            if base != NO_PAGE:
-                isolate_free_page(&self.memory.mm.zone[at], base)
-
-    cdef void _turn(self, int64_t pfn) noexcept:
-        """Turn the list of movable blocks that a page is on so that its block is first."""
-        cdef int at = find_zone(&self.memory.mm, pfn), o = 0
-        cdef uint32_t base
-        if at >= 0:
-            base = containing(
-                &self.memory.mm.zone[at], zone_page(&self.memory.mm.zone[at], pfn), 0, &o)
-            if base != NO_PAGE and o >= COSTLY_ORDER:
-                turn(&self.memory.mm.zone[at], base, o, MIGRATE_MOVABLE)
+        if what == ALONE:
+            self._leave(pfn)
+            return
+        base = self._free_block(pfn, &z, &o)
+        if base == NO_PAGE:
+            return
+        if what == WHOLE:
+            self.isolated += 1 << o
+            isolate_free_page(z, base)
+        elif o >= COSTLY_ORDER:
+            turn(z, base, o, MIGRATE_MOVABLE)
 
     cdef void _isolated(self, Py_ssize_t k, int64_t pfn, int order) noexcept:
         """A page is freed: if it is on the free lists, it had left them without a line."""
@@ -423,6 +448,7 @@ cdef class BuddyLists:
                 if j < 0:
                     break
                 why = j
+                self.isolated += 1 << order
                 take_anyway(z, said, order)
                 fill_words(z.page + said, W_HELD, 1U << order)
             z.claim = CLAIM_COMPUTE
@@ -463,12 +489,15 @@ cdef class BuddyLists:
         cdef int o, at
         for d in range(self.nr_direct - 1, max(self.nr_direct - 64, 0) - 1, -1):
             j = self.direct[d, 3]
+            self._check_row(j)
             at = find_zone(&self.memory.mm, self.direct[d, 1])
             if at < 0 or &self.memory.mm.zone[at] != z:
                 continue
             end = self._next_in_context(j)
             o = <int>self.direct[d, 2]
             freed = zone_page(z, self.direct[d, 1])
+            if not 0 <= o <= MAX_PAGE_ORDER:
+                continue
             if containing(z, freed, o, &at) == NO_PAGE:
                 continue
             if freed <= page < freed + (1U << o) and self._others_move_pages(j, min(end, k)):
@@ -506,6 +535,7 @@ cdef class BuddyLists:
             if j < 0:
                 return self._turned(z, page, said, o, mt, why)
             why[0] = j
+            self.isolated += 1 << o
             take_anyway(z, said, o)
             fill_words(z.page + said, W_HELD, 1U << o)
 
@@ -592,9 +622,9 @@ cdef class BuddyLists:
         """Rows before *k* at which pages of a block came to the free lists, latest first."""
         cdef Py_ssize_t j, d = self.nr_direct - 1
         cdef const event_row *r
-        cdef int64_t end = pfn + (<int64_t>1 << order)
+        cdef int64_t end = pfn + (<int64_t>1 << (order & 15))
         found = []
-        for j in range(k - 1, -1, -1):
+        for j in range(min(k, self.nr_rows) - 1, -1, -1):
             r = &self.rows[j]
             while d >= 0 and self.direct[d, 0] >= j:
                 if self.direct[d, 0] == j and pfn <= self.direct[d, 1] < end:
@@ -611,11 +641,11 @@ cdef class BuddyLists:
     def gone(self, Py_ssize_t k, int64_t pfn, int order):
         """{page: row that shows that it left the free lists in silence}, from row *k* on."""
         cdef Py_ssize_t j
-        cdef int64_t p, end = pfn + (<int64_t>1 << order)
+        cdef int64_t p, end = pfn + (<int64_t>1 << (order & 15))
         cdef const event_row *r
         waiting = set(range(pfn, end))
         shown = {}
-        for j in range(k, self.nr_rows):
+        for j in range(max(k, 0), self.nr_rows):
             r = &self.rows[j]
             if r.event not in (EV_FREE, EV_ZONE_LOCKED, EV_ALLOC, EV_EXTFRAG) \
                     or r.a >= end or r.a + (<int64_t>1 << (r.b & 15)) <= pfn:
@@ -637,6 +667,7 @@ cdef class BuddyLists:
 
     def pfn(self, Py_ssize_t k):
         """The page frame of row *k*."""
+        self._check_row(k)
         return self.rows[k].a
 
     def movable(self, int64_t pfn, int order):
@@ -644,6 +675,7 @@ cdef class BuddyLists:
         cdef int at = find_zone(&self.memory.mm, pfn)
         if at < 0 or not 0 <= order <= MAX_PAGE_ORDER:
             return []
+        check_idle(self.memory)
         return free_list(&self.memory.mm.zone[at], order, MIGRATE_MOVABLE)
 
     cdef Py_ssize_t _held_until(self, Py_ssize_t k) noexcept:
@@ -661,7 +693,9 @@ cdef class BuddyLists:
         """(direct free announced before *k*, row by which it was done at the latest)."""
         cdef Py_ssize_t d, end
         found = []
+        self._check_row(k)
         for d in range(max(self.nr_direct - 64, 0), self.nr_direct):
+            self._check_row(self.direct[d, 3])
             end = self._next_in_context(self.direct[d, 3])
             found.append((d, self._held_until(k) if end > k else end - 1))
         return found
@@ -682,7 +716,8 @@ cdef class BuddyLists:
 
     def free(self, n):
         """The free lists of a zone: (order, migratetype) -> pfns, head first."""
-        cdef zone *z = &self.memory.mm.zone[n]
+        cdef zone *z = &self.memory.mm.zone[self.memory._zone_number(n)]
+        check_idle(self.memory)
         return {
             (order, mt): free_list(z, order, mt)
             for order in range(MAX_PAGE_ORDER + 1) for mt in range(MIGRATE_TYPES)
@@ -840,7 +875,7 @@ class _Course:
         yield self._freed_late(before, k)
         halves = {(pfn ^ HALF) & ~(HALF - 1) for pfn, _ in around}
         yield [
-            self._isolated(row, at[row], half)
+            self._half_isolated(row, at[row], half)
             for half in halves for row in scans
             if len(before.gone(row, half, PAGEBLOCK_ORDER - 1)) == HALF
         ]
@@ -873,14 +908,14 @@ class _Course:
         Returns
         -------
         BuddyLists
-        row : int
-            The last one of those that are the evidence, -1 if nothing was found.
+        dict
+            (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
         first, stop = self.kept[0][0], self.stop
         keep = (stop - first) // PLACES + 1
         at = {row: why for why, rows in stints for row in rows.tolist() if first <= row < stop}
         lists = self.until(stop, self.direct, self.unseen, first, keep)
-        wrong, shown = lists.differing(zones, free), -1
+        wrong, shown = lists.differing(zones, free), {}
 
         def misplaced(since, direct, unseen):
             tried = self.until(stop, direct, unseen, since)
@@ -894,9 +929,9 @@ class _Course:
             if best is None:
                 break
             since, why, _, self.unseen = best
-            shown = max(shown, why)
             lists = self.until(stop, self.direct, self.unseen, since, keep)
-            wrong = lists.differing(zones, free)
+            before, wrong = wrong, lists.differing(zones, free)
+            shown |= dict.fromkeys(before.keys() - wrong.keys(), why)
         lists.settle(self.found)
         return lists, shown
 
@@ -968,8 +1003,8 @@ class _Course:
             later = later[np.argsort(later[:, 0], kind="stable")]
             yield int(self.direct[d, 0]), int(self.direct[d, 3]), later, self.unseen
 
-    def _isolated(self, row, why, pfn):
-        """The free block that a page is in was isolated at this row, and at no other."""
+    def _half_isolated(self, row, why, pfn):
+        """The half of a page block from this page on was isolated then, and not at another row."""
         other = {what for what in self.unseen if what[1:] == (pfn, WHOLE)}
         since = min((what[0] for what in other | {(row,)}))
         return since, why, self.direct, self.unseen - other | {(row, pfn, WHOLE)}
@@ -984,6 +1019,43 @@ def _missing(free, pfn, order):
     return pages
 
 
+class _Walk:
+    """Somebody reads a list from its head on, block by block, and nobody holds the lock.
+
+    What is read of a list that changes meanwhile was never all of it at one moment: but every block
+    was followed by the next one read, at one moment after another.
+
+    Parameters
+    ----------
+    blocks : sequence of int
+        As read.
+    torn : bool
+        The reader did not come to the end: the last block left the list meanwhile.
+
+    Attributes
+    ----------
+    over : int or None
+        Row at which the end can have been read.
+    """
+
+    def __init__(self, blocks, torn):
+        self.read = [None, *map(int, blocks)] + [None] * (not torn)
+        self.torn = torn
+        self.places = {0}  # where the reader may stand
+        self.over = None
+
+    def see(self, blocks, row):
+        """The list as it is from this row on."""
+        after = dict(zip([None, *blocks], [*blocks, None]))
+        for k in sorted(self.places):
+            while k + 1 < len(self.read) and after.get(self.read[k], -1) == self.read[k + 1]:
+                k += 1
+                self.places.add(k)
+        there = len(self.read) - 1 in self.places
+        if self.over is None and there and not (self.torn and self.read[-1] in after):
+            self.over = row
+
+
 def _runs(unseen):
     """Contiguous pages that leave at one row: lists of (row, pfn, what)."""
     runs = []
@@ -995,40 +1067,41 @@ def _runs(unseen):
     return runs
 
 
-def follow(cap, state, work, stops, resized):
-    """Foresee every block that a capture's kernel took from its buddy lists.
+def follow(cap, state, work, markers, resized):
+    """Foresee every block that a recording's kernel took from its buddy lists.
 
     Parameters
     ----------
-    cap : Capture
+    cap : Recording
         With buddylists.before.
     state : Release
     work : (M,) array of WORK
         What `pcpmodel.trace.replay` found the kernel to have been given.
-    stops : dict
-        Row -> ("begin" or "end", tag) of the dumps.
+    markers : Markers
     resized : bool
         The lists' sizes changed on the way.
 
     Returns
     -------
     BuddyLists
-    lists, lists_exact : int
-        Free lists of the dump ``after``, and how many were the model's at some moment of it.
-    shown : list of int
-        For each of these that is so only by what compaction did in silence: the row that shows it.
+    lists, lists_right : int
+        Free lists of the dump ``after``, and how many were the model's at some moment of it, or as
+        one reads them who walks them meanwhile.
+    shown : list of (int, int, str)
+        For each of these that is so only by what happened elsewhere: the last row before the dump,
+        the row that shows it, and what it was.
     """
     from pcpmodel.trace.replay import WORK_OPS
 
     dump, rows = cap.snapshot("before"), cap.trace[0].rows
-    row = {stop: k for k, stop in stops.items()}
     seen = cap.snapshot("after") if "after" in cap.tags else None
-    begin, end = row.get(("begin", "after")), row.get(("end", "after"))
+    after = markers.state.get("after")
     last = None
-    if seen is None or seen.free is None or begin is None or end is None:
+    if seen is None or seen.free is None or after is None or after.end is None:
         begin = len(rows)
         seen = None
     else:
+        begin, end = after.begin, after.end
         free = np.concatenate([np.empty((0, 2), np.int64)] + [
             np.stack([pfns, pfns + (1 << order)], 1)
             for lists in seen.free.values() for (order, _), pfns in lists.items()
@@ -1040,7 +1113,7 @@ def follow(cap, state, work, stops, resized):
     past = past[np.argsort(past["row"], kind="stable")]
     direct = np.ascontiguousarray(
         np.stack([past[c] for c in ("row", "pfn", "order", "row")], 1), np.int64)
-    first = row[("end", "before")]
+    start, first = markers.state["before"].begin, markers.state["before"].end
 
     def fresh():
         memory = memory_at_start(state, dump, cap, resized=resized)
@@ -1048,7 +1121,7 @@ def follow(cap, state, work, stops, resized):
 
     def begun():
         lists = fresh()
-        lists.run(row.get(("begin", "before"), first), first, direct, nothing, True)
+        lists.run(start, first, direct, nothing, True)
         return lists
 
     nothing = np.empty((0, 3), np.int64)
@@ -1063,19 +1136,27 @@ def follow(cap, state, work, stops, resized):
         return lists, 0, 0, []
     total = sum(len(at) for at in seen.free.values())
     wrong = set(lists.differing(dump.zones, seen.free))
+    walks = {}
+    for n, what in wrong:
+        key = dump.zones[n].key
+        walks[n, what] = _Walk(seen.free[key].get(what, ()), (key, what) in seen.torn)
     at = begin
     while wrong and at < end:
+        for n, what in wrong:
+            walks[n, what].see(lists.free(n).get(what, ()), at)
         moved = lists.taken + lists.freed
         while at < end and lists.taken + lists.freed == moved:
             lists.run(at, at + 1, direct, nothing)
             at += 1
         wrong &= lists.differing(dump.zones, seen.free).keys()
-    shown = []
+    read = {what for what in wrong if walks[what].over is not None}
+    shown = [(begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
+    wrong -= read
     if wrong and stints:
         course = course or _Course(fresh, begun(), first, begin, direct)
-        lists, why = course.agree(dump.zones, seen.free, stints)
+        lists, found = course.agree(dump.zones, seen.free, stints)
         left = wrong & lists.differing(dump.zones, seen.free).keys()
-        shown = [why for _ in wrong - left]
+        shown += [(begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
         lists.run(begin, at, direct, nothing)
         wrong = left
     return lists, total, total - len(wrong), shown

@@ -15,8 +15,10 @@ that is not understood is an error with its number.
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
+from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.trace.events cimport *
 
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.files import open_stream
 
 __all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "PROBE_COLUMNS", "ZONES", "Events", "TraceReader",
            "open_text", "read_trace"]
@@ -35,7 +38,7 @@ EVENT = np.dtype(
      ("event", "u2")]
 )
 if EVENT.itemsize != sizeof(event_row):
-    raise ImportError("trace/ftrace and trace/events.pxd disagree; run: make build")
+    raise ImportError("trace/ftrace and trace/events.pxd disagree; run: make env")
 
 #: Columns of `Events.probes`; -1 where the probe did not print the field.
 PROBE_COLUMNS = (
@@ -928,7 +931,7 @@ cdef int parse_lines(parser *s, const char *text, Py_ssize_t length,
     return OK
 
 
-cdef class _Parser:
+cdef class _Parser(Exclusive):
     """Owner of a parser's memory; turns its codes into exceptions."""
 
     cdef parser s
@@ -937,7 +940,8 @@ cdef class _Parser:
     cdef object _markers
     cdef readonly list markers
 
-    def __cinit__(self):
+    def __cinit__(self, file):
+        self.file = file
         self._comms = np.zeros(COMM_SLOTS * sizeof(comm_slot), np.uint8)  # touched as names come
         self._markers = bytearray(MAX_MARKERS * sizeof(marker_span))
         cdef unsigned char[::1] comms = self._comms
@@ -948,12 +952,17 @@ cdef class _Parser:
         self.s.fraction = -2
         self.markers = []
 
-    def __init__(self, file):
-        self.file = file
-
     def parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
               int64_t[:, ::1] probes):
         """Parse whole lines of *text*; bytes used, rows and probe rows written."""
+        begin_use(self)
+        try:
+            return self._parse(text, rows, probes)
+        finally:
+            end_use(self)
+
+    cdef tuple _parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
+                      int64_t[:, ::1] probes):
         cdef Py_ssize_t used = 0
         cdef Py_ssize_t length = text.shape[0]
         cdef int code
@@ -983,6 +992,7 @@ cdef class _Parser:
     @property
     def numbers(self):
         """Counters, as the struct has them."""
+        check_idle(self)
         return {
             "lines": self.s.line, "events": self.s.events, "unknown": self.s.unknown,
             "lost": self.s.lost, "in_buffer": self.s.in_buffer, "written": self.s.written,
@@ -997,6 +1007,7 @@ cdef class _Parser:
         cdef Py_ssize_t i
         cdef comm_slot *slot
         cdef char text[16]
+        check_idle(self)
         found = [""] * self.s.nr_comms
         for i in range(COMM_SLOTS):
             slot = &self.s.comms[i]
@@ -1111,7 +1122,7 @@ def open_text(path, *, max_bytes=None):
         For damaged compression, or one that expands suspiciously.
     """
     path = Path(path)
-    with open(path, "rb") as raw:
+    with open_stream(path) as raw:
         magic = raw.peek(4)[:4]
         source = _Counted(raw)
         packed = True
@@ -1143,6 +1154,8 @@ def open_text(path, *, max_bytes=None):
 class TraceReader:
     """Read a trace in blocks of events, in bounded memory.
 
+    Each iteration reads from the beginning; there is one at a time.
+
     Parameters
     ----------
     source : path-like or bytes
@@ -1168,6 +1181,8 @@ class TraceReader:
     ------
     InputError
         While iterating: a malformed line, with file and line number.
+    RuntimeError
+        While another iteration, of this thread or another one, has not ended.
     """
 
     def __init__(self, source, *, progress=False, max_bytes=None):
@@ -1177,6 +1192,7 @@ class TraceReader:
         self.truncated = None
         self._file = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
         self._parser = _Parser(self._file)
+        self._reading = threading.Lock()
 
     def _pieces(self):
         if self._file is None:
@@ -1193,6 +1209,16 @@ class TraceReader:
                 bar.update(len(piece))
 
     def __iter__(self) -> Iterator[Events]:
+        if not self._reading.acquire(blocking=False):
+            raise RuntimeError("this TraceReader is being read already; give each reader its own")
+        try:
+            self._parser = _Parser(self._file)
+            self.truncated = None
+            yield from self._events()
+        finally:
+            self._reading.release()
+
+    def _events(self):
         parser = self._parser
         carry = b""
         for piece in self._pieces():

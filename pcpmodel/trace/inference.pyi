@@ -1,14 +1,16 @@
+from typing import Self
+
 import numpy as np
 from typing_extensions import disjoint_base
 
 from pcpmodel.kernel.releases import Release
 from pcpmodel.trace.page_lists import PageLists
-from pcpmodel.trace.state import Snapshot
+from pcpmodel.trace.recording import Snapshot
 
 @disjoint_base
 class Tracker(PageLists):
-    def __init__(
-        self,
+    def __new__(
+        cls,
         release: Release,
         cpus: int,
         snapshot: Snapshot,
@@ -17,7 +19,7 @@ class Tracker(PageLists):
         forks: np.ndarray,
         forks_of: np.ndarray,
         counts: dict[tuple[int, str, int], list[int]],
-    ) -> None: ...
+    ) -> Self: ...
     def run(self, start: int, stop: int) -> None: ...
     def next_of_page(self) -> np.ndarray: ...
     def set_block_types(self, types: np.ndarray) -> None: ...

@@ -25,22 +25,31 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from pcpmodel.kernel.pages cimport (
+from pcpmodel.exclusive cimport begin_use, check_idle, end_use
+from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
-    MIGRATE_MOVABLE,
-    MIGRATE_PCPTYPES,
     order_to_pindex,
     pcp_allowed_order,
+    pcp_migratetype,
+    pindex_after,
+    pindex_may_hold,
+    pindex_to_only_type,
     pindex_to_order,
 )
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_ISOLATE,
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+)
 from pcpmodel.kernel.pcp cimport (
+    commit_goes_on,
+    commit_hold,
+    decay_hold,
     decay_pcp_high,
     nr_pcp_alloc,
-    nr_pcp_free,
-    nr_pcp_high,
     pcp_alloc_begin,
     pcp_alloc_end,
-    pcp_commit,
+    pcp_commit_due,
     per_cpu_pages,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
@@ -48,6 +57,8 @@ from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 
 import numpy as np
+
+from pcpmodel.errors import InputError
 
 cdef enum:
     MAX_WAITING = 4     # pages of one pageset that may have left already
@@ -58,7 +69,10 @@ cdef enum:
     UNSEEN = 0
     AWAY = 1
     FREED = 2           # its list is told by mm_page_free_batched; order in the high bits
-    TAKEN = 3           # left its list; mm_page_alloc is to come
+    # Left its list, or the buddy lists; its mm_page_alloc is to come, of the order in the high
+    # bits and the migratetype in ``cached`` (-1 any).
+    TAKEN = 3           # as foreseen
+    SHOWN = 4           # as a line shows
 
     RUN_NONE = 0
     RUN_REFILL = 1
@@ -101,7 +115,7 @@ cdef struct cpu_run:
     int set
     int pindex
     int left
-    bint bad
+    bint told           # another line explains it
     int32_t last_pfn
 
 cdef struct found_page:
@@ -113,16 +127,20 @@ cdef struct found_page:
 
 cdef struct tally:
     int64_t allocations
-    int64_t allocations_exact
+    int64_t allocations_foreseen
+    int64_t allocations_explained
     int64_t allocations_inferred
     int64_t refills
-    int64_t refills_exact
+    int64_t refills_foreseen
+    int64_t refills_explained
     int64_t refills_inferred
     int64_t drains
-    int64_t drains_exact
+    int64_t drains_foreseen
+    int64_t drains_explained
     int64_t drains_inferred
     int64_t drained_pages
-    int64_t drained_pages_exact
+    int64_t drained_pages_foreseen
+    int64_t drained_pages_explained
     int64_t drained_pages_inferred
     int64_t quiet_inferred      # frees and ticks without a drain that told states apart
     int64_t direct_frees
@@ -421,23 +439,28 @@ cdef void reopen(Tracker t, int x) noexcept nogil:
     open_states(t, set, &like)
 
 
-cdef bint fits(Tracker t, const state *v, int chunk, bint while_high) noexcept nogil:
+cdef bint fits(Tracker t, const state *v, bint decays) noexcept nogil:
     """Whether the drain that was seen is the one that a state wants."""
-    cdef int left = v.due, have = v.pcp.count, k = 0, n, got
-    if v.due <= 0 or have <= 0:
+    cdef per_cpu_pages pcp = v.pcp
+    cdef int left = v.due, k = 0, hold, n, got
+    cdef bint more = True
+    if v.due <= 0 or pcp.count <= 0:
         return t.nr_orders == 0
-    while left > 0 and have > 0 and not (while_high and have < v.threshold):
-        n = min(left, have)
-        if chunk:
-            n = min(n, chunk)
+    while more:
+        hold = decay_hold(&pcp, &t.rules, left) if decays else commit_hold(&pcp, &t.rules, left)
+        n = min(hold, pcp.count)
         got = 0
         while got < n and k < t.nr_orders:
             got += 1 << t.orders[k]
             k += 1
         if got < n:
             return False
-        have -= got
-        left -= n
+        pcp.count -= got
+        left -= hold
+        if decays:
+            more = left > 0 and pcp.count > 0
+        else:
+            more = commit_goes_on(&pcp, &t.rules, left, v.threshold)
     return k == t.nr_orders
 
 
@@ -469,8 +492,7 @@ cdef int32_t find_drain(Tracker t, int x, int32_t d) noexcept nogil:
     return d
 
 
-cdef void hold_drain(Tracker t, int x, int32_t row, int chunk, bint while_high,
-                     int pindex) noexcept nogil:
+cdef void hold_drain(Tracker t, int x, int32_t row, bint decays, int pindex) noexcept nogil:
     """Compare the drain of `find_drain` with what the states want."""
     cdef pageset *set = &t.pagesets[x]
     cdef cpu_run *run = &t.runs[set.cpu]
@@ -481,7 +503,7 @@ cdef void hold_drain(Tracker t, int x, int32_t row, int chunk, bint while_high,
     for k in range(set.n):
         # Most states want the same.
         if set.s[k].due != last or set.s[k].due > 0:
-            good = fits(t, &set.s[k], chunk, while_high)
+            good = fits(t, &set.s[k], decays)
             last = set.s[k].due
         set.s[k].good = good
     for k in range(set.n):
@@ -491,13 +513,14 @@ cdef void hold_drain(Tracker t, int x, int32_t row, int chunk, bint while_high,
     said = verdict(t, x, row)
     if t.nr_orders:
         t.tally_.drains += 1
-        t.tally_.drains_exact += said == SAID_ALL or said == SAID_LATE
+        t.tally_.drains_foreseen += said == SAID_ALL
+        t.tally_.drains_explained += said == SAID_LATE
         t.tally_.drains_inferred += said == SAID_SOME
         run.kind = RUN_DRAIN
         run.set = x
         run.pindex = pindex
         run.left = t.nr_orders
-        run.bad = False
+        run.told = said == SAID_LATE
     else:
         t.tally_.quiet_inferred += said == SAID_SOME
     if said == SAID_NONE:
@@ -521,7 +544,7 @@ cdef int list_type(Tracker t, int64_t p) noexcept nogil:
         else:
             t.tally_.guessed += 1
             return MIGRATE_MOVABLE
-    return mt if mt < MIGRATE_PCPTYPES else MIGRATE_MOVABLE
+    return pcp_migratetype(mt)
 
 
 cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t d) noexcept nogil:
@@ -530,7 +553,6 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
     cdef pageset *set = &t.pagesets[x]
     cdef int i = order_to_pindex(t.rules.nr_pcp_lists, list_type(t, p), order)
     cdef int k
-    cdef bint free_high
     cdef state *v
     if t.page[p].where:
         # A free that was waiting for its task, of a page that has been freed again since.
@@ -542,14 +564,9 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
     t.page[p].status = AWAY
     for k in range(set.n):
         v = &set.s[k]
-        free_high = pcp_commit(&v.pcp, &t.rules, order)
-        v.threshold = nr_pcp_high(&v.pcp, &t.rules, 0, free_high)
-        v.due = 0
-        if v.pcp.count >= v.threshold:
-            v.due = nr_pcp_free(&v.pcp, &t.rules, v.threshold, free_high)
+        v.due = pcp_commit_due(&v.pcp, &t.rules, 0, order, &v.threshold)
     find_drain(t, x, d)
-    hold_drain(t, x, row, set.first.batch if t.rules.commit_drain else 0,
-               t.rules.commit_drain == 1, i)
+    hold_drain(t, x, row, False, i)
 
 
 cdef void tick(Tracker t, int x, int32_t row) noexcept nogil:
@@ -562,7 +579,7 @@ cdef void tick(Tracker t, int x, int32_t row) noexcept nogil:
     for k in range(set.n):
         set.s[k].due = decay_pcp_high(&set.s[k].pcp, &t.rules, &work)
         set.s[k].threshold = 0
-    hold_drain(t, x, row, set.first.batch if t.rules.decay_chunks else 0, False, 0)
+    hold_drain(t, x, row, True, 0)
 
 
 cdef void vmstat_update(Tracker t, int32_t row) noexcept nogil:
@@ -664,6 +681,13 @@ cdef inline bint still_on_its_way(Tracker t, int32_t q, int32_t row) noexcept no
     return j >= 0 and t.rows[j].event == EV_FREE and t.link[j].own_next > row
 
 
+cdef inline void await_report(Tracker t, int64_t p, int status, int order,
+                              int mt) noexcept nogil:
+    """A block has left: *status* is TAKEN or SHOWN."""
+    t.page[p].status = <uint8_t>(status | order << 4)
+    t.page[p].cached = <int8_t>mt
+
+
 cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since) noexcept nogil:
     """Account for the pages above *p* (all of the list: -1); false if nothing does for one.
 
@@ -687,7 +711,7 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
             continue
         if in_flight(t, above, row):
             explain(t, row, E_OVERTAKEN, x, t.page[above].cursor)
-            t.page[above].status = TAKEN
+            await_report(t, above, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
             leave_all(t, x, above, row, pindex_to_order(i), False)
             left = True
             continue
@@ -724,7 +748,9 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
     cdef int64_t p
     cdef int order = <int>r.b
     cdef int x, i
-    cdef bint unseen
+    cdef int32_t k
+    cdef bint unseen, shown
+    cdef int64_t told = t.helped
     cdef pageset *set
     if r.a < 0:
         return
@@ -735,25 +761,39 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
         return
     passed(t, p, row)
     unseen = t.page[p].status == UNSEEN
-    if t.page[p].status == TAKEN:
+    if t.page[p].status & 15 == TAKEN or t.page[p].status & 15 == SHOWN:
+        shown = t.page[p].status & 15 == SHOWN
+        i = t.page[p].status >> 4
         t.page[p].status = AWAY
-        t.tally_.allocations_exact += 1
+        if i != order:
+            differ(t, row, D_ORDER, -1, i, order)
+        elif t.page[p].cached >= 0 and t.page[p].cached != r.c:
+            differ(t, row, D_TYPE, -1, t.page[p].cached, r.c)
+        else:
+            t.tally_.allocations_explained += shown
+            t.tally_.allocations_foreseen += not shown
         return
     t.page[p].status = AWAY
     if t.page[p].where:
         x = (t.page[p].where - 1) >> 4
         i = (t.page[p].where - 1) & 15
         set = &t.pagesets[x]
-        if pindex_to_order(i) != order or (i < 12 and i % 3 != r.c):
+        if set.cpu != r.cpu:
+            k = t.link[row].own_prev
+            if k and t.rows[k].cpu == set.cpu:
+                explain(t, row, E_MIGRATED, x, k)
+            else:
+                differ(t, row, D_MIGRATED, x, set.cpu, r.cpu)
+        if not pindex_may_hold(i, <int>r.c, order):
             differ(t, row, D_TYPE, x, i, order_to_pindex(t.rules.nr_pcp_lists, <int>r.c, order))
         elif set.list[i].head == p:
-            t.tally_.allocations_exact += 1
+            t.tally_.allocations_explained += t.helped != told
+            t.tally_.allocations_foreseen += t.helped == told
         elif uncover(t, x, i, <int32_t>p, row, t.link[row].own_prev):
             if set.list[i].head != p:
                 explain(t, row, E_LATE, x, t.page[set.list[i].head].pushed)
-            t.tally_.allocations_exact += 1
-        if set.cpu != r.cpu:
-            explain(t, row, E_MIGRATED, x, row)
+            t.tally_.allocations_explained += t.helped != told
+            t.tally_.allocations_foreseen += t.helped == told
         assume(t, x, row)
         leave(t, x, <int32_t>p, row, order, False)
         return
@@ -783,6 +823,7 @@ cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept
     cdef int n = run_length(t, t.rules.fallback, t.rules.nr_pcp_lists, x, i, order, row, &last)
     cdef int k, said, want = 0
     cdef int32_t told = t.link[row].chain
+    cdef int64_t before = t.helped
     cdef bint silent = order == 0 and not (told and t.rows[told].event == EV_ALLOC)
     use(t, x)
     uncover(t, x, i, -1, row, t.nr_rows)
@@ -800,7 +841,9 @@ cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept
             pcp_alloc_end(&set.s[k].pcp, &t.rules, order)
     said = verdict(t, x, row)
     t.tally_.refills += 1
-    t.tally_.refills_exact += said == SAID_ALL or said == SAID_LATE
+    t.tally_.refills_foreseen += said == SAID_ALL and t.helped == before
+    t.tally_.refills_explained += said == SAID_LATE or (
+        said == SAID_ALL and t.helped != before)
     t.tally_.refills_inferred += said == SAID_SOME
     run.kind = RUN_REFILL
     run.set = x
@@ -809,6 +852,7 @@ cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept
     if said == SAID_NONE:
         differ(t, row, D_REFILL_SIZE, x, want, n)
         reopen(t, x)
+    run.told = said == SAID_LATE or t.helped != before
     if not silent:
         run.left = -n   # the first page goes to the caller
 
@@ -819,6 +863,7 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
     cdef int64_t p = index_of(t, r.a)
     cdef int cpu = r.cpu
     cdef int order = <int>r.b
+    cdef int mt = <int>r.c
     cdef cpu_run *run = &t.runs[cpu]
     cdef int x, i
     cdef bint direct
@@ -827,7 +872,7 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
         return
     passed(t, p, row)
     run.last_pfn = <int32_t>p
-    t.page[p].status = TAKEN
+    await_report(t, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
     if t.page[p].where:
         x = (t.page[p].where - 1) >> 4
         differ(t, row, D_FREED_TWICE, x, 0, r.a)
@@ -844,12 +889,15 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
         else:
             direct = t.pagesets[x].list[i].head >= 0
         if direct:
+            t.page[p].status = <uint8_t>(SHOWN | order << 4)
             t.tally_.direct_allocations += 1
             explain(t, row, E_DIRECT, x, row)
             return
         begin_refill(t, x, i, order, row)
     if run.left < 0:
         run.left = -run.left - 1
+        if run.told:
+            t.page[p].status = <uint8_t>(SHOWN | order << 4)
         return
     run.left -= 1
     t.page[p].status = AWAY
@@ -880,25 +928,25 @@ cdef void drained(Tracker t, int32_t row) noexcept nogil:
         differ(t, row, D_DRAIN_UNEXPECTED, x, 0, t.nr_orders)
         t.tally_.drains += 1
         run.kind = RUN_DRAIN
+        run.told = False
         run.set = x
         run.pindex = 0
         run.left = max(t.nr_orders, 1)
     run.left -= 1
     set = &t.pagesets[run.set]
-    mt = <int>r.c if r.c < MIGRATE_PCPTYPES else MIGRATE_MOVABLE
+    mt = pcp_migratetype(<int>r.c)
     i = run.pindex
     for _k in range(t.rules.nr_pcp_lists):
         if set.list[i].tail >= 0 and not set.open[i]:
             break
         if set.open[i]:
-            if unseen and not t.page[p].where and pindex_to_order(i) == order \
-                    and (i % 3 == mt or i >= 12):
+            if unseen and not t.page[p].where and pindex_may_hold(i, mt, order):
                 break
             # What it drains now was not there before: below that page there is nothing.
             set.open[i] = False
             if set.list[i].tail >= 0:
                 break
-        i = i + 1 if i + 1 < t.rules.nr_pcp_lists else 0
+        i = pindex_after(t.rules.nr_pcp_lists, i)
     run.pindex = i
     if set.open[i]:
         t.tally_.drained_pages_inferred += 1
@@ -907,7 +955,8 @@ cdef void drained(Tracker t, int32_t row) noexcept nogil:
     else:
         q = set.list[i].tail
         if q == p:
-            t.tally_.drained_pages_exact += 1
+            t.tally_.drained_pages_explained += run.told
+            t.tally_.drained_pages_foreseen += not run.told
         else:
             differ(t, row, D_DRAIN_PAGE, run.set, q + t.base if q >= 0 else -1, r.a)
     for k in range(set.n):
@@ -954,7 +1003,7 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
         else:
             differ(t, row, D_FREED_TWICE, x, 0, r.a)
         leave(t, x, <int32_t>p, row, pindex_to_order(i), True)
-    if t.page[p].status == TAKEN:
+    if t.page[p].status & 15 == TAKEN or t.page[p].status & 15 == SHOWN:
         differ(t, row, D_LOST_ALLOC, -1, 0, r.a)
     t.page[p].cursor = j
     t.page[p].status = AWAY
@@ -1091,13 +1140,16 @@ cdef class Tracker(PageLists):
         view = self.keep[-1]
         return &view[0]
 
-    def __init__(self, release, int cpus, snapshot, rows, int start, forks, forks_of, counts):
+    def __cinit__(self, release, int cpus, snapshot, rows, int start, forks, forks_of, counts):
         """*forks*, *forks_of*: rows of new tasks by CPU, and every CPU's place in them.
 
         *counts*: (zone key, cpu) -> pages that the lists may have held at *start*.
         """
         cdef int x, z, i
-        PageLists.__init__(self, cpus, snapshot.zones, rows)
+        self.set_up(cpus, snapshot.zones, rows)
+        if len(forks_of) != cpus + 1 or np.any(np.diff([0, *forks_of, len(forks)]) < 0) \
+                or np.any(np.less(forks, 0)) or np.any(np.greater_equal(forks, self.nr_rows)):
+            raise InputError("forks are not rows by CPU")
         self.follow_rows(0)
         self.rules = rules_of(release)
         self.pagesets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
@@ -1136,22 +1188,32 @@ cdef class Tracker(PageLists):
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
         cdef int32_t row
+        check_idle(self)
+        self.pass_rows(start, stop)
+        begin_use(self)
         with nogil:
             for row in range(start, stop):
                 step(self, row)
+        end_use(self)
         if self.broken:
             raise MemoryError
 
     def next_of_page(self):
         """Row -> the next row about the same page, 0 none."""
         cdef size_t size = self.nr_rows * sizeof(row_link)
+        check_idle(self)
         raw = (<char *>self.link)[:size] if size else b""
         return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0]
 
     def set_block_types(self, const int8_t[::1] types):
         """Migratetype of every block of 512 pages from the first zone's on, -1 unknown."""
         cdef Py_ssize_t b
-        for b in range(len(types)):
+        if types.shape[0] > self.nr_pages >> 9:
+            raise InputError(f"{types.shape[0]} types of {self.nr_pages >> 9} blocks")
+        check_idle(self)
+        for b in range(types.shape[0]):
+            if not -1 <= types[b] <= MIGRATE_ISOLATE:
+                raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
 
     @property
@@ -1166,6 +1228,7 @@ cdef class Tracker(PageLists):
         """
         cdef int x, k
         cdef pageset *s
+        check_idle(self)
         answer = []
         for x in range(self.nr_sets):
             s = &self.pagesets[x]
@@ -1181,7 +1244,8 @@ cdef class Tracker(PageLists):
     def counts_and_highs(self, int x):
         """(count, high) of every state that a pageset may be in; None if it was never used."""
         cdef int k
-        cdef pageset *s = &self.pagesets[x]
+        cdef pageset *s = &self.pagesets[self.check_set(x)]
+        check_idle(self)
         if not s.used:
             return None
         return {(s.s[k].pcp.count, s.s[k].pcp.high) for k in range(s.n)}
@@ -1189,7 +1253,10 @@ cdef class Tracker(PageLists):
     def unlike(self, int x, int32_t row, told, bint high):
         """/proc/zoneinfo tells another count, or another high."""
         cdef int k
-        cdef pageset *s = &self.pagesets[x]
+        cdef pageset *s = &self.pagesets[self.check_set(x)]
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        check_idle(self)
         near = min(
             (s.s[k].pcp.high if high else s.s[k].pcp.count for k in range(s.n)),
             key=lambda value: abs(value - told),
@@ -1203,6 +1270,7 @@ cdef class Tracker(PageLists):
     def first_lists(self):
         """What the lists held at the start: {(set, pindex): (from the head, from the tail)}."""
         cdef int64_t k
+        check_idle(self)
         answer = {}
         for k in range(self.nr_found):
             f = self.found_pages[k]

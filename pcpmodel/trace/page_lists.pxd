@@ -5,10 +5,12 @@
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
+from pcpmodel.exclusive cimport Exclusive
 from pcpmodel.trace.events cimport *
 
 cdef enum:
     MAX_ZONES = 32
+    MAX_CPUS = 8192
 
     IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
 
@@ -45,6 +47,9 @@ cdef enum:
     D_COMMIT_TYPE = 30
     D_TOLD_COUNT = 31
     D_TOLD_HIGH = 32
+    D_ORDER = 33
+    D_CONTIG = 34
+    D_MIGRATED = 35
 
     # Explanations.
     E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before
@@ -90,7 +95,7 @@ cdef struct note:
     int32_t code
     int32_t set
 
-cdef class PageLists:
+cdef class PageLists(Exclusive):
     cdef int cpus
     cdef int nr_zones
     cdef int nr_sets
@@ -103,6 +108,7 @@ cdef class PageLists:
     cdef int8_t *block_type
     cdef const event_row *rows
     cdef int nr_rows
+    cdef int next_row       # rows before it have passed, or come before the start
     cdef row_link *link
     cdef int32_t *spans
     cdef uint64_t vmemmap
@@ -111,15 +117,21 @@ cdef class PageLists:
     cdef int64_t nr_unexplained
     cdef note *explained
     cdef int64_t nr_explained
+    cdef int64_t helped      # times that another line was needed to go on
     cdef list keep          # what the pointers above point to
     cdef list names
 
+    cdef int set_up(self, int cpus, zones, rows) except -1
     cdef void *room(self, size_t n, size_t size) except NULL
+    cdef int check_set(self, int x) except -1
+    cdef int check_list(self, int i) except -1
+    cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil
 cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil
+cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidence) noexcept nogil
 cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil
 cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pindex, int order,
                     int32_t row, int32_t *last_row) noexcept nogil

@@ -1,10 +1,10 @@
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from typing_extensions import disjoint_base
 
-from pcpmodel.trace.state import ZoneState
+from pcpmodel.exclusive import Exclusive
 
 MAX_PAGES: int
 
@@ -24,7 +24,8 @@ class Explained:
     evidence: int
 
 @disjoint_base
-class PageLists:
-    def __init__(self, cpus: int, zones: Sequence[ZoneState], rows: np.ndarray) -> None: ...
+class PageLists(Exclusive):
+    def __new__(cls, *_args: object, **_options: object) -> Self: ...
+    def types_of(self, start_pfn: int, end_pfn: int) -> np.ndarray: ...
     def list_of(self, x: int, i: int) -> list[int]: ...
     def notes(self) -> tuple[list[Difference], int, list[Explained], int]: ...

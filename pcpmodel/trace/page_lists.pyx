@@ -7,9 +7,12 @@ machine's pages only those cost time and memory in whose page blocks something h
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.limits cimport LLONG_MAX
 from libc.stdlib cimport calloc, free, malloc
 
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, order_to_pindex
+from pcpmodel.exclusive cimport check_idle
+from pcpmodel.kernel.lists cimport order_to_pindex
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
 
 import mmap
 from dataclasses import dataclass
@@ -84,6 +87,9 @@ _WHAT = {
     D_COMMIT_TYPE: "migratetype of a commit",
     D_TOLD_COUNT: "count in /proc/zoneinfo",
     D_TOLD_HIGH: "high in /proc/zoneinfo",
+    D_ORDER: "order of an allocation",
+    D_CONTIG: "contiguous pages freed at once [pages]",
+    D_MIGRATED: "CPU of an allocation",
 }
 _WHY = {
     E_OVERTAKEN: "taken before, reported later",
@@ -128,6 +134,22 @@ cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence)
         n.want = 0
         n.got = 0
     s.nr_explained += 1
+    s.helped += 1
+
+
+cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidence) noexcept nogil:
+    """What was explained at a row has another cause, as later rows show.
+
+    That is no more causes than before, but the row at hand is not foreseen either.
+    """
+    cdef int64_t k
+    for k in range(min(s.nr_explained, <int64_t>MAX_NOTES) - 1, -1, -1):
+        if s.explained[k].line == s.rows[row].line and s.explained[k].code == code:
+            s.explained[k].code = other
+            s.explained[k].evidence = s.rows[evidence].line
+            s.helped += 1
+            return True
+    return False
 
 
 cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil:
@@ -229,10 +251,14 @@ cdef void *_untouched(size_t size, list keep) except NULL:
 
 
 cdef class PageLists:
-    """The pages of a machine's zones, the lists of every CPU, and the rows of its trace."""
+    """The pages of a machine's zones, the lists of every CPU, and the rows of its trace.
 
-    def __cinit__(self):
+    Empty by itself; who derives from it calls `set_up` in its own ``__cinit__``.
+    """
+
+    def __cinit__(self, *_args, **_options):
         self.keep = []
+        self.names = []
 
     def __dealloc__(self):
         free(self.page)
@@ -251,12 +277,16 @@ cdef class PageLists:
             raise MemoryError
         return p
 
-    def __init__(self, int cpus, zones, rows):
+    cdef int set_up(self, int cpus, zones, rows) except -1:
         cdef const uint8_t[::1] raw
         cdef int x, z
         cdef int64_t b
-        if len(zones) > MAX_ZONES:
-            raise InputError(f"{len(zones)} zones; at most {MAX_ZONES} are replayed")
+        if not 1 <= len(zones) <= MAX_ZONES:
+            raise InputError(f"{len(zones)} zones; 1 to {MAX_ZONES} are replayed")
+        if not 1 <= cpus <= MAX_CPUS:
+            raise InputError(f"{cpus} CPUs; 1 to {MAX_CPUS} are replayed")
+        if rows.dtype.itemsize != sizeof(event_row) or len(rows) >= 1 << 31:
+            raise InputError(f"{len(rows)} rows of {rows.dtype} are not rows of a trace")
         self.cpus = cpus
         self.nr_zones = len(zones)
         self.nr_sets = len(zones) * cpus
@@ -272,7 +302,7 @@ cdef class PageLists:
         self.page = <traced_page *>malloc(self.nr_pages * sizeof(traced_page))
         self.unexplained = <note *>malloc(MAX_NOTES * sizeof(note))
         self.explained = <note *>malloc(MAX_NOTES * sizeof(note))
-        self.link = <row_link *>malloc(max(self.nr_rows, 1) * sizeof(row_link))
+        self.link = <row_link *>calloc(max(self.nr_rows, 1), sizeof(row_link))
         if self.page == NULL or self.unexplained == NULL or self.explained == NULL \
                 or self.link == NULL:
             raise MemoryError
@@ -291,11 +321,43 @@ cdef class PageLists:
         self.names = [f"node {zone.node} {zone.name} cpu {cpu}"
                       for zone in zones for cpu in range(cpus)]
 
+    cdef int check_set(self, int x) except -1:
+        """The number of a pageset, or IndexError."""
+        if not 0 <= x < self.nr_sets:
+            raise IndexError(f"pageset {x} is outside 0..{self.nr_sets - 1}")
+        return x
+
+    cdef int check_list(self, int i) except -1:
+        if not 0 <= i < 16:
+            raise IndexError(f"list {i} is outside 0..15")
+        return i
+
+    cdef int pass_rows(self, int32_t start, int32_t stop) except -1:
+        """Rows *start* ... *stop* - 1 are next, each for the first time, or IndexError."""
+        if not self.next_row <= start <= stop <= self.nr_rows:
+            raise IndexError(f"rows {start}..{stop} are outside {self.next_row}..{self.nr_rows}")
+        self.next_row = stop
+        return 0
+
     cdef int follow_rows(self, int32_t start) except -1:
         """See in rows *start* and after what follows on what."""
         cdef int32_t row
+        cdef int64_t spans = 1
         cdef list gone = []
         cdef int32_t *seen
+        self.pass_rows(start, start)
+        for row in range(self.nr_rows):
+            if self.rows[row].cpu >= self.cpus:
+                raise InputError(f"the trace tells of CPU {self.rows[row].cpu}; there are "
+                                 f"{self.cpus}", row=self.rows[row].line)
+            if self.rows[row].event == EV_FREE_CONTIG:
+                if not 0 <= self.rows[row].d <= self.nr_pages:
+                    spans = LLONG_MAX
+                    break
+                spans += self.rows[row].d
+        if spans > max(self.nr_pages, <int64_t>1 << 24):
+            raise InputError("free_prepared_contig_range() of more pages than there are")
+        self.spans = <int32_t *>self.room(spans, sizeof(int32_t))
         seen = <int32_t *>_untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
         with nogil:
             row = link_rows(self, start, seen)
@@ -304,10 +366,22 @@ cdef class PageLists:
                              row=self.rows[row].line)
         return 0
 
+    def types_of(self, int64_t start_pfn, int64_t end_pfn):
+        """Migratetype of each block of 512 pages that holds some of these page frames."""
+        cdef int64_t b, first = (start_pfn - self.base) >> 9
+        cdef int64_t last = (end_pfn - self.base + 511) >> 9
+        if not 0 <= first <= last <= self.nr_pages >> 9:
+            raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
+        return np.array([self.block_type[b] for b in range(first, last)], np.int8)
+
     def list_of(self, int x, int i):
         """Pages of a list, head first."""
+        self.check_set(x)
+        self.check_list(i)
+        check_idle(self)
         found = []
-        cdef int32_t p = self.lists[16 * x + i].head
+        cdef int32_t p
+        p = self.lists[16 * x + i].head
         while p >= 0:
             found.append(p + self.base)
             p = self.page[p].next
@@ -318,6 +392,7 @@ cdef class PageLists:
         cdef note *n
         cdef int64_t k
         bad, good = [], []
+        check_idle(self)
         for k in range(min(self.nr_unexplained, MAX_NOTES)):
             n = &self.unexplained[k]
             numbers = (hex(n.want), hex(n.got)) if n.code in _PAGES else (n.want, n.got)

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from pcpmodel.kernel.lists import MIGRATETYPES, PCP_ORDERS
 from pcpmodel.trace.ftrace import EVENT_IDS, Events, TraceReader
 
-__all__ = ["Recording"]
+__all__ = ["Processes"]
 
-#: Orders that per-CPU lists hold.
-_ORDERS = (0, 1, 2, 3, 9)
-_TYPES = ("unmovable", "movable", "reclaimable")
+_TYPES = tuple(MIGRATETYPES)
 #: Processes kept, evenly spaced in the order of their first page, and runs kept of each, from
 #: its middle.
 _MOST_PROCESSES, _MOST_RUNS = 512, 800
@@ -71,7 +70,7 @@ class Process:
         return kept
 
 
-class Recording:
+class Processes:
     """The processes of one trace, and its figures.
 
     Parameters
@@ -103,7 +102,7 @@ class Recording:
             if longest_gap_ns is not None:
                 gap = min(gap, longest_gap_ns)
             if event == allocs:
-                if order not in _ORDERS or not 0 <= migratetype < len(_TYPES):
+                if order not in PCP_ORDERS or not 0 <= migratetype < len(_TYPES):
                     self._skipped += 1
                     continue
                 # The idle tasks of all CPUs have number 0.

@@ -1,8 +1,8 @@
 # cython: auto_pickle=False, autotestdict=False
 """Replay: does the model do, page for page, what a recorded kernel did?
 
-The events of a capture drive the kernel's own decisions (`kernel/pcp.pxd`) on
-lists that start from the capture's first dump.  Whatever the trace shows is
+The events of a recording drive the kernel's own decisions (`kernel/pcp.pxd`) on
+lists that start from the recording's first dump.  Whatever the trace shows is
 compared: the page of every allocation with the head of its list; the size and
 list of every refill; the moment, size and start list of every drain, and its
 pages in order; the fields of `struct per_cpu_pages` wherever a probe printed
@@ -20,21 +20,33 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from pcpmodel.kernel.pages cimport (
+from pcpmodel.exclusive cimport begin_use, check_idle, end_use
+from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
-    MIGRATE_MOVABLE,
-    MIGRATE_PCPTYPES,
-    ZONE_BELOW_HIGH,
-    ZONE_RECLAIM_ACTIVE,
     order_to_pindex,
     pcp_allowed_order,
+    pcp_migratetype,
+    pindex_after,
+    pindex_may_hold,
+    pindex_to_only_type,
     pindex_to_order,
+    pindex_to_type,
+)
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_PCPTYPES,
+    PAGE_ALLOC_COSTLY_ORDER,
+    ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport (
+    commit_goes_on,
+    commit_hold,
+    decay_hold,
     decay_pcp_high,
     decide_alloc,
     decide_decay,
     decide_free,
+    decide_free_high,
     decide_high,
     nr_pcp_alloc,
     nr_pcp_free,
@@ -42,23 +54,24 @@ from pcpmodel.kernel.pcp cimport (
     pcp_alloc_begin,
     pcp_alloc_end,
     pcp_commit,
+    pcp_commit_due,
     per_cpu_pages,
     policy_failed,
     policy_from,
     policy_state,
+    remote_hold,
+    zone_hold,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 
-import re
 from bisect import bisect_left
-from collections import Counter
-from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.page_lists import Difference, Explained
 
 cdef enum:
@@ -72,8 +85,10 @@ cdef enum:
     # What a page is, as far as the trace told.
     AWAY = 0            # somewhere else: in use, or in the buddy lists
     FREED = 1           # mm_page_free was seen, its list not yet; the order in the high bits
-    TAKEN = 2           # left its list with a refill; mm_page_alloc is to come
-    EARLY = 3           # left its list ahead of its mm_page_alloc, which is to come
+    # Left its list, or the buddy lists; its mm_page_alloc is to come, of the order in the high
+    # bits and the migratetype in ``cached`` (-1 any).
+    TAKEN = 2           # as the model foresaw
+    SHOWN = 3           # as a line shows
     SILENT = 4          # taken by alloc_pages_bulk()
     DELAYED = 5         # mm_page_free was seen, and its task not since
     CHUNK = 6           # given back with its neighbours; joins a list with them
@@ -92,7 +107,6 @@ cdef enum:
     RUN_NONE = 0
     RUN_DRAIN = 1
     RUN_REFILL = 2
-    RUN_DIRECT = 3
 
     # Why a drain is due.
     DUE_NONE = 0
@@ -122,6 +136,7 @@ cdef struct log_entry:
 cdef struct outcome:
     per_cpu_pages pcp
     int due             # pages that the last operation must drain
+    int threshold       # for count >= threshold
     int pindex
     bint clash          # an earlier operation would have drained, or refilled otherwise
 
@@ -147,6 +162,7 @@ cdef struct pageset:
     int64_t touched
     int due             # DUE_*
     int due_left
+    int due_threshold   # of a commit: what nr_pcp_high() said [pages]
     int due_chunk
     int due_pindex
     int due_started
@@ -181,6 +197,7 @@ cdef struct cpu_run:
     int bulk            # index of the bulk section, or -1
     int cursor          # list a drain is at
     int bad
+    bint told           # the model would have had it otherwise; another line explains it
     int log_at          # entry of a refill in the log
     int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
     int32_t last_pfn
@@ -193,7 +210,6 @@ cdef struct contig:
 cdef struct bulk_call:
     int pid
     int cpu
-    int nr
     int taken
     int migratetype
     int nid
@@ -221,6 +237,7 @@ cdef struct guess:
     per_cpu_pages pcp
     int zone_flags
     int due
+    int threshold
     int pindex
     int inserted        # the extra operation is in
     int at              # ... before this entry
@@ -243,18 +260,24 @@ cdef struct decision:
 
 cdef struct tally:
     int64_t allocations
-    int64_t allocations_exact
+    int64_t allocations_foreseen
+    int64_t allocations_explained
     int64_t refills
-    int64_t refills_exact
+    int64_t refills_foreseen
+    int64_t refills_explained
     int64_t drains
-    int64_t drains_exact
+    int64_t drains_foreseen
+    int64_t drains_explained
     int64_t drained_pages
-    int64_t drained_pages_exact
+    int64_t drained_pages_foreseen
+    int64_t drained_pages_explained
     int64_t frees
     int64_t direct_allocations
     int64_t direct_frees
     int64_t bulk_pages
     int64_t probes
+    int64_t probes_foreseen
+    int64_t probes_explained
 
 cdef class _Replayer(PageLists)
 
@@ -361,8 +384,9 @@ cdef void ask_at_free(_Replayer s, int x, int32_t row, int order, bint free_high
     """What a policy drains where the kernel drains *kernel* pages; *mine*: before it decided."""
     cdef unsigned int flags = s.zones[s.sets[x].zone].flags
     cdef policy_state *state = &s.policies[x]
-    cdef int high = decide_high(state, &mine, &s.rules, flags, order, free_high)
-    cdef int n = 0
+    cdef int high, n = 0
+    free_high = decide_free_high(state, &mine, &s.rules, flags, order, free_high)
+    high = decide_high(state, &mine, &s.rules, flags, order, free_high)
     if mine.count >= high:
         n = min(decide_free(state, &mine, &s.rules, flags, order, free_high, high), mine.count)
     note_decision(s, x, row, RUN_DRAIN, min(kernel, mine.count), n, &mine)
@@ -381,21 +405,25 @@ cdef void ask_at_tick(_Replayer s, int x, int32_t row, per_cpu_pages mine,
 
 cdef inline int list_type(_Replayer s, int64_t p) noexcept nogil:
     """Migratetype of the list that a freed page goes to."""
-    cdef int mt = s.block_type[p >> 9]
-    return mt if 0 <= mt < MIGRATE_PCPTYPES else MIGRATE_MOVABLE
+    return pcp_migratetype(s.block_type[p >> 9])
 
 
 cdef void next_chunk(_Replayer s, int x) noexcept nogil:
     """Size of the next free_pcppages_bulk() of a drain that is due."""
     cdef pageset *set = &s.sets[x]
-    cdef int n = set.due_left
     if set.due == DUE_COMMIT:
-        if s.rules.commit_drain != 0:
-            n = min(n, set.pcp.batch)
+        set.due_chunk = commit_hold(&set.pcp, &s.rules, set.due_left)
     elif set.due == DUE_DECAY:
-        if s.rules.decay_chunks:
-            n = min(n, set.pcp.batch)
-    set.due_chunk = n
+        set.due_chunk = decay_hold(&set.pcp, &s.rules, set.due_left)
+    else:
+        set.due_chunk = set.due_left
+
+
+cdef bint goes_on(_Replayer s, const pageset *set) noexcept nogil:
+    """After a hold: has the drain that is due yet another one?"""
+    if set.due == DUE_COMMIT:
+        return commit_goes_on(&set.pcp, &s.rules, set.due_left, set.due_threshold)
+    return set.due_left > 0 and set.pcp.count > 0
 
 
 cdef void give_up(_Replayer s, int x, int32_t row) noexcept nogil:
@@ -409,12 +437,15 @@ cdef void give_up(_Replayer s, int x, int32_t row) noexcept nogil:
     set.due = DUE_NONE
 
 
-cdef void make_due(_Replayer s, int x, int why, int n, int pindex, int32_t row) noexcept nogil:
+cdef void make_due(_Replayer s, int x, int why, int n, int threshold, int pindex,
+                   int32_t row) noexcept nogil:
+    """A drain of *n* pages must follow; of a commit, because count reached *threshold*."""
     cdef pageset *set = &s.sets[x]
     if set.due:
         give_up(s, x, row)
     set.due = why
     set.due_left = n
+    set.due_threshold = threshold
     set.due_pindex = pindex
     set.due_started = 0
     set.due_doubt = -1
@@ -433,10 +464,10 @@ cdef void rerun(_Replayer s, const pageset *set, const log_entry *log, int n,
     cdef int k, high, want
     cdef const log_entry *e
     cdef per_cpu_pages *pcp = &out.pcp
-    cdef bint free_high
     s.effort -= n + 1
     out.pcp = set.agreed
     out.due = 0
+    out.threshold = 0
     out.pindex = 0
     out.clash = False
     for k in range(n):
@@ -445,10 +476,9 @@ cdef void rerun(_Replayer s, const pageset *set, const log_entry *log, int n,
             out.clash = True
             return
         if e.op == OP_FREE:
-            free_high = pcp_commit(pcp, &s.rules, e.order)
-            high = nr_pcp_high(pcp, &s.rules, e.zone_flags, free_high)
-            if pcp.count >= high:
-                out.due = nr_pcp_free(pcp, &s.rules, high, free_high)
+            out.due = pcp_commit_due(pcp, &s.rules, e.zone_flags, e.order, &high)
+            if out.due:
+                out.threshold = high
                 out.pindex = e.pindex
         elif e.op == OP_REFILL:
             if e.begin:
@@ -467,16 +497,13 @@ cdef void rerun(_Replayer s, const pageset *set, const log_entry *log, int n,
 
 
 cdef bint reached(_Replayer s, const goal *g, const outcome *out) noexcept nogil:
-    cdef int n = out.due
     if out.clash:
         return False
     if g.fields != NULL and not agrees(&out.pcp, g.fields):
         return False
     if g.drain == 0:
-        return n == 0
-    if s.rules.commit_drain != 0:
-        n = min(n, out.pcp.batch)
-    return n == g.drain and out.pindex == g.pindex
+        return out.due == 0
+    return commit_hold(&out.pcp, &s.rules, out.due) == g.drain and out.pindex == g.pindex
 
 
 cdef bint room(_Replayer s, int n) noexcept nogil:
@@ -599,7 +626,8 @@ cdef inline bint same_state(const guess *a, const guess *b) noexcept nogil:
     return a.pcp.high == b.pcp.high and a.pcp.count == b.pcp.count \
         and a.pcp.alloc_factor == b.pcp.alloc_factor and a.pcp.free_count == b.pcp.free_count \
         and a.pcp.free_factor == b.pcp.free_factor and a.pcp.flags == b.pcp.flags \
-        and a.zone_flags == b.zone_flags and a.inserted == b.inserted and a.due == b.due
+        and a.zone_flags == b.zone_flags and a.inserted == b.inserted and a.due == b.due \
+        and a.threshold == b.threshold
 
 
 cdef int add_guess(guess *layer, int n, const guess *new, int16_t *table,
@@ -628,14 +656,12 @@ cdef bint apply(_Replayer s, guess *v, const log_entry *e, int flags) noexcept n
     """One operation; false if the trace shows that it went otherwise."""
     cdef per_cpu_pages *pcp = &v.pcp
     cdef int high, want
-    cdef bint free_high
     if v.due:
         return False
     if e.op == OP_FREE:
-        free_high = pcp_commit(pcp, &s.rules, e.order)
-        high = nr_pcp_high(pcp, &s.rules, flags, free_high)
-        if pcp.count >= high:
-            v.due = nr_pcp_free(pcp, &s.rules, high, free_high)
+        v.due = pcp_commit_due(pcp, &s.rules, flags, e.order, &high)
+        if v.due:
+            v.threshold = high
             v.pindex = e.pindex
     elif e.op == OP_REFILL:
         if e.begin:
@@ -767,6 +793,7 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
             continue
         end.pcp = layer[i].pcp
         end.due = layer[i].due
+        end.threshold = layer[i].threshold
         end.pindex = layer[i].pindex
         end.clash = False
         if reached(s, g, &end) and (best < 0 or layer[i].turns < layer[best].turns):
@@ -790,6 +817,48 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
     return True
 
 
+cdef int32_t on_top(_Replayer s, int x, const goal *g, const candidate *c,
+                    outcome *out) noexcept nogil:
+    """Was a page that is said to have left before others came (`take_late`) below *c* instead?
+
+    *c* joined above it and had left by then, to be reported later: one cause for what else takes
+    two.  On success the log is the one that was found; returns the row of that page, or -1.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef log_entry late, extra
+    cdef int k, m, n
+    cdef bint placed
+    if not room(s, set.log_n + 4):
+        return -1
+    for m in range(set.log_n - 1):
+        late = set.log[m]
+        # It is put before what its line comes after.
+        if late.op != OP_ALLOC or late.row <= set.log[m + 1].row or late.row <= c.since \
+                or late.row >= c.report:
+            continue
+        extra = late
+        extra.order = <uint8_t>pindex_to_order((s.page[c.page].where - 1) & 15)
+        extra.row = c.report
+        extra.since = c.since
+        extra.page = c.page
+        n = 0
+        placed = False
+        for k in range(set.log_n + 1):
+            if not placed and (k == set.log_n or (k > m and set.log[k].row > late.row)):
+                s.scratch[n] = extra
+                s.scratch[n + 1] = late
+                n += 2
+                placed = True
+            if k != m and k < set.log_n:
+                s.scratch[n] = set.log[k]
+                n += 1
+        rerun(s, set, s.scratch, n, out)
+        if reached(s, g, out) and log_op(s, x, extra.row, OP_ALLOC, 0) != NULL:
+            memcpy(set.log, s.scratch, n * sizeof(log_entry))
+            return late.row
+    return -1
+
+
 cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_flags,
                     int32_t flags_row) noexcept nogil:
     """Find the one order of the operations in the log that leads to what the trace shows."""
@@ -797,6 +866,7 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
     cdef candidate found[64]
     cdef outcome out
     cdef int n, k, m, too_many
+    cdef int32_t late
     cdef log_entry moved
     if set.log_n == 0:
         set.agreed = set.pcp
@@ -811,7 +881,7 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
     # Zone flags between two probes.
     if too_many <= 0 and search_flags(s, x, row, g, NULL, zone_flags, &out):
         set.pcp = out.pcp
-        s.due_found = out.due
+        s.due_found = out
         explain(s, row, E_ZONE_FLAGS, x, flags_row if flags_row >= 0 else row)
         return True
     # A page that was taken already and reported later.
@@ -820,13 +890,15 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
         m = (s.page[found[k].page].where - 1) & 15
         if too_many >= 0 and too_many != 1 << pindex_to_order(m):
             continue
-        if search_flags(s, x, row, g, &found[k], zone_flags, &out):
+        late = on_top(s, x, g, &found[k], &out)
+        if late >= 0 or search_flags(s, x, row, g, &found[k], zone_flags, &out):
             note_work(s, WORK_ALLOC, found[k].page, pindex_to_order(m), m, set.cpu, 0, row)
             unlink_page(s, found[k].page)
-            s.page[found[k].page].status = EARLY
+            await_report(s, found[k].page, SHOWN, pindex_to_order(m), pindex_to_only_type(m))
             set.pcp = out.pcp
-            s.due_found = out.due
-            explain(s, row, E_IN_FLIGHT, x, found[k].report)
+            s.due_found = out
+            if late < 0 or not instead(s, late, E_LATE, E_OVERTAKEN, found[k].report):
+                explain(s, row, E_IN_FLIGHT, x, found[k].report)
             return True
     # A page whose task was stopped between mm_page_free and the list.
     for k in range(set.log_n - 1, -1, -1):
@@ -841,7 +913,7 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
         memcpy(s.scratch + k, set.log + k + 1, (set.log_n - k - 1) * sizeof(log_entry))
         rerun(s, set, s.scratch, set.log_n - 1, &out)
         if reached(s, g, &out):
-            s.due_found = out.due
+            s.due_found = out
             delay(s, set.log[k].page, row)
             return True
     # A reported page that was taken earlier than its line says.
@@ -861,7 +933,7 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
             if reached(s, g, &out):
                 memcpy(set.log, s.scratch, set.log_n * sizeof(log_entry))
                 set.pcp = out.pcp
-                s.due_found = out.due
+                s.due_found = out
                 explain(s, row, E_IN_FLIGHT, x, moved.row)
                 return True
     return False
@@ -961,7 +1033,7 @@ cdef void commit(_Replayer s, int64_t p, int order, int cpu, int32_t row) noexce
     high = nr_pcp_high(&set.pcp, &s.rules, flags, free_high)
     if set.pcp.count >= high:
         n = nr_pcp_free(&set.pcp, &s.rules, high, free_high)
-        make_due(s, x, DUE_COMMIT, n, i, row)
+        make_due(s, x, DUE_COMMIT, n, high, i, row)
     if s.policies != NULL:
         ask_at_free(s, x, row, order, free_high, before, n)
 
@@ -1012,10 +1084,11 @@ cdef void finish_run(_Replayer s, int cpu, int32_t row) noexcept nogil:
             differ(s, run.row, D_DRAIN_SHORT, run.set, run.want, run.want - run.left)
             run.bad = 1
         if not run.bad:
-            s.t.drains_exact += 1
+            s.t.drains_explained += run.told
+            s.t.drains_foreseen += not run.told
         set.log_n = 0
         if set.due and run.draining != run.set:
-            if set.due_left > 0 and set.pcp.count > 0:
+            if goes_on(s, set):
                 next_chunk(s, run.set)
             else:
                 set.due = DUE_NONE
@@ -1029,12 +1102,14 @@ cdef void finish_run(_Replayer s, int cpu, int32_t row) noexcept nogil:
         if run.got != run.want:
             differ(s, run.row, D_REFILL_SIZE, run.set, run.want, run.got)
         elif not run.bad:
-            s.t.refills_exact += 1
+            s.t.refills_explained += run.told
+            s.t.refills_foreseen += not run.told
         if run.bulk < 0 and set.list[run.pindex].head >= 0:
             p = set.list[run.pindex].head
             unlink_page(s, p)
             pcp_alloc_end(&set.pcp, &s.rules, run.order)
-            s.page[p].status = TAKEN
+            await_report(
+                s, p, SHOWN if run.told else TAKEN, run.order, pindex_to_only_type(run.pindex))
 
 
 cdef void take_late(_Replayer s, int x, int32_t p, int32_t row, int order,
@@ -1070,6 +1145,20 @@ cdef void take_late(_Replayer s, int x, int32_t p, int32_t row, int order,
     set.pcp = out.pcp
     if set.due == DUE_COMMIT and set.due_started == 0 and out.due == 0:
         set.due = DUE_NONE
+
+
+cdef inline void await_report(_Replayer s, int64_t p, int status, int order,
+                              int mt) noexcept nogil:
+    """A block has left: *status* is TAKEN or SHOWN."""
+    s.page[p].status = <uint8_t>(status | order << 4)
+    s.page[p].cached = <int8_t>mt
+
+
+cdef void take_shown(_Replayer s, int x, int32_t p, int32_t row) noexcept nogil:
+    """A block left its list before *row*; its mm_page_alloc comes later."""
+    cdef int i = (s.page[p].where - 1) & 15
+    take(s, x, p, row, pindex_to_order(i), OP_ALLOC)
+    await_report(s, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
 
 
 cdef inline bint may_be_delayed(_Replayer s, int32_t q, int32_t row) noexcept nogil:
@@ -1170,8 +1259,10 @@ cdef void begin_refill(_Replayer s, int x, int i, int order, int32_t row) noexce
             p = set.list[i].head
             if in_flight(s, p, row):
                 explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
-                take(s, x, p, row, order, OP_ALLOC)
-                s.page[p].status = EARLY
+                take_shown(s, x, p, row)
+            elif may_be_delayed(s, p, row):
+                # Freed by a task that was stopped before the page was on the list.
+                delay(s, p, row)
             else:
                 differ(s, row, D_LOST_ALLOC, x, 0, p + s.base)
                 take(s, x, p, row, order, OP_ALLOC)
@@ -1226,6 +1317,7 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
     cdef int mt = <int>r.c
     cdef cpu_run *run = &s.runs[cpu]
     cdef int x, i
+    cdef int64_t told
     cdef bint direct
     if p < 0:
         differ(s, row, D_PAGE, -1, 0, r.a)
@@ -1238,7 +1330,7 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
     run.last_pfn = <int32_t>p
     s.page[p].cached = <int8_t>mt
     if not pcp_allowed_order(order) or mt >= MIGRATE_PCPTYPES:
-        s.page[p].status = TAKEN
+        await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
         s.t.direct_allocations += 1
         note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
         return
@@ -1254,16 +1346,33 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
                 and find_bulk(s, r.pid) < 0
         if direct:
             # The lists were locked, so the block comes from the buddy lists.
-            s.page[p].status = TAKEN
+            await_report(s, p, SHOWN, order, mt)
             s.t.direct_allocations += 1
             note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
             explain(s, row, E_DIRECT, x, row)
             return
+        told = s.helped
         begin_refill(s, x, i, order, row)
+        run.told = s.helped != told
     if run.got == 0 and run.bulk < 0:
         note_work(s, WORK_ALLOC, p, order, i, cpu, 0, row)
     run.got += 1
     push(s, x, i, <int32_t>p, row, True)
+
+
+cdef void count_report(_Replayer s, int32_t row, int64_t p, bint explained) noexcept nogil:
+    """The mm_page_alloc of a block that has left already: of the order and type asked for?"""
+    cdef const event_row *r = &s.rows[row]
+    cdef int order = s.page[p].status >> 4
+    cdef int mt = s.page[p].cached
+    s.page[p].status = AWAY
+    if order != r.b:
+        differ(s, row, D_ORDER, -1, order, r.b)
+    elif mt >= 0 and mt != r.c:
+        differ(s, row, D_TYPE, -1, mt, r.c)
+    else:
+        s.t.allocations_explained += explained
+        s.t.allocations_foreseen += not explained
 
 
 cdef void reported(_Replayer s, int32_t row) noexcept nogil:
@@ -1274,7 +1383,8 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
     cdef int i, x, b
     cdef int32_t q, above, until
     cdef pageset *set
-    cdef bint exact
+    cdef int64_t told = s.helped
+    cdef bint good = True
     if r.a < 0:
         return
     s.t.allocations += 1
@@ -1283,22 +1393,21 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     passed(s, p, row)
-    if s.page[p].status == TAKEN:
-        s.page[p].status = AWAY
-        s.t.allocations_exact += 1
-        b = find_bulk(s, r.pid)
-        if b >= 0 and not r.flags & IRQ:
-            s.bulk[b].taken += 1
-        return
-    if s.page[p].status == EARLY:
-        s.page[p].status = AWAY
-        s.t.allocations_exact += 1
-        return
-    if s.page[p].status == DELAYED:
+    if s.page[p].status & 15 == DELAYED:
         for b in range(s.nr_delayed):
             if s.delayed[b].page == p:
                 complete(s, b, row)
+                told = -1
                 break
+    b = s.page[p].status & 15
+    if b == TAKEN or b == SHOWN:
+        # Foreseen is that some page had to go to this task; ``blocks`` compares which.
+        count_report(s, row, p, b == SHOWN)
+        if b == TAKEN:
+            b = find_bulk(s, r.pid)
+            if b >= 0 and not r.flags & IRQ:
+                s.bulk[b].taken += 1
+        return
     if not s.page[p].where:
         differ(s, row, D_NOT_LISTED, -1, 0, r.a)
         s.page[p].status = AWAY
@@ -1306,18 +1415,24 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
     x = (s.page[p].where - 1) >> 4
     i = (s.page[p].where - 1) & 15
     set = &s.sets[x]
-    exact = True
-    if pindex_to_order(i) != order or (i < 12 and i % 3 != r.c):
-        differ(s, row, D_TYPE, x, i, order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, order))
-        exact = False
     if set.cpu != r.cpu:
+        # The task's own line before must show it on the CPU that it was moved from.
+        b = s.link[row].own_prev
+        if b and s.rows[b].cpu == set.cpu:
+            explain(s, row, E_MIGRATED, x, b)
+        else:
+            differ(s, row, D_MIGRATED, x, set.cpu, r.cpu)
+            good = False
         if s.runs[set.cpu].kind == RUN_REFILL and s.runs[set.cpu].set == x:
             finish_run(s, set.cpu, row)
-        explain(s, row, E_MIGRATED, x, row)
-        if s.page[p].status == TAKEN:
+        if s.page[p].status & 15 in (TAKEN, SHOWN):
+            if good:
+                count_report(s, row, p, True)
             s.page[p].status = AWAY
-            s.t.allocations_exact += exact
             return
+    if not pindex_may_hold(i, <int>r.c, order):
+        differ(s, row, D_TYPE, x, i, order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, order))
+        good = False
     if set.list[i].head == p:
         take(s, x, <int32_t>p, row, order, OP_ALLOC)
     else:
@@ -1334,13 +1449,12 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
                 until = min(until, s.page[above].pushed)
             elif in_flight(s, above, row):
                 explain(s, row, E_OVERTAKEN, x, s.page[above].cursor)
-                take(s, x, above, row, order, OP_ALLOC)
-                s.page[above].status = EARLY
+                take_shown(s, x, above, row)
             elif may_be_delayed(s, above, row):
                 delay(s, above, row)
             else:
                 differ(s, row, D_NOT_HEAD, x, above + s.base, r.a)
-                exact = False
+                good = False
                 break
         if until < s.nr_rows and s.page[p].where:
             explain(s, row, E_LATE, x, until)
@@ -1348,7 +1462,9 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
         else:
             take(s, x, <int32_t>p, row, order, OP_ALLOC)
     s.page[p].status = AWAY
-    s.t.allocations_exact += exact
+    if good:
+        s.t.allocations_explained += s.helped != told
+        s.t.allocations_foreseen += s.helped == told
     b = find_bulk(s, r.pid)
     if b >= 0 and not r.flags & IRQ:
         s.bulk[b].taken += 1
@@ -1376,8 +1492,7 @@ cdef void bulk_returned(_Replayer s, int32_t row) noexcept nogil:
             while p >= 0 and in_flight(s, p, row):
                 q = s.page[p].next
                 explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
-                take(s, x, p, row, 0, OP_ALLOC)
-                s.page[p].status = EARLY
+                take_shown(s, x, p, row)
                 p = q
             if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
                 best = x
@@ -1464,6 +1579,7 @@ cdef int check_fields(_Replayer s, int x, int32_t row, const int64_t *f, int dra
     elif drain == 0:
         good = good and not (set.due == DUE_COMMIT and set.due_started == 0)
     if good:
+        s.t.probes_foreseen += 1
         agree(s, x, row, flags)
         return 1
     if drain >= 0 and (set.due == DUE_NONE or set.due_started == 0):
@@ -1471,10 +1587,11 @@ cdef int check_fields(_Replayer s, int x, int32_t row, const int64_t *f, int dra
         g.drain = drain
         g.pindex = pindex
         if reconcile(s, x, row, &g, flags, row):
+            s.t.probes_explained += 1
             agree(s, x, row, flags)
             set.due = DUE_NONE
             if drain:
-                make_due(s, x, DUE_COMMIT, s.due_found, pindex, row)
+                make_due(s, x, DUE_COMMIT, s.due_found.due, s.due_found.threshold, pindex, row)
             return 1
     if not same(f[P_COUNT], p.count):
         differ(s, row, D_COUNT, x, p.count, f[P_COUNT])
@@ -1507,6 +1624,7 @@ cdef void bulk_drain_begins(_Replayer s, int32_t row) noexcept nogil:
     cdef pageset *set
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int want, pindex
+    cdef int64_t told = s.helped
     if x < 0:
         differ(s, row, D_PCP, -1, 0, f[P_PCP])
         return
@@ -1522,9 +1640,7 @@ cdef void bulk_drain_begins(_Replayer s, int32_t row) noexcept nogil:
             give_up(s, x, row)
         # drain_pages_zone() reads count under the lock, call by call, until nothing is left.
         run.bad = not check_fields(s, x, row, f, 0, 0)
-        want = set.pcp.count
-        if s.rules.drain_zone_chunks:
-            want = min(want, set.pcp.batch << s.rules.batch_scale_max)
+        want = zone_hold(&set.pcp, &s.rules)
         pindex = 0
     else:
         if set.due and (set.due_started or set.due != DUE_COMMIT):
@@ -1547,6 +1663,7 @@ cdef void bulk_drain_begins(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_DRAIN_LIST, x, pindex, f[P_PINDEX])
         run.bad = 1
     run.kind = RUN_DRAIN
+    run.told = s.helped != told
     run.set = x
     run.row = row
     run.want = <int>min(f[P_N], <int64_t>set.pcp.count)
@@ -1580,10 +1697,10 @@ cdef void drained(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_DRAIN_LONG, run.set, run.want, r.a)
         run.bad = 1
     i = run.cursor
-    for _k in range(MAX_PCP_LISTS):
+    for _k in range(s.rules.nr_pcp_lists):
         if set.list[i].head >= 0:
             break
-        i = i + 1 if i + 1 < s.rules.nr_pcp_lists else 0
+        i = pindex_after(s.rules.nr_pcp_lists, i)
     run.cursor = i
     q = set.list[i].tail
     if q != p or pindex_to_order(i) != r.b:
@@ -1603,7 +1720,8 @@ cdef void drained(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_TYPE, run.set, mt, r.c)
         run.bad = 1
     else:
-        s.t.drained_pages_exact += 1
+        s.t.drained_pages_explained += run.told
+        s.t.drained_pages_foreseen += not run.told
     s.page[p].status = AWAY
 
 
@@ -1626,7 +1744,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef int cpu = r.cpu
     cdef cpu_run *run = &s.runs[cpu]
-    cdef int64_t p
+    cdef int64_t p, told
     cdef const int64_t *f
     cdef int x, n, e = r.event
     cdef bint work
@@ -1707,7 +1825,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         passed(s, p, row)
         if s.page[p].status & 15 == FREED:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
-            if r.b <= 3:
+            if r.b <= PAGE_ALLOC_COSTLY_ORDER:
                 explain(s, row, E_TRYLOCK, -1, row)
         s.page[p].status = AWAY
         s.t.direct_frees += 1
@@ -1716,6 +1834,8 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if p < 0 or p + r.d > s.nr_pages:
             differ(s, row, D_PAGE, -1, 0, r.a)
             return
+        if not s.rules.free_coalesce:
+            differ(s, row, D_CONTIG, -1, 0, r.d)
         for n in range(<int>r.d):
             s.page[p + n].cursor = s.spans[s.link[row].chain + n]
             if s.page[p + n].status & 15 != FREED:
@@ -1742,7 +1862,6 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if s.nr_bulk < MAX_BULK:
             s.bulk[s.nr_bulk].pid = r.pid
             s.bulk[s.nr_bulk].cpu = cpu
-            s.bulk[s.nr_bulk].nr = <int>r.d
             s.bulk[s.nr_bulk].taken = 0
             s.bulk[s.nr_bulk].migratetype = (r.a >> 3) & 3
             s.bulk[s.nr_bulk].nid = <int>r.c
@@ -1765,9 +1884,9 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             if s.policies != NULL:
                 ask_at_tick(s, x, row, before, n)
         else:
-            n = min(s.sets[x].pcp.count, s.sets[x].pcp.batch)
+            n = remote_hold(&s.sets[x].pcp, &s.rules)
         if n > 0:
-            make_due(s, x, DUE_DECAY if e == EV_DECAY_PCP_HIGH else DUE_REMOTE, n, 0, row)
+            make_due(s, x, DUE_DECAY if e == EV_DECAY_PCP_HIGH else DUE_REMOTE, n, 0, 0, row)
     elif e == EV_DRAIN_PAGES_ZONE:
         f = &s.probes[r.probe * P_COLUMNS]
         run.draining = -1
@@ -1786,7 +1905,9 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
                 if pindex_to_order(n >> 4) != r.b:
                     differ(s, row, D_REFILL_LIST, x, n >> 4, r.b)
                     break
+                told = s.helped
                 begin_refill(s, x, n >> 4, <int>r.b, row)
+                run.told = s.helped != told
                 if run.want != r.d:
                     differ(s, row, D_REFILL_SIZE, x, run.want, r.d)
                     run.bad = 1
@@ -1833,7 +1954,7 @@ cdef class _Replayer(PageLists):
     cdef int nr_delayed
     cdef tally t
     cdef int64_t effort     # log entries that may still be run again, over the whole trace
-    cdef int due_found      # drain that the last reconcile() found
+    cdef outcome due_found  # what the last reconcile() found
     cdef log_entry *scratch
     cdef int scratch_cap
     cdef guess *layers      # two of MAX_GUESSES
@@ -1871,13 +1992,13 @@ cdef class _Replayer(PageLists):
         free(self.trail_at)
         free(self.turns)
 
-    def __init__(self, release, int cpus, snapshot, events, reader, int p_lists, int32_t start):
+    def __cinit__(self, release, int cpus, snapshot, events, reader, int p_lists, int32_t start):
         cdef int x, z
         cdef Py_ssize_t k
         cdef const int64_t[:, ::1] probes
         cdef const int8_t[::1] types
         zones = snapshot.zones
-        PageLists.__init__(self, cpus, zones, events.rows)
+        self.set_up(cpus, zones, events.rows)
         self.rules = rules_of(release)
         self.p_lists = p_lists
         self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
@@ -1905,11 +2026,6 @@ cdef class _Replayer(PageLists):
                         and self.zones[z].node == probes[k, P_NODE] and probes[k, P_ZONE_FLAGS] > 0:
                     self.zones[z].seen_flags |= probes[k, P_ZONE_FLAGS] & (
                         ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
-        contigs = events.rows[events.is_event("free_prepared_contig_range")]["d"]
-        spans = int(contigs.sum()) + 1
-        if spans > max(self.nr_pages, 1 << 24) or (len(contigs) and contigs.max() > self.nr_pages):
-            raise InputError("free_prepared_contig_range() of more pages than there are")
-        self.spans = <int32_t *>self.room(spans, sizeof(int32_t))
         self.follow_rows(start)
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
@@ -1944,11 +2060,12 @@ cdef class _Replayer(PageLists):
                 if self.page[p].where:
                     raise InputError(f"page {pfn:#x} is on two lists of the first dump")
                 push(self, x, i, p, -1, True)
-                self.page[p].cached = <int8_t>(i % 3 if i < 12 else MIGRATE_MOVABLE * (i == 13))
+                self.page[p].cached = <int8_t>pindex_to_type(i)
 
     def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
         """zone_set_pageset_high_and_batch() for one CPU."""
-        cdef per_cpu_pages *pcp = &self.sets[x].pcp
+        cdef per_cpu_pages *pcp = &self.sets[self.check_set(x)].pcp
+        check_idle(self)
         pcp.batch = max(batch, 1)
         if self.rules.high_min_max:
             pcp.high_min = high_min
@@ -1960,6 +2077,8 @@ cdef class _Replayer(PageLists):
 
     def keep_work(self, ops):
         """Note from now on what the kernel was given to do of these kinds; see `work`."""
+        if self.work_rows != NULL:
+            raise ValueError("work is kept already")
         for op in ops:
             self.work_ops |= 1 << <int>WORK_OPS[op]
         self.work_rows = <work_row *>self.room(1 << 16, sizeof(work_row))
@@ -1969,6 +2088,7 @@ cdef class _Replayer(PageLists):
     def work(self):
         """Work in the order in which the kernel did it: records of `WORK`."""
         cdef size_t size = self.nr_work * sizeof(work_row)
+        check_idle(self)
         if self.broken:
             raise MemoryError
         if size == 0:
@@ -1978,10 +2098,13 @@ cdef class _Replayer(PageLists):
     def ask(self, policy):
         """Ask this policy at every decision; see `decisions`."""
         cdef int x
+        if self.all_policies != NULL:
+            raise ValueError("a policy is asked already")
+        check_idle(self)
         self.all_policies = <policy_state *>self.room(self.nr_sets, sizeof(policy_state))
         self.policies = self.all_policies
         for x in range(self.nr_sets):
-            policy_from(policy, &self.policies[x].policy)
+            policy_from(policy, &self.rules, &self.policies[x].policy)
             self.policies[x].cpu = self.sets[x].cpu
         self.keep.append(policy)
 
@@ -1989,6 +2112,7 @@ cdef class _Replayer(PageLists):
     def decisions(self):
         """Every decision that moved pages, the kernel's or the policy's: records of `DECISION`."""
         cdef size_t size = self.nr_decisions * sizeof(decision)
+        check_idle(self)
         if self.broken:
             raise MemoryError
         raw = np.empty(0, _RAW_DECISION)
@@ -2007,11 +2131,15 @@ cdef class _Replayer(PageLists):
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
         cdef int32_t row
+        check_idle(self)
+        self.pass_rows(start, stop)
+        begin_use(self)
         with nogil:
             for row in range(start, stop):
                 step(self, row)
                 if self.failed != NULL:
                     break
+        end_use(self)
         if self.failed != NULL:
             policy_failed(self.failed)
 
@@ -2024,10 +2152,22 @@ cdef class _Replayer(PageLists):
         cdef int doubtful = 0
         cdef const event_row *r
         cdef int64_t p
+        check_idle(self)
+        self.pass_rows(start, stop)
         for row in range(start, stop):
             r = &self.rows[row]
             p = index_of(self, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
-            if p < 0:
+            if r.event == EV_DECAY_PCP_HIGH or r.event == EV_FREE_PCPPAGES_BULK:
+                # Its probe shows the fields before it: if they are the dump's, it came later.
+                x = find_set(self, <uint64_t>self.probes[r.probe * P_COLUMNS + P_PCP])
+                if x >= 0 and agrees(&self.sets[x].pcp, &self.probes[r.probe * P_COLUMNS]) and (
+                        r.event == EV_DECAY_PCP_HIGH or self.sets[x].due):
+                    step(self, row)
+                else:
+                    doubtful += 1
+            elif r.event == EV_PCPU_DRAIN and self.runs[r.cpu].kind == RUN_DRAIN:
+                step(self, row)
+            elif p < 0:
                 skip(self, row)
             elif r.event == EV_FREE or r.event == EV_ALLOC:
                 if (self.page[p].where == 0) == (r.event == EV_FREE):
@@ -2042,6 +2182,7 @@ cdef class _Replayer(PageLists):
     def finish(self):
         """The trace is over; a drain that it cut short is no difference."""
         cdef int cpu
+        check_idle(self)
         for cpu in range(self.cpus):
             if self.runs[cpu].kind == RUN_REFILL:
                 finish_run(self, cpu, self.nr_rows - 1)
@@ -2050,6 +2191,9 @@ cdef class _Replayer(PageLists):
         """Complete what ran with interrupts off and has no further event."""
         cdef int cpu, e
         cdef int32_t j
+        check_idle(self)
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
         for cpu in range(self.cpus):
             for j in range(row, self.nr_rows):
                 if self.rows[j].cpu == cpu:
@@ -2060,11 +2204,16 @@ cdef class _Replayer(PageLists):
 
     def run_until_touched(self, int32_t start, int32_t stop, sets):
         """`run`, until an event touches one of these pagesets: (row after it, those touched)."""
-        cdef const int32_t[::1] watched = np.array(sets, np.int32)
+        cdef const int32_t[::1] watched = np.array([self.check_set(x) for x in sets], np.int32)
         cdef int64_t before = 0, now = 0
         cdef Py_ssize_t k
-        was = {x: self.sets[x].touched for x in sets}
+        check_idle(self)
+        was = {x: self.sets[x].touched for x in watched}
         before = now = sum(was.values())
+        self.pass_rows(start, start)
+        if stop > self.nr_rows:
+            raise IndexError(f"row {stop} is above {self.nr_rows}")
+        begin_use(self)
         with nogil:
             while start < stop and now == before and self.failed == NULL:
                 step(self, start)
@@ -2072,9 +2221,11 @@ cdef class _Replayer(PageLists):
                 now = 0
                 for k in range(watched.shape[0]):
                     now += self.sets[watched[k]].touched
+        self.next_row = start
+        end_use(self)
         if self.failed != NULL:
             policy_failed(self.failed)
-        return start, [x for x in sets if self.sets[x].touched != was[x]]
+        return start, [x for x in was if self.sets[x].touched != was[x]]
 
     def differing(self, int x, pcp, lists):
         """Which of these lists of a pageset are not those of a dump."""
@@ -2083,8 +2234,11 @@ cdef class _Replayer(PageLists):
         cdef Py_ssize_t k, n
         cdef const int64_t[::1] told
         cdef bint same_list
+        self.check_set(x)
         found = set()
         for i in lists:
+            self.check_list(i)
+            check_idle(self)
             told = pcp.lists.get(i, _NOTHING)
             n = told.shape[0]
             p = self.sets[x].list[i].head
@@ -2100,23 +2254,27 @@ cdef class _Replayer(PageLists):
 
     def note_list(self, int x, int i, int row, told):
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
-        cdef int32_t p = self.sets[x].list[i].head
-        cdef int32_t nxt
+        cdef int32_t p, nxt
+        self.check_set(x)
+        self.check_list(i)
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
         wanted = set(told.tolist())
+        check_idle(self)
+        p = self.sets[x].list[i].head
         while p >= 0:
             nxt = self.page[p].next
             if p + self.base not in wanted:
                 if not in_flight(self, p, row):
                     break
                 explain(self, row, E_IN_FLIGHT, x, self.page[p].cursor)
-                take(self, x, p, row, pindex_to_order(i), OP_ALLOC)
-                self.page[p].status = EARLY
+                take_shown(self, x, p, row)
             p = nxt
         if self.list_of(x, i) != told.tolist():
             differ(self, row, D_FINAL_LIST, x, i, len(told))
 
     def unlike(self, int x, int i, int row, int moved, pcp, before):
-        """A list of a dump was never the model's while it was taken.
+        """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
         saw pages of both states; what stayed must be there, and in its order.  A walk
@@ -2124,9 +2282,12 @@ cdef class _Replayer(PageLists):
         """
         told = pcp.lists.get(i, _NOTHING).tolist()
         now = self.list_of(x, i)
+        if not all(0 <= p - self.base < self.nr_pages for p in before):
+            raise IndexError("a page of the list is in no zone")
+        was = self.nr_unexplained
         if before == now or not moved:
             self.note_list(x, i, row, pcp.lists.get(i, _NOTHING))
-            return
+            return self.nr_unexplained == was
         stayed = [p for p in before if self.page[p - self.base].where == 1 + 16 * x + i
                   and self.page[p - self.base].pushed < row]
         kept = set(stayed)
@@ -2138,6 +2299,7 @@ cdef class _Replayer(PageLists):
             differ(self, row, D_FINAL_LIST, x, len(now), len(told))
         else:
             explain(self, row, E_MOVED, x, moved)
+        return self.nr_unexplained == was
 
     @property
     def tally(self):
@@ -2163,168 +2325,16 @@ WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
             "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
 
 
-@dataclass(frozen=True)
-class Exactness:
-    """What `replay` found.
-
-    The ``*_exact`` counters count what the model did as the kernel: the same page
-    at the same moment, the same size and start list, the same pages in order.
-
-    Attributes
-    ----------
-    capture, release : str
-    events : int
-        Events replayed, from the first dump on.
-    allocations, refills, drains, drained_pages, probes, lists : int
-        ``refills`` by rmqueue_bulk() [holds]; ``drains`` by free_pcppages_bulk();
-        ``probes``: times that a probe printed the struct's fields; ``lists`` of
-        later dumps.
-    blocks, free_lists : int
-        ``blocks`` taken from the buddy lists, refills included [blocks]: exact where the model's
-        own buddy lists name them; ``free_lists`` of the last dump.  0 where the capture has no
-        buddy lists to start from (``notes``).
-    unexplained : list of Difference
-    explained : list of Explained
-    lost : int
-        Events that the kernel lost; a trace with losses is never exact.
-    notes : list of str
-    inferred : dict
-        Of a capture without a first dump: how many of the allocations, refills, drains and
-        drained pages served to find out what the lists held.  They were not predicted.
-    decisions : ndarray or None
-        With a policy, every refill and drain of the kernel or of the policy (`DECISION`): each is
-        asked of the policy in the state in which the kernel decided.
-    """
-
-    capture: str
-    release: str
-    events: int
-    allocations: int
-    allocations_exact: int
-    refills: int
-    refills_exact: int
-    drains: int
-    drains_exact: int
-    drained_pages: int
-    drained_pages_exact: int
-    probes: int
-    lists: int
-    lists_exact: int
-    blocks: int
-    blocks_exact: int
-    free_lists: int
-    free_lists_exact: int
-    nr_unexplained: int
-    nr_explained: int
-    unexplained: list
-    explained: list
-    lost: int
-    notes: list
-    inferred: dict = field(default_factory=dict)
-    decisions: np.ndarray | None = field(default=None, compare=False)
-
-    @property
-    def policy(self):
-        """How often a policy decided as the kernel did: {"refills": .., "refills_same": .., ...}.
-
-        ``high_same``: decisions after which ``high`` is the same, too.  Empty without a policy.
-        """
-        if self.decisions is None:
-            return {}
-        same = self.decisions["kernel"] == self.decisions["policy"]
-        answer = {}
-        for kind in ("refill", "drain"):
-            mine = self.decisions["kind"] == kind
-            answer |= {f"{kind}s": int(mine.sum()), f"{kind}s_same": int((mine & same).sum())}
-        high = self.decisions["kernel_high"] == self.decisions["policy_high"]
-        return answer | {"high_same": int(high.sum())}
-
-    @property
-    def exact(self):
-        """Nothing unexplained, and nothing lost."""
-        return not self.nr_unexplained and not self.lost
-
-    def causes(self):
-        """Explained differences by cause."""
-        return dict(Counter(e.why for e in self.explained).most_common())
-
-    def as_dict(self):
-        """For JSON."""
-        told = asdict(self) | {"explained": self.causes(), "exact": self.exact}
-        del told["decisions"]
-        return told | ({"policy": self.policy} if self.decisions is not None else {})
-
-    def __repr__(self):
-        lines = [f"{self.capture} replayed as {self.release}: {self.events} events"]
-        for name in ("allocations", "refills", "blocks", "drains", "drained_pages", "lists",
-                     "free_lists"):
-            n, good = getattr(self, name), getattr(self, name + "_exact")
-            lines.append(f"  {name.replace('_', ' '):14} {good:9} of {n:9} exact")
-        lines.append(f"  {'probes':14} {self.probes:9} times the fields were compared")
-        for name, n in self.inferred.items():
-            if n:
-                lines.append(f"  inferred       {n:9} {name.replace('_', ' ')} told how it began")
-        for why, n in self.causes().items():
-            lines.append(f"  explained      {n:9} {why}")
-        lines.append(f"  unexplained    {self.nr_unexplained:9}")
-        lines += [f"    {d}" for d in self.unexplained[:10]]
-        if self.nr_unexplained > 10:
-            lines.append(f"    ... and {self.nr_unexplained - 10} more")
-        if self.decisions is not None:
-            p = self.policy
-            lines.append(f"  the policy: {p['refills_same']} of {p['refills']} refills and "
-                         f"{p['drains_same']} of {p['drains']} drains as the kernel")
-        if self.lost:
-            lines.append(f"  {self.lost} events were lost: not exact")
-        return "\n".join(lines + [f"  note: {n}" for n in self.notes])
-
-
-def _stops(cap, events, markers):
-    """Rows at which Python has a look: ("begin"|"end", tag) of dumps, ("size", zone, fraction)."""
-    rows = events.rows
-    marks = {int(k): markers[int(rows["a"][k])].removeprefix("pcpmodel: ")
-             for k in np.flatnonzero(events.is_event("tracing_mark_write"))}
-    stops = {}
-    for k, text in marks.items():
-        found = re.fullmatch(r"state-(.+)-(begin|end)", text)
-        if found:
-            stops[k] = (found[2], found[1])
-    # zone_set_pageset_high_and_batch() goes through the populated zones in order.
-    fraction = {}
-    later = 0
-    for k, text in sorted(marks.items(), reverse=True):
-        found = re.fullmatch(r"sysctl vm/percpu_pagelist_high_fraction=(\d+) r=0", text)
-        if found:
-            later = int(found[1])
-        elif text.startswith("sysctl "):
-            later = 0
-        fraction[k] = later
-    outer = events.is_event("hit:zone_set_pageset_high_and_batch")
-    inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
-    if outer.any():
-        nth, last = -1, -2
-        order = np.flatnonzero(outer | inner)
-        after = sorted(fraction)
-        for k in order.tolist():
-            if outer[k]:
-                # A burst ends where another event of that CPU comes between.
-                gap = rows["cpu"][max(last + 1, 0):k] == rows["cpu"][k]
-                nth = 0 if last < 0 or gap.any() else nth + 1
-            else:
-                at = bisect_left(after, k)
-                stops[k] = ("size", nth, fraction[after[at]] if at < len(after) else 0)
-            last = k
-    return dict(sorted(stops.items()))
-
-
-def replay(cap, *, release=None, policy=None, progress=False):
-    """Replay a capture and compare everything that its trace shows.
+def replay(recording, *, release=None, policy=None, progress=False):
+    """Replay a recording and compare everything that its trace shows.
 
     Parameters
     ----------
-    cap : Capture or path-like
+    recording : str, path-like or Recording
+        As `pcpmodel.recording` opens it.
     release : str or Release, optional
-        Replay under other rules than those of the recorded kernel.
+        Replay under other rules than those of the recorded kernel, or of the known release nearest
+        to it (``notes`` says which).
     policy : optional
         A policy of one's own (`pcpmodel.cython_pcp`).  At every decision it is asked what it would
         do in the state that the kernel was in (`Exactness.decisions`); what it would have led to
@@ -2339,7 +2349,7 @@ def replay(cap, *, release=None, policy=None, progress=False):
     Raises
     ------
     InputError
-        If the capture has neither a first dump nor the ``zoneinfo`` of its start, or it cannot
+        If the recording has neither a first dump nor the ``zoneinfo`` of its start, or it cannot
         be read.
 
     Notes
@@ -2349,20 +2359,24 @@ def replay(cap, *, release=None, policy=None, progress=False):
     """
     from pcpmodel.kernel.releases import release as find_release
     from pcpmodel.trace.start import replay_without_dump
-    from pcpmodel.trace.state import Capture, capture
+    from pcpmodel.trace.recording import recording as open_recording
 
-    if not isinstance(cap, Capture):
-        cap = capture(cap)
+    cap = open_recording(recording)
     cap.progress = progress
     if "before" not in cap.tags and cap.has("zoneinfo.before"):
         if policy is not None:
-            raise InputError("a policy needs a capture with dumps of the lists", file=cap.path)
+            raise InputError("a policy needs a recording with dumps of the lists", file=cap.path)
         state = cap.release if release is None else find_release(release)
-        return replay_without_dump(cap, state)[0]
+        if state.policy is not None:
+            raise InputError("a policy needs a capture with dumps of the lists", file=cap.path)
+        found = replay_without_dump(cap, state)[0]
+        if release is None and cap.assumed:
+            found.notes.insert(0, cap.assumed)
+        return found
     return replay_work(cap, release, policy, ("direct_free",))[0]
 
 
-def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
+def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
     """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes.
 
     *ops*: kinds of work to return.
@@ -2370,11 +2384,12 @@ def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
     from pcpmodel.kernel import sizing
     from pcpmodel.kernel.releases import release as find_release
     from pcpmodel.trace.buddy_lists import follow
-    from pcpmodel.trace.state import Capture, capture
+    from pcpmodel.trace.markers import read_markers, stops
+    from pcpmodel.trace.recording import recording as open_recording
 
-    if not isinstance(cap, Capture):
-        cap = capture(cap)
+    cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
+    policy = state.policy if policy is None else policy
     events, reader = cap.trace
     if "before" not in cap.tags:
         raise InputError(
@@ -2388,11 +2403,14 @@ def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
             if (*zone.key, cpu) not in dump.pcps:
                 raise InputError(f"no pcp line of node {zone.node}, zone {zone.name}, CPU {cpu}",
                                  file=cap.file("pcpstate.before"))
-    stops = _stops(cap, events, reader.markers)
-    first = next((k for k, stop in stops.items() if stop == ("end", "before")), None)
-    if first is None:
+    markers = read_markers(cap)
+    before = markers.state.get("before")
+    if before is None or before.end is None:
         raise InputError("the trace has no marker state-before-end", file=cap.file("trace.txt"))
-    notes = []
+    begin, first = before.begin, before.end
+    _check_dump(cap, dump, events.rows["cpu"][begin + 1:first])
+    halts = stops(cap, markers)
+    notes = [cap.assumed] if release is None and cap.assumed else []
     if reader.truncated:
         notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
     if reader.missing:
@@ -2401,7 +2419,6 @@ def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
     p_lists = layout.get("p_lists", 24) if isinstance(layout, dict) else 24
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
-    begin = next((k for k, stop in stops.items() if stop == ("begin", "before")), first)
     r = _Replayer(state, cap.cpus, dump, events, reader, p_lists, begin)
     r.keep_work(ops)
     if policy is not None:
@@ -2410,67 +2427,112 @@ def replay_work(cap, release=None, policy=None, ops=WORK_OPS):
     if doubtful:
         notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")
     later = {s.tag: s for s in cap.series()}
-    lists = lists_exact = 0
+    zones = [(z.key, z.start_pfn, z.spanned) for z in dump.zones]
+    for tag in [*cap.tags, *later]:
+        if tag not in markers.state:
+            notes.append(f"dump {tag!r} is not compared: its markers are not in the trace")
+    lists = lists_foreseen = lists_explained = page_blocks = 0
+    misplaced = []
     at = first
-    rows = list(stops)
+    rows = list(halts)
     pos = bisect_left(rows, first + 1)
     while pos < len(rows):
         k = rows[pos]
-        stop = stops[k]
+        stop = halts[k]
         r.run(at, k)
         at = k
         pos += 1
         if stop[0] == "size":
             _resize(r, cap, dump, sizing, state.rules, stop[1], stop[2])
         elif stop[0] == "begin":
-            tag = stop[1]
-            there = tag in cap.tags or tag in later
-            end = next((j for j in rows[pos:] if stops[j] == ("end", tag)), None)
-            if not there or end is None:
+            tag, end = stop[1], markers.state[stop[1]].end
+            if end is None or not (tag in cap.tags or tag in later):
                 continue
             seen = cap.snapshot(tag) if tag in cap.tags else later[tag]
-            n, good = _compare(r, cap, seen, k, end)
+            if [(z.key, z.start_pfn, z.spanned) for z in seen.zones] != zones:
+                raise InputError(
+                    f"the zones of dump {tag!r} are not those of the first one",
+                    file=cap.file("pcpstate." + (tag if tag in cap.tags else "series")))
+            was = [r.types_of(z.start_pfn, z.end_pfn) for z in seen.zones]
+            n, good, shown = _compare(r, cap, seen, state.rules.nr_pcp_lists, k, end)
+            if seen.blocks is not None:
+                page_blocks, misplaced = _compare_blocks(r, seen, was)
+                misplaced = [Difference(int(events.rows["line"][k]), *bad) for bad in misplaced]
             at = end
             lists += n
-            lists_exact += good
+            lists_foreseen += good
+            lists_explained += shown
             while pos < len(rows) and rows[pos] < end:
                 pos += 1
     r.run(at, len(events))
     r.finish()
     t, work = r.tally, r.work
     bad, nr_bad, good, nr_good = r.notes()
-    resizes = [(k, stop[2]) for k, stop in stops.items()
+    resizes = [(k, stop[2]) for k, stop in halts.items()
                if stop[0] == "size" and stop[1] == 0 and k >= first]
-    blocks = blocks_exact = free_lists = free_lists_exact = 0
+    counted = {kind + end: t[kind + end]
+               for kind in ("allocations", "refills", "drains", "drained_pages", "probes")
+               for end in ("", "_foreseen", "_explained")}
     if dump.free is None:
         notes.append("no buddylists.before: the blocks of refills are taken from the trace")
     else:
-        followed, free_lists, free_lists_exact, shown = follow(
-            cap, state, work, stops, bool(resizes))
-        blocks, blocks_exact = followed.taken, followed.foreseen + len(followed.explained)
+        followed, free_lists, free_lists_right, shown = follow(
+            cap, state, work, markers, bool(resizes))
+        counted |= {
+            "blocks": followed.taken, "blocks_foreseen": followed.foreseen,
+            "blocks_explained": len(followed.explained), "free_lists": free_lists,
+            "free_lists_foreseen": free_lists_right - len(shown),
+            "free_lists_explained": len(shown), "isolated": followed.isolated,
+        }
         line, pfn = events.rows["line"], events.rows["a"]
         unseen = "block left, joined or changed places on its list without a line"
         good += [Explained(int(line[k]), unseen, "", int(line[why]))
                  for k, _, why in followed.explained]
-        changed = "free list of the last dump that compaction changed without a line"
-        good += [Explained(int(line[-1]), changed, "", int(line[why])) for why in shown]
+        good += [Explained(int(line[k]), what, "", int(line[why])) for k, why, what in shown]
         nr_good += len(followed.explained) + len(shown)
         bad += [Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
                 for k, named in followed.unforeseen]
         nr_bad += len(followed.unforeseen)
-        if free_lists_exact != free_lists:
-            nr_bad += free_lists - free_lists_exact
-            notes.append(f"{free_lists - free_lists_exact} free lists of the last dump differ")
-    counted = {name: t[name] for name in (
-        "allocations", "allocations_exact", "refills", "refills_exact", "drains", "drains_exact",
-        "drained_pages", "drained_pages_exact", "probes")}
+        if free_lists_right != free_lists:
+            nr_bad += free_lists - free_lists_right
+            notes.append(f"{free_lists - free_lists_right} free lists of the last dump differ")
+    bad += misplaced
+    nr_bad += len(misplaced)
     found = Exactness(
-        capture=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
-        lists_exact=lists_exact, blocks=blocks, blocks_exact=blocks_exact,
-        free_lists=free_lists, free_lists_exact=free_lists_exact, nr_unexplained=nr_bad,
+        recording=cap.name, release=state.name, events=len(events) - first, **counted, lists=lists,
+        page_blocks=page_blocks, page_blocks_foreseen=page_blocks - len(misplaced),
+        lists_foreseen=lists_foreseen, lists_explained=lists_explained, nr_unexplained=nr_bad,
         nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
         decisions=None if policy is None else r.decisions)
     return found, work, resizes
+
+
+def _check_dump(cap, dump, busy):
+    """The first dump must not contradict itself; *busy*: CPUs of the events while it was taken."""
+    for (node, zone, cpu), pcp in dump.pcps.items():
+        if pcp.count != pcp.listed and not pcp.torn and cpu not in busy:
+            raise InputError(
+                f"count={pcp.count} of node {node}, zone {zone}, CPU {cpu}, but its lists hold "
+                f"{pcp.listed} pages", file=cap.file(f"pcpstate.{dump.tag}"))
+
+
+def _compare_blocks(r, seen, was):
+    """Page blocks of a dump with memory, and (what, where, expected, got) of other types.
+
+    *was*: the model's types when the dump began; they may have changed until now.
+    """
+    n, wrong = 0, []
+    for zone, before in zip(seen.zones, was):
+        first, told = seen.blocks[zone.key]
+        skip = (zone.start_pfn >> 9) - (first >> 9)
+        told = told[skip:skip + len(before)]
+        now = r.types_of(zone.start_pfn, zone.end_pfn)
+        n += int((told >= 0).sum())
+        for k in np.flatnonzero((told >= 0) & (told != before) & (told != now)).tolist():
+            pfn = ((zone.start_pfn >> 9) + k) << 9
+            wrong.append(("migratetype of a page block", f"node {zone.node} {zone.name} {pfn:#x}",
+                          int(now[k]), int(told[k])))
+    return n, wrong
 
 
 def _resize(r, cap, dump, sizing, rules, nth, fraction):
@@ -2487,14 +2549,17 @@ def _resize(r, cap, dump, sizing, rules, nth, fraction):
         r.resize(z * cap.cpus + cpu, size.batch, low, high)
 
 
-def _compare(r, cap, seen, begin, end):
-    """Go through the rows of a dump; every list must be the model's at some moment of it."""
+def _compare(r, cap, seen, nr_lists, begin, end):
+    """Go through the rows of a dump; every list must be the model's at some moment of it.
+
+    Returns the number of lists, of those that are so, and of the others that a line explains.
+    """
     places = {(*z.key, cpu): x for x, (z, cpu) in enumerate(
         (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
     r.settle(begin)
-    open_ = {places[key]: (pcp, r.differing(places[key], pcp, range(14)))
+    open_ = {places[key]: (pcp, r.differing(places[key], pcp, range(nr_lists)))
              for key, pcp in seen.pcps.items()}
-    total = len(open_) * 14
+    total = len(open_) * nr_lists
     open_ = {x: v for x, v in open_.items() if v[1]}
     moved = dict.fromkeys(open_, 0)
     before = {(x, i): r.list_of(x, i) for x, (_, left) in open_.items() for i in left}
@@ -2507,9 +2572,9 @@ def _compare(r, cap, seen, begin, end):
             left &= r.differing(x, pcp, left)
             if not left:
                 del open_[x]
-    wrong = 0
+    wrong = shown = 0
     for x, (pcp, left) in open_.items():
         for i in sorted(left):
             wrong += 1
-            r.unlike(x, i, begin, moved[x], pcp, before[x, i])
-    return total, total - wrong
+            shown += r.unlike(x, i, begin, moved[x], pcp, before[x, i])
+    return total, total - wrong, shown

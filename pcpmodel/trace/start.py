@@ -1,16 +1,20 @@
-"""The memory that a capture starts from: from its dump, or from what its trace tells."""
+"""The memory that a recording starts from: from its dump, or from what its trace tells."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.lists import PCP_ORDERS, pindex_to_order
 from pcpmodel.kernel.releases import Release
-from pcpmodel.trace.state import Capture, Snapshot
+from pcpmodel.trace.recording import Recording, Snapshot
+
+if TYPE_CHECKING:
+    from pcpmodel.trace.markers import Markers
 
 __all__ = ["memory_at_start", "replay_without_dump"]
 
@@ -18,6 +22,11 @@ __all__ = ["memory_at_start", "replay_without_dump"]
 #: PCPF_FREE_HIGH_BATCH in every zone.
 _SLICE_BYTES = 4 << 20
 
+
+#: Pages by which a count of /proc/zoneinfo may be off where no marker says when it was read: some
+#: come and go before the tracer's first line.  Chosen: what is
+#: followed at first grows with it.
+_SLACK = 4
 
 #: What every kernel with tracing shows.
 _FOLLOWED = (
@@ -43,13 +52,13 @@ def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[i
 def memory_at_start(
     state: Release,
     dump: Snapshot,
-    cap: Capture,
+    cap: Recording,
     policy: object = None,
     resized: bool = False,
     batch: int | None = None,
     high_pages: int | None = None,
 ) -> Any:  # fmt: skip
-    """The memory of the capture's machine, as its first dump shows it."""
+    """The memory of the recording's machine, as its first dump shows it."""
     from pcpmodel.kernel.memory import Memory
     from pcpmodel.kernel.zone import Zone
 
@@ -101,9 +110,7 @@ def memory_at_start(
             values: dict[str, Any] = {
                 "lists": {i: p.tolist() for i, p in have.lists.items() if i < nr_lists},
                 "count": sum(
-                    len(p) << (i // 3 if i < 12 else 9)
-                    for i, p in have.lists.items()
-                    if i < nr_lists
+                    len(p) << pindex_to_order(i) for i, p in have.lists.items() if i < nr_lists
                 ),
             }
             if auto and recorded_auto:
@@ -166,10 +173,13 @@ def _block_types(
     return types
 
 
-def _sized(snapshot: Snapshot, state: Release, cap: Capture) -> None:
+def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
     """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
     from pcpmodel.kernel import sizing
 
+    # The sysctl is known at the end, and so at the start unless the recording tells of a change.
+    told = any("percpu_pagelist_high_fraction" in text for text in markers.texts.values())
+    fraction = 0 if told else cap.high_fraction
     for zone in snapshot.zones:
         size = sizing.zone_set_pageset_high_and_batch(
             zone.managed,
@@ -177,6 +187,7 @@ def _sized(snapshot: Snapshot, state: Release, cap: Capture) -> None:
             state.rules,
             node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
             online_cpus=cap.cpus,
+            high_fraction=fraction,
         )
         for cpu in range(cap.cpus):
             pcp = snapshot.pcps.get((*zone.key, cpu))
@@ -207,7 +218,7 @@ def _counts(
     since: dict[tuple[int, str, int], list[int]] = {}
     for row in rows[begin:end][::-1]:
         sign, order = signs.get(int(row["event"]), 0), int(row["b"])
-        if not sign or not (order <= 3 or order == 9):
+        if not sign or order not in PCP_ORDERS:
             continue
         for zone in snapshot.zones:
             if zone.start_pfn <= row["a"] < zone.end_pfn:
@@ -220,8 +231,13 @@ def _counts(
     }
 
 
-def _compare(tracker: Any, told: Snapshot, first: Snapshot, cpus: int, begin: int, end: int) -> int:
-    """Run through a later snapshot; its counts must be the model's at some moment of it."""
+def _compare(
+    tracker: Any, told: Snapshot, first: Snapshot, cpus: int, begin: int, end: int
+) -> tuple[int, int]:
+    """Run through a later snapshot; its counts must be the model's at some moment of it.
+
+    Returns how many pagesets were compared, and how many of them are so.
+    """
     places = {
         (*z.key, cpu): n * cpus + cpu for n, z in enumerate(first.zones) for cpu in range(cpus)
     }
@@ -236,29 +252,33 @@ def _compare(tracker: Any, told: Snapshot, first: Snapshot, cpus: int, begin: in
         tracker.run(begin if end - begin > 2000 else row, row + 1)
         for x, some in had.items():
             some |= tracker.counts_and_highs(x)
+    wrong = 0
     for x, pcp in sets.items():
-        if pcp.count not in {count for count, _ in had[x]}:
+        count = pcp.count in {count for count, _ in had[x]}
+        high = pcp.high in {high for _, high in had[x]}
+        if not count:
             tracker.unlike(x, end, pcp.count, False)
-        if pcp.high not in {high for _, high in had[x]}:
+        if not high:
             tracker.unlike(x, end, pcp.high, True)
-    return len(sets)
+        wrong += not (count and high)
+    return len(sets), len(sets) - wrong
 
 
 def replay_without_dump(
-    cap: Capture,
+    cap: Recording,
     state: Release,
     snapshot: Snapshot | None = None,
     first: int | None = None,
     stop: int | None = None,
 ) -> Any:
-    """Replay a capture that shows no lists; what they held at the start follows from its trace.
+    """Replay a recording that shows no lists; what they held at the start follows from its trace.
 
     Parameters
     ----------
-    cap : Capture
+    cap : Recording
     state : Release
     snapshot : Snapshot, optional
-        Counts and sizes at the start; by default the capture's ``zoneinfo.before``.
+        Counts and sizes at the start; by default the recording's ``zoneinfo.before``.
     first, stop : int, optional
         Rows to start from and to end before; by default from the first snapshot on.
 
@@ -266,28 +286,32 @@ def replay_without_dump(
     -------
     (Exactness, Tracker)
     """
+    from pcpmodel.trace.exactness import Exactness
     from pcpmodel.trace.ftrace import EVENT_IDS
     from pcpmodel.trace.inference import Tracker
-    from pcpmodel.trace.replay import Exactness
+    from pcpmodel.trace.markers import read_markers
 
     events, reader = cap.trace
     rows = events.rows
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
     notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
-    _sized(snapshot, state, cap)
-    marks = {
-        reader.markers[int(rows["a"][k])].removeprefix("pcpmodel: "): int(k)
-        for k in np.flatnonzero(events.is_event("tracing_mark_write"))[::-1]
-    }
+    markers = read_markers(cap)
+    _sized(snapshot, state, cap, markers)
     begin = first
-    if first is None:
-        begin, first = marks.get("snapshot-before"), marks.get("snapshot-before-end")
-        if begin is None or first is None:
+    before, after = markers.snapshot.get("before"), markers.snapshot.get("after")
+    if first is None and not markers.snapshot:
+        begin = first = 0
+        notes.append(
+            "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
+            f"counts to {_SLACK} pages; a later zoneinfo is not compared"
+        )
+    elif first is None:
+        if before is None or before.end is None:
             raise InputError(
                 "the trace has no markers of its first snapshot", file=cap.file("trace.txt")
             )
-        first += 1
+        begin, first = before.begin, before.end + 1
     base = min(z.start_pfn for z in snapshot.zones) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
     end = len(rows) if stop is None else stop
@@ -299,14 +323,18 @@ def replay_without_dump(
     new = new[np.argsort(rows["cpu"][new], kind="stable")]
     places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
     counts = _counts(rows, begin, first, snapshot, state)
+    if not markers.snapshot:
+        counts = {
+            key: [max(pcp.count + n, 0) for n in sorted(range(-_SLACK, _SLACK + 1), key=abs)]
+            for key, pcp in snapshot.pcps.items()
+        }
     tracker = Tracker(state, cap.cpus, snapshot, rows, first, new, places, counts)
     tracker.set_block_types(_block_types(rows, tracker.next_of_page(), base, blocks, first))
-    probes = 0
-    after = marks.get("snapshot-after"), marks.get("snapshot-after-end")
-    if stop is None and None not in after and cap.has("zoneinfo.after"):
-        a, b = (int(np.searchsorted(kept, k)) for k in after)
+    probes = probes_right = 0
+    if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
+        a, b = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
         tracker.run(first, a)
-        probes = _compare(tracker, cap.zoneinfo("after"), snapshot, cap.cpus, a, b)
+        probes, probes_right = _compare(tracker, cap.zoneinfo("after"), snapshot, cap.cpus, a, b)
         first_left = b
     else:
         first_left = first
@@ -319,11 +347,10 @@ def replay_without_dump(
     bad, nr_bad, good, nr_good = tracker.notes()
     kinds = ("allocations", "refills", "drains", "drained_pages")
     found = Exactness(
-        capture=cap.name, release=state.name, events=end - first,
-        **{k: t[k] for k in kinds}, **{f"{k}_exact": t[f"{k}_exact"] for k in kinds},
-        probes=probes, lists=0, lists_exact=0, blocks=0, blocks_exact=0, free_lists=0,
-        free_lists_exact=0, nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad,
-        explained=good, lost=cap.lost, notes=notes,
+        recording=cap.name, release=state.name, events=end - first,
+        **{k + which: t[k + which] for k in kinds for which in ("", "_foreseen", "_explained")},
+        probes=probes, probes_foreseen=probes_right, probes_explained=0, nr_unexplained=nr_bad,
+        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
         inferred={k: t[f"{k}_inferred"] for k in kinds},
     )  # fmt: skip
     return found, tracker

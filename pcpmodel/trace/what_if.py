@@ -1,7 +1,7 @@
 """What if the same work had met other rules?
 
-The allocations and frees of a capture, by the identity of their pages, are done
-again on the memory that the capture starts from, under other releases, patches
+The allocations and frees of a recording, by the identity of their pages, are done
+again on the memory that the recording starts from, under other releases, patches
 or a policy of the user's own.  Only the rules differ: the same CPU asks for the
 same order and type from the same zone, and gives back the page that it got.
 What a kernel does out of turn (a request that finds the lists locked) stays as
@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, NotHeldError
+from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, PCP_ORDERS, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
+from pcpmodel.trace.recording import Recording
+from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import memory_at_start
-from pcpmodel.trace.state import Capture, capture
 
 __all__ = ["Outcome", "WhatIf", "what_if"]
 
@@ -43,6 +45,8 @@ class Outcome:
         Holds of the zone lock that filled or emptied per-CPU lists.
     zone_lock_holds : int
         All holds: also of blocks past the lists.
+    high_order_drains : int
+        Drains by a free of order 1..3.
     refilled_pages, drained_pages : int
         Pages moved in them [pages].
     pages_per_hold : dict
@@ -62,6 +66,7 @@ class Outcome:
     refills: int
     drains: int
     zone_lock_holds: int
+    high_order_drains: int
     refilled_pages: int
     drained_pages: int
     pages_per_hold: dict[int, int]
@@ -74,8 +79,8 @@ class Outcome:
     def as_dict(self) -> dict[str, Any]:
         """The numbers, without the series."""
         names = (
-            "release", "refills", "drains", "zone_lock_holds", "refilled_pages", "drained_pages",
-            "pages_in_pcp_max", "failed", "unknown",
+            "release", "refills", "drains", "zone_lock_holds", "high_order_drains",
+            "refilled_pages", "drained_pages", "pages_in_pcp_max", "failed", "unknown",
         )  # fmt: skip
         return {n: getattr(self, n) for n in names} | {
             "pages_per_hold": {str(k): v for k, v in sorted(self.pages_per_hold.items())}
@@ -88,16 +93,19 @@ class WhatIf:
 
     Attributes
     ----------
-    capture : str
+    recording : str
     allocations, frees : int
         Blocks asked for and given back.
     outcomes : list of Outcome
+    notes : list of str
+        What the recorded kernel is taken for, if no release is named after it.
     """
 
-    capture: str
+    recording: str
     allocations: int
     frees: int
     outcomes: list[Outcome]
+    notes: list[str] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Outcome:
         for outcome in self.outcomes:
@@ -108,14 +116,15 @@ class WhatIf:
     def as_dict(self) -> dict[str, Any]:
         """For JSON: one entry per release."""
         return {
-            "capture": self.capture,
+            "capture": self.recording,
             "allocations": self.allocations,
             "frees": self.frees,
             "releases": [o.as_dict() for o in self.outcomes],
+            "notes": self.notes,
         }
 
     def __repr__(self) -> str:
-        head = f"{self.capture}: {self.allocations} allocations, {self.frees} frees"
+        head = f"{self.recording}: {self.allocations} allocations, {self.frees} frees"
         rows = [
             f"  {'rules':28} {'refills':>8} {'drains':>8} {'holds':>8} {'pages/hold':>10} "
             f"{'max pages in PCPs':>18}"
@@ -126,7 +135,7 @@ class WhatIf:
                 f"  {o.release:28} {o.refills:8} {o.drains:8} {o.zone_lock_holds:8} "
                 f"{moved:10.1f} {o.pages_in_pcp_max:18}"
             )
-        return "\n".join([head, *rows])
+        return "\n".join([head, *rows, *(f"  note: {n}" for n in self.notes)])
 
 
 def _run(
@@ -138,7 +147,7 @@ def _run(
     where: dict[int, int] = {}  # recorded page -> the page that it is here
     gone: set[int] = set()  # recorded pages for which there was none
     count = sum(p["count"] for z in memory.state() for p in z["pcp"])
-    most, failed, unknown, holds = count, 0, 0, Counter[str]()
+    most, failed, unknown, high_order, holds = count, 0, 0, 0, Counter[str]()
     moved: Counter[str] = Counter()
     sizes: Counter[int] = Counter()
     series: list[tuple[int, int]] = []
@@ -186,11 +195,11 @@ def _run(
                 continue
             try:
                 give(cpu, where.get(pfn + i, pfn + i), order if whole else 0)
-            except InputError:
+            except NotHeldError:
                 # Compaction had taken it without a word, and does not here.
                 unknown += 1 << (order if whole else 0)
                 continue
-            if not direct and (order <= 3 or order == 9):
+            if not direct and order in PCP_ORDERS:
                 count += 1 << (order if whole else 0)
                 most = max(most, count)
         for i in range(1 << order):
@@ -203,25 +212,28 @@ def _run(
         while pending and pending[0][0] <= row:
             memory.set_percpu_pagelist_high_fraction(pending.pop(0)[1])
         if op in ("alloc", "direct_alloc"):
-            mt = pindex if op == "direct_alloc" else pindex % 3 if pindex < 12 else pindex == 13
             direct = op == "direct_alloc"
-            mine = memory.alloc_from(zone, cpu, order, int(mt), direct=direct)
+            mt = pindex if direct else pindex_to_type(pindex)
+            mine = memory.alloc_from(zone, cpu, order, mt, direct=direct)
             if mine is None:
-                mine = memory.alloc(cpu, order, int(mt))
+                mine = memory.alloc(cpu, order, mt)
             hold_events(row)
-            if mine is not None and not direct and (order <= 3 or order == 9):
+            if mine is not None and not direct and order in PCP_ORDERS:
                 count -= 1 << order
             got(pfn, order, mine)
         elif op == "bulk":
             if n not in bulk_left:
-                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[n], pindex % 3)
+                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[n], pindex_to_type(pindex))
                 count -= len(pages)
                 bulk_left[n] = pages[::-1]
                 hold_events(row)
             got(pfn, 0, bulk_left[n].pop() if bulk_left[n] else None)
         elif op in ("free", "direct_free"):
+            before = holds["drain"]
             free(cpu, pfn, order, op == "direct_free")
             hold_events(row)
+            if 1 <= order <= PAGE_ALLOC_COSTLY_ORDER:
+                high_order += holds["drain"] - before
         elif op == "contig":
             there = [p for p in range(pfn, pfn + n) if p not in gone]
             mine_all = [where.pop(p, p) for p in there]
@@ -241,6 +253,7 @@ def _run(
         refills=holds["refill"],
         drains=holds["drain"],
         zone_lock_holds=sum(holds.values()),
+        high_order_drains=high_order,
         refilled_pages=moved["refill"],
         drained_pages=moved["drain"],
         pages_per_hold=dict(sizes),
@@ -253,7 +266,7 @@ def _run(
 
 
 def what_if(
-    cap: Capture | str | PathLike[str],
+    recording: Recording | str | PathLike[str],
     releases: Sequence[str | Release] = (),
     policy: object = None,
     *,
@@ -261,16 +274,17 @@ def what_if(
     high_pages: int | None = None,
     high_fraction: int | None = None,
 ) -> WhatIf:
-    """Do a capture's allocations and frees again under other rules.
+    """Do a recording's allocations and frees again under other rules.
 
     Parameters
     ----------
-    cap : Capture or path-like
+    recording : str, path-like or Recording
+        As `pcpmodel.recording` opens it.
     releases : sequence of str or Release
-        Rules to compare; the capture's own if empty.
+        Rules to compare; the recording's own if empty.
     policy : optional
         A policy of one's own (`pcpmodel.cython_pcp`): one more outcome, named
-        ``policy``, over the capture's own release.
+        ``policy``, over the recording's own release.
     batch : int, optional
         Pages per refill and drain of every zone [pages]; by default as recorded.
     high_pages : int, optional
@@ -287,11 +301,12 @@ def what_if(
     Raises
     ------
     InputError
-        For a capture without its first buddy lists, or one that does not replay; for
-        ``high_pages`` together with ``high_fraction``.
+        For a recording without its first buddy lists, or one that does not replay; for
+        ``high_pages`` together with ``high_fraction``; for an answer of the policy that is not
+        allowed, naming the callback.
     """
     from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
-    from pcpmodel.trace.replay import replay_work
+    from pcpmodel.trace.replay import WORK_OPS, replay_work
 
     if high_fraction is not None:
         percpu_pagelist_high_fraction(high_fraction)
@@ -300,8 +315,7 @@ def what_if(
                 f"high_pages={high_pages} fixes what high_fraction={high_fraction} would compute; "
                 "give one of them"
             )
-    if not isinstance(cap, Capture):
-        cap = capture(cap)
+    cap = open_recording(recording)
     states = [release(r) for r in releases] or ([] if policy is not None else [cap.release])
     exactness, work, resizes = replay_work(cap)
     if exactness.nr_unexplained > 0.01 * exactness.allocations:
@@ -318,7 +332,7 @@ def what_if(
     elif high_pages is not None:
         resizes = []
     time = cap.trace[0].rows["time"]
-    rules: list[tuple[str, Release, object]] = [(s.name, s, None) for s in states]
+    rules: list[tuple[str, Release, object]] = [(s.name, s, s.policy) for s in states]
     if policy is not None:
         rules.append(("policy", cap.release, policy))
     outcomes = [
@@ -332,8 +346,12 @@ def what_if(
         for name, s, mine in rules
     ]
     return WhatIf(
-        capture=cap.name,
+        recording=cap.name,
         allocations=exactness.allocations,
-        frees=int(np.isin(work["op"], [3, 5]).sum() + work["n"][work["op"] == 6].sum()),
+        frees=int(
+            np.isin(work["op"], [WORK_OPS["free"], WORK_OPS["direct_free"]]).sum()
+            + work["n"][work["op"] == WORK_OPS["contig"]].sum()
+        ),
         outcomes=outcomes,
+        notes=[f"recorded under {cap.assumed}"] if cap.assumed else [],
     )

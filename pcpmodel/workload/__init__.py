@@ -9,15 +9,15 @@ functions here make the well-known ones, by name through `make`.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
-from pcpmodel.workload.builds import kbuild
-from pcpmodel.workload.bursts import exit_storm, file_churn, idle_after_burst
-from pcpmodel.workload.faults import page_fault1, page_fault2
+from pcpmodel.workload import builds, bursts, faults, streams
+from pcpmodel.workload import recorded as drawn
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
-from pcpmodel.workload.recorded import captures, containers, recorded
-from pcpmodel.workload.streams import sctp_stream, unix_stream
+from pcpmodel.workload.recorded import recordings
 
 __all__ = [
     "ALL",
@@ -26,7 +26,6 @@ __all__ = [
     "Program",
     "Task",
     "Workload",
-    "captures",
     "containers",
     "exit_storm",
     "file_churn",
@@ -36,9 +35,40 @@ __all__ = [
     "page_fault1",
     "page_fault2",
     "recorded",
+    "recordings",
     "sctp_stream",
     "unix_stream",
 ]
+
+
+def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
+    """Refuse an argument that the workload has not and offer the nearest."""
+    name, known = make.__name__, inspect.signature(make).parameters
+    needed = [k for k, p in known.items() if p.default is p.empty]
+
+    @wraps(make)
+    def made(*args: Any, **params: Any) -> Workload:
+        for given in params:
+            if given not in known:
+                raise unknown_name(f"argument of workload {name}", given, known)
+        missing = [k for k in needed[len(args) :] if k not in params]
+        if missing:
+            raise InputError(f"workload {name} needs {', '.join(missing)}")
+        return make(*args, **params)
+
+    return made
+
+
+containers = _named(drawn.containers)
+exit_storm = _named(bursts.exit_storm)
+file_churn = _named(bursts.file_churn)
+idle_after_burst = _named(bursts.idle_after_burst)
+kbuild = _named(builds.kbuild)
+page_fault1 = _named(faults.page_fault1)
+page_fault2 = _named(faults.page_fault2)
+recorded = _named(drawn.recorded)
+sctp_stream = _named(streams.sctp_stream)
+unix_stream = _named(streams.unix_stream)
 
 #: Workloads by name.
 WORKLOADS = {
@@ -58,7 +88,7 @@ WORKLOADS = {
 }
 
 
-def make(name: str, **params: Any) -> Workload:
+def make(name: str, /, **params: Any) -> Workload:
     """Make a workload by name.
 
     Parameters
@@ -77,13 +107,12 @@ def make(name: str, **params: Any) -> Workload:
     InputError
         For an unknown name or argument (the nearest is offered), or a missing one.
     """
-    if name not in WORKLOADS:
+    if not isinstance(name, str) or name not in WORKLOADS:
         raise unknown_name("workload", name, WORKLOADS)
-    known = inspect.signature(WORKLOADS[name]).parameters
-    for given in params:
-        if given not in known:
-            raise unknown_name(f"argument of workload {name}", given, known)
-    missing = [k for k, p in known.items() if p.default is p.empty and k not in params]
-    if missing:
-        raise InputError(f"workload {name} needs {', '.join(missing)}")
     return WORKLOADS[name](**params)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(str(unknown_name("workload", name, WORKLOADS)))

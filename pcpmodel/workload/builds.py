@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pcpmodel.data_package import load_workload
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
+from pcpmodel.workload.calibration import calibration
 from pcpmodel.workload.faults import UNMAP_NS
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
 
@@ -61,6 +62,7 @@ def kbuild(
     page_table_isolation: bool = True,
     lru: bool = False,
     nodes: int = 2,
+    like: str | None = "pcp-auto-tuning-v2/kbuild",
 ) -> Workload:
     """CPUs that compile, one job each, without end.
 
@@ -72,16 +74,22 @@ def kbuild(
         Busy CPU time per page [us]; by default as recorded.
     slab_run_share : float, optional
         Share of compiler processes whose exit frees a run of slabs right behind the root of
-        the page table, 0..1; by default as many as there were runs of two and more.
+        the page table, 0..1; by default as calibrated, else as many as there were runs of two
+        and more.
     migrated_share : float, optional
         Share of compiler processes whose pages are freed on another CPU than they were
-        allocated on, 0..1; by default the recorded share of pages.
+        allocated on, 0..1; by default as calibrated, else the recorded share of pages.
     page_table_isolation : bool
         The root of the page table is a block of order 1 rather than a page.
     lru : bool
         Also take the node's LRU lock (builds outside cgroups).
     nodes : int
         Nodes over which the jobs are spread; processes migrate within one.
+    like : str or None
+        Calibration (`pcpmodel.workload.calibration`) that ``slab_run_share``,
+        ``migrated_share`` and what `pcpmodel.simulate` adds to a hold are taken from;
+        "pcp-auto-tuning-v1/kbuild_j224" has a hold of the LRU lock for ``lru=True``.  None: all
+        as recorded, on warm pages.
 
     Returns
     -------
@@ -94,16 +102,26 @@ def kbuild(
     """
     jobs = _count("jobs", jobs, 1)
     figures, sizes, runs = _recorded()
+    calibrated = calibration(like)
+    calibrated.pop("smt_yield", None)  # of the build time alone, which a run does not say
     page_us = figures["busy CPU time per page allocated"] if page_us is None else page_us
     if not 0.2 <= page_us <= 10_000:
         raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
     children = figures["processes per compiler process"]
-    if slab_run_share is None:
+    if slab_run_share is None and "slab_run_share" in calibrated:
+        slab_run_share = calibrated["slab_run_share"].value
+    elif slab_run_share is not None:
+        calibrated.pop("slab_run_share", None)
+    else:
         compilers = figures["processes seen from fork to exit"] / children
         slab_run_share = float((runs > 1).sum() / compilers)
     if not 0 <= slab_run_share <= 1:
         raise InputError(f"slab_run_share={slab_run_share} is outside 0..1")
-    if migrated_share is None:
+    if migrated_share is None and "migrated_share" in calibrated:
+        migrated_share = calibrated["migrated_share"].value
+    elif migrated_share is not None:
+        calibrated.pop("migrated_share", None)
+    else:
         migrated_share = 1 - figures["pages freed on the CPU that allocated them"]
     ns = page_us * 1000 - UNMAP_NS
     root = 1 if page_table_isolation else 0
@@ -172,6 +190,7 @@ def kbuild(
         "page_table_isolation": page_table_isolation,
         "lru": lru,
         "nodes": nodes,
+        "like": like,
     }
     return Workload(
         "kbuild",
@@ -180,4 +199,5 @@ def kbuild(
         pages=int(jobs * sizes["cc1"].max() * 1.2),
         channels=channels if jobs > 1 else (),
         params=params,
+        calibrated=calibrated,
     )

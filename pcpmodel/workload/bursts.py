@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pcpmodel.data_package import load_workload
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
@@ -15,7 +15,7 @@ __all__ = ["exit_storm", "file_churn", "idle_after_burst"]
 _TABLE_PAGES = 512
 #: Files of the recorded writers, ``data/workload/6-12-tmpfs``: 8 files of 512 KiB each.
 _FILE_PAGES, _FILES = 128, 8
-#: The recorded burst (capture 7.2-idle-decay-4cpu): 24 MiB twice, then 10 s of rest.
+#: The recorded burst (recording 7.2-idle-decay-4cpu): 24 MiB twice, then 10 s of rest.
 _BURST_PAGES, _BURSTS, _REST_S = 6144, 2, 10.0
 
 
@@ -212,7 +212,7 @@ def idle_after_burst(
     bursts : int
         Times that it is filled and unmapped before the rest.
     idle_s : float
-        Rest [s].  This and the two before are as in the capture 7.2-idle-decay-4cpu.
+        Rest [s].  This and the two before are as in the recording 7.2-idle-decay-4cpu.
     wake_s : float, optional
         From one wake-up during the rest to the next [s], each taking and freeing one page; by
         default none.
@@ -255,4 +255,5 @@ def idle_after_burst(
             "fault_ns": fault_ns,
             "unmap_ns": unmap_ns,
         },
+        steady=False,
     )

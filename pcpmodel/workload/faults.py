@@ -5,60 +5,85 @@
 from __future__ import annotations
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.sizing import page_shift
+from pcpmodel.workload.calibration import calibration
 from pcpmodel.workload.program import Program, Task, Workload, _count
 
 __all__ = ["page_fault1", "page_fault2"]
 
-#: Mapping of one process [pages]: 128 MiB (will-it-scale, tests/page_fault1.c).
-MAPPING_PAGES = 32768
+#: Mapping of one process [KiB]: 128 MiB (will-it-scale, tests/page_fault1.c).
+MAPPING_KIB = 128 << 10
 #: Time per page of a fault and of an unmap, the refill and drain included, at one process
 #: [ns]: data/workload/native-kbuild, rates.csv.
 FAULT_NS = 1441.2
 UNMAP_NS = 77.8
-#: Pages after which the score is counted [pages]: 2 MiB, what one page table maps.
-_PART_PAGES = 512
+#: Time to zero 4 KiB, part of the fault [ns]: at 10 GB/s, an assumption.  What a page of another
+#: size takes beside it is taken not to depend on the size.
+ZERO_NS = 4096 / 10.0
+#: Time to copy 4 KiB in a fault on a private file mapping [ns]; an assumption.
+COPY_NS = 0.5 * FAULT_NS
+#: Memory after which the score is counted [KiB]: 2 MiB, what one page table of 4 KiB pages maps.
+_PART_KIB = 2 << 10
 
 
 def _faults(
-    name: str, processes: int, pages: int, fault_ns: float, unmap_ns: float, lru: bool
+    name: str,
+    processes: int,
+    pages: int | None,
+    fault_ns: float | None,
+    unmap_ns: float,
+    lru: bool,
+    page_size_kib: int,
+    like: str | None,
+    copy_ns: float = 0.0,
 ) -> Workload:
+    times = (1 << page_shift(page_size_kib)) // 4096  # as large as a page of 4 KiB
     processes = _count("processes", processes, 1)
-    pages = _count("pages", pages, 1)
-    if fault_ns <= 0:
-        raise InputError(f"fault_ns={fault_ns} is not above 0 ns")
+    pages = _count("pages", MAPPING_KIB // page_size_kib if pages is None else pages, 1)
+    if fault_ns is None:
+        fault_ns = FAULT_NS + (times - 1) * ZERO_NS + times * copy_ns
+    if not isinstance(fault_ns, int | float) or not fault_ns > 0:
+        raise InputError(f"fault_ns={fault_ns!r} is not above 0 ns")
     p = Program()
-    whole, rest = divmod(pages, _PART_PAGES)
+    part = _PART_KIB // page_size_kib
+    whole, rest = divmod(pages, part)
     with p.forever():
         if whole:
             with p.repeat(whole):
-                p.alloc(_PART_PAGES, ns=fault_ns, lru=lru)
-                p.score(_PART_PAGES)
+                p.alloc(part, ns=fault_ns, lru=lru)
+                p.score(part)
         if rest:
             p.alloc(rest, ns=fault_ns, lru=lru)
             p.score(rest)
         p.free(pages, ns=unmap_ns, lru=lru)
+    params = {
+        "processes": processes,
+        "pages": pages,
+        "fault_ns": fault_ns,
+        "unmap_ns": unmap_ns,
+        "lru": lru,
+    }
+    size = {} if page_size_kib == 4 else {"page_size_kib": page_size_kib}
     return Workload(
         name,
         (Task(p),) * processes,
-        unit="pages faulted",
+        unit="pages faulted" if not size else f"pages of {page_size_kib} KiB faulted",
         pages=processes * pages,
-        params={
-            "processes": processes,
-            "pages": pages,
-            "fault_ns": fault_ns,
-            "unmap_ns": unmap_ns,
-            "lru": lru,
-        },
+        params=params | size | {"like": like},
+        page_size_kib=page_size_kib,
+        calibrated=calibration(like),
     )
 
 
 def page_fault1(
     processes: int,
     *,
-    pages: int = MAPPING_PAGES,
-    fault_ns: float = FAULT_NS,
+    pages: int | None = None,
+    fault_ns: float | None = None,
     unmap_ns: float = UNMAP_NS,
     lru: bool = False,
+    page_size_kib: int = 4,
+    like: str | None = "zone-split-rfc/page_fault1",
 ) -> Workload:
     """Processes that each fault in anonymous memory page by page and unmap it.
 
@@ -66,45 +91,63 @@ def page_fault1(
     ----------
     processes : int
         Processes, one per CPU.
-    pages : int
-        Pages of the mapping [pages].
-    fault_ns, unmap_ns : float
-        Time per page of fault and unmap without the zone lock [ns].
+    pages : int, optional
+        Pages of the mapping [pages]; by default 128 MiB.
+    fault_ns, unmap_ns : float, optional
+        Time per page of fault and unmap without the zone lock [ns]; by default as recorded for
+        pages of 4 KiB, and for larger ones what zeroing the rest takes more, at 10 GB/s (an
+        assumption).
     lru : bool
         Also take the node's LRU lock once per pagevec.
+    page_size_kib : int
+        Size of a page: 4, 16 or 64 [KiB].
+    like : str or None
+        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to a
+        hold; None: nothing, as measured on warm pages.
 
     Returns
     -------
     Workload
     """
-    return _faults("page_fault1", processes, pages, fault_ns, unmap_ns, lru)
+    return _faults("page_fault1", processes, pages, fault_ns, unmap_ns, lru, page_size_kib, like)
 
 
 def page_fault2(
     processes: int,
     *,
-    pages: int = MAPPING_PAGES,
-    fault_ns: float = 1.5 * FAULT_NS,
+    pages: int | None = None,
+    fault_ns: float | None = None,
     unmap_ns: float = UNMAP_NS,
     lru: bool = False,
+    page_size_kib: int = 4,
+    like: str | None = "zone-split-rfc/page_fault1",
 ) -> Workload:
     """`page_fault1` on a private file mapping: every fault also copies a page.
 
-    The copy is taken as half of the time of an anonymous fault; an assumption.
+    The copy of 4 KiB is taken as half of the time of an anonymous fault; an assumption.
 
     Parameters
     ----------
     processes : int
         Processes, one per CPU.
-    pages : int
-        Pages of the mapping [pages].
-    fault_ns, unmap_ns : float
-        Time per page of fault and unmap without the zone lock [ns].
+    pages : int, optional
+        Pages of the mapping [pages]; by default 128 MiB.
+    fault_ns, unmap_ns : float, optional
+        Time per page of fault and unmap without the zone lock [ns]; by default as for
+        `page_fault1`, and the copy.
     lru : bool
         Also take the node's LRU lock once per pagevec.
+    page_size_kib : int
+        Size of a page: 4, 16 or 64 [KiB].
+    like : str or None
+        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to a
+        hold; None: nothing, as measured on warm pages.  No table of page_fault2
+        itself was fitted.
 
     Returns
     -------
     Workload
     """
-    return _faults("page_fault2", processes, pages, fault_ns, unmap_ns, lru)
+    return _faults(
+        "page_fault2", processes, pages, fault_ns, unmap_ns, lru, page_size_kib, like, COPY_NS
+    )

@@ -16,24 +16,32 @@ The engines interpret the compiled form; nothing here runs inside a simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.kernel.lists import (
+    HPAGE_PMD_ORDER,
+    MAX_PCP_LISTS,
+    MIGRATETYPES,
+    PCP_ORDERS,
+    order_to_pindex,
+    pindex_to_order,
+)
+from pcpmodel.kernel.sizing import page_shift
+from pcpmodel.workload.calibration import Calibrated
 from pcpmodel.workload.ops import LIMITS, OPS
 
 __all__ = ["ALL", "MIGRATETYPES", "Channel", "Program", "Register", "Task", "Workload"]
 
 #: Free everything held of that order and migratetype.
 ALL = -1
-MIGRATETYPES = {"unmovable": 0, "movable": 1, "reclaimable": 2}
 _ZONES = {"home": 0, "peer": 1}
-_ORDERS = (0, 1, 2, 3, 9)
 _MAX_COUNT = 1 << 30
 _MAX_BLOCK_NS = 100_000_000.0  # 0.1 s
 _MAX_OP_NS = 60e9
@@ -47,15 +55,15 @@ class Register:
 
 
 def _count(name: str, value: object, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError(f"{name}={value!r} is not a whole number")
-    if not least <= value <= _MAX_COUNT:
-        raise InputError(f"{name}={value} is outside {least}..{_MAX_COUNT}")
-    return int(value)
+    return integer(name, value, least, _MAX_COUNT)
 
 
 def _ps(name: str, ns: object, most: float) -> int:
-    if isinstance(ns, bool) or not isinstance(ns, int | float | np.number) or not math.isfinite(ns):
+    if (
+        isinstance(ns, bool)
+        or not isinstance(ns, int | float | np.number)
+        or not -math.inf < ns < math.inf
+    ):
         raise InputError(f"{name}={ns!r} is not a finite number of ns")
     if not 0 <= ns <= most:
         raise InputError(f"{name}={ns} ns is outside 0..{most:g} ns")
@@ -64,9 +72,115 @@ def _ps(name: str, ns: object, most: float) -> int:
 
 def _pindex(order: int, migratetype: str) -> int:
     """List of such blocks."""
-    mt = MIGRATETYPES[migratetype]
-    # THP lists; where there is only one the engine takes list 12 for 13.
-    return 3 * order + mt if order <= 3 else 12 + (mt == MIGRATETYPES["movable"])
+    # Where there is one list of huge pages only the engine takes list 12 for 13.
+    return order_to_pindex(MAX_PCP_LISTS, MIGRATETYPES[migratetype], order)
+
+
+_NAMES = {number: name for name, number in OPS.items()}
+
+
+class Op(NamedTuple):
+    """One operation as the engines take it; ``pcpmodel/workload/ops.pxd`` says what of which."""
+
+    ps: int
+    code: int
+    n: int
+    reg: int = -1
+    pindex: int = 0
+    order: int = 0
+    zone: int = 0
+    target: int = 0
+    depth: int = 0
+
+
+def _is_timed(op: Op) -> bool:
+    """Whether an operation surely takes its time: of blocks, at least one of a fixed number."""
+    return op.code in (OPS["work"], OPS["idle"]) or (
+        op.code in (OPS["alloc"], OPS["free"]) and op.n not in (0, ALL)
+    )
+
+
+def _check_time(ops: Sequence[Op], start: int, stop: int) -> None:
+    """Refuse a loop over these operations that may go round in no time."""
+    body, sure = [], start
+    for i in range(start, stop):  # what a maybe() may skip does not count
+        if ops[i].code == OPS["maybe"]:
+            sure = max(sure, ops[i].target)
+        if ops[i].code == OPS["pick"]:
+            sure = max(sure, ops[i].depth)
+        if i >= sure:
+            body.append(ops[i])
+    # A drawn count may be 0: only what surely takes time counts.
+    if not any(op.ps > 0 and op.reg < 0 and _is_timed(op) for op in body):
+        raise InputError(
+            "a loop takes no time: give it an alloc or free of a fixed count, a work or an idle "
+            "with ns above 0"
+        )
+
+
+def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> None:
+    """Check all that the engines trust of a compiled program.
+
+    Parameters
+    ----------
+    code : (n, 9) int64
+        Operations, as `Program.compiled` returns them.
+    tables : (tables, TABLE) int32
+        What ``draw`` and ``pick`` refer to.
+
+    Raises
+    ------
+    InputError
+        With the operation, its field, and what is allowed.
+    """
+    if code.ndim != 2 or code.shape[1] != len(Op._fields) or not len(code):
+        raise InputError(f"a program of shape {code.shape} is not operations of {Op._fields}")
+    ops, last = [Op(*row) for row in code.tolist()], len(code) - 1
+    for i, op in enumerate(ops):
+        name = _NAMES.get(op.code, "")
+        counted = name in ("alloc", "free", "score")
+        registers = (-1 if counted else 0, LIMITS["registers"] - 1)
+        slots = (0, LIMITS["channels"] - 1)
+        allowed = {
+            "ps": (0, round(1000 * (_MAX_BLOCK_NS if counted else _MAX_OP_NS))),
+            "code": (0, max(OPS.values())),
+            "n": slots if name in ("send", "recv") else (ALL, _MAX_COUNT),
+            "reg": registers if counted or name == "draw" else (-1, -1),
+            "pindex": (0, MAX_PCP_LISTS - 1),
+            "order": (0, HPAGE_PMD_ORDER),
+            "zone": (0, 1),
+            "target": {
+                "loop": (0, i),
+                "maybe": (i + 1, last),
+                "draw": (0, len(tables) - 1),
+                "pick": (0, len(tables) - 1),
+                "give": slots,
+                "take": slots,
+            }.get(name, (0, 0)),
+            "depth": {"loop": (0, LIMITS["loops"] - 1), "pick": (i + 1, last)}.get(name, (0, 1)),
+        }
+        if name == "pick":
+            allowed["n"] = (1, LIMITS["table"])
+        elif name in ("alloc", "loop", "score", "kswapd"):
+            allowed["n"] = (0, _MAX_COUNT)
+        for field_, value in zip(Op._fields, op, strict=True):
+            low, high = allowed[field_]
+            if not low <= value <= high:
+                raise InputError(
+                    f"operation {i} ({name or op.code}): {field_}={value} is outside {low}..{high}"
+                )
+        if name in ("alloc", "free", "give", "take") and op.order != pindex_to_order(op.pindex):
+            raise InputError(f"operation {i} ({name}): list {op.pindex} is not of order {op.order}")
+        if name == "loop":
+            _check_time(ops, op.target, i)
+        if name == "pick":
+            places = tables[op.target, : op.n]
+            if places.min() <= i or places.max() > last:
+                raise InputError(f"operation {i} (pick): leads to {places.min()}..{places.max()}")
+        if (name == "end") != (i == last):
+            raise InputError(f"operation {i}: a program has one end, its last operation")
+    if len(tables) and not 0 <= tables.min() <= tables.max() <= _MAX_COUNT:
+        raise InputError(f"tables: {tables.min()}..{tables.max()} leaves 0..{_MAX_COUNT}")
 
 
 class Program:
@@ -76,17 +190,24 @@ class Program:
     """
 
     def __init__(self) -> None:
-        self.ops: list[list[int]] = []
+        self.ops: list[Op] = []
         self.tables: list[npt.NDArray[np.int32]] = []
         self._depth = 0
         self._loops = 0
         self._registers = 0
 
+    @property
+    def endless(self) -> bool:
+        """Whether it ends with a loop that never does."""
+        return bool(self.ops) and self.ops[-1].code == OPS["loop"] and self.ops[-1].n == 0
+
     def _add(self, code: str, ps: int = 0, n: int = 0, reg: int = -1, **more: int) -> None:
-        if self.ops and self.ops[-1][1] == OPS["loop"] and self.ops[-1][2] == 0:
+        if self.endless:
             raise InputError("nothing can follow a loop that never ends")
-        fields = {"pindex": 0, "order": 0, "zone": 0, "target": 0, "depth": 0, **more}
-        self.ops.append([ps, OPS[code], n, reg, *fields.values()])
+        self.ops.append(Op(ps, OPS[code], n, reg, **more))
+
+    def _set(self, at: int, **fields: int) -> None:
+        self.ops[at] = self.ops[at]._replace(**fields)
 
     def _pages(
         self,
@@ -98,12 +219,11 @@ class Program:
         lru: bool,
         of: str,
     ) -> None:
-        if order not in _ORDERS:
-            raise InputError(f"order={order!r}; per-CPU lists hold orders {_ORDERS}")
-        if migratetype not in MIGRATETYPES:
-            raise unknown_name("migratetype", migratetype, MIGRATETYPES)
-        if of not in _ZONES:
-            raise unknown_name("zone", of, _ZONES)
+        if not isinstance(order, int | np.integer) or order not in PCP_ORDERS:
+            raise InputError(f"order={order!r}; per-CPU lists hold orders {PCP_ORDERS}")
+        for what, name, names in (("migratetype", migratetype, MIGRATETYPES), ("zone", of, _ZONES)):
+            if not isinstance(name, str) or name not in names:
+                raise unknown_name(what, name, names)
         n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
         if reg < 0 and not (code in ("free",) and n == ALL):
             n = _count("blocks", n, 1)
@@ -190,14 +310,14 @@ class Program:
 
     @staticmethod
     def _slot(channel: int) -> int:
-        if channel not in range(LIMITS["channels"]):
+        if not isinstance(channel, int) or channel not in range(LIMITS["channels"]):
             raise InputError(f"channel={channel!r}; a task has {LIMITS['channels']} at most")
         return channel
 
     def _move(self, code: str, blocks: dict[str, int], of: str, channel: int) -> None:
         for name, n in blocks.items():
             migratetype, _, order = name.partition("_")
-            known = [f"{m}_{o}" for m in MIGRATETYPES for o in _ORDERS]
+            known = [f"{m}_{o}" for m in MIGRATETYPES for o in PCP_ORDERS]
             if name not in known:
                 raise unknown_name("kind of block", name, known)
             self._add(
@@ -229,9 +349,13 @@ class Program:
         A long list is taken at equally spaced quantiles.  ``register`` 0..3 names the place
         where the number is kept; by default a new one.
         """
-        table = np.sort(np.asarray(values))
+        try:
+            table = np.asarray(values)
+        except ValueError:  # lists of different lengths
+            table = np.empty(0)
         if table.ndim != 1 or not len(table) or table.dtype.kind not in "iu":
             raise InputError("draw() needs a non-empty list of whole numbers")
+        table = np.sort(table)
         if table[0] < 0 or table[-1] > _MAX_COUNT:
             raise InputError(f"draw(): {table[0]}..{table[-1]} leaves 0..{_MAX_COUNT}")
         if register is None:
@@ -260,7 +384,7 @@ class Program:
         at = len(self.ops)
         self._add("maybe", n=round(65536 * share))
         yield
-        self.ops[at][7] = len(self.ops)
+        self._set(at, target=len(self.ops))
 
     def one_of(
         self, choices: Sequence[Callable[[], None]], weights: Sequence[int] | None = None
@@ -274,6 +398,8 @@ class Program:
         weights : sequence of int, optional
             How likely each is; by default all are equally likely.  Their sum is at most 1024.
         """
+        if not isinstance(choices, Sequence) or not all(map(callable, choices)):
+            raise InputError("one_of() needs a list of functions")
         weights = [1] * len(choices) if weights is None else weights
         if len(weights) != len(choices):
             raise InputError(f"{len(choices)} choices have {len(weights)} weights")
@@ -291,8 +417,8 @@ class Program:
             leave.append(len(self.ops))
             self._add("maybe")  # never: on to what follows the last choice
         for jump in leave:
-            self.ops[jump][7] = len(self.ops)
-        self.ops[pick][8] = len(self.ops)
+            self._set(jump, target=len(self.ops))
+        self._set(pick, depth=len(self.ops))
 
     @contextmanager
     def repeat(self, times: int) -> Iterator[None]:
@@ -316,28 +442,31 @@ class Program:
         self._depth += 1
         yield
         self._depth -= 1
-        body, sure = [], start
-        for i in range(start, len(self.ops)):  # what a maybe() may skip does not count
-            if self.ops[i][1] == OPS["maybe"]:
-                sure = max(sure, self.ops[i][7])
-            if self.ops[i][1] == OPS["pick"]:
-                sure = max(sure, self.ops[i][8])
-            if i >= sure:
-                body.append(self.ops[i])
-        timed = (OPS["alloc"], OPS["free"], OPS["work"], OPS["idle"])
-        # A drawn count may be 0: only what surely takes time counts.
-        if not any(op[0] > 0 and op[1] in timed and op[3] < 0 and op[2] != ALL for op in body):
-            raise InputError(
-                "a loop takes no time: give it an alloc or free of a fixed count, a work or an "
-                "idle with ns above 0"
-            )
+        _check_time(self.ops, start, len(self.ops))
         self._add("loop", n=times, target=start, depth=depth)
 
     def compiled(self) -> npt.NDArray[np.int64]:
         """Operations as `pcpmodel.simulation.state.State` takes them."""
         if self._depth:
             raise InputError("a loop of the program is still open")
-        return np.array([*self.ops, [0, OPS["end"], 0, -1, 0, 0, 0, 0, 0]], dtype=np.int64)
+        ops = [*self.ops, Op(0, OPS["end"], 0)]
+        for i, op in enumerate(ops):
+            if not isinstance(op, Op) or any(type(number) is not int for number in op):
+                raise InputError(f"operation {i}, {op!r}, is not an Op of whole numbers")
+        if not isinstance(self.tables, list | tuple):
+            raise InputError(f"Program.tables={self.tables!r} is not a list of arrays")
+        for i, table in enumerate(self.tables):
+            if not isinstance(table, np.ndarray) or table.shape != (LIMITS["table"],):
+                raise InputError(
+                    f"Program.tables: {i} is not an array of {LIMITS['table']} numbers"
+                )
+        try:
+            code = np.array(ops, dtype=np.int64)
+            tables = np.array(self.tables, dtype=np.int32).reshape(-1, LIMITS["table"])
+        except (OverflowError, ValueError) as error:
+            raise InputError(f"program: {error}") from None
+        check_ops(code, tables)
+        return code
 
 
 @dataclass(frozen=True)
@@ -398,6 +527,15 @@ class Workload:
     channels : tuple of Channel
     params : dict
         What it was made from, for the record.
+    page_size_kib : int
+        Size of the pages that it counts, and that its times are for: 4, 16 or 64 [KiB]; a machine
+        with others is refused before the run.
+    calibrated : dict of str -> Calibrated
+        What was fitted to a published table: parameters of the workload itself, and arguments of
+        `pcpmodel.simulate` that hold where none is given there.
+    steady : bool
+        It goes on at the same rates for ever, once it has warmed up; False for a course of
+        events.
     """
 
     name: str
@@ -406,8 +544,18 @@ class Workload:
     pages: int
     channels: tuple[Channel, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)
+    page_size_kib: int = 4
+    calibrated: Mapping[str, Calibrated] = field(default_factory=dict)
+    steady: bool = True
+
+    @property
+    def endless(self) -> bool:
+        """Whether all tasks go on at the same rates for as long as anybody looks."""
+        programs = {id(task.program): task.program for task in self.tasks}.values()
+        return self.steady and all(p.endless for p in programs)
 
     def __post_init__(self) -> None:
+        page_shift(self.page_size_kib)
         if not self.tasks:
             raise InputError(f"workload {self.name!r} has no tasks")
         n = len(self.tasks)
@@ -426,12 +574,13 @@ class Workload:
                 ends = self.channels[channel]
                 for op in task.program.ops:
                     for code, end in (("send", ends.producer), ("recv", ends.consumer)):
-                        if op[1] == OPS[code] and op[2] == slot and end != i:
+                        if op.code == OPS[code] and op.n == slot and end != i:
                             raise InputError(
                                 f"task {i} cannot {code} on channel {channel}: task {end} does"
                             )
-            at = {OPS["send"]: 2, OPS["recv"]: 2, OPS["give"]: 7, OPS["take"]: 7}
-            used = {op[at[op[1]]] for op in task.program.ops if op[1] in at}
+            at = {"send": "n", "recv": "n", "give": "target", "take": "target"}
+            slots = {OPS[code]: field for code, field in at.items()}
+            used = {getattr(op, slots[op.code]) for op in task.program.ops if op.code in slots}
             if used - set(range(len(task.channels))):
                 raise InputError(
                     f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"

@@ -1,7 +1,7 @@
 """Recorded processes, drawn anew on any number of CPUs.
 
-A summary in ``data/workload/`` says what each process of a capture did with its
-pages; ``pcpmodel data add workload`` makes one of any capture.  Every CPU draws
+A summary in ``data/workload/`` says what each process of a recording did with its
+pages; ``pcpmodel data add workload`` makes one of any recording.  Every CPU draws
 one process after the other and repeats its runs of allocations and frees, with
 the recorded CPU time.  Three things are not as recorded:
 
@@ -25,12 +25,13 @@ from functools import cache
 
 import numpy as np
 
-from pcpmodel.data_package import data_root, load_workload
+from pcpmodel.datasets.packages import data_root, load_workload
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.workload.ops import LIMITS
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
 
-__all__ = ["captures", "containers", "recorded"]
+__all__ = ["containers", "recorded", "recordings"]
 
 #: Processes by which a CPU of a ring may be ahead of its neighbour, and messages under way.
 _AHEAD, _ROOM = 64, 256
@@ -42,7 +43,7 @@ _Run = tuple[str, _Kind, int, float]  # what, kind, blocks, ns per block
 
 
 @dataclass(frozen=True)
-class _Capture:
+class _Summary:
     """One summary, ready to be played."""
 
     scripts: list[list[_Run]]
@@ -90,7 +91,7 @@ class _Capture:
         return most
 
 
-def captures() -> tuple[str, ...]:
+def recordings() -> tuple[str, ...]:
     """Names of the recordings that `recorded` knows.
 
     Returns
@@ -107,7 +108,7 @@ def _without_slabs(script: list[_Run]) -> list[_Run]:
     """The script without blocks of order 1..3 that are never freed: the last ones allocated."""
     kept: Counter[_Kind] = Counter()
     for what, kind, blocks, _ in script:
-        if 1 <= kind[0] <= 3:
+        if 1 <= kind[0] <= PAGE_ALLOC_COSTLY_ORDER:
             kept[kind] += blocks if what == "alloc" else -blocks
     shorter = []
     for what, kind, blocks, ns in reversed(script):
@@ -118,9 +119,9 @@ def _without_slabs(script: list[_Run]) -> list[_Run]:
     return shorter[::-1]
 
 
-def _load(name: str) -> _Capture:
-    if name not in captures():
-        raise unknown_name("recording", name, captures())
+def _load(name: str) -> _Summary:
+    if name not in recordings():
+        raise unknown_name("recording", name, recordings())
     directory = name.replace(".", "-")
     # Read again after `pcpmodel data add workload --replace`.
     written = (data_root() / "workload" / directory / "scripts.csv").stat()
@@ -128,7 +129,7 @@ def _load(name: str) -> _Capture:
 
 
 @cache
-def _read(directory: str, *_version: int) -> _Capture:
+def _read(directory: str, *_version: int) -> _Summary:
     tables = load_workload(directory).tables
     figures = tables["figures"].set_index("quantity")["value"]
     runs = tables["scripts"]
@@ -155,7 +156,7 @@ def _read(directory: str, *_version: int) -> _Capture:
     if weights.sum() > LIMITS["table"]:  # at most half of that many processes are kept
         weights = np.maximum(1, weights * (LIMITS["table"] // 2) // weights.sum())
     frees = runs[runs["what"] == "free"]
-    return _Capture(
+    return _Summary(
         list(scripts.values()),
         weights.tolist(),
         float(frees["ns"].sum() / max(1, frees["blocks"].sum())),
@@ -191,32 +192,32 @@ def _play(
         p.free(blocks, order=kind[0], migratetype=kind[1], ns=free_ns * pace)
 
 
-def _pace(capture: _Capture, page_us: float | None) -> float:
+def _pace(recording: _Summary, page_us: float | None) -> float:
     if page_us is None:
-        page_us = capture.native_us
+        page_us = recording.native_us
     elif not 0.01 <= page_us <= 100_000:
         raise InputError(f"page_us={page_us} is outside 0.01..100000 us")
-    return page_us / capture.page_us()
+    return page_us / recording.page_us()
 
 
-def _choices(p: Program, capture: _Capture, pace: float, ring: bool) -> list[Callable[[], None]]:
+def _choices(p: Program, recording: _Summary, pace: float, ring: bool) -> list[Callable[[], None]]:
     return [
-        lambda s=s: _play(p, s, pace, capture.free_ns, ring)  # type: ignore[misc]
-        for s in capture.scripts
+        lambda s=s: _play(p, s, pace, recording.free_ns, ring)  # type: ignore[misc]
+        for s in recording.scripts
     ]
 
 
 def _ring(
     name: str,
     processes: int,
-    mix: list[tuple[_Capture, float, int]],
+    mix: list[tuple[_Summary, float, int]],
     nodes: int,
     params: dict[str, object],
 ) -> Workload:
-    """CPUs that draw captures by weight and processes of these; (capture, pace, weight)."""
+    """CPUs that draw recordings by weight and processes of these; (recording, pace, weight)."""
     kinds: dict[str, int] = {}
-    for capture, _, _ in mix:
-        kinds |= capture.sent
+    for recording, _, _ in mix:
+        kinds |= recording.sent
     kinds = dict(sorted(kinds.items(), reverse=True))
     far = [(c.far_ns * pace, weight * c.far) for c, pace, weight in mix]
     far_ns = sum(ns * w for ns, w in far) / max(sum(w for _, w in far), 1e-9)
@@ -255,7 +256,7 @@ def _ring(
     return Workload(name, tasks, "processes", pages, channels, params)
 
 
-def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: dict) -> Workload:
+def _pairs(recording: _Summary, processes: int, pace: float, nodes: int, params: dict) -> Workload:
     """CPUs in pairs: a message is a run of blocks freed on the other CPU."""
     p, q = Program(), Program()
 
@@ -277,10 +278,10 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
 
     with p.forever():
         p.work(1)
-        p.one_of([lambda s=s: play(s) for s in capture.scripts], capture.weights)  # type: ignore[misc]
+        p.one_of([lambda s=s: play(s) for s in recording.scripts], recording.weights)  # type: ignore[misc]
     kinds = {
         f"{m}_{o}": ALL
-        for o, m in sorted({kind for s in capture.scripts for _, kind, *_ in s}, reverse=True)
+        for o, m in sorted({kind for s in recording.scripts for _, kind, *_ in s}, reverse=True)
     }
     with q.forever():
         q.recv(0, **kinds)
@@ -291,12 +292,12 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
                 ALL,
                 order=int(order),
                 migratetype=migratetype,
-                ns=capture.far_ns * pace,
+                ns=recording.far_ns * pace,
                 of="peer",
             )
         q.score()
     pairs = processes // 2
-    block = max(1 << kind[0] for s in capture.scripts for _, kind, *_ in s)
+    block = max(1 << kind[0] for s in recording.scripts for _, kind, *_ in s)
     tasks = [
         Task(program, i % nodes, (i,), peer)
         for i in range(pairs)
@@ -306,21 +307,21 @@ def _pairs(capture: _Capture, processes: int, pace: float, nodes: int, params: d
         "recorded",
         tuple(tasks),
         "messages",
-        pairs * (capture.peak_pages() + _ROOM * block),
+        pairs * (recording.peak_pages() + _ROOM * block),
         tuple(Channel(2 * i, 2 * i + 1, _ROOM) for i in range(pairs)),
         params,
     )
 
 
 def recorded(
-    capture: str, processes: int, *, page_us: float | None = None, nodes: int = 2
+    recording: str, processes: int, *, page_us: float | None = None, nodes: int = 2
 ) -> Workload:
     """Processes of a recording, drawn by seed.
 
     Parameters
     ----------
-    capture : str
-        One of `captures`: "native-build", "6.18-exitstorm", ...
+    recording : str
+        One of `recordings`: "native-build", "6.18-exitstorm", ...
     processes : int
         Processes at once, one per CPU; even for streams, which come in pairs.
     page_us : float, optional
@@ -339,18 +340,20 @@ def recorded(
     InputError
         For an unknown recording (the nearest is offered) or a number out of range.
     """
-    found = _load(capture)
+    found = _load(recording)
     processes, nodes = _count("processes", processes, 1), _count("nodes", nodes, 1)
     pace = _pace(found, page_us)
     params: dict[str, object] = {
-        "capture": capture,
+        "recording": recording,
         "processes": processes,
         "page_us": found.native_us if page_us is None else page_us,
         "nodes": nodes,
     }
     if found.far > _PAIRS:
         if processes % 2:
-            raise InputError(f"processes={processes}: {capture} has pairs, an even number of them")
+            raise InputError(
+                f"processes={processes}: {recording} has pairs, an even number of them"
+            )
         return _pairs(found, processes, pace, nodes, params)
     return _ring("recorded", processes, [(found, pace, 1)], nodes, params)
 
@@ -388,12 +391,12 @@ def containers(
     shares = dict(_MIX if shares is None else shares)
     mix = []
     for name, share in shares.items():
-        capture = _load(name)
-        if capture.far > _PAIRS:
+        recording = _load(name)
+        if recording.far > _PAIRS:
             raise InputError(f"{name} is a stream between two CPUs; see recorded()")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
             raise InputError(f"the share {share!r} of {name} is not a number above 0, up to 1")
-        mix.append((capture, _pace(capture, None), max(1, round(1000 * share))))
+        mix.append((recording, _pace(recording, None), max(1, round(1000 * share))))
     if not mix or abs(sum(shares.values()) - 1) > 1e-6:
         raise InputError(f"shares add up to {sum(shares.values()):g}, not 1")
     params = {"processes": processes, "shares": shares, "nodes": nodes}

@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pcpmodel.data_package import load_workload
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
+from pcpmodel.workload.calibration import Calibrated, calibration
 from pcpmodel.workload.program import Channel, Program, Task, Workload, _count
 
 __all__ = ["sctp_stream", "unix_stream"]
@@ -31,6 +32,7 @@ def _pairs(
     unit: str,
     message_pages: int,
     params: dict[str, Any],
+    calibrated: dict[str, Calibrated],
     back: bool = False,
 ) -> Workload:
     """Sender and receiver of each pair; pair i on node i mod ``nodes``, or across two.
@@ -51,7 +53,7 @@ def _pairs(
         ]
     params = {"pairs": pairs, "room": room, "cross_node": cross_node, "nodes": nodes, **params}
     pages = pairs * message_pages * (room + 2)
-    return Workload(name, tuple(tasks), unit, pages, tuple(channels), params)
+    return Workload(name, tuple(tasks), unit, pages, tuple(channels), params, calibrated=calibrated)
 
 
 def unix_stream(
@@ -62,6 +64,7 @@ def unix_stream(
     room: int = 3,
     cross_node: bool = False,
     nodes: int = 2,
+    like: str | None = "pcp-auto-tuning-v2/unix",
 ) -> Workload:
     """AF_UNIX streams of 64 KiB writes (lmbench3 UNIX).
 
@@ -78,6 +81,9 @@ def unix_stream(
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
+    like : str or None
+        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to holds
+        and hand-overs; None: nothing.
 
     Returns
     -------
@@ -118,20 +124,22 @@ def unix_stream(
         _count("nodes", nodes, 1),
         "writes of 64 KiB",
         sum(1 << order for order in orders),
-        {"send_us": send_us, "recv_us": recv_us},
+        {"send_us": send_us, "recv_us": recv_us, "like": like},
+        calibration(like),
     )
 
 
 def sctp_stream(
     pairs: int,
     *,
-    send_us: float = 60.0,
-    recv_us: float = 60.0,
+    send_us: float | None = None,
+    recv_us: float | None = None,
     acks_per_page: int = 500,
-    swap_after: int = 0,
+    swap_after: int | None = None,
     room: int = 16,
     cross_node: bool = False,
     nodes: int = 2,
+    like: str | None = "pcp-auto-tuning-v2/sctp_stream_many",
 ) -> Workload:
     """SCTP_STREAM_MANY: order-3 buffers one way, acknowledgements the other.
 
@@ -139,21 +147,25 @@ def sctp_stream(
     ----------
     pairs : int
         Pairs of sender and receiver, each process on its own CPU.
-    send_us, recv_us : float
-        CPU time of one buffer and of its receipt without the zone lock [us].
+    send_us, recv_us : float, optional
+        CPU time of one buffer and of its receipt without the zone lock [us]; by default as
+        calibrated.
     acks_per_page : int
         Messages after which the receiver's acknowledgements have used up a page, which it
         allocates anew and the sender frees.
-    swap_after : int
+    swap_after : int, optional
         Mean number of buffers after which the two processes of a pair change CPUs, as on a
         machine with a process for every CPU; exponentially distributed over the pairs.
-        0: they stay.
+        0: they stay; by default as calibrated.
     room : int
         Buffers in flight before the sender waits.
     cross_node : bool
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
+    like : str or None
+        Calibration (`pcpmodel.workload.calibration`) of the times and of ``swap_after``, and of
+        what `pcpmodel.simulate` adds to holds and hand-overs; None: 60 us, nobody moves.
 
     Returns
     -------
@@ -174,6 +186,16 @@ def sctp_stream(
     """
     pairs = _count("pairs", pairs, 1)
     acks_per_page = _count("acks_per_page", acks_per_page, 1)
+    calibrated = calibration(like)
+    us = 1e6 / calibrated["busy_per_s"].value if "busy_per_s" in calibrated else 60.0
+    if None not in (send_us, recv_us):
+        calibrated.pop("busy_per_s", None)
+    send_us = us if send_us is None else send_us
+    recv_us = us if recv_us is None else recv_us
+    if swap_after is not None:
+        calibrated.pop("swap_after", None)
+    else:
+        swap_after = round(calibrated["swap_after"].value) if "swap_after" in calibrated else 0
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")
@@ -224,6 +246,8 @@ def sctp_stream(
             "recv_us": recv_us,
             "acks_per_page": acks_per_page,
             "swap_after": swap_after,
+            "like": like,
         },
+        calibrated,
         back=True,
     )

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from pcpmodel.machine.cache import PageCache
+from pcpmodel.hardware.cache import PageCache
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time, group="machine: cache touches")
 

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from pcpmodel.kernel.reference import Memory as SlowMemory
-from pcpmodel.numa import engine, experiment, reference
+from pcpmodel.numa import clock, experiment, reference
 from pcpmodel.numa.nodes import nodes
-from pcpmodel.numa.study import weights
+from pcpmodel.numa.runs import weights
 
 KERNEL = "v5.13"
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
@@ -41,7 +41,7 @@ def timed(benchmark, kind, scale, rounds, memory=None):
 
 
 def test_engine(benchmark):
-    timed(benchmark, engine.Engine, 0.002, 5)
+    timed(benchmark, clock.Engine, 0.002, 5)
 
 
 def test_twin(benchmark):
@@ -49,7 +49,7 @@ def test_twin(benchmark):
 
 
 def test_engine_at_the_twins_size(benchmark):
-    timed(benchmark, engine.Engine, 0.0005, 5)
+    timed(benchmark, clock.Engine, 0.0005, 5)
     fast = benchmark.stats["min"]
     slow = prepared(reference.Engine, 0.0005, SlowMemory)
     start = time.process_time()
@@ -64,7 +64,7 @@ def test_full_size(benchmark):
     """The published experiment: less than a minute on one core."""
     benchmark.group = "numa: published experiment"
     counts = benchmark.pedantic(
-        lambda run: run.run(), setup=lambda: ((prepared(engine.Engine, 1.0),), {}), rounds=1
+        lambda run: run.run(), setup=lambda: ((prepared(clock.Engine, 1.0),), {}), rounds=1
     )
     assert counts["migrated_pages"] == pytest.approx(9.2e6, rel=0.02)
     benchmark.extra_info["ns_per_fault"] = 1e9 * benchmark.stats["min"] / counts["hint_faults"]

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import pcpmodel as pm
-from pcpmodel import tour
+from pcpmodel.reports import tour
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time, group="tour")
 

@@ -9,16 +9,15 @@ is the same text taken apart by a compiled regular expression.
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 
 import pcpmodel as pm
+from helpers.paths import TRACES
 from pcpmodel.trace.ftrace import open_text, read_trace
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
 
-TRACES = Path(__file__).parents[2] / "data" / "traces"
 LINE = re.compile(
     rb"\s*(.+)-(\d+)\s+\[(\d+)\] (\S+)\s+(\d+\.\d+): (\w+): (?:page=\S+ )?pfn=0x([0-9a-f]+)"
     rb" order=(\d+)"
@@ -27,7 +26,7 @@ LINE = re.compile(
 
 @pytest.fixture(scope="module")
 def text():
-    cap = pm.capture(TRACES / "6.12-build-4cpu")
+    cap = pm.recording(TRACES / "6.12-build-4cpu")
     return b"".join(open_text(cap.file("trace.txt")))
 
 
@@ -56,7 +55,7 @@ def test_reader_by_regular_expression(benchmark, text):
 @pytest.mark.benchmark(group="replay")
 @pytest.mark.parametrize("name", ["6.1-pf1-4cpu", "6.12-build-4cpu", "7.2-exitstorm-4cpu"])
 def test_replay(benchmark, name):
-    cap = pm.capture(TRACES / name)
+    cap = pm.recording(TRACES / name)
     events = pm.replay(cap).events
     benchmark.pedantic(pm.replay, (cap,), rounds=5, warmup_rounds=1)
     benchmark.extra_info["ns_per_event"] = benchmark.stats.stats.median / events * 1e9
@@ -64,7 +63,7 @@ def test_replay(benchmark, name):
 
 @pytest.mark.benchmark(group="replay")
 def test_what_if(benchmark):
-    cap = pm.capture(TRACES / "6.12-build-4cpu")
+    cap = pm.recording(TRACES / "6.12-build-4cpu")
     found = pm.what_if(cap)
     benchmark.pedantic(pm.what_if, (cap, ["v6.6"]), rounds=3, warmup_rounds=1)
     operations = found.allocations + found.frees

@@ -1,0 +1,630 @@
+"""``data/``: measured tables, each with types, units, ranges and its source.
+
+A *package* is a directory with a ``datapackage.json`` (Data Package, Table
+Schema) and the files that it names::
+
+    data/hardware/<machine>/    batch_latency.csv, platform.json
+    data/published/<source>/    the tables of one publication
+    data/workload/<name>/       a recorded workload, fitted constants, the key of `compare`
+
+The reader refuses what the schema forbids and says where; see
+`pcpmodel.datasets.schema`.  A UTF-8
+byte order mark and CRLF line ends, as spreadsheets write them, are accepted;
+every other departure from plain UTF-8 comma-separated text is a fault.
+
+What every machine's files have stands in ``schemas/``: the descriptors of its
+tables as they stand in its ``datapackage.json``, and the fields of ``platform.json``.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcpmodel.datasets import measured
+from pcpmodel.datasets.schema import (
+    Fault,
+    Table,
+    check_rules,
+    check_schema,
+    is_text,
+    kind_of,
+    parse_table,
+    wrong_value,
+)
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.files import parse_json, read_bytes, read_json
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = [
+    "INTERVAL_RESOURCE",
+    "LATENCY_RESOURCE",
+    "PLATFORM_FIELDS",
+    "PLATFORM_RESOURCE",
+    "WAIT_RESOURCE",
+    "Dataset",
+    "Hardware",
+    "Package",
+    "check",
+    "check_name",
+    "check_platform",
+    "data_dir",
+    "data_root",
+    "doubtful",
+    "hardware_names",
+    "load_hardware",
+    "load_published",
+    "load_workload",
+    "published_names",
+    "raise_first",
+    "read_package",
+]
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+#: File of a package that describes the others.
+DESCRIPTOR = "datapackage.json"
+#: Directories of packages below the data directory.
+KINDS = ("hardware", "published", "workload")
+
+
+def _schema(name: str) -> dict[str, Any]:
+    return read_json(Path(__file__).parent / "schemas" / f"{name}.json")
+
+
+#: Descriptor of ``batch_latency.csv``, the same for every machine.
+LATENCY_RESOURCE: Mapping[str, Any] = _schema("batch_latency")
+#: Descriptor of ``batch_latency_interval.csv``, which machines that came in as
+#: raw tool output have: the range that holds each figure of the table.
+INTERVAL_RESOURCE: Mapping[str, Any] = _schema("batch_latency_interval")
+#: Descriptor of ``lock_wait.csv``, which machines have where waits for the zone lock were measured.
+WAIT_RESOURCE: Mapping[str, Any] = _schema("lock_wait")
+
+_PLATFORM = _schema("platform")
+#: Fields of ``platform.json``; each may be null: not known.
+PLATFORM_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    column["name"]: column for column in _PLATFORM.pop("schema")["fields"]
+}
+#: Descriptor of ``platform.json``; what is no table has no schema in a package.
+PLATFORM_RESOURCE: Mapping[str, Any] = _PLATFORM
+
+
+# ------------------------------------------------------------------ public
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A measured machine.
+
+    Attributes
+    ----------
+    name : str
+        Directory below ``data/hardware``.
+    path : Path
+        That directory.
+    latency : pandas.DataFrame
+        ``batch_latency.csv``: batch [pages], throughput_pages_per_s (NaN: not
+        measured), {free,alloc}_latency_{avg,p99}_us; batch rises.
+    latency_interval : pandas.DataFrame or None
+        Range of each latency and number of samples, where it is known.
+    lock_wait : pandas.DataFrame or None
+        Waits for the zone lock by function, where they were measured: ``lock_wait.csv``.
+    platform : dict
+        ``platform.json``; the keys of `PLATFORM_FIELDS`, None where not known.
+    units : dict
+        Unit of each column of ``latency``.
+    sources : tuple of dict
+        title, message_id, date ...
+    digest : str
+        SHA-256 over the package's files.
+    """
+
+    name: str
+    path: Path
+    latency: pandas.DataFrame
+    latency_interval: pandas.DataFrame | None
+    lock_wait: pandas.DataFrame | None
+    platform: dict[str, Any]
+    units: dict[str, str]
+    sources: tuple[dict[str, Any], ...]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Tables that belong together: of one publication, or of one workload.
+
+    Attributes
+    ----------
+    name : str
+        Directory below ``data/published`` or ``data/workload``.
+    path : Path
+        That directory.
+    title : str
+        Of the publication, or what the tables are.
+    tables : dict of str to pandas.DataFrame
+        By resource name.
+    units : dict of str to dict
+        Per table: column to unit, numeric columns only.
+    sources : tuple of dict
+        title, message_id, date ...
+    digest : str
+        SHA-256 over the package's files.
+    """
+
+    name: str
+    path: Path
+    title: str
+    tables: dict[str, pandas.DataFrame]
+    units: dict[str, dict[str, str]]
+    sources: tuple[dict[str, Any], ...]
+    digest: str
+
+
+def data_dir() -> Path:
+    """Return the directory that holds ``hardware/`` and ``published/``.
+
+    ``$PCPMODEL_DATA`` if set; else ``data/`` of the checkout that the package
+    lies in; else the copy that was installed with the package.
+
+    Raises
+    ------
+    InputError
+        If it is not a directory.
+    """
+    given = os.environ.get("PCPMODEL_DATA")
+    if given:
+        if not Path(given).is_dir():
+            raise InputError("PCPMODEL_DATA is not a directory", file=given)
+        return Path(given)
+    return _own_data()
+
+
+def _own_data() -> Path:
+    here = Path(__file__).resolve().parents[1]
+    checkout = here.parent / "data"
+    if (here.parent / "pyproject.toml").is_file() and checkout.is_dir():
+        return checkout
+    if (here / "data").is_dir():
+        return here / "data"
+    raise InputError("no data found; set PCPMODEL_DATA to the directory", file=here / "data")
+
+
+def data_root(directory: str | Path | None = None) -> Path:
+    """Return a data directory given by the user, or else `data_dir`.
+
+    Raises
+    ------
+    InputError
+        If it is not a directory.
+    """
+    if directory is None:
+        return data_dir()
+    if not (str(directory) and Path(directory).is_dir()):
+        raise InputError("is not a directory", file=repr(directory))
+    return Path(directory)
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Return the names of the measured machines, sorted."""
+    return _names(data_dir() / "hardware")
+
+
+def published_names() -> tuple[str, ...]:
+    """Return the names of the published sources, sorted.
+
+    Returns
+    -------
+    tuple of str
+    """
+    return _names(data_dir() / "published")
+
+
+def load_hardware(name: str) -> Hardware:
+    """Load a measured machine.
+
+    Parameters
+    ----------
+    name : str
+        One of `hardware_names`.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown or the package has a fault.
+    """
+    package = _load("hardware", "machine", name)
+    tables = {key: table.frame() for key, table in package.tables.items()}
+    return Hardware(
+        name,
+        package.path,
+        tables["batch_latency"],
+        tables.get("batch_latency_interval"),
+        tables.get("lock_wait"),
+        package.documents["platform"],
+        package.tables["batch_latency"].units,
+        package.sources,
+        package.digest,
+    )
+
+
+def load_published(source: str) -> Dataset:
+    """Load the tables of one publication.
+
+    Parameters
+    ----------
+    source : str
+        One of `published_names`.
+
+    Returns
+    -------
+    Dataset
+        Its ``tables`` by name, with their units and sources.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown or the package has a fault.
+    """
+    return _dataset("published", source)
+
+
+def load_workload(name: str) -> Dataset:
+    """Load the summary of a recorded workload, the calibrations or the key of `pcpmodel compare`.
+
+    What a data directory of the user's own does not have comes from the package's.
+
+    Parameters
+    ----------
+    name : str
+        A directory below ``data/workload``.
+
+    Returns
+    -------
+    Dataset
+        Its ``tables`` by name, with their units and sources.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown or the package has a fault.
+    """
+    there = name in _names(data_dir() / "workload")
+    return _dataset("workload", name, data_dir() if there else _own_data())
+
+
+def _dataset(kind: str, name: str, root: Path | None = None) -> Dataset:
+    package = _load(kind, "source", name, root)
+    return Dataset(
+        name,
+        package.path,
+        package.title,
+        {key: table.frame() for key, table in package.tables.items()},
+        {key: table.units for key, table in package.tables.items()},
+        package.sources,
+        package.digest,
+    )
+
+
+def check(directory: str | Path | None = None) -> list[InputError]:
+    """Return every fault of every package below a data directory.
+
+    Parameters
+    ----------
+    directory : path, optional
+        Holds ``hardware/`` or ``published/`` or both; default `data_dir`.
+
+    Raises
+    ------
+    InputError
+        If there is no such directory, or neither of the two in it.
+    """
+    root = data_root(directory)
+    kinds = [kind for kind in KINDS if (root / kind).is_dir()]
+    if not kinds:
+        raise InputError("holds neither hardware/ nor published/", file=root)
+    faults: list[InputError] = []
+    for kind in kinds:
+        for path in sorted((root / kind).iterdir()):
+            if path.name.startswith("."):
+                continue
+            if NAME.fullmatch(path.name) and path.is_dir():
+                read_package(path, kind, faults)
+            else:
+                faults.append(
+                    InputError(f"expected a directory whose name matches {_NAME_RULE}", file=path)
+                )
+    return faults
+
+
+_NAME_RULE = "[a-z0-9][a-z0-9-]*, at most 64 characters"
+
+
+def check_name(name: str, what: str = "machine") -> str:
+    """Return ``name`` if a machine or a workload may be called so.
+
+    Raises
+    ------
+    InputError
+        If it does not match ``[a-z0-9][a-z0-9-]*``.
+    """
+    if not NAME.fullmatch(name):
+        raise InputError(f"{what} name {name!r} is not allowed; it must match {_NAME_RULE}")
+    return name
+
+
+# ---------------------------------------------------------------- packages
+
+
+@dataclass
+class Package:
+    """A package as read; what has faults is left out."""
+
+    path: Path
+    title: str = ""
+    sources: tuple[dict[str, Any], ...] = ()
+    tables: dict[str, Table] = field(default_factory=dict)
+    documents: dict[str, Any] = field(default_factory=dict)
+    added: bool = False  # by `pcpmodel data add`
+    digest: str = ""
+
+
+def _names(directory: Path) -> tuple[str, ...]:
+    if not directory.is_dir():
+        return ()
+    return tuple(
+        sorted(p.name for p in directory.iterdir() if NAME.fullmatch(p.name) and p.is_dir())
+    )
+
+
+def _load(kind: str, what: str, name: str, root: Path | None = None) -> Package:
+    root = (root or data_dir()) / kind
+    known = _names(root)
+    if name not in known:
+        raise unknown_name(what, name, known)
+    faults: list[InputError] = []
+    package = read_package(root / name, kind, faults)
+    raise_first(faults)
+    return package
+
+
+def raise_first(faults: list[InputError]) -> None:
+    """Raise the first fault, saying how many more there are."""
+    if not faults:
+        return
+    first = faults[0]
+    rest = len(faults) - 1
+    more = f" (and {rest} more fault{'s' * (rest > 1)})" if rest else ""
+    raise InputError(first.message + more, file=first.file, row=first.row, column=first.column)
+
+
+def read_package(directory: Path, kind: str, faults: list[InputError]) -> Package:
+    """Read a package, appending its faults; what has faults is left out."""
+    package = Package(directory)
+    digest = hashlib.sha256()
+
+    def contents(name: str) -> bytes | None:
+        try:
+            content = read_bytes(directory / name, follow=False)
+        except InputError as error:
+            faults.append(error)
+            return None
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        return content
+
+    path = directory / DESCRIPTOR
+    raw = contents(DESCRIPTOR)
+    if raw is None:
+        return package
+    descriptor = _json(raw, path, faults)
+    if descriptor is None:
+        return package
+    before = len(faults)
+    _check_descriptor(descriptor, directory, kind, faults)
+    if len(faults) > before:
+        return package
+
+    package.title = descriptor["title"]
+    package.added = "added_by" in descriptor
+    package.sources = tuple(descriptor["sources"])
+    resources = sorted(descriptor["resources"], key=lambda resource: resource["path"])
+    for resource in resources:
+        raw = contents(resource["path"])
+        if raw is None:
+            continue
+        path = directory / resource["path"]
+        if "schema" in resource:
+            before = len(faults)
+            table = parse_table(raw, path, resource["schema"], resource.get("rules", {}), faults)
+            if len(faults) == before:
+                package.tables[resource["name"]] = table
+        else:
+            document = _json(raw, path, faults)
+            if document is not None:
+                if kind == "hardware":
+                    document = check_platform(document, path, faults)
+                package.documents[resource["name"]] = document
+    package.digest = digest.hexdigest()
+
+    named = {DESCRIPTOR, *(resource["path"] for resource in resources)}
+    for extra in sorted(directory.iterdir()):
+        if extra.name not in named and not extra.name.startswith("."):
+            faults.append(InputError(f"is not named in {DESCRIPTOR}", file=extra))
+    if kind == "hardware":
+        _check_intervals(package, faults)
+        _check_measured(package, faults)
+    return package
+
+
+def _check_intervals(package: Package, faults: list[InputError]) -> None:
+    table = package.tables.get("batch_latency")
+    interval = package.tables.get("batch_latency_interval")
+    if table is None or interval is None:
+        return
+    if table.columns["batch"] != interval.columns["batch"]:
+        faults.append(
+            InputError(
+                f"batches {interval.columns['batch']} differ from {table.columns['batch']} "
+                f"of {table.path.name}",
+                file=interval.path,
+                column="batch",
+            )
+        )
+
+
+def _check_measured(package: Package, faults: list[InputError]) -> None:
+    waits = package.tables.get("lock_wait")
+    if waits is not None:
+        sums = (waits.columns[name] for name in ("waits", "wait_total_us", "wait_max_us"))
+        for row, sums_of_row in zip(waits.rows, zip(*sums, strict=True), strict=True):
+            if doubt := measured.wait_doubt(*sums_of_row):
+                faults.append(InputError(doubt, file=waits.path, row=row))
+    table = package.tables.get("batch_latency")
+    if table is not None:
+        interval = package.tables.get("batch_latency_interval")
+        tool = package.documents.get("platform", {}).get("tool")
+        faults += doubtful(table, interval, tool if is_text(tool) else None)
+
+
+def doubtful(table: Table, interval: Table | None, tool: str | None = None) -> list[InputError]:
+    """Say what makes a machine's table no measurement, and what would measure.
+
+    Parameters
+    ----------
+    table : Table
+        ``batch_latency.csv`` without a fault.
+    interval : Table, optional
+        ``batch_latency_interval.csv``; left out if its batches are others.
+    tool : str, optional
+        What measured.
+    """
+    ranges = None
+    if interval is not None and interval.columns["batch"] == table.columns["batch"]:
+        ranges = interval.columns
+    return [
+        InputError(
+            f"{doubt.message}. Measure anew: "
+            f"{measured.command(measured.KERNEL_FUNCTIONS[doubt.side], tool)}",
+            file=table.path,
+            row=None if doubt.row is None else table.rows[doubt.row],
+            column=doubt.column,
+        )
+        for doubt in measured.doubts(table.columns, ranges)
+    ]
+
+
+def _check_descriptor(given: Any, directory: Path, kind: str, faults: list[InputError]) -> None:
+    path = directory / DESCRIPTOR
+
+    def fault(message: str, where: str | None = None) -> None:
+        faults.append(InputError(message, file=path, column=where))
+
+    if not isinstance(given, dict):
+        return fault(f"expected an object, given {kind_of(given)}")
+    if given.get("name") != directory.name:
+        fault(f"{given.get('name')!r} differs from the directory, {directory.name!r}", "name")
+    if not is_text(given.get("title")):
+        fault(f"expected a text, given {given.get('title')!r}", "title")
+    sources = given.get("sources")
+    if not (isinstance(sources, list) and sources):
+        fault("expected a list of at least one source", "sources")
+    else:
+        for number, source in enumerate(sources):
+            if not (isinstance(source, dict) and is_text(source.get("title"))):
+                fault("expected an object with a title", f"sources[{number}]")
+    resources = given.get("resources")
+    if not (isinstance(resources, list) and resources):
+        return fault("expected a list of at least one resource", "resources")
+    names: set[str] = set()
+    for number, resource in enumerate(resources):
+        where = f"resources[{number}]"
+        if not isinstance(resource, dict):
+            fault(f"expected an object, given {kind_of(resource)}", where)
+            continue
+        name, file = resource.get("name"), resource.get("path")
+        if not is_text(name) or name in names:
+            fault(f"expected a name of its own, given {name!r}", f"{where}.name")
+        names.add(str(name))
+        if not (is_text(file) and re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", file)):
+            fault(f"expected a file name of this directory, given {file!r}", f"{where}.path")
+        if "schema" in resource:
+            check_schema(resource["schema"], f"{where}.schema", fault)
+            check_rules(resource, f"{where}.rules", fault)
+        elif resource.get("format") != "json":
+            fault(f"expected a schema or format json, given {resource.get('format')!r}", where)
+    if kind == "hardware":
+        _check_hardware_descriptor(resources, fault)
+
+
+def _check_hardware_descriptor(resources: list, fault: Fault) -> None:
+    """Hold a machine's descriptor to the schemas that every machine has."""
+    known = (LATENCY_RESOURCE, PLATFORM_RESOURCE, INTERVAL_RESOURCE, WAIT_RESOURCE)
+    expected = {r["name"]: r for r in known}
+    given = {r["name"]: r for r in resources if isinstance(r, dict) and is_text(r.get("name"))}
+    for name in ("batch_latency", "platform"):
+        if name not in given:
+            fault(f"resource {name!r} is missing", "resources")
+    for name, resource in given.items():
+        if name not in expected:
+            fault(f"unknown resource {name!r}; allowed: {', '.join(expected)}", "resources")
+            continue
+        for key in ("path", "schema", "rules"):
+            if resource.get(key) != expected[name].get(key):
+                fault(f"differs from what every machine's {name} has", f"{name}.{key}")
+
+
+def check_platform(
+    given: Any, path: Path | str, faults: list[InputError], sources: bool = True
+) -> dict[str, Any]:
+    """Return a platform record with every key of `PLATFORM_FIELDS` and ``sources``.
+
+    Parameters
+    ----------
+    given : object
+        What the JSON file holds.
+    path : path
+        For the messages.
+    faults : list of InputError
+        Gets every fault.
+    sources : bool
+        Whether the key ``sources`` must be there.
+    """
+    if not isinstance(given, dict):
+        faults.append(InputError(f"expected an object, given {kind_of(given)}", file=path))
+        return {}
+    platform: dict[str, Any] = {}
+    for key in given:
+        if key != "sources" and key not in PLATFORM_FIELDS:
+            error = unknown_name("field", key, [*PLATFORM_FIELDS, "sources"])
+            faults.append(InputError(error.message, file=path, column=key))
+    for key, column in PLATFORM_FIELDS.items():
+        value = given.get(key)
+        platform[key] = value
+        if value is not None:
+            message = wrong_value(value, column)
+            if message:
+                faults.append(InputError(message, file=path, column=key))
+    listed = given.get("sources", None if sources else [])
+    if not (isinstance(listed, list) and all(isinstance(s, dict) for s in listed)):
+        faults.append(
+            InputError("expected a list of objects, one per source", file=path, column="sources")
+        )
+    platform["sources"] = listed
+    return platform
+
+
+def _json(raw: bytes, path: Path, faults: list[InputError]) -> Any:
+    """Parse JSON; None and a fault if it cannot be."""
+    try:
+        return parse_json(raw, path)
+    except InputError as error:
+        faults.append(error)
+        return None

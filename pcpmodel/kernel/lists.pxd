@@ -1,0 +1,94 @@
+"""Which list of a pageset holds which blocks, and how free_pcppages_bulk() goes round the lists.
+
+order_to_pindex(), pindex_to_order() and pcp_allowed_order() of mm/page_alloc.c.  How many lists
+there are is a rule of the release: 13 with one list of huge pages, 14 with one for movable ones
+and one for the others (v6.10), 3 where only single pages are kept (up to v5.13).
+`pcpmodel.kernel.lists` is the same in Python.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int32_t
+
+from pcpmodel.kernel.pages cimport (
+    HPAGE_PMD_ORDER,
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+    PAGE_ALLOC_COSTLY_ORDER,
+)
+
+cdef enum:
+    NR_LOWORDER_PCP_LISTS = 12  # orders 0..3 of three migratetypes each
+    MAX_PCP_LISTS = 14
+
+
+cdef inline int pcp_migratetype(int migratetype) noexcept nogil:
+    """Type of the list that pages of such a page block join: free_unref_page().
+
+    What has no lists of its own is movable there; so is -1, a type that nobody told.
+    """
+    return migratetype if 0 <= migratetype < MIGRATE_PCPTYPES else <int>MIGRATE_MOVABLE
+
+
+cdef inline bint pcp_allowed_order(int order) noexcept nogil:
+    return order <= PAGE_ALLOC_COSTLY_ORDER or order == HPAGE_PMD_ORDER
+
+
+cdef inline int order_to_pindex(int nr_pcp_lists, int migratetype, int order) noexcept nogil:
+    """PCP list of a block; ``migratetype`` is 0..2, ``order`` 0..3 or 9."""
+    if order > PAGE_ALLOC_COSTLY_ORDER:
+        return NR_LOWORDER_PCP_LISTS + (
+            nr_pcp_lists == MAX_PCP_LISTS and migratetype == MIGRATE_MOVABLE
+        )
+    return MIGRATE_PCPTYPES * order + migratetype
+
+
+cdef inline int pindex_to_order(int pindex) noexcept nogil:
+    if pindex >= NR_LOWORDER_PCP_LISTS:
+        return HPAGE_PMD_ORDER
+    return <unsigned int>pindex // MIGRATE_PCPTYPES
+
+
+cdef inline int pindex_to_type(int pindex) noexcept nogil:
+    """Migratetype of a list's blocks; of list 12, which may hold several, unmovable."""
+    if pindex < NR_LOWORDER_PCP_LISTS:
+        return <unsigned int>pindex % MIGRATE_PCPTYPES
+    return MIGRATE_MOVABLE if pindex > NR_LOWORDER_PCP_LISTS else 0
+
+
+cdef inline int pindex_to_only_type(int pindex) noexcept nogil:
+    """Migratetype of every block on a list; -1 of one of huge pages, which may hold several."""
+    return pindex_to_type(pindex) if pindex < NR_LOWORDER_PCP_LISTS else -1
+
+
+cdef inline bint pindex_may_hold(int pindex, int migratetype, int order) noexcept nogil:
+    """May a block of 2**order pages, asked for as of this type, be on a list?"""
+    if pindex_to_order(pindex) != order:
+        return False
+    return pindex >= NR_LOWORDER_PCP_LISTS or pindex_to_type(pindex) == migratetype
+
+
+cdef inline int pindex_after(int nr_pcp_lists, int pindex) noexcept nogil:
+    """The list that free_pcppages_bulk() looks at next."""
+    return pindex + 1 if pindex + 1 < nr_pcp_lists else 0
+
+
+cdef inline int drain_counts(
+    int32_t *blocks, int nr_pcp_lists, int n, int pindex, int *pages_ret
+) noexcept nogil:
+    """free_pcppages_bulk() by count: n pages, whole lists in turn from ``pindex`` on.
+
+    The lists hold n pages or more.  Returns the blocks freed; ``pages_ret``: their pages, which
+    are more than n where the last block is larger than what was left to free.
+    """
+    cdef int i = pindex, order, take, freed = 0, pages = 0
+    while pages < n:
+        while blocks[i] == 0:
+            i = pindex_after(nr_pcp_lists, i)
+        order = pindex_to_order(i)
+        take = min(blocks[i], (n - pages + (1 << order) - 1) >> order)
+        blocks[i] -= take
+        freed += take
+        pages += take << order
+    pages_ret[0] = pages
+    return freed

@@ -1,0 +1,48 @@
+"""Which list of a pageset holds which blocks: `lists.pxd` in Python."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+__all__ = [
+    "HPAGE_PMD_ORDER",
+    "MAX_PCP_LISTS",
+    "MIGRATETYPES",
+    "PAGE_ALLOC_COSTLY_ORDER",
+    "PCP_ORDERS",
+    "order_to_pindex",
+    "pindex_to_order",
+    "pindex_to_type",
+]
+
+#: Migratetypes that have lists of their own.
+MIGRATETYPES = {"unmovable": 0, "movable": 1, "reclaimable": 2}
+
+HPAGE_PMD_ORDER = 9
+
+#: Largest order but that of huge pages: the last of 0..3.
+PAGE_ALLOC_COSTLY_ORDER = 3
+
+#: Orders that per-CPU lists hold: pcp_allowed_order().
+PCP_ORDERS = (0, 1, 2, 3, HPAGE_PMD_ORDER)
+
+MAX_PCP_LISTS = 14
+
+_LOWORDER = 12
+
+
+def order_to_pindex(nr_pcp_lists: int, migratetype: int, order: int) -> int:
+    """List of a block of 2**order pages, of a release that has so many lists."""
+    if order < HPAGE_PMD_ORDER:
+        return 3 * order + migratetype
+    return _LOWORDER + (nr_pcp_lists == MAX_PCP_LISTS and migratetype == 1)
+
+
+def pindex_to_order(pindex: int) -> int:
+    """Order of the blocks on a list."""
+    return pindex // 3 if pindex < _LOWORDER else HPAGE_PMD_ORDER
+
+
+def pindex_to_type(pindex: int) -> int:
+    """Migratetype of the blocks on a list; of list 12, which may hold several, unmovable."""
+    return pindex % 3 if pindex < _LOWORDER else int(pindex > _LOWORDER)

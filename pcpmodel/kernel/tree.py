@@ -1,0 +1,587 @@
+"""A user's own kernel tree: its page-list functions, compiled.
+
+The functions that decide about per-CPU page lists are taken out of mm/page_alloc.c by name, with
+what they use, and compiled with the system's C compiler in surroundings of our own
+(``tree_surroundings.h``), as the kernel does it for mm/vma.c in tools/testing/vma.  Nothing of the
+tree is kept but the compiled result, in the user's cache folder.
+
+Compiling and calling runs code of the tree: open only trees that you would build.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from pcpmodel.errors import InputError, integer
+from pcpmodel.files import read_bytes, read_text
+from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE
+from pcpmodel.kernel.tree_rules import TreeRelease, release_of
+from pcpmodel.kernel.tree_source import Item, Source
+
+__all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
+
+#: Files that are looked at, as far as the tree has them.
+FILES = (
+    "mm/page_alloc.c",
+    "include/linux/mmzone.h",
+    "mm/page_alloc.h",
+    "mm/internal.h",
+    "mm/vmstat.c",
+    "mm/mm_init.c",
+    "include/linux/gfp.h",
+)
+
+#: As distributions configure x86-64 kernels.
+CONFIG = {
+    "64BIT": "1", "SMP": "1", "MMU": "1", "NUMA": "1", "TRANSPARENT_HUGEPAGE": "1", "CMA": "1",
+    "MEMORY_ISOLATION": "1", "COMPACTION": "1", "ZONE_DMA": "1", "ZONE_DMA32": "1",
+    "ZONE_DEVICE": "1", "SPARSEMEM": "1", "PCP_BATCH_SCALE_MAX": "5",
+}  # fmt: skip
+
+_HERE = Path(__file__).parent
+#: An excerpt that reads like mm/page_alloc.c, in words of its own, with the rules of v7.2.
+EXCERPT = _HERE / "excerpt"
+_SURROUNDINGS = ("tree_abi.h", "tree_surroundings.h", "tree_defaults.h", "tree_glue.h")
+
+#: Functions that a tree must have, by what they do; the first name of each that is there is taken.
+NEEDED = {
+    "order_to_pindex": ("order_to_pindex",),
+    "pindex_to_order": ("pindex_to_order",),
+    "free_pcppages_bulk": ("free_pcppages_bulk",),
+    "rmqueue_bulk": ("rmqueue_bulk",),
+    "rmqueue_pcplist": ("rmqueue_pcplist",),
+    "commit": ("free_frozen_page_commit", "free_unref_page_commit"),
+    "drain_zone_pages": ("drain_zone_pages",),
+    "drain_pages_zone": ("drain_pages_zone",),
+}
+
+#: Those that only some releases have.
+KNOWN = (
+    "__rmqueue_pcplist", "nr_pcp_alloc", "nr_pcp_high", "nr_pcp_free", "decay_pcp_high",
+    "zone_batchsize", "zone_highsize",
+)  # fmt: skip
+
+#: The rest of the allocator is the model's own: what of it a tree has is compared as text.
+BESIDE = (
+    "__free_one_page", "expand", "__rmqueue", "__rmqueue_smallest", "__rmqueue_fallback",
+    "__rmqueue_claim", "__rmqueue_steal", "find_suitable_fallback", "refresh_cpu_vm_stats",
+)  # fmt: skip
+
+_FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_factor", "free_factor",
+           "free_count", "count_min", "expire")  # fmt: skip
+
+#: What each parameter of the functions that are called stands for: by name, then by type.
+_ARGUMENTS = {
+    "order": "order", "migratetype": "migratetype", "mt": "migratetype", "pcp": "&set->pcp",
+    "zone": "&set->zone", "preferred_zone": "&set->zone", "page": "&set->loose",
+    "alloc_flags": "alloc_flags", "fpi_flags": "0", "cpu": "0", "UP_flags": "&irq_state",
+    "flags": "&irq_state",
+}  # fmt: skip
+_SIZES = {"zone": "&zone", "batch": "batch", "cpu_online": "0", "high_fraction": "fraction"}
+
+MAX_SECONDS = 60
+TRY_SECONDS = 20  # takes a fraction of one
+MAX_MEMORY = 2 << 30
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A kernel tree whose page-list functions are compiled.
+
+    Attributes
+    ----------
+    name : str
+        As it was given.
+    digest : str
+        Of what was compiled, and how.
+    library : Path
+        The compiled functions.
+    functions : mapping
+        Name -> definition, of those that were taken and those that are only compared.
+    taken : tuple of str
+        Names of all definitions that were compiled.
+    fields : tuple of str
+        Of struct per_cpu_pages.
+    borrowed : bool
+        struct per_cpu_pages is not the tree's: it was not given.
+    batch_scale_max : int
+        CONFIG_PCP_BATCH_SCALE_MAX that it was compiled with.
+    """
+
+    name: str
+    digest: str
+    library: Path
+    functions: Mapping[str, Item] = field(repr=False)
+    taken: tuple[str, ...] = field(repr=False)
+    fields: tuple[str, ...] = ()
+    borrowed: bool = False
+    batch_scale_max: int = 5
+
+    def __str__(self) -> str:
+        return self.name
+
+    def as_release(self) -> TreeRelease:
+        """The tree as a release: what `pcpmodel.release` makes of it."""
+        return release_of(self)
+
+    @property
+    def new_fields(self) -> tuple[str, ...]:
+        """Fields of struct per_cpu_pages that no known release has."""
+        return _own(self.fields)
+
+
+def open_tree(
+    path: str | os.PathLike[str],
+    *,
+    patch: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    batch_scale_max: int | None = None,
+) -> Tree:
+    """Take the page-list functions of a kernel tree and compile them.
+
+    Raises
+    ------
+    InputError
+        As `pcpmodel.tree`, which tells the arguments.
+    """
+    name = os.fspath(path)
+    files = _read(name)
+    if patch is not None:
+        files = _patched(files, Path(patch))
+        name = f"{name}+{Path(patch).name}"
+    options = dict(CONFIG) if config is None else _config(Path(config))
+    if batch_scale_max is not None:
+        scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
+        options["PCP_BATCH_SCALE_MAX"] = str(scale)
+    return _Extract(name, [Source(n, data) for n, data in files.items()], options).tree()
+
+
+# The files
+
+
+def _read(name: str) -> dict[str, bytes]:
+    """Files of a tree by their name in it."""
+    where, _, ref = name.rpartition("@")
+    if where and Path(where).expanduser().is_dir() and not Path(name).expanduser().exists():
+        return _at_commit(Path(where).expanduser(), ref)
+    path = Path(name).expanduser()
+    if path.is_file():
+        found = {"mm/page_alloc.c": path}
+        beside = path.parent.parent / "include/linux/mmzone.h"
+        if path.parent.name == "mm" and beside.is_file():
+            return _read(os.fspath(path.parent.parent))
+    elif path.is_dir():
+        found = {f: path / f for f in FILES if (path / f).is_file()}
+        if "mm/page_alloc.c" not in found:
+            found = {f: path / Path(f).name for f in FILES if (path / Path(f).name).is_file()}
+    else:
+        raise InputError(f"{name}: there is no such tree")
+    if "mm/page_alloc.c" not in found:
+        raise InputError(f"{name} is no kernel tree: it has no mm/page_alloc.c")
+    return {f: read_bytes(p) for f, p in found.items()}
+
+
+def _at_commit(tree: Path, ref: str) -> dict[str, bytes]:
+    """Files as a commit has them; nothing is checked out."""
+    git = shutil.which("git")
+    if git is None:
+        raise InputError(f"{tree}@{ref}: git is not there")
+    if not ref or ref.startswith("-"):
+        raise InputError(f"{tree}@{ref}: {ref!r} is no commit")
+    found = {}
+    for name in FILES:
+        done = subprocess.run(
+            [git, "-C", os.fspath(tree), "show", f"{ref}:{name}"],
+            capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode == 0:
+            found[name] = done.stdout
+        elif name == "mm/page_alloc.c":
+            why = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise InputError(f"{tree}@{ref}: git show: {why[0] if why else 'failed'}")
+    return found
+
+
+def _patched(files: Mapping[str, bytes], patch: Path) -> dict[str, bytes]:
+    """The files after a patch, as far as it is about them."""
+    text = read_bytes(patch)
+    git = shutil.which("git")
+    if git is None:
+        raise InputError(f"{patch}: applying a patch needs git")
+    touched = [f for f in files if re.search(rb"^\+\+\+ \S*" + re.escape(f.encode()), text, re.M)]
+    if not touched:
+        raise InputError(f"{patch}: changes none of {', '.join(files)}")
+    with tempfile.TemporaryDirectory(prefix="pcpmodel-") as folder:
+        for name, data in files.items():
+            at = Path(folder, name)
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_bytes(data)
+        include = [f"--include={f}" for f in files]
+        done = subprocess.run(
+            [git, "apply", "-p1", *include, os.path.abspath(patch)],
+            cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS,
+            env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            why = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise InputError(f"{patch}: does not apply: {why[0] if why else 'git apply failed'}")
+        return {name: read_bytes(Path(folder, name)) for name in files}
+
+
+def _config(path: Path) -> dict[str, str]:
+    """CONFIG_ values of a .config; what is off is not there."""
+    found = {}
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        option = re.fullmatch(r"CONFIG_(\w+)=(.*)", line)
+        if option is None:
+            raise InputError(f"{path}: line {number}: {line[:60]!r} is not CONFIG_NAME=value")
+        name, value = option.groups()
+        if value in ("y", "m"):
+            found[name] = "1"
+        elif re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
+            found[name] = value
+    return found
+
+
+# The functions
+
+
+class _Extract:
+    """What is compiled of a tree."""
+
+    def __init__(self, name: str, sources: list[Source], options: dict[str, str]) -> None:
+        self.name = name
+        defaults = "tree_defaults.h"
+        self.sources = [*sources, Source(defaults, read_bytes(_HERE / defaults))]
+        self.options = options
+        self.ours = frozenset().union(
+            *(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:2])
+        )
+
+    @cache  # noqa: B019  # lives as long as it is worked on
+    def find(self, name: str) -> list[Item]:
+        """Definitions of a name, in the first file that has one."""
+        return next((f for s in self.sources if (f := s.defined(name))), [])
+
+    def tree(self) -> Tree:
+        roles = {}
+        for role, names in NEEDED.items():
+            found = next((n for n in names if self.find(n)), None)
+            if found is None:
+                raise InputError(
+                    f"{self.name}: {self.sources[0].name} has no function "
+                    f"{' or '.join(f'{n}()' for n in names)}"
+                )
+            roles[role] = found
+        more = [n for n in KNOWN if self.find(n)]
+        items = self.closure([*roles.values(), *more, "per_cpu_pages", "NR_PCP_LISTS",
+                              "migratetype", "zone_flags"])  # fmt: skip
+        struct = self.find("per_cpu_pages")[-1]
+        fields = _fields(struct)
+        text = self.text(items, self.calls(roles, more, fields, items))
+        functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *BESIDE) if self.find(n)}
+        digest, library = _compiled(self.name, text)
+        _checked(self.name, library)
+        return Tree(
+            self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
+            tuple(fields), struct.file == self.sources[-1].name,
+            int(self.options.get("PCP_BATCH_SCALE_MAX", 0)),
+        )  # fmt: skip
+
+    def closure(self, names: Iterable[str]) -> list[Item]:
+        """Definitions of names and of all that they use; what the surroundings have is theirs."""
+        todo, seen, items = list(names), set(), {}
+        while todo:
+            name = todo.pop()
+            if name in seen or name in self.ours:
+                continue
+            seen.add(name)
+            for item in self.find(name):
+                if (item.file, item.line) in items or not set(item.defines) - self.ours:
+                    continue
+                items[item.file, item.line] = item
+                todo += self.used(item)
+        kinds = ("macro", "typedef", "enum", "struct", "variable", "function")
+        return sorted(items.values(), key=lambda i: (kinds.index(i.kind), i.file, i.line))
+
+    def used(self, item: Item) -> list[str]:
+        """Names that a definition may need: functions where they are called, others anywhere."""
+        found = []
+        for word in item.words - {item.name}:
+            kinds = {i.kind for i in self.find(word)} if self.known(word) else set()
+            if (
+                kinds - {"function", "variable"}
+                or (kinds and re.search(rf"(?<![.>\w]){word}\s*\(", item.text))
+                or (
+                    "variable" in kinds
+                    and not re.search(rf"(?:[\w*]\s+\**|\*){word}\s*[;,=)\[]", item.text)
+                )
+            ):
+                found.append(word)
+        return found
+
+    def known(self, word: str) -> bool:
+        return any(word in s.items or f"{word}(" in s.text for s in self.sources)
+
+    def call(self, name: str, meanings: Mapping[str, str]) -> str:
+        function = self.find(name)[-1]
+        arguments = []
+        for kind, parameter in function.parameters():
+            if parameter not in meanings:
+                raise InputError(
+                    f"{self.name}: {function.file}: line {function.line}: {name}() has a parameter "
+                    f"{kind} {parameter}; known: {', '.join(meanings)}"
+                )
+            arguments.append(meanings[parameter])
+        return f"{name}({', '.join(arguments)})"
+
+    def calls(
+        self, roles: Mapping[str, str], more: list[str], fields: list[str], items: list[Item]
+    ) -> list[str]:
+        """Macros that tell the glue how to call the tree's functions."""
+        names = {n for i in items for n in i.defines}
+        lines = [
+            f"#define TREE_ALLOC {self.call(roles['rmqueue_pcplist'], _ARGUMENTS)}",
+            f"#define TREE_COMMIT {self.call(roles['commit'], _ARGUMENTS)}",
+            f"#define TREE_DRAIN_REMOTE {self.call('drain_zone_pages', _ARGUMENTS)}",
+            f"#define TREE_DRAIN_ALL {self.call('drain_pages_zone', _ARGUMENTS)}",
+        ]
+        if "decay_pcp_high" in more:
+            lines.append(f"#define TREE_DECAY {self.call('decay_pcp_high', _ARGUMENTS)}")
+        if "zone_batchsize" in more:
+            lines.append(f"#define TREE_BATCHSIZE {self.call('zone_batchsize', _SIZES)}")
+        if "zone_highsize" in more:
+            lines.append(f"#define TREE_HIGHSIZE {self.call('zone_highsize', _SIZES)}")
+        for flag in ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH"):
+            value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
+            lines.append(f"#define TREE_{flag} {value}")
+        common = [f for f in _FIELDS if f in fields]
+        lines.append("#define TREE_GET(f, p) " + " ".join(f"(f)->{n} = (p)->{n};" for n in common))
+        lines.append("#define TREE_PUT(f, p) " + " ".join(f"(p)->{n} = (f)->{n};" for n in common))
+        if "high_min" in fields:
+            lines.append("#define TREE_HIGH_MIN")
+        own = _own(fields)
+        pcp = "((struct per_cpu_pages *)0)"
+        lines += [
+            "#define TREE_OWN_SIZE (0" + "".join(f" + sizeof({pcp}->{n})" for n in own) + ")",
+        ]
+        for name, to, source in (
+            ("GET", "{at}", "&(p)->{field}"), ("PUT", "&(p)->{field}", "{at}"),
+        ):  # fmt: skip
+            copies, before = [], "0"
+            for n in own:
+                at = f"(char *)(o) + {before}"
+                copies.append(
+                    f"memcpy({to.format(at=at, field=n)}, {source.format(at=at, field=n)}, "
+                    f"sizeof((p)->{n}));"
+                )
+                before += f" + sizeof((p)->{n})"
+            lines.append(
+                f"#define TREE_{name}_OWN(o, p) "
+                f"if (TREE_OWN_SIZE <= PCPMODEL_TREE_OWN) {{ {' '.join(copies)} }}"
+            )
+        return lines
+
+    def text(self, items: list[Item], calls: list[str]) -> str:
+        """What is compiled."""
+        parts = [f"#define CONFIG_{n} {v}" for n, v in sorted(self.options.items())]
+        parts += ['#include "tree_surroundings.h"']
+        for item in items:
+            if item.kind == "function":
+                head = item.text[: item.text.index("{")].strip()
+                parts += [*item.conditions, f"{head};", *("#endif" for _ in item.conditions)]
+            elif item.kind == "macro":
+                parts += [*item.conditions, f"#undef {item.name}", item.text,
+                          *("#endif" for _ in item.conditions)]  # fmt: skip
+            else:
+                parts += [*item.conditions, f'#line {item.line} "{item.file}"', item.text,
+                          *("#endif" for _ in item.conditions)]  # fmt: skip
+        for item in items:
+            if item.kind == "function":
+                parts += [*item.conditions, f'#line {item.line} "{item.file}"', item.text,
+                          *("#endif" for _ in item.conditions)]  # fmt: skip
+                parts += _foreseen(item)
+        return "\n".join([*parts, *calls, '#line 1 "glue"', '#include "tree_glue.h"', ""])
+
+
+# Behind each definition: what callers of it get where an operation is only foreseen.
+_FORESEEN = {
+    "free_pcppages_bulk": (
+        "#define free_pcppages_bulk(zone_, count_, ...) (pcpmodel_foresees() ? "
+        "pcpmodel_ask(count_) : free_pcppages_bulk(zone_, count_, __VA_ARGS__))",
+    ),
+    "rmqueue_bulk": (
+        "#define rmqueue_bulk(zone_, order_, count_, list_, ...) (pcpmodel_foresees() ? "
+        "pcpmodel_fill(count_, list_) : "
+        "rmqueue_bulk(zone_, order_, count_, list_, __VA_ARGS__))",
+    ),
+}
+
+
+def _foreseen(item: Item) -> tuple[str, ...]:
+    """Lines behind a definition: `_FORESEEN`, and what nr_pcp_high() is told and says."""
+    if item.name != "nr_pcp_high":
+        return _FORESEEN.get(item.name, ())
+    names = [f"{name}_" for _, name in item.parameters()]
+    told = "pcpmodel_in_bulk(free_high_), " if "free_high_" in names else ""
+    given = ", ".join(names)
+    return (f"#define nr_pcp_high({given}) ({told}pcpmodel_threshold(nr_pcp_high({given})))",)
+
+
+def _own(fields: Iterable[str]) -> tuple[str, ...]:
+    """Fields that no release has."""
+    return tuple(f for f in fields if f not in {*_FIELDS, "lock", "lists"})
+
+
+def _fields(struct: Item) -> list[str]:
+    """Names of the fields of struct per_cpu_pages."""
+    body = struct.text[struct.text.index("{") : struct.text.rindex("}")]
+    return re.findall(r"(\w+)(?:\[[^\]]*\])?(?:\s*:\s*\d+)?\s*[;,]", body)
+
+
+# The compiler
+
+
+def cache_folder(what: str) -> Path:
+    """The folder of what was compiled, in the user's cache; nobody else can write to it."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base, "pcpmodel", what)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = folder.lstat()
+    except OSError as e:
+        raise InputError(f"{folder}: {e.strerror}; XDG_CACHE_HOME names another place") from None
+    if not stat.S_ISDIR(mode.st_mode) or mode.st_uid != os.getuid() or mode.st_mode & 0o022:
+        raise InputError(
+            f"{folder}: others can write to it, so what is compiled there is not to be trusted; "
+            f"make it yours alone (chmod 700) or set XDG_CACHE_HOME"
+        )
+    for left in folder.glob(".new-*"):  # of one that was killed, if it is older than any can be
+        with contextlib.suppress(OSError):
+            if time.time() - left.lstat().st_mtime > 4 * MAX_SECONDS:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return folder
+
+
+def limits() -> None:
+    """For a compiler: no more memory, time or output than any real source needs."""
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+
+
+_FLAGS = ("-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
+          "-fno-delete-null-pointer-checks", "-Werror=implicit-function-declaration",
+          "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
+
+
+def _compiled(name: str, text: str) -> tuple[str, Path]:
+    """Digest and library of a source; compiled if that has not been done yet."""
+    cc = shutil.which(os.environ.get("CC", "cc"))
+    if cc is None:
+        raise InputError("no C compiler: cc is not there (Debian: apt install gcc)")
+    parts = [text, *(read_text(_HERE / n) for n in _SURROUNDINGS), cc, *_FLAGS]
+    digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]
+    folder = cache_folder("trees")
+    library = folder / f"{digest}.so"
+    if library.exists():
+        return digest, library
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
+        source, built = Path(scratch, "tree.c"), Path(scratch, "tree.so")
+        source.write_text(text)
+        try:
+            done = subprocess.run(
+                [cc, *_FLAGS, f"-I{_HERE}", "-o", built, source],
+                capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                timeout=2 * MAX_SECONDS, preexec_fn=limits, check=False,
+                env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | {"LC_ALL": "C"},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise InputError(f"{name}: the compiler takes more than {2 * MAX_SECONDS} s") from None
+        if done.returncode:
+            log = folder / f"{digest}.log"
+            log.write_text(done.stderr)
+            raise InputError(f"{name}: {_sentence(done.stderr)} (all of it: {log})")
+        os.chmod(built, 0o700)
+        os.replace(built, library)
+    return digest, library
+
+
+def _checked(name: str, library: Path) -> None:
+    """Whether what was compiled comes to an end; tried once, in a process of its own."""
+    mark = library.with_suffix(".ok")
+    if mark.exists():
+        return
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRY, library], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=TRY_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"{name}: its functions do not come to an end within {TRY_SECONDS} s of random "
+            f"operations"
+        ) from None
+    if done.returncode < 0:
+        raise InputError(
+            f"{name}: its functions end the process ({signal.Signals(-done.returncode).name})"
+        )
+    if done.returncode:
+        raise InputError(f"{name}: {(done.stderr.strip().splitlines() or ['fails'])[-1]}")
+    mark.touch()
+
+
+_TRY = """
+import sys
+from types import SimpleNamespace
+from pcpmodel.kernel.tree_pages import compare
+tree = SimpleNamespace(name="tree", library=sys.argv[1], fields=())
+_, found = compare(tree, "v7.2", 100_000, 0, 100_000)
+failed = [f["failed"] for f in found if f.get("failed")]
+sys.exit(failed[0] if failed else 0)
+"""
+
+
+def _sentence(errors: str) -> str:
+    """What a compiler has against a tree, in one sentence: function, line, name."""
+    function = ""
+    for line in errors.splitlines():
+        inside = re.search(r"In function .([\w]+).:", line)
+        if inside:
+            function = inside.group(1)
+        error = re.match(r"([^:]+):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line)
+        if error:
+            file, number, what = error.groups()
+            missing = re.search(
+                r".(\w+). undeclared|implicit declaration of function .(\w+).|"
+                r"has no member named .(\w+).|use of undeclared identifier .(\w+).", what
+            )  # fmt: skip
+            where = f"{file}: line {number}: " + (f"{function}() " if function else "")
+            if missing:
+                word = next(g for g in missing.groups() if g)
+                return f"{where}uses {word}, which is not in the files of the tree that are read"
+            return where + re.sub(r"\s+", " ", what)
+    lines = [line for line in errors.splitlines() if line.strip()]
+    undefined = re.search(r"undefined reference to .(\w+)", errors)
+    if undefined:
+        return f"{undefined.group(1)}() is used and not defined"
+    return "the compiler failed" + (f": {lines[-1][:200]}" if lines else "")

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What a compiled kernel tree and the program that loads it agree on (pcpmodel/kernel/tree.py). */
+
+#ifndef PCPMODEL_TREE_ABI_H
+#define PCPMODEL_TREE_ABI_H
+
+#include <stddef.h>
+
+#define PCPMODEL_TREE_ABI 2
+#define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
+#define PCPMODEL_TREE_OWN 12   /* bytes of its own fields that the engines carry */
+
+/* Scalars of struct per_cpu_pages [pages].  One that the tree does not have is 0 and ignored, but
+ * for high_min and high_max, which are high then. */
+struct tree_fields {
+	int count, high, high_min, high_max, batch, flags;
+	int alloc_factor, free_factor, free_count, count_min, expire;
+};
+
+/* What happened while the zone's lock was held once. */
+struct tree_hold {
+	int pages;  /* given back to the buddy lists [pages] */
+	int blocks; /* the same in blocks */
+	int asked;  /* blocks that a refill asked for */
+	int got;    /* blocks that it got */
+};
+
+/* struct per_cpu_pages as the engines keep it (pcp.pxd): the same words in the same order. */
+struct tree_pcp {
+	int count, high, high_min, high_max, batch, free_count, count_min;
+	int due, chunk;
+	signed char flags, alloc_factor, free_factor, expire;
+	char own[PCPMODEL_TREE_OWN]; /* fields that only the tree has, one after the other */
+};
+
+/* Decisions on it (pcp.pxd says what each is). */
+struct tree_steps {
+	int (*refill)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
+	void (*hit)(struct tree_pcp *pcp, int order);
+	int (*commit)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
+	int (*decay)(struct tree_pcp *pcp, int *work);
+	int (*zone_hold)(struct tree_pcp *pcp);
+	int (*remote_hold)(struct tree_pcp *pcp);
+};
+
+/* What a pageset is to be put through.  zone_flags: BOOSTED_WATERMARK 1, RECLAIM_ACTIVE 2,
+ * BELOW_HIGH 4. */
+struct tree_ops {
+	int abi;
+	int nr_lists;
+	size_t size; /* of a pageset [bytes] */
+	void (*init)(void *set);
+	void (*release)(void *set); /* frees what it has allocated, not itself */
+	void (*get)(const void *set, struct tree_fields *fields, int *lists);
+	void (*put)(void *set, const struct tree_fields *fields, const int *lists);
+	/* Each begins a new list of holds.  alloc: up to `available` blocks come from the buddy
+	 * lists; returns whether there was one. */
+	int (*alloc)(void *set, unsigned int zone_flags, int order, int migratetype,
+		     long available);
+	void (*commit)(void *set, unsigned int zone_flags, int order, int migratetype);
+	int (*decay)(void *set, unsigned int zone_flags);
+	void (*drain_remote)(void *set); /* drain_zone_pages() */
+	void (*drain_all)(void *set);	 /* drain_pages_zone() */
+	int (*pindex)(int migratetype, int order);
+	int (*order)(int pindex);
+	int (*holds)(const void *set, const struct tree_hold **holds);
+	/* 0, or what went wrong: 1 no memory, 2 a list that is not of this pageset, 3 too many
+	 * pages for one list, 4 no end of holds. */
+	int (*failed)(const void *set);
+	/* Sizing: zone_batchsize() and zone_highsize(); -1 where the tree's have other arguments. */
+	long (*batchsize)(unsigned long managed);
+	long (*highsize)(unsigned long managed, unsigned long low_wmark, int batch, int cpus,
+			 int all_cpus, int fraction);
+	const struct tree_steps *steps;
+	size_t pcp_size; /* of struct tree_pcp [bytes] */
+	size_t own_size; /* of the tree's own fields [bytes]; own: where they go */
+	void (*own)(const void *set, char *own);
+};
+
+#endif

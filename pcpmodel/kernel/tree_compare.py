@@ -1,0 +1,230 @@
+"""In which states a kernel tree decides otherwise than a release: the meaning of a patch."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pcpmodel.kernel.lists import pindex_to_order
+from pcpmodel.kernel.releases import Release, releases
+from pcpmodel.kernel.tree import Tree
+from pcpmodel.kernel.tree_pages import compare, try_once
+
+__all__ = ["OPERATIONS", "Difference", "decides_as", "differences"]
+
+#: Random operations that a tree and a release must do alike to count as equal.
+OPERATIONS = 2_000_000
+
+_TYPES = ("unmovable", "movable", "reclaimable")
+
+# What is looked at first, of each operation; the function that decides it.
+_WHO = {
+    "alloc": (
+        (("free_count", "free_factor"), "rmqueue_pcplist"),
+        (("high", "alloc_factor", "asked"), "nr_pcp_alloc"),
+        (("got", "count", "lists", "count_min"), "__rmqueue_pcplist"),
+    ),
+    "free": (
+        (("alloc_factor", "free_count", "flags"), "commit"),
+        (("drains",), "nr_pcp_high"),
+        (("pages", "free_factor"), "nr_pcp_free"),
+        (("high",), "nr_pcp_high"),
+        (("holds",), "commit"),
+        (("count", "lists"), "free_pcppages_bulk"),
+    ),
+    "decay": (
+        (("high", "pages", "holds", "count_min"), "decay_pcp_high"),
+        (("count", "lists"), "free_pcppages_bulk"),
+    ),
+    "drain_zone_pages": (
+        (("pages", "holds"), "drain_zone_pages"),
+        (("count", "lists"), "free_pcppages_bulk"),
+    ),
+    "drain_pages_zone": (
+        (("pages", "holds"), "drain_pages_zone"),
+        (("count", "lists"), "free_pcppages_bulk"),
+    ),
+}
+
+
+_ALWAYS = ("count", "high", "lists", "drains", "pages", "holds", "asked", "got")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One operation in which a tree and a release differ, from as small a state as was found.
+
+    Attributes
+    ----------
+    function : str
+        That decides what differs.
+    operation : str
+        In words.
+    state : dict
+        Fields of struct per_cpu_pages before it, and the blocks on each list that is not empty.
+    ours, theirs : dict
+        What the release and the tree make of it: what differs, by name.
+    """
+
+    function: str
+    operation: str
+    state: dict[str, Any]
+    ours: dict[str, Any]
+    theirs: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "function": self.function,
+            "operation": self.operation,
+            "state": self.state,
+            "ours": self.ours,
+            "theirs": self.theirs,
+        }
+
+
+def decides_as(tree: Tree, n: int = OPERATIONS, seed: int = 1) -> tuple[list[Release], int]:
+    """Releases that decide alike in n random operations, and how many were compared in all."""
+    equal, done = [], 0
+    for candidate in releases():
+        for part, most in ((min(n, 50_000), 1), (n, 1)):
+            compared, found = compare(tree, candidate, part, seed, most)
+            done += compared
+            if found:
+                break
+        else:
+            equal.append(candidate)
+    return equal, done
+
+
+def differences(
+    tree: Tree, release: str | Release, n: int = OPERATIONS, seed: int = 1
+) -> tuple[list[Difference], int]:
+    """One difference for each function that decides otherwise, and the operations compared."""
+    done, found = compare(tree, release, n, seed, 500)
+    smallest: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+    for example in found:
+        who = _function(tree, example)
+        size = _size(example)
+        if who not in smallest or size < smallest[who][0]:
+            smallest[who] = size, example
+    made = [
+        _difference(tree, _shrunk(tree, release, who, example), who)
+        for who, (_, example) in smallest.items()
+    ]
+    return made, done
+
+
+def _outcome(after: dict[str, Any]) -> dict[str, Any]:
+    """What can differ, of one side."""
+    holds = [h for h in after["holds"] if h["pages"] or h["asked"]]
+    return {
+        **after,
+        "holds": [h["pages"] for h in holds if h["pages"]],
+        "drains": any(h["pages"] for h in holds),
+        "pages": sum(h["pages"] for h in holds),
+        "asked": sum(h["asked"] for h in holds),
+        "got": sum(h["got"] for h in holds),
+    }
+
+
+def _unlike(example: dict[str, Any]) -> list[str]:
+    """What differs, of what both kernels have."""
+    ours, theirs = _outcome(example["release"]), _outcome(example["tree"])
+    compared = {*_ALWAYS, *example["compared"]}
+    return [name for name in ours if name in compared and ours[name] != theirs[name]]
+
+
+def _function(tree: Tree, example: dict[str, Any]) -> str:
+    """The function that decides what is different."""
+    if example["op"] not in _WHO:
+        return str(example["op"])
+    unlike = set(_unlike(example))
+    function = next(f for names, f in _WHO[example["op"]] if unlike & set(names))
+    if function == "commit":
+        return next(n for n in tree.functions if n.endswith("_page_commit"))
+    return function
+
+
+def _size(example: dict[str, Any]) -> tuple[int, int]:
+    """How much there is to read of a state: digits first."""
+    before = example.get("before", {})
+    numbers = [v for k, v in before.items() if k != "lists"] + list(before.get("lists", ()))
+    numbers += [example.get("zone_flags", 0), example.get("order", 0)]
+    return sum(n.bit_length() for n in numbers), sum(numbers)
+
+
+def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The same operation from simpler states."""
+    before = example["before"]
+    for name in ("free_count", "alloc_factor", "free_factor", "flags", "high", "high_min",
+                 "high_max", "batch", "count_min", "expire"):  # fmt: skip
+        least = 1 if name == "batch" else 0
+        value = before[name]
+        for less in sorted({least, value // 2, value - 1} & set(range(least, value))):
+            fields = {**before, name: less}
+            if fields["high_min"] <= fields["high"] <= fields["high_max"]:
+                yield {**example, "before": fields}
+    for i, blocks in enumerate(before["lists"]):
+        for less in sorted({0, 1, blocks // 2, blocks - 1} & set(range(blocks))):
+            lists = [*before["lists"][:i], less, *before["lists"][i + 1 :]]
+            count = sum(n << pindex_to_order(k) for k, n in enumerate(lists))
+            yield {**example, "before": {**before, "lists": lists, "count": count}}
+    if example["zone_flags"]:
+        yield {**example, "zone_flags": 0}
+    if example["order"]:
+        yield {**example, "order": 0}
+
+
+def _shrunk(
+    tree: Tree, release: str | Release, who: str, example: dict[str, Any], tries: int = 4000
+) -> dict[str, Any]:
+    """The difference from as small a state as steps downhill lead to."""
+    if "before" not in example or try_once(tree, release, example) is None:
+        return example  # the tree's own fields have a part in it
+    found = True
+    while found and tries:
+        found = False
+        for candidate in _smaller(example):
+            tries -= 1
+            now = try_once(tree, release, candidate)
+            if now is not None and _function(tree, now) == who and _size(now) < _size(example):
+                example, found = now, True
+                break
+            if not tries:
+                break
+    return example
+
+
+def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
+    if "before" not in example:
+        sides = {k: dict(example[k]) for k in ("release", "tree")}
+        where = {k: v for k, v in example.items() if k in ("order", "migratetype", "pindex")}
+        return Difference(who, "list of a block", where, sides["release"], sides["tree"])
+    op, order = example["op"], example["order"]
+    words = {
+        "alloc": f"allocate a block of order {order}, {_TYPES[example['migratetype']]}",
+        "free": f"free a block of order {order}, {_TYPES[example['migratetype']]}",
+        "decay": "vmstat tick: decay_pcp_high()",
+        "drain_zone_pages": "drain of a remote pageset: drain_zone_pages()",
+        "drain_pages_zone": "drain of all: drain_pages_zone()",
+    }[op]
+    flags = [
+        name
+        for bit, name in ((1, "BOOSTED_WATERMARK"), (2, "RECLAIM_ACTIVE"), (4, "BELOW_HIGH"))
+        if example["zone_flags"] & bit
+    ]
+    before = {k: v for k, v in example["before"].items() if k != "lists"}
+    lists = {i: n for i, n in enumerate(example["before"]["lists"]) if n}
+    state = {**before, "lists": lists, "zone_flags": flags}
+    ours, theirs = _outcome(example["release"]), _outcome(example["tree"])
+    unlike = [n for n in _unlike(example) if n not in ("drains", "lists", "got")]
+    if example["failed"]:
+        theirs["failed"] = example["failed"]
+        unlike.append("failed")
+        ours["failed"] = ""
+    return Difference(
+        who, words, state, {n: ours[n] for n in unlike}, {n: theirs[n] for n in unlike}
+    )

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One pageset of a tree, and what may be asked of it.  Comes after the tree's own
+ * struct per_cpu_pages and functions; TREE_... macros (see tree.py) say how to call them and
+ * which fields there are.
+ */
+
+#define MOST_HOLDS (1 << 22)
+
+struct set {
+	struct per_cpu_pages pcp;
+	struct zone zone;
+	struct pglist_data node;
+	struct page stands_for[NR_PCP_LISTS];
+	struct page loose;
+	long available;
+	int failed;
+	int nr_holds, room;
+	struct tree_hold *holds;
+	/* Of an operation that is only foreseen */
+	bool foresees;
+	int nr_asked, first, total; /* calls of free_pcppages_bulk(), and their pages */
+	int blocks; /* that a refill asked for */
+	int threshold; /* that nr_pcp_high() returned; -1: it was not called */
+	bool in_bulk;  /* free_high, as it was told */
+};
+
+/* What an operation is under way on; each thread has its own. */
+static __thread struct set *at __attribute__((tls_model("initial-exec")));
+
+static void pcpmodel_hold(spinlock_t *lock)
+{
+	struct tree_hold *holds;
+
+	if (lock != &at->zone.lock)
+		return;
+	if (at->nr_holds == at->room) {
+		if (at->room == MOST_HOLDS) {
+			at->failed = 4;
+			at->nr_holds = 0; /* so that it comes to an end */
+			at->pcp.count = 0;
+		} else {
+			holds = realloc(at->holds, sizeof(*holds) * (at->room ? at->room * 2 : 16));
+			if (!holds) {
+				at->failed = 1;
+				at->nr_holds = 0;
+			} else {
+				at->holds = holds;
+				at->room = at->room ? at->room * 2 : 16;
+			}
+		}
+	}
+	if (at->room) {
+		memset(&at->holds[at->nr_holds], 0, sizeof(*at->holds));
+		at->nr_holds++;
+	}
+}
+
+static struct tree_hold *hold_now(void)
+{
+	static __thread struct tree_hold none;
+
+	return at->nr_holds ? &at->holds[at->nr_holds - 1] : &none;
+}
+
+static int list_index(const struct list_head *list)
+{
+	if (list < at->pcp.lists || list >= at->pcp.lists + NR_PCP_LISTS) {
+		at->failed = 2;
+		return 0;
+	}
+	return list - at->pcp.lists;
+}
+
+static struct page *pcpmodel_rmqueue(void)
+{
+	hold_now()->asked++;
+	if (at->available <= 0)
+		return NULL;
+	at->available--;
+	hold_now()->got++;
+	return &at->loose;
+}
+
+static void pcpmodel_free_one(struct page *page, unsigned int order)
+{
+	(void)page;
+	hold_now()->blocks++;
+	hold_now()->pages += 1 << order;
+}
+
+static void pcpmodel_add(struct list_head *list)
+{
+	list_index(list);
+	if (++list->nr > 1 << 28)
+		at->failed = 3;
+}
+
+static void pcpmodel_del(struct list_head *entry)
+{
+	int i = entry->index;
+
+	if (i < 0 || i >= NR_PCP_LISTS || at->pcp.lists[i].nr <= 0) {
+		at->failed = 2;
+		return;
+	}
+	at->pcp.lists[i].nr--;
+}
+
+static struct page *pcpmodel_entry(struct list_head *list)
+{
+	return &at->stands_for[list_index(list)];
+}
+
+static void begin(struct set *set, unsigned int zone_flags)
+{
+	at = set;
+	set->nr_holds = 0;
+	set->zone.flags = (zone_flags & 1 ? TREE_BOOSTED_WATERMARK : 0) |
+			  (zone_flags & 2 ? TREE_RECLAIM_ACTIVE : 0) |
+			  (zone_flags & 4 ? TREE_BELOW_HIGH : 0);
+}
+
+static void op_init(void *mem)
+{
+	struct set *set = mem;
+	int i;
+
+	memset(set, 0, sizeof(*set));
+	set->zone.per_cpu_pageset = &set->pcp;
+	set->zone.zone_pgdat = &set->node;
+	for (i = 0; i < NR_PCP_LISTS; i++) {
+		set->pcp.lists[i].index = i;
+		set->stands_for[i].pcp_list.index = i;
+	}
+	set->loose.pcp_list.index = -1;
+}
+
+static void op_release(void *mem)
+{
+	struct set *set = mem;
+
+	free(set->holds);
+	set->holds = NULL;
+	set->room = set->nr_holds = 0;
+}
+
+static void op_get(const void *mem, struct tree_fields *f, int *lists)
+{
+	const struct per_cpu_pages *pcp = &((const struct set *)mem)->pcp;
+	int i;
+
+	memset(f, 0, sizeof(*f));
+	TREE_GET(f, pcp)
+#ifndef TREE_HIGH_MIN
+	f->high_min = f->high_max = f->high;
+#endif
+	for (i = 0; i < NR_PCP_LISTS; i++)
+		lists[i] = pcp->lists[i].nr;
+}
+
+static void op_put(void *mem, const struct tree_fields *f, const int *lists)
+{
+	struct per_cpu_pages *pcp = &((struct set *)mem)->pcp;
+	int i;
+
+	TREE_PUT(f, pcp)
+#ifndef TREE_HIGH_MIN
+	pcp->high = f->high_min;
+#endif
+	for (i = 0; i < NR_PCP_LISTS; i++)
+		pcp->lists[i].nr = lists[i];
+}
+
+static int op_alloc(void *mem, unsigned int zone_flags, int order, int migratetype, long available)
+{
+	struct set *set = mem;
+	unsigned int alloc_flags = 0;
+
+	begin(set, zone_flags);
+	set->available = available;
+	(void)alloc_flags;
+	return TREE_ALLOC != NULL;
+}
+
+static void op_commit(void *mem, unsigned int zone_flags, int order, int migratetype)
+{
+	struct set *set = mem;
+	unsigned long irq_state = 0;
+
+	begin(set, zone_flags);
+	(void)irq_state;
+	(void)TREE_COMMIT;
+}
+
+static int op_decay(void *mem, unsigned int zone_flags)
+{
+	struct set *set = mem;
+
+	begin(set, zone_flags);
+#ifdef TREE_DECAY
+	return (int)TREE_DECAY;
+#else
+	return 0;
+#endif
+}
+
+static void op_drain_remote(void *mem)
+{
+	struct set *set = mem;
+
+	begin(set, 0);
+	TREE_DRAIN_REMOTE;
+}
+
+static void op_drain_all(void *mem)
+{
+	struct set *set = mem;
+
+	begin(set, 0);
+	TREE_DRAIN_ALL;
+}
+
+static int op_pindex(int migratetype, int order)
+{
+	return (int)order_to_pindex(migratetype, order);
+}
+
+static int op_order(int pindex)
+{
+	return pindex_to_order(pindex);
+}
+
+static int op_holds(const void *mem, const struct tree_hold **holds)
+{
+	const struct set *set = mem;
+
+	*holds = set->holds;
+	return set->nr_holds;
+}
+
+static int op_failed(const void *mem)
+{
+	return ((const struct set *)mem)->failed;
+}
+
+static long op_batchsize(unsigned long managed)
+{
+#ifdef TREE_BATCHSIZE
+	struct zone zone = { .managed = managed };
+
+	pcpmodel_sized = &zone;
+	return TREE_BATCHSIZE;
+#else
+	(void)managed;
+	return -1;
+#endif
+}
+
+static long op_highsize(unsigned long managed, unsigned long low_wmark, int batch, int cpus,
+			int all_cpus, int fraction)
+{
+#ifdef TREE_HIGHSIZE
+	struct zone zone = {
+		.managed = managed, .low_wmark = low_wmark, .cpus = cpus, .all_cpus = all_cpus,
+	};
+
+	pcpmodel_sized = &zone;
+	(void)fraction;
+	return TREE_HIGHSIZE;
+#else
+	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;
+	return -1;
+#endif
+}
+
+/* Decisions: the tree's functions on a struct per_cpu_pages without lists.  Each drain takes as
+ * many pages as it asks for; where the last block of one is larger, the caller sees to it. */
+
+static bool pcpmodel_foresees(void)
+{
+	return at->foresees;
+}
+
+static void pcpmodel_ask(int count)
+{
+	if (count > at->pcp.count)
+		count = at->pcp.count;
+	if (++at->nr_asked > MOST_HOLDS) {
+		at->failed = 4;
+		count = at->pcp.count;
+	}
+	if (at->nr_asked == 1)
+		at->first = count;
+	at->total += count;
+	at->pcp.count -= count;
+}
+
+static int pcpmodel_fill(unsigned long count, struct list_head *list)
+{
+	at->blocks = (int)count;
+	list->nr += (int)count;
+	return (int)count;
+}
+
+static int pcpmodel_threshold(int high)
+{
+	at->threshold = high;
+	return high;
+}
+
+static void pcpmodel_in_bulk(bool free_high)
+{
+	at->in_bulk = free_high;
+}
+
+static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
+{
+	/* One for each thread, kept until the process ends. */
+	static __thread struct set *mine __attribute__((tls_model("initial-exec")));
+
+	if (!mine) {
+		mine = malloc(sizeof(*mine));
+		if (!mine)
+			abort();
+		op_init(mine);
+		mine->foresees = true;
+	}
+	begin(mine, zone_flags);
+	mine->nr_asked = mine->first = mine->total = mine->blocks = 0;
+	mine->threshold = -1;
+	mine->in_bulk = false;
+	TREE_PUT(p, &mine->pcp)
+#ifndef TREE_HIGH_MIN
+	mine->pcp.high = p->high_min;
+#endif
+	TREE_PUT_OWN(p->own, &mine->pcp)
+	return mine;
+}
+
+static void foreseen(struct tree_pcp *p, const struct set *set)
+{
+	TREE_GET(p, &set->pcp)
+#ifndef TREE_HIGH_MIN
+	p->high_min = p->high_max = p->high;
+#endif
+	TREE_GET_OWN(p->own, &set->pcp)
+}
+
+static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
+{
+	struct set *set = foresee(p, zone_flags);
+	int count = p->count, count_min = p->count_min, migratetype = MIGRATE_MOVABLE;
+	unsigned int alloc_flags = 0;
+
+	(void)alloc_flags;
+	set->available = 1L << 26;
+	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	(void)TREE_ALLOC;
+	foreseen(p, set);
+	p->count = count;
+	p->count_min = count_min;
+	return set->blocks;
+}
+
+static void step_hit(struct tree_pcp *p, int order)
+{
+	struct set *set = foresee(p, 0);
+	int migratetype = MIGRATE_MOVABLE;
+	unsigned int alloc_flags = 0;
+
+	(void)alloc_flags;
+	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 1;
+	(void)TREE_ALLOC;
+	foreseen(p, set);
+}
+
+static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
+{
+	struct set *set = foresee(p, zone_flags);
+	int count = p->count, migratetype = MIGRATE_MOVABLE;
+	unsigned long irq_state = 0;
+
+	(void)irq_state;
+	set->pcp.count = count - (1 << order);
+	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	(void)TREE_COMMIT;
+	foreseen(p, set);
+	p->count = count;
+	p->due = set->total;
+	p->chunk = set->in_bulk ? -set->first : set->first;
+	if (set->total)
+		return set->threshold >= 0 && set->threshold <= count ? set->threshold : 0;
+	return set->threshold > count ? set->threshold : INT_MAX;
+}
+
+static int step_decay(struct tree_pcp *p, int *work)
+{
+#ifdef TREE_DECAY
+	struct set *set = foresee(p, 0);
+	int count = p->count;
+
+	*work = !!(TREE_DECAY);
+	foreseen(p, set);
+	p->count = count;
+	p->chunk = set->first;
+	return set->total;
+#else
+	*work = 0;
+	(void)p;
+	return 0;
+#endif
+}
+
+static int step_zone_hold(struct tree_pcp *p)
+{
+	struct set *set = foresee(p, 0);
+	int count = p->count;
+
+	TREE_DRAIN_ALL;
+	foreseen(p, set);
+	p->count = count;
+	return set->first;
+}
+
+static int step_remote_hold(struct tree_pcp *p)
+{
+	struct set *set = foresee(p, 0);
+	int count = p->count;
+
+	TREE_DRAIN_REMOTE;
+	foreseen(p, set);
+	p->count = count;
+	return set->first;
+}
+
+static const struct tree_steps steps = {
+	.refill = step_refill,
+	.hit = step_hit,
+	.commit = step_commit,
+	.decay = step_decay,
+	.zone_hold = step_zone_hold,
+	.remote_hold = step_remote_hold,
+};
+
+static void op_own(const void *mem, char *own)
+{
+	const struct set *set = mem;
+
+	(void)set, (void)own;
+	TREE_GET_OWN(own, &set->pcp)
+}
+
+extern const struct tree_ops pcpmodel_tree;
+const struct tree_ops pcpmodel_tree = {
+	.abi = PCPMODEL_TREE_ABI,
+	.nr_lists = NR_PCP_LISTS,
+	.size = sizeof(struct set),
+	.init = op_init,
+	.release = op_release,
+	.get = op_get,
+	.put = op_put,
+	.alloc = op_alloc,
+	.commit = op_commit,
+	.decay = op_decay,
+	.drain_remote = op_drain_remote,
+	.drain_all = op_drain_all,
+	.pindex = op_pindex,
+	.order = op_order,
+	.holds = op_holds,
+	.failed = op_failed,
+	.batchsize = op_batchsize,
+	.highsize = op_highsize,
+	.steps = &steps,
+	.pcp_size = sizeof(struct tree_pcp),
+	.own_size = TREE_OWN_SIZE,
+	.own = op_own,
+};

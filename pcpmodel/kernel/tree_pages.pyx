@@ -1,0 +1,791 @@
+# cython: cdivision=True
+"""A pageset under the functions of a kernel tree, and where they decide otherwise than a release.
+
+`TreePages` is to a tree what `PerCpuPages` is to a release.  `compare` puts both through the same
+random operations and stops at the first in which a field, a list or a hold differs.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.stdint cimport int32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from pcpmodel.kernel.lists cimport (
+    drain_counts,
+    order_to_pindex,
+    pcp_allowed_order,
+    pindex_to_order,
+)
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pcp cimport (
+    PCPF_FREE_HIGH_BATCH,
+    commit_goes_on,
+    commit_hold,
+    decay_hold,
+    decay_pcp_high,
+    nr_pcp_alloc,
+    pcp_alloc_begin,
+    pcp_alloc_end,
+    pcp_alloc_hits,
+    pcp_commit_due,
+    pcp_free_hits,
+    per_cpu_pages,
+    quiet_high,
+    remote_hold,
+    zone_hold,
+)
+from pcpmodel.kernel.rules cimport DECAY_NONE, pcp_rules, rules_of
+from pcpmodel.splitmix cimport draw
+
+import ctypes
+
+from pcpmodel.errors import InputError, integer
+from pcpmodel.kernel.lists import MIGRATETYPES, PCP_ORDERS
+from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
+
+cdef extern from "tree_abi.h":
+    enum:
+        PCPMODEL_TREE_ABI
+        PCPMODEL_TREE_LISTS
+        PCPMODEL_TREE_OWN
+
+    struct tree_fields:
+        int count
+        int high
+        int high_min
+        int high_max
+        int batch
+        int flags
+        int alloc_factor
+        int free_factor
+        int free_count
+        int count_min
+        int expire
+
+    struct tree_hold:
+        int pages
+        int blocks
+        int asked
+        int got
+
+    struct tree_ops:
+        int abi
+        int nr_lists
+        size_t size
+        void (*init)(void *set) noexcept nogil
+        void (*release)(void *set) noexcept nogil
+        void (*get)(const void *set, tree_fields *fields, int *lists) noexcept nogil
+        void (*put)(void *set, const tree_fields *fields, const int *lists) noexcept nogil
+        int (*alloc)(
+            void *set, unsigned int zone_flags, int order, int migratetype, long available
+        ) noexcept nogil
+        void (*commit)(
+            void *set, unsigned int zone_flags, int order, int migratetype
+        ) noexcept nogil
+        int (*decay)(void *set, unsigned int zone_flags) noexcept nogil
+        void (*drain_remote)(void *set) noexcept nogil
+        void (*drain_all)(void *set) noexcept nogil
+        int (*pindex)(int migratetype, int order) noexcept nogil
+        int (*order)(int pindex) noexcept nogil
+        int (*holds)(const void *set, const tree_hold **holds) noexcept nogil
+        int (*failed)(const void *set) noexcept nogil
+        long (*batchsize)(unsigned long managed) noexcept nogil
+        long (*highsize)(
+            unsigned long managed, unsigned long low_wmark, int batch, int cpus, int all_cpus,
+            int fraction
+        ) noexcept nogil
+        const void *steps
+        size_t pcp_size
+        size_t own_size
+        void (*own)(const void *set, char *own) noexcept nogil
+
+
+cdef tuple FAILED = (
+    "",
+    "there is no memory for what it does",
+    "it touches a list that is not the pageset's",
+    "a list grows beyond 2**28 blocks",
+    "an operation takes the zone's lock without end",
+)
+
+
+cdef const tree_ops *ops_of(tree) except NULL:
+    """The compiled functions of a `Tree`; the library stays loaded."""
+    cdef size_t address
+    cdef const tree_ops *ops
+    library = ctypes.CDLL(str(tree.library))
+    address = ctypes.addressof(ctypes.c_char.in_dll(library, "pcpmodel_tree"))
+    ops = <const tree_ops *>address
+    if ops.abi != PCPMODEL_TREE_ABI:
+        raise InputError(f"{tree.name}: compiled for interface {ops.abi}, not {PCPMODEL_TREE_ABI}")
+    if not 0 < ops.nr_lists <= PCPMODEL_TREE_LISTS:
+        raise InputError(
+            f"{tree.name}: NR_PCP_LISTS is {ops.nr_lists}; allowed: 1..{PCPMODEL_TREE_LISTS}"
+        )
+    return ops
+
+
+def steps_of_tree(tree):
+    """Address of the decisions of a tree, as `pcp_rules.tree` holds it."""
+    cdef const tree_ops *ops = ops_of(tree)
+    if ops.pcp_size != sizeof(per_cpu_pages):
+        raise InputError(f"{tree.name}: compiled for another struct per_cpu_pages")
+    if ops.own_size > PCPMODEL_TREE_OWN:
+        raise InputError(
+            f"{tree.name}: struct per_cpu_pages has {ops.own_size} bytes of new fields "
+            f"({', '.join(tree.new_fields)}); the engines carry up to {PCPMODEL_TREE_OWN}"
+        )
+    return <size_t>ops.steps
+
+
+def lists_of_tree(tree):
+    """NR_PCP_LISTS of a tree."""
+    return ops_of(tree).nr_lists
+
+
+@cython.final
+cdef class TreePages:
+    """A pageset of a kernel tree, whose lists hold counts of blocks.
+
+    Parameters
+    ----------
+    tree : Tree
+    batch, high, high_min, high_max, flags
+        As of `PerCpuPages`.
+
+    Raises
+    ------
+    InputError
+        For an argument out of its range.
+    """
+
+    cdef const tree_ops *ops
+    cdef void *set
+    cdef unsigned int zone_flags
+    cdef readonly object tree
+
+    def __cinit__(
+        self, tree not None, *, batch=63, high=None, high_min=None, high_max=None, flags=0
+    ):
+        cdef tree_fields f
+        cdef int lists[PCPMODEL_TREE_LISTS]
+        self.ops = ops_of(tree)
+        self.tree = tree
+        self.set = calloc(1, self.ops.size)
+        if self.set == NULL:
+            raise MemoryError
+        self.ops.init(self.set)
+        memset(&f, 0, sizeof(f))
+        memset(lists, 0, sizeof(lists))
+        if high_min is None:
+            high_min = high_max if high is None else high
+        if high_min is None:
+            raise InputError("give high, or high_min and high_max [pages]")
+        f.batch = integer("batch", batch, 1, MAX_BATCH)
+        f.high_min = integer("high_min", high_min, 0, MAX_PAGES)
+        f.high_max = integer("high_max", high_min if high_max is None else high_max, 0, MAX_PAGES)
+        f.high = integer("high", high_min if high is None else high, 0, MAX_PAGES)
+        f.flags = integer("flags", flags, 0, 3)
+        self.ops.put(self.set, &f, lists)
+
+    def __dealloc__(self):
+        if self.set != NULL:
+            self.ops.release(self.set)
+        free(self.set)
+
+    def alloc(self, order=0, migratetype=1):
+        """Allocate a block; the blocks that the refill brought, 0 if the list had one."""
+        self.ops.alloc(
+            self.set, self.zone_flags, self._order(order),
+            integer("migratetype", migratetype, 0, 2), MAX_PAGES,
+        )
+        return sum(got for _, got in self._holds())
+
+    def free(self, order=0, migratetype=1):
+        """Free a block; the pages of each hold."""
+        self.ops.commit(
+            self.set, self.zone_flags, self._order(order), integer("migratetype", migratetype, 0, 2)
+        )
+        return [pages for pages, _ in self._holds()]
+
+    def decay(self):
+        """One vmstat tick: decay_pcp_high(); the pages of each hold."""
+        self.ops.decay(self.set, self.zone_flags)
+        return [pages for pages, _ in self._holds()]
+
+    def drain_zone_pages(self):
+        """Drain a batch from list 0 on; the pages drained."""
+        self.ops.drain_remote(self.set)
+        return sum(pages for pages, _ in self._holds())
+
+    def drain_pages_zone(self):
+        """Drain everything; the pages of each hold."""
+        self.ops.drain_all(self.set)
+        return [pages for pages, _ in self._holds()]
+
+    @property
+    def below_high(self):
+        """ZONE_BELOW_HIGH of the zone."""
+        return bool(self.zone_flags & ZONE_BELOW_HIGH)
+
+    @below_high.setter
+    def below_high(self, value):
+        self.zone_flags = self.zone_flags & ~ZONE_BELOW_HIGH | (ZONE_BELOW_HIGH if value else 0)
+
+    @property
+    def reclaim_active(self):
+        """ZONE_RECLAIM_ACTIVE of the zone."""
+        return bool(self.zone_flags & ZONE_RECLAIM_ACTIVE)
+
+    @reclaim_active.setter
+    def reclaim_active(self, value):
+        self.zone_flags = (
+            self.zone_flags & ~ZONE_RECLAIM_ACTIVE | (ZONE_RECLAIM_ACTIVE if value else 0)
+        )
+
+    def state(self):
+        """Every scalar and list that a release has, for comparison."""
+        cdef tree_fields f
+        cdef int lists[PCPMODEL_TREE_LISTS]
+        self.ops.get(self.set, &f, lists)
+        return {**f, "lists": [lists[i] for i in range(self.ops.nr_lists)]}
+
+    cdef int _order(self, order) except -1:
+        cdef int o = integer("order", order, 0, 9)
+        if not pcp_allowed_order(o):
+            raise InputError(f"order={o} never enters a PCP list; allowed: 0, 1, 2, 3, 9")
+        return o
+
+    cdef list _holds(self):
+        cdef const tree_hold *holds
+        cdef int i, n = self.ops.holds(self.set, &holds)
+        if self.ops.failed(self.set):
+            raise InputError(f"{self.tree.name}: {FAILED[self.ops.failed(self.set)]}")
+        return [(holds[i].pages, holds[i].got) for i in range(n)]
+
+
+def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0):
+    """zone_batchsize() and zone_highsize() of a tree; None where it has no such function.
+
+    Parameters
+    ----------
+    tree : Tree
+    managed, low_wmark : int
+        Of the zone [pages].
+    cpus, all_cpus : int
+        CPUs of the zone's node, 0 or more, and of the machine, 1 or more.
+    fraction : int
+        vm.percpu_pagelist_high_fraction, 0 for none.
+
+    Returns
+    -------
+    batch, high : int or None
+        [pages]
+    """
+    cdef const tree_ops *ops = ops_of(tree)
+    cdef long batch = ops.batchsize(integer("managed", managed, 0, 1 << 40)), high
+    if batch < 0:
+        return None, None
+    high = ops.highsize(
+        managed, integer("low_wmark", low_wmark, 0, 1 << 40), <int>batch,
+        integer("cpus", cpus, 0, 1 << 14), integer("all_cpus", all_cpus, 1, 1 << 14),
+        integer("fraction", fraction, 0, MAX_PAGES),
+    )
+    return batch, high if high >= 0 else None
+
+
+# The same operation by the rules of a release, on counts
+
+
+cdef enum:
+    OP_ALLOC = 0
+    OP_FREE = 1
+    OP_DECAY = 2
+    OP_DRAIN_REMOTE = 3
+    OP_DRAIN_ALL = 4
+    OP_RESIZE = 5
+    OP_FLAGS = 6
+    NR_OPS = 7
+
+    MOST_HOLDS = 1 << 16
+
+OPS = ("alloc", "free", "decay", "drain_zone_pages", "drain_pages_zone", "resize", "flags")
+
+
+cdef struct operation:
+    int op
+    int order
+    int migratetype
+    int available  # blocks that the buddy lists have
+    int high_min  # resize
+    int high_max
+    int batch
+    int pcp_flags  # resize: PCPF_FREE_HIGH_BATCH
+    unsigned int zone_flags
+
+
+cdef struct counted:
+    per_cpu_pages pcp
+    pcp_rules rules
+    unsigned int zone_flags
+    int32_t nr[PCPMODEL_TREE_LISTS]
+    int nr_holds
+    int failed
+    tree_hold hold[MOST_HOLDS]
+
+
+cdef void give(counted *c, int n, int pindex) noexcept nogil:
+    """One hold of free_pcppages_bulk()."""
+    cdef tree_hold *hold = &c.hold[c.nr_holds]
+    if c.nr_holds == MOST_HOLDS - 1:
+        c.failed = 1
+        c.pcp.count = 0
+        return
+    c.nr_holds += 1
+    hold.asked = hold.got = 0
+    hold.blocks = drain_counts(
+        c.nr, c.rules.nr_pcp_lists, min(n, c.pcp.count), pindex, &hold.pages
+    )
+    c.pcp.count -= hold.pages
+
+
+cdef void by_rules(counted *c, const operation *o) noexcept nogil:
+    cdef int i, n, high, chunk
+    cdef bint work, more
+    c.nr_holds = 0
+    if o.op == OP_ALLOC:
+        i = order_to_pindex(c.rules.nr_pcp_lists, o.migratetype, o.order)
+        if c.nr[i]:
+            c.nr[i] -= 1
+            pcp_alloc_hits(&c.pcp, &c.rules, 1, o.order)
+            return
+        pcp_alloc_begin(&c.pcp, &c.rules)
+        n = nr_pcp_alloc(&c.pcp, &c.rules, c.zone_flags, o.order)
+        c.nr_holds = 1
+        c.hold[0].pages = c.hold[0].blocks = 0
+        c.hold[0].asked = min(n, o.available + 1)
+        c.hold[0].got = min(n, o.available)
+        c.nr[i] = c.hold[0].got
+        c.pcp.count += c.nr[i] << o.order
+        if c.nr[i]:
+            c.nr[i] -= 1
+            pcp_alloc_end(&c.pcp, &c.rules, o.order)
+    elif o.op == OP_FREE:
+        i = order_to_pindex(c.rules.nr_pcp_lists, o.migratetype, o.order)
+        c.nr[i] += 1
+        high = 0 if o.order else quiet_high(&c.pcp, &c.rules, c.zone_flags)
+        if c.pcp.count + 1 < high:
+            pcp_free_hits(&c.pcp, &c.rules, 1, high)
+            return
+        n = pcp_commit_due(&c.pcp, &c.rules, c.zone_flags, o.order, &high)
+        more = n > 0
+        while more and not c.failed:
+            chunk = commit_hold(&c.pcp, &c.rules, n)
+            give(c, chunk, i)
+            n -= chunk
+            more = commit_goes_on(&c.pcp, &c.rules, n, high)
+    elif o.op == OP_DECAY:
+        n = decay_pcp_high(&c.pcp, &c.rules, &work)
+        while n > 0 and not c.failed:
+            chunk = decay_hold(&c.pcp, &c.rules, n)
+            give(c, chunk, 0)
+            n -= chunk
+        if c.rules.decay != DECAY_NONE:
+            c.pcp.count_min = c.pcp.count
+    elif o.op == OP_DRAIN_REMOTE:
+        if c.pcp.count:
+            give(c, remote_hold(&c.pcp, &c.rules), 0)
+    elif o.op == OP_DRAIN_ALL:
+        while c.pcp.count > 0 and not c.failed:
+            give(c, zone_hold(&c.pcp, &c.rules), 0)
+
+
+cdef void resize(per_cpu_pages *pcp, const pcp_rules *r, const operation *o) noexcept nogil:
+    """pageset_update() and what decides about PCPF_FREE_HIGH_BATCH."""
+    pcp.batch = o.batch
+    pcp.high_min = o.high_min
+    pcp.high_max = o.high_max if r.high_min_max else o.high_min
+    if not r.high_min_max:
+        pcp.high = o.high_min
+    if r.free_high_batch:
+        pcp.flags = pcp.flags & ~PCPF_FREE_HIGH_BATCH | o.pcp_flags
+
+
+cdef void to_fields(const per_cpu_pages *pcp, tree_fields *f) noexcept nogil:
+    f.count, f.high, f.high_min, f.high_max = pcp.count, pcp.high, pcp.high_min, pcp.high_max
+    f.batch, f.flags, f.expire = pcp.batch, pcp.flags, pcp.expire
+    f.alloc_factor, f.free_factor = pcp.alloc_factor, pcp.free_factor
+    f.free_count, f.count_min = pcp.free_count, pcp.count_min
+
+
+cdef void by_tree(
+    const tree_ops *ops, void *set, unsigned int zone_flags, const operation *o
+) noexcept nogil:
+    if o.op == OP_ALLOC:
+        ops.alloc(set, zone_flags, o.order, o.migratetype, o.available)
+    elif o.op == OP_FREE:
+        ops.commit(set, zone_flags, o.order, o.migratetype)
+    elif o.op == OP_DECAY:
+        ops.decay(set, zone_flags)
+    elif o.op == OP_DRAIN_REMOTE:
+        ops.drain_remote(set)
+    elif o.op == OP_DRAIN_ALL:
+        ops.drain_all(set)
+
+
+# Fields that not every kernel has.
+cdef enum:
+    HAS_FLAGS = 1
+    HAS_ALLOC_FACTOR = 2
+    HAS_FREE_FACTOR = 4
+    HAS_FREE_COUNT = 8
+    HAS_COUNT_MIN = 16
+
+
+FIELDS = ("flags", "alloc_factor", "free_factor", "free_count", "count_min")
+
+
+cdef int fields_of(tree, const pcp_rules *r):
+    """Those that both the tree and the release keep."""
+    cdef int both = 0
+    both |= HAS_FLAGS * (r.free_high_two_in_a_row and "flags" in tree.fields)
+    both |= HAS_ALLOC_FACTOR * (r.alloc_scale and "alloc_factor" in tree.fields)
+    both |= HAS_FREE_FACTOR * (not r.free_count and "free_factor" in tree.fields)
+    both |= HAS_FREE_COUNT * (r.free_count and "free_count" in tree.fields)
+    both |= HAS_COUNT_MIN * (r.count_min and "count_min" in tree.fields)
+    return both
+
+
+cdef bint alike(
+    const counted *c, const tree_ops *ops, const void *set, const operation *o, int fields
+) noexcept nogil:
+    """Whether fields, lists and holds are the same after an operation."""
+    cdef tree_fields f, mine
+    cdef char own[PCPMODEL_TREE_OWN]
+    cdef int lists[PCPMODEL_TREE_LISTS]
+    cdef const tree_hold *holds
+    cdef int i, k = 0, n
+    if ops.failed(set):
+        return False
+    ops.get(set, &f, lists)
+    to_fields(&c.pcp, &mine)
+    if (
+        f.count != mine.count or f.high != mine.high
+        or (fields & HAS_FLAGS and f.flags != mine.flags)
+        or (fields & HAS_ALLOC_FACTOR and f.alloc_factor != mine.alloc_factor)
+        or (fields & HAS_FREE_FACTOR and f.free_factor != mine.free_factor)
+        or (fields & HAS_FREE_COUNT and f.free_count != mine.free_count)
+        or (fields & HAS_COUNT_MIN and f.count_min != mine.count_min)
+    ):
+        return False
+    for i in range(ops.nr_lists):
+        if lists[i] != c.nr[i]:
+            return False
+    if c.rules.tree:  # which carries the tree's own fields
+        memset(own, 0, sizeof(own))
+        ops.own(set, own)
+        if memcmp(own, c.pcp.own, sizeof(own)):
+            return False
+    if o.op >= OP_RESIZE:
+        return True
+    n = ops.holds(set, &holds)
+    for i in range(n):  # a hold that moves nothing is none
+        if holds[i].pages == 0 and holds[i].asked == 0:
+            continue
+        while k < c.nr_holds and c.hold[k].pages == 0 and c.hold[k].asked == 0:
+            k += 1
+        if k == c.nr_holds:
+            return False
+        if (
+            holds[i].pages != c.hold[k].pages or holds[i].blocks != c.hold[k].blocks
+            or holds[i].got != c.hold[k].got or holds[i].asked != c.hold[k].asked
+        ):
+            return False
+        k += 1
+    while k < c.nr_holds and c.hold[k].pages == 0:
+        k += 1
+    return k == c.nr_holds
+
+
+cdef inline int below(uint64_t *rng, int n) noexcept nogil:
+    return <int>((draw(rng) >> 32) * <uint64_t>n >> 32)
+
+
+cdef int *BATCHES = [1, 7, 31, 63]
+cdef int *ALLOCS = [0, 0, 256, 256, 128, 200, 56, 250]
+cdef int *FLAGS = [0, 0, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE]
+
+
+cdef void sizes(uint64_t *rng, operation *o) noexcept nogil:
+    """Sizes as machines have them, and odd ones."""
+    cdef int kind = below(rng, 8)
+    o.batch = BATCHES[below(rng, 4)] if kind < 6 else 1 + below(rng, 127)
+    o.high_min = 4 * o.batch + below(rng, 1 << below(rng, 12)) if kind else below(rng, 2000)
+    o.high_max = o.high_min
+    if kind != 1 and kind != 7:
+        o.high_max += below(rng, 1 << below(rng, 16))
+    o.pcp_flags = PCPF_FREE_HIGH_BATCH if draw(rng) & 1 else 0
+
+
+cdef int *ORDERS = [0, 0, 0, 0, 0, 1, 2, 3, 1, 9, 0, 0, 0, 3, 2, 1]
+
+
+cdef struct mood:
+    int left  # operations until the next change of it
+    int allocs  # of 256 operations
+    int order  # -1: any
+    int migratetype  # -1: any
+
+
+cdef void any_operation(uint64_t *rng, mood *m, int count, operation *o) noexcept nogil:
+    cdef int dice
+    if m.left == 0:
+        m.left = 1 << below(rng, 13)
+        m.allocs = ALLOCS[below(rng, 8)]
+        m.order = ORDERS[below(rng, 16)] if draw(rng) & 3 else -1
+        m.migratetype = below(rng, 3) if draw(rng) & 3 else -1
+    m.left -= 1
+    o.order = m.order if m.order >= 0 else ORDERS[below(rng, 16)]
+    o.migratetype = m.migratetype if m.migratetype >= 0 else below(rng, 3)
+    o.available = 1 << 26
+    dice = below(rng, 4096)
+    if dice < 4 or count > 1 << 21:
+        o.op = OP_DRAIN_ALL
+    elif dice < 8:
+        o.op = OP_RESIZE
+        sizes(rng, o)
+    elif dice < 20:
+        o.op = OP_FLAGS
+        o.zone_flags = FLAGS[below(rng, 4)]
+        if below(rng, 16) == 0:
+            o.zone_flags = below(rng, 8)
+    elif dice < 60:
+        o.op = OP_DECAY
+    elif dice < 80:
+        o.op = OP_DRAIN_REMOTE
+    elif below(rng, 256) < m.allocs:
+        o.op = OP_ALLOC
+        if dice < 120:
+            o.available = below(rng, 64)
+    else:
+        o.op = OP_FREE
+
+
+def compare(tree, release, long n=2_000_000, unsigned long seed=0, int most=1, int length=1 << 18):
+    """Random operations on a tree and on the rules of a release.
+
+    Parameters
+    ----------
+    tree : Tree
+    release : str or Release
+    n : int
+        Operations at most.
+    seed : int
+    most : int
+        Differences of each kind of operation after which it ends.  After each the tree goes on
+        from the release's state.
+    length : int
+        Operations until both begin anew with empty lists and other sizes.
+
+    Returns
+    -------
+    done : int
+        Operations.
+    differences : list of dict
+        Of each: the operation; fields, lists and holds before it, and after it by each.
+    """
+    cdef const tree_ops *ops = ops_of(tree)
+    cdef counted *c = <counted *>calloc(1, sizeof(counted))
+    cdef void *set = calloc(1, ops.size)
+    cdef uint64_t rng = seed
+    cdef long done = 0
+    cdef int left = 0
+    cdef int found[NR_OPS]
+    cdef operation o
+    cdef mood m
+    cdef tree_fields before
+    cdef int lists_before[PCPMODEL_TREE_LISTS]
+    cdef bint same = True
+    cdef int fields
+    cdef unsigned int flags_before = 0
+    memset(&o, 0, sizeof(o))
+    memset(&m, 0, sizeof(m))
+    memset(found, 0, sizeof(found))
+    differences = []
+    try:
+        if c == NULL or set == NULL:
+            raise MemoryError
+        c.rules = rules_of(release)
+        fields = fields_of(tree, &c.rules)
+        different = lists_differ(tree, release)
+        if different:
+            return 0, [{"op": "order_to_pindex", **different}]
+        while done < n:
+            with nogil:
+                while done < n:
+                    if left == 0:
+                        left = length
+                        m.left = 0
+                        c.zone_flags = 0
+                        memset(&c.pcp, 0, sizeof(per_cpu_pages))
+                        memset(c.nr, 0, sizeof(c.nr))
+                        sizes(&rng, &o)
+                        resize(&c.pcp, &c.rules, &o)
+                        c.pcp.high = c.pcp.high_min
+                        begin_from(c, ops, set)
+                    left -= 1
+                    any_operation(&rng, &m, c.pcp.count, &o)
+                    to_fields(&c.pcp, &before)
+                    memcpy(lists_before, c.nr, sizeof(lists_before))
+                    flags_before = c.zone_flags
+                    done += 1
+                    if not once(c, ops, set, &o, fields):
+                        same = False
+                        break
+            if same:
+                break
+            same = True
+            found[o.op] += 1
+            differences.append(
+                described(c, ops, set, &o, before, lists_before, flags_before, fields)
+            )
+            if found[o.op] == most:
+                break
+            if c.failed:
+                left = 0
+            c.failed = 0
+            c.pcp.due = 0
+            memset(c.pcp.own, 0, sizeof(c.pcp.own))
+            begin_from(c, ops, set)
+        return done, differences
+    finally:
+        if set != NULL:
+            ops.release(set)
+        free(set)
+        free(c)
+
+
+cdef void begin_from(const counted *c, const tree_ops *ops, void *set) noexcept nogil:
+    """A pageset of the tree in the state that the release's is in."""
+    cdef tree_fields f
+    ops.release(set)
+    ops.init(set)
+    to_fields(&c.pcp, &f)
+    ops.put(set, &f, <const int *>c.nr)
+
+
+cdef bint once(
+    counted *c, const tree_ops *ops, void *set, const operation *o, int fields
+) noexcept nogil:
+    """One operation on both; whether they did alike."""
+    cdef tree_fields f
+    cdef int lists[PCPMODEL_TREE_LISTS]
+    if o.op == OP_FLAGS:
+        c.zone_flags = o.zone_flags
+        return True
+    if o.op == OP_RESIZE:
+        resize(&c.pcp, &c.rules, o)
+        ops.get(set, &f, lists)
+        f.batch, f.high_min, f.high_max = c.pcp.batch, c.pcp.high_min, c.pcp.high_max
+        f.flags = c.pcp.flags
+        if not c.rules.high_min_max:
+            f.high = c.pcp.high
+        ops.put(set, &f, lists)
+        return True
+    by_rules(c, o)
+    by_tree(ops, set, c.zone_flags, o)
+    return not c.failed and alike(c, ops, set, o, fields)
+
+
+cdef dict described(
+    const counted *c, const tree_ops *ops, const void *set, const operation *o,
+    tree_fields before, const int *lists_before, unsigned int zone_flags, int fields
+):
+    cdef tree_fields mine, theirs
+    cdef int lists[PCPMODEL_TREE_LISTS]
+    cdef const tree_hold *holds
+    cdef int i, n = ops.holds(set, &holds), nr = ops.nr_lists
+    to_fields(&c.pcp, &mine)
+    ops.get(set, &theirs, lists)
+    if ops.failed(set):
+        failed = FAILED[ops.failed(set)]
+    else:
+        failed = ""
+    return {
+        "op": OPS[o.op], "order": o.order, "migratetype": o.migratetype,
+        "available": o.available, "zone_flags": zone_flags, "failed": failed,
+        "compared": [name for i, name in enumerate(FIELDS) if fields >> i & 1],
+        "before": {**before, "lists": [lists_before[i] for i in range(nr)]},
+        "release": {
+            **mine, "lists": [c.nr[i] for i in range(nr)],
+            "holds": [c.hold[i] for i in range(c.nr_holds)],
+        },
+        "tree": {
+            **theirs, "lists": [lists[i] for i in range(nr)],
+            "holds": [holds[i] for i in range(n)],
+        },
+    }
+
+
+def try_once(tree, release, example):
+    """An operation of `compare` again, from ``example["before"]``; None if both do alike."""
+    cdef const tree_ops *ops = ops_of(tree)
+    cdef counted *c = <counted *>calloc(1, sizeof(counted))
+    cdef void *set = calloc(1, ops.size)
+    cdef operation o
+    cdef tree_fields f
+    cdef int i
+    cdef int lists[PCPMODEL_TREE_LISTS]
+    cdef unsigned int zone_flags = example["zone_flags"]
+    memset(&o, 0, sizeof(o))
+    try:
+        if c == NULL or set == NULL:
+            raise MemoryError
+        c.rules = rules_of(release)
+        before = dict(example["before"])
+        memset(lists, 0, sizeof(lists))
+        for i, blocks in enumerate(before.pop("lists")):
+            c.nr[i] = lists[i] = blocks
+        f = before
+        c.pcp.count, c.pcp.high, c.pcp.high_min = f.count, f.high, f.high_min
+        c.pcp.high_max, c.pcp.batch, c.pcp.flags = f.high_max, f.batch, f.flags
+        c.pcp.alloc_factor, c.pcp.free_factor = f.alloc_factor, f.free_factor
+        c.pcp.free_count, c.pcp.count_min, c.pcp.expire = f.free_count, f.count_min, f.expire
+        c.zone_flags = zone_flags
+        ops.init(set)
+        ops.put(set, &f, <const int *>c.nr)
+        o.op = OPS.index(example["op"])
+        o.order, o.migratetype = example["order"], example["migratetype"]
+        o.available = example["available"]
+        if once(c, ops, set, &o, fields_of(tree, &c.rules)):
+            return None
+        return described(c, ops, set, &o, f, lists, zone_flags, fields_of(tree, &c.rules))
+    finally:
+        if set != NULL:
+            ops.release(set)
+        free(set)
+        free(c)
+
+
+def lists_differ(tree, release):
+    """What is different about the numbers of lists; None if nothing is."""
+    cdef const tree_ops *ops = ops_of(tree)
+    cdef pcp_rules rules = rules_of(release)
+    if ops.nr_lists != rules.nr_pcp_lists:
+        return {"release": {"lists": rules.nr_pcp_lists}, "tree": {"lists": ops.nr_lists}}
+    for order in PCP_ORDERS:
+        for mt in MIGRATETYPES.values():
+            mine, theirs = order_to_pindex(rules.nr_pcp_lists, mt, order), ops.pindex(mt, order)
+            if mine != theirs:
+                return {
+                    "order": order, "migratetype": mt, "release": {"pindex": mine},
+                    "tree": {"pindex": theirs},
+                }
+            if ops.order(mine) != pindex_to_order(mine):
+                return {
+                    "pindex": mine, "release": {"order": pindex_to_order(mine)},
+                    "tree": {"order": ops.order(mine)},
+                }
+    return None

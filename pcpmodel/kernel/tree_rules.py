@@ -1,0 +1,296 @@
+"""A kernel tree as a release: what the engines need to know of it beside its functions.
+
+The functions of a tree are whole operations (rmqueue_pcplist(), the commit of a free with its
+drains); the engines go in the steps of `pcp.pxd`, between which locks are waited for.  Whether
+the steps come to the same as the whole operations is tried by random operations when a tree is
+used for the first time, and so is whether what takes no lock may be done many at once by the
+rules of the release that is nearest.  Where it may not, every page asks the tree.
+
+What lies outside the page lists (buddy lists, watermarks, the vmstat step with its ``expire``) is
+that of the nearest release.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pcpmodel.errors import InputError
+from pcpmodel.files import parse_json, read_json
+from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release, releases
+from pcpmodel.kernel.tree_pages import compare, lists_of_tree, sizing, steps_of_tree
+
+if TYPE_CHECKING:
+    from pcpmodel.kernel.tree import Tree
+
+__all__ = ["TreeRelease", "known_texts", "nearest", "release_of"]
+
+#: Random operations in which steps and whole operations must come to the same.
+OPERATIONS = 300_000
+TRY_SECONDS = 60  # takes a fraction of one
+
+#: Numbers of lists that the engines know.
+_LISTS = (3, 13, 14)
+
+
+@dataclass(frozen=True)
+class TreeRelease(Release):
+    """A kernel state whose page-list decisions are the compiled functions of a tree.
+
+    Attributes
+    ----------
+    name, patches, batch_scale_max
+        As of `Release`; the patches are those of the nearest release.
+    digest : str
+        Of what was compiled.
+    base : str
+        The nearest release, whose rules hold outside the page lists.
+    commit_drain : int
+        What lets a commit's drain go on after a hold (`CommitDrain`), as it was found.
+    hits : bool
+        Whether operations that take no lock are done many at once, by the rules of ``base``.
+    """
+
+    digest: str = ""
+    base: str = ""
+    commit_drain: int = CommitDrain.CHUNKS
+    hits: bool = False
+    tree: Any = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Rules of the nearest release, as far as the tree leaves them."""
+        rules = Release(self.base, self.patches, self.batch_scale_max).rules
+        lists = lists_of_tree(self.tree)
+        decay = rules.decay or Decay.EIGHTH
+        made = replace(
+            rules,
+            nr_pcp_lists=lists if lists in _LISTS else rules.nr_pcp_lists,
+            high_min_max="high_min" in self.tree.fields,
+            decay=decay if "decay_pcp_high" in self.tree.functions else Decay.NONE,
+            commit_drain=self.commit_drain,
+        )
+        object.__setattr__(made, "sizing", partial(sizing, self.tree))
+        return made
+
+    def as_dict(self) -> dict[str, int]:
+        """Rules by name, as plain integers and truth values."""
+        values = {f.name: getattr(self.rules, f.name) for f in fields(Rules)}
+        return {k: v if isinstance(v, bool) else int(v) for k, v in values.items()}
+
+    def steps(self) -> dict[str, int]:
+        """Where the compiled functions are; they are loaded."""
+        if not self.tree.library.exists():
+            raise InputError(
+                f"{self.name}: what was compiled of it is not on this machine any more "
+                f"({self.tree.library}); open the tree here"
+            )
+        return {"tree": steps_of_tree(self.tree), "tree_hits": int(self.hits)}
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before using a result."""
+        found = [
+            f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
+            f"all else is that of {self.base}."
+        ]
+        if not self.hits:
+            found.append(
+                f"{self.name}: every page asks the tree: allocations and frees that take no lock "
+                f"are not those of {self.base}."
+            )
+        return found
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Digest of the tree and the release that stands in for what is not taken of it."""
+        return {"tree": self.digest, "tree_base": self.base}
+
+    def plus(self, *names: str | int) -> NoReturn:
+        """Refuse: a patch of a tree is put on the tree."""
+        raise InputError(
+            f"{self.name} is a kernel tree: patch the tree itself, or pm.tree(path, patch=FILE)"
+        )
+
+    without = plus
+
+    def with_batch_scale_max(self, batch_scale_max: int) -> TreeRelease:
+        """Refuse any but the one that it was compiled with."""
+        if batch_scale_max == self.batch_scale_max and not isinstance(batch_scale_max, bool):
+            return self
+        raise InputError(
+            f"batch_scale_max={batch_scale_max!r}: {self.name} is compiled with "
+            f"{self.batch_scale_max}; give it where the tree is opened"
+        )
+
+
+@cache
+def known_texts() -> dict[str, dict[str, list[str]]]:
+    """Digest of a function's text -> releases that have it, by function."""
+    known: dict[str, dict[str, list[str]]] = read_json(Path(__file__).with_name("tree_texts.json"))
+    return known
+
+
+def nearest(tree: Tree) -> str:
+    """The release whose texts most functions of a tree have.
+
+    Where none has a known text, the newest mainline release with the same fields in struct
+    per_cpu_pages.
+    """
+    votes: dict[str, int] = {}
+    for name, item in tree.functions.items():
+        for known in known_texts().get(name, {}).get(item.digest, ()):
+            votes[known] = votes.get(known, 0) + 1
+    if votes:
+        return max(votes, key=lambda n: (votes[n], n))
+    mainline = [r for r in releases() if r.name[0] == "v" and "+" not in r.name]
+    return max(
+        enumerate(mainline),
+        key=lambda n: (
+            (n[1].rules.free_count == ("free_count" in tree.fields))
+            + (n[1].rules.high_min_max == ("high_min" in tree.fields))
+            + (n[1].rules.alloc_scale == ("alloc_factor" in tree.fields)),
+            n[0],
+        ),
+    )[1].name
+
+
+def release_of(tree: Tree) -> TreeRelease:
+    """A tree as the release that the engines take.
+
+    Raises
+    ------
+    InputError
+        If its functions do something that does not fall into the engines' steps: which.
+    """
+    steps_of_tree(tree)  # refuses what the engines cannot carry
+    base = release(nearest(tree))
+    state = TreeRelease(
+        name=f"{Path(tree.name).name or tree.name}#{tree.digest[:8]}",
+        patches=base.patches,
+        batch_scale_max=tree.batch_scale_max,
+        digest=tree.digest,
+        base=base.name,
+        commit_drain=int(base.rules.commit_drain),
+        tree=tree,
+    )
+    found = _tried_once(state)
+    if found["refused"]:
+        raise InputError(f"{tree.name}: {found['refused']}")
+    return replace(state, commit_drain=found["commit_drain"], hits=found["hits"])
+
+
+def _tried_once(state: TreeRelease) -> dict[str, Any]:
+    """What `_tried` finds, in a process of its own; remembered beside the compiled tree."""
+    tree = state.tree
+    kept = tree.library.with_name(f"{tree.digest}.{state.base}.json")
+    try:
+        known: dict[str, Any] = read_json(kept)
+        if known["operations"] == OPERATIONS:
+            return known
+    except (OSError, InputError, KeyError, TypeError):
+        pass
+    given = {
+        "library": str(tree.library), "fields": tree.fields, "digest": tree.digest,
+        "functions": sorted(tree.functions), "base": state.base, "patches": state.patches,
+        "batch_scale_max": state.batch_scale_max,
+    }  # fmt: skip
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRY], input=json.dumps(given), capture_output=True, text=True,
+            timeout=TRY_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"{tree.name}: its functions do not come to an end within {TRY_SECONDS} s where lists "
+            f"are not looked at"
+        ) from None
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or [f"ended by signal {-done.returncode}"])[-1]
+        raise InputError(f"{tree.name}: its functions fail where lists are not looked at: {why}")
+    found: dict[str, Any] = parse_json(done.stdout)
+    with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".new-", delete=False) as f:
+        json.dump(found, f)
+    os.replace(f.name, kept)
+    return found
+
+
+_TRY = "from pcpmodel.kernel.tree_rules import _try; _try()"
+
+
+def _try() -> None:
+    """Child of `_tried_once`."""
+    given = parse_json(sys.stdin.read())
+    tree = SimpleNamespace(
+        name="tree", library=Path(given["library"]), fields=tuple(given["fields"]),
+        functions=dict.fromkeys(given["functions"]), new_fields=(),
+    )  # fmt: skip
+    state = TreeRelease(
+        "tree", tuple(given["patches"]), given["batch_scale_max"], digest=given["digest"],
+        base=given["base"], tree=tree,
+    )  # fmt: skip
+    json.dump(_tried(state), sys.stdout)
+
+
+def _tried(state: TreeRelease) -> dict[str, Any]:
+    """Which steps come to the same as the tree's whole operations."""
+    first = int(Release(state.base, state.patches).rules.commit_drain)
+    ways = [first, *(d for d in (CommitDrain.CHUNKS, CommitDrain.CHUNKS_WHILE_HIGH) if d != first)]
+    refused = ""
+    for hits in (True, False):
+        for way in ways:
+            tried = replace(state, commit_drain=int(way), hits=hits)
+            _, found = compare(state.tree, tried, OPERATIONS, 3)
+            if not found:
+                return {"commit_drain": int(way), "hits": hits, "refused": "",
+                        "operations": OPERATIONS}  # fmt: skip
+            refused = refused if way != first else _why(found[0])
+    return {"commit_drain": first, "hits": False, "refused": refused, "operations": OPERATIONS}
+
+
+_PARTS = {
+    "alloc": "what rmqueue_pcplist() does",
+    "free": "how the commit of a free drains",
+    "decay": "how decay_pcp_high() drains",
+    "drain_zone_pages": "how drain_zone_pages() drains",
+    "drain_pages_zone": "how drain_pages_zone() drains",
+}
+
+
+def _why(example: Mapping[str, Any]) -> str:
+    """In one sentence, why the engines cannot take a tree."""
+    if example["op"] not in _PARTS:
+        lists = example["tree"].get("lists")
+        if lists is not None:
+            return (
+                f"NR_PCP_LISTS is {lists}; the engines know {', '.join(map(str, _LISTS))} lists, "
+                f"so that the tree can be compared and not run"
+            )
+        return "order_to_pindex() puts blocks on other lists than any known release"
+    ours, theirs = example["release"], example["tree"]
+    unlike = ", ".join(
+        f"{k} {theirs[k]} where the steps come to {ours[k]}"
+        for k in ours if k != "lists" and k in theirs and _told(ours[k]) != _told(theirs[k])
+    )  # fmt: skip
+    return (
+        f"{_PARTS[example['op']]} (order {example['order']}) does not fall into the engines' steps"
+        + (f": {unlike}" if unlike else "")
+    )
+
+
+def _told(value: Any) -> Any:
+    """Holds as they are told apart: by their pages and blocks."""
+    if isinstance(value, list):
+        return [(h["pages"], h["asked"]) for h in value if h["pages"] or h["asked"]]
+    return value

@@ -1,0 +1,263 @@
+"""C definitions in files of a kernel tree: what is defined where, under which conditions.
+
+Functions, structs and enums are found with tree-sitter's C grammar; macros and the conditions
+around a line are lines of the preprocessor and read as such.  Kernel files are more than C: where
+a macro keeps the grammar from seeing a definition, it is looked at by itself.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pcpmodel.errors import InputError
+
+__all__ = ["Item", "Source"]
+
+#: Larger than any file of mm/ [bytes], and than any function that decides.
+MAX_BYTES = 4 << 20
+MAX_FUNCTION_LINES = 2000
+
+# What the grammar takes for a name behind a macro that it does not understand.
+_KEYWORDS = {"struct", "enum", "union", "void", "int", "long", "char", "unsigned", "static", "bool"}
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define)\b[ \t]*(.*)")
+_COMMENT_OR_LITERAL = re.compile(
+    r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One definition.
+
+    Attributes
+    ----------
+    kind : str
+        ``"function"``, ``"macro"``, ``"struct"``, ``"enum"``, ``"typedef"`` or ``"variable"``.
+    name : str
+    text : str
+        Without comments.
+    file : str
+        As in error messages.
+    line : int
+        First line in the file.
+    conditions : tuple of str
+        Lines of the preprocessor that its place depends on, each closed by one ``#endif``.
+    defines : tuple of str
+        Enumerators, or the name alone.
+    """
+
+    kind: str
+    name: str
+    text: str
+    file: str
+    line: int
+    conditions: tuple[str, ...]
+    defines: tuple[str, ...]
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Identifiers that stand in it."""
+        return frozenset(_WORD.findall(self.text))
+
+    @cached_property
+    def digest(self) -> str:
+        """Of its text without white space and comments: the same in trees that agree on it."""
+        words = re.findall(r"\w+|[^\w\s]", self.text)
+        return hashlib.sha256("\x00".join(words).encode()).hexdigest()[:16]
+
+    def parameters(self) -> list[tuple[str, str]]:
+        """Type and name of each parameter of a function."""
+        head = self.text[: self.text.index("{")]
+        inside = head[head.index(self.name + "(") + len(self.name) + 1 : head.rindex(")")]
+        found = []
+        for part in inside.split(","):
+            words = part.replace("*", " * ").split()
+            if words in ([], ["void"]):
+                continue
+            found.append((" ".join(words[:-1]), words[-1]))
+        return found
+
+
+def _blank(match: re.Match[str]) -> str:
+    """A comment as the white space that it is; a literal stays."""
+    text = match.group(0)
+    return text if text[0] in "\"'" else re.sub(r"[^\n]+", " ", text)
+
+
+class Source:
+    """One file of a tree.
+
+    Parameters
+    ----------
+    name : str
+        As in error messages.
+    data : bytes
+    """
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        if len(data) > MAX_BYTES:
+            raise InputError(f"{name}: has {len(data):,} bytes; allowed: up to {MAX_BYTES:,}")
+        text = data.decode("utf-8", "replace").replace("\r\n", "\n")
+        if "\0" in text:
+            raise InputError(f"{name}: is not C source: has a zero byte")
+        self.text = _COMMENT_OR_LITERAL.sub(_blank, text)
+        self.lines = self.text.split("\n")
+
+    @cached_property
+    def conditions(self) -> list[tuple[str, ...]]:
+        """For each line, the conditions around it."""
+        stack: list[str] = []
+        found = []
+        for number, line in enumerate(self.lines, 1):
+            directive = _DIRECTIVE.match(line)
+            word = directive.group(1) if directive else ""
+            if word in ("if", "ifdef", "ifndef"):
+                found.append(tuple(stack))
+                stack.append(self._whole(number))
+                continue
+            if word in ("elif", "else", "endif"):
+                if not stack:
+                    raise InputError(f"{self.name}: line {number}: #{word} without #if")
+                if word == "endif":
+                    stack.pop()
+                else:
+                    stack[-1] += "\n" + self._whole(number)
+            found.append(tuple(stack))
+        if stack:
+            raise InputError(f"{self.name}: {stack[-1].splitlines()[0]!r} has no #endif")
+        return found
+
+    def _whole(self, number: int) -> str:
+        """A line with those that it is continued on."""
+        text = self.lines[number - 1]
+        while text.endswith("\\") and number < len(self.lines):
+            text = text[:-1] + " " + self.lines[number]
+            number += 1
+        return text.strip()
+
+    def macros(self) -> Iterator[Item]:
+        for number, line in enumerate(self.lines, 1):
+            directive = _DIRECTIVE.match(line)
+            if directive and directive.group(1) == "define":
+                name = _WORD.match(directive.group(2))
+                if name:
+                    yield Item(
+                        "macro", name.group(0), self._whole(number), self.name, number,
+                        self.conditions[number - 1], (name.group(0),),
+                    )  # fmt: skip
+
+    @cached_property
+    def items(self) -> dict[str, list[Item]]:
+        """What is defined, by each name that it defines; several where conditions choose."""
+        found: dict[str, list[Item]] = {}
+        for item in [*self.macros(), *self._definitions(self._parse(self.text), 0)]:
+            for name in item.defines:
+                found.setdefault(name, []).append(item)
+        return found
+
+    def defined(self, name: str) -> list[Item]:
+        """Definitions of a name; a function also where the grammar lost its way before it."""
+        if name in self.items or f"{name}(" not in self.text:
+            return self.items.get(name, [])
+        found: list[Item] = []
+        start = re.compile(rf"^(?!\s|#|typedef)[^;{{}}\n]*\b{name}\(", re.M)
+        for match in start.finditer(self.text):
+            number = self.text.count("\n", 0, match.start())
+            rest = "\n".join(self.lines[number : number + MAX_FUNCTION_LINES])
+            for item in self._definitions(self._parse(rest), number):
+                if item.kind == "function" and item.name == name and item.line == number + 1:
+                    found.append(item)
+                break
+        return found
+
+    @staticmethod
+    def _parse(text: str) -> Any:
+        import tree_sitter_c
+        from tree_sitter import Language, Parser
+
+        return Parser(Language(tree_sitter_c.language())).parse(text.encode()).root_node
+
+    def _definitions(self, node: Any, above: int) -> Iterator[Item]:
+        """Definitions below a node of the grammar; ``above``: lines before the text parsed."""
+        for child in node.children:
+            kind, names = _what(child)
+            if kind:
+                line = child.start_point[0] + above
+                text = child.text.decode()
+                if kind == "function" and text.count("\n") > MAX_FUNCTION_LINES:
+                    raise InputError(
+                        f"{self.name}: line {line + 1}: {names[0]}() has more than "
+                        f"{MAX_FUNCTION_LINES} lines"
+                    )
+                if kind in ("struct", "enum") and not text.endswith(";"):
+                    text += ";"
+                yield Item(
+                    kind, names[0], text, self.name, line + 1, self.conditions[line], tuple(names)
+                )
+            elif child.type.startswith("preproc_") or child.type == "ERROR":
+                yield from self._definitions(child, above)
+
+
+def _named(node: Any, *kinds: str) -> Any:
+    """The first descendant of one of these kinds."""
+    todo = [node]
+    while todo:
+        node = todo.pop(0)
+        if node.type in kinds:
+            return node
+        todo += node.children
+    return None
+
+
+def _what(node: Any) -> tuple[str, list[str]]:
+    """Kind of a definition and the names that it defines; an empty kind for anything else."""
+    if node.type == "function_definition":
+        declarator = _named(node.child_by_field_name("declarator") or node, "function_declarator")
+        name = declarator and _named(declarator, "identifier")
+        return ("function", [name.text.decode()]) if name else ("", [])
+    if node.type in ("struct_specifier", "enum_specifier"):
+        return _tagged(node)
+    if node.type == "type_definition":
+        name = node.children_by_field_name("declarator")
+        return ("typedef", [name[0].text.decode()]) if name else ("", [])
+    if node.type == "declaration":
+        of = node.child_by_field_name("type")
+        if of is not None and of.child_by_field_name("body") is not None:
+            return _tagged(of)
+        names = [
+            _named(d, "identifier")
+            for d in node.children_by_field_name("declarator")
+            if _named(d, "function_declarator") is None
+        ]
+        found = [n.text.decode() for n in names if n]
+        found = [n for n in found if n not in _KEYWORDS]
+        return ("variable", found) if found else ("", [])
+    return "", []
+
+
+def _tagged(node: Any) -> tuple[str, list[str]]:
+    name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+    if body is None:
+        return "", []
+    names = [name.text.decode()] if name else []
+    if node.type == "struct_specifier":
+        return ("struct", names) if names else ("", [])
+    names += [
+        e.child_by_field_name("name").text.decode() for e in body.children if e.type == "enumerator"
+    ]
+    todo = [c for c in body.children if c.type.startswith("preproc_")]
+    while todo:
+        inner = todo.pop()
+        if inner.type == "enumerator":
+            names.append(inner.child_by_field_name("name").text.decode())
+        todo += inner.children
+    return ("enum", names) if names else ("", [])

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the page-list functions of a kernel tree stand in: lists that are counted, a zone whose
+ * buddy lists give as many blocks as they are told to, locks that only note that they were taken.
+ *
+ * A page on a list is no page: each list has one that stands for all of its blocks, and a list
+ * knows how many there are.  A hold begins where the zone's lock is taken.
+ */
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tree_abi.h"
+
+/* include/linux/types.h, compiler.h, kconfig.h and the like, as far as the functions use them */
+
+typedef uint8_t u8;
+typedef int8_t s8;
+typedef uint16_t u16;
+typedef int16_t s16;
+typedef uint32_t u32;
+typedef int32_t s32;
+typedef uint64_t u64;
+typedef int64_t s64;
+typedef unsigned int gfp_t;
+typedef unsigned int fpi_t;
+typedef struct { long counter; } atomic_long_t;
+typedef struct { int counter; } atomic_t;
+
+#define __percpu
+#define __init
+#define __meminit
+#define __ref
+#define __force
+#define __always_inline inline
+#define noinline
+#define __maybe_unused __attribute__((unused))
+#define __no_sanitize_memory
+#define ____cacheline_aligned_in_smp
+#define ____cacheline_internodealigned_in_smp
+#define CACHELINE_PADDING(name)
+#define fallthrough __attribute__((fallthrough))
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define READ_ONCE(x) (x)
+#define WRITE_ONCE(x, value) ((void)((x) = (value)))
+#define data_race(x) (x)
+#define barrier() ((void)0)
+#define cond_resched() ((void)0)
+#define prefetch(x) ((void)(x))
+
+#define PCPMODEL_GLUE2(a, b) a##b
+#define PCPMODEL_GLUE(a, b) PCPMODEL_GLUE2(a, b)
+#define PCPMODEL_SECOND(a, b, ...) b
+#define PCPMODEL_SET_1 0, 1
+#define PCPMODEL_PICK(...) PCPMODEL_SECOND(__VA_ARGS__, 0, 0)
+#define PCPMODEL_IS_SET(value) PCPMODEL_PICK(PCPMODEL_GLUE(PCPMODEL_SET_, value))
+#define IS_ENABLED(option) PCPMODEL_IS_SET(option)
+#define IS_BUILTIN(option) PCPMODEL_IS_SET(option)
+
+#define min(a, b) ({ __auto_type a_ = (a); __auto_type b_ = (b); a_ < b_ ? a_ : b_; })
+#define max(a, b) ({ __auto_type a_ = (a); __auto_type b_ = (b); a_ > b_ ? a_ : b_; })
+#define min3(a, b, c) min(min(a, b), c)
+#define max3(a, b, c) max(max(a, b), c)
+#define min_t(type, a, b) min((type)(a), (type)(b))
+#define max_t(type, a, b) max((type)(a), (type)(b))
+#define umin(a, b) min((unsigned long)(a), (unsigned long)(b))
+#define umax(a, b) max((unsigned long)(a), (unsigned long)(b))
+/* As the kernel since v6.6: the upper bound first, which tells where low > high. */
+#define clamp(x, low, high) ({ __auto_type x_ = (x); __auto_type low_ = (low); \
+	__auto_type high_ = (high); x_ >= high_ ? high_ : x_ <= low_ ? low_ : x_; })
+#define clamp_t(type, x, low, high) clamp((type)(x), (type)(low), (type)(high))
+#define clamp_val(x, low, high) clamp_t(__typeof__(x), x, low, high)
+#define swap(a, b) do { __typeof__(a) a_ = (a); (a) = (b); (b) = a_; } while (0)
+#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
+#define DIV_ROUND_UP(n, d) (((n) + (d) - 1) / (d))
+#define ALIGN(x, a) (((x) + (a) - 1) / (a) * (a))
+#define IS_ALIGNED(x, a) ((x) % (a) == 0)
+#define BIT(nr) (1UL << (nr))
+#define GENMASK(high, low) ((~0UL << (low)) & (~0UL >> (63 - (high))))
+#define ilog2(x) (63 - __builtin_clzll((unsigned long long)(x)))
+#define fls(x) ((x) ? 32 - __builtin_clz((unsigned int)(x)) : 0)
+#define fls64(x) ((x) ? 64 - __builtin_clzll((unsigned long long)(x)) : 0)
+#define rounddown_pow_of_two(x) (1UL << ilog2(x))
+#define roundup_pow_of_two(x) ((x) <= 1 ? 1UL : 1UL << (ilog2((x) - 1) + 1))
+#define is_power_of_2(x) ((x) && !((x) & ((x) - 1)))
+#define int_sqrt(x) ((unsigned long)__builtin_sqrt((double)(x)))
+#define test_bit(nr, word) (*(word) >> (nr) & 1)
+#define set_bit(nr, word) ((void)(*(word) |= 1UL << (nr)))
+#define clear_bit(nr, word) ((void)(*(word) &= ~(1UL << (nr))))
+#define __set_bit set_bit
+#define __clear_bit clear_bit
+
+#define BUG_ON(x) ((void)(x))
+#define VM_BUG_ON(x) ((void)(x))
+#define VM_BUG_ON_PAGE(x, page) ((void)(x))
+#define VM_WARN_ON(x) ((void)(x))
+#define VM_WARN_ON_ONCE(x) ((void)(x))
+#define VM_WARN_ONCE(x, ...) ((void)(x))
+#define VM_WARN_ON_ONCE_PAGE(x, page) ((void)(x))
+#define WARN_ON(x) (!!(x))
+#define WARN_ON_ONCE(x) (!!(x))
+#define BUILD_BUG_ON(x) ((void)(x))
+#define lockdep_assert_held(lock) ((void)(lock))
+#define lockdep_assert_irqs_disabled() ((void)0)
+
+#define SZ_4K 0x1000
+#define SZ_64K 0x10000
+#define SZ_128K 0x20000
+#define SZ_256K 0x40000
+#define SZ_512K 0x80000
+#define SZ_1M 0x100000
+#define SZ_2M 0x200000
+#ifndef PAGE_SHIFT
+#define PAGE_SHIFT 12
+#endif
+#define PAGE_SIZE (1UL << PAGE_SHIFT)
+#define HPAGE_PMD_ORDER (PAGE_SHIFT - 3)
+#define pageblock_order HPAGE_PMD_ORDER
+#define pageblock_nr_pages (1UL << pageblock_order)
+#define is_pmd_order(order) ((order) == HPAGE_PMD_ORDER)
+
+/* Locks: that of a pageset is always free, that of the zone begins a hold. */
+
+typedef struct { int taken; } spinlock_t;
+
+struct list_head {
+	int nr;
+	int index;
+};
+
+struct page {
+	union {
+		struct list_head pcp_list;
+		struct list_head buddy_list;
+		struct list_head lru;
+	};
+	unsigned long private;
+	unsigned long flags;
+};
+
+static void pcpmodel_hold(spinlock_t *lock);
+
+/* Where only what is asked for counts, and nothing moves: behind the names of the tree's own
+ * free_pcppages_bulk() and rmqueue_bulk() for whoever calls them (tree.py). */
+static bool pcpmodel_foresees(void);
+static void pcpmodel_ask(int count);
+static int pcpmodel_fill(unsigned long count, struct list_head *list);
+static int pcpmodel_threshold(int high);
+static void pcpmodel_in_bulk(bool free_high);
+
+#define spin_lock_init(lock) ((void)((lock)->taken = 0))
+#define spin_lock(lock) pcpmodel_hold(lock)
+#define spin_unlock(lock) ((void)(lock))
+#define spin_lock_irq(lock) pcpmodel_hold(lock)
+#define spin_unlock_irq(lock) ((void)(lock))
+#define spin_lock_irqsave(lock, state) ((state) = 0, pcpmodel_hold(lock))
+#define spin_unlock_irqrestore(lock, state) ((void)(lock), (void)(state))
+#define spin_trylock(lock) (pcpmodel_hold(lock), true)
+#define spin_trylock_irqsave(lock, state) ((state) = 0, pcpmodel_hold(lock), true)
+#define spin_is_contended(lock) ((void)(lock), false)
+#define spin_needbreak(lock) ((void)(lock), false)
+#define guard(kind) pcpmodel_hold
+#define scoped_guard(kind, lock) \
+	for (int once_ = (pcpmodel_hold(lock), 1); once_; once_ = 0)
+#define local_irq_save(state) ((void)((state) = 0))
+#define local_irq_restore(state) ((void)(state))
+#define preempt_disable() ((void)0)
+#define preempt_enable() ((void)0)
+#define migrate_disable() ((void)0)
+#define migrate_enable() ((void)0)
+#define in_nmi() false
+#define in_hardirq() false
+
+#define pcp_trylock_prepare(state) ((void)((state) = 0))
+#define pcp_trylock_finish(state) ((void)(state))
+#define pcp_spin_lock(set) (set)
+/* Its second argument, from v6.18 on, keeps the interrupt state where there is one CPU only. */
+#define pcp_spin_trylock(set, ...) (set)
+#define pcp_spin_unlock(set, ...) ((void)(set))
+#define pcp_spin_lock_nopin(set) ((void)(set))
+#define pcp_spin_unlock_nopin(set) ((void)(set))
+#define pcp_spin_lock_maybe_irqsave(set, state) ((void)((state) = 0))
+#define pcp_spin_unlock_maybe_irqrestore(set, state) ((void)(state))
+
+/* A machine of one pageset */
+
+struct per_cpu_pages;
+struct per_cpu_zonestat;
+
+struct pglist_data {
+	int node_id;
+	int nr_zones;
+	atomic_t kswapd_failures;
+};
+typedef struct pglist_data pg_data_t;
+
+struct zone {
+	unsigned long flags;
+	spinlock_t lock;
+	struct per_cpu_pages *per_cpu_pageset;
+	struct per_cpu_zonestat *per_cpu_zonestats;
+	struct pglist_data *zone_pgdat;
+	int node;
+	int pageset_high_min, pageset_high_max, pageset_batch;
+	unsigned long managed, low_wmark, high_wmark;
+	unsigned long nr_isolate_pageblock;
+	int cpus, all_cpus;
+};
+
+#define zone_managed_pages(zone) ((zone)->managed)
+#define low_wmark_pages(zone) ((zone)->low_wmark)
+#define high_wmark_pages(zone) ((zone)->high_wmark)
+#define zone_to_nid(zone) ((zone)->node)
+#define zone_idx(zone) 2
+#define MAX_NUMNODES 64
+#define numa_node_id() 0
+#define numa_mem_id() 0
+#define smp_processor_id() 0
+#define raw_smp_processor_id() 0
+#define next_memory_node(node) MAX_NUMNODES
+#define kswapd_test_hopeless(pgdat) ((void)(pgdat), false)
+#define kswapd_clear_hopeless(pgdat, reason) ((void)(pgdat))
+#define atomic_read(a) ((a)->counter)
+#define atomic_set(a, value) ((void)((a)->counter = (value)))
+#define per_cpu_ptr(set, cpu) ((void)(cpu), (set))
+#define this_cpu_ptr(set) (set)
+#define raw_cpu_ptr(set) (set)
+/* zone_highsize() asks for the CPUs of the zone's node and for all. */
+static __thread struct zone *pcpmodel_sized;
+#define cpumask_of_node(node) ((void)(node), 0)
+#define cpumask_weight(mask) ((void)(mask), pcpmodel_sized->cpus)
+#define num_online_cpus() (pcpmodel_sized->all_cpus)
+
+/* Beside the matter */
+
+#define __count_vm_events(item, n) ((void)(n))
+#define count_vm_events(item, n) ((void)(n))
+#define __count_vm_event(item) ((void)0)
+#define count_vm_event(item) ((void)0)
+#define __count_zid_vm_events(item, zid, n) ((void)(n))
+#define zone_statistics(preferred, zone, n) ((void)(zone))
+#define __mod_zone_page_state(zone, item, n) ((void)(n))
+#define __mod_zone_freepage_state(zone, n, mt) ((void)(n))
+#define account_freepages(zone, n, mt) ((void)(n))
+#define page_zonenum(page) 0
+#define page_to_pfn(page) ((void)(page), 0UL)
+#define page_to_nid(page) 0
+#define set_page_private(page, value) ((void)((page)->private = (value)))
+#define page_private(page) ((page)->private)
+#define get_pfnblock_migratetype(page, pfn) ((void)(page), (void)(pfn), 0)
+#define get_pageblock_migratetype(page) ((void)(page), 0)
+#define get_pcppage_migratetype(page) ((void)(page), 0)
+#define set_pcppage_migratetype(page, mt) ((void)(mt))
+#define is_migrate_cma(mt) ((void)(mt), false)
+#define is_migrate_isolate(mt) ((void)(mt), false)
+#define is_migrate_isolate_page(page) ((void)(page), false)
+#define is_migrate_highatomic(mt) ((void)(mt), false)
+#define has_isolate_pageblock(zone) ((void)(zone), false)
+#define trace_mm_page_pcpu_drain(page, order, mt) ((void)(page), (void)(order), (void)(mt))
+#define trace_mm_page_free_batched(page) ((void)(page))
+#define trace_mm_page_alloc_zone_locked(page, order, mt, fallback) ((void)(page))
+#define check_new_page(page) ((void)(page), false)
+#define check_new_pages(page, order) ((void)(page), false)
+#define check_new_pcp(page, order) ((void)(page), false)
+#define check_pcp_refill(page, order) ((void)(page), false)
+#define check_pages_enabled false
+#define bulkfree_pcp_prepare(page) ((void)(page), false)
+#define zone_watermark_ok(zone, order, mark, index, flags) ((void)(zone), (void)(mark), false)
+#define zone_watermark_fast(zone, order, mark, index, flags) ((void)(zone), (void)(mark), false)
+
+/* The buddy lists: they give `available` blocks and take everything. */
+
+static struct page *pcpmodel_rmqueue(void);
+static void pcpmodel_free_one(struct page *page, unsigned int order);
+
+#define __rmqueue(zone, order, ...) ((void)(zone), (void)(order), pcpmodel_rmqueue())
+#define __free_one_page(page, pfn, zone, order, ...) \
+	((void)(pfn), (void)(zone), pcpmodel_free_one(page, order))
+
+/* include/linux/list.h on lists that are counted.  Only what is on a pageset's list, or comes to
+ * it, ever stands in one. */
+
+static void pcpmodel_add(struct list_head *list);
+static void pcpmodel_del(struct list_head *entry);
+static struct page *pcpmodel_entry(struct list_head *list);
+
+#define INIT_LIST_HEAD(list) ((void)((list)->nr = 0))
+#define list_empty(list) ((list)->nr == 0)
+#define list_is_singular(list) ((list)->nr == 1)
+#define list_count_nodes(list) ((size_t)(list)->nr)
+#define list_add(entry, list) ((void)(entry), pcpmodel_add(list))
+#define list_add_tail(entry, list) ((void)(entry), pcpmodel_add(list))
+#define list_del(entry) pcpmodel_del(entry)
+#define list_del_init(entry) pcpmodel_del(entry)
+#define list_first_entry(list, type, member) pcpmodel_entry(list)
+#define list_last_entry(list, type, member) pcpmodel_entry(list)
+#define list_first_entry_or_null(list, type, member) \
+	(list_empty(list) ? NULL : pcpmodel_entry(list))

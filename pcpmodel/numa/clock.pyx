@@ -1,0 +1,1024 @@
+"""Hint faults over time: threads, CPUs, scanner, page accesses.
+
+What happens at one instant is in ``faults.pxd``; this module decides when.
+Every thread that runs in user space touches pages as a Poisson process, page
+``i`` of its process with probability ``weight[i]``.  Only accesses that may
+trap are simulated: each page whose entry is not accessible has one pending
+"next access" of its process, drawn from the exponential distribution for
+the fastest possible process and thinned (Lewis and Shedler 1979) by the
+chance that the chosen thread is in user space, not in an interrupt, and as
+fast as that.  Because the exponential has no memory, a pending access stays
+valid when the entry becomes accessible and inaccessible again.
+
+Simultaneous events: thread, CPU and scanner events come before page accesses;
+among the former the lower index first, among the latter the lower page first.
+``reference.Engine`` is the twin: same draws, same order, same counters.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.math cimport log
+from libc.stdint cimport uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memmove, memset
+
+from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
+from pcpmodel.kernel.memory cimport Memory
+from pcpmodel.kernel.page_alloc cimport GFP_NOWAIT, alloc_pages, free_pages, memory
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE
+from pcpmodel.numa.faults cimport (
+    PAGE_HELD, PAGE_QUEUED, PAGE_REFUSED, PAGE_TARGET, PTE_ACC, PTE_MASK,
+    STEP_FAULT, STEP_HIT, STEP_ISOLATED, STEP_MAPPED, STEP_RELOCK, STEP_RETRY,
+    numa_access, numa_counts_dict, numa_fault, numa_finish, numa_machine,
+    numa_machine_free, numa_machine_new, numa_relock, numa_scan_begin, numa_scan_end,
+    numa_scan_flush, numa_scan_page, numa_thread, numa_unmap,
+)
+from pcpmodel.splitmix cimport draw
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* address) noexcept nogil
+
+ctypedef unsigned long long u64
+ctypedef long long i64
+
+cdef enum:
+    # What a thread does.
+    USER = 0  # user space; on a CPU or waiting for one
+    FAULT = 1  # kernel entry up to the isolation
+    RELOCK = 2  # after a refused migration
+    ISOLATE = 3  # page isolated and allocated, not yet unmapped
+    UNMAP = 4  # unmapping and flushing
+    COPY = 5  # copying and mapping again
+    WAIT = 6  # asleep on a migration entry
+    WAKE = 7  # being woken
+    RETRY = 8  # about to repeat an access
+    SCAN = 9  # task_numa_work(), changing PTEs
+    SCAN_FLUSH = 10  # its flush
+
+    SUB_BITS = 9  # the sort cuts a bucket in 512
+    SUBS = 512
+    CHUNK = 62  # entries in a calendar chunk: 512 bytes with its header
+    SCAN_CHUNK = 512  # PTEs under one page-table lock
+    SERIES = 5  # numbers of a sample
+    ZONE_MOVABLE = 3
+    AHEAD = 16  # accesses that the memory of a page is asked for in advance
+
+cdef i64 NEVER = 0x7fffffffffffffff
+
+# Least and most of what the engine counts, and of what leads somewhere; the rest are times [ns].
+_RANGES = {
+    "rules": (0, 7), "processes": (1, 1 << 12), "threads": (1, 1 << 8), "cpus": (1, 1 << 12),
+    "pages": (1, 1 << 28), "node0_pages": (0, 1 << 31), "node1_pages": (0, 1 << 31),
+    "eater_pages": (0, 1 << 31), "end_ns": (1, 1 << 50), "sample_ns": (1, 1 << 50),
+    "slice_ns": (1, 1 << 50), "tick_ns": (1, 1 << 50), "scan_pages": (1, 1 << 31),
+    "scan_period_min_ns": (1, 1 << 50), "scan_period_max_ns": (1, 1 << 50),
+    "access_ns": (1e-3, 1e9), "refused_share": (0, 1), "unmap_failed_share": (0, 1),
+    "seed": (0, (1 << 64) - 1),
+}
+
+
+def _check(config):
+    """Every number of a run is in its range, or ValueError."""
+    for name, (least, most) in _RANGES.items():
+        if not least <= config[name] <= most:
+            raise ValueError(f"{name}={config[name]!r} is outside {least}..{most}")
+    for name, value in config.items():
+        if name.endswith("_ns") and not 0 <= value <= 1 << 50:
+            raise ValueError(f"{name}={value!r} is outside 0..{1 << 50}")
+    if config["processes"] * config["pages"] > 1 << 30:
+        raise ValueError(f"processes={config['processes']} of pages={config['pages']} are too many")
+    if (config["end_ns"] - 1) // config["sample_ns"] > 1 << 20:
+        raise ValueError(f"sample_ns={config['sample_ns']}: more than {1 << 20} samples")
+
+
+cdef struct chunk:
+    int next  # previous, full chunk of this bucket; -1: none
+    int n
+    u64 entry[CHUNK]  # offset in the bucket << 32 | page
+
+
+cdef struct costs_t:
+    i64 fault, relock, isolate, unmap, copy, wake
+    i64 flush_base, flush_target, flush_local, ipi
+    i64 scan_pte, scan_skip
+    double access, remote  # of one local access; extra of a remote one
+
+
+cdef struct walker:
+    # What the engine knows of a thread beyond ``numa_thread``.
+    int phase
+    int sleeping
+    i64 busy_until  # end of the last interrupt [ns]
+    i64 flush_ns  # time of the unmap phase under way
+    i64 hold  # page whose next access this thread keeps, -1: none
+    # Scanner side of the task.
+    i64 period  # numa_scan_period [ns]
+    i64 due  # node_stamp as wall time [ns]
+    int seen_seq  # numa_scan_seq at the last update
+    i64 scan_left, virt_left  # PTEs still to change, to look at
+    i64 call_updates  # PTEs changed by this change_prot_numa() call
+    i64 call_left
+    i64 scan_start
+
+
+cdef struct process_t:
+    i64 last  # time up to which is settled [ns]
+    int user  # threads in user space on a CPU
+    int waiting  # threads asleep on a migration entry
+    double remote  # probability that an access is remote
+    double accesses
+    double busy_ns
+    i64 next_scan
+    int scan_offset  # page index
+    int scan_seq
+    int scanning  # thread that scans, -1: none
+
+
+cdef struct cpu_t:
+    int current  # thread, -1: idle (lazy)
+    int nthreads
+    int need_resched
+
+
+cdef long node_alloc(void* ctx, int node, int cpu) noexcept nogil:
+    """alloc_misplaced_dst_page(): order 0, movable, this node only, no reclaim."""
+    return alloc_pages((<memory**>ctx)[node], cpu, 0, MIGRATE_MOVABLE, GFP_NOWAIT, ZONE_MOVABLE)
+
+
+cdef void node_free(void* ctx, int node, int cpu, long frame) noexcept nogil:
+    free_pages((<memory**>ctx)[node], cpu, <u64>frame, 0, False)
+
+
+cdef long node_nr_free(void* ctx, int node) noexcept nogil:
+    return (<memory**>ctx)[node].zone[0].nr_free
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Engine(Exclusive):
+    """One run.
+
+    Parameters
+    ----------
+    config : mapping
+        All numbers of a run; see ``parameters.Experiment.config``.
+    weight : (N,) float64
+        Probability of each page of a process, sum 1.
+    nodes : pair of pcpmodel.kernel.memory.Memory
+        See ``pcpmodel.numa.nodes``.
+    """
+
+    cdef numa_machine* m
+    cdef Memory other, target  # memory of node 0 and 1
+    cdef memory* nodes[2]
+    cdef walker* walk
+    cdef process_t* proc
+    cdef cpu_t* cpus
+    cdef costs_t cost
+    cdef double* weight
+    cdef double* mean  # of the time to the next access of each page [ns]
+    cdef unsigned int* eater
+    cdef i64 eater_pages, eater_kill
+    cdef int nt, np_, nc
+    cdef int T  # threads of a process
+    cdef i64 end, now, slice_ns, tick
+    cdef i64 scan_pages, period_min, period_max
+    cdef double fail_share
+    cdef uint64_t rng
+    # Winner tree over the non-access events.
+    cdef int leaves
+    cdef i64* key
+    cdef int* win
+    # Calendar.
+    cdef i64 nbuckets, bucket
+    cdef int shift  # a bucket is 2^shift ns
+    cdef int* head
+    cdef chunk* chunks
+    cdef int nchunks, cap_chunks, free_chunk
+    cdef u64* buf
+    cdef u64* tmp
+    cdef long nbuf, cap_buf, cursor
+    # Counters beyond numa_counts.
+    cdef i64 unmap_ns, refaults, window_hits, candidates, events
+    cdef i64 interrupt_ns
+    # Series: one row per sample.
+    cdef double* series
+    cdef i64 sample_ns
+    cdef int nsamples, taken
+
+    def __cinit__(self, config, const double[::1] weight, nodes):
+        cdef int i, t
+        cdef long j
+        c = config
+        _check(c)
+        self.T = c["threads"]
+        self.np_ = c["processes"]
+        self.nt = self.np_ * self.T
+        self.nc = c["cpus"]
+        cdef int npages = c["pages"]
+        if weight.shape[0] != npages:
+            raise ValueError(f"weight has {weight.shape[0]} entries, pages={npages}")
+        for j in range(npages):
+            if not 0 <= weight[j] <= 1:
+                raise ValueError(f"weight[{j}]={weight[j]} is outside 0..1")
+        self.m = numa_machine_new(c["rules"], self.np_, self.T, npages, c["watermarks"][2])
+        self.other, self.target = nodes
+        if self.other is None or self.target is None or self.other is self.target:
+            raise ValueError("nodes are not two memories")
+        if self.other.mm.nr_cpus < self.nc or self.target.mm.nr_cpus < self.nc:
+            raise ValueError(f"nodes have fewer CPUs than cpus={self.nc}")
+        self.nodes[0] = &self.other.mm
+        self.nodes[1] = &self.target.mm
+        self.m.memory.ctx = self.nodes
+        self.m.memory.alloc = node_alloc
+        self.m.memory.free = node_free
+        self.m.memory.nr_free = node_nr_free
+        self.walk = <walker*>calloc(self.nt, sizeof(walker))
+        self.proc = <process_t*>calloc(self.np_, sizeof(process_t))
+        self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
+        self.weight = <double*>malloc(npages * sizeof(double))
+        self.mean = <double*>malloc(npages * sizeof(double))
+        self.leaves = 1
+        while self.leaves < 2 * self.nt + self.nc + self.np_ + 2:
+            self.leaves *= 2
+        self.key = <i64*>malloc(self.leaves * sizeof(i64))
+        self.win = <int*>malloc(self.leaves * sizeof(int))
+        self.end = c["end_ns"]
+        # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
+        # they belong into the bucket being served.
+        self.shift = SUB_BITS
+        while self.end >> self.shift > 1 << 17 and self.shift < 31:
+            self.shift += 1
+        self.nbuckets = (self.end >> self.shift) + 1
+        self.head = <int*>malloc(self.nbuckets * sizeof(int))
+        self.cap_chunks = 1024
+        self.chunks = <chunk*>malloc(self.cap_chunks * sizeof(chunk))
+        self.cap_buf = 4096
+        self.buf = <u64*>malloc(self.cap_buf * sizeof(u64))
+        self.tmp = <u64*>malloc(self.cap_buf * sizeof(u64))
+        self.sample_ns = c["sample_ns"]
+        self.nsamples = <int>((self.end - 1) // self.sample_ns)
+        self.series = <double*>malloc(max(1, self.nsamples * SERIES) * sizeof(double))
+        self.eater_pages = c["eater_pages"]
+        self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
+        if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
+                or self.mean == NULL or self.key == NULL or self.win == NULL
+                or self.head == NULL or self.chunks == NULL or self.buf == NULL
+                or self.tmp == NULL or self.eater == NULL or self.series == NULL):
+            raise MemoryError
+        self.free_chunk = -1
+        self.cost.fault = c["fault_ns"]
+        self.cost.relock = c["relock_ns"]
+        self.cost.isolate = c["isolate_ns"]
+        self.cost.unmap = c["unmap_ns"]
+        self.cost.copy = c["copy_ns"]
+        self.cost.wake = c["wake_ns"]
+        self.cost.flush_base = c["flush_base_ns"]
+        self.cost.flush_target = c["flush_target_ns"]
+        self.cost.flush_local = c["flush_local_ns"]
+        self.cost.ipi = c["ipi_ns"]
+        self.cost.scan_pte = c["scan_pte_ns"]
+        self.cost.scan_skip = c["scan_skip_ns"]
+        self.cost.access = c["access_ns"]
+        self.cost.remote = c["remote_extra_ns"]
+        self.eater_kill = c["eater_kill_ns"]
+        self.slice_ns = c["slice_ns"]
+        self.tick = c["tick_ns"]
+        self.scan_pages = c["scan_pages"]
+        self.period_min = c["scan_period_min_ns"]
+        self.period_max = c["scan_period_max_ns"]
+        self.fail_share = c["unmap_failed_share"]
+        self.rng = c["seed"]
+        for j in range(npages):
+            self.weight[j] = weight[j]
+            self.mean[j] = self.cost.access / (self.T * weight[j]) if weight[j] > 0 else 1e300
+        for i in range(self.leaves):
+            self.key[i] = NEVER
+        for j in range(self.nbuckets):
+            self.head[j] = -1
+        self.place(c["watermarks"][1], c["refused_share"])
+        for i in range(self.nc):
+            self.cpus[i].current = -1
+        for i in range(self.nt):  # spread every process over the CPUs
+            t = self.thread_at(i)
+            self.m.thread[t].cpu = i % self.nc
+            self.cpus[i % self.nc].nthreads += 1
+            self.walk[t].hold = -1
+            self.walk[t].period = self.period_min
+        self.build_tree()
+        for i in range(self.np_):
+            self.proc[i].scanning = -1
+            # Processes start one after the other, not in step.
+            self.proc[i].next_scan = <i64>(self.uniform() * self.period_min)
+            self.set_key(2 * self.nt + self.nc + i, self.proc[i].next_scan)
+        for i in range(self.nc):
+            self.switch_to(i, self.thread_at(i) if i < self.nt else -1)
+            if self.cpus[i].nthreads > 1:
+                self.set_key(2 * self.nt + i, <i64>(self.uniform() * self.slice_ns) + 1)
+        if self.eater_pages > 0:
+            self.set_key(2 * self.nt + self.nc + self.np_, self.eater_kill)
+        if self.nsamples:
+            self.set_key(2 * self.nt + self.nc + self.np_ + 1, self.sample_ns)
+
+    def __dealloc__(self):
+        numa_machine_free(self.m)
+        free(self.walk)
+        free(self.proc)
+        free(self.cpus)
+        free(self.weight)
+        free(self.mean)
+        free(self.key)
+        free(self.win)
+        free(self.head)
+        free(self.chunks)
+        free(self.buf)
+        free(self.tmp)
+        free(self.eater)
+        free(self.series)
+
+    # Randomness -------------------------------------------------------------
+
+    cdef inline double uniform(self) noexcept nogil:
+        """In (0, 1)."""
+        return (<double>(draw(&self.rng) >> 11) + 0.5) * (1.0 / 9007199254740992.0)
+
+    cdef inline i64 next_access(self, unsigned int g) noexcept nogil:
+        """When somebody touches page ``g`` next, at the earliest."""
+        cdef double d = -log(self.uniform()) * self.mean[g % <unsigned int>self.m.npages]
+        if d >= <double>(self.end - self.now):
+            return NEVER
+        return self.now + <i64>d + 1
+
+    # Placement --------------------------------------------------------------
+
+    cdef int place(self, long low_wmark, double refused_share) except -1:
+        """First touch in address order, all processes abreast; the eater came first."""
+        cdef long i, p
+        cdef int node
+        cdef long frame
+        cdef unsigned int g
+        for i in range(self.eater_pages):
+            frame = self.m.memory.alloc(self.m.memory.ctx, 1, 0)
+            if frame < 0:
+                raise ValueError("eater does not fit")
+            self.eater[i] = <unsigned int>frame
+        for p in range(self.m.npages):
+            for i in range(self.np_):
+                node = self.m.memory.nr_free(self.m.memory.ctx, 1) > low_wmark
+                frame = self.m.memory.alloc(self.m.memory.ctx, node, i % self.nc)
+                if frame < 0:
+                    node = 0
+                    frame = self.m.memory.alloc(self.m.memory.ctx, 0, i % self.nc)
+                if frame < 0:
+                    raise ValueError("memory full")
+                g = <unsigned int>(i * self.m.npages + p)
+                self.m.frame[g] = <unsigned int>frame
+                if node:
+                    self.m.page[g] = PAGE_TARGET
+                else:
+                    self.proc[i].remote += self.weight[p]
+                if refused_share > 0 and self.uniform() < refused_share:
+                    self.m.page[g] |= PAGE_REFUSED
+        return 0
+
+    # Winner tree --------------------------------------------------------------
+
+    cdef void build_tree(self) noexcept nogil:
+        cdef int i
+        for i in range(self.leaves - 1, 0, -1):
+            self.play(i)
+
+    cdef inline void play(self, int i) noexcept nogil:
+        cdef int a, b
+        if 2 * i >= self.leaves:
+            a = 2 * i - self.leaves
+            b = a + 1
+        else:
+            a = self.win[2 * i]
+            b = self.win[2 * i + 1]
+        self.win[i] = a if self.key[a] <= self.key[b] else b
+
+    cdef inline void set_key(self, int leaf, i64 time) noexcept nogil:
+        cdef int i = (leaf + self.leaves) >> 1
+        self.key[leaf] = time
+        while i > 0:
+            self.play(i)
+            i >>= 1
+
+    # Calendar of page accesses ------------------------------------------------
+
+    cdef int queue(self, unsigned int g, i64 time) except -1 nogil:
+        """Remember the next access of page ``g``; beyond the end it never comes."""
+        cdef i64 b
+        cdef u64 entry
+        cdef int c
+        cdef chunk* k
+        cdef long lo, hi, mid
+        self.m.page[g] |= PAGE_QUEUED
+        if time >= self.end:
+            return 0
+        b = time >> self.shift
+        entry = (<u64>(time & ((<i64>1 << self.shift) - 1)) << 32) | g
+        if b == self.bucket:  # being served: insert in order, never before the cursor
+            if self.nbuf == self.cap_buf:
+                self.grow_buf(self.nbuf + 1)
+            lo = self.cursor
+            hi = self.nbuf
+            while lo < hi:
+                mid = (lo + hi) >> 1
+                if self.buf[mid] < entry:
+                    lo = mid + 1
+                else:
+                    hi = mid
+            memmove(&self.buf[lo + 1], &self.buf[lo], (self.nbuf - lo) * sizeof(u64))
+            self.buf[lo] = entry
+            self.nbuf += 1
+            return 0
+        c = self.head[b]
+        if c < 0 or self.chunks[c].n == CHUNK:
+            c = self.new_chunk()
+            self.chunks[c].next = self.head[b]
+            self.chunks[c].n = 0
+            self.head[b] = c
+        k = &self.chunks[c]
+        k.entry[k.n] = entry
+        k.n += 1
+        return 0
+
+    cdef inline void ask(self, unsigned int g) noexcept nogil:
+        """Page words miss all caches: without this an access took twice as long."""
+        prefetch(&self.m.page[g])
+        prefetch(&self.m.frame[g])
+        prefetch(&self.mean[g % <unsigned int>self.m.npages])
+
+    cdef int new_chunk(self) except -1 nogil:
+        cdef int c = self.free_chunk
+        cdef chunk* bigger
+        if c >= 0:
+            self.free_chunk = self.chunks[c].next
+            return c
+        if self.nchunks == self.cap_chunks:
+            bigger = <chunk*>realloc(self.chunks, 2 * <size_t>self.cap_chunks * sizeof(chunk))
+            if bigger == NULL:
+                with gil:
+                    raise MemoryError
+            self.chunks = bigger
+            self.cap_chunks *= 2
+        c = self.nchunks
+        self.nchunks += 1
+        return c
+
+    cdef int grow_buf(self, long need) except -1 nogil:
+        cdef long cap = self.cap_buf
+        cdef u64* a
+        cdef u64* b
+        while cap < need:
+            cap *= 2
+        a = <u64*>realloc(self.buf, cap * sizeof(u64))
+        if a != NULL:
+            self.buf = a
+        b = <u64*>realloc(self.tmp, cap * sizeof(u64))
+        if b != NULL:
+            self.tmp = b
+        if a == NULL or b == NULL:
+            with gil:
+                raise MemoryError
+        self.cap_buf = cap
+        return 0
+
+    cdef int load_bucket(self, i64 b) except -1 nogil:
+        """Take the entries of bucket ``b`` in order of time, then page.
+
+        A counting sort into 512 parts and an insertion sort: two passes over data
+        in the L2 cache instead of n log n compares.
+        """
+        cdef long count[SUBS]
+        cdef long i, j, n = 0, total = 0
+        cdef int c, last
+        cdef u64 entry
+        cdef int low = 32 + self.shift - SUB_BITS
+        c = self.head[b]
+        while c >= 0:
+            n += self.chunks[c].n
+            c = self.chunks[c].next
+        if n + 1 > self.cap_buf:
+            self.grow_buf(n + 1)
+        n = 0
+        c = self.head[b]
+        last = -1
+        while c >= 0:
+            memcpy(&self.tmp[n], self.chunks[c].entry, self.chunks[c].n * sizeof(u64))
+            n += self.chunks[c].n
+            last = c
+            c = self.chunks[c].next
+        if last >= 0:
+            self.chunks[last].next = self.free_chunk
+            self.free_chunk = self.head[b]
+            self.head[b] = -1
+        memset(count, 0, sizeof(count))
+        for i in range(n):
+            count[self.tmp[i] >> low] += 1
+        for i in range(SUBS):
+            j = count[i]
+            count[i] = total
+            total += j
+        for i in range(n):
+            j = <long>(self.tmp[i] >> low)
+            self.buf[count[j]] = self.tmp[i]
+            count[j] += 1
+        for i in range(1, n):
+            entry = self.buf[i]
+            j = i
+            while j > 0 and self.buf[j - 1] > entry:
+                self.buf[j] = self.buf[j - 1]
+                j -= 1
+            self.buf[j] = entry
+        self.bucket = b
+        self.nbuf = n
+        self.cursor = 0
+        return 0
+
+    # Time and CPUs -------------------------------------------------------------
+
+    cdef inline double access_ns(self, int mm) noexcept nogil:
+        return self.cost.access + self.cost.remote * self.proc[mm].remote
+
+    cdef inline void settle(self, int mm) noexcept nogil:
+        """Book the accesses and CPU time of process ``mm`` up to now."""
+        cdef process_t* p = &self.proc[mm]
+        cdef double dt = <double>(self.now - p.last)
+        if dt > 0:
+            p.accesses += p.user * dt / self.access_ns(mm)
+            p.busy_ns += self.m.running[mm] * dt
+            p.last = self.now
+
+    cdef inline bint on_cpu(self, int t) noexcept nogil:
+        return self.cpus[self.m.thread[t].cpu].current == t
+
+    cdef void interrupt(self, int t_from, int mm) noexcept nogil:
+        """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted."""
+        cdef int t
+        cdef walker* w
+        for t in range(mm * self.T, (mm + 1) * self.T):
+            if t == t_from or not self.on_cpu(t):
+                continue
+            w = &self.walk[t]
+            self.interrupt_ns += self.cost.ipi
+            if w.phase == USER:
+                w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
+                w.busy_until += self.cost.ipi
+                self.proc[mm].accesses -= self.cost.ipi / self.access_ns(mm)
+            elif self.key[t] != NEVER:
+                self.set_key(t, self.key[t] + self.cost.ipi)
+
+    cdef int switch_to(self, int cpu, int t) except -1 nogil:
+        """Run thread ``t`` on ``cpu``; -1: idle, the last mm stays loaded but lazy."""
+        cdef int old = self.cpus[cpu].current
+        cdef int mm
+        self.cpus[cpu].need_resched = 0
+        if old == t:
+            return 0
+        if old >= 0:
+            mm = self.m.thread[old].mm
+            self.settle(mm)
+            self.m.running[mm] -= 1
+            if self.walk[old].phase == USER:
+                self.proc[mm].user -= 1
+        self.cpus[cpu].current = t
+        if t >= 0:
+            mm = self.m.thread[t].mm
+            self.settle(mm)
+            self.m.running[mm] += 1
+            if self.walk[t].phase == USER:
+                self.proc[mm].user += 1
+            elif self.walk[t].phase == RETRY:
+                self.to_user(t, True)
+        return 0
+
+    cdef inline int thread_at(self, int i) noexcept nogil:
+        """Thread ``i`` counted across the processes: first of each, second of each, ..."""
+        return (i % self.np_) * self.T + i // self.np_
+
+    cdef int pick_next(self, int cpu) noexcept nogil:
+        """Next thread of ``cpu`` in round-robin order that can run, -1: none."""
+        cdef int n = self.cpus[cpu].nthreads
+        cdef int cur = self.cpus[cpu].current
+        cdef int i = n - 1
+        cdef int k, t
+        if cur >= 0:
+            i = ((cur % self.T) * self.np_ + cur // self.T) // self.nc
+        for k in range(1, n + 1):
+            t = self.thread_at(cpu + ((i + k) % n) * self.nc)
+            if not self.walk[t].sleeping:
+                return t
+        return -1
+
+    # Threads --------------------------------------------------------------------
+
+    cdef int to_user(self, int t, bint again) except -1 nogil:
+        """Return from the kernel; ``again``: the access is repeated at once."""
+        cdef walker* w = &self.walk[t]
+        cdef int mm = self.m.thread[t].mm
+        cdef int cpu = self.m.thread[t].cpu
+        self.release(t)
+        self.set_key(t, NEVER)
+        self.settle(mm)
+        w.phase = USER
+        self.proc[mm].user += 1
+        if again and numa_access(self.m, t, self.m.thread[t].page) == STEP_FAULT:
+            self.refaults += 1
+            self.enter_fault(t)
+            return 0
+        if self.cpus[cpu].need_resched:
+            self.switch_to(cpu, self.pick_next(cpu))
+        return 0
+
+    cdef inline void enter_fault(self, int t) noexcept nogil:
+        cdef int mm = self.m.thread[t].mm
+        self.settle(mm)
+        self.proc[mm].user -= 1
+        self.walk[t].phase = FAULT
+        self.set_key(t, self.now + self.cost.fault)
+
+    cdef int release(self, int t) except -1 nogil:
+        """Give the access that thread ``t`` kept back to the calendar, if still needed."""
+        cdef i64 g = self.walk[t].hold
+        cdef i64 time
+        if g < 0:
+            return 0
+        time = self.key[self.nt + t]
+        self.walk[t].hold = -1
+        self.set_key(self.nt + t, NEVER)
+        self.m.page[g] &= ~<unsigned int>PAGE_HELD
+        if (self.m.page[g] & PTE_MASK) != PTE_ACC:
+            self.queue(<unsigned int>g, time)
+        return 0
+
+    cdef int toucher(self, unsigned int g) noexcept nogil:
+        """Thread that makes the candidate access of page ``g``, -1: it does not happen."""
+        cdef int mm = g // <unsigned int>self.m.npages
+        cdef int t = mm * self.T + <int>(draw(&self.rng) % <u64>self.T)
+        self.candidates += 1
+        if (self.walk[t].phase != USER or not self.on_cpu(t)
+                or self.walk[t].busy_until > self.now):
+            return -1
+        if (self.proc[mm].remote > 0
+                and self.uniform() * self.access_ns(mm) > self.cost.access):
+            return -1
+        return t
+
+    cdef int calendar_access(self, unsigned int g) except -1 nogil:
+        cdef int t
+        self.m.page[g] &= ~<unsigned int>PAGE_QUEUED
+        if (self.m.page[g] & PTE_MASK) == PTE_ACC:
+            return 0
+        t = self.toucher(g)
+        if t < 0:
+            self.queue(g, self.next_access(g))
+            return 0
+        numa_access(self.m, t, g)
+        self.walk[t].hold = g
+        self.m.page[g] |= PAGE_HELD
+        self.set_key(self.nt + t, self.next_access(g))
+        self.enter_fault(t)
+        return 0
+
+    cdef int held_access(self, int owner) except -1 nogil:
+        """Somebody touches a page that ``owner`` is dealing with."""
+        cdef unsigned int g = <unsigned int>self.walk[owner].hold
+        cdef int t = self.toucher(g)
+        if t >= 0:
+            if numa_access(self.m, t, g) == STEP_HIT:
+                self.window_hits += 1
+            else:
+                self.enter_fault(t)
+        self.set_key(self.nt + owner, self.next_access(g))
+        return 0
+
+    cdef int thread_event(self, int t) except -1 nogil:
+        """Thread ``t`` has finished a stretch of kernel code."""
+        cdef walker* w = &self.walk[t]
+        cdef numa_thread* th = &self.m.thread[t]
+        cdef int step, targets, mm = th.mm
+        cdef bint moved
+        if w.phase == FAULT or w.phase == RELOCK:
+            if w.phase == FAULT:
+                step = numa_fault(self.m, t)
+            else:
+                step = numa_relock(self.m, t)
+            if step == STEP_MAPPED:
+                self.placement(t)
+                self.to_user(t, False)
+            elif step == STEP_RETRY:
+                self.to_user(t, True)
+            elif step == STEP_RELOCK:
+                w.phase = RELOCK
+                self.set_key(t, self.now + self.cost.relock)
+            elif step == STEP_ISOLATED:
+                w.phase = ISOLATE
+                self.set_key(t, self.now + self.cost.isolate)
+            else:
+                w.phase = WAIT
+                w.sleeping = 1
+                self.proc[mm].waiting += 1
+                self.set_key(t, NEVER)
+                self.switch_to(th.cpu, self.pick_next(th.cpu))
+        elif w.phase == ISOLATE:
+            self.settle(mm)
+            targets = numa_unmap(self.m, t)
+            w.phase = UNMAP
+            w.flush_ns = self.cost.unmap + self.flush(t, mm, targets)
+            w.scan_start = self.now
+            self.set_key(t, self.now + w.flush_ns)
+        elif w.phase == UNMAP:
+            self.unmap_ns += self.now - w.scan_start
+            w.phase = COPY
+            self.set_key(t, self.now + self.cost.copy)
+        elif w.phase == COPY:
+            moved = self.fail_share <= 0 or self.uniform() >= self.fail_share
+            self.settle(mm)
+            numa_finish(self.m, t, moved)
+            if moved:
+                self.proc[mm].remote -= self.weight[th.page % <unsigned int>self.m.npages]
+            self.placement(t)
+            if self.proc[mm].waiting:
+                self.wake(mm, th.page)
+            self.to_user(t, False)
+        elif w.phase == WAKE:
+            w.sleeping = 0
+            w.phase = RETRY
+            self.set_key(t, NEVER)
+            if self.cpus[th.cpu].current < 0:
+                self.switch_to(th.cpu, t)
+        elif w.phase == SCAN:
+            self.scan_chunk(t)
+        elif w.phase == SCAN_FLUSH:
+            numa_scan_end(self.m, mm)
+            self.scan_call_done(t)
+        return 0
+
+    cdef void wake(self, int mm, unsigned int g) noexcept nogil:
+        cdef int t
+        for t in range(mm * self.T, (mm + 1) * self.T):
+            if self.walk[t].phase == WAIT and self.m.thread[t].page == g:
+                self.proc[mm].waiting -= 1
+                self.walk[t].phase = WAKE
+                self.set_key(t, self.now + self.cost.wake)
+
+    cdef i64 flush(self, int t, int mm, int targets) noexcept nogil:
+        """Time of a flush that interrupts ``targets`` CPUs; they are interrupted."""
+        if targets < 0:
+            return 0
+        if targets == 0:
+            return self.cost.flush_local
+        self.interrupt(t, mm)
+        return self.cost.flush_base + targets * self.cost.flush_target
+
+    # Scanner ----------------------------------------------------------------------
+
+    cdef int scan_event(self, int mm) except -1 nogil:
+        """The tick of a running task finds that the process is due for a scan."""
+        cdef process_t* p = &self.proc[mm]
+        cdef int t, n = 0, pick = -1
+        cdef int leaf = 2 * self.nt + self.nc + mm
+        cdef i64 due = NEVER
+        if self.now < p.next_scan:  # slowed down meanwhile
+            self.set_key(leaf, p.next_scan)
+            return 0
+        for t in range(mm * self.T, (mm + 1) * self.T):
+            if self.walk[t].due < due:
+                due = self.walk[t].due
+            if self.walk[t].phase == USER and self.on_cpu(t) and self.walk[t].due <= self.now:
+                n += 1
+                if draw(&self.rng) % <u64>n == 0:
+                    pick = t
+        if pick < 0:
+            self.set_key(leaf, due if due > self.now + self.tick else self.now + self.tick)
+            return 0
+        self.settle(mm)
+        p.user -= 1
+        p.scanning = pick
+        p.next_scan = self.now + self.walk[pick].period
+        self.set_key(leaf, NEVER)
+        self.walk[pick].scan_left = self.scan_pages
+        self.walk[pick].virt_left = 8 * self.scan_pages
+        self.walk[pick].scan_start = self.now
+        self.walk[pick].phase = SCAN
+        self.scan_call(pick)
+        return 0
+
+    cdef int scan_call(self, int t) except -1 nogil:
+        """Start one change_prot_numa() call."""
+        cdef walker* w = &self.walk[t]
+        cdef process_t* p = &self.proc[self.m.thread[t].mm]
+        cdef i64 left = self.m.npages - p.scan_offset
+        w.call_left = w.scan_left if w.scan_left < left else left
+        w.virt_left -= w.call_left
+        w.call_updates = 0
+        numa_scan_begin(self.m, self.m.thread[t].mm)
+        return self.scan_chunk(t)
+
+    cdef int scan_chunk(self, int t) except -1 nogil:
+        """PTEs of one page table, or the flush once the range is done."""
+        cdef walker* w = &self.walk[t]
+        cdef int mm = self.m.thread[t].mm
+        cdef process_t* p = &self.proc[mm]
+        cdef unsigned int g, first = <unsigned int>(mm * self.m.npages + p.scan_offset)
+        cdef i64 n = SCAN_CHUNK - p.scan_offset % SCAN_CHUNK
+        cdef i64 updated = 0
+        cdef int targets
+        if w.call_left == 0:
+            self.settle(mm)
+            targets = numa_scan_flush(self.m, mm, w.call_updates > 0)
+            w.phase = SCAN_FLUSH
+            self.set_key(t, self.now + self.flush(t, mm, targets))
+            return 0
+        if n > w.call_left:
+            n = w.call_left
+        for g in range(first, first + <unsigned int>n):
+            if numa_scan_page(self.m, g):
+                updated += 1
+                if not self.m.page[g] & (PAGE_QUEUED | PAGE_HELD):
+                    self.queue(g, self.next_access(g))
+        w.call_left -= n
+        w.call_updates += updated
+        p.scan_offset += <int>n
+        self.set_key(t, self.now + n * self.cost.scan_skip + updated * self.cost.scan_pte)
+        return 0
+
+    cdef int scan_call_done(self, int t) except -1 nogil:
+        cdef walker* w = &self.walk[t]
+        cdef int mm = self.m.thread[t].mm
+        cdef process_t* p = &self.proc[mm]
+        cdef i64 spent
+        if w.call_updates > 0:
+            w.scan_left = 0  # the length of the call counts, not its updates
+        if p.scan_offset == self.m.npages:
+            p.scan_offset = 0
+            p.scan_seq += 1
+        elif w.scan_left > 0 and w.virt_left > 0:
+            w.phase = SCAN
+            return self.scan_call(t)
+        spent = self.now - w.scan_start
+        # Scanning may take 1/32 of a task's time; node_stamp moves on by a period.
+        w.due = self.now + w.period + 2 * self.tick + 32 * spent
+        p.scanning = -1
+        self.set_key(2 * self.nt + self.nc + mm,
+                     p.next_scan if p.next_scan > self.now else self.now + 1)
+        return self.to_user(t, False)
+
+    cdef void placement(self, int t) noexcept nogil:
+        """task_numa_placement(), update_task_scan_period(), once per pass of the scanner."""
+        cdef walker* w = &self.walk[t]
+        cdef numa_thread* th = &self.m.thread[t]
+        cdef process_t* p = &self.proc[th.mm]
+        cdef i64 slot, lr, ps, ratio, diff
+        if w.seen_seq == p.scan_seq:
+            return
+        w.seen_seq = p.scan_seq
+        if th.local + th.shared == 0 or th.failed:
+            w.period *= 2
+            if w.period > self.period_max:
+                w.period = self.period_max
+            p.next_scan = self.now + w.period
+            # The counters of failures are left as they are, up to now.
+            th.shared = 0
+            th.private_ = 0
+            return
+        slot = (w.period + 9) // 10
+        lr = th.local * 10 // (th.local + th.remote) if th.local + th.remote else 0
+        ps = th.private_ * 10 // (th.private_ + th.shared) if th.private_ + th.shared else 0
+        if ps >= 7:
+            diff = (ps - 7 if ps > 7 else 1) * slot
+        elif lr >= 7:
+            diff = (lr - 7 if lr > 7 else 1) * slot
+        else:
+            ratio = lr if lr > ps else ps
+            diff = -(7 - ratio) * slot
+        w.period += diff
+        if w.period < self.period_min:
+            w.period = self.period_min
+        if w.period > self.period_max:
+            w.period = self.period_max
+        th.local = th.remote = th.failed = th.shared = th.private_ = 0
+
+    # Run ------------------------------------------------------------------------------
+
+    cdef int kill_eater(self) except -1 nogil:
+        cdef i64 i
+        for i in range(self.eater_pages):
+            self.m.memory.free(self.m.memory.ctx, 1, 0, self.eater[i])
+        return 0
+
+    cdef void sample(self) noexcept nogil:
+        cdef double* row = &self.series[SERIES * self.taken]
+        cdef int i
+        row[0] = row[1] = 0
+        for i in range(self.np_):
+            self.settle(i)
+            row[0] += self.proc[i].accesses
+            row[1] += self.proc[i].remote / self.np_
+        row[2] = self.m.counts.migrated_pages
+        row[3] = self.m.counts.unmap_interrupts
+        row[4] = self.m.counts.scan_interrupts
+        self.taken += 1
+
+    cdef int loop(self) except -1 nogil:
+        cdef int leaf, cpu
+        cdef i64 te, ta
+        cdef u64 entry
+        self.bucket = -1
+        self.nbuf = self.cursor = 0
+        while True:
+            leaf = self.win[1]
+            te = self.key[leaf]
+            while self.cursor == self.nbuf:
+                if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << self.shift > te:
+                    break
+                self.load_bucket(self.bucket + 1)
+            ta = NEVER
+            if self.cursor < self.nbuf:
+                entry = self.buf[self.cursor]
+                ta = (self.bucket << self.shift) + <i64>(entry >> 32)
+            if te >= self.end and ta >= self.end:
+                break
+            self.events += 1
+            if ta < te:
+                self.now = ta
+                self.cursor += 1
+                if self.cursor + AHEAD < self.nbuf:
+                    self.ask(<unsigned int>self.buf[self.cursor + AHEAD])
+                self.calendar_access(<unsigned int>entry)
+                continue
+            self.now = te
+            if leaf < self.nt:
+                self.thread_event(leaf)
+            elif leaf < 2 * self.nt:
+                self.held_access(leaf - self.nt)
+            elif leaf < 2 * self.nt + self.nc:
+                cpu = leaf - 2 * self.nt
+                self.set_key(leaf, self.now + self.slice_ns)
+                if self.cpus[cpu].current >= 0:
+                    if self.walk[self.cpus[cpu].current].phase == USER:
+                        self.switch_to(cpu, self.pick_next(cpu))
+                    else:
+                        self.cpus[cpu].need_resched = 1
+            elif leaf < 2 * self.nt + self.nc + self.np_:
+                self.scan_event(leaf - 2 * self.nt - self.nc)
+            elif leaf == 2 * self.nt + self.nc + self.np_:
+                self.set_key(leaf, NEVER)
+                self.kill_eater()
+            else:
+                self.sample()
+                self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples
+                             else NEVER)
+        self.now = self.end
+        for cpu in range(self.np_):
+            self.settle(cpu)
+        return 0
+
+    def run(self):
+        """Run to the end; returns every counter.  Once."""
+        cdef double accesses = 0, busy = 0, remote = 0
+        cdef long i
+        begin_use(self)
+        try:
+            if self.events:
+                raise ValueError("has been run")
+            begin_use(self.other)
+            try:
+                begin_use(self.target)
+                with nogil:
+                    self.loop()
+                end_use(self.target)
+            finally:
+                end_use(self.other)
+        finally:
+            end_use(self)
+        for i in range(self.np_):
+            accesses += self.proc[i].accesses
+            busy += self.proc[i].busy_ns
+            remote += self.proc[i].remote
+        return {
+            **numa_counts_dict(self.m),
+            "accesses": accesses,
+            "busy_ns": busy,
+            "remote_share": remote / self.np_,
+            "unmap_ns": self.unmap_ns,
+            "interrupt_ns": self.interrupt_ns,
+            "refaults": self.refaults,
+            "window_hits": self.window_hits,
+            "candidates": self.candidates,
+            "events": self.events,
+            "scan_seq": sum([self.proc[i].scan_seq for i in range(self.np_)]),
+            "series": [self.series[i] for i in range(SERIES * self.taken)],
+        }
+
+    def state(self):
+        """Words (without the engine's bits) and frames of all pages; for tests."""
+        cdef long i
+        check_idle(self)
+        n = <long>self.m.processes * self.m.npages
+        mask = ~<unsigned int>(PAGE_QUEUED | PAGE_HELD)
+        return [self.m.page[i] & mask for i in range(n)], [self.m.frame[i] for i in range(n)]

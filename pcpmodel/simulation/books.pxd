@@ -1,0 +1,96 @@
+"""What is written down: counters, histograms of waits and holds, time series, the order of grants.
+
+Reads the state, changes nothing but the books: a run without them would be the same.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+
+from pcpmodel.kernel.lists cimport pindex_to_order
+from pcpmodel.simulation.structs cimport (
+    HIST,
+    LRU,
+    SERIES,
+    count_t,
+    cpu_t,
+    held_of,
+    pcp_of,
+    pcp_t,
+    state_t,
+)
+from pcpmodel.workload.ops cimport OP_FREE
+
+
+cdef extern from *:
+    """
+    #define pcpmodel_clz64(x) __builtin_clzll(x)
+    """
+    int clz64 "pcpmodel_clz64"(uint64_t x) noexcept nogil
+
+
+@cython.cdivision(True)
+cdef inline int bucket(int64_t ps) noexcept nogil:
+    """Histogram bucket of a time: 8 per power of two of ns, exact below 16 ns."""
+    cdef uint64_t ns = <uint64_t> ps // 1000
+    cdef int e = 60 - clz64(ns | 8)  # no branch: whether a CPU waits is hard to predict
+    return min(e * 8 + <int> (ns >> e), HIST - 1)
+
+
+cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
+                            int64_t hold) noexcept nogil:
+    """A hold of the lock that the CPU has asked for, and the wait before it."""
+    cdef count_t *n = &s.books.count[c.id]
+    cdef int kind = c.ask.kind, i
+    cdef int64_t limit
+    cdef uint64_t order = s.books.order[c.ask.lock]
+    s.books.events += 1
+    order = (order ^ <uint64_t> arrival ^ <uint64_t> c.id << 48) * <uint64_t> 0x9E3779B97F4A7C15
+    s.books.order[c.ask.lock] = order ^ order >> 29
+    if kind == LRU:
+        n.lru_wait_ps += wait
+        n.lru_hold_ps += hold
+        n.lru_wait_max_ps = max(n.lru_wait_max_ps, wait)
+    else:
+        n.wait_ps += wait
+        n.hold_ps += hold
+        if wait > n.wait_max_ps:
+            n.wait_max_ps = wait
+    if arrival < s.course.warm:
+        return
+    s.books.wait[kind][bucket(wait)] += 1
+    s.books.hold[kind][bucket(hold)] += 1
+    wait += hold
+    s.books.latency[kind][bucket(wait)] += 1
+    limit = 100_000_000  # 100 us
+    for i in range(3):
+        if wait <= limit:
+            break
+        s.books.over[kind][i] += 1
+        limit *= 10
+
+
+cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
+    cdef pcp_t *p
+    cdef int z, i
+    cdef int64_t pcp = 0, held = 0
+    cdef int64_t now[SERIES]
+    for z in range(s.nr_zones):
+        p = pcp_of(s, c, z)
+        pcp += p.locked if p.remote > c.time else p.pcp.count
+        for i in range(s.rules.nr_pcp_lists):
+            held += held_of(s, c, z)[i] << pindex_to_order(i)
+    if c.task.left > 0:  # the operation under way was booked in full when it began
+        held += (c.task.left << c.task.pc.order) * (1 if c.task.pc.code == OP_FREE else -1)
+    now[0], now[1] = pcp, held
+    now[2], now[3] = s.books.count[c.id].score, s.books.count[c.id].wait_ps
+    now[4], now[5] = s.books.count[c.id].lru_wait_ps, s.books.count[c.id].idle_ps
+    now[6] = s.books.count[c.id].refill_pages
+    while c.timers.sample_at <= c.time:
+        for i in range(SERIES):
+            s.books.series[(SERIES * c.id + i) * s.course.samples + c.timers.sample] = now[i]
+        c.timers.sample += 1
+        c.timers.sample_at += s.course.sample_every
+        if c.timers.sample == s.course.samples:
+            c.timers.sample_at = INT64_MAX

@@ -1,0 +1,260 @@
+"""The lists of one CPU and zone: what the kernel decides about them, blocks in and out, their lock.
+
+Decisions are the kernel's (`pcpmodel.kernel.pcp`) or those of a user's policy; once a callback has
+failed none is asked.  Blocks are counted and, with page identity, moved.  Knows no zone and no
+zone lock: what needs either is in `zones`.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+
+from pcpmodel.hardware.cache cimport cache_touch
+from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
+from pcpmodel.kernel.lists cimport order_to_pindex, pindex_to_order, pindex_to_type
+from pcpmodel.kernel.page_alloc cimport pageset_of
+from pcpmodel.kernel.pages cimport (
+    HPAGE_PMD_ORDER,
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+    W_HELD,
+    W_MOVABLE,
+    fill_words,
+    page_ring,
+    page_ring_pop_head,
+    page_ring_push_head,
+    page_ring_push_tail,
+    page_ring_reserve,
+    pages_unlikely,
+    pcp_word,
+)
+from pcpmodel.kernel.pcp cimport (
+    decay_pcp_high,
+    decide_alloc,
+    decide_decay,
+    decide_free,
+    decide_free_high,
+    decide_high,
+    free_pcppages_bulk,
+    nr_pcp_alloc,
+    nr_pcp_free,
+    nr_pcp_high,
+    pageset,
+    policy_state,
+)
+from pcpmodel.simulation.structs cimport (
+    ARRIVED,
+    BY_REMOTE,
+    LISTS_DISAGREE,
+    LRU,
+    OUT_OF_MEMORY,
+    POLICY_FAILED,
+    RUNNING,
+    WAITING,
+    cpu_t,
+    mine_of,
+    pcp_of,
+    pcp_t,
+    policy_of,
+    state_t,
+)
+
+
+cdef inline int answered(state_t *s, policy_state *policy, int answer) noexcept nogil:
+    if policy.error:
+        s.failed = POLICY_FAILED
+    return answer
+
+
+cdef inline int refill_blocks(state_t *s, cpu_t *c, pcp_t *p, int flags, int order) noexcept nogil:
+    cdef policy_state *policy
+    if s.lists.policy == NULL:
+        return nr_pcp_alloc(&p.pcp, &s.rules, flags, order)
+    if s.failed:
+        return 1
+    policy = policy_of(s, c, c.ask.zone)
+    return answered(s, policy, decide_alloc(policy, &p.pcp, &s.rules, flags, order))
+
+
+cdef inline bint in_bulk(state_t *s, cpu_t *c, pcp_t *p, int zone, int order,
+                         bint free_high) noexcept nogil:
+    cdef policy_state *policy
+    if s.lists.policy == NULL or s.failed:
+        return free_high
+    policy = policy_of(s, c, zone)
+    return answered(
+        s, policy, decide_free_high(policy, &p.pcp, &s.rules, p.view, order, free_high)
+    )
+
+
+cdef inline int drain_from(state_t *s, cpu_t *c, pcp_t *p, int zone, int order,
+                           bint free_high) noexcept nogil:
+    cdef policy_state *policy
+    if s.lists.policy == NULL:
+        return nr_pcp_high(&p.pcp, &s.rules, p.view, free_high)
+    if s.failed:
+        return p.pcp.count + 1
+    policy = policy_of(s, c, zone)
+    return answered(
+        s, policy, decide_high(policy, &p.pcp, &s.rules, p.view, order, free_high)
+    )
+
+
+cdef inline int pages_to_drain(state_t *s, cpu_t *c, pcp_t *p, int zone, int order, int high,
+                               bint free_high) noexcept nogil:
+    cdef policy_state *policy
+    if s.lists.policy == NULL:
+        return nr_pcp_free(&p.pcp, &s.rules, high, free_high)
+    if s.failed:
+        return 0
+    policy = policy_of(s, c, zone)
+    return answered(
+        s, policy, decide_free(policy, &p.pcp, &s.rules, p.view, order, free_high, high)
+    )
+
+
+cdef inline int pages_to_decay(state_t *s, cpu_t *c, pcp_t *p, int zone) noexcept nogil:
+    cdef policy_state *policy
+    cdef bint work
+    if s.lists.policy == NULL:
+        return decay_pcp_high(&p.pcp, &s.rules, &work)
+    if s.failed:
+        return 0
+    policy = policy_of(s, c, zone)
+    return answered(s, policy, decide_decay(policy, &p.pcp, &s.rules, p.view, &work))
+
+
+cdef inline bint trylock_fails(state_t *s, cpu_t *c) noexcept nogil:
+    return s.lists.trylock and c.task.quiet == 0
+
+
+cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
+    """Another CPU has the lock of these lists; True if it has, and the CPU waits."""
+    if p.remote <= c.time:
+        return False
+    if p.remote == INT64_MAX:
+        s.cpu[s.changes.drainer].waiter = c.id + 1
+        c.state = WAITING
+    else:
+        c.time = p.remote
+    return True
+
+
+cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
+    """Whether a CPU is at the zone lock with the PCP lock of its lists in hand."""
+    if owner.state == ARRIVED:
+        return owner.ask.kind < LRU and owner.ask.why < BY_REMOTE and owner.ask.zone == zone
+    return owner.last.release_at > now and owner.last.zone == zone
+
+
+cdef inline void unlock_pcp(state_t *s, cpu_t *c) noexcept nogil:
+    """Who waits for a PCP lock that the CPU had goes on."""
+    cdef cpu_t *waiter
+    if pages_unlikely(c.waiter != 0):
+        waiter = &s.cpu[c.waiter - 1]
+        waiter.time = max(waiter.time, c.time)
+        waiter.state = RUNNING
+        s.woken[s.nwoken] = waiter.id
+        s.nwoken += 1
+        c.waiter = 0
+
+
+cdef inline void use_pages(state_t *s, cpu_t *c, int zone, uint32_t page, int order,
+                           bint count) noexcept nogil:
+    """The program uses a block, whose pages are then in the CPU's caches."""
+    cdef uint32_t i
+    cdef int where
+    for i in range(<uint32_t> 1 << order):
+        where = cache_touch(s.pages.cache, c.id, (page + i) ^ <uint32_t> zone << 26)
+        s.pages.found[3 * c.id + where] += count
+
+
+cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
+    """With page identity: n blocks go from the head of a list to the program."""
+    cdef page_ring *list
+    cdef page_ring *mine
+    cdef uint32_t page, word = W_HELD
+    cdef int _i, order = pindex_to_order(pindex)
+    if s.pages.mm == NULL:
+        return
+    list = &pageset_of(s.pages.mm, zone, c.id).lists[pindex]
+    mine = mine_of(s, c, zone, pindex)
+    if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
+        s.failed = LISTS_DISAGREE
+        return
+    if pindex_to_type(pindex) == MIGRATE_MOVABLE:
+        word |= W_MOVABLE
+    for _i in range(n):
+        page = page_ring_pop_head(list)
+        fill_words(s.pages.mm.zone[zone].page + page, word, 1 << order)
+        page_ring_push_tail(mine, page)
+        s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
+        if s.pages.cache != NULL:
+            use_pages(s, c, zone, page, order, True)
+
+
+cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
+    """n blocks go from the program to the heads of their lists; returns the last one's list.
+
+    By count that is the list that they came from; with page identity the one of their page
+    block's type, as free_unref_page() chooses it.
+    """
+    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef page_ring *mine
+    cdef pageset *ps
+    cdef uint32_t page
+    cdef int _i, mt, at = pindex, order
+    if s.pages.mm == NULL:
+        p.blocks[pindex] += n
+        return pindex
+    order = pindex_to_order(pindex)
+    mine = mine_of(s, c, zone, pindex)
+    ps = pageset_of(s.pages.mm, zone, c.id)
+    if mine.len < <uint32_t> n:
+        s.failed = LISTS_DISAGREE
+        return pindex
+    for _i in range(n):
+        page = page_ring_pop_head(mine)
+        mt = block_type(&s.pages.mm.zone[zone], page)
+        at = order_to_pindex(
+            s.rules.nr_pcp_lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order
+        )
+        if page_ring_reserve(&ps.lists[at], 1) < 0:
+            s.failed = OUT_OF_MEMORY
+        fill_words(s.pages.mm.zone[zone].page + page, pcp_word(mt, at, c.id), 1 << order)
+        page_ring_push_head(&ps.lists[at], page)
+        p.blocks[at] += 1
+    return at
+
+
+cdef inline void pass_pages(state_t *s, page_ring *source, page_ring *target,
+                            int n) noexcept nogil:
+    """n blocks go from a program to a message or back."""
+    cdef int _i
+    if source.len < <uint32_t> n or page_ring_reserve(target, n) < 0:
+        s.failed = LISTS_DISAGREE
+        return
+    for _i in range(n):
+        page_ring_push_tail(target, page_ring_pop_head(source))
+
+
+cdef inline int refill_type(int pindex) noexcept nogil:
+    """What a refill asks for: huge pages are movable, whatever list they are on."""
+    return MIGRATE_MOVABLE if pindex_to_order(pindex) == HPAGE_PMD_ORDER else pindex_to_type(pindex)
+
+
+cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept nogil:
+    """rmqueue_bulk() with page identity; returns the blocks it found."""
+    return rmqueue_bulk(
+        &s.pages.mm.zone[c.ask.zone], order, n, refill_type(c.ask.pindex), 0,
+        &pageset_of(s.pages.mm, c.ask.zone, c.id).lists[c.ask.pindex], c.ask.pindex, c.id,
+    )
+
+
+cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
+                             int after) noexcept nogil:
+    cdef pageset *ps = pageset_of(s.pages.mm, c.ask.zone, owner)
+    ps.pcp.count = before
+    free_pcppages_bulk(&s.pages.mm.zone[c.ask.zone], ps, c.ask.drain, c.ask.pindex)
+    if ps.pcp.count != after:
+        s.failed = LISTS_DISAGREE

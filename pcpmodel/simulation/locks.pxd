@@ -1,0 +1,169 @@
+"""A hold of a zone or LRU lock: what is done, how long it takes, what comes before and after.
+
+How long a hold takes is said in one place, `hold_ps`.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int64_t, uint64_t
+
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE, pages_unlikely
+from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, pcp_alloc_end
+from pcpmodel.simulation.books cimport count_hold
+from pcpmodel.simulation.cpu cimport scaled
+from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
+from pcpmodel.simulation.program cimport allocated, freed
+from pcpmodel.simulation.structs cimport (
+    ABOVE_HIGH,
+    BY_COMMIT,
+    BY_REMOTE,
+    BY_TICK,
+    COSTS,
+    DIRECT,
+    DRAIN,
+    LOOK,
+    LRU,
+    REFILL,
+    RUNNING,
+    count_t,
+    cpu_t,
+    pcp_of,
+    pcp_t,
+    policy_of,
+    state_t,
+    zone_t,
+)
+from pcpmodel.simulation.zones cimport (
+    balance_pgdat,
+    drain_lists,
+    past_lists,
+    refill_list,
+    stays,
+    tell,
+)
+from pcpmodel.splitmix cimport draw
+from pcpmodel.workload.ops cimport HOME, TABLE
+
+
+cdef inline int64_t hold_ps(state_t *s, int kind, int64_t blocks, uint64_t bits) noexcept nogil:
+    """How long a hold takes that moves as many blocks; ``bits`` (10) are its luck."""
+    cdef int64_t *cost = s.holds.cost[kind]
+    cdef int64_t mean
+    if blocks <= COSTS:
+        mean = cost[blocks]
+    else:
+        mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
+    return max(scaled(mean, s.holds.spread[kind][bits]), 1)
+
+
+cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
+    """What a CPU does with the lock, in lock order; returns how long it holds it."""
+    cdef pcp_t *p
+    cdef zone_t *zone
+    cdef cpu_t *owner
+    cdef count_t *n = &s.books.count[c.id]
+    cdef int64_t blocks
+    cdef uint64_t bits, before
+    if c.ask.kind == LRU:
+        blocks = s.holds.pagevec
+        c.task.lru_left = s.holds.pagevec
+        n.lru_holds += 1
+    else:
+        p = pcp_of(s, c, c.ask.zone)
+        zone = &s.zones.zone[c.ask.zone]
+        if pages_unlikely(c.ask.why == DIRECT):
+            blocks = past_lists(s, c, zone)
+        elif pages_unlikely(c.ask.why == BY_REMOTE):
+            blocks = drain_lists(s, c, c.chore.owner, zone)
+        elif c.ask.kind == REFILL:
+            blocks = refill_list(s, c, p, zone)
+        else:
+            before = n.drain_pages
+            blocks = drain_lists(s, c, c.id, zone)
+            if c.ask.why == BY_TICK:
+                n.tick_pages += n.drain_pages - before
+            elif (c.ask.why == BY_COMMIT and zone.flags & ZONE_BELOW_HIGH
+                    and zone.free > zone.high_wmark):
+                zone.flags &= ~ZONE_BELOW_HIGH
+        if pages_unlikely(s.lists.policy != NULL) and c.ask.why != DIRECT:
+            owner = &s.cpu[c.chore.owner] if c.ask.why == BY_REMOTE else c
+            policy_of(s, owner, c.ask.zone).holds += 1
+        p.touched = 1
+        p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
+        n.moved_blocks += blocks
+    bits = draw(&c.rng)
+    c.task.factor = s.programs.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
+    return hold_ps(s, c.ask.kind, blocks, bits >> 54)
+
+
+cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
+                         int64_t hold) noexcept nogil:
+    """A hold is over: what others see of it, and the books."""
+    cdef zone_t *zone
+    if c.ask.kind != LRU:
+        zone = &s.zones.zone[c.ask.zone]
+        if pages_unlikely(zone.free <= zone.high_wmark or zone.level < ABOVE_HIGH):
+            tell(s, zone, grant + hold)
+        if pages_unlikely(s.lists.policy != NULL) and grant > arrival and c.ask.why < BY_REMOTE:
+            policy_of(s, c, c.ask.zone).waits += 1
+    count_hold(s, c, arrival, grant - arrival, hold)
+
+
+cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
+    """What a CPU sees as it comes to a lock; whether it goes on without the lock.
+
+    Between two chunks of a commit the PCP lock is free.  Another CPU that spins for it has it
+    before a trylock can succeed, and the rest stays on the lists.
+    """
+    cdef pcp_t *p
+    if c.ask.kind == LOOK:
+        balance_pgdat(s, c)
+        return True
+    if c.ask.kind == LRU:
+        return False
+    if c.waiter and c.ask.kind == DRAIN and c.ask.why == BY_COMMIT and c.ask.relocks:
+        c.state = RUNNING
+        unlock_pcp(s, c)
+        freed(s, c)
+        return True
+    p = pcp_of(s, c, c.ask.zone)
+    p.view = (p.view & ~ZONE_RECLAIM_ACTIVE) | s.zones.zone[c.ask.zone].reclaims
+    if not s.zones.watch or c.ask.kind != REFILL or c.task.pc.zone != HOME or stays(s, c):
+        return False
+    unlock_pcp(s, c)  # which it does not even have
+    return True
+
+
+cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
+    """The lock has just been released at ``c.time``: what the CPU does about it."""
+    cdef pcp_t *p
+    cdef bint commit = c.ask.kind == DRAIN and c.ask.why == BY_COMMIT
+    if commit:
+        p = pcp_of(s, c, c.ask.zone)
+        if commit_goes_on(&p.pcp, &s.rules, c.ask.rest, c.ask.high):
+            c.ask.drain = commit_hold(&p.pcp, &s.rules, c.ask.rest)
+            c.ask.rest -= c.ask.drain
+            c.ask.relocks = 1
+            return
+    c.state = RUNNING
+    unlock_pcp(s, c)
+    if pages_unlikely(c.ask.kind == REFILL and c.ask.got == 0):
+        return  # looks for another zone
+    if commit:
+        freed(s, c)
+    elif pages_unlikely(c.ask.why == BY_REMOTE):
+        pcp_of(s, &s.cpu[c.chore.owner], c.ask.zone).remote = c.time
+    elif pages_unlikely(c.ask.why == DIRECT):
+        if trylock_fails(s, c):
+            c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
+        if c.ask.kind == REFILL:
+            allocated(s, c)
+        else:
+            freed(s, c)
+    elif c.ask.kind == REFILL:
+        c.task.quiet -= s.lists.trylock
+        p = pcp_of(s, c, c.ask.zone)
+        p.blocks[c.ask.pindex] -= 1
+        take_pages(s, c, c.ask.zone, c.ask.pindex, 1)
+        pcp_alloc_end(&p.pcp, &s.rules, c.task.pc.order)
+        allocated(s, c)

@@ -1,0 +1,304 @@
+"""The programs of the tasks: operation by operation up to the next block, and block by block."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from pcpmodel.kernel.pages cimport page_ring, page_ring_at, pages_unlikely
+from pcpmodel.kernel.pcp cimport (
+    commit_hold,
+    commit_in_bulk,
+    pcp_alloc_begin,
+    pcp_alloc_end,
+    pcp_commit,
+)
+from pcpmodel.simulation.chores cimport on_time
+from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, next_op, scaled, wake
+from pcpmodel.simulation.lists cimport (
+    drain_from,
+    in_bulk,
+    pages_to_drain,
+    pass_pages,
+    put_pages,
+    take_pages,
+    trylock_fails,
+    use_pages,
+)
+from pcpmodel.simulation.structs cimport (
+    BLOCKED,
+    BY_COMMIT,
+    BY_NEED,
+    DIRECT,
+    DRAIN,
+    LOOK,
+    LRU,
+    REFILL,
+    carried_by,
+    carry_of,
+    channel_t,
+    count_t,
+    cpu_t,
+    held_of,
+    mine_of,
+    op_t,
+    pcp_of,
+    pcp_t,
+    state_t,
+)
+from pcpmodel.splitmix cimport draw
+from pcpmodel.workload.ops cimport (
+    ALL,
+    HOME,
+    OP_ALLOC,
+    OP_DRAW,
+    OP_FREE,
+    OP_GIVE,
+    OP_IDLE,
+    OP_KSWAPD,
+    OP_LOOP,
+    OP_MAYBE,
+    OP_PICK,
+    OP_RECV,
+    OP_SCORE,
+    OP_SEND,
+    OP_TAKE,
+    OP_WORK,
+    TABLE,
+)
+
+
+cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
+    """Blocks to free of one zone: where the CPU has strayed, the first that it holds any of."""
+    cdef op_t *op = c.task.pc
+    cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
+    cdef int32_t *held
+    cdef int i
+    if pages_unlikely(c.task.strayed != 0) and op.zone == HOME:
+        for i in range(s.nr_zones):
+            if held_of(s, c, zonelist[i])[op.pindex]:
+                c.task.zone[HOME] = zonelist[i]
+                break
+    held = &held_of(s, c, c.task.zone[op.zone])[op.pindex]
+    c.task.left = min(c.task.wanted, held[0])
+    held[0] -= c.task.left
+    c.task.wanted -= c.task.left
+
+
+cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
+    """Pages on their way to or from the LRU; a full pagevec asks for the LRU lock."""
+    cdef int zone = c.task.zone[c.task.pc.zone]
+    if c.task.pc.depth:
+        c.task.lru_left -= blocks
+        if c.task.lru_left == 0:
+            arrive(c, LRU, s.nr_zones + s.zones.zone[zone].node, zone, BY_NEED)
+
+
+cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
+    c.task.left -= 1
+    c.time += scaled(c.task.pc.ps, c.task.factor)
+    lru_counts(s, c, 1)
+
+
+cdef inline void allocated(state_t *s, cpu_t *c) noexcept nogil:
+    """One block has left its list for the program."""
+    cdef op_t *op = c.task.pc
+    cdef count_t *n = &s.books.count[c.id]
+    n.alloc_blocks += 1
+    n.alloc_pages += 1 << op.order
+    stepped(s, c)
+
+
+cdef inline void freed(state_t *s, cpu_t *c) noexcept nogil:
+    """One block has gone to its list, and what had to be drained is drained."""
+    s.books.count[c.id].free_pages += 1 << c.task.pc.order
+    stepped(s, c)
+
+
+cdef inline void arrive_refill(cpu_t *c) noexcept nogil:
+    cdef int zone = c.task.zone[c.task.pc.zone]
+    arrive(c, REFILL, zone, zone, BY_NEED)
+    c.ask.pindex = c.task.pc.pindex
+
+
+cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
+    """The PCP trylock failed: one block past the lists."""
+    cdef int zone = c.task.zone[c.task.pc.zone]
+    arrive(c, REFILL if c.task.pc.code == OP_ALLOC else DRAIN, zone, zone, DIRECT)
+    c.ask.pindex = c.task.pc.pindex
+
+
+cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
+    """One block to its list; arrives at the zone lock if that calls for a drain."""
+    cdef op_t *op = c.task.pc
+    cdef int zone = c.task.zone[op.zone]
+    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef bint free_high
+    cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
+    c.task.quiet -= s.lists.trylock
+    free_high = in_bulk(s, c, p, zone, op.order, pcp_commit(&p.pcp, &s.rules, op.order))
+    c.ask.high = drain_from(s, c, p, zone, op.order, free_high)
+    if p.pcp.count < c.ask.high:
+        freed(s, c)
+        return
+    n = pages_to_drain(s, c, p, zone, op.order, c.ask.high, free_high)
+    if n <= 0:
+        freed(s, c)
+        return
+    if commit_in_bulk(&p.pcp, &s.rules, free_high):
+        s.books.count[c.id].free_high += 1
+    c.ask.drain = commit_hold(&p.pcp, &s.rules, n)
+    c.ask.rest = n - c.ask.drain
+    c.ask.relocks = 0
+    arrive_drain(c, zone, pindex, BY_COMMIT)
+
+
+cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
+    """One block of the operation under way."""
+    cdef op_t *op = c.task.pc
+    cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
+    if trylock_fails(s, c) or p.remote > c.time:
+        arrive_direct(c)
+    elif op.code == OP_FREE:
+        free_block(s, c)
+    elif p.blocks[op.pindex] == 0:
+        arrive_refill(c)
+    else:
+        c.task.quiet -= s.lists.trylock
+        pcp_alloc_begin(&p.pcp, &s.rules)
+        p.blocks[op.pindex] -= 1
+        take_pages(s, c, c.task.zone[op.zone], op.pindex, 1)
+        pcp_alloc_end(&p.pcp, &s.rules, op.order)
+        allocated(s, c)
+
+
+@cython.cdivision(True)
+cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
+    """Run the program up to its next block of pages; True if the CPU cannot go on.
+
+    On False the operation is OP_ALLOC or OP_FREE, blocks are left of it and no timer is due.  On
+    True it may be that time has passed and others have to do what they do before.
+    """
+    cdef op_t *op
+    cdef channel_t *ch
+    cdef int32_t *held
+    cdef int32_t *carry
+    cdef page_ring *mine
+    cdef int64_t ps, start = c.time
+    cdef int moved, zone
+    cdef uint32_t i
+    while True:
+        if c.time >= s.changes.careful_from and c.time != start:
+            return True
+        if c.chore.kind or c.timer <= c.time:
+            if on_time(s, c):
+                return True
+        op = c.task.pc
+        if op.code <= OP_FREE:
+            if c.task.left < 0:
+                c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
+                c.task.left = op.n if op.reg < 0 else c.task.regs[op.reg]
+                if op.code == OP_FREE:
+                    c.task.wanted = c.task.left if c.task.left != ALL else INT32_MAX
+                    next_part(s, c)
+                else:
+                    if pages_unlikely(c.task.strayed != 0):
+                        c.task.zone[HOME] = s.zones.zonelist[c.id * s.nr_zones]
+                    held_of(s, c, c.task.zone[op.zone])[op.pindex] += c.task.left
+            elif pages_unlikely(c.task.strayed != 0) and c.task.left == 0 and op.code == OP_FREE:
+                next_part(s, c)
+            if c.task.left > 0:
+                return False
+            next_op(c)
+        elif op.code == OP_WORK:
+            if c.task.work_left < 0:
+                c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
+                c.task.work_left = scaled(op.ps, c.task.factor)
+            ps = min(c.task.work_left, c.timer - c.time)
+            c.time += ps
+            c.task.work_left -= ps
+            if c.task.work_left == 0:
+                next_op(c)
+        elif op.code == OP_IDLE:
+            if c.task.work_left < 0:
+                c.task.work_left = c.time + op.ps  # wakes then
+            if jump(s, c, c.task.work_left):
+                next_op(c)
+        elif op.code == OP_SEND:
+            ch = &s.programs.channel[c.task.channel[op.n]]
+            if ch.nsent - ch.nreceived == ch.size:
+                c.state = BLOCKED
+                return True
+            if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
+                ch.sent[ch.nsent % ch.size] = c.time
+                memcpy(carried_by(ch, ch.nsent), carry_of(s, c, False), 16 * sizeof(int32_t))
+                memset(carry_of(s, c, False), 0, 16 * sizeof(int32_t))
+                ch.nsent += 1
+                wake(s, ch.consumer)
+                next_op(c)
+        elif op.code == OP_RECV:
+            ch = &s.programs.channel[c.task.channel[op.n]]
+            if ch.nsent == ch.nreceived:
+                c.state = BLOCKED
+                return True
+            ps = ch.sent[ch.nreceived % ch.size] + ch.latency
+            if jump(s, c, max(c.time, ps)):
+                ch.received[ch.nreceived % ch.size] = c.time
+                memcpy(carry_of(s, c, True), carried_by(ch, ch.nreceived), 16 * sizeof(int32_t))
+                ch.nreceived += 1
+                wake(s, ch.producer)
+                next_op(c)
+        elif op.code == OP_GIVE or op.code == OP_TAKE:
+            held = &held_of(s, c, c.task.zone[op.zone])[op.pindex]
+            carry = &carry_of(s, c, op.code == OP_TAKE)[op.pindex]
+            moved = held[0] if op.code == OP_GIVE else carry[0]
+            if op.n != ALL:
+                moved = min(moved, op.n)
+            if op.code == OP_TAKE:
+                held[0] += moved
+                carry[0] -= moved
+            else:
+                held[0] -= moved
+                carry[0] += moved
+            if s.pages.mm != NULL:
+                ch = &s.programs.channel[c.task.channel[op.target]]
+                zone = c.task.zone[op.zone]
+                mine = mine_of(s, c, zone, op.pindex)
+                if op.code == OP_TAKE:
+                    pass_pages(s, &ch.pages, mine, moved)
+                    if s.pages.cache != NULL:
+                        for i in range(mine.len - moved, mine.len):
+                            use_pages(s, c, zone, page_ring_at(mine, i), op.order, False)
+                else:
+                    pass_pages(s, mine, &ch.pages, moved)
+            next_op(c)
+        elif op.code == OP_MAYBE:
+            if <int> (draw(&c.rng) >> 48) < op.n:
+                next_op(c)
+            else:
+                next_op(c)
+                c.task.pc = c.task.program + op.target
+        elif op.code == OP_PICK:
+            moved = op.target * TABLE + <int> ((draw(&c.rng) >> 32) * <uint64_t> op.n >> 32)
+            next_op(c)
+            c.task.pc = c.task.program + s.programs.table[moved]
+        elif op.code == OP_DRAW:
+            c.task.regs[op.reg] = s.programs.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
+            next_op(c)
+        elif op.code == OP_LOOP:
+            c.task.loops[op.depth] += 1
+            if op.n == 0 or c.task.loops[op.depth] < op.n:
+                next_op(c)
+                c.task.pc = c.task.program + op.target
+            else:
+                c.task.loops[op.depth] = 0
+                next_op(c)
+        elif op.code == OP_SCORE:
+            s.books.count[c.id].score += op.n if op.reg < 0 else c.task.regs[op.reg]
+            next_op(c)
+        elif op.code == OP_KSWAPD:
+            arrive(c, LOOK, 0, c.task.zone[HOME], BY_NEED)
+            return True
+        else:  # OP_END: asleep for the rest of the run
+            jump(s, c, s.course.end)

@@ -1,0 +1,524 @@
+"""What is to be simulated: the settings of a run, and which of them make sense."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.lists import HPAGE_PMD_ORDER, pindex_to_order
+from pcpmodel.kernel.pcp import policy_callbacks
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.simulation.changes import Change, changes_from
+from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
+from pcpmodel.simulation.host import Host, ZoneSize
+from pcpmodel.workload.calibration import Calibrated
+from pcpmodel.workload.ops import OPS
+from pcpmodel.workload.program import Program, Task, Workload
+
+__all__ = [
+    "HOLDS",
+    "MAX_CPUS",
+    "MAX_SECONDS",
+    "SPINLOCKS",
+    "UNCALIBRATED",
+    "RunSpec",
+    "make_spec",
+    "place",
+    "timeline",
+    "varied",
+]
+
+#: How long one hold lasts: always the fitted mean; drawn from a lognormal law with the
+#: fitted mean and 99th percentile; exponential, for comparison with closed forms.
+HOLDS = ("drawn", "mean", "exponential")
+#: Who is next at a lock; see `RunSpec`.
+SPINLOCKS = ("queued", "test-and-set")
+#: What a workload without a calibration of its own gets: holds as measured, on warm pages.
+UNCALIBRATED = {"cold_block_ns": 0.0, "jitter": 0.2, "handoff_ns": 50.0, "lru_hold_ns": 1000.0}
+_SWAP_CLUSTER_MAX = 32
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that decides the outcome of a run.
+
+    Times per hold come from ``machine``; how many CPUs and how much memory the run has is
+    said here, because the measured tables do not say it of their machines.
+
+    Attributes
+    ----------
+    release : Release
+        Kernel state.
+    machine : Machine
+        Whose hold times are used.
+    workload : Workload
+    seconds : float
+        Simulated time that is counted [s].
+    warmup_s : float, optional
+        Simulated time before counting starts [s].  By default until the rates stand (`settle`);
+        a course of events (a workload that is not ``steady`` or ends, ``changes``,
+        ``page_cache``) is counted from its beginning.
+    seed : int
+        Same seed and spec: same result, bit for bit.
+    host : Host
+        CPUs, nodes, memory.
+    batch, high_pages, high_min_pages, high_fraction
+        Overrides of the sizes, see `Host.sizes`.
+    hold : str
+        One of `HOLDS`.
+    hold_scale : float
+        Factor on every zone-lock hold: holds of a loaded machine against measured ones.
+    cold_block_ns : float, optional
+        Added to a hold for every block that it moves [ns]: cache lines of the pages' struct
+        page that a busy machine has to fetch from another CPU or from memory.  This and the
+        next three: by default what the workload is calibrated to, else `UNCALIBRATED`.
+    jitter : float, optional
+        Spread (standard deviation / mean) of the pace of work, drawn anew by every operation
+        of a program and after every hold.  A run without it locks phases and understates
+        waiting.
+    handoff_ns : float, optional
+        Cost of handing a lock to a waiting CPU [ns].
+    spinlock : str
+        One of `SPINLOCKS`: "queued" is first come, first served (kernel/locking/qspinlock.c);
+        "test-and-set" takes one of those who wait, with equal chances, and whoever comes by
+        before that one has seen the release goes first.
+    lru_hold_ns : float, optional
+        Hold of the LRU lock per pagevec [ns].
+    handoff_per_waiter_ns : float
+        More of ``handoff_ns`` for every CPU queued before [ns].
+    pagevec : int
+        Pages per hold of the LRU lock: 15 up to v6.8, then 31.
+    stat_interval_s : float
+        vm.stat_interval; 0 switches the vmstat worker off [s].
+    nohz_idle : bool
+        A sleeping CPU does not run its vmstat worker.
+    samples : int
+        Points of the time series of the counted time; with fewer than 20 there are no
+        confidence intervals.
+    identity : bool
+        Follow every page over real buddy lists instead of counting; four bytes of this host's
+        memory per simulated page.
+    aged : float
+        Share of every zone that others hold for the whole run, 0..0.95.  With ``identity`` in
+        single pages at random places, so that what is free is in pieces and out of order.
+    page_cache : float
+        Share of every zone that is page cache at first, 0..0.95.  Once all zones are short of
+        pages a kswapd on each node, on a CPU of its own, frees the oldest until the node is back
+        above its high watermark.
+    reclaim_page_ns : float
+        What kswapd takes to reclaim a page, the free not included [ns]; an assumption.
+    caches : bool
+        With ``identity``: also follow which pages are still in a CPU's private cache or in its
+        slice of the last-level cache when they are allocated (``l2_kib``, ``llc_slice_kib``).
+    trylock_failure : float
+        Chance that an interrupt has the PCP lock when a page is allocated or freed, so that the
+        page goes past the lists, under the zone lock, 0..0.5.
+    changes : tuple of Change
+        What happens to the machine meanwhile; see `pcpmodel.change`.
+    policy : optional
+        A rule of the user's own in place of the kernel's, as `pcpmodel.cython_pcp` makes it.
+    """
+
+    release: Release
+    machine: Machine
+    workload: Workload
+    seconds: float = 1.0
+    warmup_s: float | None = None
+    seed: int = 1
+    host: Host = field(default_factory=lambda: Host(224, 2, 512.0))
+    batch: int | None = None
+    high_pages: int | None = None
+    high_min_pages: int | None = None
+    high_fraction: int = 0
+    hold: str = "drawn"
+    hold_scale: float = 1.0
+    cold_block_ns: float | None = None
+    jitter: float | None = None
+    handoff_ns: float | None = None
+    lru_hold_ns: float | None = None
+    handoff_per_waiter_ns: float = 0.0
+    spinlock: str = "queued"
+    pagevec: int = 15
+    stat_interval_s: float = 1.0
+    nohz_idle: bool = True
+    samples: int = 100
+    identity: bool = False
+    aged: float = 0.0
+    page_cache: float = 0.0
+    reclaim_page_ns: float = 500.0
+    caches: bool = False
+    trylock_failure: float = 0.0
+    changes: tuple[Change, ...] = ()
+    policy: object = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "changes", changes_from(self.changes))
+        if self.policy is None:
+            object.__setattr__(self, "policy", self.release.policy)
+        _check(self)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before using the result."""
+        note = self.machine.page_size_note(self.host.page_size_kib)
+        return [*([note] if note else []), *self.release.notes]
+
+    @property
+    def calibrated(self) -> dict[str, Calibrated]:
+        """What of this run was fitted to a published table, by parameter."""
+        return {
+            name: value
+            for name, value in self.workload.calibrated.items()
+            if getattr(self, name, None) is None
+        }
+
+    def cost(self, name: str) -> float:
+        """One of `UNCALIBRATED`, as given, else as calibrated, else its default there."""
+        given = getattr(self, name)
+        if given is None:
+            calibrated = self.workload.calibrated.get(name)
+            given = UNCALIBRATED[name] if calibrated is None else calibrated.value
+        return float(given)
+
+    @property
+    def rules(self) -> str:
+        """The release, and which of its decisions a rule of the user's own takes."""
+        if self.policy is None:
+            return str(self.release)
+        return f"{self.release} with its own {' and '.join(policy_callbacks(self.policy))}"
+
+    @property
+    def settles(self) -> bool:
+        """Whether the run finds its warm-up by itself."""
+        return (
+            self.warmup_s is None
+            and self.workload.endless
+            and not self.changes
+            and not self.page_cache
+        )
+
+    @property
+    def sizes(self) -> tuple[ZoneSize, ...]:
+        """Every zone and the sizes of its lists, before any change."""
+        return self.host.sizes(self.release, **_settings(self))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The workload's tasks, then a kswapd for each node if there is anything to reclaim."""
+        if not self.page_cache:
+            return self.workload.tasks
+        program = _kswapd(self)
+        return (*self.workload.tasks, *(Task(program, node) for node in range(self.host.nodes)))
+
+    @property
+    def cpus(self) -> list[int]:
+        """CPU of each task."""
+        return place(self.tasks, self.host)
+
+    def held_by_others(self, size: ZoneSize) -> int:
+        """Pages of a zone that others hold for the whole run."""
+        return round(self.aged * size.managed)
+
+    def cached(self, size: ZoneSize) -> int:
+        """Pages of a zone that are page cache at first."""
+        return round(self.page_cache * size.managed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the record: names and numbers."""
+        values = {k: getattr(self, k) for k in self.__dataclass_fields__}
+        return {
+            **values,
+            **{name: self.cost(name) for name in UNCALIBRATED},
+            "release": self.release.name,
+            **self.release.recorded,
+            "batch_scale_max": self.release.batch_scale_max,
+            "machine": self.machine.name,
+            "machine_digest": self.machine.digest,
+            "workload": {"name": self.workload.name, **self.workload.params},
+            "host": asdict(self.host),
+            "changes": [c.as_dict() for c in self.changes],
+            "policy": None if self.policy is None else list(policy_callbacks(self.policy)),
+        }
+
+
+def _number(spec: RunSpec, name: str, low: float, high: float, whole: bool = False) -> None:
+    value = getattr(spec, name)
+    if value is None and (name in UNCALIBRATED or name == "warmup_s"):
+        return
+    kinds = (int, np.integer) if whole else (int, float, np.number)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not -math.inf < value < math.inf:
+        what = "whole number" if whole else "finite number"
+        raise InputError(f"{name}={value!r} is not a {what}")
+    if not low <= value <= high:
+        raise InputError(f"{name}={value} is outside {low}..{high}")
+
+
+def _check(spec: RunSpec) -> None:
+    """Refuse what cannot be run, before anything is run."""
+    for name, kind in (("release", Release), ("machine", Machine), ("workload", Workload)):
+        if not isinstance(getattr(spec, name), kind):
+            raise InputError(f"{name}={getattr(spec, name)!r} is not a {kind.__name__}")
+    for program in {id(task.program): task.program for task in spec.workload.tasks}.values():
+        program.compiled()
+    _number(spec, "seconds", 1e-6, MAX_SECONDS / 2)
+    _number(spec, "warmup_s", 0.0, MAX_SECONDS / 2)
+    _number(spec, "seed", 0, 2**63 - 1, whole=True)
+    _number(spec, "hold_scale", 1e-3, 1e3)
+    _number(spec, "cold_block_ns", 0.0, 1e6)
+    _number(spec, "jitter", 0.0, 2.0)
+    _number(spec, "handoff_ns", 0.0, 1e6)
+    _number(spec, "handoff_per_waiter_ns", 0.0, 1e6)
+    _number(spec, "lru_hold_ns", 0.0, 1e6)
+    _number(spec, "pagevec", 1, 31, whole=True)
+    _number(spec, "stat_interval_s", 0.0, 3600.0)
+    _number(spec, "trylock_failure", 0.0, 0.5)
+    _number(spec, "aged", 0.0, 0.95)
+    _number(spec, "page_cache", 0.0, 0.95)
+    _number(spec, "reclaim_page_ns", 1.0, 1e6)
+    if spec.aged + spec.page_cache > 0.95:
+        raise InputError(
+            f"aged={spec.aged} and page_cache={spec.page_cache} leave less than 0.05 of the memory"
+        )
+    _number(spec, "samples", 0, 100_000, whole=True)
+    for name in ("batch", "high_pages", "high_min_pages"):
+        if getattr(spec, name) is not None:
+            _number(spec, name, 1, 2**24, whole=True)
+    for name in ("identity", "caches"):
+        if not isinstance(getattr(spec, name), bool):
+            raise InputError(f"{name}={getattr(spec, name)!r} is neither True nor False")
+    if spec.caches and not spec.identity:
+        raise InputError("caches=True needs identity=True: a cache holds single pages")
+    if spec.hold not in HOLDS:
+        raise unknown_name("hold", spec.hold, HOLDS)
+    if spec.spinlock not in SPINLOCKS:
+        raise unknown_name("spinlock", spec.spinlock, SPINLOCKS)
+    _check_page_size(spec)
+    sizes = spec.sizes
+    _check_sizes(sizes)
+    cpus, nodes = len(spec.tasks), spec.host.nodes
+    if cpus > spec.host.cpus or cpus > MAX_CPUS:
+        kswapds = f" and {nodes} kswapd" if spec.page_cache else ""
+        raise InputError(
+            f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "
+            f"machine {spec.host.cpus} CPUs; each task needs a CPU of its own"
+        )
+    for i, task in enumerate(spec.workload.tasks):
+        if task.node is not None and task.node not in range(nodes):
+            raise InputError(f"task {i} is to run on node {task.node}; there are {nodes}")
+    _check_messages(spec)
+    largest = [sizes, *(after for _, after in timeline(spec))]
+    lists = max(sum(size.high_max for size in sizes) // len(sizes) for sizes in largest) * cpus
+    memory = sum(size.managed - spec.held_by_others(size) for size in sizes)
+    if spec.workload.pages + lists > memory:
+        others = f", others hold {spec.aged:.0%} of it" if spec.aged else ""
+        raise InputError(
+            f"workload {spec.workload.name!r} holds up to {spec.workload.pages} pages and the "
+            f"per-CPU lists up to {lists}; the machine has {memory} for them "
+            f"({spec.host.memory_gib} GiB{others})"
+        )
+
+
+def _check_page_size(spec: RunSpec) -> None:
+    """Refuse what is known for pages of 4 KiB only."""
+    kib, workload = spec.host.page_size_kib, spec.workload
+    if workload.page_size_kib != kib:
+        raise InputError(
+            f"workload {workload.name!r} counts pages of {workload.page_size_kib} KiB, its times "
+            f"are for these, and the machine has pages of {kib} KiB (page_size_kib). page_fault1 "
+            f"and page_fault2 take page_size_kib={kib}; recorded workloads are of 4 KiB pages"
+        )
+    if kib == 4:
+        return
+    if spec.identity:
+        raise InputError(
+            "identity=True needs page_size_kib=4: the buddy lists are those of 4 KiB pages, with "
+            "page blocks of order 9 and blocks up to order 10 (arm64 has 11 and 11 with 16 KiB, "
+            "13 and 13 with 64 KiB)"
+        )
+    lists = {op.pindex for task in workload.tasks for op in task.program.ops}
+    if any(pindex_to_order(pindex) == HPAGE_PMD_ORDER for pindex in lists):
+        raise InputError(
+            f"workload {workload.name!r} has blocks of order 9, the huge pages of 4 KiB kernels; "
+            f"with page_size_kib={kib} per-CPU lists hold orders 0 to 3 and one that is not "
+            "modelled (arm64: 11 with 16 KiB, 13 with 64 KiB)"
+        )
+
+
+def _check_messages(spec: RunSpec) -> None:
+    """Who gives and who takes blocks of a message must name the same zone."""
+    tasks = spec.workload.tasks
+    homes = [spec.host.zonelist(cpu)[0] for cpu in spec.cpus]
+    moves: dict[int, set[tuple[int, int]]] = {}
+    zones: dict[int, int] = {}
+    for i, task in enumerate(tasks):
+        key = id(task.program)
+        if key not in moves:
+            codes = OPS["give"], OPS["take"]
+            moves[key] = {(op.target, op.zone) for op in task.program.ops if op.code in codes}
+        for slot, of in moves[key]:
+            zone = homes[i if of == 0 or task.peer is None else task.peer]
+            channel = task.channels[slot]
+            if zones.setdefault(channel, zone) != zone:
+                raise InputError(
+                    f"workload {spec.workload.name!r}: task {i} moves blocks of zone {zone} on a "
+                    f"channel whose blocks are of zone {zones[channel]}"
+                )
+
+
+def _check_sizes(sizes: tuple[ZoneSize, ...]) -> None:
+    for size in sizes:
+        if size.high_min < size.batch or size.high_max < size.batch:
+            raise InputError(
+                f"high of {min(size.high_min, size.high_max)} pages is below batch "
+                f"{size.batch}: the kernel would free one page at a time. Raise high_pages or "
+                "lower batch."
+            )
+
+
+def _settings(spec: RunSpec) -> dict[str, Any]:
+    names = ("batch", "high_pages", "high_min_pages", "high_fraction")
+    return {name: getattr(spec, name) for name in names}
+
+
+def timeline(spec: RunSpec) -> Iterator[tuple[Change, tuple[ZoneSize, ...]]]:
+    """Each change and the sizes after it."""
+    host, settings = spec.host, _settings(spec)
+    off: set[int] = set()
+    tasks = set(spec.cpus) if spec.changes else set()
+    for change in spec.changes:
+        where = f"change at {change.at_s} s"
+        end = (spec.warmup_s or 0.0) + spec.seconds
+        if change.at_s >= end:
+            raise InputError(f"{where}: the run ends at {end} s")
+        coming = change.online
+        for name in ("offline", "online", "drain_all"):
+            cpu = getattr(change, name)
+            if cpu is None:
+                continue
+            if cpu >= host.cpus:
+                raise InputError(f"{where}: {name}={cpu}; CPUs are 0..{host.cpus - 1}")
+            if (cpu in off) != (name == "online"):
+                state = "offline" if cpu in off else "online"
+                raise InputError(f"{where}: {name}={cpu}; this CPU is {state} then")
+            if name == "drain_all" and cpu not in tasks:
+                raise InputError(f"{where}: {name}={cpu}; no task runs on this CPU")
+        if change.offline is not None:
+            off.add(change.offline)
+            if len(off) == host.cpus:
+                raise InputError(f"{where}: offline={change.offline} is the last CPU online")
+        settings = change.sizes(settings)
+        online = [host.cpus_per_node] * host.nodes
+        for cpu in off:
+            online[cpu // host.cpus_per_node] -= 1
+        try:
+            sizes = host.sizes(
+                spec.release,
+                **settings,
+                online=online,
+                coming=coming is not None,
+            )
+            _check_sizes(sizes)
+        except InputError as error:
+            raise InputError(f"{where}: {error.message}") from None
+        off.discard(coming)  # type: ignore[arg-type]
+        yield change, sizes
+
+
+def _kswapd(spec: RunSpec) -> Program:
+    """Clusters of pages, as long as balance_pgdat() finds something to do."""
+    p = Program()
+    with p.forever():
+        p._add("kswapd")
+        p.free(_SWAP_CLUSTER_MAX, ns=spec.reclaim_page_ns)
+    return p
+
+
+def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
+    """CPU of each task: its node's lowest free one; tasks without a node go in turn."""
+    per_node = host.cpus_per_node
+    used = [0] * host.nodes
+    for task in tasks:
+        if task.node is not None:
+            used[task.node] += 1
+    if max(used) > per_node:
+        raise InputError(f"{max(used)} tasks are bound to a node of {per_node} CPUs")
+    free = [0] * host.nodes
+    cpus = []
+    for task in tasks:
+        node = task.node
+        if node is None:
+            node = min(range(host.nodes), key=lambda n: used[n])
+            used[node] += 1
+        cpus.append(node * per_node + free[node])
+        free[node] += 1
+    return cpus
+
+
+def make_spec(
+    *,
+    release: str | Release,
+    machine: str | Machine,
+    workload: Workload,
+    cpus: int | None = None,
+    nodes: int | None = None,
+    memory_gib: float | None = None,
+    batch_scale_max: int | None = None,
+    **options: Any,
+) -> RunSpec:
+    """Make the `RunSpec` of `simulate`'s arguments."""
+    state = find_release(release)
+    if batch_scale_max is not None:
+        state = state.with_batch_scale_max(batch_scale_max)
+    hardware = machines.machine(machine)
+    host_fields = set(Host.__dataclass_fields__)
+    spec_fields = set(RunSpec.__dataclass_fields__)
+    for name in options:
+        if name not in spec_fields | host_fields:
+            raise unknown_name("argument", name, sorted(spec_fields | host_fields))
+    known = hardware.platform
+    if nodes is None:
+        nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
+    given = {k: options.pop(k) for k in list(options) if k in host_fields}
+    given.setdefault("page_size_kib", hardware.page_size_kib)
+    host = Host(
+        cpus=known.get("cpus") or 112 * nodes if cpus is None else cpus,
+        nodes=nodes,
+        memory_gib=known.get("memory_gib") or 512.0 if memory_gib is None else memory_gib,
+        **given,
+    )
+    return RunSpec(state, hardware, workload, host=host, **options)
+
+
+def varied(spec: RunSpec, **changes: Any) -> RunSpec:
+    """Return the spec with some arguments of `simulate` changed.
+
+    ``patch="name"`` puts a patch on the release, ``"-name"`` takes it off, ``""`` does neither.
+    """
+    host = {k: changes.pop(k) for k in list(changes) if k in Host.__dataclass_fields__}
+    scale = changes.pop("batch_scale_max", None)
+    patch = changes.pop("patch", "")
+    if "release" in changes:
+        changes["release"] = find_release(changes["release"])
+    if patch:
+        state = changes.get("release", spec.release)
+        on = not patch.startswith("-")
+        changes["release"] = state.plus(patch) if on else state.without(patch[1:])
+    if "machine" in changes:
+        changes["machine"] = machines.machine(changes["machine"])
+    if scale is not None:
+        changes["release"] = changes.get("release", spec.release).with_batch_scale_max(int(scale))
+    for name in changes:
+        if name not in RunSpec.__dataclass_fields__:
+            known = sorted({*RunSpec.__dataclass_fields__, *Host.__dataclass_fields__})
+            raise unknown_name("argument", name, known)
+    return replace(spec, host=replace(spec.host, **host), **changes)

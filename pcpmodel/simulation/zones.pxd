@@ -1,0 +1,262 @@
+"""Zones: what moves under their lock, what CPUs know of their free pages, who goes where, kswapd.
+
+Who takes pages learns at the end of a hold what it left (`tell`); others see it from then on
+(`level_seen`).
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from pcpmodel.kernel.buddy cimport free_direct, rmqueue_buddy
+from pcpmodel.kernel.lists cimport drain_counts, pindex_to_order
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_MOVABLE,
+    NO_PAGE,
+    W_HELD,
+    W_MOVABLE,
+    ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
+    fill_words,
+    page_ring,
+    page_ring_pop_head,
+    page_ring_push_tail,
+    page_ring_reserve,
+)
+from pcpmodel.kernel.pcp cimport pcp_alloc_begin
+from pcpmodel.simulation.cpu cimport doze, next_op, wake
+from pcpmodel.simulation.lists cimport (
+    drain_pages,
+    refill_blocks,
+    refill_pages,
+    refill_type,
+    use_pages,
+)
+from pcpmodel.simulation.structs cimport (
+    ABOVE_HIGH,
+    ABOVE_LOW,
+    ABOVE_MIN,
+    BLOCKED,
+    DRAIN,
+    OUT_OF_MEMORY,
+    RUNNING,
+    count_t,
+    cpu_t,
+    held_of,
+    mine_of,
+    notice_t,
+    pcp_of,
+    pcp_t,
+    state_t,
+    zone_t,
+)
+from pcpmodel.workload.ops cimport HOME
+
+
+cdef inline int level_of(const zone_t *zone) noexcept nogil:
+    return (
+        (zone.free > zone.min_wmark) + (zone.free > zone.low_wmark)
+        + (zone.free > zone.high_wmark)
+    )
+
+
+cdef inline void tell(state_t *s, zone_t *zone, int64_t at) noexcept nogil:
+    """From ``at`` on, the end of a hold, all CPUs see what it has done to the zone."""
+    cdef notice_t *notice
+    cdef int level = level_of(zone)
+    if level == zone.level:
+        return
+    s.zones.watch = 1
+    zone.level = level
+    # There are more places than CPUs, each in one hold: with none left the oldest is past.
+    if zone.tail - zone.head > <uint32_t> zone.mask:
+        zone.seen = zone.notice[zone.head & zone.mask].level
+        zone.head += 1
+    notice = &zone.notice[zone.tail & zone.mask]
+    notice.at, notice.level = at, level
+    zone.tail += 1
+
+
+cdef inline int level_seen(zone_t *zone, int64_t now) noexcept nogil:
+    while zone.head != zone.tail and zone.notice[zone.head & zone.mask].at <= now:
+        zone.seen = zone.notice[zone.head & zone.mask].level
+        zone.head += 1
+    return zone.seen
+
+
+cdef inline void nothing_left(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
+    """No block for a CPU that has the lock: others had been there before it, or it is the end."""
+    if level_of(zone) >= ABOVE_MIN or c.task.pc.zone != HOME:
+        s.failed = OUT_OF_MEMORY
+
+
+cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
+    """rmqueue_buddy() or free_one_page() under the zone lock; returns the blocks moved."""
+    cdef count_t *n = &s.books.count[c.id]
+    cdef int order = pindex_to_order(c.ask.pindex), mt = refill_type(c.ask.pindex)
+    cdef page_ring *mine
+    cdef uint32_t page
+    if s.pages.mm != NULL:
+        mine = mine_of(s, c, c.ask.zone, c.ask.pindex)
+    if c.ask.kind == DRAIN:
+        zone.free += 1 << order
+        n.direct_frees += 1
+        if s.pages.mm != NULL:
+            free_direct(&s.pages.mm.zone[c.ask.zone], page_ring_pop_head(mine), order)
+        return 1
+    c.ask.got = zone.free >= 1 << order
+    if not c.ask.got:
+        nothing_left(s, c, zone)
+        return 0
+    zone.free -= 1 << order
+    n.direct_allocs += 1
+    if s.pages.mm != NULL:
+        page = rmqueue_buddy(&s.pages.mm.zone[c.ask.zone], order, mt, 0)
+        if page == NO_PAGE or page_ring_reserve(mine, 1) < 0:
+            s.failed = OUT_OF_MEMORY
+            return 1
+        fill_words(
+            s.pages.mm.zone[c.ask.zone].page + page,
+            W_HELD | W_MOVABLE if mt == MIGRATE_MOVABLE else W_HELD, 1 << order,
+        )
+        page_ring_push_tail(mine, page)
+        s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
+        if s.pages.cache != NULL:
+            use_pages(s, c, c.ask.zone, page, order, True)
+    return 1
+
+
+cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
+    """free_pcppages_bulk(): ``ask.drain`` pages of a CPU's lists; returns the blocks freed."""
+    cdef pcp_t *p = pcp_of(s, &s.cpu[owner], c.ask.zone)
+    cdef count_t *n = &s.books.count[c.id]
+    cdef int before = p.pcp.count, got
+    cdef int64_t blocks = drain_counts(
+        p.blocks, s.rules.nr_pcp_lists, min(c.ask.drain, p.pcp.count), c.ask.pindex, &got
+    )
+    p.pcp.count -= got
+    if s.pages.mm != NULL:
+        drain_pages(s, c, owner, before, p.pcp.count)
+    zone.free += got
+    n.drains += 1
+    n.drain_pages += got
+    return blocks
+
+
+cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) noexcept nogil:
+    """rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
+    cdef count_t *n = &s.books.count[c.id]
+    cdef int order = pindex_to_order(c.ask.pindex), got
+    if s.rules.below_high and zone.free <= zone.high_wmark:
+        zone.flags |= ZONE_BELOW_HIGH
+    pcp_alloc_begin(&p.pcp, &s.rules)
+    got = refill_blocks(s, c, p, zone.flags | (p.view & ZONE_RECLAIM_ACTIVE), order)
+    if got > zone.free >> order:
+        got = <int> (zone.free >> order)
+    if s.pages.mm != NULL:
+        got = refill_pages(s, c, order, got)
+    c.ask.got = got
+    if got == 0:
+        nothing_left(s, c, zone)
+    zone.free -= got << order
+    p.pcp.count += got << order
+    p.blocks[c.ask.pindex] += got
+    n.refills += 1
+    n.refill_pages += got << order
+    return got
+
+
+cdef inline int find_zone(state_t *s, cpu_t *c, int level) noexcept nogil:
+    """get_page_from_freelist(): the first zone with as many free pages; -1: none."""
+    cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
+    cdef zone_t *zone
+    cdef int i, busy
+    for busy in range(not s.rules.skip_busy_kswapd, 2):
+        for i in range(s.nr_zones):
+            if zonelist[i] < 0:
+                break
+            zone = &s.zones.zone[zonelist[i]]
+            if (busy or not zone.reclaims) and level_seen(zone, c.time) >= level:
+                return zonelist[i]
+    return -1
+
+
+cdef inline void feed(state_t *s, cpu_t *c, int64_t now) noexcept nogil:
+    """A CPU that sleeps for want of memory, or of work for kswapd, goes on."""
+    c.task.starved = 0
+    if c.state == BLOCKED:
+        doze(s, c, now)
+        wake(s, c.id)
+
+
+cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
+    """A CPU needs a block: whether it takes it from the zone that it has in mind.
+
+    If not, it goes on with another one, or sleeps.  Zones above the low watermark come first;
+    if there are none, kswapd is woken and the min watermark counts.
+    """
+    cdef int zone = find_zone(s, c, ABOVE_LOW), node
+    cdef int64_t cached
+    cdef bint hope = False
+    cdef cpu_t *kswapd
+    if c.task.starved:
+        c.task.starved = 0
+        s.zones.starving -= 1
+    if zone < 0:
+        for node in range(s.zones.nodes):
+            if s.zones.kswapd[node] < 0:
+                continue
+            kswapd = &s.cpu[s.zones.kswapd[node]]
+            cached = 0
+            for zone in range(s.nr_zones):
+                cached += held_of(s, kswapd, zone)[MIGRATE_MOVABLE]
+            if cached and kswapd.task.starved:
+                feed(s, kswapd, c.time)
+            hope |= cached > 0
+        zone = find_zone(s, c, ABOVE_MIN)
+    if zone < 0:
+        if not hope:
+            s.failed = OUT_OF_MEMORY
+        c.task.starved = 1
+        s.zones.starving += 1
+        c.state = BLOCKED
+        return False
+    if zone == c.ask.zone:
+        return True
+    # They were booked when the operation began.
+    held_of(s, c, c.ask.zone)[c.task.pc.pindex] -= c.task.left
+    held_of(s, c, zone)[c.task.pc.pindex] += c.task.left
+    c.task.zone[HOME] = zone
+    c.task.strayed = 1
+    c.state = RUNNING
+    return False
+
+
+cdef inline void balance_pgdat(state_t *s, cpu_t *c) noexcept nogil:
+    """kswapd goes on to free another cluster of its node's pages, or to sleep."""
+    cdef int i, level, lowest = ABOVE_HIGH, node = s.zones.zone[c.task.zone[HOME]].node
+    cdef bint balanced = False, active
+    for i in range(s.nr_zones):
+        if s.zones.zone[i].node != node:
+            continue
+        level = level_seen(&s.zones.zone[i], c.time)
+        balanced |= level == ABOVE_HIGH
+        if level < lowest and held_of(s, c, i)[MIGRATE_MOVABLE]:
+            lowest = level
+            c.task.zone[HOME] = i
+    active = not c.task.starved and not balanced and lowest < ABOVE_HIGH
+    for i in range(s.nr_zones):
+        if s.zones.zone[i].node == node:
+            s.zones.zone[i].reclaims = ZONE_RECLAIM_ACTIVE if active else 0
+    if not c.task.starved and s.zones.starving:
+        for i in range(s.nr_cpus):
+            if s.cpu[i].task.starved and s.cpu[i].task.program != c.task.program:
+                s.zones.starving -= 1
+                feed(s, &s.cpu[i], c.time)
+    if active:
+        pcp_of(s, c, c.task.zone[HOME]).view |= ZONE_RECLAIM_ACTIVE
+        c.state = RUNNING
+        next_op(c)
+    else:
+        c.task.starved = 1
+        c.state = BLOCKED

@@ -1,0 +1,384 @@
+"""What the auto-tuning series' own texts claim of builds and streams, put to the model.
+
+Everything here takes the parameters that an answer key fitted, and fits none.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from pcpmodel.datasets.packages import load_published
+from pcpmodel.errors import unknown_name
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.run import simulate
+from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.contention.runs import half_width
+from pcpmodel.study.published.cases import find, published_rows
+from pcpmodel.study.published.rows import allowed, tolerances
+from pcpmodel.trace.recording import recording as open_recording
+from pcpmodel.trace.what_if import what_if
+
+__all__ = [
+    "build_memory",
+    "build_surprise",
+    "page_table_isolation",
+    "recorded_exits",
+    "stream_surprise",
+    "version_surprise",
+]
+
+_BUILD = "pcp-auto-tuning-v2/kbuild"
+
+
+def fitted_to(key: Answer, table: str) -> dict[str, float]:
+    """What was fitted for one table ("pcp-auto-tuning-v2/kbuild"), by name.
+
+    Raises
+    ------
+    InputError
+        If the key does not have the table.
+    """
+    rows = key["fitted"][key["fitted"]["table"] == table]
+    if rows.empty:
+        raise unknown_name("table of the answer key", table, set(key["fitted"]["table"]))
+    return dict(zip(rows["parameter"], rows["value"], strict=True))
+
+
+def _build(key: Answer, step: str, seed: int, **work: object) -> Result:
+    """One run of the builds of version 2, with the parameters of the answer key."""
+    case = find(_BUILD)
+    fitted = fitted_to(key, _BUILD)
+    own = {k: v for k, v in fitted.items() if k in case.own}
+    rest = {k: v for k, v in fitted.items() if k not in (*case.own, "smt_yield")}
+    return simulate(
+        release=case.releases[step],
+        workload=case.workload(**own, **work),
+        seed=seed,
+        **{**case.run, **rest},
+    )
+
+
+def page_table_isolation(
+    key: Answer, *, steps: Sequence[str] = ("base", "patch1"), seeds: Sequence[int] = (1, 2, 3)
+) -> Answer:
+    """What a page table root of order 1 does to the lists when a process exits.
+
+    With page-table isolation the root of a page table is a block of order 1.  An exit frees the
+    process's pages and then its root, and v6.6 drains the list at the first block of order 1..3
+    that is freed after others (``free_high``); patch 1 wants two such blocks in a row.
+
+    Parameters
+    ----------
+    key : Answer
+        As `pcpmodel.compare` answers: with the table pcp-auto-tuning-v2/kbuild, whose fitted
+        parameters are used.
+    steps : sequence of str
+        Rows of that table.
+    seeds : sequence of int
+        Repetitions.
+
+    Returns
+    -------
+    Answer
+        ``kernels``: by ``quantity`` (``free_high`` drains per file compiled; contention [%]),
+        ``kernel`` and ``release`` (whether isolation is on) the mean ``value`` and ``error``, half
+        of its 95 % interval; ``seeds``: by seed.
+    """
+    runs = pd.DataFrame(
+        {
+            "kernel": find(_BUILD).releases[step].name,
+            "release": f"isolation {'on' if isolated else 'off'}",
+            "seed": seed,
+            "drains by a block of order 1 to 3, per file": result.free_high / result.score,
+            "lock contention [%]": 100 * result.lock_contention,
+        }
+        for step in steps
+        for isolated in (True, False)
+        for seed in seeds
+        for result in [_build(key, step, seed, page_table_isolation=isolated)]
+    )
+    long = runs.melt(["kernel", "release", "seed"], var_name="quantity")
+    half = half_width(seeds)
+    table = (
+        long.groupby(["quantity", "kernel", "release"], sort=False)["value"]
+        .agg(value="mean", error=lambda v: half * v.std())
+        .reset_index()
+    )
+    value = table.set_index(["quantity", "kernel", "release"])["value"]
+    drains, contention = (value.loc[q] for q in dict.fromkeys(table["quantity"]))
+    said = {
+        kernel: f"- {kernel}: switching page-table isolation off takes free_high drains from "
+        f"{drains[kernel, 'isolation on']:.2f} to {drains[kernel, 'isolation off']:.2f} per file "
+        f"({100 * (drains[kernel, 'isolation off'] / drains[kernel, 'isolation on'] - 1):+.0f} %) "
+        f"and contention from {contention[kernel, 'isolation on']:.1f} to "
+        f"{contention[kernel, 'isolation off']:.1f} %."
+        for kernel in dict.fromkeys(table["kernel"])
+    }
+    made_of = digest_of(runs.to_dict("list"))
+    return Answer({"kernels": table, "seeds": runs}, said, digest=made_of, shown=("kernels",))
+
+
+def recorded_exits(
+    names: Sequence[str] = ("7.2-exitstorm-4cpu", "7.2-exitstorm-pti-4cpu"),
+) -> Answer:
+    """The same in real kernels: processes that exit, recorded with and without isolation.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Recordings, under data/traces or as paths.
+
+    Returns
+    -------
+    Answer
+        ``recordings``: ``recording``, whether ``isolation`` was asked for, ``exits``, frees of
+        ``order_1`` blocks, how many of them ``after_order_0`` on their CPU, and the drains by a
+        block of order 1..3 that the recorded frees cause under the rules of v6.6 (``v6.6``) and
+        with patch 1 (``v6.6+p1``).
+    """
+    rows = []
+    for name in names:
+        cap = open_recording(name)
+        events, _ = cap.trace
+        frees = events.rows[events.is_event("mm_page_free")]
+        singles, after = 0, 0
+        for cpu in np.unique(frees["cpu"]):
+            order = frees["b"][frees["cpu"] == cpu]
+            singles += int((order == 1).sum())
+            after += int(((order[1:] == 1) & (order[:-1] == 0)).sum())
+        found = what_if(cap, ["v6.6", "v6.6+p1"])
+        rows.append(
+            {
+                "recording": cap.name,
+                "isolation": "pti=on" in str(cap.meta["cmdline"]),
+                "exits": int(events.is_event("sched_process_exit").sum()),
+                "order_1": singles,
+                "after_order_0": after,
+                **{o.release: o.high_order_drains for o in found.outcomes},
+            }
+        )
+    table = pd.DataFrame(rows)
+    said = {
+        r[
+            "recording"
+        ]: f"- {r['recording']} (isolation {'on' if r['isolation'] else 'off'}): {r['exits']} "
+        "exits, "
+        f"{r['order_1']} frees of order 1, {r['after_order_0']} of them right after a page; by "
+        f"v6.6's rules these frees drain {r['v6.6']} times because of a block of order 1 to 3, "
+        f"with patch 1 {r['v6.6+p1']} times."
+        for r in rows
+    }
+    return Answer({"recordings": table}, said, digest=digest_of(table.to_dict("list")))
+
+
+def build_memory(key: Answer, *, seed: int = 1) -> Answer:
+    """Memory that the builds keep on per-CPU lists, patch by patch.
+
+    Parameters
+    ----------
+    key : Answer
+        As `pcpmodel.compare` answers: with the table pcp-auto-tuning-v2/kbuild, whose fitted
+        parameters are used.
+    seed : int
+
+    Returns
+    -------
+    Answer
+        ``steps``: ``step``, memory on the lists in the mean and at most [GiB], what the processes
+        hold [GiB], and the memory used against the base row [%]; ``claims``: the published ones.
+    """
+    rows = []
+    for step in load_published("pcp-auto-tuning-v2").tables["kbuild"]["step"]:
+        result = _build(key, step, seed)
+        counted = result.time_s > result.spec.warmup_s
+        listed, held = (
+            pages[counted] / 2**18 for pages in (result.pages_in_pcp, result.pages_held)
+        )
+        rows.append(
+            {
+                "step": step,
+                "lists_mean_gib": listed.mean(),
+                "lists_max_gib": listed.max(),
+                "processes_gib": held.mean(),
+                "used_gib": (listed + held).mean(),
+            }
+        )
+    table = pd.DataFrame(rows)
+    table["used_change_percent"] = 100 * (table["used_gib"] / table["used_gib"].iloc[0] - 1)
+    claims = pd.concat(
+        load_published(f"pcp-auto-tuning-{version}").tables["per_patch"] for version in ("v2", "v3")
+    )
+    claims = claims[claims["quantity"].str.contains("used memory")]
+    claimed, later = (float(value) for value in claims["change_pct"])
+    at = table.set_index("step")
+    grown = [s for s in ("patch7", "patch9", "patch10") if s in at.index]
+    text = (
+        f"- Memory on the lists while the builds run: {at.loc['base', 'lists_mean_gib']:.2f} GiB "
+        "in the base row, "
+        + ", ".join(f"{at.loc[s, 'lists_mean_gib']:.1f} GiB with {s}" for s in grown)
+        + f". The series says that the average used memory grows by up to {claimed:+.1f} % "
+        f"({later:+.1f} % in version 3); processes, page cache and kernel of that server are not "
+        "in the model, which holds "
+        f"{at.loc['base', 'processes_gib']:.1f} GiB of process memory, so that its own share "
+        f"({at.loc[grown[0], 'used_change_percent']:+.0f} % with {grown[0]}) is no prediction of "
+        f"theirs: the {at.loc[grown[0], 'lists_mean_gib']:.1f} GiB would be {claimed:.1f} % of "
+        f"{at.loc[grown[0], 'lists_mean_gib'] / claimed * 100:.0f} GiB. That it is back at the "
+        "base level at the end is tested in notebook 12."
+    )
+    made_of = digest_of(table.to_dict("list"))
+    return Answer({"steps": table, "claims": claims}, {"memory": text}, digest=made_of)
+
+
+def build_surprise(key: Answer) -> Answer:
+    """Answer whether the build time fell by as much as the lock's cycles.
+
+    Parameters
+    ----------
+    key : Answer
+        As `pcpmodel.compare` answers:
+        with the table pcp-auto-tuning-v2/kbuild.
+
+    Returns
+    -------
+    Answer
+        No table; the answers by name.
+    """
+    rows = key["rows"][key["rows"]["source"] + "/" + key["rows"]["table"] == _BUILD]
+    cell = rows.set_index(["step", "quantity"])
+    last = rows["step"].iloc[-1]
+    lock, time = ("lock_contention", "build_time")
+    said = [
+        f"{name} contention falls by "
+        f"{cell.loc[('base', lock), column] - cell.loc[(last, lock), column]:.1f} points and build "
+        f"time by {100 - cell.loc[(last, time), column]:.1f} %"
+        for name, column in (("measured", "measured"), ("in the model", "predicted"))
+    ]
+    answer = (
+        "- Would it surprise us, if the build time fell by as much as the lock's cycles? It does "
+        f"not, from base to {last}: {'; '.join(said)}. But the model's share is no test of it: "
+        "smt_yield, what a core gains from its second thread, was fitted to the build time of "
+        "patch7."
+    )
+    return Answer({}, {"surprise": answer})
+
+
+def stream_surprise(key: Answer) -> Answer:
+    """Answer whether the two predictions without a parameter fail, and what else does.
+
+    Parameters
+    ----------
+    key : Answer
+        As `pcpmodel.compare` answers:
+        with the tables unix and sctp_stream_many of one version.
+
+    Returns
+    -------
+    Answer
+        No table; the answers by name.
+    """
+    cells = key["rows"].set_index(["table", "step", "quantity"])
+
+    def both(table: str, step: str, scale: float) -> str:
+        row = cells.loc[(table, step, "free_high")]
+        return f"{row['measured'] / scale:.3f} measured, {row['predicted'] / 100:.3f} modelled"
+
+    zone = cells.loc[("unix", "patch1", "alloc_zone"), "measured"]
+    said = {
+        "surprise": "- Would it surprise us, if the predictions without a parameter failed? They "
+        "hold. Drains "
+        f"per page that patch 1 leaves of AF_UNIX: {both('unix', 'patch1', zone)} (two thirds are "
+        "0.667); of SCTP, per unit of work: "
+        f"{both('sctp_stream_many', 'patch1', 100.0)} (all); what keeping a batch leaves of SCTP: "
+        f"{both('sctp_stream_many', 'patch3', 100.0)} (an eighth is 0.125)."
+    }
+    moves = {"patch7": "down", "patch9": "", "patch10": "up again"}
+    for table, name in (("unix", "AF_UNIX"), ("sctp_stream_many", "SCTP")):
+        changes = ", ".join(
+            f"{step} {row['measured_change']:+.1f} measured and {row['predicted_change']:+.1f} "
+            f"modelled (scatter {row['change_error']:.1f})"
+            for step in moves
+            if (table, step, "score") in cells.index
+            for row in [cells.loc[(table, step, "score")]]
+        )
+        said[f"{name} score"] = f"- {name}, change of the score from the row before: {changes}."
+    said["lacking"] = (
+        "- So patches 7 and 9 lower the measured scores and patch 10 restores them in part, and "
+        "the model does not have this effect: within tolerance hides that. Lists that grow hand "
+        "out pages that have left the caches; the model sees it for SCTP and not for AF_UNIX, and "
+        "feeds it into no time:"
+    )
+    cache = key["cache_misses"].set_index(["table", "step"])
+    for table, name in (("unix", "AF_UNIX"), ("sctp_stream_many", "SCTP")):
+        steps = [s for s in ("patch5", "patch7", "patch10") if (table, s) in cache.index]
+        measured, model = (
+            ", ".join(f"{cache.loc[(table, s), column]:.1f}" for s in steps)
+            for column in ("measured_rate", "not_in_cache")
+        )
+        said[f"{name} caches"] = (
+            f"  - {name} at {', '.join(steps)}: cache-miss rate {measured} % measured; pages "
+            f"allocated that no cache of the CPU held {model} % in the model (not the same "
+            "quantity: only the direction compares)."
+        )
+    rank = key["rank"].set_index(["table", "quantity"])["spearman"]
+    if ("unix", "alloc_zone") in rank.index:
+        zones = cells.xs(("unix", "alloc_zone"), level=("table", "quantity"))
+        said["rank"] = (
+            f"- The rank correlation of AF_UNIX's alloc_zone, {rank['unix', 'alloc_zone']:.2f}, is "
+            f"that of a model which is flat ({zones['predicted'].min():.1f} to "
+            f"{zones['predicted'].max():.1f}) where the measured figure lies between "
+            f"{zones['measured'].min():.1f} and {zones['measured'].max():.1f}: what makes the real "
+            "streams take a tenth more from the zone than the base row is not in it."
+        )
+    return Answer({}, said)
+
+
+def version_surprise(key: Answer) -> Answer:
+    """Answer whether versions 1 and 3 came out much worse than version 2.
+
+    Parameters
+    ----------
+    key : Answer
+        As `pcpmodel.compare` answers:
+        with tables of several versions of the series.
+
+    Returns
+    -------
+    Answer
+        No table; the answers by name.
+    """
+    said = key["rows"][key["rows"]["fitted"].isna()]
+    shares = []
+    for version in ("v2", "v3", "v1"):
+        part = said[said["source"] == f"pcp-auto-tuning-{version}"]
+        if len(part):
+            share = 100 * part["within"].mean()
+            shares.append(
+                f"version {version[1:]} {part['within'].sum()} of {len(part)} ({share:.0f} %)"
+            )
+    same, cells = 0, 0
+    rules = tolerances()
+    for table in ("kbuild", "unix", "sctp_stream_many"):
+        second, third = (
+            published_rows(find(f"pcp-auto-tuning-{version}/{table}")) for version in ("v2", "v3")
+        )
+        for step, figures in third.items():
+            # The last row of both is the whole series.
+            before = second["patch10" if step == list(third)[-1] else step]
+            for quantity, value in figures.items():
+                if step == "base" and quantity != "lock_contention":
+                    continue
+                _, low, high = allowed(quantity, value, rules)
+                cells += 1
+                same += low <= before[quantity] <= high
+    answer = (
+        f"- Would it surprise us, if versions 1 and 3 did much worse than version 2? They do not: "
+        f"{', '.join(shares)} within tolerance. But version 3 is hardly a test: version 2's "
+        f"measurements, copied, are within in {same} of its {cells} cells, so the two are one "
+        "experiment repeated, and only version 1 and the single figures are new."
+    )
+    return Answer({}, {"surprise": answer})

@@ -1,0 +1,59 @@
+"""Figures of contended runs, and what the holds of their machines are taken from."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from scipy import stats
+
+from pcpmodel.errors import InputError
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.spec import UNCALIBRATED
+from pcpmodel.study.sweep.grid import figures
+from pcpmodel.workload.calibration import calibration
+
+__all__ = ["HOLDS", "RELEASES", "half_width", "hold_costs", "run_figures"]
+
+#: Name -> whether a hold takes longer per block, as fitted to another machine's contention.  The
+#: latency tables are the only measured holds; what cold blocks add is inferred.
+HOLDS = {"measured holds": False, "with cold blocks, fitted": True}
+
+
+def hold_costs(fitted: bool) -> dict[str, float]:
+    """As fitted to the base row of the auto-tuning series' build; or the same with warm holds."""
+    fitted_to = calibration("pcp-auto-tuning-v2/kbuild")
+    found = {k: c.value for k, c in fitted_to.items() if k in UNCALIBRATED}
+    return found if fitted else found | {"cold_block_ns": 0.0}
+
+
+#: Before "Batch callers of free_pcppages_bulk", its version 4, and as merged.
+RELEASES = ("v6.18", "v6.18+hahn-v4", "v6.19")
+
+
+def half_width(seeds: Sequence[int]) -> float:
+    """Half of a 95 % interval, over the standard deviation of so many seeds.
+
+    Raises
+    ------
+    InputError
+        For fewer than two.
+    """
+    if len(seeds) < 2:
+        raise InputError(f"seeds={list(seeds)} has no scatter; give two or more")
+    return float(stats.t.ppf(0.975, len(seeds) - 1)) / math.sqrt(len(seeds))
+
+
+def run_figures(result: Result, **labels: Any) -> dict[str, Any]:
+    drain, refill = result.latency_hist["drain"], result.latency_hist["refill"]
+    return {
+        **labels,
+        **figures(result),
+        "refill_p99_us": refill.quantile_ns(0.99) / 1e3 if refill.total else 0.0,
+        "drain_p99_us": drain.quantile_ns(0.99) / 1e3 if drain.total else 0.0,
+        "drain_over_100us": result.over_probability("drain")[100],
+        "drain_over_1ms": result.over_probability("drain")[1000],
+    }

@@ -1,0 +1,334 @@
+"""Splitting zones into instances: what it gains, beside auto-tuning, and on which machines.
+
+The RFC of May 2023 (see `pcpmodel.kernel.zone_split`), its motivation, its choice to split by
+memory, and whether the series that went another way to the same end leaves it anything to gain.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from pcpmodel.datasets.packages import load_published
+from pcpmodel.hardware import machines
+from pcpmodel.kernel.zone_split import MAX_NR_ZONES_PER_TYPE, nr_instances
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.run import simulate
+from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.contention.explain import explain
+from pcpmodel.study.contention.runs import half_width, run_figures
+from pcpmodel.study.published.model import thread_speed
+from pcpmodel.workload import kbuild, page_fault1
+from pcpmodel.workload.calibration import calibration
+
+__all__ = ["contention_by_cpus", "zone_splitting"]
+
+_FAULTS, _BUILD = "page_fault1, 16 processes", "kbuild -j224"
+#: CPUs of a node that share an instance where zones are split by CPUs: four on 112.
+_CPUS_PER_INSTANCE = 28
+
+
+def _repeated(seeds: Sequence[int], **spec: Any) -> list[Result]:
+    """One run per seed; the warm-up that the first one finds for itself serves all."""
+    first = simulate(seed=seeds[0], **spec)
+    rest = [simulate(seed=seed, warmup_s=first.warmup_s, **spec) for seed in seeds[1:]]
+    return [first, *rest]
+
+
+def zone_splitting(
+    machine: str = "sapphire-rapids",
+    *,
+    instances: Sequence[int] = (1, 2, 3, 4),
+    releases: Sequence[str] = ("v6.6", "v6.7"),
+    memory_gib: float = 2048.0,
+    seeds: Sequence[int] = (1, 2, 3, 4, 5),
+    seconds: float = 5.0,
+) -> Answer:
+    """One to four instances of each node's zone, with and without auto-tuning of the lists.
+
+    Parameters
+    ----------
+    machine : str
+        Whose hold times are used.
+    instances : sequence of int
+        Zone instances per node; the RFC makes four only above 1016 GiB per node.
+    releases : sequence of str
+        The first, with one instance, is what the others are compared with.
+    memory_gib : float
+        Memory of the machine of 224 CPUs on two nodes [GiB].
+    seeds : sequence of int
+        Repetitions, at least two.
+    seconds : float
+        Simulated time of each run after its warm-up [s].
+
+    Returns
+    -------
+    Answer
+        ``instances``: figures by workload, release and instances, means over the seeds;
+        ``score_percent`` of the first run of the same seed, with half of its 95 % interval, and
+        whether its rates ``stand`` (first seed); ``waterfall``: the causes of `explain` for
+        page_fault1, one zone to the most, first seed.
+
+    Notes
+    -----
+    The score of the build counts that a thread which spins leaves its core to the other one:
+    ``smt_yield``, fitted to one build time of pcp-auto-tuning-v2.  Sixteen processes have cores
+    of their own.
+
+    Raises
+    ------
+    InputError
+        With fewer than two seeds.
+    """
+    half = half_width(seeds)
+    hardware = machines.machine(machine)
+    smt_yield = calibration("pcp-auto-tuning-v2/kbuild")["smt_yield"].value
+    works = {
+        _FAULTS: page_fault1(16, like="zone-split-rfc/page_fault1"),
+        _BUILD: kbuild(224, like="zone-split-rfc/kbuild"),
+    }
+    rows, ends, stand = [], [], []
+    for name, work in works.items():
+        base: dict[int, float] = {}
+        for kernel in releases:
+            for n in instances:
+                results = _repeated(
+                    seeds,
+                    release=kernel,
+                    machine=hardware,
+                    workload=work,
+                    cpus=224,
+                    nodes=2,
+                    memory_gib=memory_gib,
+                    zones_per_node=n,
+                    seconds=seconds,
+                )
+                stand.append(bool(results[0].stands))
+                if name == _FAULTS and kernel == releases[0]:
+                    ends.append(results[0])
+                for seed, result in zip(seeds, results, strict=True):
+                    rate = result.score_per_s
+                    if name == _BUILD:
+                        rate *= thread_speed(result, smt_yield)
+                    rows.append(
+                        run_figures(
+                            result,
+                            workload=name,
+                            release=kernel,
+                            instances=n,
+                            seed=seed,
+                            score_percent=100 * rate / base.setdefault(seed, rate),
+                            contention_percent=100 * result.lock_contention,
+                        )
+                    )
+    runs = pd.DataFrame(rows)
+    grouped = runs.groupby(["workload", "release", "instances"], sort=False)
+    table = grouped.mean(numeric_only=True).drop(columns="seed")
+    table["stand"] = stand
+    for quantity in ("score", "contention"):
+        table[f"{quantity}_error_percent"] = half * grouped[f"{quantity}_percent"].std()
+    said = dict(_splitting(table, runs, half, releases, instances))
+    return Answer(
+        {"instances": table.reset_index(), "waterfall": explain(ends[0], ends[-1]).table},
+        said,
+        digest=digest_of(runs.to_dict("list"), hardware.digest),
+    )
+
+
+def _splitting(
+    table: pd.DataFrame,
+    runs: pd.DataFrame,
+    half: float,
+    releases: Sequence[str],
+    instances: Sequence[int],
+) -> Iterator[tuple[str, str]]:
+    first, most = instances[0], instances[-1]
+    published = load_published("zone-split-rfc").tables["figures"].set_index("workload")
+    score = runs.set_index(["workload", "release", "instances", "seed"]).sort_index()[
+        "score_percent"
+    ]
+    for name in (_FAULTS, _BUILD):
+        for kernel in releases:
+            one, split = (table.loc[(name, kernel, n)] for n in (first, most))
+            yield (
+                f"{name}, {kernel}",
+                f"- {name}, {kernel}, from {first} to {most} instances: contention from "
+                f"{one.contention_percent:.2f} ± {one.contention_error_percent:.2f} to "
+                f"{split.contention_percent:.2f} ± {split.contention_error_percent:.2f} %, score "
+                f"from {one.score_percent:.1f} ± {one.score_error_percent:.1f} to "
+                f"{split.score_percent:.1f} ± {split.score_error_percent:.1f} (base 100).",
+            )
+    said = float(published.loc[_FAULTS, "change_pct"].dropna().iloc[0])
+    gain = table.loc[(_FAULTS, releases[0], most), "score_percent"] - 100
+    yield (
+        "published gain",
+        f'- Published for {_FAULTS}: "up to" {said:g} % more; the model has {gain:+.1f} %.',
+    )
+    bound = float(published.loc["kernel build, make -j224", "after"])
+    shared = table.loc[(_BUILD, releases[0])]
+    if 2 in shared.index and most == 4:
+        yield (
+            "published bound",
+            f'- "4 zone instances" of the build are read as four per node. The published bound '
+            f"is less than {bound:g} %: four per node have {shared.contention_percent[4]:.2f} %, "
+            f"two per node, which are four in all, {shared.contention_percent[2]:.2f} %"
+            + (", above the bound." if shared.contention_percent[2] >= bound else "."),
+        )
+    held = "; ".join(
+        f"{name}, {kernel} {table.loc[(name, kernel, first), 'pages_in_pcp_mean'] / 256:,.0f} to "
+        f"{table.loc[(name, kernel, most), 'pages_in_pcp_mean'] / 256:,.0f} MiB"
+        for name in (_FAULTS, _BUILD)
+        for kernel in releases
+    )
+    yield (
+        "memory",
+        f"- What splitting costs in memory on the lists, from {first} to {most} instances: {held}. "
+        "Memory that is free in another instance, and the fallback to it, is not short here.",
+    )
+    yield (
+        "rates",
+        f"- Runs are counted once their rates stand: {table['stand'].sum()} of {len(table)} do.",
+    )
+    yield (
+        "score",
+        "- The build's score counts that a thread which spins leaves its core to the other one "
+        "(notebook 08); the waiting that goes away was not all lost work.",
+    )
+    if releases[0] == releases[-1]:
+        return
+    said_add, adds = [], False
+    for name in (_FAULTS, _BUILD):
+        change = score[name, releases[-1], most] / score[name, releases[-1], first]
+        mean, error = 100 * (change.mean() - 1), 100 * half * change.std()
+        alone = score[name, releases[0], most].mean() - 100
+        tuned = score[name, releases[-1], first].mean() - 100
+        adds |= mean - error > 0.5 * alone
+        said_add.append(
+            f"{name} gains {alone:+.1f} % by splitting alone, {tuned:+.1f} % by {releases[-1]} "
+            f"alone, and {mean:+.2f} ± {error:.2f} % by splitting on top of {releases[-1]}"
+        )
+    yield (
+        "surprise",
+        f"- Do splitting and auto-tuning add up? {'Yes' if adds else 'No'}: "
+        f"{'; '.join(said_add)}. Would it surprise us, if both gained much over auto-tuning alone? "
+        f"{'It does.' if adds else 'It does not happen.'}",
+    )
+
+
+def contention_by_cpus(
+    machine: str = "sapphire-rapids",
+    *,
+    cpus: Sequence[int] = (56, 112, 224, 448),
+    memory_gib: Sequence[float] = (512.0, 1024.0, 2048.0),
+    release: str = "v6.6",
+    tuned: str = "v6.7",
+    seeds: Sequence[int] = (1, 2, 3),
+    seconds: float = 2.0,
+) -> Answer:
+    """Contention of a kernel build on all CPUs against their number, and three ways to split.
+
+    Parameters
+    ----------
+    machine : str
+        Whose hold times are used.
+    cpus : sequence of int
+        CPUs of machines with two nodes.
+    memory_gib : sequence of float
+        Memory of the machines [GiB]: the RFC splits by it.
+    release : str
+        Kernel state whose zones are split, or not.
+    tuned : str
+        Kernel state with auto-tuned lists, unsplit, for comparison.
+    seeds : sequence of int
+        Repetitions, at least two.
+    seconds : float
+        Simulated time of each run after its warm-up [s].
+
+    Returns
+    -------
+    Answer
+        ``cpus``: by ``memory_gib``, ``release`` (how it is split) and ``cpus`` the instances
+        per node and ``contention_percent`` with half of its 95 % interval; ``seeds``: by seed.
+
+    Raises
+    ------
+    InputError
+        With fewer than two seeds.
+    """
+    half = half_width(seeds)
+    hardware = machines.machine(machine)
+    runs = []
+    for memory in memory_gib:
+        by_memory = nr_instances(int(memory / 2 * 2**18))
+        for n in cpus:
+            by_cpus = min(max(n // 2 // _CPUS_PER_INSTANCE, 1), MAX_NR_ZONES_PER_TYPE)
+            ways: Mapping[str, tuple[str, int]] = {
+                f"{release}, one zone": (release, 1),
+                f"{release}, split by memory": (release, by_memory),
+                f"{release}, split by CPUs": (release, by_cpus),
+                f"{tuned}, one zone": (tuned, 1),
+            }
+            found = {
+                (kernel, zones): _repeated(
+                    seeds,
+                    release=kernel,
+                    machine=hardware,
+                    workload=kbuild(n, like="zone-split-rfc/kbuild"),
+                    cpus=n,
+                    nodes=2,
+                    memory_gib=memory,
+                    zones_per_node=zones,
+                    seconds=seconds,
+                )
+                for kernel, zones in dict.fromkeys(ways.values())
+            }
+            runs += [
+                {
+                    "memory_gib": memory,
+                    "release": way,
+                    "cpus": n,
+                    "instances": zones,
+                    "seed": seed,
+                    "contention_percent": 100 * result.lock_contention,
+                }
+                for way, (kernel, zones) in ways.items()
+                for seed, result in zip(seeds, found[kernel, zones], strict=True)
+            ]
+    frame = pd.DataFrame(runs)
+    grouped = frame.groupby(["memory_gib", "release", "cpus", "instances"], sort=False)
+    table = grouped["contention_percent"].mean().to_frame()
+    table["contention_error_percent"] = half * grouped["contention_percent"].std()
+    table = table.reset_index()
+    least, fullest = min(memory_gib), max(memory_gib)
+    at = table.set_index(["memory_gib", "release", "cpus"])["contention_percent"]
+    one = f"{release}, one zone"
+    grows = ", ".join(f"{at[fullest, one, n]:.1f} % on {n}" for n in cpus)
+    big = table[(table["cpus"] == max(cpus)) & (table["release"] != f"{tuned}, one zone")]
+    by = {
+        way: ", ".join(
+            f"{r.contention_percent:.1f} % with {r.memory_gib:,.0f} GiB ({r.instances} per node)"
+            for r in part.itertuples()
+        )
+        for way, part in big.groupby("release", sort=False)
+    }
+    said = {
+        "growth": (
+            f"- With one zone per node contention grows with the CPUs, worse and worse: {grows} "
+            f"CPUs ({release}, {fullest:,.0f} GiB); with {tuned} it is at most "
+            f"{max(at[m, f'{tuned}, one zone', n] for m in memory_gib for n in cpus):.2f} %."
+        ),
+        "ways": (
+            f"- By memory or by CPUs? On {max(cpus)} CPUs splitting by memory leaves "
+            f"{by[f'{release}, split by memory']}; by CPUs (one instance for "
+            f"{_CPUS_PER_INSTANCE} of a node, at most {MAX_NR_ZONES_PER_TYPE}) "
+            f"{by[f'{release}, split by CPUs']}. The RFC counts on large machines having much "
+            f"memory; where they have not ({least:,.0f} GiB) its rule makes "
+            f"{nr_instances(int(least / 2 * 2**18))} instance per node and gains nothing."
+        ),
+    }
+    made_of = digest_of(frame.to_dict("list"), hardware.digest)
+    return Answer({"cpus": table, "seeds": frame}, said, digest=made_of, shown=("cpus",))

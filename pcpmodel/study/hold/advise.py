@@ -1,0 +1,347 @@
+"""What to set on a machine: the batch scale and the high fraction, and at what price."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from pcpmodel.errors import InputError
+from pcpmodel.files import read_text
+from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.hardware.sizes_explained import infer_page_size
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.kernel.sizing import page_shift
+from pcpmodel.proc import zoneinfo as zones_of
+from pcpmodel.proc.lscpu import read_cpus
+from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.run import simulate
+from pcpmodel.simulation.spec import MAX_CPUS
+from pcpmodel.study.answer import Answer
+from pcpmodel.study.hold.limit import RELEASE, limit
+from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
+
+__all__ = ["advise"]
+
+#: CONFIG_PCP_BATCH_SCALE_MAX as the kernel is shipped (mm/Kconfig, v6.7 on).
+SHIPPED_SCALE = 5
+HERE = "/proc/zoneinfo"
+_SEEDS, _SECONDS = (1, 2, 3), 0.2
+#: What is asked for.
+_SCALE, _FRACTION = "CONFIG_PCP_BATCH_SCALE_MAX", "vm.percpu_pagelist_high_fraction"
+_DOES_NOT_APPLY = (
+    "memory that CPUs of another node keep on their lists of a zone",
+    "a machine whose time goes into the LRU lock or the page cache instead",
+    "memory kept from being freed by anything but the lists",
+    "a kernel built with another CONFIG_PCP_BATCH_SCALE_MAX than 5, or older than v6.7",
+)
+_ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
+
+
+def _text(value: float, low: float | None, high: float | None, unit: str) -> str:
+    digits = 0 if unit in ("us", "MiB") else 1
+    text = f"{value:.{digits}f} {unit}"
+    return text if low is None else f"{text} ({low:.{digits}f} ... {high:.{digits}f})"
+
+
+def _figure(unit: str, value: float, among: list[float] | None = None) -> dict[str, Any]:
+    low, high = (None, None) if among is None else (min(among), max(among))
+    return {"value": value, "low": low, "high": high, "unit": unit}
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """What is known of a machine's CPUs, memory and lists."""
+
+    host: Host
+    managed: int  # pages
+    held: int | None  # pages on the lists now
+    most: int  # pages that their limits allow the CPUs of each zone's own node
+    fraction: int  # vm.percpu_pagelist_high_fraction now
+    source: str
+
+
+def _of_zoneinfo(
+    zoneinfo: str | os.PathLike[str], release: Release, page_size_kib: int | None
+) -> _Memory:
+    own = Path("/proc/sys/vm/percpu_pagelist_high_fraction")
+    now = int(read_text(own)) if zoneinfo == HERE and own.is_file() else 0
+    info = zones_of.read(zoneinfo)[-1]
+    pages = ""
+    if page_size_kib is None and zoneinfo == HERE:
+        page_size_kib = os.sysconf("SC_PAGESIZE") >> 10
+    elif page_size_kib is None:
+        size, why = infer_page_size([info], release.rules)
+        page_size_kib = size >> 10
+        pages = f" ({why})" if why else " (assumed: its batches follow from it)"
+    managed = sum(zone.managed for zone in info.populated)
+    if managed == 0:
+        raise InputError("lists no zone with memory", file=zoneinfo)
+    lists = [p for zone in info.populated for p in zone.pagesets]
+    cpus, nodes = len(info.online_cpus), len({zone.node for zone in info.populated})
+    return _Memory(
+        Host(
+            cpus,
+            1 if cpus % nodes else nodes,
+            managed * page_size_kib / (1 << 20),
+            page_size_kib=page_size_kib,
+        ),
+        managed,
+        sum(p.count for p in lists),
+        sum(p.high if p.high_max is None else p.high_max for p in lists) // nodes,
+        now,
+        f"{os.fspath(zoneinfo)}, {cpus} CPUs, pages of {page_size_kib} KiB{pages}"
+        + ", which prints no high_max: limits as they stood"
+        * any(p.high_max is None for p in lists),
+    )
+
+
+def _of_platform(
+    machine: Machine, release: Release, cpus: int | None, page_size_kib: int
+) -> _Memory | None:
+    """What platform.json says; None if CPUs, nodes or memory are missing."""
+    known = machine.platform
+    cpus, nodes, gib = cpus or known.get("cpus"), known.get("nodes"), known.get("memory_gib")
+    if None in (cpus, nodes, gib):
+        return None
+    host = Host(cpus, nodes, gib, page_size_kib=page_size_kib)
+    zones = host.sizes(release)
+    return _Memory(
+        host,
+        sum(zone.managed for zone in zones),
+        None,
+        sum(zone.high_max for zone in zones) * host.cpus_per_node,
+        0,
+        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} nodes, {gib:g} GiB, pages of "
+        f"{page_size_kib} KiB{'' if known.get('page_size_kib') else ' (none is stated)'}, "
+        "with its memory in one zone per node and high_fraction 0",
+    )
+
+
+def _scale(
+    machine: Machine | None, release: str, p99_us: float, host: Host | None, page_size_kib: int
+) -> tuple[dict[str, Any], list[str]]:
+    part: dict[str, Any] = {"now": SHIPPED_SCALE, "advice": "leave", "to": SHIPPED_SCALE}
+    if machine is None:
+        found = {
+            m.name: limit(m, p99_us, release=release, page_size_kib=page_size_kib).facts[
+                "batch_scale"
+            ]
+            for m in machines.load_machines()
+        }
+        part["why"] = (
+            "What a lock hold costs here is not known. The measured machines allow "
+            + ", ".join(f"{k} ({m})" for m, k in found.items())
+            + f" under {p99_us:g} us with pages of {page_size_kib} KiB; measure yours and bring it "
+            "in: pcpmodel data add latency."
+        )
+        return part | {"line": None, "effect": {}}, ["the tables of data/hardware"]
+    answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib).facts
+    to = answer["batch_scale"] or 0
+    used = host or Host(*_ASSUMED, page_size_kib=page_size_kib)
+    processes = min(used.cpus, MAX_CPUS)
+    pages = min(MAPPING_KIB // page_size_kib, used.pages // 2 // processes)
+    rows = {row["batch_scale"]: row for row in answer["per_scale"]}
+    effect: dict[str, dict[str, Any]] = {}
+    for name, k in {"now": SHIPPED_SCALE, "then": to}.items():
+        p99, (low, high) = rows[k]["p99_us"], rows[k]["interval"]
+        if not 1e-3 < low / p99 < high / p99 < 1e3:
+            raise InputError(
+                f"{machine.name}: the p99 of a hold of {rows[k]['batch']} pages is {low:.3g} to "
+                f"{high:.3g} us by its table; that is no ground for advice. Measure again: "
+                "pcpmodel data add latency --replace"
+            )
+        runs = [
+            simulate(
+                release=release,
+                machine=machine,
+                workload=page_fault1(processes, pages=pages, page_size_kib=page_size_kib),
+                cpus=used.cpus,
+                nodes=used.nodes,
+                memory_gib=used.memory_gib,
+                page_size_kib=page_size_kib,
+                batch_scale_max=k,
+                hold_scale=scale,
+                seconds=_SECONDS,
+                warmup_s=_SECONDS,  # high tunes itself first
+                seed=seed,
+            )
+            for seed, scale in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
+        ]
+        effect[f"p99 of a hold, {name} ({k})"] = _figure("us", p99, [low, high])
+        for title, unit, values in (
+            ("zone-lock contention", "%", [100 * r.lock_contention for r in runs]),
+            ("memory on the lists", "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
+        ):
+            mean = sum(values[: len(_SEEDS)]) / len(_SEEDS)
+            effect[f"{title}, {name}"] = _figure(unit, mean, values)
+        if k == to:
+            break
+    if answer["batch_scale"] is None:
+        part["why"] = f"No scale stays under {p99_us:g} us on {machine.name}; 0 comes nearest."
+    else:
+        chance = f"with probability {answer['probability']:.2f}"
+        part["why"] = f"{to} is the largest whose p99 stays under {p99_us:g} us, {chance}."
+    advice = "leave" if to == SHIPPED_SCALE else "raise" if to > SHIPPED_SCALE else "lower"
+    line = None if advice == "leave" else f"CONFIG_PCP_BATCH_SCALE_MAX={to} (when it is built)"
+    rests = [
+        f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
+        f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
+        f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
+        + ("" if host else " (assumed: not known of it)"),
+        "what a cold page adds to a hold there, fitted to zone-split-rfc/page_fault1",
+        f"intervals: {len(_SEEDS)} seeds, and holds as short and as long as the fit allows",
+    ]
+    rests += [answer["basis"], *answer["notes"]]
+    return part | {"advice": advice, "to": to, "line": line, "effect": effect}, rests
+
+
+def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> dict[str, Any]:
+    if memory is None:
+        return {
+            "now": None,
+            "advice": None,
+            "to": None,
+            "why": f"Memory, nodes and CPUs of {machine} are not known: give its /proc/zoneinfo "
+            "(--zoneinfo FILE) or fill in its platform.json.",
+            "line": None,
+            "effect": {},
+        }
+    now, managed, most = memory.fraction, memory.managed, memory.most
+    mib = memory.host.mib
+    share = 100 * most / managed
+    to = 0 if share <= percent else max(8, math.ceil(100 / percent))
+    effect = {}
+    if memory.held is not None:
+        effect["memory on the lists, now"] = _figure("MiB", mib(memory.held))
+        effect["share on the lists, now"] = _figure("% of memory", 100 * memory.held / managed)
+    effect["most that the limits allow, now"] = _figure("MiB", mib(most))
+    effect["share that the limits allow, now"] = _figure("% of memory", share)
+    why = f"The lists may take {share:.1f} % of memory; {percent:g} % was asked for."
+    if to:
+        effect["most that the limits allow, then"] = _figure("MiB", mib(managed) / to)
+        effect["share that the limits allow, then"] = _figure("% of memory", 100 / to)
+        why += " Its price: high no longer tunes itself, so refills and drains come more often."
+    return {
+        "now": now,
+        "advice": "leave" if to in (0, now) else "raise" if to > now else "lower",
+        "to": to or now,
+        "why": why,
+        "line": f"sysctl vm.percpu_pagelist_high_fraction={to}" if to else None,
+        "effect": effect,
+    }
+
+
+def advise(
+    machine: str | Machine | None = None,
+    *,
+    zoneinfo: str | os.PathLike[str] | None = None,
+    lscpu: str | os.PathLike[str] | None = None,
+    p99_us: float = 100.0,
+    stranded_percent: float = 12.5,
+    release: str | Release = RELEASE,
+    page_size_kib: int | None = None,
+) -> Answer:
+    """Advise on the batch scale and the high fraction of a machine.
+
+    Parameters
+    ----------
+    machine : str or Machine, optional
+        A measured one, for what a lock hold costs; without it no change of the batch scale
+        is advised.
+    zoneinfo : path, optional
+        A copy of the machine's ``/proc/zoneinfo``.  Without it the memory is that of the named
+        machine's ``platform.json`` (not known where that does not say), or, where no machine is
+        named, of this host.
+    lscpu : path, optional
+        What ``lscpu`` printed there; its number of CPUs must be that of ``zoneinfo``.
+    p99_us : float
+        What the 99th percentile of a hold may take [us].
+    stranded_percent : float
+        Share of memory that the lists may take, above 0 and up to 100 [%]; by default 1/8, which
+        is what the kernel allows since v6.7.
+    release : str or Release
+        Kernel state: what scales under the limit, and of the simulated runs; one that tunes
+        ``high``.
+    page_size_kib : int, optional
+        4, 16 or 64 [KiB]; by default this host's, the one that the batches of ``zoneinfo`` follow
+        from, or that of the named machine (4 where its ``platform.json`` does not say).
+
+    Returns
+    -------
+    Answer
+        ``effects``: what is expected of each ``setting`` (``low``, ``high``: NaN where it is
+        counted or computed, not estimated).  The facts of ``batch_scale_max`` and
+        ``high_fraction`` are ``now``, ``advice`` (``raise``, ``leave`` or ``lower``; None: not
+        known), ``to``, ``why``, ``line`` (what would set it) and the expected ``effect``.
+
+    Raises
+    ------
+    InputError
+        For an unknown machine or release, a file that cannot be read, a number out of range.
+    """
+    state = find_release(release)
+    if not state.rules.auto_high:
+        raise InputError(f"release {release!r} has no batch scale; give one from v6.7 on")
+    if not (isinstance(p99_us, int | float) and 0 < p99_us < 1e6):
+        raise InputError(f"p99_us={p99_us!r} is outside 0..1e6 [us]")
+    if not (isinstance(stranded_percent, int | float) and 0 < stranded_percent <= 100):
+        raise InputError(f"stranded_percent={stranded_percent!r} is outside 0..100 [%]")
+    cpus = None if lscpu is None else read_cpus(lscpu)
+    if page_size_kib is not None:
+        page_shift(page_size_kib)
+    measured = None if machine is None else machines.machine(machine)
+    if measured is not None and zoneinfo is None:
+        page_size_kib = page_size_kib or measured.page_size_kib
+        memory = _of_platform(measured, state, cpus, page_size_kib)
+    else:
+        memory = _of_zoneinfo(HERE if zoneinfo is None else zoneinfo, state, page_size_kib)
+        page_size_kib = memory.host.page_size_kib
+        if cpus is not None and cpus != memory.host.cpus:
+            raise InputError(
+                f"lists {memory.host.cpus} CPUs, but lscpu says {cpus}",
+                file=HERE if zoneinfo is None else zoneinfo,
+            )
+    host = memory and memory.host
+    batch_scale_max, rests = _scale(measured, state.name, p99_us, host, page_size_kib)
+    facts = {
+        "machine": measured and measured.name,
+        "release": state.name,
+        "batch_scale_max": batch_scale_max,
+        "high_fraction": _fraction(memory, measured and measured.name, stranded_percent),
+        "rests_on": [*rests, memory.source] if memory else rests,
+        "does_not_apply": list(_DOES_NOT_APPLY),
+    }
+    settings = {_SCALE: batch_scale_max, _FRACTION: facts["high_fraction"]}
+    effects = pd.DataFrame(
+        [
+            {"setting": setting, "figure": figure, **value}
+            for setting, part in settings.items()
+            for figure, value in part["effect"].items()
+        ],
+        columns=["setting", "figure", "value", "low", "high", "unit"],
+    )
+    said = {setting: _said(setting, part) for setting, part in settings.items()}
+    for title in ("rests_on", "does_not_apply"):
+        head = {"rests_on": "Rests on:", "does_not_apply": "Does not apply to:"}[title]
+        said[title] = "\n".join([f"- {head}", *(f"  - {line}" for line in facts[title])])
+    return Answer({"effects": effects.astype({"low": float, "high": float})}, said, facts)
+
+
+def _said(title: str, part: Mapping[str, Any]) -> str:
+    to = "" if part["advice"] in ("leave", None) else f" to {part['to']}"
+    now = "unknown" if part["now"] is None else part["now"]
+    lines = [f"- **{title} = {now}: {part['advice'] or 'no advice'}{to}.** {part['why']}"]
+    lines += [f"  - {name}: {_text(**figure)}" for name, figure in part["effect"].items()]
+    if part["line"]:
+        lines.append(f"  - would be set by: {part['line']}")
+    return "\n".join(lines)

@@ -1,0 +1,582 @@
+"""The service-level question: how far may a batch be scaled up?
+
+A hold of the zone lock must end within a limit.  What a hold moves is ``batch << k``
+pages, k the batch scale factor that CONFIG_PCP_BATCH_SCALE_MAX bounds (v6.7 on), of a
+zone of 1 GiB or more (zone_batchsize(): 63 pages of 4 KiB, 15 of 16 KiB, 3 of 64 KiB).
+Up to v6.18 refills and drains both move that many; since v6.19 a drain is cut and moves
+one batch per hold, so only refills scale.
+
+*Slower side*: the larger of refill and drain.  Its predictive distribution is the
+product of the two sides' (:class:`~pcpmodel.hardware.hold_time.Prediction`),
+as if their errors were independent; where they go together, as in a disturbed
+measurement, the true probability is higher.  The time given is the median of that
+distribution, so a scale is inside the limit when its probability exceeds one half.
+What it predicts is another measured table of the machine.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats
+from pcpmodel.hardware.machines import Machine, digest, load_machines
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.study.answer import Answer
+
+__all__ = ["KERNEL_SCALE", "RELEASE", "SCALES", "limit"]
+
+RELEASE = "v6.18"  # the newest whose refills and drains both scale: the strictest reading
+SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
+KERNEL_SCALE = 5  # its default
+NOT_RULED_OUT = 0.05  # probability from which a scale beyond the answer is mentioned
+SMALLEST, LARGEST = 1e-6, 1e9  # of a limit [us] and of a slowdown
+BESIDE = 0.05  # a measured row stands beside a batch that it is this near to
+
+
+@dataclass(frozen=True, eq=False)
+class _Limit:
+    """The answer for one machine, limit and slowdown.
+
+    Attributes
+    ----------
+    machine, p99_us, slowdown, release
+        The question.
+    scaled : tuple of str
+        The sides of which a hold grows with the scale under that release; a hold of the
+        other moves one batch.
+    page_size_kib : int
+        Of the kernel asked about [KiB]; the unscaled batch follows from it.
+    table_page_size_kib : int or None
+        Of the machine measured, as platform.json states it [KiB].
+    page_size_note : str or None
+        Said where the two are not the same.
+    table_batches : (int, int)
+        Smallest and largest batch measured [pages].
+    batch_scale : int or None
+        Largest scale whose 99th percentile stays under the limit; None if not even 0.
+    probability : float
+        That it does (of scale 0 where ``batch_scale`` is None).
+    mean_batch_scale : int or None
+        The same for the mean in place of the 99th percentile.
+    per_scale : pandas.DataFrame
+        One row per scale: times and intervals of the slower side [us],
+        probabilities, and the measured row beside it (NaN where none is near).
+    curve : pandas.DataFrame
+        Probability against the limit, for every scale.
+    digest : str
+    """
+
+    machine: str
+    p99_us: float
+    slowdown: float
+    release: str
+    scaled: tuple[str, ...]
+    page_size_kib: int
+    table_page_size_kib: int | None
+    page_size_note: str | None
+    table_batches: tuple[int, int]
+    batch_scale: int | None
+    probability: float
+    mean_batch_scale: int | None
+    per_scale: pd.DataFrame
+    curve: pd.DataFrame
+    digest: str
+
+    @property
+    def basis(self) -> str:
+        """What a hold moves under the release asked about, in a sentence."""
+        one, kib = self.per_scale["batch"].iloc[0], self.page_size_kib
+        moved = f"batch << k pages, batch {one}" + f" of {kib} KiB each" * (kib != 4)
+        if len(self.scaled) == len(SIDES):
+            return f"Under {self.release} a refill and a drain each move {moved}, in one hold."
+        (side,) = self.scaled
+        other = next(s for s in SIDES if s != side)
+        return (
+            f"Under {self.release} a {side} moves {moved}, in one hold; a hold of a {other} moves "
+            "one batch, whatever k."
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before using the answer."""
+        notes = []
+        if self.page_size_note:
+            notes.append(self.page_size_note)
+        if self.batch_scale is None:
+            first = self.per_scale.iloc[0]
+            notes.append(
+                f"Not even the unscaled batch stays under {self.p99_us:g} us: "
+                f"{first['p99_us']:.2f} us for {first['batch']} pages."
+            )
+        beyond = 0 if self.batch_scale is None else self.batch_scale + 1
+        if beyond in SCALES and self.per_scale["probability"][beyond] > NOT_RULED_OUT:
+            row = self.per_scale.iloc[beyond]
+            notes.append(
+                f"Scale {beyond} is not ruled out: probability {row['probability']:.2f}, "
+                f"{row['p99_us']:.1f} us ({row['p99_low_us']:.1f} to {row['p99_high_us']:.1f} us)."
+            )
+        for row in self.per_scale.itertuples():
+            if not np.isfinite(row.measured_batch):
+                continue
+            times = "" if self.slowdown == 1 else f" (times {self.slowdown:g})"
+            at_batch = f"At batch {row.measured_batch:.0f} the measured"
+            measured = f"{at_batch} {row.measured_p99_us:.2f} us{times}"
+            if row.measured_outlier:
+                notes.append(
+                    f"{measured} is an outlier: for {row.batch} pages the fit without it says "
+                    f"{row.p99_fitted_us:.2f} us, the fit through all rows "
+                    f"{row.p99_fitted_all_us:.2f} us, and {row.p99_low_us:.2f} to "
+                    f"{row.p99_high_us:.2f} us is the interval of both."
+                )
+            for statistic in STATISTICS:
+                at, low, high = (
+                    getattr(row, f"{name}_us")
+                    for name in (f"measured_{statistic}", f"{statistic}_low", f"{statistic}_high")
+                )
+                if not low <= at <= high:
+                    notes.append(
+                        f"{at_batch} {statistic}, {at:.2f} us{times}, is outside its interval, "
+                        f"{low:.2f} to {high:.2f} us."
+                    )
+            over = row.measured_p99_us >= self.p99_us
+            if over != (row.probability <= 0.5):
+                notes.append(
+                    f"{measured} is {'over' if over else 'under'} the limit, the predicted "
+                    f"{row.p99_us:.2f} us for {row.batch} pages is not."
+                )
+        crossed = self.per_scale.loc[self.per_scale["p99_us"] < self.per_scale["mean_us"], "batch"]
+        if len(crossed):
+            notes.append(
+                f"Up to batch {crossed.max()} the curves are extrapolated so far that the p99 "
+                "falls below the mean: neither is known there."
+            )
+        if self.batch_scale is not None:
+            row = self.per_scale.iloc[self.batch_scale]
+            if not np.isfinite(row["measured_batch"]):
+                low, high = self.table_batches
+                inside = all(low <= row[f"{side}_pages"] <= high for side in SIDES)
+                notes.append(
+                    f"Batch {row['batch']} was not measured: its time is "
+                    f"{'interpolated' if inside else 'extrapolated'} (measured: {low} to {high})."
+                )
+        return notes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "machine": self.machine,
+            "digest": self.digest,
+            "p99_us": self.p99_us,
+            "slowdown": self.slowdown,
+            "release": self.release,
+            "scaled": list(self.scaled),
+            "page_size_kib": self.page_size_kib,
+            "table_page_size_kib": self.table_page_size_kib,
+            "batch_scale": self.batch_scale,
+            "probability": self.probability,
+            "mean_batch_scale": self.mean_batch_scale,
+            "interval_level": LEVEL,
+            "per_scale": [
+                {
+                    "batch_scale": int(row.batch_scale),
+                    "batch": int(row.batch),
+                    "pages_per_hold": {
+                        "refill": int(row.refill_pages),
+                        "drain": int(row.drain_pages),
+                    },
+                    "p99_us": row.p99_us,
+                    "interval": [row.p99_low_us, row.p99_high_us],
+                    "p99_fitted_us": {
+                        "without_outliers": row.p99_fitted_us,
+                        "through_all_rows": row.p99_fitted_all_us,
+                    },
+                    "probability": row.probability,
+                    "slower_side": row.slower_side,
+                    "mean_us": row.mean_us,
+                    "mean_interval": [row.mean_low_us, row.mean_high_us],
+                    "mean_probability": row.mean_probability,
+                    "measured": {
+                        "batch": int(row.measured_batch),
+                        "p99_us": row.measured_p99_us,
+                        "mean_us": row.measured_mean_us,
+                        "outlier": bool(row.measured_outlier),
+                    }
+                    if np.isfinite(row.measured_batch)
+                    else None,
+                }
+                for row in self.per_scale.itertuples()
+            ],
+            "basis": self.basis,
+            "notes": self.notes,
+        }
+
+    def said(self) -> dict[str, str]:
+        """The answer in sentences (Markdown)."""
+        slower = "" if self.slowdown == 1 else f" on a CPU {self.slowdown:g}x slower"
+        return {
+            "p99": f"- **{self.machine}{slower}, p99 under {self.p99_us:g} us:** "
+            + _answer(self.per_scale, self.batch_scale, "p99", "probability"),
+            "mean": "- **By the mean** in place of the 99th percentile: "
+            + _answer(self.per_scale, self.mean_batch_scale, "mean", "mean_probability"),
+            "basis": f"- {self.basis}",
+        } | {f"note {i}": f"- {note}" for i, note in enumerate(self.notes, 1)}
+
+
+def _answer(per_scale: pd.DataFrame, scale: int | None, statistic: str, probability: str) -> str:
+    if scale is None:
+        return "no batch scale factor stays under it."
+    row = per_scale.iloc[scale]
+    measured = row[f"measured_{statistic}_us"]
+    return (
+        f"largest batch scale factor {scale} ({row['batch']} pages), probability "
+        f"{row[probability]:.2f}; {row[f'{statistic}_us']:.1f} us "
+        f"({row[f'{statistic}_low_us']:.1f} to {row[f'{statistic}_high_us']:.1f} us)"
+        + (
+            f", measured {measured:.2f} us at batch {row['measured_batch']:.0f}."
+            if np.isfinite(measured)
+            else ", not measured."
+        )
+    )
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real | np.number):
+        raise InputError(
+            f"{name}={value!r} is not a number; give one from {SMALLEST:g} to {LARGEST:g}."
+        )
+    number = float(value)
+    if not SMALLEST <= number <= LARGEST:
+        raise InputError(f"{name}={value!r}: give a number from {SMALLEST:g} to {LARGEST:g}.")
+    return number
+
+
+class _Slower:
+    """The slower of the two sides, in one statistic; pages of a hold by side."""
+
+    def __init__(
+        self, machine: Machine, statistic: str, pages: Mapping[str, int], slowdown: float
+    ) -> None:
+        curves = [machine.hold_time.curves[side, statistic] for side in SIDES]
+        moved = [pages[side] for side in SIDES]
+        self.sides = [curve.predict(n) for curve, n in zip(curves, moved, strict=True)]
+        self.us_per_ns = slowdown / 1e3
+        fits = [curve.fits_ns(n) for curve, n in zip(curves, moved, strict=True)]
+        #: Slower side by the fits without outliers and through all rows [us].
+        self.fits_us = [
+            self.us_per_ns * max(float(ns[0]) for ns in of) for of in zip(*fits, strict=True)
+        ]
+
+    @property
+    def name(self) -> str:
+        """Which side it is."""
+        return SIDES[int(np.argmax([side.median_ns[0] for side in self.sides]))]
+
+    def probability(self, time_us: ArrayLike) -> Floats:
+        """That both sides stay under ``time_us``."""
+        at_ns = np.atleast_1d(time_us) / self.us_per_ns
+        return np.prod([side.probability_under(at_ns) for side in self.sides], axis=0)
+
+    def quantile_us(self, q: float) -> float:
+        """Time that the slower side stays under with probability ``q`` [us]."""
+        # Each side is under it with at least q, and one of them with at most sqrt(q).
+        low, high = (
+            self.us_per_ns * off * max(float(side.quantile_ns(p)[0]) for side in self.sides)
+            for p, off in ((q, 1 - 1e-6), (math.sqrt(q), 1 + 1e-6))  # and rounding
+        )
+
+        def beyond(us: float) -> float:
+            return self.probability(us)[0] - q
+
+        # A side's quantile that no number holds is cut at the last one: then so is this.
+        if beyond(low) >= 0:
+            return low
+        if beyond(high) <= 0:
+            return high
+        # Over the log, for a table of wide intervals spans many powers of ten.
+        at = brentq(lambda at: beyond(math.exp(at)), math.log(low), math.log(high), xtol=1e-12)
+        return math.exp(at)
+
+
+def _largest(inside: Iterable[bool]) -> int | None:
+    """Largest scale such that it and every smaller one are inside."""
+    largest = None
+    for scale, ok in zip(SCALES, inside, strict=True):
+        if not ok:
+            break
+        largest = scale
+    return largest
+
+
+def _hold_pages(state: Release, page_size_kib: int) -> list[dict[str, int]]:
+    """Most pages that one hold moves, by scale: the batch, and each side's."""
+    batch = sizing.large_zone_batch(state.rules, sizing.page_shift(page_size_kib))
+    found = []
+    for scale in SCALES:
+        rules = state.with_batch_scale_max(scale).rules
+        drain = sizing.drain_hold_limit(batch, rules)
+        if drain is None:
+            raise InputError(
+                f"release {state.name!r} has no batch scale factor that bounds a drain; give one "
+                "from v6.7 on"
+            )
+        refill = sizing.refill_limit(batch, rules)
+        found.append({"batch": batch << scale, "refill": refill, "drain": drain})
+    return found
+
+
+def _limit(
+    machine: Machine, p99_us: float, slowdown: float, state: Release, page_size_kib: int | None
+) -> _Limit:
+    p99_us, slowdown = _positive("p99_us", p99_us), _positive("slowdown", slowdown)
+    page_size_kib = machine.page_size_kib if page_size_kib is None else page_size_kib
+    per_hold = _hold_pages(state, page_size_kib)
+    rows, curve = [], []
+    at_us = np.geomspace(p99_us / 10, p99_us * 10, 201)
+    for scale, pages in zip(SCALES, per_hold, strict=True):
+        p99, mean = (_Slower(machine, s, pages, slowdown) for s in ("p99", "mean"))
+        row: dict[str, Any] = {"machine": machine.name, "slowdown": slowdown}
+        row |= {"release": state.name, "batch_scale": scale, "batch": pages["batch"]}
+        row |= {f"{side}_pages": pages[side] for side in SIDES} | {"slower_side": p99.name}
+        for name, slower in (("p99", p99), ("mean", mean)):
+            row |= {
+                f"{name}_us": slower.quantile_us(0.5),
+                f"{name}_low_us": slower.quantile_us((1 - LEVEL) / 2),
+                f"{name}_high_us": slower.quantile_us((1 + LEVEL) / 2),
+            }
+        row["p99_fitted_us"], row["p99_fitted_all_us"] = p99.fits_us
+        row["probability"] = p99.probability(p99_us)[0]
+        row["mean_probability"] = mean.probability(p99_us)[0]
+        rows.append(row | _measured(machine, pages, slowdown))
+        probability = p99.probability(at_us)
+        curve.append(
+            pd.DataFrame(
+                {
+                    "machine": machine.name,
+                    "batch_scale": scale,
+                    "limit_us": at_us,
+                    "probability": probability,
+                }
+            )
+        )
+    per_scale = pd.DataFrame(rows)
+    batch_scale = _largest(per_scale["probability"] > 0.5)
+    return _Limit(
+        machine=machine.name,
+        p99_us=p99_us,
+        slowdown=slowdown,
+        release=state.name,
+        scaled=tuple(side for side in SIDES if per_hold[0][side] < per_hold[-1][side]),
+        page_size_kib=page_size_kib,
+        table_page_size_kib=machine.platform.get("page_size_kib"),
+        page_size_note=machine.page_size_note(page_size_kib),
+        table_batches=(int(machine.latency["batch"].min()), int(machine.latency["batch"].max())),
+        batch_scale=batch_scale,
+        probability=float(per_scale["probability"][batch_scale or 0]),
+        mean_batch_scale=_largest(per_scale["mean_probability"] > 0.5),
+        per_scale=per_scale,
+        curve=pd.concat(curve, ignore_index=True),
+        digest=machine.digest,
+    )
+
+
+def _measured(machine: Machine, pages: Mapping[str, int], slowdown: float) -> dict[str, Any]:
+    """The measured rows nearest to the pages of each side, scaled by the slowdown."""
+    table, batches = machine.latency, machine.latency["batch"].to_numpy()
+    nearest = {side: int(np.abs(np.log(batches / pages[side])).argmin()) for side in SIDES}
+    near = all(abs(batches[at] / pages[side] - 1) <= BESIDE for side, at in nearest.items())
+    p99, mean = (
+        {s: slowdown * table[COLUMNS[s, what]].iloc[at] for s, at in nearest.items()}
+        for what in ("p99", "mean")
+    )
+    side = max(p99, key=p99.__getitem__)
+    at = nearest[side]
+    return {
+        "measured_batch": batches[at] if near else np.nan,
+        "measured_p99_us": p99[side] if near else np.nan,
+        "measured_mean_us": max(mean.values()) if near else np.nan,
+        "measured_outlier": bool(near and machine.hold_time.curves[side, "p99"].outlier[at]),
+    }
+
+
+def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """The answers of several machines in sentences (Markdown)."""
+    for (limit_us, slowdown), rows in answers.groupby(["limit_us", "slowdown"]):
+        cpu = "as measured" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
+        yield (
+            f"{limit_us:g} us, {slowdown:g}x",
+            f"- **p99 under {limit_us:g} us, {cpu}:** "
+            + ", ".join(
+                f"{row.machine} {_scale(row.batch_scale)} ({row.probability:.2f})"
+                for row in rows.itertuples()
+            )
+            + f"; by the mean: {', '.join(_scale(k) for k in rows['mean_batch_scale'])}. "
+            f"Scale {KERNEL_SCALE} would need a limit of {rows['needed_us'].min():.0f} to "
+            f"{rows['needed_us'].max():.0f} us ({rows['needed_low_us'].min():.0f} to "
+            f"{rows['needed_high_us'].max():.0f} us by the intervals; "
+            f"{_span(rows['measured_us'], slowdown)}).",
+        )
+
+
+def _span(measured: pd.Series, slowdown: float) -> str:
+    known = measured.dropna()
+    if known.empty:
+        return "not measured"
+    where = "" if len(known) == len(measured) else f" on {len(known)} of {len(measured)} machines"
+    times = "" if slowdown == 1 else f", times {slowdown:g}"
+    ends = dict.fromkeys(f"{us:.0f}" for us in (known.min(), known.max()))
+    return f"measured{times}: {' to '.join(ends)} us{where}"
+
+
+def _bases(found: Iterable[_Limit]) -> tuple[str, ...]:
+    """What a hold moves; of which machines, where it is not the same for all."""
+    machines: dict[str, dict[str, None]] = {}
+    for one in found:
+        machines.setdefault(one.basis, {})[one.machine] = None
+    if len(machines) == 1:
+        return tuple(machines)
+    return tuple(f"{', '.join(names)}: {basis}" for basis, names in machines.items())
+
+
+def _scale(scale: Any) -> str:
+    return "none" if pd.isna(scale) else str(scale)
+
+
+def limit(
+    machine: str | Machine | Iterable[str | Machine] | None = None,
+    p99_us: float | Iterable[float] = 100.0,
+    slowdown: float | Iterable[float] = 1.0,
+    release: str | Release = RELEASE,
+    page_size_kib: int | None = None,
+) -> Answer:
+    """Find the largest batch scale factor that keeps a hold under a limit.
+
+    Parameters
+    ----------
+    machine : str, Machine, iterable of these, optional
+        The machines measured; all if not given.
+    p99_us : float or iterable of float
+        Limits of the 99th percentile of one hold of the zone lock [us]; > 0.
+    slowdown : float or iterable of float
+        Times of the machine measured are multiplied by this (2: a CPU half as fast); > 0.
+    release : str or Release
+        Kernel state, which says what scales: refills and drains up to v6.18 (the default),
+        refills alone since v6.19.
+    page_size_kib : int, optional
+        4, 16 or 64 [KiB]; by default the machine's, or 4 where platform.json does not say.
+
+    Returns
+    -------
+    Answer
+        ``answers``: one row per machine, limit and slowdown: ``batch_scale`` (<NA>: not even 0),
+        ``probability`` that its 99th percentile stays under the limit (of scale 0 where there is
+        none), ``mean_batch_scale``: the same for the mean, and ``needed_us``, the limit that the
+        kernel's default scale of 5 would need, with its interval and what was measured there
+        (NaN: nothing).  ``per_scale``: times and intervals of the slower side [us],
+        probabilities, and the measured row beside each scale (NaN where none is near).
+        ``curve``: probability against the limit, for every scale.  ``scales``: ``batch_scale`` of
+        every slowdown and machine (rows) by limit (columns).
+
+    Raises
+    ------
+    InputError
+        If the machine or release is unknown, the release bounds no drain (before v6.7), the
+        table is too short, or a number out of range.
+
+    Notes
+    -----
+    Pages per hold are those of ordinary allocations and frees. drain_pages_zone(), for a CPU
+    that goes offline or memory that is short, moves ``batch << k`` pages per hold under every
+    release from v6.10 on.
+
+    References
+    ----------
+    mm/page_alloc.c: nr_pcp_alloc(), nr_pcp_free(), free_frozen_page_commit(),
+    drain_pages_zone(); v6.7 ... v7.2.
+    """
+    asked, factors = (
+        list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+        for given in (p99_us, slowdown)
+    )
+    loaded, state = load_machines(machine), find_release(release)
+    found = [
+        _limit(m, us, factor, state, page_size_kib)
+        for us in asked
+        for factor in factors
+        for m in loaded
+    ]
+    if not found:
+        raise InputError("p99_us and slowdown: give at least one of each.")
+    rows = pd.DataFrame(
+        {
+            "machine": one.machine,
+            "release": one.release,
+            "page_size_kib": one.page_size_kib,
+            "limit_us": one.p99_us,
+            "slowdown": one.slowdown,
+            "batch_scale": one.batch_scale,
+            "probability": one.probability,
+            "mean_batch_scale": one.mean_batch_scale,
+            "needed_us": one.per_scale["p99_us"][KERNEL_SCALE],
+            "needed_low_us": one.per_scale["p99_low_us"][KERNEL_SCALE],
+            "needed_high_us": one.per_scale["p99_high_us"][KERNEL_SCALE],
+            "measured_us": one.per_scale["measured_p99_us"][KERNEL_SCALE],
+        }
+        for one in found
+    )
+    answers = rows.astype({"batch_scale": "Int64", "mean_batch_scale": "Int64"})
+    scales = answers.drop_duplicates(["slowdown", "machine", "limit_us"]).pivot(
+        index=["slowdown", "machine"], columns="limit_us", values="batch_scale"
+    )
+    if len(found) == 1:
+        (one,) = found
+        said, facts = one.said(), one.as_dict()
+    else:
+        said = {f"basis {i}": f"- {basis}" for i, basis in enumerate(_bases(found), 1)}
+        said |= dict(_said_of_all(answers))
+        said |= {
+            f"note {i}": f"- {note}"
+            for i, note in enumerate(
+                (
+                    f"{one.machine}, {one.p99_us:g} us, {one.slowdown:g}x: {note}"
+                    for one in found
+                    for note in one.notes
+                ),
+                1,
+            )
+        }
+        facts = {"limits": [one.as_dict() for one in found]}
+    columns = ["machine", "batch_scale", "batch", "p99_us", "p99_low_us", "p99_high_us"]
+    columns += ["probability", "slower_side", "measured_p99_us", "mean_us", "mean_probability"]
+    per_scale = pd.concat(
+        [one.per_scale.assign(limit_us=one.p99_us) for one in found], ignore_index=True
+    )
+    return Answer(
+        {
+            "answers": answers,
+            "per_scale": per_scale,
+            "curve": pd.concat(
+                [one.curve.assign(slowdown=one.slowdown, asked_us=one.p99_us) for one in found],
+                ignore_index=True,
+            ),
+            "scales": scales,
+            "by scale": per_scale[columns].round(3),
+        },
+        said,
+        facts,
+        loaded[0].digest if len(found) == 1 else digest(loaded),
+        ("by scale",) if len(found) == 1 else ("scales",),
+    )

@@ -1,0 +1,3 @@
+"""How long the lists should be, and what they keep."""
+
+# SPDX-License-Identifier: GPL-2.0-only

@@ -1,0 +1,133 @@
+"""Pages left on the lists of CPUs that sleep."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from pcpmodel.hardware import machines
+from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.spec import make_spec, varied
+from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.workload import idle_after_burst
+
+__all__ = ["stranded"]
+
+
+def stranded(
+    machine: str = "sapphire-rapids",
+    *,
+    releases: Sequence[str] = ("v6.6", "v6.6+p8", "v6.7", "v7.2"),
+    pages: int = 20_000,
+    idle_s: float = 5.0,
+    seconds: float = 40.0,
+    seed: int = 1,
+) -> Answer:
+    """Pages left on per-CPU lists after a burst, while the machine is all but idle.
+
+    Parameters
+    ----------
+    machine : str
+        Whose hold times are used.
+    releases : sequence of str
+        Kernel states to compare.
+    pages : int
+        Pages that each of 224 CPUs allocates and frees at the start [pages].
+    idle_s : float
+        From one wake-up of a CPU to the next [s].
+    seconds : float
+        Simulated time [s].
+    seed : int
+        Of the simulations.
+
+    Returns
+    -------
+    Answer
+        ``memory``: ``time_s``, ``release``, ``nohz_idle``, ``mib`` on the lists; ``ends``: MiB at
+        the end and the time until half of the peak is given back.
+    """
+    hardware = machines.machine(machine)
+    base = make_spec(
+        release=releases[0],
+        machine=hardware,
+        workload=idle_after_burst(224, pages=pages, bursts=1, idle_s=seconds, wake_s=idle_s),
+        cpus=224,
+        nodes=2,
+        memory_gib=512.0,
+        seconds=seconds,
+        seed=seed,
+        samples=400,
+    )
+    parts, ends = [], []
+    for kernel in releases:
+        for nohz in (False, True):
+            result = execute(varied(base, release=kernel, nohz_idle=nohz))
+            mib = result.pages_in_pcp / 256
+            parts.append(
+                pd.DataFrame(
+                    {"release": kernel, "nohz_idle": nohz, "time_s": result.time_s, "mib": mib}
+                )
+            )
+            after = np.flatnonzero(mib[mib.argmax() :] <= mib.max() / 2)
+            half = float(result.time_s[after[0]]) if len(after) else float("inf")
+            ends.append((kernel, nohz, mib.max(), mib[-1], half))
+    table = pd.concat(parts, ignore_index=True)
+    ended = pd.DataFrame(ends, columns=["release", "nohz_idle", "peak_mib", "end_mib", "half_s"])
+    said = {
+        f"{r.release}, {'asleep' if r.nohz_idle else 'awake'}": f"- {r.release}, "
+        f"{'idle CPUs asleep' if r.nohz_idle else 'vmstat worker always on'}: "
+        f"{r.peak_mib:.0f} MiB after the burst, {r.end_mib:.0f} MiB after {seconds:g} s, "
+        + (
+            f"half given back by {r.half_s:.1f} s."
+            if np.isfinite(r.half_s)
+            else "half never given back."
+        )
+        for r in ended.itertuples()
+    }
+    made_of = digest_of(table.to_dict("list"), hardware.digest)
+    return Answer(
+        {"memory": table, "ends": ended},
+        said | dict(_back_at_the_end(ended, seconds)),
+        digest=made_of,
+        shown=("ends",),
+    )
+
+
+def _back_at_the_end(ends: pd.DataFrame, seconds: float) -> Iterator[tuple[str, str]]:
+    """Whether an idle machine gives back what auto-tuning let the lists keep."""
+    fixed = ends[ends["end_mib"] == ends["peak_mib"]]
+    tuned = ends[ends["end_mib"] < ends["peak_mib"]]
+    if tuned.empty:
+        return
+    half = ", ".join(
+        f"{r.half_s:.1f} s ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
+        if np.isfinite(r.half_s)
+        else f"never in {seconds:g} s ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
+        for r in tuned.itertuples()
+    )
+    base = float(fixed["end_mib"].max()) if len(fixed) else 0.0
+    back, asleep = tuned["end_mib"] <= 1.25 * base, tuned["nohz_idle"].astype(bool)
+    at_once = bool((back & (tuned["half_s"] < 5)).all())
+    yield (
+        "surprise",
+        "- Would it surprise us, if an idle machine gave everything back within seconds? "
+        f"{'It does' if at_once else 'It does not'}: half of the peak is back after {half}.",
+    )
+    if len(fixed):
+        yield (
+            "claim",
+            "- The series claims that used memory is back at the base level at the end of its "
+            f"builds. Here, after {seconds:g} s without work and against {base:.0f} MiB of "
+            f"{fixed['release'].iloc[0]}: "
+            + ", ".join(
+                f"{r.end_mib:.0f} MiB ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
+                for r in tuned.itertuples()
+            )
+            + f". Within a quarter of the base level are {(back & ~asleep).sum()} of "
+            f"{(~asleep).sum()} runs whose CPUs wake up and {(back & asleep).sum()} of "
+            f"{asleep.sum()} whose CPUs sleep on.",
+        )

@@ -1,0 +1,313 @@
+"""What to set: batch scale and ``high`` against throughput, latency and memory."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from pcpmodel.errors import InputError
+from pcpmodel.hardware import machines
+from pcpmodel.simulation.run import simulate
+from pcpmodel.simulation.spec import make_spec
+from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.sweep.grid import figures
+from pcpmodel.study.sweep.run import sweep
+from pcpmodel.workload import page_fault1
+
+__all__ = ["tradeoff"]
+
+#: What is as it was when the latency tables were measured: `tradeoff`.
+_AS_MEASURED = {"release": "v6.6", "batch_scale_max": 0, "cpus": 2, "nodes": 1, "memory_gib": 64.0}
+
+
+_GOODS = (("score_per_s", 1), ("hold_p99_us", -1), ("pages_in_pcp_mib", -1))
+
+
+def _settings(
+    machine: machines.Machine, measured: pd.DataFrame, seeds: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """The settings that the latency tables were measured with: ``high`` = 2 x batch."""
+    for batch in measured["batch"]:
+        for seed in seeds:
+            result = simulate(
+                machine=machine,
+                workload=page_fault1(1, like=None),
+                batch=int(batch),
+                high_pages=2 * int(batch),
+                seed=seed,
+                **_AS_MEASURED,
+            )
+            yield {"setting": f"batch {batch}, high {2 * batch}", "batch": int(batch),
+                   "batch_scale_max": 0, "high_pages": 2 * int(batch), "seed": seed,
+                   **figures(result)}  # fmt: skip
+
+
+def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Means over seeds, and what of them is noise: half of a 95 % interval.
+
+    The larger of batch means within the runs, pooled, and of the scatter between them.
+    """
+    runs = runs.assign(
+        hold_p99_us=runs["hold_p99_ns"] / 1e3, pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256
+    )
+    grouped = runs.groupby(keys, sort=False, dropna=False)
+    table = grouped.mean(numeric_only=True).drop(columns="seed")
+    n = grouped.size()
+    t = stats.t.ppf(0.975, np.maximum(n - 1, 1))
+    for name in ("score_per_s", "lock_contention", "hold_p99_us", "pages_in_pcp_mib"):
+        between = (t * grouped[name].std() / np.sqrt(n)).fillna(0.0)
+        within = 0.0
+        if f"{name}_half_width" in runs:
+            within = grouped[f"{name}_half_width"].apply(lambda h: np.sqrt((h**2).mean())) / n**0.5
+        table[f"{name}_half_width"] = np.maximum(between, within)
+    table["stands"] = grouped["stands"].min()
+    return table.reset_index()
+
+
+def _beaten(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Points that another beats: better by more than the noise in one good, worse in none."""
+    better = []
+    for name, sign in _GOODS:
+        value, half = (table[c].to_numpy() for c in (name, f"{name}_half_width"))
+        better.append(sign * (value[:, None] - value) > np.hypot(half[:, None], half))
+    some, worse = np.any(better, axis=0), np.any([b.T for b in better], axis=0)
+    return (some & ~worse).any(axis=0)
+
+
+def tradeoff(
+    machine: str = "sapphire-rapids",
+    *,
+    release: str = "v6.7",
+    processes: int = 224,
+    batch_scale_max: Sequence[int] = (0, 1, 2, 3, 4, 5, 6),
+    high_pages: Sequence[int] = (252, 1000, 5000, 10_000, 20_000, 40_000, 70_000),
+    p99_us: float = 100.0,
+    seeds: Sequence[int] = (1, 2, 3),
+    seconds: float = 2.0,
+) -> Answer:
+    """Throughput, latency and memory against batch scale and ``high``; what to recommend.
+
+    Parameters
+    ----------
+    machine : str
+        Whose hold times are used.
+    release : str
+        Kernel state.
+    processes : int
+        Processes of page_fault1 on 224 CPUs, two nodes, 512 GiB.
+    batch_scale_max : sequence of int
+        CONFIG_PCP_BATCH_SCALE_MAX.  The release's own is added.
+    high_pages : sequence of int
+        Fixed ``high`` (percpu_pagelist_high_fraction) [pages].  The kernel's own, which tunes
+        itself from v6.7 on, is added.
+    p99_us : float
+        Limit of the 99th percentile of one hold [us].
+    seeds : sequence of int
+        Of the simulations, two or more.
+    seconds : float
+        Simulated time of each run [s], after its warm-up.
+
+    Returns
+    -------
+    Answer
+        ``settings``: a row per setting, means over the seeds with ``*_half_width``, half of a 95 %
+        interval.  ``asks``: "what to set?", or "as measured" for the settings of the machine's
+        latency table (one process, ``high`` = 2 x batch, one batch per hold, warm pages), with
+        ``measured_per_s`` and ``measured_p99_us`` beside.  ``shipped`` and ``recommended`` mark
+        a row each; ``front`` marks those that no other beats by more than the noise in
+        throughput, p99 of a hold or memory.  ``choice``: shipped and recommended side by side.
+
+    Notes
+    -----
+    Recommended is, of the settings whose p99 stays under the limit and whose throughput the noise
+    does not tell from the best of them, the shipped one if it is among them, else the one with
+    the kernel's own ``high`` before a fixed one, the scale nearest to the shipped one first.
+
+    Raises
+    ------
+    InputError
+        For less than two seeds.
+    """
+    if len(seeds) < 2:
+        raise InputError(f"seeds={list(seeds)!r}: give two or more, for what is noise")
+    hardware = machines.machine(machine)
+    spec = make_spec(
+        release=release,
+        machine=hardware,
+        workload=page_fault1(processes),
+        cpus=224,
+        nodes=2,
+        memory_gib=512.0,
+        seconds=seconds,
+    )
+    shipped = spec.release.batch_scale_max
+    scales = sorted({*batch_scale_max, shipped})
+    data = sweep(
+        spec,
+        batch_scale_max=scales,
+        high_pages=[None, *high_pages],
+        seed=list(seeds),
+        progress=False,
+    )
+    grid = _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"])
+    own = grid["high_pages"].isna()
+    grid["setting"] = [
+        f"scale {scale}, {'own high' if auto else f'high {high:.0f}'}"
+        for scale, high, auto in zip(grid["batch_scale_max"], grid["high_pages"], own, strict=True)
+    ]
+    grid["asks"] = "what to set?"
+    grid["batch_pages"] = spec.host.sizes(spec.release)[0].batch
+    grid["shipped"] = own & (grid["batch_scale_max"] == shipped)
+    grid["front"] = ~_beaten(grid)
+    grid["recommended"] = False
+    now = grid[grid["shipped"]].iloc[0]
+    under = grid[grid["hold_p99_us"] <= p99_us]
+    if len(under):
+        best = under.loc[under["score_per_s"].idxmax()]
+        noise = np.hypot(under["score_per_s_half_width"], best["score_per_s_half_width"])
+        equal = under[best["score_per_s"] - under["score_per_s"] <= noise]
+        order = pd.DataFrame(
+            {
+                "fixed": equal["high_pages"].notna(),
+                "far": (equal["batch_scale_max"] - shipped).abs(),
+                "mib": equal["pages_in_pcp_mib"],
+            }
+        ).sort_values(["fixed", "far", "mib"])
+        grid.loc[order.index[0], "recommended"] = True
+    seed_rows = _over_seeds(
+        pd.DataFrame(_settings(hardware, hardware.latency, seeds)),
+        ["setting", "batch", "batch_scale_max", "high_pages"],
+    )
+    measured = hardware.latency.set_index("batch").loc[seed_rows["batch"]].reset_index()
+    seed_rows["asks"] = "as measured"
+    seed_rows["measured_per_s"] = measured["throughput_pages_per_s"]
+    for side in ("free", "alloc"):
+        seed_rows[f"measured_{side}_p99_us"] = measured[f"{side}_latency_p99_us"]
+    table = pd.concat([grid, seed_rows], ignore_index=True)
+    for mark in ("shipped", "recommended", "front"):
+        table[mark] = table[mark].eq(True)
+    choice = table[table["shipped"] | table["recommended"]]
+    said = {"shipped": f"- As shipped ({now['setting']}): {_said(now)}."}
+    if not len(under):
+        said["recommended"] = f"- No setting of the grid stays under {p99_us:g} us."
+    else:
+        pick = grid[grid["recommended"]].iloc[0]
+        said["recommended"] = (
+            f"- Recommended under {p99_us:g} us (p99 of a hold): {pick['setting']}"
+        )
+        if pick["shipped"]:
+            said["recommended"] += ", as shipped."
+        else:
+            change = 100 * (pick["score_per_s"] / now["score_per_s"] - 1)
+            noise = 100 * float(
+                np.hypot(pick["score_per_s_half_width"], now["score_per_s_half_width"])
+                / now["score_per_s"]
+            )
+            told = "inside the noise, which is" if abs(change) <= noise else "±"
+            said["recommended"] += (
+                f": {_said(pick)}; throughput against the shipped one {change:+.2f} %, "
+                f"{told} {noise:.2f} %."
+            )
+            if not pick["front"]:
+                said["recommended"] += (
+                    " It is the least change from what is shipped, not on the front: settings "
+                    "that hold the lock for less time are as fast here."
+                )
+        said["as fast"] = (
+            f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
+            "of them, as far as the noise tells: "
+            + "; ".join(
+                f"{'own high' if np.isnan(high) else f'high {high:.0f}'} at scale "
+                + ", ".join(f"{scale:.0f}" for scale in part["batch_scale_max"])
+                for high, part in equal.groupby("high_pages", dropna=False)
+            )
+            + ". "
+            + _inside(pick, equal, scales, high_pages)
+        )
+    gain = grid["score_per_s"] - now["score_per_s"]
+    noise = np.hypot(grid["score_per_s_half_width"], now["score_per_s_half_width"])
+    said["faster"] = (
+        "- Faster than the shipped setting by more than the noise: "
+        + (", ".join(grid["setting"][gain > noise]) or "none")
+        + f" of {len(grid) - 1}; slower: "
+        f"{int((-gain > noise).sum())}."
+    )
+    fixed = grid[~own]
+    fast = fixed.loc[fixed["score_per_s"].idxmax()]
+    slow = fixed.loc[fixed["score_per_s"].idxmin()]
+    said |= {
+        "fixed high": f"- A fixed high has to be long enough: from {slow['score_per_s'] / 1e6:.1f} "
+        f"({slow['setting']}) to {fast['score_per_s'] / 1e6:.1f} million pages/s "
+        f"({fast['setting']}); a mapping has {spec.workload.params['pages']:,} pages, and lists "
+        "that take it up never touch the lock again.",
+        "front": f"- {int(grid['front'].sum())} of {len(grid)} settings are on the front: no "
+        "other beats "
+        "them by more than the noise in throughput, p99 of a hold or memory.",
+        "as measured": _as_measured(seed_rows),
+        "cold pages": f"- The p99 of the runs of {processes} processes has "
+        f"{spec.cost('cold_block_ns'):.1f} ns a "
+        "page for cold pages in it, fitted to another table "
+        f"({spec.workload.params['like']}); the measured tables are of warm pages.",
+    }
+    unsettled = table[table["stands"] == 0]
+    if len(unsettled):
+        said["rates"] = (
+            f"- Rates that never stood: {', '.join(unsettled['setting'])}; their figures are of "
+            "runs that still change."
+        )
+    return Answer(
+        {"settings": table, "choice": choice},
+        said,
+        digest=digest_of(data.attrs, table.to_dict("list"), hardware.digest),
+        shown=("choice",),
+    )
+
+
+def _said(row: pd.Series) -> str:
+    return (
+        f"{row['score_per_s'] / 1e6:.1f} ± {row['score_per_s_half_width'] / 1e6:.1f} million "
+        f"pages/s, contention {100 * row['lock_contention']:.2f} ± "
+        f"{100 * row['lock_contention_half_width']:.2f} %, p99 {row['hold_p99_us']:.1f} ± "
+        f"{row['hold_p99_us_half_width']:.1f} us, {row['pages_in_pcp_mib']:,.0f} ± "
+        f"{row['pages_in_pcp_mib_half_width']:,.0f} MiB on the lists"
+    )
+
+
+def _inside(
+    pick: pd.Series, equal: pd.DataFrame, scales: Sequence[int], high_pages: Sequence[int]
+) -> str:
+    """Whether the grid holds the answer, or may go on getting better beyond its edge."""
+    edges = []
+    if pick["batch_scale_max"] in (scales[0], scales[-1]):
+        edges.append(f"scale {pick['batch_scale_max']:.0f}")
+    longest = equal["high_pages"].max()
+    if not np.isnan(pick["high_pages"]) and longest == max(high_pages):
+        edges.append(f"high {longest:.0f}")
+    if edges:
+        return f"The answer is at the edge of the grid ({', '.join(edges)}): it may lie beyond."
+    return "The answer lies inside the grid."
+
+
+def _as_measured(rows: pd.DataFrame) -> str:
+    """What the settings of the latency table gain, measured and simulated."""
+    first, last = rows.iloc[0], rows.iloc[-1]
+    said = (
+        f"- As measured (one process, high = 2 x batch, warm pages), from {first['setting']} to "
+        f"{last['setting']}: throughput "
+        f"{100 * (last['score_per_s'] / first['score_per_s'] - 1):+.1f} % simulated"
+    )
+    if np.isfinite(gain := 100 * (last["measured_per_s"] / first["measured_per_s"] - 1)):
+        said += f", {gain:+.1f} % measured"
+    return (
+        f"{said}; p99 of a hold {last['hold_p99_us']:.1f} us simulated, "
+        f"{last['measured_alloc_p99_us']:.1f} (refill) and {last['measured_free_p99_us']:.1f} us "
+        "(drain) measured. These rows say what a long hold costs, not what to set: there one "
+        "batch is one hold, and nobody waits."
+    )

@@ -1,0 +1,3 @@
+"""Published tables beside the simulator."""
+
+# SPDX-License-Identifier: GPL-2.0-only

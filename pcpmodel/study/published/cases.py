@@ -1,0 +1,223 @@
+"""The published tables that are modelled: workload, machine, kernels, and what was fitted.
+
+All of it is data, ``data/workload/answer-key``; the values that were found are
+``data/workload/calibration``.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from pcpmodel.datasets.packages import load_published, load_workload
+from pcpmodel.errors import unknown_name
+from pcpmodel.files import parse_json
+from pcpmodel.kernel.releases import Release, release
+from pcpmodel.workload import Workload, kbuild, sctp_stream, unix_stream
+from pcpmodel.workload.calibration import calibration
+
+__all__ = [
+    "Case", "Fit", "cache_miss_column", "cases", "columns", "find",
+    "hahn_machines", "host", "notes", "published_rows", "stored",
+]  # fmt: skip
+
+_CACHE_MISSES = "cache_miss_rate"
+
+
+def _busy_stream(pairs: int, *, busy_per_s: float, swap_after: float = 0.0, like: None) -> Workload:
+    """Contention grows with the rate ``busy_per_s``, not with the time of a buffer."""
+    us = 1e6 / busy_per_s
+    return sctp_stream(pairs, send_us=us, recv_us=us, swap_after=round(swap_after), like=like)
+
+
+_WORKLOADS: dict[str, Callable[..., Workload]] = {
+    "kbuild": kbuild,
+    "sctp_stream": _busy_stream,
+    "unix_stream": unix_stream,
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One parameter fitted to one cell of the table.
+
+    Attributes
+    ----------
+    parameter : str
+        Argument of the run, or of the workload.
+    step, quantity : str
+        Row and column that it is fitted to.
+    low, high : float
+        Where it is looked for; the quantity grows from ``low`` to ``high``.
+    """
+
+    parameter: str
+    step: str
+    quantity: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published table.
+
+    Attributes
+    ----------
+    source, table : str
+        Where it is in ``data/published``.
+    workload : callable
+        Makes the workload from the parameters that are its own.
+    releases : mapping of str to Release
+        By row name.
+    run : dict
+        Arguments of `simulate`.
+    fits : tuple of Fit
+        In the order in which they are made; later ones are nested in earlier ones.
+    like : str or None
+        Case whose fitted parameters are taken over.
+    note : str
+        What the model is known to lack here.
+    own : tuple of str
+        Parameters that belong to the workload.
+    given : dict
+        Parameters of the workload that were not fitted and on which a miss may hang.
+    fixed_work : bool
+        free_high and alloc_zone were counted over the same work in every row, whatever the
+        score; otherwise over the same time.
+    """
+
+    source: str
+    table: str
+    workload: Callable[..., Workload]
+    releases: Mapping[str, Release]
+    run: Mapping[str, Any]
+    fits: tuple[Fit, ...] = ()
+    like: str | None = None
+    note: str = ""
+    own: tuple[str, ...] = ()
+    given: Mapping[str, float] = field(default_factory=dict)
+    fixed_work: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}/{self.table}"
+
+
+def _tables() -> Mapping[str, pd.DataFrame]:
+    return load_workload("answer-key").tables
+
+
+def columns() -> dict[str, str]:
+    """Column of the published tables -> quantity, the rate of cache misses left out."""
+    frame = _tables()["columns"]
+    known = dict(zip(frame["column"], frame["quantity"], strict=True))
+    return {column: quantity for column, quantity in known.items() if quantity != _CACHE_MISSES}
+
+
+def cache_miss_column() -> str:
+    """The column of cache misses.
+
+    The simulator counts where allocated pages are found, not what the CPUs' counters count: it is
+    set beside this column, and compared in the signs of its changes alone.
+    """
+    frame = _tables()["columns"]
+    return str(frame["column"][frame["quantity"] == _CACHE_MISSES].iloc[0])
+
+
+def notes(names: str) -> str:
+    """What the model lacks: texts by their names, with blanks between."""
+    text = _tables()["notes"].set_index("note")["text"]
+    return " ".join(str(text[name]) for name in names.split())
+
+
+def host(name: str) -> dict[str, Any]:
+    """The arguments of `simulate` that are a machine's, and how long a run on it is."""
+    frame = _tables()["hosts"].set_index("host")
+    row = frame.loc[name]
+    given = {
+        "machine": str(row["machine"]),
+        "cpus": int(row["cpus"]),
+        "nodes": int(row["nodes"]),
+        "memory_gib": float(row["memory_gib"]),
+    }
+    if not pd.isna(row["jitter_like"]):
+        given["jitter"] = calibration(str(row["jitter_like"]))["jitter"].value
+    return given | {"seconds": float(row["seconds"]), "warmup_s": float(row["warmup_s"])}
+
+
+def cases() -> tuple[Case, ...]:
+    """Every published table that is modelled row by row."""
+    tables = _tables()
+    kernels = tables["kernels"]
+    fits = tables["fits"]
+    found = []
+    for row in tables["cases"].to_dict("records"):
+        make = _WORKLOADS[row["workload"]]
+        own = inspect.signature(make).parameters
+        mine = fits[(fits["source"] == row["source"]) & (fits["table"] == row["table"])]
+        steps = kernels[kernels["kernels"] == row["kernels"]]
+        arguments = parse_json(row["arguments"])
+        given = [] if pd.isna(row["given"]) else row["given"].split()
+        params = make(**arguments).params if given else {}
+        found.append(
+            Case(
+                row["source"],
+                row["table"],
+                partial(make, **arguments, like=None),
+                {s.step: release(s.release) for s in steps.itertuples()},
+                host(row["host"]),
+                tuple(Fit(**f) for f in mine.drop(columns=["source", "table"]).to_dict("records")),
+                None if pd.isna(row["like"]) else row["like"],
+                notes(row["notes"]),
+                tuple(own),
+                {name: params[name] for name in given},
+                row["counts"] == "same work",
+            )
+        )
+    return tuple(found)
+
+
+def published_rows(case: Case) -> dict[str, dict[str, float]]:
+    """Row -> quantity -> figure; free_high and alloc_zone per unit of work."""
+    frame = load_published(case.source).tables[case.table]
+    rows = {}
+    for _, line in frame.iterrows():
+        figures = {q: float(line[c]) for c, q in columns().items() if c in frame}
+        if "score" in figures and not case.fixed_work:
+            for q in ("free_high", "alloc_zone"):
+                figures[q] *= 100 / figures["score"]
+        rows[str(line["step"])] = figures
+    return rows
+
+
+def stored(case: Case) -> dict[str, float]:
+    """The fitted parameters of a case, as ``data/workload/calibration`` has them."""
+    taken = stored(find(case.like)) if case.like else {}
+    values = calibration(case.name) if case.fits else {}
+    return taken | {fit.parameter: values[fit.parameter].value for fit in case.fits}
+
+
+def find(name: str) -> Case:
+    """A case by its name, source/table."""
+    for case in cases():
+        if case.name == name:
+            return case
+    raise unknown_name("published table", name, [c.name for c in cases()])
+
+
+def hahn_machines() -> dict[str, tuple[int, int, float]]:
+    """Machines of Hahn's v4: name -> (CPUs, nodes, memory [GiB]).
+
+    Each is onlined in one node, hence one zone (Hahn's answer to Danton, 14 Oct 2025); which
+    CPUs they have is not stated.
+    """
+    frame = load_published("hahn-v4").tables["kbuild"].drop_duplicates("machine")
+    return {m.machine: (int(m.cpus), 1, float(m.memory_gib)) for m in frame.itertuples()}

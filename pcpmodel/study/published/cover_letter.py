@@ -1,0 +1,395 @@
+"""The table of a cover letter: base, patch 1 .. n, by workload, simulated or as published."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from pcpmodel.datasets.packages import load_published
+from pcpmodel.errors import InputError, printable, unknown_name
+from pcpmodel.files import read_json
+from pcpmodel.kernel.policies import Policy, with_policy
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.study.answer import Answer
+from pcpmodel.study.published.cases import cases
+from pcpmodel.study.published.compare import compare
+from pcpmodel.study.sweep.grid import make_grid
+from pcpmodel.study.sweep.run import sweep
+from pcpmodel.workload import make
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["FORMATS", "CoverLetter", "cover_letter", "read_spec"]
+
+FORMATS = ("text", "csv", "latex")
+#: Figure -> heading, what a reviewer wants of it.  All are in per cent of the first row but
+#: contention, which is in per cent of the cycles.
+COLUMNS = {
+    "score_per_s": ("score", "higher"),
+    "build_time": ("build time", "lower"),
+    "lock_contention": ("lock%", "lower"),
+    "free_high": ("free_high", "lower"),
+    "alloc_zone_pages": ("alloc_zone", "lower"),
+    "wait_p99_ns": ("wait p99", "lower"),
+    "hold_p99_ns": ("hold p99", "lower"),
+    "pages_in_pcp_mean": ("pcp pages", "lower"),
+}
+#: Quantity of a published table -> figure.
+_PUBLISHED = {
+    "score": "score_per_s",
+    "build_time": "build_time",
+    "lock_contention": "lock_contention",
+    "free_high": "free_high",
+    "alloc_zone": "alloc_zone_pages",
+}
+_PER_UNIT = ("free_high", "alloc_zone_pages")
+_SIMULATED, _MEASURED = "simulated", "measured"
+_WIDTH, _CELL = 72, 13
+
+
+@dataclass(frozen=True, eq=False)
+class CoverLetter(Answer):
+    """The tables, one per workload.
+
+    Attributes
+    ----------
+    tables : dict
+        Heading -> pandas.DataFrame: ``rules``, ``kind`` (``simulated`` or ``measured``) and, for
+        each figure, ``<figure>`` (mean) and ``<figure>_sd`` (standard deviation over the seeds;
+        NaN for a measured figure, whose source states none), both in % of the first row's mean;
+        ``lock_contention`` in % of the cycles.  NaN where the first row has none.
+        ``fitted``: the figures of that row that a parameter was fitted to.
+    runs : int
+        Seeds per row.
+    """
+
+    runs: int = 0
+
+    def __str__(self) -> str:
+        """Aligned with blanks, at most 72 columns."""
+        parts = [_wrapped(self.text)]
+        for heading, table in self.tables.items():
+            figures = [c for c in COLUMNS if c in table]
+            both = table["kind"].nunique() > 1
+            wide = max(8, *(len(r) + 1 for r in table["rules"]))
+            kinds = f"{'':<{len(_SIMULATED)}}" if both else ""
+            rows = [" " * wide + kinds + "".join(f"{COLUMNS[c][0]:>{_CELL}}" for c in figures)]
+            for row in table.to_dict("records"):
+                cells = "".join(f"{_cell(row, c):>{_CELL}}" for c in figures)
+                first = "" if both and row["kind"] == _SIMULATED else row["rules"]
+                kind = f"{row['kind']:<{len(_SIMULATED)}}" if both else ""
+                rows.append(f"{first:<{wide}}{kind}{cells}".rstrip())
+            parts.append("\n".join([heading, "", *rows]))
+        shown = [c for c in COLUMNS if any(c in t for t in self.tables.values())]
+        best = {
+            side: ", ".join(COLUMNS[c][0] for c in shown if COLUMNS[c][1] == side)
+            for side in ("higher", "lower")
+        }
+        rows = pd.concat(list(self.tables.values()))
+        measured = _MEASURED in set(rows["kind"])
+        said = [
+            f"Simulated rows: mean and standard deviation of {self.runs} runs.",
+            "Measured rows are published figures, whose source states no variation." * measured,
+            "A figure with * was fitted, not predicted." * bool(rows["fitted"].any()),
+            "In % of the first row; lock% in % of the cycles; free_high and alloc_zone per unit "
+            "of work.",
+            f"Positive (more) is better: {best['higher']}." * bool(best["higher"]),
+            f"Negative (less) is better: {best['lower']}." * bool(best["lower"]),
+            "" if measured else "Simulated, not measured.",
+        ]
+        parts.append(_wrapped(" ".join(filter(None, said))))
+        return "\n\n".join(parts)
+
+    def csv(self) -> str:
+        """One row per workload and rules."""
+        whole = pd.concat(self.tables, names=["workload"]).reset_index(level=0)
+        return whole.to_csv(index=False, float_format="%.6g").rstrip("\n")
+
+    def latex(self) -> str:
+        """A tabular per workload (booktabs)."""
+        parts = []
+        for heading, table in self.tables.items():
+            figures = [c for c in COLUMNS if c in table]
+            both = table["kind"].nunique() > 1
+            names = ["rules", "kind"] if both else ["rules"]
+            lines = [
+                f"% {_tex(heading)}",
+                r"\begin{tabular}{" + "l" * len(names) + "r" * len(figures) + "}",
+                r"\toprule",
+                " & ".join([*names, *(_tex(COLUMNS[c][0]) for c in figures)]) + r" \\",
+                r"\midrule",
+            ]
+            for row in table.to_dict("records"):
+                cells = [*(_tex(row[n]) for n in names), *(_tex(_cell(row, c)) for c in figures)]
+                lines.append(" & ".join(cells) + r" \\")
+            parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
+        return "\n\n".join(parts)
+
+
+def _cell(row: Mapping[str, Any], figure: str) -> str:
+    value, sd = row[figure], row[figure + "_sd"]
+    if np.isnan(value):
+        return "-"
+    mark = "*" if figure in row["fitted"].split() else ""
+    return f"{value:.1f}{mark}" + ("" if np.isnan(sd) else f" ±{sd:.1f}")
+
+
+#: What TeX takes for a command or a mark of its own -> how it prints it.
+_TEX = str.maketrans(
+    {
+        **{mark: "\\" + mark for mark in "%_&#${}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        '"': r"\textquotedbl{}",
+        "±": r"$\pm$",
+        **dict.fromkeys(map(chr, (*range(32), 127, 0x2028, 0x2029)), " "),
+    }
+)
+
+
+def _tex(text: str) -> str:
+    """Text as it is to be printed: nothing in it is a command, a comment or a line end."""
+    return printable(text).translate(_TEX)
+
+
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, _WIDTH, break_on_hyphens=False)
+
+
+def read_spec(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what `cover_letter` takes from JSON.
+
+    Raises
+    ------
+    InputError
+        If the file is not an object with these names alone.
+    """
+    given = read_json(path)
+    known = ("releases", "workloads", "machine", "labels", "seeds", "figures", "options")
+    if not isinstance(given, dict):
+        raise InputError("is not a JSON object", file=path)
+    for name in given:
+        if name not in known:
+            raise InputError(unknown_name("name", name, known).message, file=path)
+    for name, kind in {"workloads": list, "releases": list, "machine": str}.items():
+        wanted = name == "workloads" or name in given or _any_simulated(given["workloads"])
+        if wanted and not isinstance(given.get(name), kind):
+            raise InputError(
+                f"needs {name!r}, a {'text' if kind is str else 'list'}", file=path, column=name
+            )
+    return {"releases": [], **given}
+
+
+def _any_simulated(workloads: Sequence[Any]) -> bool:
+    return any(not isinstance(w, Mapping) or "published" not in w for w in workloads)
+
+
+def _published_name(workload: Mapping[str, Any]) -> str:
+    """The published table that an entry names, ``source/table``."""
+    for key in workload:
+        if key not in ("published", "table"):
+            raise unknown_name("name", str(key), ("published", "table"))
+    for key, value in workload.items():
+        if not isinstance(value, str):
+            raise InputError(f"{key}={value!r} is not a text")
+    source = workload["published"]
+    tables = load_published(source).tables  # refuses an unknown source
+    name = f"{source}/{workload.get('table')}"
+    known = [c.name for c in cases()]
+    if name not in known:
+        if workload.get("table") not in tables:
+            raise unknown_name("published table", name, known)
+        raise InputError(f"{name} has no rows of patches that are modelled; {', '.join(known)} do")
+    return name
+
+
+def _published(name: str, seeds: int) -> pd.DataFrame:
+    """A published table, every measured row followed by the simulated one."""
+    cells = pd.DataFrame([{**r, "seed": s} for s in range(1, seeds + 1)
+                          for r in compare(name, seed=s).facts["rows"]])  # fmt: skip
+    cells["fitted"] = cells["fitted"].notna()
+    found = cells.groupby(["step", "quantity"], sort=False).agg(
+        measured=("measured", "first"),
+        mean=("predicted", "mean"),
+        sd=("predicted", "std"),
+        fitted=("fitted", "any"),
+    )
+    quantities = [q for q in _PUBLISHED if q in set(cells["quantity"])]
+    rows = []
+    for step in dict.fromkeys(cells["step"]):
+        measured = {"rules": step, "kind": _MEASURED, "fitted": ""}
+        simulated = {"rules": step, "kind": _SIMULATED}
+        for quantity in quantities:
+            figure, key = _PUBLISHED[quantity], (step, quantity)
+            one = found.loc[key] if key in found.index else None  # the base row is 100
+            measured |= {figure: one["measured"] if one is not None else 100.0}
+            measured |= {figure + "_sd": np.nan}
+            simulated |= {figure: one["mean"] if one is not None else 100.0}
+            simulated |= {figure + "_sd": one["sd"] if one is not None else 0.0}
+        fitted = [q for q in quantities if (step, q) in found.index and found["fitted"][step, q]]
+        rows += [measured, {**simulated, "fitted": " ".join(_PUBLISHED[q] for q in fitted)}]
+    return pd.DataFrame(rows)
+
+
+def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
+    """Calibration, warm-up and intervals of one workload's runs, in words."""
+    name = workload["name"]
+    fitted: dict[str, list[str]] = {}
+    params = {k: v for k, v in workload.items() if k != "name"}
+    for value in make(workload["name"], **params).calibrated.values():
+        fitted.setdefault(value.calibration, []).append(value.parameter)
+    words = "; ".join(f"{', '.join(names)} of {source}" for source, names in fitted.items())
+    said = f"{name}: {'calibrated to ' + words if words else 'not calibrated'}"
+    stands = grid["stands"].to_numpy()
+    if (stands == 0).any():
+        said += "; its rates never stood, the figures are of runs that still change"
+    elif (stands == 1).all():
+        said += "; counted once the rates stood"
+    score = float((grid["score_per_s_half_width"] / grid["score_per_s"]).max())
+    lock = float(grid["lock_contention_half_width"].max())
+    if np.isfinite(score) and np.isfinite(lock):
+        said += (
+            f"; within a run the 95 % interval (batch means) is up to ±{100 * score:.1f} % of the "
+            f"score and ±{100 * lock:.2f} points of lock%"
+        )
+    return said + "."
+
+
+def cover_letter(
+    releases: Sequence[str | Release],
+    workloads: Sequence[Mapping[str, Any]],
+    machine: str | None = None,
+    *,
+    labels: Sequence[str] = (),
+    seeds: int = 3,
+    figures: Sequence[str] = ("score_per_s", "lock_contention", "wait_p99_ns", "hold_p99_ns"),
+    options: Mapping[str, Any] | None = None,
+    policy: Policy | None = None,
+) -> CoverLetter:
+    """Lay base and patches out as mm developers post them.
+
+    Parameters
+    ----------
+    releases : sequence of str, Release or Tree
+        Kernel states of the simulated tables, base first: ``["v6.6", "v6.6+p1", ...]``, or kernel
+        trees (`pcpmodel.tree`); may be empty where all tables are published ones.
+    workloads : sequence of mapping
+        One table each: ``{"name": "page_fault1", "processes": 224}`` and so on is simulated;
+        ``{"published": "pcp-auto-tuning-v2", "table": "kbuild"}`` is a table of
+        ``data/published``, each measured row above what `pcpmodel.compare` simulates.
+    machine : str
+        Whose hold times the simulated tables use.
+    labels : sequence of str, optional
+        Names of the rows; by default the releases'.
+    seeds : int
+        Runs per row, 2..100.
+    figures : sequence of str
+        Columns of the simulated tables, of `COLUMNS`, up to four.  By default the 99th
+        percentiles of wait and hold are among them: they show what a cap on drains changes.
+    options : mapping, optional
+        Further arguments of `pcpmodel.simulate`, such as ``seconds``.
+    policy : Policy, optional
+        A rule of one's own (`pcpmodel.policy`): one more row, over the last release.
+
+    Returns
+    -------
+    CoverLetter
+
+    Raises
+    ------
+    InputError
+        For an argument that is out of range or unknown, before anything is run.
+    """
+    if isinstance(releases, Sequence) and not isinstance(releases, str):
+        releases = [find_release(r) if hasattr(r, "as_release") else r for r in releases]
+        if policy is not None and releases:
+            releases = [*releases, with_policy(releases[-1], policy)]
+    for name, kind, given in (
+        ("releases", (str, Release), releases),
+        ("workloads", Mapping, workloads),
+        ("labels", str, labels),
+        ("figures", str, figures),
+    ):
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise InputError(f"{name}={given!r} is not a list")
+        for item in given:
+            if not isinstance(item, kind):
+                what = "an object with a name" if kind is Mapping else "a text"
+                raise InputError(f"{name}: {item!r} is not {what}")
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options={options!r} is not an object of arguments of simulate")
+    simulated = _any_simulated(workloads)
+    if not workloads or (simulated and not (releases and machine)):
+        raise InputError("workloads, releases and machine must not be empty")
+    if len(figures) > 4:
+        raise InputError(f"{len(figures)} figures do not fit into {_WIDTH} columns; give up to 4")
+    if labels and len(labels) != len(releases):
+        raise InputError(f"{len(labels)} labels for {len(releases)} releases")
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= 100:
+        raise InputError(f"seeds={seeds!r} is not a number in 2..100")
+    for figure in figures:
+        if figure not in COLUMNS or figure == "build_time":
+            raise unknown_name("figure", figure, [c for c in COLUMNS if c != "build_time"])
+    asked: list[dict[str, Any] | str] = []
+    for workload in workloads:  # refuse what is wrong before anything runs
+        if isinstance(workload, Mapping) and "published" in workload:
+            asked.append(_published_name(workload))
+            continue
+        if not isinstance(workload, Mapping) or "name" not in workload:
+            raise InputError(f"workload {workload!r} is not an object with a name")
+        arguments = {
+            "machine": machine,
+            "workload": dict(workload),
+            "release": list(releases),
+            "seed": list(range(1, seeds + 1)),
+            **(options or {}),
+        }
+        make_grid(**arguments)
+        asked.append(arguments)
+    tables, told = {}, []
+    for arguments in asked:
+        if isinstance(arguments, str):
+            tables[f"{arguments}, published and simulated"] = _published(arguments, seeds)
+            continue
+        grid = sweep(progress=False, **arguments)
+        rules = list(labels) or [str(r) for r in releases]
+        table = pd.DataFrame({"rules": rules, "kind": _SIMULATED, "fitted": ""})
+        for figure in figures:
+            values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
+            if figure in _PER_UNIT:
+                values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
+            whole = 1.0 if figure == "lock_contention" else values[0].mean()
+            scaled = 100 * values / whole if whole else np.full_like(values, np.nan)
+            table[figure] = scaled.mean(axis=1)
+            table[figure + "_sd"] = scaled.std(axis=1, ddof=1)
+        told.append(_told(grid, arguments["workload"]))
+        workload = arguments["workload"]
+        rest = ", ".join(f"{k}={v}" for k, v in workload.items() if k != "name")
+        tables[f"{workload['name']}" + (f" ({rest})" if rest else "") + ", simulated"] = table
+    more = "".join(f", {k}={v}" for k, v in (options or {}).items())
+    about = (
+        " ".join([f"Simulated with the lock holds of {machine}{more}.", *told])
+        if simulated
+        else ("Published tables and what pcpmodel simulates for them.")
+    )
+    facts = {"about": about, "runs": seeds, "tables": {k: _records(t) for k, t in tables.items()}}
+    return CoverLetter(tables, {"about": about}, facts, runs=seeds)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return table.astype(object).where(table.notna(), None).to_dict("records")

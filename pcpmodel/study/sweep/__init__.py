@@ -1,0 +1,3 @@
+"""Grids of runs on any executor, with resume."""
+
+# SPDX-License-Identifier: GPL-2.0-only

@@ -1,0 +1,403 @@
+"""What a sweep asks for: every run checked before the first one starts."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+import math
+import os
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from pcpmodel import __version__
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.files import read_json
+from pcpmodel.hardware import machines
+from pcpmodel.kernel.policies import Policy, RuledRelease, with_policy
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.simulation.changes import changes_from
+from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.run import ENGINES, simulate
+from pcpmodel.simulation.spec import RunSpec, make_spec
+from pcpmodel.workload import WORKLOADS, Workload, make
+
+__all__ = ["FIGURES", "Grid", "as_label", "figures", "make_grid", "read_grid"]
+
+#: Figure of a run -> (unit, what it is).
+FIGURES: dict[str, tuple[str, str]] = {
+    "score_per_s": ("1/s", "units of work per second"),
+    "score_per_s_half_width": ("1/s", "half of its 95 % interval, by batch means"),
+    "lock_contention": ("1", "share of busy cycles waiting for the zone lock"),
+    "lock_contention_half_width": ("1", "half of its 95 % interval, by batch means"),
+    "lru_contention": ("1", "share of busy cycles waiting for the LRU lock"),
+    "refills": ("1", "zone-lock holds that filled a list"),
+    "drains": ("1", "zone-lock holds that emptied lists"),
+    "free_high": ("1", "drains because of consecutive high-order frees"),
+    "alloc_zone_pages": ("pages", "pages taken from the zone"),
+    "wait_mean_ns": ("ns", "wait for the zone lock, mean"),
+    "wait_p50_ns": ("ns", "wait for the zone lock, median"),
+    "wait_p99_ns": ("ns", "wait for the zone lock, 99th percentile"),
+    "wait_p99_9_ns": ("ns", "wait for the zone lock, 99.9th percentile"),
+    "wait_max_ns": ("ns", "wait for the zone lock, longest"),
+    "hold_p99_ns": ("ns", "hold of the zone lock, 99th percentile"),
+    "over_100us": ("1", "share of refills and drains that take more than 100 us"),
+    "pages_in_pcp_mean": ("pages", "pages on per-CPU lists, mean over time"),
+    "pages_in_pcp_max": ("pages", "pages on per-CPU lists, most"),
+    "warmup_s": ("s", "simulated time before counting starts"),
+    "stands": ("1", "1: the rates stood after that, 0: they never did, NaN: not looked at"),
+}
+
+
+_MAX_CELLS = 100_000
+
+
+#: What a float64 holds exactly; NetCDF-3 has no 64-bit integers.
+MAX_INT = 2**53
+
+
+SCHEMA = 3
+
+
+def figures(result: Result) -> dict[str, float]:
+    """The `FIGURES` of one run."""
+    w = result.wait_ns
+    holds = result.hold_hist["refill"] + result.hold_hist["drain"]
+    total = result.latency_hist["refill"].total + result.latency_hist["drain"].total
+    pcp = result.pages_in_pcp
+    values = {
+        "score_per_s_half_width": result.half_width("score_per_s"),
+        "lock_contention_half_width": result.half_width("lock_contention"),
+        "stands": math.nan if result.stands is None else result.stands,
+        "wait_mean_ns": w["mean"],
+        "wait_p50_ns": w["p50"],
+        "wait_p99_ns": w["p99"],
+        "wait_p99_9_ns": w["p99.9"],
+        "wait_max_ns": w["max"],
+        "hold_p99_ns": holds.quantile_ns(0.99) if holds.total else 0.0,
+        "over_100us": (result.over["refill"][0] + result.over["drain"][0]) / max(total, 1),
+        "pages_in_pcp_mean": float(pcp.mean()) if len(pcp) else 0.0,
+        "pages_in_pcp_max": float(pcp.max()) if len(pcp) else 0.0,
+    }
+    return {n: float(values[n] if n in values else getattr(result, n)) for n in FIGURES}
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The runs of a sweep, checked.
+
+    Attributes
+    ----------
+    base : dict of str -> value
+        Arguments that all runs share, as a description of a sweep writes them.
+    axes : dict of str -> list
+        Values of the others, likewise.
+    specs : list of RunSpec
+        Every run; the last axis varies fastest.
+    engines : list of str
+        What executes each.
+    digest : str
+        Of everything that the outcome depends on.
+    """
+
+    base: dict[str, Any]
+    axes: dict[str, list[Any]]
+    specs: list[RunSpec]
+    engines: list[str]
+    digest: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(len, self.axes.values()))
+
+    def where(self, run: int) -> str:
+        """Name a run by its coordinates."""
+        at = np.unravel_index(run, self.shape) if self.axes else ()
+        return _where({k: v[i] for (k, v), i in zip(self.axes.items(), at, strict=True)})
+
+    @contextmanager
+    def at(self, run: int) -> Iterator[None]:
+        """Let errors say which run they come from."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.where(run)}: {error.message}") from None
+        except Exception as error:
+            error.add_note(self.where(run))
+            raise
+
+
+def as_label(value: Any) -> Any:
+    """How a value of an axis is written down."""
+    if isinstance(value, dict):
+        params = ", ".join(f"{k}={v}" for k, v in value.items() if k != "name")
+        return f"{value['name']}({params})"
+    return value
+
+
+def _where(at: Mapping[str, Any]) -> str:
+    return "run " + ", ".join(f"{k}={as_label(v)!r}" for k, v in at.items()) if at else "the run"
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    """Arguments of `simulate`, those behind ``**options`` included, and their types."""
+    known = {
+        **typing.get_type_hints(Host),
+        **typing.get_type_hints(RunSpec),
+        **typing.get_type_hints(simulate),
+        "patch": str,
+    }
+    return {
+        k: v
+        for k, v in known.items()
+        if k not in ("host", "options", "policy", "progress", "return")
+    }
+
+
+def _defaults() -> dict[str, Any]:
+    """What `simulate` takes where nothing is given, as far as no machine decides it."""
+    fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
+    of_machine = ("cpus", "nodes", "memory_gib", "page_size_kib")
+    given = {k: f.default for k, f in fields.items() if k not in of_machine}
+    given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
+    given["engine"] = ENGINES[0]
+    given["patch"] = ""
+    return {k: v for k, v in given.items() if isinstance(v, str | int | float)}
+
+
+def _typed(name: str, value: Any) -> Any:
+    """The value in its own type; nothing is converted but a whole number to float."""
+    hint = _hints()[name]
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if type(value) is int and float in kinds and abs(value) <= MAX_INT:
+        value = float(value)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        allowed = " or ".join("None" if k is types.NoneType else k.__name__ for k in kinds)
+        raise InputError(f"{name}={value!r} is not {allowed}")
+    return value
+
+
+def _value(name: str, given: Any) -> tuple[Any, Any]:
+    """A value as it is used, and as it is written down."""
+    if isinstance(given, np.generic):
+        given = given.item()
+    if name == "workload":
+        if isinstance(given, dict) and isinstance(given.get("name"), str):
+            params = {str(k): v for k, v in given.items() if k != "name"}
+            given = make(given["name"], **params)
+        if not isinstance(given, Workload):
+            raise InputError(
+                f'workload={given!r} is neither a Workload nor {{"name": ..., argument: value}}'
+            )
+        # What the name alone says is no argument of `make`.
+        known = (
+            inspect.signature(WORKLOADS[given.name]).parameters if given.name in WORKLOADS else ()
+        )
+        params = {k: v for k, v in given.params.items() if not known or k in known}
+        return given, {"name": given.name, **params}
+    if name == "changes":
+        given = changes_from(given)
+        return given, [change.as_dict() for change in given]
+    if name == "release":
+        given = find_release(given) if hasattr(given, "as_release") else given
+    _typed(name, given)
+    if name == "release" and isinstance(given, RuledRelease) and not given.policy_digest:
+        raise InputError(f"release {given.name}: give its rule as pcpmodel.policy(FILE)")
+    if name == "machine":
+        found = machines.machine(given)
+        return found, found.name
+    if name == "release":
+        state = find_release(given)
+        if not state.recorded and state != find_release(state.name):
+            raise InputError(
+                f"release {state.name} is not what its name says (batch_scale_max="
+                f"{state.batch_scale_max}); give batch_scale_max as an argument of its own"
+            )
+        return state, state.name
+    if name == "engine" and given not in ENGINES:
+        raise unknown_name("engine", given, ENGINES)
+    value = _typed(name, given)
+    return value, value
+
+
+def _axis(name: str, given: Any) -> list[tuple[Any, Any]]:
+    """Values of one axis, no two alike."""
+    values = [_value(name, v) for v in (np.asarray(given).tolist() if _array(given) else given)]
+    if not values:
+        raise InputError(f"{name}: give at least one value")
+    seen = set()
+    for _, record in values:
+        label = as_label(record)
+        if label in seen:
+            raise InputError(f"{name}: {label!r} is there twice; give no value twice")
+        seen.add(label)
+        if isinstance(label, int) and abs(label) > MAX_INT:
+            raise InputError(f"{name}={label} is above 2**53, the most that NetCDF-3 can say")
+    return values
+
+
+def _array(given: Any) -> bool:
+    return bool(getattr(given, "ndim", 0))
+
+
+def _spec(arguments: dict[str, Any]) -> RunSpec:
+    """One run, checked."""
+    args = {k: v for k, v in arguments.items() if k not in ("engine", "patch")}
+    if patch := arguments["patch"]:
+        sign = "" if patch[0] in "+-" else "+"
+        if args["release"].recorded:
+            args["release"].plus(patch)  # refuses
+        args["release"] = find_release(f"{args['release'].name}{sign}{patch}")
+    spec = make_spec(**args)
+    for name in Host.__dataclass_fields__:
+        if args.get(name) is not None and getattr(spec.host, name) != args[name]:
+            raise InputError(f"{name}={args[name]!r} is impossible")
+    return spec
+
+
+def work_digest(workload: Workload) -> str:
+    """Digest of what the tasks do: two workloads may have the same name."""
+    programs = {id(task.program): task.program for task in workload.tasks}
+    numbers = {key: i for i, key in enumerate(programs)}
+    found = hashlib.sha256()
+    for program in programs.values():
+        found.update(program.compiled().tobytes())
+        found.update(b"".join(table.tobytes() for table in program.tables))
+    tasks = [(numbers[id(t.program)], t.node, t.channels, t.peer) for t in workload.tasks]
+    found.update(repr((tasks, workload.channels)).encode())
+    return found.hexdigest()
+
+
+def _digest(axes: dict[str, list[Any]], specs: list[RunSpec], engines: list[str]) -> str:
+    head = [__version__, SCHEMA, list(FIGURES), axes]
+    found = hashlib.sha256(json.dumps(head, default=str).encode())
+    works: dict[int, str] = {}
+    for spec, engine in zip(specs, engines, strict=True):
+        if id(spec.workload) not in works:
+            works[id(spec.workload)] = work_digest(spec.workload)
+        record = [spec.as_dict(), engine, works[id(spec.workload)]]
+        found.update(json.dumps(record, sort_keys=True, default=str).encode())
+    return found.hexdigest()
+
+
+def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid:
+    """Make and check every run of a sweep; see `sweep` for the arguments.
+
+    Raises
+    ------
+    InputError
+        For anything impossible.
+    """
+    rule = arguments.pop("policy", None)
+    made = getattr(getattr(base, "spec", base), "policy", None)
+    for found in (rule, made):
+        if found is not None and not isinstance(found, Policy):
+            raise InputError(
+                "policy: a sweep writes its runs down and sends them to other processes, which a "
+                "rule made in this one cannot follow; put it into a file for pcpmodel.policy(FILE)"
+            )
+    if rule is not None:
+        states = arguments.get("release", getattr(getattr(base, "spec", base), "release", ""))
+        several = isinstance(states, list | tuple)
+        ruled = [with_policy(r, rule) for r in (states if several else [states])]
+        arguments["release"] = ruled if several else ruled[0]
+    for name in arguments:
+        if name not in _hints():
+            raise unknown_name("argument", name, sorted(_hints()))
+    given = _defaults()
+    if base is not None:
+        spec = base.spec if isinstance(base, Result) else base
+        if not isinstance(spec, RunSpec):
+            raise InputError(f"base={base!r} is neither the spec nor the result of a run")
+        given |= {k: getattr(spec, k) for k in spec.__dataclass_fields__}
+        given |= vars(given.pop("host"))
+        del given["policy"]
+        state = spec.release
+        if "tree" not in state.recorded:  # which has no other scale
+            state = state.with_batch_scale_max(given["batch_scale_max"])
+        given["release"] = state if state.policy else with_policy(state, spec.policy)
+        given["batch_scale_max"] = spec.release.batch_scale_max
+    given |= arguments
+    if not given.get("changes", True):
+        del given["changes"]
+    for name in ("release", "machine", "workload"):
+        if name not in given:
+            raise InputError(f"a sweep needs {name}")
+
+    axes = {
+        k: v
+        for k, v in arguments.items()
+        if k != "changes" and (isinstance(v, list | tuple | range) or _array(v))
+    }
+    # Nothing is expanded before; a very long range has no len().
+    size = math.prod(len(v[: _MAX_CELLS + 1]) for v in axes.values())
+    if size > _MAX_CELLS:
+        raise InputError(f"the grid has more than {_MAX_CELLS} runs, which is the most")
+    if "machine" not in axes:  # said in the record, where it is one
+        given.setdefault("page_size_kib", machines.machine(given["machine"]).page_size_kib)
+    swept = {name: _axis(name, values) for name, values in axes.items()}
+    shared = {name: _value(name, v) for name, v in given.items() if name not in axes}
+    specs, engines = [], []
+    for point in itertools.product(*swept.values()):
+        at = dict(zip(swept, point, strict=True))
+        chosen = {name: value for name, (value, _) in {**shared, **at}.items()}
+        try:
+            specs.append(_spec(chosen))
+        except InputError as error:
+            where = _where({name: record for name, (_, record) in at.items()})
+            raise InputError(f"{where}: {error.message}") from None
+        engines.append(chosen["engine"])
+    records = {name: [record for _, record in values] for name, values in swept.items()}
+    return Grid(
+        {name: shared[name][1] for name in sorted(shared) if shared[name][1] is not None},
+        records,
+        specs,
+        engines,
+        _digest(records, specs, engines),
+    )
+
+
+def read_grid(path: str | os.PathLike[str], *, policy: Policy | None = None) -> Grid:
+    """Read the description of a sweep.
+
+    Parameters
+    ----------
+    path : path
+        JSON: ``{"base": {"release": ..., "machine": ..., "workload": {"name": ..., ...},
+        ...}, "grid": {argument: [values]}}``.
+    policy : Policy, optional
+        A rule of one's own on every release; no file can name one.
+
+    Raises
+    ------
+    InputError
+        For anything that is not such a description, or that `make_grid` refuses.
+    """
+    given = read_json(path)
+    if not isinstance(given, dict) or set(given) - {"base", "grid"} or "base" not in given:
+        raise InputError('expected an object with "base" and "grid"', file=path)
+    base, grid = given["base"], given.get("grid", {})
+    if not isinstance(base, dict) or any(
+        isinstance(v, list) and k != "changes" for k, v in base.items()
+    ):
+        raise InputError("expected an object, one value for each name", file=path, column="base")
+    if not isinstance(grid, dict) or not all(isinstance(v, list) for v in grid.values()):
+        raise InputError("expected lists of values by argument", file=path, column="grid")
+    try:
+        rule = {} if policy is None else {"policy": policy}
+        return make_grid(**{k: v for k, v in base.items() if k not in grid}, **grid, **rule)
+    except InputError as error:
+        raise InputError(error.message, file=path) from None

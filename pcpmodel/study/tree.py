@@ -1,0 +1,207 @@
+"""What a kernel tree decides: `pcpmodel.kernel.tree`, asked."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pandas as pd
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel import tree as kernel_tree
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, decides_as, differences
+from pcpmodel.kernel.tree_rules import known_texts, nearest
+from pcpmodel.study.answer import Answer
+
+__all__ = ["KernelTree", "tree"]
+
+MAX_OPERATIONS = 10**9
+
+
+class KernelTree(kernel_tree.Tree):
+    """A kernel tree whose page-list functions are compiled: what `tree` returns."""
+
+    def compare(
+        self, release: str | Release | None = None, *, operations: int = OPERATIONS, seed: int = 1
+    ) -> Answer:
+        """Where the tree decides otherwise than a release.
+
+        Parameters
+        ----------
+        release : str or Release, optional
+            By default all are tried, and where none decides alike the differences to the one
+            whose functions most of its texts are.
+        operations : int
+            Random operations that are tried, 1 .. 10**9.
+        seed : int
+
+        Returns
+        -------
+        Answer
+            Tables ``functions`` and ``differences``.
+
+        Raises
+        ------
+        InputError
+            For an unknown release or an argument out of its range.
+        """
+        if isinstance(operations, bool) or not isinstance(operations, int):
+            raise InputError(f"operations={operations!r} is not an integer")
+        if not 1 <= operations <= MAX_OPERATIONS:
+            raise InputError(f"operations={operations} is outside 1..{MAX_OPERATIONS}")
+        functions = _functions(self)
+        found: list[Difference] = []
+        equal: list[Release] = []
+        base = find_release(release) if release is not None else None
+        if base is None:
+            equal, done = decides_as(self, operations, seed)
+            if not equal:
+                base = find_release(nearest(self))
+        else:
+            done = 0
+        if base is not None:
+            found, compared = differences(self, base, operations, seed)
+            done += compared
+            if not found:
+                equal = [base]
+        names = [r.name for r in equal]
+        facts = {
+            "tree": self.name,
+            "functions": functions,
+            "equal_to": names,
+            "against": base.name if base else names[-1],
+            "differences": [d.as_dict() for d in found],
+            "operations": done,
+            "new_fields": list(self.new_fields),
+            "struct_given": not self.borrowed,
+        }
+        tables = {
+            "functions": pd.DataFrame(
+                [
+                    {
+                        "function": f["name"],
+                        "line": f["line"],
+                        "text of": ", ".join(f["same_text_as"]) or ("-" if f["found"] else ""),
+                    }
+                    for f in functions
+                    if f["found"]
+                ]
+            ),
+            "differences": pd.DataFrame(
+                [
+                    {"function": d.function, "operation": d.operation, "quantity": name,
+                     facts["against"]: d.ours[name], "tree": d.theirs.get(name)}
+                    for d in found for name in d.ours
+                ]
+            ),
+        }  # fmt: skip
+        return Answer(tables, {"decides": _text(self, facts, found)}, facts)
+
+
+def tree(
+    path: str | os.PathLike[str],
+    *,
+    patch: str | os.PathLike[str] | None = None,
+    config: str | os.PathLike[str] | None = None,
+    batch_scale_max: int | None = None,
+) -> KernelTree:
+    """Take the page-list functions of a kernel tree and compile them.
+
+    This runs code of the tree: open only trees that you would build.
+
+    Parameters
+    ----------
+    path : str or path
+        A kernel tree; ``TREE@REF``, a commit of it (nothing is checked out); a folder with files
+        of mm/; or one page_alloc.c.
+    patch : path, optional
+        A patch that is applied to it first, in a copy.
+    config : path, optional
+        A kernel's .config; by default what distributions set on x86-64.
+    batch_scale_max : int, optional
+        CONFIG_PCP_BATCH_SCALE_MAX, 0..6.
+
+    Returns
+    -------
+    KernelTree
+
+    Raises
+    ------
+    InputError
+        If it is no tree, a function is missing, or one cannot be compiled: which function, which
+        line, which name.
+
+    Examples
+    --------
+    >>> from pcpmodel.kernel.tree import EXCERPT
+    >>> mine = pm.tree(EXCERPT)
+    >>> mine.compare("v7.2").as_dict()["differences"]
+    []
+    """
+    opened = kernel_tree.open_tree(
+        path, patch=patch, config=config, batch_scale_max=batch_scale_max
+    )
+    return KernelTree(**vars(opened))
+
+
+def _functions(opened: kernel_tree.Tree) -> list[dict[str, Any]]:
+    names = dict.fromkeys(
+        [*(n for some in kernel_tree.NEEDED.values() for n in some), *kernel_tree.KNOWN,
+         *kernel_tree.BESIDE]
+    )  # fmt: skip
+    rows = []
+    for name in names:
+        item = opened.functions.get(name)
+        rows.append(
+            {
+                "name": name,
+                "found": item is not None,
+                "file": item.file if item else "",
+                "line": item.line if item else 0,
+                "compiled": name in opened.taken,
+                "same_text_as": known_texts().get(name, {}).get(item.digest, []) if item else [],
+            }
+        )
+    return rows
+
+
+def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference]) -> str:
+    operations = f"{facts['operations']:,} random operations"
+    lines = []
+    if facts["equal_to"]:
+        lines.append(f"It decides as {', '.join(facts['equal_to'])} ({operations}).")
+    else:
+        n = len({d.function for d in found})
+        lines.append(
+            f"Against {facts['against']} {n} function{'s decide' if n > 1 else ' decides'} "
+            f"otherwise ({operations}):"
+        )
+    for d in found:
+        state = ", ".join(
+            f"{k} {v}" for k, v in d.state.items() if v not in (0, [], {}) or k == "count"
+        )
+        sides = "; ".join(
+            f"{name} {d.ours[name]} under {facts['against']}, {d.theirs[name]} in the tree"
+            for name in d.ours
+        )
+        lines.append(f"- {d.function}(): {d.operation}, with {state}: {sides}.")
+    beside = [
+        f["name"] for f in facts["functions"]
+        if f["found"] and f["name"] in kernel_tree.BESIDE and not f["same_text_as"]
+    ]  # fmt: skip
+    if facts["new_fields"]:
+        lines.append(
+            f"struct per_cpu_pages has fields of its own: {', '.join(facts['new_fields'])}."
+        )
+    if not facts["struct_given"]:
+        lines.append("struct per_cpu_pages was not given: that of v7.3 stands in for it.")
+    if beside:
+        lines.append(
+            f"The buddy lists stay the model's own; these functions of the tree have the text of "
+            f"no known release: {', '.join(f'{n}()' for n in beside)}."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,202 @@
+"""What a replay found: how much the model foresaw, what another line explains, what is left."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pcpmodel.trace.page_lists import Difference, Explained
+
+__all__ = ["COUNTED", "Exactness"]
+
+#: What is counted, in the order of the report.
+COUNTED = (
+    "allocations", "refills", "blocks", "drains", "drained_pages", "probes", "lists", "free_lists",
+    "page_blocks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What `replay` found.
+
+    Each of nine kinds of things is counted, and how many of them are
+
+    foreseen
+        The model did as the kernel, from the lines before alone: the same page at the same moment,
+        the same size and start list, the same pages in order.
+    explained
+        The model would have done otherwise; another line of the trace, or a dump, shows why the
+        kernel did so (`explained` names it).
+    unexplained
+        The rest, but for what was `inferred`.
+
+    ``allocations`` is followed by ``allocations_foreseen``, ``allocations_explained`` and
+    ``allocations_unexplained``, and so are the others; ``allocations_exact`` is the number of those
+    foreseen.
+
+    Attributes
+    ----------
+    recording, release : str
+    events : int
+        Events replayed, from the first dump on.
+    allocations : int
+        mm_page_alloc [blocks].  Of a block that a refill brought or that went past the per-CPU
+        lists, order and migratetype are compared here and its page in ``blocks``.
+    refills : int
+        By rmqueue_bulk() [holds of the zone lock].
+    drains, drained_pages : int
+        By free_pcppages_bulk() [holds; blocks].  Those of a drain whose moment or size had to be
+        explained count as explained.
+    probes : int
+        Times that a probe printed the struct's fields.
+    lists : int
+        Per-CPU lists of later dumps.
+    blocks : int
+        Taken from the buddy lists, refills included: foreseen where the model's own buddy lists
+        name them.  0 where the recording has no buddy lists to start from (``notes``).
+    free_lists : int
+        Of the last dump.
+    page_blocks : int
+        With memory, in the last dump: their migratetypes.
+    isolated : int
+        Pages that left the free lists without a line, as compaction's do, and so were taken off
+        the model's: when they were freed again, or when another line showed them in use [pages].
+    nr_unexplained, nr_explained : int
+    unexplained : list of Difference
+    explained : list of Explained
+        One line may be in both numbers of two kinds, and explain many differences.
+    lost : int
+        Events that the kernel lost; a trace with losses is never exact.
+    notes : list of str
+    inferred : dict
+        Of a recording without a first dump: how many of the allocations, refills, drains and
+        drained pages served to find out what the lists held.  They were not predicted.
+    decisions : ndarray or None
+        With a policy, every refill and drain of the kernel or of the policy (`DECISION`): each is
+        asked of the policy in the state in which the kernel decided.
+    """
+
+    recording: str
+    release: str
+    events: int
+    allocations: int
+    allocations_foreseen: int
+    allocations_explained: int
+    refills: int
+    refills_foreseen: int
+    refills_explained: int
+    drains: int
+    drains_foreseen: int
+    drains_explained: int
+    drained_pages: int
+    drained_pages_foreseen: int
+    drained_pages_explained: int
+    probes: int
+    probes_foreseen: int
+    probes_explained: int
+    nr_unexplained: int
+    nr_explained: int
+    unexplained: list[Difference]
+    explained: list[Explained]
+    lost: int
+    notes: list[str]
+    lists: int = 0
+    lists_foreseen: int = 0
+    lists_explained: int = 0
+    blocks: int = 0
+    blocks_foreseen: int = 0
+    blocks_explained: int = 0
+    free_lists: int = 0
+    free_lists_foreseen: int = 0
+    free_lists_explained: int = 0
+    page_blocks: int = 0
+    page_blocks_foreseen: int = 0
+    page_blocks_explained: int = 0
+    isolated: int = 0
+    inferred: dict[str, int] = field(default_factory=dict)
+    decisions: np.ndarray | None = field(default=None, compare=False)
+
+    def __getattr__(self, name: str) -> int:
+        """``*_exact``, ``*_unexplained`` of what is counted."""
+        kind, _, which = name.rpartition("_")
+        if kind in COUNTED and which == "exact":
+            return self.count(kind)[1]
+        if kind in COUNTED and which == "unexplained":
+            return self.count(kind)[3]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def count(self, kind: str) -> tuple[int, int, int, int]:
+        """(all, foreseen, explained, unexplained) of one kind, such as ``"refills"``."""
+        total, foreseen, explained = (
+            self.__dict__[kind + end] for end in ("", "_foreseen", "_explained")
+        )
+        left = total - foreseen - explained - self.inferred.get(kind, 0)
+        return total, foreseen, explained, left
+
+    @property
+    def policy(self) -> dict[str, int]:
+        """How often a policy decided as the kernel did: {"refills": .., "refills_same": .., ...}.
+
+        ``high_same``: decisions after which ``high`` is the same, too.  Empty without a policy.
+        """
+        if self.decisions is None:
+            return {}
+        same = self.decisions["kernel"] == self.decisions["policy"]
+        answer = {}
+        for kind in ("refill", "drain"):
+            mine = self.decisions["kind"] == kind
+            answer |= {f"{kind}s": int(mine.sum()), f"{kind}s_same": int((mine & same).sum())}
+        high = self.decisions["kernel_high"] == self.decisions["policy_high"]
+        return answer | {"high_same": int(high.sum())}
+
+    @property
+    def exact(self) -> bool:
+        """Nothing unexplained, and nothing lost."""
+        return not self.nr_unexplained and not self.lost
+
+    def causes(self) -> dict[str, int]:
+        """Explained differences by cause."""
+        return dict(Counter(e.why for e in self.explained).most_common())
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = {"capture": self.recording, **asdict(self)}
+        del told["decisions"], told["recording"]
+        for kind in COUNTED:
+            told[f"{kind}_exact"] = told[f"{kind}_foreseen"]
+        told |= {"explained": self.causes(), "exact": self.exact}
+        return told | ({"policy": self.policy} if self.decisions is not None else {})
+
+    def __repr__(self) -> str:
+        head = f"{self.recording} replayed as {self.release}: {self.events} events"
+        lines = [head, f"  {'':14} {'all':>9} {'foreseen':>9} {'explained':>9} {'unexplained':>11}"]
+        if self.inferred:
+            lines[-1] += f" {'inferred':>9}"
+        for kind in COUNTED:
+            total, foreseen, explained, left = self.count(kind)
+            row = f"  {kind.replace('_', ' '):14} {total:9} {foreseen:9} {explained:9} {left:11}"
+            lines.append(row + (f" {self.inferred.get(kind, 0):9}" if self.inferred else ""))
+        if self.isolated:
+            lines.append(f"  isolated       {self.isolated:9} pages left the free lists unseen")
+        for why, n in self.causes().items():
+            by = len({e.evidence for e in self.explained if e.why == why})
+            lines.append(f"  explained      {n:9} {why}, by {by} line{'s' * (by > 1)}")
+        lines.append(f"  unexplained    {self.nr_unexplained:9}")
+        lines += [f"    {d}" for d in self.unexplained[:10]]
+        if self.nr_unexplained > 10:
+            lines.append(f"    ... and {self.nr_unexplained - 10} more")
+        if self.decisions is not None:
+            p = self.policy
+            lines.append(
+                f"  the policy: {p['refills_same']} of {p['refills']} refills and "
+                f"{p['drains_same']} of {p['drains']} drains as the kernel"
+            )
+        if self.lost:
+            lines.append(f"  {self.lost} events were lost: not exact")
+        return "\n".join(lines + [f"  note: {n}" for n in self.notes])

@@ -1,0 +1,163 @@
+"""The markers of a trace: at which rows each dump of the lists began and ended.
+
+Everything that is read from between two markers trusts them, so all are read and checked
+here, in one place: a marker that stands twice, alone, out of its order or out of its time
+is refused with its line.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+from pcpmodel.trace.recording import Recording
+
+__all__ = ["Interval", "Markers", "read_markers", "stops"]
+
+#: What stands around a dump of the lists, around all that is read at one moment, and around work.
+_KINDS = {
+    "state": re.compile(r"state-(?P<tag>.+)-(?P<edge>begin|end)"),
+    "snapshot": re.compile(r"snapshot-(?P<tag>.+?)(?P<edge>-end)?"),
+    "phase": re.compile(r"phase (?P<tag>.+) (?P<edge>begin|end)"),
+    "drain": re.compile(r"drain-(?P<tag>.+)-(?P<edge>begin|end)"),
+}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Rows of the two markers around one dump or snapshot."""
+
+    begin: int
+    end: int | None  #: None: the trace was cut off before
+
+
+@dataclass(frozen=True)
+class Markers:
+    """All markers of a trace.
+
+    Attributes
+    ----------
+    texts : dict
+        Row -> text, without the name of the program that wrote it; ascending.
+    state, snapshot : dict
+        Tag -> `Interval`, in the order of the trace: dumps of the lists, and what was read of
+        ``/proc`` (around the dump of the same tag, if there is one).
+    """
+
+    texts: dict[int, str]
+    state: dict[str, Interval]
+    snapshot: dict[str, Interval]
+
+
+def read_markers(cap: Recording) -> Markers:
+    """Read a recording's markers.
+
+    Raises
+    ------
+    InputError
+        Naming file and line, for a marker that a recording cannot have: one that stands a second
+        time, an end without its beginning, a beginning without its end (but at the end of a trace
+        that was cut off), two dumps at once, a first dump that is not the first or a last one
+        that is not the last, a dump outside its snapshot, a time that is not between those of the
+        lines beside it.
+    """
+    events, reader = cap.trace
+    rows = events.rows
+    file = cap.file("trace.txt")
+    texts = {
+        int(k): reader.markers[int(rows["a"][k])].removeprefix("pcpmodel: ")
+        for k in np.flatnonzero(events.is_event("tracing_mark_write"))
+    }
+
+    def refuse(k: int, why: str) -> InputError:
+        return InputError(f"marker {texts[k]!r} {why}", file=file, row=int(rows["line"][k]))
+
+    def line(k: int) -> int:
+        return int(rows["line"][k])
+
+    found: dict[str, dict[str, Interval]] = {}
+    for kind, pattern in _KINDS.items():
+        begins: dict[str, int] = {}
+        ends: dict[str, int] = {}
+        open_: str | None = None
+        for k, text in texts.items():
+            match = pattern.fullmatch(text)
+            if match is None:
+                continue
+            tag, end = match["tag"], (match["edge"] or "begin").endswith("end")
+            seen = ends if end else begins
+            if tag in seen:
+                raise refuse(k, f"stands a second time, first in line {line(seen[tag])}")
+            before = rows["time"][max(k - 1, 0)]
+            after = rows["time"][min(k + 1, len(rows) - 1)]
+            if not before <= rows["time"][k] <= after:
+                raise refuse(k, f"has a time that is not between those of its neighbours: "
+                                f"{rows['time'][k]} ns, not in {before}..{after}")  # fmt: skip
+            if end and open_ != tag:
+                raise refuse(k, "has no beginning before it")
+            if not end and open_ is not None:
+                raise refuse(k, f"comes while {kind} {open_!r} of line {line(begins[open_])} "
+                                "has no end")  # fmt: skip
+            if not end and tag == "before" and begins:
+                raise refuse(k, f"is not the first: {kind} {next(iter(begins))!r} is in line "
+                                f"{line(next(iter(begins.values())))}")  # fmt: skip
+            if not end and "after" in begins:
+                raise refuse(k, f"comes after the last {kind}, in line {line(begins['after'])}")
+            seen[tag] = k
+            open_ = None if end else tag
+        found[kind] = {tag: Interval(k, ends.get(tag)) for tag, k in begins.items()}
+    for tag, inner in found["state"].items():
+        outer = found["snapshot"].get(tag)
+        if outer is None:
+            continue
+        if inner.begin < outer.begin:
+            raise refuse(inner.begin, f"comes before its snapshot, in line {line(outer.begin)}")
+        last = inner.begin if inner.end is None else inner.end
+        if outer.end is not None and outer.end < last:
+            raise refuse(last, f"comes after its snapshot ended, in line {line(outer.end)}")
+    return Markers(texts, found["state"], found["snapshot"])
+
+
+def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
+    """Rows at which the replay has a look: ("begin"|"end", tag) of dumps, ("size", zone, fraction).
+
+    The latter where zone_set_pageset_high_and_batch() gave a zone's lists another size.
+    """
+    events = cap.trace[0]
+    rows = events.rows
+    found: dict[int, tuple] = {}
+    for tag, at in markers.state.items():
+        found[at.begin] = "begin", tag
+        if at.end is not None:
+            found[at.end] = "end", tag
+    # zone_set_pageset_high_and_batch() goes through the populated zones in order.
+    fraction = {}
+    later = 0
+    for k, text in sorted(markers.texts.items(), reverse=True):
+        told = re.fullmatch(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0", text)
+        if told:
+            later = int(told[1])
+        elif text.startswith("sysctl "):
+            later = 0
+        fraction[k] = later
+    outer = events.is_event("hit:zone_set_pageset_high_and_batch")
+    inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
+    if outer.any():
+        nth, last = -1, -2
+        after = sorted(fraction)
+        for k in np.flatnonzero(outer | inner).tolist():
+            if outer[k]:
+                # A burst ends where another event of that CPU comes between.
+                gap = rows["cpu"][max(last + 1, 0) : k] == rows["cpu"][k]
+                nth = 0 if last < 0 or gap.any() else nth + 1
+            else:
+                at = bisect_left(after, k)
+                found[k] = "size", nth, fraction[after[at]] if at < len(after) else 0
+            last = k
+    return dict(sorted(found.items()))

@@ -1,0 +1,466 @@
+"""Record this machine: kmem events and the /proc files beside them.
+
+Works in a tracing instance of its own, so that nobody's settings change and
+nothing has to be put back.  What a kernel without kprobes or /proc/kcore cannot
+tell (the contents of the lists) is not in the recording; see ``meta.json``.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcpmodel.errors import InputError, integer
+from pcpmodel.files import read_text, scratch, sync, sync_tree
+from pcpmodel.signals import Shield, shielded
+
+__all__ = ["Recorded", "record"]
+
+EVENTS = (
+    "kmem/mm_page_alloc",
+    "kmem/mm_page_free",
+    "kmem/mm_page_free_batched",
+    "kmem/mm_page_alloc_zone_locked",
+    "kmem/mm_page_pcpu_drain",
+    "kmem/mm_page_alloc_extfrag",
+    "sched/sched_process_fork",
+    "sched/sched_process_exec",
+    "sched/sched_process_exit",
+    "vmscan/mm_vmscan_kswapd_wake",
+    "vmscan/mm_vmscan_kswapd_sleep",
+    "vmscan/mm_vmscan_direct_reclaim_begin",
+    "vmscan/mm_vmscan_direct_reclaim_end",
+    "workqueue/workqueue_execute_start",
+    "workqueue/workqueue_execute_end",
+)
+#: Only this work item of a workqueue event: the tick at which high decays.
+FILTERS = {
+    "workqueue/workqueue_execute_start": "function.function == vmstat_update",
+    "workqueue/workqueue_execute_end": "function.function == vmstat_update",
+}
+#: Without these there is nothing to record.
+NEEDED = EVENTS[:5]
+#: Functions whose calls the function tracer shows, where the compiler left them.
+FUNCTIONS = (
+    "refresh_cpu_vm_stats",
+    "drain_local_pages",
+    "drain_all_pages",
+    "__drain_all_pages",
+    "zone_pcp_disable",
+    "zone_pcp_enable",
+    "zone_set_pageset_high_and_batch",
+    "__zone_set_pageset_high_and_batch",
+    "setup_per_zone_wmarks",
+    "__free_pages_ok",
+    "unreserve_highatomic_pageblock",
+)
+#: Probes by register (x86-64), where there are kprobes: entry of the function.
+PROBES = {
+    "free_pcppages_bulk": "n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",
+    "drain_pages_zone": "of_cpu=%di:u32",
+    "decay_pcp_high": "pcp=%si:x64",
+}
+SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
+_EVENT = re.compile(rb" \d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What `record` wrote.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    events : int
+        Events in the trace.
+    lost : int
+        Events that did not fit into the ring buffers; a recording with losses is never exact.
+    interrupted : bool
+        Ctrl-C ended it before its time.
+    """
+
+    path: Path
+    events: int
+    lost: int
+    interrupted: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "path": str(self.path),
+            "events": self.events,
+            "lost": self.lost,
+            "interrupted": self.interrupted,
+        }
+
+
+def _write(path: Path, text: str) -> None:
+    """One write to a control file of the kernel; appends, as filters want it."""
+    with open(path, "a", encoding="ascii") as f:
+        f.write(text)
+
+
+def _tries(path: Path, text: str) -> bool:
+    try:
+        _write(path, text)
+    except OSError:
+        return False
+    return True
+
+
+def _start_time(pid: int) -> str | None:
+    """When a process began, in ticks since boot; None if there is none."""
+    try:
+        stat = read_text(f"/proc/{pid}/stat")
+    except InputError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+def _own_name() -> str:
+    """Name of this process's instance and probes; no other process has it, before or after."""
+    pids = os.stat("/proc/self/ns/pid").st_ino
+    return f"pcpmodel_{pids}_{os.getpid()}_{_start_time(os.getpid())}"
+
+
+def _is_dead(name: str) -> bool:
+    """Whether the process of `_own_name` is gone; those of another PID namespace are not seen."""
+    found = re.fullmatch(r"pcpmodel_(\d+)_(\d+)_(\d+)", name)
+    return (
+        found is not None
+        and int(found[1]) == os.stat("/proc/self/ns/pid").st_ino
+        and _start_time(int(found[2])) != found[3]
+    )
+
+
+def _remove(here: Path) -> None:
+    """Put an instance out of work and remove it."""
+    _tries(here / "tracing_on", "0")
+    _tries(here / "events" / "enable", "0")
+    _tries(here / "current_tracer", "nop")
+    here.rmdir()
+
+
+def _sweep(tracefs: Path) -> None:
+    """Remove what recorders left that could not: they were killed with SIGKILL."""
+    for here in (tracefs / "instances").glob("pcpmodel_*"):
+        if _is_dead(here.name):
+            with suppress(OSError):
+                _remove(here)
+    control = tracefs / "kprobe_events"
+    with suppress(OSError):
+        listed = _text(control)
+        for probe in re.findall(r"^p\S*:(pcpmodel_\w+/\w+) ", listed, re.M):
+            if _is_dead(probe.partition("/")[0]):
+                _tries(control, f"-:{probe}\n")
+
+
+@contextmanager
+def _instance(tracefs: Path) -> Iterator[Path]:
+    """A tracing instance that is gone afterwards, whatever happens."""
+    here = tracefs / "instances" / _own_name()
+    try:
+        if not (tracefs / "events").is_dir():
+            raise FileNotFoundError
+        for event in NEEDED:
+            if not (tracefs / "events" / event).is_dir():
+                raise InputError(
+                    f"this kernel has no event {event}; it needs CONFIG_TRACING and mm tracepoints",
+                    file=tracefs,
+                )
+        _sweep(tracefs)
+        here.mkdir()
+    except PermissionError:
+        raise InputError(
+            "tracing is not permitted; record as root (in a container: with the host's tracefs)",
+            file=tracefs,
+        ) from None
+    except FileNotFoundError:
+        raise InputError(
+            "no tracefs here; as root: mount -t tracefs nodev /sys/kernel/tracing", file=tracefs
+        ) from None
+    except OSError as error:
+        raise InputError(f"no tracing instance can be made: {error.strerror}", file=here) from None
+    try:
+        yield here
+    finally:
+        _remove(here)
+
+
+@contextmanager
+def _probes(tracefs: Path, here: Path) -> Iterator[list[str]]:
+    """The kprobes that this kernel takes, in a group of our own; removed afterwards."""
+    control, group = tracefs / "kprobe_events", here.name
+    made: dict[str, str] = {}
+    try:
+        if control.exists() and os.uname().machine == "x86_64":
+            for function, fields in PROBES.items():
+                if _tries(control, f"p:{group}/{function} {function} {fields}\n"):
+                    made[function] = f"{function} {fields}"
+                    _tries(here / "events" / group / function / "enable", "1")
+        yield list(made.values())
+    finally:
+        for function in made:
+            _tries(here / "events" / group / function / "enable", "0")
+            _tries(control, f"-:{group}/{function}\n")
+
+
+def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
+    """Clock, buffers, events and function hooks; returns what could be had of the last two."""
+    _tries(here / "tracing_on", "0")
+    _tries(here / "trace_clock", "mono")
+    try:
+        _write(here / "buffer_size_kb", str(buffer_kb))
+    except OSError as error:
+        raise InputError(
+            f"buffer_kb={buffer_kb}: no memory for such ring buffers on every CPU "
+            f"({error.strerror})",
+            file=here,
+        ) from None
+    for event, only in FILTERS.items():
+        _tries(here / "events" / event / "filter", only)
+    events = [e for e in EVENTS if _tries(here / "events" / e / "enable", "1")]
+    missing = [e for e in NEEDED if e not in events]
+    if missing:
+        raise InputError(f"event {missing[0]} cannot be switched on", file=here)
+    functions = [f for f in FUNCTIONS if _tries(here / "set_ftrace_filter", f + "\n")]
+    # Without a filter every function of the kernel would be traced.
+    if functions and not _tries(here / "current_tracer", "function"):
+        functions = []
+    return events, functions
+
+
+def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
+    with ExitStack() as stack:
+        files = {}
+        for name in SNAPSHOT:
+            try:
+                files[name] = stack.enter_context(open(proc / name, "rb", buffering=1 << 16))
+                files[name].read()  # whoever reads takes pages: rather before than meanwhile
+                files[name].seek(0)
+            except OSError:
+                files.pop(name, None)  # pagetypeinfo is not in every kernel
+        text = {name: f.read() for name, f in files.items() if name != "zoneinfo"}
+        # The counts of the lists: as little as possible may happen meanwhile.
+        for mark in (f"snapshot-{tag}", f"state-{tag}-begin"):
+            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+        if "zoneinfo" in files:
+            text["zoneinfo"] = files["zoneinfo"].read()
+        for mark in (f"state-{tag}-end", f"snapshot-{tag}-end"):
+            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+    for name, content in text.items():
+        (out / f"{name}.{tag}").write_bytes(content)
+
+
+def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool, int | None]:
+    """Let the time pass, or the command run; (interrupted, its exit code or None)."""
+    child = None
+    if command:
+        try:
+            # Results alone go to standard output.  A process group of its own: all of it ends.
+            child = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=2, process_group=0
+            )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"{command[0]!r} cannot be run: {reason}") from None
+    interrupted = False
+    end = time.monotonic() + seconds
+    try:
+        with shield.lifted():
+            while time.monotonic() < end and (child is None or child.poll() is None):
+                time.sleep(max(0.0, min(0.02, end - time.monotonic())))
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        if child is not None and child.poll() is None:
+            os.killpg(child.pid, signal.SIGTERM)
+            try:
+                child.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+    return interrupted, None if child is None else child.returncode
+
+
+def _lost(here: Path) -> dict[str, int]:
+    """Events lost per CPU, by the ring buffers' own counts."""
+    lost = {}
+    for stats in sorted(here.glob("per_cpu/cpu*/stats")):
+        numbers = dict(re.findall(r"^(.+?): (\d+)", _text(stats), re.M))
+        lost[stats.parent.name.removeprefix("cpu")] = sum(
+            int(numbers.get(k, 0)) for k in ("overrun", "commit overrun", "dropped events")
+        )
+    return lost
+
+
+def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
+    from tqdm import tqdm
+
+    seen: Counter[str] = Counter()
+    with (
+        open(here / "trace", "rb") as source,
+        gzip.GzipFile(target, "wb", compresslevel=6, mtime=0) as sink,
+        tqdm(unit="line", unit_scale=True, disable=not progress, desc="writing") as bar,
+    ):
+        for line in source:
+            sink.write(line)
+            if not line.startswith(b"#"):
+                found = _EVENT.search(line)
+                seen[found[1].decode() if found else "other"] += 1
+            bar.update()
+    return seen
+
+
+def _text(path: Path) -> str:
+    """A file of the kernel, whatever bytes it has."""
+    with open(path, "rb") as f:
+        return f.read().decode("utf-8", "replace")
+
+
+def _first(path: Path) -> str:
+    try:
+        return _text(path).strip()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _beside(out: Path) -> Iterator[Path]:
+    """A directory to be renamed to ``out``; gone if it was not."""
+    with scratch(f".{out.name}.pcpmodel-", out.parent) as place:
+        partial = place / "recording"  # with the permissions that any directory gets
+        partial.mkdir()
+        yield partial
+
+
+def _machine(partial: Path, proc: Path) -> dict[str, Any]:
+    """What meta.json says of the machine; its files of the kernel go beside."""
+    version = _first(proc / "version")
+    series = re.search(r"\bversion (\d+\.\d+)", version)
+    if series is None:
+        raise InputError(f"{version[:60]!r} names no kernel version", file=proc / "version")
+    debian = re.search(r"Debian (\d\S*)", version)
+    online = _first(proc / "stat").count("\ncpu")
+    memory = re.search(r"MemTotal:\s+(\d+) kB", _first(proc / "meminfo"))
+    nodes = set(re.findall(r"^Node (\d+)", _first(proc / "zoneinfo"), re.M))
+    fraction = _first(proc / "sys" / "vm" / "percpu_pagelist_high_fraction")
+    (partial / "meminfo.before").write_text(_first(proc / "meminfo") + "\n", "utf-8")
+    (partial / "cmdline").write_text(_first(proc / "cmdline") + "\n", "utf-8")
+    (partial / "high_fraction").write_text(fraction + "\n", "utf-8")
+    return {
+        "kernel": version,
+        "kernel_series": series[1],
+        "debian_package": f"linux {debian[1]}" if debian else "",
+        "cpus": max(1, online),
+        "memory_mib": int(memory[1]) >> 10 if memory else 0,
+        "numa_nodes": max(1, len(nodes)),
+    }
+
+
+def record(
+    out: str | os.PathLike[str],
+    seconds: float,
+    command: Sequence[str] = (),
+    *,
+    buffer_kb: int = 16384,
+    tracefs: str | os.PathLike[str] = "/sys/kernel/tracing",
+    proc: str | os.PathLike[str] = "/proc",
+    progress: bool = False,
+) -> Recorded:
+    """Record the page allocator of this machine.
+
+    Parameters
+    ----------
+    out : path-like
+        Directory to make; `pcpmodel.recording` opens it.
+    seconds : float
+        How long to record [s], above 0 and up to 3600; with a command at most so long.
+    command : sequence of str, optional
+        Program and arguments to run meanwhile.
+    buffer_kb : int
+        Ring buffer of each CPU [KiB], 64..4194304; events beyond it are lost, and counted.
+    tracefs, proc : path-like
+        Where these file systems are mounted.
+    progress : bool
+        Show a tqdm bar while the trace is written.
+
+    Returns
+    -------
+    Recorded
+
+    Raises
+    ------
+    InputError
+        If tracing is not permitted or not there, ``out`` exists, or an argument is out of
+        range.  Nothing is left behind then.
+    Ended
+        On SIGTERM or SIGHUP: the command it started is ended, tracing is put back, and nothing
+        is left behind.  Ctrl-C does so too, but while the work is recorded: then it ends the
+        recording, which is kept.  What a killed recorder left is removed by the next one.
+    """
+    out, tracefs, proc = Path(out), Path(tracefs), Path(proc)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InputError(f"seconds={seconds!r} is not a number")
+    if not 0 < seconds <= 3600:
+        raise InputError(f"seconds={seconds} is outside 0..3600")
+    integer("buffer_kb", buffer_kb, 64, 4 << 20)
+    if not out.name.isprintable() or not out.name:
+        raise InputError(f"{str(out)!r} is no name for a recording")
+    if os.path.lexists(out):
+        raise InputError("exists already; a recording is never overwritten", file=out)
+    if not out.parent.is_dir():
+        raise InputError("is no directory", file=out.parent)
+    try:
+        with shielded() as shield, _beside(out) as partial:
+            with _instance(tracefs) as here, _probes(tracefs, here) as probes:
+                events, functions = _arm(here, buffer_kb)
+                with shield.lifted():
+                    _write(here / "tracing_on", "1")
+                    _write(here / "trace_marker", "pcpmodel: tracing on\n")
+                    _snapshot("before", partial, here, proc)
+                    _write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
+                interrupted, code = _work(command, seconds, shield)
+                with shield.lifted():
+                    _write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
+                    _snapshot("after", partial, here, proc)
+                    _write(here / "tracing_on", "0")
+                    seen = _export(here, partial / "trace.txt.gz", progress)
+                    lost = _lost(here)
+            meta = {
+                "capture": out.name,
+                **_machine(partial, proc),
+                "workload": " ".join(command) if command else f"this machine for {seconds} s",
+                "phases": ["work"],
+                "exit_code": code,
+                "interrupted": interrupted,
+                "initial_state": "not read: the kernel shows the contents of the lists to no one",
+                "options": {"trace_clock": "mono"},
+                "events": dict(sorted(seen.items())),
+                "events_total": sum(seen.values()),
+                "events_on": events,
+                "function_tracer": functions,
+                "probes": probes,
+                "lost_events": sum(lost.values()),
+                "lost_per_cpu": lost,
+            }
+            (partial / "meta.json").write_text(json.dumps(meta, indent=1) + "\n", "utf-8")
+            sync_tree(partial)
+            os.replace(partial, out)
+            sync(out.parent)
+    except OSError as error:
+        raise InputError(f"recording failed: {error.strerror or error}", file=out) from None
+    return Recorded(out, sum(seen.values()), sum(lost.values()), interrupted)

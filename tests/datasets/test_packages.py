@@ -1,0 +1,121 @@
+"""data/: what is there loads, typed and with its source; what is not allowed is refused."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import frictionless
+import pytest
+from click.testing import CliRunner
+
+from helpers.paths import DATA, SHARED
+from pcpmodel.cli import main
+from pcpmodel.datasets import packages
+from pcpmodel.errors import InputError
+
+PACKAGES = sorted(
+    path.parent for kind in ("hardware", "published") for path in DATA.glob(f"{kind}/*/*e.json")
+)
+HEADINGS = {
+    "sapphire-rapids": "Sapphire Rapids Server",
+    "ice-lake": "Ice Lake Server",
+    "cascade-lake": "Cascade Lake Server",
+    "comet-lake": "Commet Lake Desktop",
+    "coffee-lake": "Coffee Lake Desktop",
+}
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A copy of the hardware packages that PCPMODEL_DATA points at."""
+    shutil.copytree(DATA / "hardware", tmp_path / "data" / "hardware")
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_the_data_that_ships_has_no_fault():
+    assert packages.check(DATA) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_frictionless_agrees_that_a_package_is_valid(package):
+    report = frictionless.validate(str(package / "datapackage.json"))
+    assert report.valid, report.flatten(["rowNumber", "fieldName", "message"])
+
+
+def test_hardware_is_the_five_measured_machines():
+    assert packages.hardware_names() == tuple(sorted(HEADINGS))
+
+
+@pytest.mark.parametrize("name", HEADINGS)
+def test_a_machine_loads_typed_with_units_and_source(name):
+    machine = packages.load_hardware(name)
+    assert machine.latency["batch"].dtype == "int64"
+    assert set(machine.latency.dtypes[1:].astype(str)) == {"float64"}
+    assert machine.latency["batch"].is_monotonic_increasing
+    assert machine.latency["batch"].iloc[-1] == (1023 if name == "comet-lake" else 2047)
+    assert machine.units["free_latency_p99_us"] == "us"
+    assert machine.platform.keys() == {*packages.PLATFORM_FIELDS, "sources"}
+    assert machine.sources[0]["date"] == "2023-09-20"
+    assert machine.latency_interval is None
+    assert machine.path == DATA / "hardware" / name
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the sources beside the checkout")
+@pytest.mark.parametrize(("name", "heading"), HEADINGS.items())
+def test_every_number_of_a_machine_is_in_its_source(name, heading):
+    (mail,) = (SHARED / "seeds").glob("002_*.txt")
+    after = mail.read_text().split(f">> {heading}\n", 1)[1]
+    section = re.split(r"\n>> (?:\S+ )+(?:Server|Desktop)\n", after)[0].split("From the above")[0]
+    source = [line.lstrip("> ").split() for line in section.splitlines()]
+    source = [cells for cells in source if len(cells) == 6 and cells[0].isdigit()]
+    lines = (DATA / "hardware" / name / "batch_latency.csv").read_text().splitlines()
+    assert [line.split(",") for line in lines[1:]] == source
+
+
+def test_the_digest_changes_with_any_byte_of_a_named_file_and_with_nothing_else(data):
+    before = packages.load_hardware("ice-lake").digest
+    (data / "hardware" / "ice-lake" / ".notes").write_text("hidden files are nobody's")
+    assert packages.load_hardware("ice-lake").digest == before
+    path = data / "hardware" / "ice-lake" / "batch_latency.csv"
+    path.write_text(path.read_text().replace("620210.3", "620210.30"))
+    assert packages.load_hardware("ice-lake").digest != before
+
+
+def test_an_unknown_machine_is_refused_with_the_nearest_name():
+    with pytest.raises(InputError, match="unknown machine 'ice_lake'; did you mean 'ice-lake'"):
+        packages.load_hardware("ice_lake")
+
+
+@pytest.mark.parametrize("name", ["../hardware/ice-lake", "/etc", "", ".", "ice-lake/", "Ice-Lake"])
+def test_a_name_that_is_a_path_is_refused(name):
+    with pytest.raises(InputError, match="unknown machine"):
+        packages.load_hardware(name)
+
+
+def test_a_data_directory_that_is_not_there_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path / "no"))
+    with pytest.raises(InputError, match="PCPMODEL_DATA is not a directory"):
+        packages.hardware_names()
+
+
+def test_check_lists_every_fault_of_every_package(data):
+    runner = CliRunner()
+    assert runner.invoke(main, ["data", "check", str(data)]).exit_code == 0
+    path = data / "hardware" / "ice-lake" / "batch_latency.csv"
+    path.write_text(path.read_text().replace("4.35", "-4.35").replace("3.51", "3,51"))
+    (data / "hardware" / "comet-lake" / "platform.json").write_text('{"cpus": "many"}')
+    result = runner.invoke(main, ["data", "check", "--json", str(data)])
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
+    assert answer["ok"] is False
+    found = {(Path(e["file"]).parent.name, e["row"], e["column"]) for e in answer["errors"]}
+    assert found == {
+        ("ice-lake", 2, "alloc_latency_p99_us"),
+        ("ice-lake", 3, None),
+        ("comet-lake", None, "cpus"),
+        ("comet-lake", None, "sources"),
+    }

@@ -1,0 +1,224 @@
+"""data list, data remove, data update platform, and what a revision keeps."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+from helpers.latency import SPR, add, raw_options, write
+from helpers.paths import DATA
+from pcpmodel.cli import main
+from pcpmodel.datasets import packages, store
+
+
+@pytest.fixture
+def root(tmp_path):
+    """One shipped machine, one that was added."""
+    path = tmp_path / "data"
+    shutil.copytree(DATA / "hardware/ice-lake", path / "hardware/ice-lake")
+    platform = write(tmp_path, json.dumps({"title": "Mine", "cpus": 64, "memory_gib": 256}), "p")
+    assert add(path, "--machine", "mine", *raw_options(tmp_path), "--platform", platform)
+    return path
+
+
+def run(root, *arguments):
+    return CliRunner().invoke(main, ["data", *arguments, "--data", str(root)])
+
+
+def platform(root, name="mine"):
+    return json.loads((root / "hardware" / name / "platform.json").read_text())
+
+
+def contents(root):
+    return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+# --- revisions ----------------------------------------------------------------
+
+
+def test_the_tool_that_was_read_is_remembered(root):
+    assert platform(root)["tool"] == "ftrace function_graph"
+
+
+def test_a_revision_keeps_platform_and_hidden_files(root, tmp_path):
+    (root / "hardware/mine/.notes").write_text("mine")
+    done = json.loads(add(root, SPR, "--machine", "mine", "--replace").stdout)
+    assert (done["kept"], done["dropped"]) == (["platform.json"], ["batch_latency_interval.csv"])
+    assert platform(root)["cpus"] == 64
+    assert platform(root)["title"] == "Mine"
+    assert (root / "hardware/mine/.notes").read_text() == "mine"
+    assert (root / "hardware/mine/batch_latency.csv").read_bytes() == SPR.read_bytes()
+    more = write(tmp_path, '{"cpus": 128, "governor": "performance"}', "more.json")
+    add(root, SPR, "--machine", "mine", "--replace", "--platform", more)
+    known = platform(root)
+    assert (known["title"], known["cpus"], known["memory_gib"]) == ("Mine", 128, 256)
+    assert known["governor"] == "performance"
+    assert packages.check(root) == []
+
+
+def test_a_revision_of_figures_inside_their_intervals_keeps_these(root, tmp_path):
+    interval = root / "hardware/mine/batch_latency_interval.csv"
+    before = interval.read_bytes()
+    lines = (root / "hardware/mine/batch_latency.csv").read_text().splitlines()
+    lines[1] = lines[1].replace("63,,", "63,500000,")
+    rev = write(tmp_path, "\n".join(lines) + "\n", "rev2.csv")
+    done = json.loads(add(root, rev, "--machine", "mine", "--replace").stdout)
+    assert done["kept"] == ["platform.json", "batch_latency_interval.csv"]
+    assert done["dropped"] == []
+    assert interval.read_bytes() == before
+    titles = [s["title"] for s in json.loads(
+        (root / "hardware/mine/datapackage.json").read_text())["sources"]]  # fmt: skip
+    assert (titles[0], len(titles)) == ("rev2.csv", 9)
+    assert packages.check(root) == []
+
+
+def test_a_revision_does_not_lose_a_platform_that_cannot_be_read(root, tmp_path):
+    (root / "hardware/mine/platform.json").write_text('{"cpus": 64, "cpu": 1}')
+    before = contents(root)
+    result = add(root, SPR, "--machine", "mine", "--replace")
+    assert result.exit_code == 2
+    assert "it would be lost: mend it, or give --platform" in result.stderr
+    assert contents(root) == before
+    given = write(tmp_path, "{}", "empty.json")
+    assert add(root, SPR, "--machine", "mine", "--replace", "--platform", given).exit_code == 0
+
+
+# --- list -----------------------------------------------------------------------
+
+
+def test_list_says_name_title_tables_rows_and_source(root):
+    (root / "hardware/ice-lake/more.csv").write_text("x")
+    answer = json.loads(run(root, "list", "--json").stdout)
+    ice, mine = answer["packages"]
+    assert answer["data"] == str(root)
+    assert (ice["kind"], ice["name"], ice["added"]) == ("hardware", "ice-lake", False)
+    assert ice["title"] == "Batch latency, Ice Lake Server"
+    assert ice["tables"] == [{"name": "batch_latency", "rows": 6}]
+    assert ice["sources"] == ["Huang Ying 2023-09-20"]
+    assert "more.csv: is not named in" in ice["faults"][0]
+    assert (mine["name"], mine["added"], mine["rows"], mine["faults"]) == ("mine", True, 8, [])
+    text = run(root, "list").stdout
+    assert "  ice-lake: Batch latency, Ice Lake Server\n" in text
+    assert "+ mine: Batch latency, Mine\n" in text
+    assert "1 FAULTS: pcpmodel data check" in text
+    assert run(root / "nowhere", "list").exit_code == 2
+
+
+def test_list_shows_all_that_ships():
+    listed = {(entry.kind, entry.name): entry for entry in store.entries(DATA)}
+    assert {name for kind, name in listed if kind == "published"} == {
+        path.name for path in (DATA / "published").iterdir()
+    }
+    assert all(entry.sources and entry.rows and not entry.faults for entry in listed.values())
+    assert not any(entry.added for entry in listed.values())
+
+
+# --- remove ---------------------------------------------------------------------
+
+
+def test_remove_takes_the_machine_and_nothing_else(root):
+    before = contents(root / "hardware/ice-lake")
+    done = run(root, "remove", "mine", "--yes", "--json")
+    assert done.exit_code == 0, done.output
+    path = str(root / "hardware/mine")
+    assert json.loads(done.stdout) == {"kind": "hardware", "name": "mine", "path": path, "rows": 8}
+    assert [p.name for p in (root / "hardware").iterdir()] == ["ice-lake"]
+    assert contents(root / "hardware/ice-lake") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["mine"], "Nobody is there to ask; --yes does it"),
+        (["ice-lake", "--yes"], "came with the data; --force removes it all the same"),
+        (["published/mine", "--yes"], "unknown name 'published/mine'"),
+        (["mne", "--yes"], "did you mean 'mine'?"),
+        (["../hardware/mine", "--yes"], "unknown name"),
+        (["", "--yes"], "unknown name"),
+    ],
+)
+def test_remove_refuses_and_changes_nothing(arguments, said, root):
+    before = contents(root)
+    result = run(root, "remove", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert contents(root) == before
+
+
+def test_remove_asks_where_somebody_can_answer(root, monkeypatch):
+    monkeypatch.setattr("pcpmodel.cli._asked", lambda: True)
+    command = ["data", "remove", "mine", "--data", str(root)]
+    assert CliRunner().invoke(main, command, input="n\n").exit_code == 1
+    assert (root / "hardware/mine").is_dir()
+    done = CliRunner().invoke(main, command, input="y\n")
+    assert done.exit_code == 0
+    assert "its reports leave at the next pcpmodel rerun" in done.stdout
+    assert not (root / "hardware/mine").exists()
+
+
+def test_remove_of_what_shipped_needs_force_and_a_name_of_two_kinds_its_kind(root):
+    shutil.copytree(root / "hardware/mine", root / "workload/mine")
+    assert "say which: hardware/mine, workload/mine" in run(root, "remove", "mine").stderr
+    assert run(root, "remove", "hardware/mine", "--yes").exit_code == 0
+    assert (root / "workload/mine").is_dir()
+    assert run(root, "remove", "ice-lake", "--yes", "--force").exit_code == 0
+    assert list((root / "hardware").iterdir()) == []
+
+
+# --- update platform --------------------------------------------------------------
+
+
+def test_update_sets_typed_fields_and_leaves_the_rest(root):
+    (root / "hardware/mine/.notes").write_text("mine")
+    before = contents(root)
+    done = run(root, "update", "platform", "mine", "cpus=128", "cpu_mhz=2e3", "kernel=6.18",
+               "memory_gib=null", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["changed"] == {
+        "cpus": {"before": 64, "now": 128},
+        "cpu_mhz": {"before": None, "now": 2000.0},
+        "kernel": {"before": None, "now": "6.18"},
+        "memory_gib": {"before": 256, "now": None},
+    }
+    known = platform(root)
+    assert (known["cpus"], known["kernel"], known["memory_gib"]) == (128, "6.18", None)
+    assert known["title"] == "Mine"
+    after = contents(root)
+    path = str(root / "hardware/mine/platform.json")
+    assert {p for p in before | after if before.get(p) != after.get(p)} == {path}
+    assert packages.check(root) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["mine", "cpus=many"], "cpus: given 'many'; allowed: a whole number from 1 to 1048576"),
+        (["mine", "kernel=6.18", "cpus=0"], "cpus: given 0; allowed"),
+        (["mine", "page_size_kib=8"], "given 8; allowed: one of 4, 16, 64 or null"),
+        (["mine", "cpus="], "cpus: given ''"),
+        (["mine", "title="], "given ''; allowed: a text or null"),
+        (["mine", "cpu=1"], "unknown field 'cpu'; did you mean 'cpus'?"),
+        (["mine", "sources=[]"], "unknown field 'sources'"),
+        (["mine", "cpus"], "'cpus' is not NAME=VALUE"),
+        (["mine", "cpus=1", "cpus=2"], "'cpus' is given twice"),
+        (["mne", "cpus=1"], "unknown machine 'mne'; did you mean 'mine'?"),
+        (["mine"], "Missing argument"),
+    ],
+)
+def test_update_refuses_and_changes_nothing(arguments, said, root):
+    before = contents(root)
+    result = run(root, "update", "platform", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert contents(root) == before
+
+
+def test_update_mends_a_field_that_is_wrong(root):
+    path = root / "hardware/mine/platform.json"
+    path.write_text(json.dumps(platform(root) | {"cpus": "many"}))
+    assert "column 'cpus'" in run(root, "update", "platform", "mine", "nodes=2").stderr
+    assert run(root, "update", "platform", "mine", "cpus=64").exit_code == 0
+    assert packages.check(root) == []

@@ -1,0 +1,432 @@
+"""Figures: what they show, how they look, and the bytes they become."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.text import Text
+from nbclient import NotebookClient
+
+from pcpmodel import __version__, figures
+from pcpmodel.errors import InputError
+from pcpmodel.figures.style import SERIES
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def frames(machines=("one", "two", "three", "four", "five")):
+    """Made-up data of the shape that the studies give."""
+    points, lines, rows, scales, curves = [], [], [], [], []
+    batch, pages = np.array([63, 127, 255, 511, 1023, 2047]), np.array([1, 32, 63, 2047, 8192])
+    for m, machine in enumerate(machines):
+        for i, (side, statistic) in enumerate(
+            (s, t) for s in ("refill", "drain") for t in ("mean", "p99")
+        ):
+            keys = {"machine": machine, "side": side, "statistic": statistic}
+            slope = 0.02 * (1 + i + m / 4)
+            residual = np.array([1.0, -2.0, 3.0, -4.0, 30.0 if i else 2.0, -15.0])
+            points.append(
+                pd.DataFrame(
+                    {**keys, "batch": batch, "measured_us": 1 + slope * batch}
+                    | {"residual_percent": residual, "outlier": residual > 20, "outside": False}
+                )
+            )
+            fitted = 1 + slope * pages
+            lines.append(
+                pd.DataFrame({**keys, "pages": pages, "fitted_us": fitted}).assign(
+                    fitted_all_us=fitted * 1.1, low_us=fitted / 1.2, high_us=fitted * 1.2
+                )
+            )
+        gain = np.array([0.0, 1.0, 2.0, 1.2, 3.0, 3.2])
+        rows.append(
+            pd.DataFrame({"machine": machine, "batch": batch, "gain_percent": gain}).assign(
+                explained_percent=gain / 3, noise_percent=0.3, falls=gain == 1.2
+            )
+        )
+        for slowdown in (1.0, 2.0, 4.0):
+            p99 = slowdown * (5 + m) * 2.0 ** np.arange(7)
+            scales.append(
+                pd.DataFrame({"machine": machine, "slowdown": slowdown, "batch_scale": range(7)})
+                .assign(p99_us=p99, p99_low_us=p99 / 1.1, p99_high_us=p99 * 1.1)
+                .assign(release="v6.18", p99_fitted_us=p99, p99_fitted_all_us=p99 / 1.05)
+                .assign(
+                    measured_p99_us=[*p99[:6], np.nan], measured_outlier=[False] * 5 + [True] * 2
+                )
+                .assign(probability=1 / (1 + (p99 / 100) ** 8))
+            )
+    for scale in range(7):
+        at = np.geomspace(10, 1000, 41)
+        curves.append(
+            pd.DataFrame({"batch_scale": scale, "limit_us": at}).assign(
+                probability=1 / (1 + (6 * 2**scale / at) ** 8)
+            )
+        )
+    return [pd.concat(parts, ignore_index=True) for parts in (points, lines, rows, scales, curves)]
+
+
+POINTS, LINES, ROWS, SCALES, CURVE = frames()
+
+
+def one(frame, column="machine", value="one"):
+    return frame[frame[column] == value]
+
+
+AXES = {
+    "hold_time": lambda ax=None: figures.hold_time(one(POINTS), one(LINES), ax=ax),
+    "hold_time_per_page": lambda ax=None: figures.hold_time(
+        one(POINTS), one(LINES), ax=ax, per_page=True
+    ),
+    "residuals": lambda ax=None: figures.residuals(one(POINTS), ax=ax),
+    "throughput_gain": lambda ax=None: figures.throughput_gain(one(ROWS), ax=ax),
+    "throughput_gain_unmeasured": lambda ax=None: figures.throughput_gain(ROWS[:0], ax=ax),
+    "scale_latency": lambda ax=None: figures.scale_latency(one(SCALES), 100, ax=ax),
+    "scale_probability": lambda ax=None: figures.scale_probability(
+        one(SCALES, "slowdown", 1.0), ax=ax
+    ),
+    "limit_probability": lambda ax=None: figures.limit_probability(CURVE, 100, ax=ax),
+}
+PANELS = {
+    "hold_time": lambda: figures.panels(figures.hold_time, POINTS, LINES, by="machine"),
+    "residuals": lambda: figures.panels(figures.residuals, POINTS, by="machine"),
+    "throughput_gain": lambda: figures.panels(
+        figures.throughput_gain, ROWS, by="machine", share="x"
+    ),
+    "scale_latency": lambda: figures.panels(
+        figures.scale_latency, SCALES, by="machine", p99_us=100
+    ),
+    "scale_probability": lambda: figures.panels(
+        figures.scale_probability, SCALES, by="slowdown", title="times {:g}", height=1.8
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def tick_labels(axis, renderer):
+    """Boxes of the tick labels within view."""
+    low, high = sorted(axis.get_view_interval())
+    ticks = [
+        t for t in axis.get_major_ticks() if low <= t.get_loc() <= high and t.label1.get_text()
+    ]
+    return [t.label1.get_window_extent(renderer) for t in ticks if t.label1.get_visible()]
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_data_in_axes_out_and_the_style_stays_inside(name):
+    before = dict(mpl.rcParams)
+    own = AXES[name]()
+    _, ax = plt.subplots()
+    assert AXES[name](ax) is ax
+    assert isinstance(own, Axes)
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_quantities_are_labelled_with_their_units(name):
+    ax = AXES[name]()
+    quantity = r"\[(%|µs|ns|pages|% of measured)\]|Pages|Batch scale factor|Probability"
+    assert re.search(quantity, ax.get_xlabel())
+    assert re.search(quantity, ax.get_ylabel()) or name == "scale_probability"
+
+
+@pytest.mark.parametrize("name", ["hold_time", "residuals", "throughput_gain", "scale_latency"])
+def test_model_and_measurement_differ_without_colour(name):
+    drawn = [line for line in AXES[name]().lines if np.size(line.get_xdata()) > 2]
+    models = [line for line in drawn if line.get_linestyle() != "None"]
+    measured = [line for line in drawn if line.get_marker() not in ("None", "", None)]
+    assert measured
+    assert not set(models) & set(measured)
+    markers = [line.get_marker() for line in measured]
+    assert len(set(markers)) == len(markers) or name == "throughput_gain"
+
+
+def test_series_differ_in_line_marker_and_grey():
+    assert len({str(dash) for _, dash, _ in SERIES}) == len(SERIES)
+    assert len({marker for _, _, marker in SERIES}) == len(SERIES)
+    assert len({colour for colour, _, _ in SERIES}) == len(SERIES)
+    grey = [np.dot(to_rgb(colour), (0.299, 0.587, 0.114)) for colour, _, _ in SERIES]
+    assert max(grey) < 0.75  # dark enough on white paper
+
+
+@pytest.mark.parametrize("name", ["hold_time", "scale_latency"])
+def test_uncertainty_is_shown_as_bands(name):
+    assert AXES[name]().collections
+
+
+def test_outliers_are_drawn_open():
+    ax = AXES["hold_time"]()
+    open_ = [x for line in ax.lines if line.get_mfc() == "white" for x in line.get_xdata()]
+    assert sorted(open_) == [1023, 1023, 1023]
+
+
+def test_residuals_beyond_the_edge_carry_their_value():
+    texts = [text.get_text() for text in AXES["residuals"]().texts]
+    assert texts.count("+30 %, drain") == 2
+    assert texts.count("-15 %, refill") == 2
+
+
+@pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
+def test_nothing_is_cut_off_and_no_labels_of_an_axis_overlap(draw):
+    made = draw()
+    figure = made.figure if isinstance(made, Axes) else made
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    drawn, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert drawn.x0 > -0.01
+    assert drawn.y0 > -0.01
+    assert drawn.x1 < width + 0.01
+    assert drawn.y1 < height + 0.01
+    for ax in filter(lambda ax: ax.axison, figure.axes):
+        titles = [t for t in (ax.xaxis.label, ax.yaxis.label, ax._left_title) if t.get_text()]
+        boxes = [t.get_window_extent(renderer) for t in titles]
+        boxes += tick_labels(ax.yaxis, renderer)
+        if not any(label.get_rotation() for label in ax.get_xticklabels()):
+            boxes += tick_labels(ax.xaxis, renderer)  # boxes of slanted words say nothing
+        overlapping = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+        assert not overlapping
+        for legend in figure.legends:
+            assert not legend.get_window_extent(renderer).overlaps(ax.get_window_extent(renderer))
+
+
+def test_every_curve_within_view_carries_its_scale_however_steep():
+    limit = np.geomspace(10, 1000, 40)
+    curve = pd.concat(
+        pd.DataFrame({"batch_scale": k, "limit_us": limit, "probability": 1.0 * (limit > start)})
+        for k, start in enumerate((1, 20, 200, 2000))
+    )
+    ax = figures.limit_probability(curve, 100)
+    at = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    assert list(at) == ["1", "2"]
+    assert at["1"] == pytest.approx(20, rel=0.2)
+    assert at["2"] == pytest.approx(200, rel=0.2)
+
+
+def test_panels_of_two_columns_and_of_yes_and_no():
+    table = pd.DataFrame(
+        {"asleep": [False, True], "slow": [1.0, 2.0], "release": "v6.7", "time_s": 1.0, "mib": 2.0}
+    )
+    draw = figures.memory_on_lists
+    figure = figures.panels(draw, table, by=["asleep", "slow"], title="{} x {:g}")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["no x 1", "yes x 2"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 7])
+def test_panels_hold_any_number_of_machines_in_order(count):
+    names = [f"m{i}" for i in range(count)]
+    points, *_ = frames(names)
+    figure = figures.panels(figures.residuals, points, by="machine")
+    shown = [ax.get_title(loc="left") for ax in figure.axes if ax.axison]
+    assert shown == names
+    assert (len(figure.legends) or sum(ax.get_legend() is not None for ax in figure.axes)) == 1
+
+
+@pytest.mark.notebook
+def test_figures_show_themselves_in_a_notebook():
+    draw = "pm.figures.panels(pm.figures.residuals, fit['points'], by='machine');"
+    cells = ["import pcpmodel as pm; fit = pm.fit('comet-lake')", draw, draw]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    done = NotebookClient(book, kernel_name="python3", timeout=300).execute()
+    shown = [[output.output_type for output in cell.outputs] for cell in done.cells]
+    assert shown[1:] == [["display_data"], ["display_data"]]
+
+
+@pytest.mark.parametrize("slow", ["one", "two", "three"])
+@pytest.mark.parametrize("per_page", [False, True])
+def test_a_slow_machine_is_in_view_whichever_panel_it_has(slow, per_page):
+    points, lines, *_ = frames(("one", "two", "three"))
+    points.loc[points["machine"] == slow, "measured_us"] *= 30
+    figure = figures.panels(figures.hold_time, points, lines, by="machine", per_page=per_page)
+    for ax in figure.axes:
+        low, high = ax.get_ylim()
+        drawn = np.concatenate(
+            [line.get_ydata() for line in ax.lines if line.get_marker() != "None"]
+        )
+        assert low < drawn.min()
+        assert drawn.max() < high
+
+
+# ---------------------------------------------------------------- files
+
+KINDS = ("svg", "pdf", "png")
+
+
+def test_three_files_carry_version_and_digest(tmp_path):
+    figures.save(AXES["residuals"](), "residuals", tmp_path / "new", digest=DIGEST)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    about = json.loads(files.pop("residuals.json"))
+    assert sorted(files) == [f"residuals.{kind}" for kind in sorted(KINDS)]
+    for content in files.values():
+        assert f"pcpmodel {__version__}".encode() in content
+        assert DIGEST.encode() in content
+    assert (about["name"], about["digest"], about["pcpmodel"]) == (
+        "residuals", DIGEST, __version__)  # fmt: skip
+    assert about["alt"] in files["residuals.svg"].decode()
+    assert about["alt"].encode() in files["residuals.png"]
+
+
+@pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
+def test_every_figure_has_a_caption_with_numbers_and_an_alt_text_with_its_axes(draw):
+    made = draw()
+    said, alt = figures.caption(made), figures.alt_text(made)
+    assert re.search(r"\d", said) or said == "No throughput was measured."
+    assert said.endswith(".")
+    assert "nan" not in said
+    for ax in made.axes if hasattr(made, "axes") and not isinstance(made, Axes) else [made]:
+        if ax.axison and ax.get_xlabel():
+            assert " ".join(ax.get_xlabel().split()) in alt
+    assert alt.endswith(".")
+
+
+def test_the_numbers_of_a_caption_follow_the_data():
+    def said(points):
+        return figures.caption(figures.residuals(one(points)))
+
+    kept = one(POINTS)["residual_percent"][~one(POINTS)["outlier"]].abs()
+    assert f"{kept.median():.1f} % in the median, {kept.max():.1f} % at most" in said(POINTS)
+    assert "without 3 outliers of 24 rows" in said(POINTS)
+    twice = POINTS.assign(residual_percent=2 * POINTS["residual_percent"])
+    assert f"{2 * kept.max():.1f} % at most" in said(twice)
+
+
+@pytest.mark.parametrize("size", figures.SIZES)
+@pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
+def test_nothing_is_cut_off_in_any_size(draw, size):
+    with figures.output(size):
+        made = draw()
+    figure = made.figure if isinstance(made, Axes) else made
+    wide, high = figures.SIZES[size]
+    assert figure.get_figwidth() == wide
+    assert high is None or figure.get_figheight() == high
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    drawn, (width, height) = figure.get_tightbbox(renderer), figure.get_size_inches()
+    assert drawn.x0 > -0.01
+    assert drawn.y0 > -0.01
+    assert drawn.x1 < width + 0.01
+    assert drawn.y1 < height + 0.01
+    for legend in figure.legends:
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(ax.get_tightbbox(renderer)) for ax in figure.axes)
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    assert min(t.get_fontsize() for t in texts) >= 6
+
+
+def test_size_formats_and_names_last_as_long_as_the_context(tmp_path):
+    with figures.output("slide", ["png", "svg"], only=["residuals"], note="Seed 1."):
+        slide = AXES["residuals"]()
+        figures.save(slide, "residuals", tmp_path, digest=DIGEST)
+        figures.save(slide, "other", tmp_path, digest=DIGEST)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "residuals.json", "residuals.png", "residuals.svg"]  # fmt: skip
+    about = json.loads((tmp_path / "residuals.json").read_text())
+    assert about["inches"] == [7.0, 3.938]
+    assert about["caption"].endswith(" Seed 1.")
+    assert AXES["residuals"]().figure.get_figwidth() == 3.4
+
+
+@pytest.mark.parametrize(
+    ("size", "formats", "match"),
+    [
+        ("two-colum", ["svg"], "two-column"),
+        ("slide", ["svg", "jpg"], "unknown format 'jpg'"),
+        ("slide", [], "no format; allowed: svg, pdf, png"),
+    ],
+)
+def test_unknown_sizes_and_formats_are_refused(size, formats, match):
+    with pytest.raises(InputError, match=match), figures.output(size, formats):
+        pass
+
+
+def test_print_needs_no_fonts_and_knows_no_date(tmp_path):
+    figures.save(AXES["residuals"](), "residuals", tmp_path, digest=DIGEST)
+    svg = (tmp_path / "residuals.svg").read_text()
+    assert "<text" not in svg
+    assert "dc:date" not in svg
+    pdf = (tmp_path / "residuals.pdf").read_bytes()
+    assert b"/FontFile2" in pdf
+    assert b"CreationDate" not in pdf
+    assert b"/Type3" not in pdf
+    streams = re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL)
+    assert any(b"BT" in zlib.decompressobj().decompress(s) for s in streams if s[:1] == b"x")
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import matplotlib; matplotlib.use("agg")
+from test_figures import PANELS, AXES, DIGEST, figures
+for name, draw in [("panels", PANELS["hold_time"]), ("alone", AXES["scale_latency"])]:
+    figures.save(draw(), name, {out!r}, digest=DIGEST)
+"""
+
+
+@pytest.mark.slow
+def test_files_are_the_same_bytes_from_run_to_run(tmp_path):
+    here = os.path.dirname(__file__)
+    for run, seed in (("a", "1"), ("b", "2")):
+        code = SCRIPT.format(tests=here, out=str(tmp_path / run))
+        environment = os.environ | {"PYTHONHASHSEED": seed, "TZ": f"UTC-{seed}"}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=300)
+    for name in ("panels", "alone"):
+        for kind in KINDS:
+            first, second = (tmp_path / run / f"{name}.{kind}" for run in "ab")
+            assert first.read_bytes() == second.read_bytes(), f"{name}.{kind}"
+
+
+def test_an_empty_directory_saves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    figures.save(AXES["residuals"](), "residuals", "", digest=DIGEST)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", "A", "a b", ".hidden", "a.svg", "-a", "a\n"])
+def test_names_that_are_no_plain_file_names_are_refused(name, tmp_path):
+    with pytest.raises(InputError, match="figure name"):
+        figures.save(AXES["residuals"](), name, tmp_path / "out", digest=DIGEST)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_midway_leaves_the_old_files(tmp_path, monkeypatch):
+    ax = AXES["residuals"]()
+    figures.save(ax, "residuals", tmp_path, digest="old")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = type(ax.figure).savefig
+
+    def full_disk(self, path, *, format, **options):
+        if format == "png":
+            raise OSError("No space left on device")
+        real(self, path, format=format, **options)
+
+    monkeypatch.setattr(type(ax.figure), "savefig", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        figures.save(ax, "residuals", tmp_path, digest="new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_figures_know_nobody():
+    code = "import pcpmodel.figures, sys; print([m for m in sys.modules if 'pcpmodel' in m])"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
+    ).stdout
+    assert not re.search(r"pcpmodel\.(hardware|study|datasets|kernel|cli)", found)

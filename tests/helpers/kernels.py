@@ -1,0 +1,21 @@
+"""Kernels for property tests."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from hypothesis import strategies as st
+
+import pcpmodel as pm
+
+NAMES = [r.name for r in pm.releases()]
+
+
+PATCHES = sorted({p.key for p in pm.patches()} | {"free-high-threshold=126"})
+
+
+@st.composite
+def kernels(draw):
+    """A release with some patches put on or taken off."""
+    state = pm.release(draw(st.sampled_from(NAMES)))
+    for patch in draw(st.lists(st.sampled_from(PATCHES), max_size=3, unique=True)):
+        state = state.without(patch) if patch in state.patches else state.plus(patch)
+    return state.with_batch_scale_max(draw(st.integers(0, 6)))

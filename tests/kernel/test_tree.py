@@ -1,0 +1,443 @@
+"""A user's kernel tree: found, compiled, compared."""
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from helpers.paths import SHARED
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.pcp import PerCpuPages
+from pcpmodel.kernel.tree import EXCERPT, open_tree
+from pcpmodel.kernel.tree_compare import decides_as, differences
+from pcpmodel.kernel.tree_pages import TreePages, compare, sizing
+from pcpmodel.study.tree import tree
+
+TREES = SHARED / "kernel-trees"
+AS_V72 = ["v6.19", "debian-6.19.14", "v7.2", "debian-7.2.13"]
+
+needs_trees = pytest.mark.skipif(not TREES.exists(), reason="real kernel sources are not at hand")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """Compiled trees of the tests, apart from the user's."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """The excerpt with parts of its text replaced."""
+    number = itertools.count()
+
+    def change(*pairs, **files):
+        folder = tmp_path / f"tree{next(number)}"
+        (folder / "mm").mkdir(parents=True)
+        text = (EXCERPT / "mm/page_alloc.c").read_text()
+        for old, new in pairs:
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "mm/page_alloc.c").write_text(text)
+        for name, content in files.items():
+            at = folder / name.replace("__", "/").replace("_h", ".h")
+            at.parent.mkdir(parents=True, exist_ok=True)
+            at.write_text(content)
+        return folder
+
+    return change
+
+
+def functions_of(found):
+    return sorted({d.function for d in found})
+
+
+# What a tree decides
+
+
+def test_the_excerpt_decides_as_v7_2_and_as_no_other():
+    mine = open_tree(EXCERPT)
+    equal, done = decides_as(mine, 300_000)
+    assert [r.name for r in equal if r.name in AS_V72] == AS_V72
+    assert not {"v6.6", "v6.7", "v6.12", "v6.18", "debian-6.1.192"} & {r.name for r in equal}
+    assert done >= 300_000 * len(equal)
+
+
+def test_a_pageset_of_the_tree_does_what_one_of_the_release_does():
+    ours = PerCpuPages("v7.2", high_min=500, high_max=4000)
+    theirs = TreePages(open_tree(EXCERPT), high_min=500, high_max=4000)
+    for step in range(3000):
+        order = (0, 0, 0, 1, 3)[step * 7 % 5]
+        if step // 700 % 2:
+            assert ours.alloc(order) == theirs.alloc(order)
+        else:
+            assert ours.free(order) == theirs.free(order)
+        if step % 500 == 499:
+            assert ours.decay() == theirs.decay()
+        a, b = ours.state(), theirs.state()
+        assert {k: a[k] for k in b if k not in ("count_min", "expire")} == {
+            k: v for k, v in b.items() if k not in ("count_min", "expire")
+        }
+    assert ours.drain_pages_zone() == theirs.drain_pages_zone()
+
+
+def test_sizing_of_the_tree():
+    mine = open_tree(EXCERPT)
+    assert sizing(mine, 1 << 24, 60_000, 4, 8) == (63, 15_000)
+    assert sizing(mine, 1 << 24, 60_000, 4, 8, fraction=8) == (63, (1 << 24) // 8 // 4)
+    assert sizing(mine, 1 << 24, 60_000, 0, 8) == (63, 7500)
+
+
+# Six patches: what each changes is named
+
+
+def test_a_cap_on_drains(changed):
+    mine = open_tree(changed(
+        ("clamp_t(int, pcp->free_count, batch, high - batch)",
+         "min(clamp_t(int, pcp->free_count, batch, high - batch), 4 * batch)"),
+    ))  # fmt: skip
+    found, _ = differences(mine, "v7.2", 300_000)
+    assert functions_of(found) == ["nr_pcp_free"]
+    (d,) = found
+    assert d.theirs["pages"] < d.ours["pages"]
+    assert d.state["free_count"] >= 4 * d.state["batch"]
+
+
+def test_another_threshold_of_free_high(changed):
+    mine = open_tree(changed(("batch + pcp->high_min / 2 &&", "2 * batch &&")))
+    found, _ = differences(mine, "v7.2", 300_000)
+    assert set(functions_of(found)) <= {"nr_pcp_high", "nr_pcp_free"}
+    assert any("order 1" in d.operation or "order" in d.operation for d in found)
+    assert all(d.state["free_count"] for d in found)
+
+
+HEADER = """
+enum migratetype { MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_PCPTYPES };
+enum zone_flags { ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE, ZONE_BELOW_HIGH };
+#define PAGE_ALLOC_COSTLY_ORDER 3
+#define NR_LOWORDER_PCP_LISTS (MIGRATE_PCPTYPES * (PAGE_ALLOC_COSTLY_ORDER + 1))
+#define NR_PCP_LISTS (NR_LOWORDER_PCP_LISTS + %(thp)d)
+#define PCPF_PREV_FREE_HIGH_ORDER BIT(0)
+#define PCPF_FREE_HIGH_BATCH BIT(1)
+struct per_cpu_pages {
+	spinlock_t lock;
+	int count, high, high_min, high_max, batch;
+	u8 flags, alloc_factor;
+	short free_count;%(more)s
+	struct list_head lists[NR_PCP_LISTS];
+};
+"""
+
+
+def test_a_new_field(changed):
+    mine = tree(changed(
+        ("	pcp->free_count >>= 1;\n", "	pcp->free_count >>= 1;\n	pcp->refills++;\n"),
+        ("return n > 1 ?", "if (pcp->refills > 2)\n\t\tn = base;\n	return n > 1 ?"),
+        include__linux__mmzone_h=HEADER % {"thp": 2, "more": "\n	int refills;"},
+    ))  # fmt: skip
+    answer = mine.compare("v7.2", operations=100_000)
+    assert mine.new_fields == ("refills",)
+    assert answer.facts["new_fields"] == ["refills"]
+    assert "refills" in answer.text
+    assert {d["function"] for d in answer.facts["differences"]} == {"nr_pcp_alloc"}
+
+
+def test_a_new_function_is_taken_along(changed):
+    helper = "static int most_at_once(int batch)\n{\n	return batch << 2;\n}\n\n"
+    mine = open_tree(changed(
+        ("static int nr_pcp_free(", helper + "static int nr_pcp_free("),
+        ("return min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX);",
+         "return min(pcp->count, most_at_once(batch));"),
+    ))  # fmt: skip
+    assert "most_at_once" in mine.taken
+    found, _ = differences(mine, "v7.2", 300_000)
+    assert functions_of(found) == ["nr_pcp_free"]
+
+
+def test_decay_by_a_quarter(changed):
+    mine = open_tree(changed(("pcp->high >> 3", "pcp->high >> 2")))
+    found, _ = differences(mine, "v7.2", 300_000)
+    assert functions_of(found) == ["decay_pcp_high"]
+    (d,) = found
+    assert d.theirs["high"] < d.ours["high"] <= d.state["high"]
+
+
+def test_nineteen_lists(changed):
+    mine = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 7, "more": ""}))
+    done, found = compare(mine, "v7.2", 1000)
+    assert done == 0
+    assert found[0]["release"] == {"lists": 14}
+    assert found[0]["tree"] == {"lists": 19}
+
+
+def test_the_smallest_state_shows_the_difference_again(changed):
+    mine = open_tree(changed(("pcp->high >> 3", "pcp->high >> 2")))
+    (d,) = differences(mine, "v7.2", 300_000)[0]
+    # An eighth of 4 is 0 and a quarter is 1: there is no smaller value that shows it.
+    assert d.state["high"] == 4
+    assert d.state["lists"] == {}
+
+
+# What cannot be taken: one sentence each
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([("static int rmqueue_bulk(", "static int rmqueue_lots(")],
+         "mm/page_alloc.c has no function rmqueue_bulk()"),
+        ([("int surplus, batch", "int surplus, other = pcp->owner, batch")],
+         "line 64: decay_pcp_high() uses owner, which is not in the files"),
+        ([("	pcp->free_count >>= 1;", "	reserve_a_page(zone);")],
+         "rmqueue_pcplist() uses reserve_a_page, which is not in the files"),
+        ([("unsigned int order, int migratetype, unsigned int alloc_flags)",
+           "unsigned int order, int migratetype, struct folio_batch *fbatch)")],
+         "rmqueue_pcplist() has a parameter struct folio_batch * fbatch"),
+        ([("	guard(spinlock_irqsave)(&zone->lock);", "	mutex_lock(&zone->lists_mutex);")],
+         "line 27: free_pcppages_bulk() uses "),
+        ([("	int high, left;\n", "	int high, left\n")], "mm/page_alloc.c: line 14"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_taken_is_one_sentence(changed, pairs, words):
+    with pytest.raises(InputError) as error:
+        open_tree(changed(*pairs))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# Bad input
+
+
+def test_a_truncated_file(changed):
+    folder = changed()
+    text = (folder / "mm/page_alloc.c").read_text()
+    (folder / "mm/page_alloc.c").write_text(text[: len(text) // 2])
+    with pytest.raises(InputError, match="has no function"):
+        open_tree(folder)
+
+
+def test_an_unclosed_condition(changed):
+    with pytest.raises(InputError, match=r"'#ifdef CONFIG_NUMA' has no #endif"):
+        open_tree(changed(("#endif\n", "\n")))
+
+
+def test_a_macro_bomb(changed):
+    bomb = "".join(f"#define B{i} B{i + 1} + B{i + 1}\n" for i in range(30)) + "#define B30 1\n"
+    with pytest.raises(InputError) as error:
+        open_tree(changed(
+            ("static int nr_pcp_free(", bomb + "static int nr_pcp_free("),
+            ("		return 1;\n	return clamp_t", "		return B0;\n	return clamp_t"),
+        ))  # fmt: skip
+    assert "\n" not in str(error.value)
+
+
+def test_a_function_of_100_000_lines(changed):
+    with pytest.raises(InputError, match="more than 2000 lines"):
+        open_tree(changed(("		return 1;\n", "		;\n" * 100_000 + "		return 1;\n")))
+
+
+@pytest.mark.long
+def test_functions_without_end(changed):
+    with pytest.raises(InputError, match="do not come to an end"):
+        open_tree(changed(("surplus > 0; surplus -= batch", "1; surplus -= 0")))
+
+
+def test_functions_that_end_the_process(changed, monkeypatch):
+    # A sanitizer, where one runs, would answer the signal itself.
+    monkeypatch.setenv("ASAN_OPTIONS", f"{os.environ.get('ASAN_OPTIONS', '')}:handle_segv=0")
+    with pytest.raises(InputError, match="end the process"):
+        open_tree(
+            changed(("	int left = min(count", "	*(int *)8 = 1;\n	int left = min(count"))
+        )
+
+
+@pytest.mark.parametrize("make", ["folder", "missing", "binary"])
+def test_no_tree(tmp_path, make):
+    path = tmp_path / "it"
+    if make == "folder":
+        path.mkdir()
+    elif make == "binary":
+        path.mkdir()
+        (path / "page_alloc.c").write_bytes(b"\0\1" * 50)
+    with pytest.raises(InputError, match=r"no such tree|no kernel tree|not C source"):
+        open_tree(path)
+
+
+def test_no_compiler(changed, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(InputError, match="no C compiler"):
+        open_tree(changed())
+
+
+def test_a_cache_that_others_can_write_to(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "pcpmodel/trees").mkdir(parents=True)
+    (tmp_path / "pcpmodel/trees").chmod(0o777)
+    with pytest.raises(InputError, match="others can write to it"):
+        open_tree(EXCERPT)
+
+
+def test_two_processes_at_once(tmp_path):
+    code = f"from pcpmodel.kernel.tree import open_tree; print(open_tree({str(EXCERPT)!r}).digest)"
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    digests = {p.communicate()[0].strip() for p in both}
+    assert len(digests) == 1
+    left = sorted(p.suffix for p in (tmp_path / "pcpmodel/trees").iterdir())
+    assert left == [".ok", ".so"]
+
+
+@pytest.mark.parametrize("value", [-1, 7, 2.5, True, "5"])
+def test_a_bad_scale(value):
+    with pytest.raises(InputError, match="batch_scale_max"):
+        open_tree(EXCERPT, batch_scale_max=value)
+
+
+# Ways to name a tree
+
+
+def test_one_file_a_folder_and_a_commit(tmp_path):
+    file = open_tree(EXCERPT / "mm/page_alloc.c")
+    shutil.copy(EXCERPT / "mm/page_alloc.c", tmp_path)
+    folder = open_tree(tmp_path)
+    repo = tmp_path / "repo"
+    shutil.copytree(EXCERPT, repo)
+    git = ["git", "-C", str(repo), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    (repo / "mm/page_alloc.c").write_text("nothing")
+    commit = open_tree(f"{repo}@HEAD")
+    assert file.digest == folder.digest == commit.digest
+    with pytest.raises(InputError, match="git show"):
+        open_tree(f"{repo}@no-such-commit")
+
+
+def test_a_patch(tmp_path, changed):
+    new = changed(("pcp->high >> 3", "pcp->high >> 2"))
+    patch = tmp_path / "quarter.patch"
+    done = subprocess.run(
+        ["git", "diff", "--no-index", "--no-prefix", EXCERPT, new],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    text = done.stdout.replace(str(EXCERPT).strip("/"), "a").replace(str(new).strip("/"), "b")
+    patch.write_text(text.replace("/a/", "a/").replace("/b/", "b/"))
+    assert open_tree(EXCERPT, patch=patch).digest == open_tree(new).digest
+    patch.write_text(text.replace("eighth", "ninth").replace("/a/", "a/").replace("/b/", "b/"))
+    with pytest.raises(InputError, match="does not apply"):
+        open_tree(EXCERPT, patch=patch)
+
+
+def test_a_config(tmp_path):
+    config = tmp_path / "config"
+    config.write_text("# a comment\nCONFIG_NUMA=y\nCONFIG_SMP=y\nCONFIG_PCP_BATCH_SCALE_MAX=3\n")
+    found, _ = differences(open_tree(EXCERPT, config=config), "v7.2", 200_000)
+    assert found
+    config.write_text("CONFIG_NUMA\n")
+    with pytest.raises(InputError, match="line 1: 'CONFIG_NUMA' is not CONFIG_NAME=value"):
+        open_tree(EXCERPT, config=config)
+
+
+# Command line
+
+
+def run(*arguments):
+    from click.testing import CliRunner
+
+    return CliRunner().invoke(main, ["tree", *map(str, arguments)])
+
+
+def test_the_verb():
+    done = run(EXCERPT, "--operations", 50_000, "--json")
+    assert done.exit_code == 0
+    answer = json.loads(done.stdout)
+    assert set(AS_V72) <= set(answer["equal_to"])
+    assert answer["differences"] == []
+    assert answer["operations"] >= 50_000
+    found = {f["name"]: f["found"] for f in answer["functions"]}
+    assert found["nr_pcp_free"]
+    assert not found["__rmqueue_pcplist"]
+
+
+def test_the_verb_says_where_it_differs():
+    done = run(EXCERPT, "--against", "v6.12", "--operations", 50_000)
+    assert done.exit_code == 0
+    assert "decay_pcp_high(): vmstat tick" in done.stdout
+
+
+def test_the_verb_on_nothing(tmp_path):
+    done = run(tmp_path / "none")
+    assert done.exit_code == 2
+
+
+# Real kernels
+
+
+@needs_trees
+@pytest.mark.parametrize(
+    ("version", "equal", "unequal"),
+    [
+        ("6.1.192", "debian-6.1.192", "v6.12"),
+        ("6.12.107", "debian-6.12.107", "debian-6.1.192"),
+        ("7.2.13", "debian-7.2.13", "debian-6.12.107"),
+        ("7.3.4", "v7.2", "v6.18"),
+    ],
+)
+def test_real_kernels_decide_as_their_releases(version, equal, unequal):
+    mine = open_tree(TREES / version)
+    assert compare(mine, equal, 500_000)[1] == []
+    assert compare(mine, unequal, 50_000)[1]
+    assert not mine.borrowed
+    assert mine.new_fields == ()
+
+
+@needs_trees
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("version", "equal"),
+    [("6.1.192", "debian-6.1.192"), ("6.12.107", "debian-6.12.107"),
+     ("7.2.13", "debian-7.2.13"), ("7.3.4", "v7.2")],
+)  # fmt: skip
+def test_ten_million_operations(version, equal):
+    done, found = compare(open_tree(TREES / version), equal, 10**7, seed=7)
+    assert (done, found) == (10**7, [])
+
+
+def test_a_kill_in_the_middle_leaves_nothing_half_written(tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        '#!/bin/sh\nfor last; do :; done\necho half > "$(dirname "$last")/tree.so"\n'
+        f"touch {tmp_path}/begun\nexec sleep 60\n"
+    )
+    compiler.chmod(0o755)
+    code = f"from pcpmodel.kernel.tree import open_tree; open_tree({str(EXCERPT)!r})"
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "CC": str(compiler)}
+    killed = subprocess.Popen([sys.executable, "-c", code], env=env, start_new_session=True)
+    end = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    trees = tmp_path / "cache/pcpmodel/trees"
+    assert not list(trees.glob("*.so"))
+    (left,) = trees.iterdir()
+    os.utime(left, (0, 0))  # the next one sweeps up what is old
+    del env["CC"]
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.suffix for p in trees.iterdir()) == [".ok", ".so"]

@@ -1,0 +1,359 @@
+"""A kernel tree wherever a release is taken."""
+
+import itertools
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from helpers.paths import ROOT, SHARED
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.memory import Memory
+from pcpmodel.kernel.pcp import PerCpuPages
+from pcpmodel.kernel.releases import release
+from pcpmodel.kernel.tree import EXCERPT, open_tree
+from pcpmodel.kernel.tree_pages import TreePages
+from pcpmodel.kernel.zone import Zone
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.setup import prepare
+from pcpmodel.simulation.spec import make_spec
+
+TREES = SHARED / "kernel-trees"
+
+needs_trees = pytest.mark.skipif(not TREES.exists(), reason="real kernel sources are not at hand")
+
+HEADER = """
+enum migratetype { MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_PCPTYPES };
+enum zone_flags { ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE, ZONE_BELOW_HIGH };
+#define PAGE_ALLOC_COSTLY_ORDER 3
+#define NR_LOWORDER_PCP_LISTS (MIGRATE_PCPTYPES * (PAGE_ALLOC_COSTLY_ORDER + 1))
+#define NR_PCP_LISTS (NR_LOWORDER_PCP_LISTS + %(thp)d)
+#define PCPF_PREV_FREE_HIGH_ORDER BIT(0)
+#define PCPF_FREE_HIGH_BATCH BIT(1)
+struct per_cpu_pages {
+	spinlock_t lock;
+	int count, high, high_min, high_max, batch;
+	u8 flags, alloc_factor;
+	short free_count;%(more)s
+	struct list_head lists[NR_PCP_LISTS];
+};
+"""
+
+CAP = ("clamp_t(int, pcp->free_count, batch, high - batch)",
+       "min(clamp_t(int, pcp->free_count, batch, high - batch), 4 * batch)")  # fmt: skip
+THRESHOLD = ("batch + pcp->high_min / 2 &&", "2 * batch &&")
+QUARTER = ("pcp->high >> 3", "pcp->high >> 2")
+# Every second refill is half as large.
+FIELD = (
+    ("	pcp->free_count >>= 1;\n", "	pcp->free_count >>= 1;\n	pcp->refills++;\n"),
+    ("return n > 1 ?", "if (pcp->refills & 1)\n		n = (n + 1) / 2;\n	return n > 1 ?"),
+)
+# Half of a drain in one hold, the rest by batches.
+UNEVEN = tuple(
+    f"free_pcppages_bulk(zone, {n}, pcp, pindex);\n		left -= {n};"
+    for n in ("min(left, batch)", "max(left / 2, 1)")
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """Compiled trees of the tests, apart from the user's."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """The excerpt with parts of its text replaced, opened."""
+    number = itertools.count()
+    base = tmp_path_factory.mktemp("trees")
+
+    def change(*pairs, header=None):
+        folder = base / f"tree{next(number)}"
+        (folder / "mm").mkdir(parents=True)
+        text = (EXCERPT / "mm/page_alloc.c").read_text()
+        for old, new in pairs:
+            assert old in text
+            text = text.replace(old, new)
+        (folder / "mm/page_alloc.c").write_text(text)
+        if header:
+            (folder / "include/linux").mkdir(parents=True)
+            (folder / "include/linux/mmzone.h").write_text(header)
+        return open_tree(folder)
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def excerpt():
+    return open_tree(EXCERPT)
+
+
+def worked(pages, seed=3, n=4000):
+    """What every operation of a random mix answers, and the state after it."""
+    rng = np.random.default_rng(seed)
+    said = []
+    for _ in range(n // 40):
+        order = int(rng.choice([0, 0, 0, 1, 3, 9]))
+        allocs = rng.random() < 0.5
+        for _ in range(40):
+            said.append(pages.alloc(order) if allocs else pages.free(order))
+        dice = rng.random()
+        if dice < 0.2:
+            said.append(pages.decay())
+        elif dice < 0.25:
+            said.append(pages.drain_zone_pages())
+        elif dice < 0.28:
+            said.append(pages.drain_pages_zone())
+        elif dice < 0.4:
+            pages.below_high = rng.random() < 0.5
+            pages.reclaim_active = rng.random() < 0.3
+        state = pages.state()
+        said.append({k: state[k] for k in ("count", "high", "lists", "flags")})
+    return said
+
+
+@pytest.mark.parametrize(
+    "pairs", [(), (CAP,), (THRESHOLD,), (QUARTER,), FIELD], ids=["same", "cap", "threshold",
+                                                                 "quarter", "field"]
+)  # fmt: skip
+def test_steps_come_to_the_same_as_the_tree_s_operations(changed, pairs):
+    header = HEADER % {"thp": 2, "more": "\n	int refills;"} if pairs is FIELD else None
+    tree = changed(*pairs, header=header)
+    ours = worked(PerCpuPages(tree, high_min=500, high_max=4000))
+    assert ours == worked(TreePages(tree, high_min=500, high_max=4000))
+    assert (ours == worked(PerCpuPages("v7.3", high_min=500, high_max=4000))) is (pairs == ())
+
+
+def test_a_tree_is_named_by_its_folder_and_digest(excerpt):
+    state = release(excerpt)
+    assert state.name == f"excerpt#{excerpt.digest[:8]}"
+    assert state.base == "v7.3"
+    assert state.hits
+    assert release(state) is state
+    assert release(excerpt) == state
+    assert any(excerpt.digest in note for note in state.notes)
+
+
+def test_what_counts_every_page_is_asked_for_every_page(changed):
+    tree = changed(*FIELD, header=HEADER % {"thp": 2, "more": "\n	int refills;"})
+    state = release(tree)
+    assert not state.hits
+    assert any("every page asks the tree" in note for note in state.notes)
+
+
+def test_patches_go_on_the_tree_itself(excerpt):
+    state = release(excerpt)
+    for change in (lambda: state.plus("free-coalesce"), lambda: state.without("auto-high")):
+        with pytest.raises(InputError, match="patch the tree itself"):
+            change()
+    assert state.with_batch_scale_max(5) is state
+    with pytest.raises(InputError, match="compiled with 5"):
+        state.with_batch_scale_max(3)
+
+
+def test_nineteen_lists_can_be_compared_and_not_run(changed):
+    tree = changed(header=HEADER % {"thp": 7, "more": ""})
+    with pytest.raises(InputError, match="NR_PCP_LISTS is 19; the engines know 3, 13, 14"):
+        PerCpuPages(tree, high=500)
+
+
+def test_large_fields_are_refused(changed):
+    tree = changed(*FIELD, header=HEADER % {"thp": 2, "more": "\n	long refills, more[3];"})
+    with pytest.raises(InputError, match=r"32 bytes of new fields \(refills, more\)"):
+        PerCpuPages(tree, high=500)
+
+
+def test_holds_that_shrink_are_refused_by_name(changed):
+    with pytest.raises(InputError, match="how the commit of a free drains"):
+        PerCpuPages(changed(UNEVEN), high=500)
+
+
+def test_a_policy_does_not_go_on_a_tree(excerpt):
+    with pytest.raises(InputError, match="change the tree"):
+        PerCpuPages(excerpt, high=500, policy="whatever")
+
+
+def test_it_travels_to_other_processes(excerpt):
+    state = release(excerpt)
+    assert state.rules.sizing is not None
+    again = pickle.loads(pickle.dumps(state))
+    assert again == state
+    assert worked(PerCpuPages(again, high=500), n=400) == worked(
+        PerCpuPages(excerpt, high=500), n=400
+    )
+
+
+def busy(mem, rng):
+    """Bursts of allocations and frees of several orders, ticks between them."""
+    held = []
+    for _ in range(40):
+        order = int(rng.choice([0, 0, 0, 1, 2, 3]))
+        if rng.random() < 0.5 or len(held) < 300:
+            for _ in range(int(rng.integers(1, 400)) >> order):
+                pfn = mem.alloc(0, order, int(rng.integers(0, 3)))
+                if pfn is not None:
+                    held.append((pfn, order))
+        else:
+            for _ in range(int(rng.integers(1, 300))):
+                mem.free(0, *held.pop(int(rng.integers(len(held)))))
+        if rng.random() < 0.2:
+            mem.refresh_cpu_vm_stats(0)
+    return mem.state()
+
+
+def test_memory_under_a_tree_is_memory_under_its_release(excerpt):
+    zones = [Zone(1 << 15, batch=31, high_min=100, high_max=3000, watermarks=(100, 200, 4000))]
+    both = [busy(Memory(r, zones), np.random.default_rng(5)) for r in (excerpt, "v7.3")]
+    assert both[0] == both[1]
+
+
+def simulated(release, engine=Engine, **options):
+    """Counters and lists after a run with bursts, ticks and little memory."""
+    arguments = {
+        "release": release,
+        "machine": "sapphire-rapids",
+        "workload": pm.workload.page_fault1(6, pages=3000, fault_ns=300.0, unmap_ns=60.0),
+        "cpus": 6,
+        "nodes": 2,
+        "memory_gib": 0.5,
+        "watermark_scale_factor": 1500,
+        "high_min_pages": 300,
+        "seconds": 0.03,
+        "stat_interval_s": 0.002,
+        "warmup_s": 0.0,
+    }
+    state = prepare(make_spec(**arguments | options))
+    assert engine(state).run()
+    return state.counters(), state.pcps(), state.order_digests, state.zone_free(), state.times_ps()
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_a_simulation_under_a_tree_is_one_under_its_release(excerpt, identity):
+    ours = simulated(excerpt, identity=identity)
+    assert ours == simulated("v7.3", identity=identity)
+    assert ours == simulated(excerpt, PerPage, identity=identity)
+
+
+@pytest.mark.parametrize("pairs", [(CAP,), (QUARTER,), FIELD], ids=["cap", "quarter", "field"])
+def test_engines_agree_under_a_changed_tree(changed, pairs):
+    header = HEADER % {"thp": 2, "more": "\n	int refills;"} if pairs is FIELD else None
+    tree = changed(*pairs, header=header)
+    ours = simulated(tree, stat_interval_s=0.0005)
+    assert ours == simulated(tree, PerPage, stat_interval_s=0.0005)
+    assert ours != simulated("v7.3", stat_interval_s=0.0005)
+
+
+@needs_trees
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("6.1.192", "debian-6.1.192"), ("6.12.107", "debian-6.12.107"), ("7.2.13", "debian-7.2.13"),
+     ("7.3.4", "v7.3")],
+)  # fmt: skip
+def test_real_trees_run_as_their_releases(version, known):
+    tree = open_tree(TREES / version)
+    state = release(tree)
+    assert state.hits
+    assert release(state.base).rules == release(known).rules
+    assert simulated(tree, high_min_pages=None) == simulated(known, high_min_pages=None)
+
+
+# Recordings
+
+
+def alike(recording, tree):
+    """What a replay and a what-if say under a tree and under the recording's own release."""
+    cap = pm.recording(recording)
+    said = []
+    for rules in (None, tree):
+        found = pm.replay(cap, release=rules).as_dict()
+        found.pop("release")
+        (outcome,) = pm.what_if(cap, [cap.release if rules is None else rules]).outcomes
+        work = {k: v for k, v in vars(outcome).items() if k != "release"}
+        said.append((found, {k: v.tolist() if hasattr(v, "tolist") else v
+                             for k, v in work.items()}))  # fmt: skip
+    return said[0] == said[1]
+
+
+@pytest.mark.parametrize("recording", ["7.3-unixpair-4cpu", "7.2-detail-4cpu"])
+def test_a_recording_is_replayed_under_the_excerpt_as_under_its_release(recording, excerpt):
+    assert alike(recording, excerpt)
+
+
+def test_another_rule_is_seen_in_a_recording(changed):
+    cap = pm.recording("7.2-pf1-8cpu")
+    assert pm.replay(cap).nr_unexplained == 0
+    assert pm.replay(cap, release=changed(CAP)).nr_unexplained > 0
+
+
+@needs_trees
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "recording",
+    sorted(p.name for p in (ROOT / "data/traces").glob("7.[23]-*")),
+)
+def test_every_recording_of_a_tree_s_kernel(recording):
+    cap = pm.recording(recording)
+    if "before" not in cap.tags:
+        pytest.skip("shows no lists to begin with")
+    assert alike(recording, open_tree(TREES / ("7.2.13" if cap.kernel[:3] == "7.2" else "7.3.4")))
+
+
+# From a patch to its cover letter
+
+
+def test_a_patch_is_tried(tmp_path):
+    tree = pm.study.example_tree(tmp_path / "four-batches")
+    tried = pm.study.try_patch(
+        tree, "v7.3", workloads=["page_fault1"], cpus=8, seconds=0.2, seeds=2, operations=200_000,
+        recording="7.2-detail-4cpu",
+    )  # fmt: skip
+    assert {d["function"] for d in tried.facts["differences"]} == {"nr_pcp_free"}
+    rules = ["v7.3", f"four-batches#{tried.tree.digest[:8]}"]
+    assert list(tried.tables["runs"]["rules"]) == rules
+    assert list(tried.tables["recorded"]["release"]) == rules
+    assert set(tried.ladders["drain"].groups) == set(rules)
+    (letter,) = tried.letter.tables.values()
+    assert list(letter["rules"]) == rules
+    assert "nr_pcp_free() decides otherwise" in tried.text
+    assert len(tried.digest) == 64
+    with pytest.raises(InputError, match="is there already"):
+        pm.study.example_tree(tree)
+    with pytest.raises(InputError, match="unknown workload 'kbild'"):
+        pm.study.try_patch(tree, workloads=["kbild"])
+
+
+# Command line
+
+
+def run(*arguments):
+    from click.testing import CliRunner
+
+    from pcpmodel.cli import main
+
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+def test_a_path_is_a_release_on_the_command_line(excerpt):
+    work = ["--machine", "sapphire-rapids", "--workload", "page_fault1", "--processes", 4]
+    size = ["--cpus", 4, "--memory-gib", 4, "--seconds", 0.02, "--warmup", 0, "--json"]
+    said = [json.loads(run("simulate", "--release", r, *work, *size).stdout)
+            for r in (EXCERPT, "v7.3")]  # fmt: skip
+    assert said[0]["score"] == said[1]["score"]
+    assert any(excerpt.digest in note for note in said[0]["notes"])
+    policy = ROOT / "examples/cython/four_batches.pyx"
+    ruled = run("simulate", "--release", "v7.3", "--policy", policy, *work, *size)
+    assert ruled.exit_code == 0, ruled.output
+    assert run("simulate", "--release", "./none", *work).exit_code == 2
+    assert run("simulate", "--release", "v7.3", "--policy", "none.pyx", *work).exit_code == 2
+    told = json.loads(run("replay", "7.3-unixpair-4cpu", "--release", EXCERPT, "--json").stdout)
+    assert told["release"] == release(excerpt).name

@@ -1,0 +1,46 @@
+"""The compiled decisions and their slow twin agree on any sequence of operations."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.kernels import kernels
+from pcpmodel.kernel import pcp, reference
+
+sizes = st.sampled_from([0, 1, 3, 62, 63, 64, 126, 250, 500, 1170, 8192])
+order = st.sampled_from([0, 0, 0, 1, 2, 3, 9])
+migratetype = st.integers(0, 2)
+operation = st.one_of(
+    st.tuples(st.just("alloc"), order, migratetype),
+    st.tuples(st.just("free"), order, migratetype),
+    st.tuples(st.just("decay")),
+    st.tuples(st.just("drain_zone_pages")),
+    st.tuples(st.just("drain_pages_zone")),
+    st.tuples(st.just("pageset_update"), sizes, sizes, st.sampled_from([1, 7, 31, 63])),
+    st.tuples(st.just("flags"), st.booleans(), st.booleans()),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    kernel=kernels(),
+    batch=st.sampled_from([1, 3, 31, 63]),
+    high_min=sizes,
+    high_max=sizes,
+    flags=st.integers(0, 3),
+    steps=st.lists(st.tuples(operation, st.sampled_from([1, 1, 20, 200])), max_size=25),
+)
+def test_core_and_twin_agree(kernel, batch, high_min, high_max, flags, steps):
+    pair = [
+        make(kernel, batch=batch, high_min=high_min, high_max=high_max, flags=flags)
+        for make in (pcp.PerCpuPages, reference.PerCpuPages)
+    ]
+    for (name, *args), times in steps:
+        if name == "flags":
+            for pages in pair:
+                pages.below_high, pages.reclaim_active = args
+            continue
+        for _ in range(times):
+            core, twin = (getattr(pages, name)(*args) for pages in pair)
+            assert core == twin
+        assert pair[0].state() == pair[1].state()
+        assert pair[0].count >= 0

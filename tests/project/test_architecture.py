@@ -1,0 +1,124 @@
+"""Arrows point down: nothing imports what is above it or beside it, between rooms and inside them.
+
+The layers stand in pyproject.toml once.  import-linter reads the .py files; it knows nothing of
+compiled modules, so that the ``import`` and ``cimport`` lines of all sources are read here too.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from helpers.paths import ROOT, TESTS
+
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+    "importlinter"
+]["contracts"]
+#: Container -> its parts, lowest 0.
+HEIGHTS = {
+    container: {
+        name.strip("() "): height
+        for height, line in enumerate(reversed(contract["layers"]))
+        for name in line.split("|")
+    }
+    for contract in CONTRACTS
+    if contract["type"] == "layers"
+    for container in contract["containers"]
+}
+#: Not in the layers; figures has a contract of its own.
+APART = {"__init__", "figures"}
+#: Arrows that run back: trace/ names the kinds of work (WORK_OPS) in its topmost compiled module.
+CIRCLES = {("pcpmodel.trace", "buddy_lists"): {"replay"}}
+SOURCES = sorted(
+    (container, str(p.relative_to(ROOT)))
+    for container in HEIGHTS
+    for p in (ROOT / container.replace(".", "/")).rglob("*.p*")
+    if p.suffix in (".py", ".pyx", ".pxd")
+)
+
+
+def part_of(container: str, source: str | Path) -> str:
+    """The part of a container that a file belongs to."""
+    place = Path(source).relative_to(container.replace(".", "/"))
+    return place.parts[0].split(".")[0]
+
+
+def imported(text: str, container: str = "pcpmodel") -> set[str]:
+    """Parts of a container that a source imports or cimports."""
+    here = re.escape(container)
+    found = re.findall(
+        rf"^\s*(?:from\s+{here}\.(\w+)|from\s+{here}\s+c?import\s+([\w, ]+)"
+        rf"|c?import\s+{here}\.(\w+))",
+        text,
+        re.MULTILINE,
+    )
+    names = {name for groups in found for name in re.findall(r"\w+", ",".join(groups))}
+    return names - {"__version__"}
+
+
+def wrong(part: str, names: set[str], container: str = "pcpmodel") -> list[str]:
+    """Which of ``names`` the part may not import."""
+    heights = HEIGHTS[container]
+    return sorted(n for n in names - APART - {part} if heights[n] >= heights[part])
+
+
+def test_imports_of_every_form_are_seen() -> None:
+    text = (
+        "from pcpmodel.kernel.pages cimport (\n  x)\ncimport pcpmodel.hardware.lock\n"
+        "from pcpmodel import study, numa\n    from pcpmodel.errors import InputError\n"
+        "from libc.math cimport log\nfrom pcpmodel.trace.events cimport event\n"
+    )
+    assert imported(text) == {"kernel", "hardware", "study", "numa", "errors", "trace"}
+    assert imported(text, "pcpmodel.trace") == {"events"}
+
+
+def test_an_arrow_up_or_sideways_is_found() -> None:
+    assert wrong("kernel", {"errors", "kernel", "simulation"}) == ["simulation"]
+    assert wrong("hardware", {"workload", "kernel"}) == ["workload"]
+    assert wrong("zones", {"zones", "structs", "program"}, "pcpmodel.simulation") == ["program"]
+    assert wrong("ftrace", {"events", "replay", "record"}, "pcpmodel.trace") == ["record", "replay"]
+
+
+@pytest.mark.parametrize("container", HEIGHTS)
+def test_every_part_has_its_layer(container: str) -> None:
+    parts = {part_of(container, source) for c, source in SOURCES if c == container}
+    assert parts - APART == set(HEIGHTS[container])
+
+
+@pytest.mark.parametrize(("container", "source"), SOURCES)
+def test_modules_import_only_what_is_below(container: str, source: str) -> None:
+    part = part_of(container, source)
+    names = imported((ROOT / source).read_text(encoding="utf-8"), container)
+    if part not in APART:
+        back = CIRCLES.get((container, part), set()) if source.endswith(".pyx") else set()
+        assert set(wrong(part, names, container)) == back
+
+
+def test_python_modules_import_only_what_is_below() -> None:
+    lint = "from importlinter.cli import lint_imports_command as main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"Contracts: {len(CONTRACTS)} kept, 0 broken." in done.stdout
+
+
+def test_tests_lie_as_the_package_does() -> None:
+    """In the room of their module; project/ is about no room, and what is about all lies above."""
+    rooms = {p.name for p in (ROOT / "pcpmodel").iterdir() if (p / "__init__.py").is_file()}
+    for path in TESTS.rglob("test_*.py"):
+        assert path.parent == TESTS or path.parent.name in rooms | {"project"}, path
+
+
+def test_no_test_module_imports_another() -> None:
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(a.name for a in node.names)]
+                assert not [n for n in names if re.search(r"(^|\.)(test_|conftest)", n)], path

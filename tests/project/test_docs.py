@@ -1,0 +1,163 @@
+"""The documentation: every command and example runs, every public name is there, no warning."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import ast
+import doctest
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import pcpmodel as pm
+from helpers.paths import ROOT
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PROGRAMS = [ROOT / "docs" / "workloads.md"]
+START = "from pcpmodel.cli import main; main()"
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)
+def test_commands_of_the_tutorial_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    sessions = blocks(page, "console")
+    assert sessions
+    shutil.copytree(ROOT / "data/hardware", tmp_path / "data/hardware")
+    (tmp_path / "data/traces").symlink_to(ROOT / "data/traces")
+    tool = tmp_path / "bin/pcpmodel"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{START}" "$@"\n')
+    tool.chmod(0o755)
+    env = os.environ | {
+        "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}",
+        "PCPMODEL_DATA": str(tmp_path / "data"),
+    }
+    for command, shown in re.findall(r"^\$ (.+)\n((?:[^$].*\n)*)", "".join(sessions), re.M):
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        same = doctest.OutputChecker().check_output(
+            shown, done.stdout, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert same, f"{command}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda p: p.stem)
+def test_examples_of_the_tutorial_print_what_is_shown(page: Path) -> None:
+    for number, text in enumerate(blocks(page, "{doctest}")):
+        test = doctest.DocTestParser().get_doctest(text, {"pm": pm}, page.stem, page.name, number)
+        assert test.examples
+        assert doctest.DocTestRunner().run(test).failed == 0
+
+
+@pytest.mark.parametrize("page", PROGRAMS, ids=lambda p: p.stem)
+def test_programs_of_the_page_run(page: Path) -> None:
+    for text in blocks(page, "python"):
+        exec(text, {})
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert [name for name in pm._PUBLIC if not getattr(pm, name).__doc__] == []
+
+
+def documented() -> dict[str, object]:
+    """Path and object of every public name, those of public modules included."""
+    found = {}
+    for name, where in pm._PUBLIC.items():
+        thing = getattr(pm, name)
+        inside = {n: getattr(thing, n) for n in thing.__all__} if inspect.ismodule(thing) else {}
+        found |= {f"{thing.__name__}.{n}": o for n, o in inside.items()} or {
+            f"{where}.{name}": thing
+        }
+    return {path: thing for path, thing in found.items() if callable(thing)}
+
+
+@pytest.mark.parametrize("path", documented())
+def test_what_a_public_name_takes_returns_and_raises_is_documented(path: str) -> None:
+    from numpydoc.validate import validate
+
+    thing = documented()[path]
+    wanted = {"GL08"}
+    if not isinstance(thing, type):  # a class may say what it is made of as attributes
+        wanted |= {"PR01", "PR02", "PR04", "RT01"}
+    assert [e for e in validate(path)["errors"] if e[0] in wanted] == []
+    if inspect.isfunction(thing):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        if any(isinstance(node, ast.Raise) for node in ast.walk(tree)):
+            assert re.search(r"^ *Raises\n *------$", thing.__doc__ or "", re.M)
+
+
+def test_the_worked_examples_are_counted_by_number(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import generate
+    finally:
+        sys.path.pop(0)
+    (tmp_path / "a.py").write_text('("T2", 2), ("T2", 3), pytest.param(4, id="T12")')
+    (tmp_path / "b.py").write_text('("T12", 5), ("X3", 6), "XT4", "T"')
+    assert generate.worked_examples(tmp_path) == 3
+    assert generate.worked_examples(ROOT / "tests") > 30
+
+
+def test_the_published_cells_are_counted_as_they_are_today() -> None:
+    """Run tools/count_verification.py if this fails."""
+    try:
+        from count_verification import SEED, tally
+    finally:
+        sys.path.pop(0)
+    from pcpmodel.study.published import cases, compare, single
+
+    counted = json.loads((ROOT / "docs" / "verification.json").read_text(encoding="utf-8"))
+    tables = {table["table"]: table for table in counted["tables"]}
+    assert set(tables) == {case.name for case in cases.cases()} | set(single.SINGLE)
+    for case in cases.cases():
+        measured = cases.published_rows(case)
+        cells = sum(len(row) for row in measured.values())
+        cells -= len(measured["base"]) - (
+            "lock_contention" in measured["base"]
+        )  # 100 by definition
+        assert tables[case.name]["predictions"] + tables[case.name]["fitted"] == cells, case.name
+    for source in ("hahn-v4", "zone-split-rfc"):  # the quick ones are counted again
+        answer = compare.compare(source, seed=SEED).facts
+        for table in tally(answer)["tables"]:
+            assert tables[table["table"]] == table
+    rest = compare._accounted(None)
+    assert {kind: counted[kind] for kind in rest} == {kind: len(rest[kind]) for kind in rest}
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {pm.__version__}\n" in text
+
+
+def sphinx(builder: str, place: Path) -> Path:
+    build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder]
+    done = subprocess.run(
+        [*build, "-d", str(place / "trees"), str(ROOT / "docs"), str(place / builder)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return place / builder
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_a_warning_and_its_examples_hold(tmp_path: Path) -> None:
+    page = (sphinx("html", tmp_path) / "reference.html").read_text(encoding="utf-8")
+    missing = [n for n, where in pm._PUBLIC.items() if f'id="{where}.{n}"' not in page]
+    assert [n for n in missing if f'id="module-{pm._PUBLIC[n]}"' not in page] == []
+    counted = (sphinx("doctest", tmp_path) / "output.txt").read_text(encoding="utf-8")
+    assert re.search(r"[1-9]\d* tests\n +0 failures in tests", counted)

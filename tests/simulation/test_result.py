@@ -1,0 +1,399 @@
+"""What a run reports: figures, histograms, labelled arrays, refusals; engine and closed forms."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel import sizing
+from pcpmodel.simulation.analytic import chain, mva
+from pcpmodel.simulation.result import Histogram, bucket_edges_ns
+from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.spec import make_spec, varied
+from pcpmodel.simulation.state import HISTOGRAM
+from pcpmodel.study.sweep.grid import make_grid
+from pcpmodel.workload.faults import FAULT_NS
+from pcpmodel.workload.program import Program, Task, Workload
+
+MACHINE = pm.machine("sapphire-rapids")
+
+
+def run(**options):
+    options = {
+        "release": "v6.6",
+        "machine": MACHINE,
+        "workload": pm.workload.page_fault1(16, pages=2000),
+        "cpus": 16,
+        "nodes": 1,
+        "memory_gib": 16,
+        "seconds": 0.05,
+    } | options
+    return pm.simulate(**options)
+
+
+def one_lock(cpus, think_ns, **options):
+    """A closed network: every CPU moves a batch of 63 pages per hold, in or out.
+
+    Returns the result and what the closed forms need: work and hold per hold [ns].
+    """
+    work = pm.workload.page_fault1(cpus, pages=6300, fault_ns=think_ns / 63, unmap_ns=think_ns / 63)
+    result = pm.simulate(
+        release="v6.6",
+        machine=MACHINE,
+        workload=work,
+        cpus=cpus,
+        nodes=1,
+        memory_gib=64,
+        high_pages=126,
+        stat_interval_s=0,
+        warmup_s=0.02,
+        **({"seconds": 1.0, "hold": "exponential", "handoff_ns": 0.0, "jitter": 0.5} | options),
+    )
+    holds = result.refills + result.drains
+    hold = result.per_cpu["hold_ps"].sum() / holds / 1000
+    wait = result.per_cpu["wait_ps"].sum() / holds / 1000
+    return result, result.busy_ps / holds / 1000 - wait - hold, hold
+
+
+HOLD = (MACHINE.hold_time.refill(63).mean_ns + MACHINE.hold_time.drain(63).mean_ns) / 2
+
+
+@pytest.mark.parametrize("load", [0.2, 0.6, 0.9, 1.5])
+def test_engine_and_mean_value_analysis_agree_within_a_point_of_wait_share(load):
+    result, work, hold = one_lock(24, HOLD * 24 / load)
+    assert result.lock_contention == pytest.approx(mva(24, work, hold).wait_share, abs=0.01)
+
+
+def test_engine_and_load_dependent_chain_agree_where_handover_grows():
+    result, work, hold = one_lock(
+        16, 45_000.0, jitter=1.0, handoff_ns=300.0, handoff_per_waiter_ns=100.0
+    )
+    expected = chain(16, work, hold, 300.0, 100.0)
+    assert expected.wait_share > 0.1
+    assert result.lock_contention == pytest.approx(expected.wait_share, abs=0.02)
+
+
+def test_closed_forms_overstate_waiting_where_holds_hardly_vary():
+    """Why the engine is needed: holds that are all alike wait less than exponential ones."""
+    result, work, hold = one_lock(24, HOLD * 24 / 0.6, hold="mean")
+    assert mva(24, work, hold).wait_share > 1.3 * result.lock_contention
+
+
+def test_histogram_buckets_tile_the_axis():
+    edges = bucket_edges_ns(HISTOGRAM)
+    assert edges[0] == 0
+    assert (np.diff(edges) > 0).all()
+    assert (np.diff(edges)[8:] * 8 <= edges[8:-1]).all()
+
+
+def test_histogram_quantiles_and_funclatency_rows():
+    edges = bucket_edges_ns(HISTOGRAM)
+    counts = np.zeros(HISTOGRAM, dtype=np.int64)
+    for ns in [5, 5, 100, 1000]:
+        counts[np.searchsorted(edges, ns, side="right") - 1] += 1
+    hist = Histogram(counts, edges)
+    assert hist.total == 4
+    assert 5 <= hist.quantile_ns(0.4) <= 6
+    assert 96 <= hist.quantile_ns(0.7) <= 104
+    assert hist.quantile_ns(1.0) <= 1024
+    rows = hist.log2()
+    assert rows[2] == (4, 7, 2)
+    assert rows[6] == (64, 127, 1)
+    assert rows[-1] == (512, 1023, 1)
+    assert sum(n for _, _, n in rows) == 4
+
+
+def test_figures_belong_together():
+    result = run()
+    assert 0 < result.lock_contention < 1
+    assert result.wait_hist["refill"].total == result.refills
+    assert result.hold_hist["drain"].total == result.drains
+    assert result.alloc_zone_pages == 63 * result.refills
+    w = result.wait_ns
+    assert w["p50"] <= w["p90"] <= w["p99"] <= w["p99.9"] <= w["max"]
+    over = result.over_probability()
+    assert over[100] >= over[1_000] >= over[10_000]
+    assert result.score == result.per_cpu["score"].sum()
+    assert len(result.time_s) == len(result.pages_in_pcp) == 100
+    # No list is above its high, and a CPU that allocates has what is left of a refill.
+    assert (
+        63
+        <= result.pages_in_pcp.max()
+        <= result.spec.host.cpus
+        * max(
+            size.high_max
+            for size in result.spec.sizes  # of each CPU
+        )
+    )
+
+
+def test_every_wait_and_hold_has_its_quantiles_and_every_cpu_its_pages():
+    result = run(
+        workload=pm.workload.page_fault1(16, pages=2000, lru=True), release="v6.7", warmup_s=0.0
+    )
+    for times in (result.wait_ns, result.hold_ns, result.lru_wait_ns, result.lru_hold_ns):
+        assert 0 <= times["p50"] <= times["p90"] <= times["p99"] <= times["p99.9"]
+    assert 0 < result.lru_hold_ns["p50"] < result.hold_ns["p50"]
+    assert result.lru_wait_ns["max"] == result.per_cpu["lru_wait_max_ps"].max() / 1000 > 0
+    assert result.longest_starvation_ns == max(result.wait_ns["max"], result.lru_wait_ns["max"])
+    assert (result.pages_in_pcp == result.pcp_pages_by_cpu.sum(axis=0)).all()
+    assert (result.pcp_pages_by_cpu.max(axis=1) > 0).all()
+    whole = int(result.spec.host.memory_gib * 2**18)
+    # At the last sample nothing is under way but what the locks' holders move.
+    assert result.used_memory_pages[-1] == pytest.approx(
+        whole - sum(result.zone_free_pages), abs=63 * 32 * 16
+    )
+    data = result.to_dataset()
+    assert data.used_memory.equals(data.pages_in_pcp + data.pages_held)
+    assert data.lru_wait_quantiles.sel(quantile=0.999) == result.lru_wait_ns["p99.9"]
+    assert (
+        data.over_probability.sel(kind="lru", threshold_us=100)
+        == (result.over_probability("lru")[100])
+    )
+    assert all("units" in v.attrs for v in data.data_vars.values())
+    slow = run(
+        workload=pm.workload.page_fault1(16, pages=2000, lru=True),
+        release="v6.7",
+        engine="per-page",
+        warmup_s=0.0,
+    )
+    assert slow.to_dataset().identical(data)
+
+
+def test_pages_that_come_back_at_once_are_still_in_a_cache():
+    """A short mapping is refilled with warm pages, one beyond the caches with cold ones."""
+    follow = {"identity": True, "caches": True, "l2_kib": 1024.0, "llc_slice_kib": 4096.0}
+    small, medium, large = (
+        run(
+            workload=pm.workload.page_fault1(8, pages=pages, fault_ns=200.0),
+            release="v6.7",
+            warmup_s=0.02,
+            high_min_pages=3000,
+            **follow,
+        )
+        for pages in (60, 350, 2500)
+    )
+    assert small.per_cpu["found_private"].sum() > 0.99 * small.per_cpu["alloc_pages"].sum()
+    assert small.cache_miss_rate < 0.01
+    assert medium.per_cpu["found_llc"].sum() > medium.per_cpu["found_memory"].sum()
+    assert large.cache_miss_rate > 0.5
+    found = sum(large.per_cpu[f"found_{where}"].sum() for where in ("private", "llc", "memory"))
+    assert found == large.per_cpu["alloc_pages"].sum()
+    assert large.to_dataset().total_cache_miss_rate == large.cache_miss_rate
+    assert np.isnan(run().cache_miss_rate)
+    assert run().summary()["cache_miss_rate"] is None
+    with pytest.raises(InputError, match="needs identity"):
+        run(caches=True)
+    with pytest.raises(InputError, match="private_pages"):
+        run(identity=True, caches=True, l2_kib=0.0)
+
+
+def test_dataset_is_labelled_and_the_same_for_the_same_seed():
+    a, b, c = run().to_dataset(), run().to_dataset(), run(seed=2).to_dataset()
+    assert a.identical(b)
+    assert not a.identical(c)
+    assert a.refill_pages.attrs["units"] == "pages"
+    assert json.loads(a.attrs["spec"])["workload"]["processes"] == 16
+    assert a.attrs["seed"] == 1
+
+
+def test_warmup_is_left_out_of_the_figures():
+    whole, counted = run(warmup_s=0.0), run(seconds=0.04, warmup_s=0.01)
+    assert counted.refills < whole.refills
+    assert counted.events == whole.events
+    assert counted.wait_hist["refill"].total == pytest.approx(counted.refills, abs=16)
+
+
+def test_spec_can_be_varied_by_name():
+    spec = run().spec
+    assert varied(spec, release="v6.7", zones_per_node=2, seed=5).host.zones_per_node == 2
+    assert varied(spec, batch_scale_max=3).release.batch_scale_max == 3
+    with pytest.raises(InputError, match="did you mean 'high_pages'"):
+        varied(spec, high_page=3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"cpus": 0}, "cpus=0"),
+        ({"nodes": 0}, "nodes=0"),
+        ({"cpus": 15, "nodes": 2}, "evenly"),
+        ({"cpus": 8}, "16 tasks"),
+        ({"release": "v6.8"}, "unknown release"),
+        ({"machine": "saphire-rapids"}, "did you mean 'sapphire-rapids'"),
+        ({"high_pages": 30}, "below batch"),
+        ({"high_fraction": 3}, "EINVAL"),
+        ({"memory_gib": 0.07}, "holds up to"),
+        ({"memory_gib": -1}, "memory_gib"),
+        ({"seconds": 0}, "seconds=0"),
+        ({"seconds": float("nan")}, "finite"),
+        ({"seconds": "1"}, "finite number"),
+        ({"seed": 1.5}, "whole number"),
+        ({"jitter": -0.1}, "jitter"),
+        ({"hold": "drwan"}, "did you mean 'drawn'"),
+        ({"engine": "fast"}, "unknown engine"),
+        ({"batch_scale_max": 7}, "0..6"),
+        ({"highpages": 100}, "did you mean 'high_pages'"),
+        ({"workload": "page_fault1"}, "not a Workload"),
+        ({"zones_per_node": 5}, "1..4"),
+        ({"batch": True}, "batch"),
+    ],
+)
+def test_bad_input_is_refused_before_the_run(wrong, message):
+    with pytest.raises(InputError, match=message):
+        run(**wrong)
+
+
+def large_page_machine(kib):
+    known = {"page_size_kib": kib, "cpus": 80, "nodes": 1, "memory_gib": 256}
+    return Machine("altra", MACHINE.latency, None, known, "1" * 64)
+
+
+@pytest.mark.parametrize(("kib", "batch"), [(16, 15), (64, 3)])
+def test_a_machine_with_large_pages_has_their_batch_and_as_many_pages(kib, batch):
+    machine = large_page_machine(kib)
+    work = pm.workload.page_fault1(80, page_size_kib=kib)
+    spec = make_spec(release="v6.18", machine=machine, workload=work, seconds=0.05)
+    (size,) = spec.host.sizes(spec.release)
+    assert (size.batch, size.managed) == (batch, 256 << 20 >> kib.bit_length() - 1)
+    assert size.high_max == size.managed // 8 // 80
+    marks = sizing.setup_per_zone_wmarks(
+        [sizing.ZoneMemory(size.managed)],
+        sizing.min_free_kbytes_at_boot(256 << 20),
+        page_shift=sizing.page_shift(kib),
+    )
+    assert size.watermarks == (marks[0].min, marks[0].low, marks[0].high)
+    result = execute(spec)
+    assert result.summary()["score_unit"] == f"pages of {kib} KiB faulted"
+    assert (result.summary()["page_size_kib"], result.summary()["notes"]) == (kib, [])
+    assert result.hold_hist["refill"].total
+    assert result.refills >= result.alloc_zone_pages / (batch << 5)
+
+
+def test_a_fault_of_a_large_page_zeroes_all_of_it():
+    times = {
+        kib: pm.workload.page_fault1(1, page_size_kib=kib).params["fault_ns"] for kib in (4, 16, 64)
+    }
+    assert times[4] == FAULT_NS
+    assert times[16] - times[4] == pytest.approx(3 * 409.6)
+    assert times[64] - times[4] == pytest.approx(15 * 409.6)
+    assert pm.workload.page_fault1(1, page_size_kib=64).pages == (128 << 20) // (64 << 10)
+    copied = {
+        kib: pm.workload.page_fault2(1, page_size_kib=kib).params["fault_ns"] for kib in (4, 64)
+    }
+    assert copied[4] == 1.5 * FAULT_NS
+    assert copied[64] - times[64] == pytest.approx(16 * (copied[4] - times[4]))
+
+
+def test_what_is_known_of_small_pages_alone_is_refused_for_large_ones():
+    large = {"machine": large_page_machine(64), "release": "v6.18"}
+    order9 = Program()
+    with order9.forever():
+        order9.alloc(1, order=9, ns=100)
+        order9.free(1, order=9, ns=100)
+    thp = Workload("thp", (Task(order9),), "blocks", 8192, page_size_kib=64)
+    for work, options, said in (
+        (pm.workload.kbuild(8), {}, "'kbuild' counts pages of 4 KiB.*pages of 64 KiB"),
+        (pm.workload.page_fault1(8), {}, "page_fault1.*take page_size_kib=64"),
+        (pm.workload.page_fault1(8, page_size_kib=64), {"identity": True}, "identity=True needs"),
+        (pm.workload.page_fault1(8, page_size_kib=64), {"page_size_kib": 4}, "pages of 4 KiB"),
+        (thp, {}, "order 9"),
+        (pm.workload.page_fault1(8), {"page_size_kib": 8}, "allowed: 4, 16, 64"),
+    ):
+        with pytest.raises(InputError, match=said):
+            make_spec(workload=work, **large, **options)
+
+
+def test_a_table_measured_with_other_pages_is_said_to_be():
+    work = pm.workload.page_fault1(16, page_size_kib=64)
+    result = run(workload=work, page_size_kib=64, seconds=0.01)
+    (note,) = result.summary()["notes"]
+    assert "does not state, taken as 4 KiB; it is used for 64 KiB pages" in note
+    assert run(seconds=0.01).summary()["notes"] == []
+    args = ["--release", "v6.6", "--workload", "page_fault1", "--machine", "sapphire-rapids"]
+    args += ["--processes", "16", "--cpus", "16", "--nodes", "1", "--seconds", "0.01"]
+    done = CliRunner().invoke(main, ["simulate", *args, "--set", "page_size_kib=64"])
+    assert done.exit_code == 0, done.output
+    assert "pages of 64 KiB" in done.stdout
+    assert f"* {note}" in done.stdout
+
+
+def test_a_sweep_takes_the_machine_s_page_size():
+    grid = make_grid(
+        release="v6.18",
+        machine=large_page_machine(64),
+        workload=pm.workload.page_fault1(8, page_size_kib=64),
+        batch_scale_max=[4, 5],
+    )
+    assert {spec.host.page_size_kib for spec in grid.specs} == {64}
+
+
+def test_workloads_are_made_by_name():
+    assert pm.workload.make("page_fault1", processes=3).params["processes"] == 3
+    with pytest.raises(InputError, match="did you mean 'page_fault1'"):
+        pm.workload.make("page_fualt1", processes=3)
+    with pytest.raises(InputError, match="needs processes"):
+        pm.workload.make("page_fault1")
+    with pytest.raises(InputError, match="did you mean 'processes'"):
+        pm.workload.make("page_fault1", process=3)
+
+
+def simulate(*args):
+    base = ["simulate", "--release", "v6.7", "--machine", "sapphire-rapids", "--workload"]
+    return CliRunner().invoke(main, [*base, "page_fault1", *args])
+
+
+def test_command_line_prints_the_contract():
+    done = simulate("--processes", "8", "--cpus", "8", "--seconds", "0.02", "--json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert {
+        "lock_contention",
+        "refills",
+        "drains",
+        "free_high",
+        "alloc_zone_pages",
+        "wait_ns",
+        "real_time_factor",
+    } <= set(answer)
+    assert "lock contention" in simulate("--processes", "2", "--seconds", "0.01").stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--processes", "9", "--cpus", "8"],
+        ["--processes", "8", "--set", "high_pages=10"],
+        ["--processes", "8", "--set", "seconds=3"],
+        ["--processes", "8", "--param", "pages"],
+        ["--processes", "8", "--param", "pages=1", "--param", "pages=2"],
+        ["--processes", "8", "--set", "nonsense=1"],
+        [],
+    ],
+)
+def test_command_line_refuses_with_exit_code_2(args):
+    assert simulate(*args).exit_code == 2
+
+
+def test_progress_reaches_the_end():
+    seen = []
+    execute(
+        make_spec(
+            release="v6.6",
+            machine=MACHINE,
+            workload=pm.workload.page_fault1(224, fault_ns=500.0),
+            seconds=2.0,
+            warmup_s=0.0,
+        ),
+        progress=seen.append,
+    )
+    assert seen == sorted(seen)
+    assert len(seen) >= 2
+    assert seen[-1] == pytest.approx(2.0)

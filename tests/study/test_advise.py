@@ -1,0 +1,179 @@
+"""Advice: what follows from a machine's tables and its zoneinfo."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import re
+import shutil
+
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import DATA
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+
+ZONEINFO = DATA / "traces" / "7.2-pf1-8cpu" / "zoneinfo.after"
+
+
+def test_a_measured_machine_is_told_its_scale_and_the_price():
+    told = pm.advise("coffee-lake", zoneinfo=ZONEINFO).as_dict()["batch_scale_max"]
+    assert (told["now"], told["advice"], told["to"]) == (5, "lower", 4)
+    assert told["line"].startswith("CONFIG_PCP_BATCH_SCALE_MAX=4")
+    now, then = (figure for name, figure in told["effect"].items() if name.startswith("p99"))
+    assert then["value"] < now["value"]
+    assert then["value"] < 100
+    for what in ("p99 of a hold", "zone-lock contention", "memory on the lists"):
+        figures = [f for name, f in told["effect"].items() if name.startswith(what)]
+        assert len(figures) == 2
+        assert all(f["low"] <= f["value"] <= f["high"] for f in figures)
+        assert all(f["low"] < f["high"] for f in figures)
+
+
+def test_a_looser_limit_raises_and_the_shipped_scale_is_left():
+    told = [
+        pm.advise("ice-lake", zoneinfo=ZONEINFO, p99_us=us).facts["batch_scale_max"]["advice"]
+        for us in (20, 100, 1000)
+    ]
+    assert told == ["lower", "leave", "raise"]
+
+
+def test_without_a_table_nothing_is_advised_for_the_scale():
+    told = pm.advise(zoneinfo=ZONEINFO).facts["batch_scale_max"]
+    assert (told["advice"], told["line"], told["effect"]) == ("leave", None, {})
+    assert "data add latency" in told["why"]
+    assert "ice-lake" in told["why"]
+
+
+def test_a_release_whose_drains_are_cut_is_not_told_to_lower_for_them():
+    before, since = (
+        pm.advise("coffee-lake", zoneinfo=ZONEINFO, release=r) for r in ("v6.18", "v7.2")
+    )
+    assert before.facts["batch_scale_max"]["advice"] == "lower"
+    told = since.facts["batch_scale_max"]
+    assert (told["advice"], told["to"]) == ("leave", 5)
+    assert told["effect"]["p99 of a hold, now (5)"]["value"] == pytest.approx(85.3, abs=0.1)
+    assert any(line.startswith("Under v7.2 a refill moves") for line in since.facts["rests_on"])
+
+
+@pytest.fixture
+def large_pages(tmp_path, monkeypatch):
+    """Ice Lake's table on a machine of 80 CPUs, 256 GiB and pages of that size."""
+    shutil.copytree(DATA, tmp_path / "data", symlinks=True, ignore=lambda *_: ["traces"])
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path / "data"))
+    file = tmp_path / "data" / "hardware" / "ice-lake" / "platform.json"
+    known = json.loads(file.read_text()) | {"cpus": 80, "nodes": 1, "memory_gib": 256}
+
+    def stated(kib):
+        file.write_text(json.dumps(known | {"page_size_kib": kib}))
+
+    return stated
+
+
+@pytest.mark.parametrize(("kib", "batch"), [(16, 15), (64, 3)])
+def test_a_machine_with_large_pages_is_known_and_advised_as_it_is(large_pages, kib, batch):
+    large_pages(kib)
+    told = pm.advise("ice-lake")
+    most = told.facts["high_fraction"]["effect"]["most that the limits allow, now"]["value"]
+    assert most == pytest.approx(256 * 1024 / 8, rel=0.01)
+    rests = " ".join(told.facts["rests_on"])
+    assert "not known" not in rests + told.facts["high_fraction"]["why"]
+    assert f"on 80 CPUs, 1 nodes, 256.0 GiB, pages of {kib} KiB" in rests
+    assert f"batch {batch} of {kib} KiB each" in rests
+    assert told.facts["batch_scale_max"]["to"] == pm.limit("ice-lake").facts["batch_scale"]
+    spread = told.facts["batch_scale_max"]["effect"]["memory on the lists, now"]["value"]
+    assert 0 < spread < most
+
+
+def test_the_page_size_of_a_zoneinfo_is_the_one_its_batches_follow_from(tmp_path):
+    text = re.sub(r"batch: +63", "batch: 3", ZONEINFO.read_text())
+    (tmp_path / "zoneinfo").write_text(text)
+    told = pm.advise("coffee-lake", zoneinfo=tmp_path / "zoneinfo")
+    small = pm.advise("coffee-lake", zoneinfo=ZONEINFO)
+    name = "most that the limits allow, now"
+    large, as_it_is = (t.facts["high_fraction"]["effect"][name]["value"] for t in (told, small))
+    assert large == 16 * as_it_is
+    rests = " ".join(told.facts["rests_on"])
+    assert "pages of 64 KiB (the batches of" in rests
+    assert "used for 64 KiB pages as if" in rests  # the table's are not stated
+    assert told.facts["batch_scale_max"]["advice"] == "raise"
+
+
+def test_the_fraction_follows_from_the_share_of_memory():
+    left = pm.advise(zoneinfo=ZONEINFO).facts["high_fraction"]
+    assert (left["advice"], left["line"]) == ("leave", None)
+    told = pm.advise(zoneinfo=ZONEINFO, stranded_percent=5).facts["high_fraction"]
+    assert (told["advice"], told["to"]) == ("raise", 20)
+    assert told["line"] == "sysctl vm.percpu_pagelist_high_fraction=20"
+    assert "price" in told["why"]
+    assert pm.advise(zoneinfo=ZONEINFO, stranded_percent=12.4).facts["high_fraction"]["to"] == 9
+
+
+def test_the_shipped_limits_are_left_as_they_are_on_a_machine_of_two_nodes():
+    path = DATA / "traces" / "7.2-numa2-4cpu" / "zoneinfo.after"
+    told = pm.advise(zoneinfo=path, stranded_percent=13).facts["high_fraction"]
+    assert told["advice"] == "leave"
+    share = told["effect"]["share that the limits allow, now"]["value"]
+    assert share == pytest.approx(12.5, abs=0.5)
+
+
+def test_the_verb_reports_and_needs_no_root(tmp_path):
+    lscpu = tmp_path / "lscpu"
+    lscpu.write_text("Architecture: x86_64\nCPU(s):                8\n")
+    args = ["advise", "--zoneinfo", str(ZONEINFO), "--lscpu", str(lscpu)]
+    done = CliRunner().invoke(main, [*args, "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert {"batch_scale_max", "high_fraction", "rests_on", "does_not_apply"} <= set(told)
+    text = CliRunner().invoke(main, args).stdout
+    assert "CONFIG_PCP_BATCH_SCALE_MAX = 5: leave" in text
+    assert "Does not apply to:" in text
+    here = CliRunner().invoke(main, ["advise"])
+    assert here.exit_code == 0, here.output
+
+
+def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch):
+    told = pm.advise("ice-lake")
+    assert told.facts["high_fraction"]["advice"] is None
+    assert told.facts["high_fraction"]["effect"] == {}
+    assert "ice-lake are not known" in told.facts["high_fraction"]["why"]
+    assert "vm.percpu_pagelist_high_fraction = unknown: no advice. " in str(told)
+    assert not any("/proc/zoneinfo" in line for line in told.facts["rests_on"])
+    assert any("(assumed: not known of it)" in line for line in told.facts["rests_on"])
+
+    shutil.copytree(DATA, tmp_path / "data", symlinks=True, ignore=lambda *_: ["traces"])
+    file = tmp_path / "data" / "hardware" / "ice-lake" / "platform.json"
+    platform = json.loads(file.read_text()) | {"cpus": 64, "nodes": 2, "memory_gib": 128}
+    file.write_text(json.dumps(platform))
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path / "data"))
+    told = pm.advise("ice-lake")
+    most = told.facts["high_fraction"]["effect"]["most that the limits allow, now"]["value"]
+    assert most == pytest.approx(128 * 1024 / 8, rel=0.01)
+    assert told.facts["high_fraction"]["advice"] == "leave"
+    assert any("64 CPUs, 2 nodes, 128" in line for line in told.facts["rests_on"])
+    assert not any("assumed" in line for line in told.facts["rests_on"])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"machine": "ice-lak"}, "ice-lake"),
+        ({"release": "v6.6"}, r"v6\.6"),
+        ({"p99_us": 0}, "p99_us=0"),
+        ({"p99_us": float("nan")}, "p99_us=nan"),
+        ({"stranded_percent": 101}, "stranded_percent=101"),
+        ({"zoneinfo": "/no/such/file"}, "/no/such/file"),
+        ({"zoneinfo": __file__}, "test_advise"),
+        ({"lscpu": __file__}, "what lscpu prints"),
+    ],
+)
+def test_what_is_wrong_is_named(change, match):
+    with pytest.raises(InputError, match=match):
+        pm.advise(**({"zoneinfo": ZONEINFO} | change))
+
+
+def test_lscpu_of_another_machine_is_noticed(tmp_path):
+    (tmp_path / "lscpu").write_text("CPU(s): 4\n")
+    with pytest.raises(InputError, match="lists 8 CPUs, but lscpu says 4"):
+        pm.advise(zoneinfo=ZONEINFO, lscpu=tmp_path / "lscpu")

@@ -1,0 +1,138 @@
+"""What the auto-tuning series claims of builds and streams, put to the model."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import pandas as pd
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.study.answer import Answer
+from pcpmodel.study.contention.autotuning import fitted_to
+from pcpmodel.study.published.null_models import NULL_MODELS
+
+FITTED = {
+    "cold_block_ns": 82.8,
+    "migrated_share": 0.496,
+    "slab_run_share": 0.202,
+    "smt_yield": 1.086,
+}
+
+
+def cell(table, step, quantity, measured, predicted, change=(None, None, None), **more):
+    """A row of an answer key; ``change``: measured, predicted, error."""
+    row = dict(zip(("measured_change", "predicted_change", "change_error"), change, strict=True))
+    return {
+        "source": "pcp-auto-tuning-v2",
+        "table": table,
+        "step": step,
+        "quantity": quantity,
+        "measured": measured,
+        "predicted": predicted,
+        "within": True,
+        "fitted": None,
+        "sign": None,
+        "large_change": False,
+        **row,
+        **dict.fromkeys(NULL_MODELS),
+        **more,
+    }
+
+
+def key_of(rows, cache=()):
+    fitted = [
+        {"table": "pcp-auto-tuning-v2/kbuild", "parameter": name, "value": value}
+        for name, value in FITTED.items()
+    ]
+    rank = [{"table": "unix", "quantity": "alloc_zone", "spearman": -0.14}]
+    return Answer(
+        {
+            "rows": pd.DataFrame(rows),
+            "cache_misses": pd.DataFrame(cache),
+            "fitted": pd.DataFrame(fitted),
+            "rank": pd.DataFrame(rank),
+        },
+        {},
+        digest="none",
+    )
+
+
+BUILD = [
+    cell("kbuild", "base", "lock_contention", 13.5, 14.5),
+    cell("kbuild", "base", "build_time", 100.0, 100.0),
+    cell("kbuild", "patch10", "lock_contention", 0.9, 0.05),
+    cell("kbuild", "patch10", "build_time", 94.9, 94.6),
+]
+
+
+def test_parameters_of_a_table_come_by_name():
+    key = key_of(BUILD)
+    assert fitted_to(key, "pcp-auto-tuning-v2/kbuild") == FITTED
+    with pytest.raises(InputError, match="pcp-auto-tuning-v2/kbuild"):
+        fitted_to(key, "pcp-auto-tuning-v2/kbuil")
+
+
+def test_a_page_table_root_of_order_1_is_why_exits_drain():
+    answer = pm.study.page_table_isolation(key_of(BUILD), seeds=[1, 2])
+    value = answer.table.set_index(["quantity", "kernel", "release"])["value"]
+    drains, contention = (value.loc[q] for q in dict.fromkeys(answer.table["quantity"]))
+    before = drains["v6.6", "isolation off"] / drains["v6.6", "isolation on"]
+    assert 1 - before == pytest.approx(0.88, abs=0.02)
+    gone = contention["v6.6", "isolation on"] - contention["v6.6", "isolation off"]
+    assert 1.0 < gone < 3.5
+    # Patch 1, with isolation, does as much.
+    assert drains["v6.6+p1", "isolation on"] < 1.2 * drains["v6.6", "isolation off"]
+    assert "(-88 %)" in answer.text
+
+
+def test_recorded_exits_free_a_block_of_order_1_with_isolation_only():
+    table = pm.study.recorded_exits().table.set_index("isolation")
+    assert table.loc[False, ["order_1", "v6.6"]].tolist() == [0, 0]
+    assert table.loc[True, ["exits", "order_1", "after_order_0"]].tolist() == [156, 153, 151]
+    assert table.loc[True, ["v6.6", "v6.6+p1"]].tolist() == [30, 2]
+
+
+def test_lists_keep_gigabytes_once_high_is_tuned():
+    answer = pm.study.build_memory(key_of(BUILD))
+    lists = answer.table.set_index("step")["lists_mean_gib"]
+    assert lists["base"] == pytest.approx(0.1, abs=0.02)
+    assert (lists[["patch7", "patch9", "patch10"]] > 7).all()
+    assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
+    assert "+21.0 % (+18.4 % in version 3)" in answer.text
+
+
+def test_build_time_falls_by_less_than_the_lock():
+    said = pm.study.build_surprise(key_of(BUILD)).text
+    assert "measured contention falls by 12.6 points and build time by 5.1 %" in said
+    assert "in the model contention falls by 14.4 points and build time by 5.4 %" in said
+    assert "It does not" in said
+
+
+def test_the_scores_that_the_model_does_not_move_are_named():
+    rows = [
+        cell("unix", "base", "alloc_zone", 100.0, 100.0),
+        cell("unix", "patch1", "alloc_zone", 108.9, 100.0),
+        cell("unix", "patch1", "free_high", 72.6, 66.7),
+        cell("unix", "patch7", "score", 194.2, 200.6, (-7.7, 1.1, 1.4)),
+        cell("sctp_stream_many", "patch1", "free_high", 100.0, 100.0),
+        cell("sctp_stream_many", "patch3", "free_high", 12.5, 12.7),
+    ]
+    cache = [
+        {"table": table, "step": step, "measured_rate": rate, "not_in_cache": share}
+        for table in ("unix", "sctp_stream_many")
+        for step, rate, share in (("patch5", 0.3, 85.0), ("patch7", 2.9, 85.0))
+    ]
+    said = pm.study.stream_surprise(key_of(rows, cache)).text
+    assert "0.667 measured, 0.667 modelled (two thirds are 0.667)" in said
+    assert "0.125 measured, 0.127 modelled (an eighth is 0.125)" in said
+    assert "patch7 -7.7 measured and +1.1 modelled (scatter 1.4)" in said
+    assert "patches 7 and 9 lower the measured scores and patch 10 restores them in part" in said
+    assert "cache-miss rate 0.3, 2.9 % measured" in said
+    assert "flat (100.0 to 100.0) where the measured figure lies between 100.0 and 108.9" in said
+
+
+def test_version_3_repeats_version_2():
+    rows = [cell("kbuild", "patch1", "build_time", 99.2, 99.0)]
+    said = pm.study.version_surprise(key_of(rows)).text
+    assert "version 2 1 of 1 (100 %)" in said
+    assert "within in 63 of its 63 cells" in said

@@ -1,0 +1,52 @@
+"""Drains cut into batches: what the rules, recordings and streams say."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+
+
+def test_no_machine_has_a_drain_longer_than_the_scaled_batch():
+    table = pm.study.largest_drains().table.set_index(["host", "release"])
+    before = table.xs("v6.18", level="release")
+    assert before["largest_drain"].tolist() == [63 << 5] * 3
+    assert before["high_max"].nunique() == 3, "memory per CPU does differ"
+    assert (table.xs("v6.19", level="release")["largest_hold"] == 63).all()
+
+
+def test_version_4_stops_early_without_a_race():
+    answer = pm.study.early_stop()
+    alone = answer.table[answer.table["visits"].notna()].set_index("release")
+    assert alone["visits"].tolist() == [7, 158, 7]
+    assert alone["holds"].tolist() == [7, 158, 159]
+    stream = answer.table[answer.table["visits"].isna()].set_index("release")
+    assert stream["holds"].tolist() == [1349, 2737, 2743]
+    assert "1,349 holds" in answer.text
+
+
+def test_streams_pay_for_shorter_drains():
+    answer = pm.study.stream_price(seeds=[1, 2, 3], seconds=0.1)
+    for row in answer.table.itertuples():
+        assert row.score_change_percent + row.score_error_percent < 0
+        assert row.drains_per_s_after > 1.7 * row.drains_per_s_before
+    assert answer.table["score_change_percent"].iloc[1] < -4
+    with pytest.raises(InputError, match="scatter"):
+        pm.study.stream_price(seeds=[1])
+
+
+def test_recorded_boots_have_no_drain_of_2000_pages():
+    table = pm.study.boot_drains().table
+    assert (table["large"] == 0).all()
+    assert (table["drained_pages"] >= table["longest_run"]).all()
+    assert table["longest_run"].max() < 2000
+
+
+def test_an_unfair_lock_makes_the_longest_wait_longer_and_chunks_do_not_help():
+    answer = pm.study.unfair_lock(releases=["v6.18", "v6.19"], pages=10_000, seconds=1.0)
+    wait = answer.table.set_index(["host", "spinlock", "release"])["wait_max_ms"]
+    for host in ("large", "medium"):
+        assert wait[host, "test-and-set", "v6.19"] > 2 * wait[host, "queued", "v6.19"]
+    assert answer.table["wait_max_ms"].max() < 20e3
+    assert "test-and-set" in answer.text

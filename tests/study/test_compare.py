@@ -1,0 +1,344 @@
+"""Published tables against the simulator: what counts, what is fitted, what is told."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import dataclasses
+import json
+import math
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import ROOT
+from pcpmodel import figures
+from pcpmodel.cli import main
+from pcpmodel.datasets.packages import load_published, load_workload, published_names
+from pcpmodel.errors import InputError
+from pcpmodel.simulation.spec import make_spec
+from pcpmodel.study.published import cases, model, refit, shared
+from pcpmodel.study.published import compare as study
+from pcpmodel.study.published import rows as cells
+from pcpmodel.study.published.compare import compare
+from pcpmodel.study.published.null_models import (
+    NULL_MODELS,
+    best_constant,
+    change_of,
+    score_null_models,
+    sign_of,
+)
+from pcpmodel.study.published.rows import allowed
+from pcpmodel.workload import unix_stream
+
+RULES = cells.tolerances()
+
+
+@pytest.mark.parametrize(
+    ("quantity", "measured", "predicted", "within"),
+    [
+        ("free_high", 20.0, 29.9, True),
+        ("free_high", 20.0, 30.1, False),
+        ("free_high", 20.0, 13.4, True),
+        ("free_high", 20.0, 13.3, False),
+        ("free_high", 3.0, 0.0, False),
+        ("lock_contention", 1.0, 2.9, True),
+        ("lock_contention", 1.0, 3.1, False),
+        ("lock_contention", 10.0, 14.9, True),
+        ("lock_contention", 10.0, 6.6, False),
+        ("score", 100.0, 109.0, True),
+        ("score", 100.0, 111.0, False),
+    ],
+)
+def test_tolerance_is_what_the_data_say(quantity, measured, predicted, within):
+    _, low, high = allowed(quantity, measured, RULES)
+    assert (low <= predicted <= high) is within
+
+
+def test_every_quantity_has_its_tolerance():
+    assert set(cases.columns().values()) <= set(RULES)
+    assert "not a blind one" in load_workload("answer-key").sources[0]["note"]
+
+
+def test_only_the_base_row_and_one_more_are_fitted():
+    for case in cases.cases():
+        rows = {fit.step for fit in case.fits}
+        assert len(rows - {"base"}) <= 1, case.name
+
+
+def test_every_row_of_a_table_has_a_kernel_of_its_own():
+    for case in cases.cases():
+        rules = [case.releases[step].rules for step in cases.published_rows(case)]
+        assert len({repr(rule) for rule in rules}) == len(rules), case.name
+
+
+def test_counts_of_a_timed_test_are_taken_per_unit_of_work():
+    sctp, unix, build = (
+        cases.published_rows(cases.find(f"pcp-auto-tuning-v2/{table}"))["patch1"]["free_high"]
+        for table in ("sctp_stream_many", "unix", "kbuild")
+    )
+    assert sctp == pytest.approx(99.7 / 0.997)
+    assert unix == 72.6  # of the same work, whatever the score
+    assert build == 19.2
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_drains_per_page_tell_that_the_unix_tables_count_the_same_work(version):
+    """The orders of a write give 2/3 and 1/15; no reading of the score is in that."""
+    rows = cases.published_rows(cases.find(f"pcp-auto-tuning-{version}/unix"))
+    for step, share in {"patch1": 2 / 3, "patch3": 1 / 15, "patch5": 1 / 15}.items():
+        row = rows[step]
+        assert row["free_high"] / row["alloc_zone"] == pytest.approx(share, rel=0.02)
+
+
+def test_a_core_whose_thread_spins_works_faster_on_the_other():
+    class Run:
+        score, free_high, alloc_zone_pages, lru_contention = 100, 1, 1, 0.0
+
+        def __init__(self, lock_contention):
+            self.lock_contention = lock_contention
+
+    spinning, free = Run(0.2), Run(0.0)
+    assert model._figures(free, spinning, None)["build_time"] == 100
+    # Nobody spins: both threads of a core do half of its yield.
+    slower = model._figures(free, spinning, 1.5)["build_time"]
+    assert slower == pytest.approx(100 * (0.8 * 0.75 + 0.2) / 0.75)
+
+
+def small(monkeypatch):
+    """The builds on a small machine for a moment: quick, and of no other use."""
+    case = next(c for c in cases.cases() if c.name == "pcp-auto-tuning-v3/unix")
+    quick = cases.Case(
+        case.source,
+        case.table,
+        lambda **own: unix_stream(4, **own),
+        case.releases,
+        {**case.run, "cpus": 8, "memory_gib": 16, "seconds": 0.02},
+        (cases.Fit("handoff_ns", "base", "lock_contention", 0.0, 9000.0),),
+        note="small",
+    )
+    monkeypatch.setattr(study, "cases", lambda: (quick,))
+    fitted = refit._fit(model.Runner(quick, 1), cases.published_rows(quick), {})
+    monkeypatch.setattr(study, "stored", lambda case: fitted)
+
+
+def test_no_column_of_a_compared_table_is_dropped():
+    for case in cases.cases():
+        frame = load_published(case.source).tables[case.table]
+        told = {"step", "source", cases.cache_miss_column(), *cases.columns()}
+        assert set(frame.columns) <= told, case.name
+
+
+def test_machines_of_hahn_are_those_of_the_table_in_one_node_each():
+    """ "Each machine is onlined in one node (zone)": 14 Oct 2025, to Danton."""
+    assert cases.hahn_machines() == {
+        "large": (316, 1, 754.0),
+        "medium": (176, 1, 251.0),
+        "small": (36, 1, 62.0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "error", "sign"),
+    [
+        (-7.7, 1.7, 0.5, "opposite"),
+        (-7.7, 1.1, 1.4, "none"),  # its own scatter is larger
+        (-7.7, -0.01, 0.0, "none"),  # less than a digit of the tables
+        (17.1, 23.1, 0.1, "same"),
+        (0.0, 5.0, 0.1, None),
+        (None, None, None, None),
+    ],
+)
+def test_a_change_has_a_sign_only_beyond_its_noise(measured, predicted, error, sign):
+    assert sign_of(measured, predicted, error) == sign
+
+
+def test_the_interval_of_a_change_is_that_of_paired_runs():
+    change, error = change_of([1.0, 2.0, 3.0], [2.0, 3.0, 5.0])
+    assert change == pytest.approx(4 / 3)
+    assert error == pytest.approx(4.302653 * (1 / 3) ** 0.5 / 3**0.5)
+    assert change_of([1.0], [2.0]) == (1.0, float("inf"))
+
+
+def test_the_best_constant_lies_in_most_ranges():
+    assert best_constant([(0, 4), (3, 6), (10, 12)]) == 3.5
+    assert best_constant([(90, 110), (95, 105)]) == 100
+    assert math.isnan(best_constant([]))
+
+
+def test_a_tolerance_that_nothing_changes_passes_tells_nothing():
+    """The review's count by hand: build times move by 5 % at most, within their tolerance."""
+
+    def cell(measured, predicted, before, fitted=""):
+        row = cells.make_row("s", "t", "p", "build_time", measured, predicted, RULES, fitted)
+        row = cells.after(row, [predicted] * 3, before=before, runs_before=[100] * 3, first=100.0)
+        return row
+
+    rows = cells.with_constants([cell(99.2, 98.0, 100.0), cell(94.9, 90.0, 99.2)])
+    (model, same, before, constant) = score_null_models([r.as_dict() for r in rows])
+    assert [c["predictor"] for c in (model, same, before, constant)] == [
+        "model",
+        "nothing changes",
+        "row before",
+        "best constant",
+    ]
+    assert all(c["within"] == c["cells"] == 2 for c in (model, same, before, constant))
+    assert model["telling"] == model["telling_within"] == 0
+    assert (model["signs"], same["signs"], model["changes"]) == (2, 0, 2)
+    assert (model["large_signs"], model["large_changes"]) == (1, 1)
+    assert score_null_models([cell(94.9, 94.9, 99.2, "smt_yield").as_dict()]) == []
+
+
+def test_answer_key_tells_fitted_from_predicted(monkeypatch):
+    small(monkeypatch)
+    found = compare("pcp-auto-tuning-v3")
+    answer = found.facts
+    rows = answer["rows"]
+    fitted = [r for r in rows if r["fitted"]]
+    assert [(r["step"], r["quantity"]) for r in fitted] == [("base", "lock_contention")]
+    assert fitted[0]["predicted"] == pytest.approx(fitted[0]["measured"], rel=0.2)
+    assert answer["predictions"] == len(rows) - 1
+    assert answer["within"] == sum(r["within"] for r in rows if not r["fitted"])
+    assert {r["source"] for r in rows} == {"pcp-auto-tuning-v3"}
+    assert all(r["ratio"] == pytest.approx(r["predicted"] / r["measured"]) for r in rows)
+    assert answer["sensitivity"][0]["points_of_base_contention_per_tenth"] > 0
+    assert [r["sign"] is None for r in rows][:2] == [True, False]  # base has no row before
+    counts = {c["predictor"]: 0 for c in answer["null_models"]}
+    assert list(counts) == ["model", *NULL_MODELS]
+    for count in answer["null_models"]:
+        counts[count["predictor"]] += count["cells"]
+    assert set(counts.values()) == {len(rows) - 1}
+    base, patch1 = answer["cache_misses"][:2]
+    assert (base["measured_rate"], base["sign"]) == (0.2, None)
+    assert patch1["predicted_change"] == pytest.approx(
+        patch1["not_in_cache"] - base["not_in_cache"]
+    )
+    text = str(found)
+    assert "handoff_ns" in text
+    assert "nothing changes" in text
+    assert "measured_change  predicted_change" in text
+    assert f"- {answer['within']} of {answer['predictions']} predictions are within" in text
+    assert found["rows"]["within"].tolist() == [r["within"] for r in rows]
+    (order,) = [r for r in answer["rank"] if r["quantity"] == "score"]
+    assert (found["rank"]["spearman"] == order["spearman"]).any()
+
+
+def test_the_same_run_of_two_tables_or_two_notebooks_is_made_once(monkeypatch, tmp_path):
+    small(monkeypatch)
+    (quick,) = study.cases()
+    older = cases.find("pcp-auto-tuning-v2/unix")
+    later = {"base": "v6.6", "patch1": "v6.6+p1"}  # rules of the same patches, other names
+    again = dataclasses.replace(
+        quick,
+        source="pcp-auto-tuning-v2",
+        releases={step: pm.release(later.get(step, "v6.7")) for step in older.releases},
+    )
+    monkeypatch.setattr(study, "cases", lambda: (quick, again))
+    made = []
+    execute = shared.execute
+    monkeypatch.setattr(shared, "execute", lambda spec: made.append(spec) or execute(spec))
+    tables = [[case.name for case in some] for some in ((quick,), (again,), (quick, again))]
+    apart = [compare(names).as_dict() for names in tables[:2]]
+    of_each = len(made)
+    made.clear()
+    together = compare(tables[2]).as_dict()
+    assert len(made) == len({shared._digest(spec) for spec in made}) < of_each
+    assert together["rows"] == apart[0]["rows"] + apart[1]["rows"]
+    # And from one process to the next.
+    monkeypatch.setenv(shared.SHARED_RUNS, str(tmp_path))
+    assert compare(tables[0]).as_dict() == apart[0]
+    made.clear()
+    assert compare(tables[2]).as_dict() == together
+    left = {shared._digest(spec) for spec in made}
+    assert left
+    assert compare(tables[2]).as_dict() == together
+    assert len(made) == len(left)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json"}
+
+
+def test_what_decides_a_run_is_in_its_digest(monkeypatch):
+    small(monkeypatch)
+    (quick,) = study.cases()
+    args = {**quick.run, "workload": unix_stream(4), "release": "v6.7", "seed": 1}
+    specs = [
+        make_spec(**{**args, **change})
+        for change in (
+            {},
+            {"seed": 2},
+            {"release": "v6.6"},
+            {"batch_scale_max": 3},
+            {"workload": unix_stream(4, send_us=3.0)},
+            {"cpus": 12},
+            {"handoff_ns": 1.0},
+            {"machine": "coffee-lake"},
+            {"identity": True, "caches": True},
+        )
+    ]
+    digests = [shared._digest(spec) for spec in specs]
+    assert len(set(digests)) == len(specs)
+    same = make_spec(**{**args, "release": quick.releases["patch9"].plus("remote-drain")})
+    assert shared._digest(same) == digests[0]  # v6.7 by another name
+
+
+def test_command_line_prints_every_row(monkeypatch):
+    small(monkeypatch)
+    done = CliRunner().invoke(main, ["compare", "pcp-auto-tuning-v3", "--json"])
+    assert done.exit_code == 0, done.output
+    keys = {"source", "quantity", "measured", "predicted", "ratio", "tolerance", "within", "fitted"}
+    keys |= {"measured_change", "predicted_change", "sign", "null_models"}
+    answer = json.loads(done.stdout)
+    assert all(keys <= set(row) for row in answer["rows"])
+    assert {c["predictor"] for c in answer["null_models"]} == {"model", *NULL_MODELS}
+
+
+def test_unknown_tables_are_refused():
+    with pytest.raises(InputError, match="did you mean 'pcp-auto-tuning-v2/unix'"):
+        compare("pcp-auto-tuning-v2/unx")
+    assert CliRunner().invoke(main, ["compare", "nonsense"]).exit_code == 2
+
+
+@pytest.mark.long
+def test_the_series_tables_keep_their_share_of_right_cells():
+    answer = compare().facts
+    assert answer["within"] >= 0.9 * answer["predictions"]
+    told = ROOT / "docs" / "verification.json"
+    tables = json.loads(told.read_text(encoding="utf-8"))["tables"]
+    for key in ("predictions", "within"):  # else: python tools/count_verification.py
+        assert sum(table[key] for table in tables) == answer[key]
+
+
+def test_every_published_table_is_compared_or_accounted_for():
+    from pcpmodel.study.published.compare import _accounted
+    from pcpmodel.study.published.single import SINGLE
+
+    published = {
+        (name, table) for name in published_names() for table in load_published(name).tables
+    }
+    compared = {(c.source, c.table) for c in cases.cases()} | {tuple(n.split("/")) for n in SINGLE}
+    lists = _accounted(None)
+    told = [(r["source"], r["table"]) for part in lists.values() for r in part]
+    assert len(told) == len(set(told))
+    assert not compared & set(told)
+    assert compared | set(told) == published
+    assert all(len(r["reason"]) > 20 and r["rows"] > 0 for part in lists.values() for r in part)
+
+
+def test_a_miss_is_shown_with_what_it_hangs_on(monkeypatch):
+    small(monkeypatch)
+    monkeypatch.setattr(study, "_PROBE", (0.5, 2.0))
+    strict = {"factor": 1.0001, "points": 0.0, "points_below": 0.0}
+    monkeypatch.setattr(
+        study, "tolerances", lambda: dict.fromkeys(cases.columns().values(), strict)
+    )
+    answer = compare("pcp-auto-tuning-v3/unix").facts
+    missed = {
+        (r["step"], r["quantity"]) for r in answer["rows"] if not r["within"] and not r["fitted"]
+    }
+    assert missed
+    assert {(m["step"], m["quantity"]) for m in answer["misses"]} == missed
+    assert {m["parameter"] for m in answer["misses"]} == {"handoff_ns"}
+    score = next(m for m in answer["misses"] if m["quantity"] == "score")
+    assert score["with_less"] < score["with_more"]  # the patches save waiting
+    ax = figures.misses(pd.DataFrame(answer["misses"]))
+    assert len(ax.get_yticklabels()) == len(missed)
+    assert f"{len(missed)} predictions" in figures.caption(ax)

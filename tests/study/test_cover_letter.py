@@ -1,0 +1,163 @@
+"""The table of a cover letter, from simulated patches."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import ROOT
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+from pcpmodel.study.published.cover_letter import read_spec
+
+SPEC = {
+    "releases": ["v6.6", "v6.6+p4", "v6.7"],
+    "labels": ["base", "patch4", "patch10"],
+    "workloads": [
+        {"name": "page_fault1", "processes": 224},
+        {"name": "sctp_stream", "pairs": 112},
+    ],
+    "machine": "sapphire-rapids",
+    "seeds": 2,
+    "options": {"seconds": 0.02, "warmup_s": 0.0},
+}
+
+
+def run(tmp_path, spec, *more):
+    path = tmp_path / "spec.json"
+    path.write_text(spec if isinstance(spec, str) else json.dumps(spec))
+    return CliRunner().invoke(main, ["cover-letter", str(path), *more])
+
+
+def test_text_fits_a_mail_and_says_what_is_better(tmp_path):
+    done = run(tmp_path, SPEC)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 72
+    rows = [line.split() for line in lines if line.startswith(("base", "patch"))]
+    assert [r[0] for r in rows] == ["base", "patch4", "patch10"] * 2
+    assert rows[0][1] == "100.0"
+    text = " ".join(done.stdout.split())
+    assert "Positive (more) is better: score." in text
+    assert "Negative (less) is better: lock%, wait p99, hold p99." in text
+    assert "Simulated, not measured." in text
+    starts = {line.index("±") for line in lines if line.startswith(("base", "patch"))}
+    assert len(starts) == 1, "columns are aligned"
+
+
+def test_warm_up_calibration_and_intervals_are_said():
+    letter = pm.cover_letter(
+        ["v6.6", "v6.7"],
+        [{"name": "page_fault1", "processes": 8}, {"name": "file_churn", "processes": 2}],
+        "ice-lake",
+        seeds=2,
+        options={"seconds": 0.1, "cpus": 16, "memory_gib": 32},
+    )
+    page_fault1, file_churn = letter.text.split(". ")[1:]
+    assert "calibrated to jitter, cold_block_ns of zone-split-rfc/page_fault1" in page_fault1
+    assert "counted once the rates stood" in page_fault1
+    assert "within a run the 95 % interval (batch means) is up to ±" in page_fault1
+    assert "file_churn: not calibrated" in file_churn
+    assert max(map(len, str(letter).splitlines())) <= 72
+
+
+def test_all_forms_hold_the_same_numbers(tmp_path):
+    told = json.loads(run(tmp_path, SPEC, "--json").stdout)
+    heading, table = next(iter(told["tables"].items()))
+    assert heading == "page_fault1 (processes=224), simulated"
+    rows = list(csv.DictReader(io.StringIO(run(tmp_path, SPEC, "--format", "csv").stdout)))
+    assert [r["rules"] for r in rows[:3]] == [r["rules"] for r in table]
+    assert float(rows[2]["lock_contention"]) == pytest.approx(table[2]["lock_contention"], rel=1e-5)
+    latex = run(tmp_path, SPEC, "--format", "latex").stdout
+    assert latex.count(r"\begin{tabular}") == 2
+    assert f"{table[2]['lock_contention']:.1f} $\\pm$" in latex
+    assert table[2]["lock_contention"] < table[0]["lock_contention"]
+    assert {"wait_p99_ns", "hold_p99_ns"} <= set(table[0]), "what a cap on drains changes"
+
+
+def test_a_figure_of_which_the_first_row_has_none_is_null(tmp_path):
+    told = json.loads(run(tmp_path, SPEC | {"figures": ["free_high"]}, "--json").stdout)
+    table = next(iter(told["tables"].values()))
+    assert table[0]["free_high"] is None, "page faults free no high-order block"
+
+
+@pytest.mark.long
+def test_a_published_table_stands_above_its_simulation(tmp_path):
+    spec = {"workloads": [{"published": "pcp-auto-tuning-v2", "table": "sctp_stream_many"}],
+            "seeds": 2}  # fmt: skip
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    letter = pm.cover_letter(**read_spec(tmp_path / "spec.json"))
+    ((heading, rows),) = letter.as_dict()["tables"].items()
+    assert heading == "pcp-auto-tuning-v2/sctp_stream_many, published and simulated"
+    assert [r["kind"] for r in rows] == ["measured", "simulated"] * 7
+    published = pm.datasets.load_published("pcp-auto-tuning-v2").tables["sctp_stream_many"]
+    measured = [r for r in rows if r["kind"] == "measured"]
+    assert [r["lock_contention"] for r in measured] == [*published["lock_contend_cycles_pct"]]
+    assert [r["score_per_s"] for r in measured] == [*published["score_pct"]]
+    assert {r["lock_contention_sd"] for r in measured} == {None}
+    assert all(r["lock_contention_sd"] is not None for r in rows if r not in measured)
+    assert {r["rules"]: r["fitted"] for r in rows if r["fitted"]} == {
+        "base": "lock_contention",
+        "patch7": "alloc_zone_pages",
+    }
+    text = str(letter)
+    assert max(map(len, text.splitlines())) <= 72
+    said = " ".join(text.split())
+    assert "whose source states no variation" in said
+    assert "A figure with * was fitted, not predicted." in said
+    assert "not measured" not in said
+    assert re.search(r"^base +measured +100\.0 +2\.0 ", text, re.M)
+    assert r"base & measured & 100.0 & 2.0 &" in letter.latex()
+    table = list(csv.DictReader(io.StringIO(letter.csv())))
+    assert [r["kind"] for r in table] == [r["kind"] for r in rows]
+    assert table[0]["lock_contention_sd"] == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"releases": []}, "must not be empty"),
+        ({"workloads": []}, "must not be empty"),
+        ({"workloads": [{"published": "pcp-auto-tunig-v2", "table": "unix"}]}, "auto-tuning-v2"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "table": "unit"}]}, "v2/unix"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "table": "setup"}]}, "no rows of pat"),
+        ({"workloads": [{"published": "pcp-auto-tuning-v2", "tables": "unix"}]}, "'table'"),
+        ({"figures": ["build_time"]}, "figure 'build_time'"),
+        ({"releases": ["v6.99"], "labels": []}, r"v6\.99"),
+        ({"releases": "v6.6"}, "needs 'releases', a list"),
+        ({"labels": ["one"]}, "1 labels for 3 releases"),
+        ({"workloads": [{"name": "page_fault9"}]}, "page_fault1"),
+        ({"workloads": ["page_fault1"]}, "not an object with a name"),
+        ({"machine": "sapphire"}, "sapphire-rapids"),
+        ({"seeds": 1}, "seeds=1"),
+        ({"figures": ["scores"]}, "score_per_s"),
+        ({"figures": ["score_per_s"] * 5}, "5 figures"),
+        ({"option": {}}, "options"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_runs(tmp_path, change, match):
+    done = run(tmp_path, SPEC | change)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert re.search(match, done.output), done.output
+
+
+def test_no_json_is_bad_input(tmp_path):
+    assert run(tmp_path, "{").exit_code == 2
+    assert run(tmp_path, "[]").exit_code == 2
+
+
+@pytest.mark.long
+def test_the_example_is_a_letter():
+    path = ROOT / "examples" / "cover-letter.json"
+    letter = pm.cover_letter(**(read_spec(path) | {"seeds": 2, "options": {"seconds": 0.01}}))
+    assert [len(t) for t in letter.tables.values()] == [5, 5, 14]
+    with pytest.raises(InputError, match="free_hihg"):
+        pm.cover_letter(["v6.6"], [{"name": "page_fault1", "processes": 8}], "ice-lake",
+                        figures=["free_hihg"])  # fmt: skip

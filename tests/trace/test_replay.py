@@ -1,0 +1,634 @@
+"""Replay: the model does page for page what eight real kernels did, and sees when it does not."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import random
+import shutil
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import replay_all
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import SHARED, TRACES
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+from pcpmodel.trace.exactness import COUNTED
+from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.markers import read_markers
+
+NAMES = sorted(p.name for p in TRACES.iterdir() if p.is_dir())
+#: Counts of each recording, made by ``python tools/replay_all.py --pin``.
+REPLAYED = json.loads(replay_all.PINNED.read_text("utf-8"))
+KERNELS = ("6.1", "6.12", "6.16", "6.18", "6.19", "7.0", "7.2", "7.3")
+WORKLOADS = (
+    "boot", "build", "detail", "exitstorm", "exitstorm-pti", "fraction", "idle-decay", "mixed",
+    "numa2", "pf1", "pressure", "sctp", "tcp", "thp", "tmpfs", "unixpair",
+)  # fmt: skip
+
+
+def test_the_selection_has_every_kernel_and_workload():
+    assert {n.split("-")[0] for n in NAMES} == set(KERNELS)
+    workloads = {n.removesuffix("-r2").split("-", 1)[1].rsplit("-", 1)[0] for n in NAMES}
+    assert workloads == set(WORKLOADS)
+    assert sum(p.stat().st_size for p in TRACES.rglob("*") if p.is_file()) < 29e6
+
+
+def test_every_recording_with_a_first_dump_is_replayed():
+    assert list(REPLAYED) == [n for n in NAMES if "boot" not in n]
+
+
+def test_what_needs_another_line_to_be_explained_is_rare():
+    """Of each kind less than one in a hundred, over all recordings."""
+    for kind in COUNTED:
+        counts = (r["counts"][kind] for r in REPLAYED.values())
+        total, _, explained, left = map(sum, zip(*counts, strict=True))
+        assert (100 * explained < total, left) == (True, 0), kind
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_replay_is_exact(name):
+    """Foreseen, explained, unexplained: each number, and why what is not foreseen is explained."""
+    found = pm.replay(TRACES / name)
+    assert found.nr_unexplained == 0, found
+    # Every kernel recorded here has a release that is named after it.
+    assert found.release.startswith("debian-")
+    assert not any("nearest known" in note for note in found.notes)
+    assert replay_all.pinned(found) == REPLAYED[name]
+    assert min(found.blocks, found.free_lists, found.refills) > 0
+    for kind in COUNTED:
+        total, foreseen, explained, left = found.count(kind)
+        assert foreseen + explained == total, kind
+        assert left == getattr(found, f"{kind}_unexplained") == 0
+        assert getattr(found, f"{kind}_exact") == foreseen == found.as_dict()[f"{kind}_exact"]
+        assert found.explained or not explained, kind
+
+
+def test_the_header_of_a_boot_trace_is_read_and_its_replay_refused():
+    for name in set(NAMES) - set(REPLAYED):
+        cap = pm.recording(TRACES / name)
+        assert len(cap.trace[0]) == cap.meta["events_total"]
+        with pytest.raises(InputError, match="before"):
+            pm.replay(cap)
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("6.1-pf1-4cpu", "v6.7"),
+        ("6.12-tcp-4cpu", "debian-6.18.15"),  # another free_high threshold
+        ("6.18-unixpair-4cpu", "debian-6.12.107"),
+        ("6.19-pf1-4cpu", "debian-6.18.15"),  # drains in one piece
+        ("7.2-detail-4cpu", "debian-6.18.15"),
+    ],
+)
+def test_another_kernels_rules_do_not_pass(name, release):
+    found = pm.replay(TRACES / name, release=release)
+    assert found.nr_unexplained > 0
+
+
+@pytest.mark.slow
+def test_without_the_last_dump_what_compaction_holds_spoils_blocks_alone(tmp_path):
+    """docs/limits.md: thousands of blocks unlike the model's are no sign of another rule."""
+    target = tmp_path / "mine"
+    name = "6.19-pressure-4cpu"
+    shutil.copytree(TRACES / name, target, ignore=shutil.ignore_patterns("*.after*"))
+    found = pm.replay(target)
+    whole = REPLAYED[name]["counts"]
+    for kind in ("allocations", "refills", "drains", "drained_pages"):
+        assert list(found.count(kind)) == whole[kind]
+    assert (found.count("blocks")[3], found.nr_unexplained) == (10_354, 10_354)
+
+
+READ_MEANWHILE = "free list of the last dump that changed while it was read"
+
+
+@pytest.mark.parametrize(
+    ("name", "zone_list"),
+    [
+        # A drain of 599 pages ran while it was read; its last two blocks came at two moments.
+        ("6.16-exitstorm-4cpu", "free node=0 zone=Normal order=1 mt=0:"),
+        # The reader stood on its only block when that was merged away: "!dead...".
+        ("7.2-tcp-4cpu-r2", "free node=0 zone=Normal order=0 mt=0:"),
+    ],
+)
+def test_a_free_list_that_changed_while_it_was_dumped_is_read_link_by_link(
+    name, zone_list, tmp_path
+):
+    assert pm.replay(TRACES / name).causes()[READ_MEANWHILE] == 1
+    target = tmp_path / "mine"
+    shutil.copytree(TRACES / name, target, ignore=shutil.ignore_patterns("buddylists.after*"))
+    path = next((TRACES / name).glob("buddylists.after*"))
+    lines = b"".join(open_text(path)).decode().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(zone_list))
+    head, blocks = lines[at].partition(":")[0], lines[at].partition(":")[2].split()
+    large = next(line for line in lines if "zone=Normal order=10 mt=1:" in line)
+    if len(blocks) > 10:  # two blocks changed places; one is missing
+        changed = [[*blocks[:5], blocks[6], blocks[5], *blocks[7:]], [*blocks[:9], *blocks[10:]]]
+    else:  # a block that was there at no moment
+        changed = [[large.split()[-1], *blocks[1:]]]
+    for wrong in changed:
+        lines[at] = f"{head}: {' '.join(wrong)}"
+        (target / "buddylists.after").write_text("\n".join(lines) + "\n")
+        found = pm.replay(target)
+        assert found.free_lists_exact == found.free_lists - 1
+        assert found.nr_unexplained == 1
+
+
+def test_one_page_in_flight_explains_what_two_guesses_spoilt():
+    """0x105a90 was taken before 0x105a98, which was reported first; free_count tells."""
+    found = pm.replay(TRACES / "7.2-tcp-4cpu-r2")
+    (page,) = (e for e in found.explained if e.line == 38492)
+    assert (page.why, page.evidence) == ("taken before, reported later", 39336)
+    assert found.drains_exact == found.drains == 806
+
+
+def test_a_kernel_that_is_not_known_is_taken_for_the_nearest_release(tmp_path):
+    target = tmp_path / "mine"
+    shutil.copytree(TRACES / "6.18-pf1-2cpu", target)
+    meta = json.loads((target / "meta.json").read_text())
+    meta |= {"kernel_series": "6.20", "kernel": "Linux version 6.20.3-x", "debian_package": ""}
+    (target / "meta.json").write_text(json.dumps(meta))
+    said = "release v6.19, the nearest known to Linux 6.20.3"
+    found = pm.replay(target)
+    assert (found.release, found.notes) == ("v6.19", [said])
+    assert said in repr(found)
+    told = CliRunner().invoke(main, ["replay", str(target), "--json"])
+    assert json.loads(told.stdout)["notes"] == [said]
+    # --release is obeyed, and then nothing is assumed.
+    told = CliRunner().invoke(main, ["replay", str(target), "--release", "v6.18+decay-chunks"])
+    assert told.exit_code == 0
+    assert "replayed as v6.18+decay-chunks" in told.stdout
+    assert "nearest" not in told.stdout
+    other = pm.what_if(target, ["v6.6"])
+    assert other.notes == [f"recorded under {said}"]
+    assert other.as_dict()["notes"] == other.notes
+    assert said in repr(other)
+    mine = ["--release", "v6.18+decay-chunks", "--what-if", "v6.6", "--json"]
+    told = CliRunner().invoke(main, ["replay", str(target), *mine])
+    assert json.loads(told.stdout)["notes"] == []
+    assert said in pm.study.recorded_work(target, ["v6.6"]).text
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A whole recording, its text as lines."""
+    path = TRACES / "6.18-pf1-2cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"state-before-end" in t)
+    stop = next(i for i, t in enumerate(lines) if b"state-after-begin" in t)
+    return path, lines, start + 1, stop
+
+
+def _changed(tmp_path, source, lines):
+    target = tmp_path / "recording"
+    if not target.exists():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("trace.txt*"))
+    (target / "trace.txt").write_bytes(b"".join(lines))
+    return pm.replay(target)
+
+
+def _heading(lines, n):
+    """The heading again consistent with *n* events: nobody is told by the count alone."""
+    i = next(i for i, t in enumerate(lines) if t.startswith(b"# entries-in-buffer"))
+    return [*lines[:i], b"# entries-in-buffer/entries-written: %d/%d   #P:2\n" % (n, n),
+            *lines[i + 1 :]]  # fmt: skip
+
+
+def _events(lines):
+    return sum(not t.startswith(b"#") for t in lines)
+
+
+def test_the_recording_as_it_is_stays_exact(small, tmp_path):
+    path, lines, *_ = small
+    assert _changed(tmp_path, path, lines).exact
+
+
+def test_a_removed_line_is_noticed_by_the_heading(small, tmp_path):
+    path, lines, start, stop = small
+    rng = random.Random(1)
+    for _ in range(5):
+        i = rng.randrange(start, stop)
+        found = _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
+        assert found.lost == 1
+        assert not found.exact
+
+
+@pytest.mark.parametrize(
+    "event", [b"mm_page_alloc:", b"mm_page_free_batched:", b"mm_page_alloc_zone_locked:"]
+)
+def test_a_removed_event_is_noticed_by_its_page(small, tmp_path, event):
+    path, lines, start, stop = small
+    rng = random.Random(2)
+    places = [i for i in range(start, stop) if event in lines[i]]
+    for i in rng.sample(places, 6):
+        cut = lines[:i] + lines[i + 1 :]
+        found = _changed(tmp_path, path, _heading(cut, _events(cut)))
+        assert found.nr_unexplained > 0, lines[i]
+        assert found.lost == 0
+
+
+def test_a_removed_drain_event_is_noticed(tmp_path):
+    path = TRACES / "6.12-tcp-4cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"state-before-end" in t)
+    rng = random.Random(3)
+    places = [i for i in range(start, len(lines)) if b"mm_page_pcpu_drain:" in lines[i]]
+    for i in rng.sample(places, 4):
+        cut = lines[:i] + lines[i + 1 :]
+        found = _changed(tmp_path, path, _heading(cut, _events(cut)))
+        assert found.nr_unexplained > 0
+        assert any(abs(d.line - i) < 3000 for d in found.unexplained)
+
+
+def test_a_changed_page_number_is_noticed(small, tmp_path):
+    path, lines, start, stop = small
+    rng = random.Random(4)
+    places = [i for i in range(start, stop) if b" pfn=0x" in lines[i]]
+    for i in rng.sample(places, 12):
+        at = lines[i].index(b" pfn=0x") + 7
+        end = lines[i].index(b" ", at)
+        other = int(lines[i][at:end], 16) ^ (1 << rng.randrange(8))
+        changed = lines[i][:at] + b"%x" % other + lines[i][end:]
+        found = _changed(tmp_path, path, [*lines[:i], changed, *lines[i + 1 :]])
+        assert found.nr_unexplained > 0, lines[i]
+
+
+def test_two_swapped_lines_are_noticed(small, tmp_path):
+    path, lines, start, stop = small
+    rng = random.Random(5)
+
+    def time(line):
+        return line[line.index(b"] ") + 7 :].split(b":")[0].split()[-1]
+
+    done = 0
+    while done < 8:
+        i = rng.randrange(start, stop - 1)
+        if time(lines[i]) == time(lines[i + 1]):
+            continue  # same microsecond: either may have been first
+        done += 1
+        swapped = [*lines[:i], lines[i + 1], lines[i], *lines[i + 2 :]]
+        found = _changed(tmp_path, path, swapped)
+        assert any(d.what.startswith("time goes backwards") for d in found.unexplained)
+
+
+def test_two_swapped_pages_are_noticed_though_the_times_are_right(small, tmp_path):
+    path, lines, start, stop = small
+    rng = random.Random(6)
+
+    def fields(line):
+        return line[line.index(b": page=") :]
+
+    places = [
+        i
+        for i in range(start, stop - 1)
+        if all(b"mm_page_alloc_zone_locked:" in t for t in lines[i : i + 2])
+    ]
+    for i in rng.sample(places, 8):
+        a, b = lines[i], lines[i + 1]
+        one = a[: a.index(b": page=")] + fields(b)
+        two = b[: b.index(b": page=")] + fields(a)
+        found = _changed(tmp_path, path, [*lines[:i], one, two, *lines[i + 2 :]])
+        assert found.nr_unexplained > 0
+
+
+def test_two_frees_far_from_where_they_were_are_noticed(tmp_path):
+    """One of them is looked for as gone early while it is being taken."""
+    path = TRACES / "6.19-pressure-4cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    # A hundredth of the trace and two thirds of it from each other: no task waits that long.
+    freed = [k for k, line in enumerate(lines) if b"mm_page_free_batched:" in line]
+    i, j = freed[len(freed) // 100], freed[2 * len(freed) // 3]
+    swapped = [*lines[:i], lines[j], *lines[i + 1 : j], lines[i], *lines[j + 1 :]]
+    assert _changed(tmp_path, path, swapped).nr_unexplained > 1000
+
+
+def test_no_compaction_explains_two_swapped_blocks(tmp_path):
+    path = TRACES / "6.19-pressure-4cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    key = b"mm_page_alloc_zone_locked: "
+    rng = random.Random(8)
+    places = [i for i, t in enumerate(lines[:-1]) if key in t and key in lines[i + 1]]
+    i = rng.choice(places[len(places) // 2 :])
+    one, two = (t.split(key) for t in lines[i : i + 2])
+    swapped = [one[0] + key + two[1], two[0] + key + one[1]]
+    found = _changed(tmp_path, path, [*lines[:i], *swapped, *lines[i + 2 :]])
+    assert found.blocks_unexplained > 0
+    assert any(abs(d.line - i) < 300 for d in found.unexplained)
+
+
+@pytest.mark.slow
+def test_no_compaction_explains_two_swapped_blocks_of_a_dump(tmp_path):
+    """fast_find_migrateblock() turns no list of an order below 3."""
+    target = tmp_path / "recording"
+    shutil.copytree(TRACES / "6.19-pressure-4cpu", target)
+    path = next(target.glob("buddylists.after*"))
+    lines = b"".join(open_text(path)).splitlines(keepends=True)
+    key = b"zone=DMA32 order=1 mt=1:"
+    i = next(i for i, t in enumerate(lines) if key in t)
+    head, pfns = lines[i].split(b": ")
+    pfns = pfns.split()
+    n = len(pfns) // 2
+    pfns[n : n + 2] = pfns[n + 1], pfns[n]
+    lines[i] = head + b": " + b" ".join(pfns) + b"\n"
+    path.unlink()
+    (target / "buddylists.after").write_bytes(b"".join(lines))
+    found = pm.replay(target)
+    assert found.free_lists_unexplained == 1
+    assert not found.exact
+
+
+def test_a_changed_field_of_a_probe_is_noticed(tmp_path):
+    path = TRACES / "6.12-tcp-4cpu"
+    lines = b"".join(open_text(path / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"state-before-end" in t)
+    rng = random.Random(7)
+    places = [i for i in range(start, len(lines)) if b" free_pcppages_bulk:" in lines[i]]
+    for key in (b" n=", b" pindex=", b" count=", b" high=", b" fc=", b" af="):
+        i = rng.choice(places)
+        at = lines[i].index(key) + len(key)
+        end = lines[i].index(b" ", at)
+        changed = lines[i][:at] + b"%d" % (int(lines[i][at:end]) + 1) + lines[i][end:]
+        found = _changed(tmp_path, path, [*lines[:i], changed, *lines[i + 1 :]])
+        assert any(d.line == i + 1 for d in found.unexplained), key
+
+
+def test_a_lossy_trace_is_never_exact(small, tmp_path):
+    path, lines, start, _ = small
+    found = _changed(tmp_path, path, [*lines[:start], b"CPU:1 [LOST 7 EVENTS]\n", *lines[start:]])
+    assert found.lost == 7
+    assert found.nr_unexplained == 0
+    assert not found.exact
+
+
+def test_the_report_is_readable_and_the_verb_keeps_its_contract(tmp_path, small):
+    path, lines, start, stop = small
+    result = CliRunner().invoke(main, ["replay", str(path), "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    for kind in COUNTED:
+        assert told[kind] == told[f"{kind}_foreseen"] + told[f"{kind}_explained"]
+        assert told[f"{kind}_exact"] == told[f"{kind}_foreseen"]
+    assert told["allocations_explained"] == 4  # taken before, reported later
+    assert told["isolated"] == 0
+    assert told["unexplained"] == []
+    assert told["exact"] is True
+    i = next(i for i in range(start, stop) if b"mm_page_alloc:" in lines[i])
+    _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
+    result = CliRunner().invoke(main, ["replay", str(tmp_path / "recording")])
+    assert result.exit_code == 1
+    assert "unexplained" in result.stdout
+    result = CliRunner().invoke(main, ["replay", str(tmp_path / "no-such")])
+    assert result.exit_code == 2
+    result = CliRunner().invoke(main, ["replay", str(path), "--release", "v6.99"])
+    assert result.exit_code == 2
+
+
+def test_a_recording_that_contradicts_itself_is_bad_input(small, tmp_path):
+    path, lines, *_ = small
+    _changed(tmp_path, path, lines)
+    target = tmp_path / "recording"
+    state = (target / "pcpstate.before").read_text()
+    for old, new in ((" cpu=1 ", " cpu=7 "), ("spanned=", "spanned=9999999999 x=")):
+        (target / "pcpstate.before").write_text(state.replace(old, new))
+        with pytest.raises(InputError):
+            pm.replay(target)
+    (target / "pcpstate.before").write_text(state)
+    (target / "trace.txt").write_bytes(b"".join(t for t in lines if b"state-before" not in t))
+    with pytest.raises(InputError, match="marker"):
+        pm.replay(target)
+
+
+@pytest.mark.slow
+def test_all_recordings_that_are_at_hand():
+    """The whole set of recordings, where this checkout stands beside it."""
+    every = SHARED / "traces"
+    if not every.is_dir():
+        pytest.skip("no recordings beside this checkout")
+    for path in sorted(every.iterdir()):
+        if (path / "pcpstate.before").exists():
+            found = pm.replay(path)
+            assert not found.lost
+            assert found.nr_unexplained == 0, found
+            for kind in COUNTED:
+                assert getattr(found, f"{kind}_unexplained") == 0
+
+
+def test_a_process_that_linux_cannot_have_is_refused(tmp_path):
+    target = tmp_path / "recording"
+    shutil.copytree(TRACES / "7.2-tcp-4cpu", target)
+    lines = b"".join(open_text(pm.recording(target).file("trace.txt"))).splitlines(keepends=True)
+    for trace in target.glob("trace.txt*"):
+        trace.unlink()
+    task, _, rest = lines[-1].rpartition(b" [")
+    name, _, _ = task.rpartition(b"-")
+    lines[-1] = name + b"-4194304 [" + rest
+    (target / "trace.txt").write_bytes(b"".join(lines))
+    with pytest.raises(InputError, match="process 4194304"):
+        pm.replay(target)
+
+
+def _marker(lines, text):
+    return next(i for i, t in enumerate(lines) if text in t)
+
+
+@pytest.mark.parametrize(
+    ("text", "to", "says"),
+    [
+        (b"state-before-begin", b"state-before-end", "no beginning|not between"),
+        (b"state-before-begin", 2000, "no beginning|not between"),
+        (b"state-before-end", b"state-after-begin", "has no end|not between"),
+        (b"state-after-end", b"state-after-begin", "no beginning|not between"),
+        (b"snapshot-before", b"state-before-end", "before its snapshot|not between"),
+        (b"state-snapA-begin", b"state-before-begin", "not the first|has no end|not between"),
+    ],
+)
+@pytest.mark.parametrize("retimed", [False, True])
+def test_a_moved_marker_is_refused_with_its_line(small, tmp_path, text, to, says, retimed):
+    """Once the rows between two markers in the wrong order were read out of bounds."""
+    path, lines, *_ = small
+    i = _marker(lines, text)
+    rest = lines[:i] + lines[i + 1 :]
+    first = text in (b"state-after-end", b"state-snapA-begin")  # is put before the other
+    at = i + to if isinstance(to, int) else _marker(rest, to) + (not first)
+    line = lines[i]
+    if retimed:
+        line = line.replace(_time(line), _time(rest[at - 1]), 1)
+    with pytest.raises(InputError, match=says) as error:
+        _changed(tmp_path, path, [*rest[:at], line, *rest[at:]])
+    assert error.value.row > 0
+    assert error.value.file.endswith("trace.txt")
+    assert "marker 's" in str(error.value)
+
+
+def _time(line):
+    return next(word for word in line.split() if word.endswith(b":") and b"." in word)
+
+
+@pytest.mark.parametrize("edge", [b"begin", b"end"])
+@pytest.mark.parametrize("tag", [b"before", b"snapA", b"after"])
+def test_a_marker_that_stands_twice_or_alone_is_refused(small, tmp_path, tag, edge):
+    path, lines, *_ = small
+    i = _marker(lines, b"state-" + tag + b"-" + edge)
+    with pytest.raises(InputError, match="a second time"):
+        _changed(tmp_path, path, [*lines[: i + 1], lines[i], *lines[i + 1 :]])
+    if (tag, edge) == (b"after", b"end"):
+        return  # a trace that was cut off: the dump is not compared
+    with pytest.raises(InputError, match=r"no beginning|has no end|no marker"):
+        _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
+
+
+def test_a_dump_without_its_markers_is_named(small, tmp_path):
+    path, lines, *_ = small
+    found = _changed(tmp_path, path, [t for t in lines if b"state-snapA" not in t])
+    assert any("'snapA' is not compared" in note for note in found.notes)
+    assert found.lists == 84
+
+
+def test_the_order_and_type_of_a_refills_first_page_are_compared(small, tmp_path):
+    """It goes to the task that waits for it: mm_page_alloc tells what that asked for."""
+    path, lines, start, stop = small
+    key = b"mm_page_alloc_zone_locked: "
+    i = next(k for k in range(start, stop) if key in lines[k])
+    pfn = lines[i].split(b" pfn=")[1].split()[0]
+    k = next(k for k in range(i, stop) if b"mm_page_alloc: " in lines[k] and pfn in lines[k])
+    for old, new, what in (
+        (b"migratetype=1", b"migratetype=0", "migratetype"),
+        (b"migratetype=0", b"migratetype=1", "migratetype"),
+        (b"order=0", b"order=1", "order of an allocation"),
+    ):
+        if old not in lines[k]:
+            continue
+        changed = lines[k].replace(old, new)
+        found = _changed(tmp_path, path, [*lines[:k], changed, *lines[k + 1 :]])
+        assert any(d.line == k + 1 and d.what == what for d in found.unexplained), found
+        assert found.allocations_unexplained >= 1
+
+
+def stopped_between(cap):
+    """(line of a refill's first block, line of a later free to its list), both from 0.
+
+    The task of the free shows nothing in between, and is the next to show on its CPU.
+    """
+    events = cap.trace[0]
+    rows = events.rows
+    locked, freed = (events.is_event(f"mm_page_{name}") for name in ("alloc_zone_locked", "free"))
+    allocated = events.is_event("mm_page_alloc")
+    first = read_markers(cap).state["before"].end
+    zones = [(z.start_pfn, z.end_pfn) for z in cap.snapshot("before").zones]
+    for k in np.flatnonzero(locked[first:]) + first:
+        r = rows[k]
+        here = np.flatnonzero(rows["cpu"][k - 50 : k + 400] == r["cpu"]) + k - 50
+        if r["b"] or locked[here[here < k][-1:]].any():
+            continue
+        zone = next(z for z in zones if z[0] <= r["a"] < z[1])
+        for j, after in pairwise(here):
+            f = rows[j]
+            if j <= k or not freed[j] or f["b"] or rows["pid"][after] != f["pid"]:
+                continue
+            between = rows[k - 1 : j]
+            later = np.flatnonzero((rows["a"] == f["a"]) & (np.arange(len(rows)) > j))
+            if (
+                (between["pid"] == f["pid"]).any()
+                or (between["a"] == f["a"]).any()
+                or not zone[0] <= f["a"] < zone[1]
+                or not len(later)
+                or not allocated[later[0]]
+                or rows["c"][later[0]] != r["c"]
+            ):
+                continue
+            return int(r["line"]) - 1, int(f["line"]) - 1
+    raise AssertionError("no such free in the recording")
+
+
+def test_a_task_that_is_stopped_between_a_free_and_its_list_is_no_difference(tmp_path):
+    """Its page is not on the list yet when a refill finds that empty."""
+    path = TRACES / "6.12-build-4cpu"
+    cap = pm.recording(path)
+    lines = b"".join(open_text(cap.file("trace.txt"))).splitlines(keepends=True)
+    i, j = stopped_between(cap)
+    late = lines[j].replace(_time(lines[j]), _time(lines[i]), 1)
+    found = _changed(tmp_path, path, [*lines[:i], late, *lines[i:j], *lines[j + 1 :]])
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["freed, but joined its list later"] == 1
+
+
+def test_a_task_that_moved_shows_itself_where_it_was(small, tmp_path):
+    """Allocations told by another CPU than that of their list need the task's line there."""
+    path, lines, start, stop = small
+    told = [k for k in range(start, stop) if b"mm_page_alloc: " in lines[k]][3000:3200]
+    changed = list(lines)
+    for k in told:
+        here, there = (b"[000]", b"[001]") if b"[000]" in lines[k] else (b"[001]", b"[000]")
+        changed[k] = lines[k].replace(here, there, 1)
+    found = _changed(tmp_path, path, changed)
+    assert any(d.what == "CPU of an allocation" for d in found.unexplained)
+    assert found.allocations_foreseen < found.allocations - 100
+
+
+def _damaged(tmp_path, source, name, change):
+    """A replay of a recording with one other file, changed line by line."""
+    target = tmp_path / "recording"
+    shutil.copytree(source, target)
+    path = next(target.glob(f"{name}*"))
+    lines = b"".join(open_text(path)).splitlines(keepends=True)
+    path.unlink()
+    (target / name).write_bytes(b"".join(change(lines)))
+    return pm.replay(target)
+
+
+def test_the_types_of_the_page_blocks_at_the_end_are_compared(small, tmp_path):
+    def change(lines):
+        at = lines[-1].rindex(b"1")
+        return [*lines[:-1], lines[-1][:at] + b"0" + lines[-1][at + 1 :]]
+
+    found = _damaged(tmp_path, small[0], "pageblocks.after", change)
+    assert found.page_blocks_unexplained == 1
+    (wrong,) = (d for d in found.unexplained if d.what == "migratetype of a page block")
+    assert (wrong.expected, wrong.got) == (1, 0)
+
+
+def test_a_first_dump_that_contradicts_itself_is_refused(small, tmp_path):
+    def change(lines):
+        i = next(i for i, t in enumerate(lines) if t.startswith(b"pcp "))
+        return [*lines[:i], lines[i].replace(b" count=0 ", b" count=5 "), *lines[i + 1 :]]
+
+    with pytest.raises(InputError, match=r"count=\d+ of node 0, .*, but its lists hold \d+ pages"):
+        _damaged(tmp_path, small[0], "pcpstate.before", change)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"=0x1 spanned=4095 ", b"=0x0 spanned=4096 ", r"pcpstate\.after.*zones of dump 'after'"),
+        (b" spanned=4095 ", b" spanned=14095 ", r"pageblocks\.after, row 1.* 0x0\.\.0x1000 .*"
+         r"pcpstate says 0x1\.\.0x3710"),
+    ],
+)  # fmt: skip
+def test_a_later_dump_of_other_zones_is_refused(old, new, said, small, tmp_path):
+    def change(lines):
+        assert any(old in t for t in lines)
+        return [t.replace(old, new, 1) for t in lines]
+
+    with pytest.raises(InputError, match=said):
+        _damaged(tmp_path, small[0], "pcpstate.after", change)
+
+
+def test_a_tick_while_the_first_dump_is_taken_is_not_lost(tmp_path):
+    """The fields that its probe shows are those of the dump: it came after."""
+    path = TRACES / "7.2-exitstorm-4cpu"
+    lines = b"".join(open_text(pm.recording(path).file("trace.txt"))).splitlines(keepends=True)
+    i = _marker(lines, b"state-before-end")
+    last = max(k for k in range(i, i + 10) if b"decay_pcp_high" in lines[k])
+    when = _time(lines[last])
+    ends = [t.replace(_time(t), when, 1) for t in lines[i : i + 2]]  # and its snapshot's
+    ticks = lines[i + 2 : last + 1]
+    found = _changed(tmp_path, path, [*lines[:i], *ticks, *ends, *lines[last + 1 :]])
+    assert found.nr_unexplained == 0, found
+    # Without them ``high`` would be another one later.
+    rest = [t for t in ticks if b"decay_pcp_high" not in t]
+    without = [*lines[:i], *rest, *ends, *lines[last + 1 :]]
+    assert _changed(tmp_path, path, _heading(without, _events(without))).nr_unexplained > 0

@@ -1,0 +1,324 @@
+"""Replay without a dump of the lists: the start follows from the trace, the rest is predicted."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import dataclasses
+import random
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from helpers.paths import TRACES
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
+from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.markers import read_markers
+from pcpmodel.trace.recording import Snapshot
+from pcpmodel.trace.start import _sized, replay_without_dump
+
+#: Recordings in which nothing happens that kmem events alone do not tell: how many allocations,
+#: refills, drains and drained pages are explained, and how many served to find out the start.
+TELLING = {
+    "6.1-detail-4cpu": ((10, 0, 0, 0), (2, 0, 1, 0)),
+    "6.1-pf1-4cpu": ((9, 0, 0, 0), (1, 0, 1, 0)),
+    "6.12-detail-4cpu": ((9, 0, 0, 0), (0, 4, 0, 0)),
+    "6.12-mixed-4cpu": ((9, 0, 0, 0), (1, 4, 0, 0)),
+    "6.12-sctp-4cpu": ((11, 0, 0, 0), (1, 4, 1, 0)),
+    "6.12-tcp-4cpu": ((16, 0, 0, 0), (1, 4, 1, 0)),
+    "6.12-tmpfs-4cpu": ((3, 0, 0, 0), (2, 4, 0, 0)),
+    "6.18-detail-2cpu": ((27, 1, 0, 0), (0, 2, 0, 0)),
+    "6.18-exitstorm-4cpu": ((66, 0, 0, 0), (0, 4, 0, 0)),
+    "6.18-pf1-2cpu": ((7, 0, 0, 0), (0, 2, 0, 0)),
+    "6.18-unixpair-4cpu": ((12, 0, 0, 0), (0, 4, 0, 0)),
+    "6.19-exitstorm-4cpu": ((44, 0, 0, 0), (0, 4, 0, 0)),
+    "6.19-pf1-4cpu": ((2, 0, 0, 0), (0, 4, 0, 0)),
+    "6.19-tmpfs-2cpu": ((0, 0, 0, 0), (1076, 2, 0, 0)),
+}
+#: Of these, those that do not need the flags, which perf does not print.
+PERF = ("6.1-pf1-4cpu", "6.12-mixed-4cpu", "6.18-pf1-2cpu")
+KINDS = ("allocations", "refills", "drains", "drained_pages")
+
+
+@pytest.fixture
+def blind(tmp_path):
+    """A recording as a kernel gives it that shows its lists to no one."""
+
+    def without_dumps(name, lines=None):
+        target = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+        hidden = shutil.ignore_patterns("pcpstate.*", "buddylists.*", "pageblocks.*")
+        shutil.copytree(TRACES / name, target, ignore=hidden)
+        if lines is not None:
+            (target / "trace.txt.zst").unlink()
+            (target / "trace.txt").write_bytes(b"".join(lines))
+        return target
+
+    return without_dumps
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_all_that_is_not_inferred_is_predicted(blind, name):
+    found = pm.replay(blind(name))
+    assert found.nr_unexplained == 0, found
+    assert found.exact
+    for kind, explained, inferred in zip(KINDS, *TELLING[name], strict=True):
+        left = found.count(kind)
+        assert left == (left[0], left[0] - explained - inferred, explained, 0), kind
+        assert found.inferred[kind] == inferred, kind
+    # /proc/zoneinfo has the same counts and highs at the end.
+    assert found.probes > 0
+
+
+def _marks(cap):
+    events, reader = cap.trace
+    rows = np.flatnonzero(events.is_event("tracing_mark_write"))
+    return {reader.markers[int(events.rows["a"][k])]: int(k) for k in rows}
+
+
+def test_the_states_found_are_those_of_the_struct_and_the_lists():
+    """What is known at the end, against the kernel's own memory then."""
+    known = fields = pages = 0
+    for name in ("6.12-tcp-4cpu", "6.12-mixed-4cpu", "6.18-unixpair-4cpu", "6.18-exitstorm-4cpu"):
+        cap = pm.recording(TRACES / name)
+        stop = _marks(cap)["pcpmodel: state-after-begin"]
+        start = cap.zoneinfo("before")
+        first = _marks(cap)["pcpmodel: snapshot-before-end"] + 1
+        _, tracker = replay_without_dump(cap, cap.release, start, first, stop)
+        told = cap.snapshot("after")
+        for x, (zone, cpu, used, row, states) in enumerate(tracker.sets()):
+            pcp = told.pcps[(*start.zones[zone].key, cpu)]
+            if not used:
+                continue
+            for i in range(14):
+                have, more_below = tracker.list_of(x, i)
+                real = pcp.lists.get(i, np.empty(0, np.int64)).tolist()
+                assert have == (real[: len(have)] if more_below else real), (name, x, i)
+                pages += len(have)
+            if row >= 0:
+                known += 1
+                assert len(states) == 1
+                count, high, alloc_factor, free_count, _, flags = states[0]
+                assert (count, high) == (pcp.count, pcp.high)
+                assert (alloc_factor, free_count) == (pcp.alloc_factor, pcp.free_count)
+                assert flags == pcp.flags
+                fields += 6
+    assert known == 8
+    assert pages == 17658
+
+
+def _hidden(dump):
+    """A dump as /proc/zoneinfo shows it."""
+    gone = dict.fromkeys(("flags", "alloc_factor", "free_factor", "free_count"), -1)
+    pcps = {k: dataclasses.replace(p, lists={}, **gone) for k, p in dump.pcps.items()}
+    return Snapshot(dump.tag, dump.zones, pcps)
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "pages"),
+    [
+        ("6.1-pf1-4cpu", "snapA", 387),
+        ("6.12-sctp-4cpu", "snapA", 950),
+        ("6.12-tcp-4cpu", "snapA", 505),
+        ("6.12-tmpfs-4cpu", "snapA", 4060),
+        ("6.18-tcp-4cpu", "snapA", 267),
+    ],
+)
+def test_the_lists_of_the_start_are_those_of_the_dump_that_was_hidden(name, tag, pages):
+    """In the middle of the work, with many pages on the lists."""
+    cap = pm.recording(TRACES / name)
+    dump = cap.snapshot(tag)
+    first = _marks(cap)[f"pcpmodel: state-{tag}-end"] + 1
+    found, tracker = replay_without_dump(cap, cap.release, _hidden(dump), first)
+    inferred = 0
+    for (x, i), (from_head, from_tail) in tracker.first_lists().items():
+        zone = dump.zones[x // cap.cpus]
+        real = dump.pcps[(*zone.key, x % cap.cpus)].lists[i].tolist()
+        # In the same order; between them only what new tasks took in silence.
+        place = {pfn: n for n, pfn in enumerate(real)}
+        at = [place[pfn] for pfn in from_head]
+        assert at == sorted(at)
+        assert not at or at[-1] < len(at) + 8 * len(from_head)
+        assert real[len(real) - len(from_tail) :][::-1] == from_tail
+        inferred += len(from_head) + len(from_tail)
+    assert inferred == found.inferred["allocations"] + found.inferred["drained_pages"]
+    assert inferred == pages
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("6.12-tcp-4cpu", "debian-6.18.15"),
+        ("6.18-unixpair-4cpu", "debian-6.12.107"),
+        ("6.19-exitstorm-4cpu", "v6.7"),
+    ],
+)
+def test_another_kernels_rules_do_not_pass_either(blind, name, release):
+    assert pm.replay(blind(name), release=release).nr_unexplained > 0
+
+
+@pytest.fixture(scope="module")
+def text():
+    path = TRACES / "6.12-tcp-4cpu" / "trace.txt.zst"
+    lines = b"".join(open_text(path)).splitlines(keepends=True)
+    # Of what is replayed, the second half: every CPU's state is known by then.
+    middle = len(lines) // 2
+    stop = next(i for i, t in enumerate(lines) if b"state-after-begin" in t)
+    return lines, middle, stop
+
+
+def _heading(lines):
+    n = sum(not t.startswith(b"#") for t in lines)
+    i = next(i for i, t in enumerate(lines) if t.startswith(b"# entries-in-buffer"))
+    return [*lines[:i], b"# entries-in-buffer/entries-written: %d/%d   #P:4\n" % (n, n),
+            *lines[i + 1 :]]  # fmt: skip
+
+
+def _tampered(blind, lines, changed, at):
+    """Differences of the changed trace, of which one must be near line *at*."""
+    found = pm.replay(blind("6.12-tcp-4cpu", _heading(changed)))
+    assert found.lost == 0
+    assert found.nr_unexplained > 0, lines[at]
+    assert any(at - 2000 < d.line < at + 5000 for d in found.unexplained), found
+
+
+def test_the_trace_as_it_is_stays_exact(blind, text):
+    assert pm.replay(blind("6.12-tcp-4cpu", text[0])).exact
+
+
+@pytest.mark.parametrize("event", [b"mm_page_pcpu_drain:", b"mm_page_alloc:"])
+def test_a_removed_event_is_noticed(blind, text, event):
+    lines, middle, stop = text
+    places = [i for i in range(middle, stop) if event in lines[i]]
+    for i in random.Random(1).sample(places, 4):
+        _tampered(blind, lines, lines[:i] + lines[i + 1 :], i)
+
+
+def test_pages_freed_twice_end_in_differences(blind):
+    """A free that waits for its task must not list a page that another one has listed since."""
+    name = "6.18-exitstorm-4cpu"
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+    changed = []
+    doubled = 0
+    for i, t in enumerate(lines):
+        changed.append(t)
+        if i < start or b" mm_page_free: " not in t:
+            continue
+        head = t.split(b"]")[0]
+        after = next((u for u in lines[i + 1 : i + 4] if u.split(b"]")[0] == head), b"")
+        if b" free_pcppages_bulk: " in after:
+            changed.append(t.replace(t.split()[0], b"other-1234", 1))
+            doubled += 1
+    assert doubled
+    assert pm.replay(blind(name, _heading(changed))).nr_unexplained >= doubled
+
+
+def test_a_whole_drain_that_is_missing_is_noticed(blind, text):
+    lines, middle, stop = text
+    places = [b"mm_page_pcpu_drain:" in t for t in lines]
+    i = next(i for i in range(middle, stop) if all(places[i : i + 20]) and not places[i - 1])
+    end = places.index(False, i)
+    _tampered(blind, lines, lines[:i] + lines[end:], i)
+
+
+def test_a_changed_page_number_is_noticed(blind, text):
+    lines, middle, stop = text
+    rng = random.Random(2)
+    places = [
+        i
+        for i in range(middle, stop)
+        if b"mm_page_alloc:" in lines[i] or b"mm_page_pcpu_drain:" in lines[i]
+    ]
+    for i in rng.sample(places, 6):
+        at = lines[i].index(b" pfn=0x") + 7
+        end = lines[i].index(b" ", at)
+        other = b"%x" % (int(lines[i][at:end], 16) ^ (1 << rng.randrange(8)))
+        changed = lines[i][:at] + other + lines[i][end:]
+        _tampered(blind, lines, [*lines[:i], changed, *lines[i + 1 :]], i)
+
+
+def test_two_swapped_pages_are_noticed(blind, text):
+    lines, middle, stop = text
+    event = b"mm_page_pcpu_drain: "
+    places = [i for i in range(middle, stop) if event in lines[i] and event in lines[i + 1]]
+    for i in random.Random(3).sample(places, 4):
+        (a, one), (b, two) = (lines[k].split(event) for k in (i, i + 1))
+        swapped = [*lines[:i], a + event + two, b + event + one, *lines[i + 2 :]]
+        _tampered(blind, lines, swapped, i)
+
+
+def test_what_zoneinfo_must_have(blind):
+    path = blind("6.12-tcp-4cpu")
+    text = (path / "zoneinfo.before").read_text()
+    for change, match in (
+        (
+            text.replace("        managed ", "        monaged "),
+            "'managed' of node 0, zone DMA is missing",
+        ),
+        (text.replace("count: ", "caunt: "), "'count' of .*, cpu 0 is missing"),
+        (text.replace("start_pfn: ", "stort_pfn: "), "'start_pfn' of .* is missing"),
+        (text.replace("  start_pfn:           1\n", "  start_pfn: 99999999999999\n"), "start_pfn"),
+    ):
+        (path / "zoneinfo.before").write_text(change)
+        with pytest.raises(InputError, match=match):
+            pm.replay(path)
+    (path / "zoneinfo.before").unlink()
+    with pytest.raises(InputError, match="before"):
+        pm.replay(path)
+
+
+def test_the_recordings_own_high_fraction_sizes_the_lists(blind):
+    """What /proc/zoneinfo of a 6.12 does not print follows from the sysctl."""
+    target = blind("6.12-tcp-4cpu")
+    cap = pm.recording(target)
+    assert cap.high_fraction == 0
+    sizes = []
+    for text in ("0\n", "8\n"):
+        (target / "high_fraction").write_text(text)
+        cap = pm.recording(target)
+        start = cap.zoneinfo("before")
+        _sized(start, cap.release, cap, read_markers(cap))
+        pcp = start.pcps[0, "DMA32", 0]
+        sizes.append((pcp.high_min, pcp.high_max))
+    zone = next(z for z in start.zones if z.name == "DMA32")
+    for size, fraction in zip(sizes, (0, 8), strict=True):
+        wanted = zone_set_pageset_high_and_batch(
+            zone.managed, zone.wmark_low, cap.release.rules, node_cpus=4, online_cpus=4,
+            high_fraction=fraction,
+        )  # fmt: skip
+        assert size == (wanted.high_min, wanted.high_max)
+    assert sizes[0] != sizes[1]
+    for wrong in ("7\n", "x\n", "-1\n"):
+        (target / "high_fraction").write_text(wrong)
+        with pytest.raises(InputError, match="high_fraction"):
+            pm.replay(pm.recording(target))
+
+
+def as_perf_script(lines):
+    """A trace from its first snapshot on, as ``perf script`` prints it: no flags, no markers."""
+    tools = {"mm": "kmem", "sched": "sched", "workqueue": "workqueue"}
+    for line in lines:
+        found = re.match(rb" *(.+)-(\d+) +\[(\d+)\] \S+ +([\d.]+): (\w+): (.*)", line)
+        if found is None or found[5].split(b"_")[0].decode() not in tools:
+            continue
+        task, pid, cpu, time, event, rest = (part.decode() for part in found.groups())
+        group = tools[event.split("_")[0]]
+        yield f"{task:>16} {pid:>7} [{cpu}] {time}: {group}:{event}: {rest}\n".encode()
+
+
+@pytest.mark.parametrize("name", PERF)
+def test_what_perf_prints_is_replayed(blind, name):
+    """No markers: the start is where the trace begins."""
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    first = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+    found = pm.replay(blind(name, as_perf_script(lines[first + 1 :])))
+    assert found.nr_unexplained == 0, found
+    assert found.allocations > 10000
+    for kind in KINDS:
+        total, foreseen, _, left = found.count(kind)
+        assert left == 0, kind
+        assert foreseen > 0.99 * (total - found.inferred[kind]) - 5
+    assert any("no markers" in note for note in found.notes)
+    assert found.probes == 0

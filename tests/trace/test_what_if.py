@@ -1,0 +1,213 @@
+"""What-if: under the recorded rules it does what the kernel did; other rules change it."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import TRACES
+from pcpmodel.cli import main
+from pcpmodel.errors import InputError
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["6.1-unixpair-4cpu", "6.12-tcp-4cpu", "6.12-fraction-4cpu", "6.18-unixpair-4cpu",
+     "6.19-pf1-4cpu", "7.2-exitstorm-4cpu"],
+)  # fmt: skip
+def test_the_recorded_rules_give_the_recorded_numbers(name):
+    cap = pm.recording(TRACES / name)
+    real = pm.replay(cap)
+    (same,) = pm.what_if(cap).outcomes
+    assert same.release == cap.release.name
+    assert (same.refills, same.drains) == (real.refills, real.drains)
+    assert same.drained_pages == sum_of_drained(cap)
+    assert same.failed == 0
+
+
+def sum_of_drained(cap):
+    """Pages that the kernel itself reports as drained after its first dump [pages]."""
+    events, reader = cap.trace
+    first = next(
+        k
+        for k in np.flatnonzero(events.is_event("tracing_mark_write"))
+        if reader.markers[events.rows["a"][k]].endswith("state-before-end")
+    )
+    drained = events.is_event("mm_page_pcpu_drain")
+    drained[:first] = False
+    return int((1 << events.rows["b"][drained]).sum())
+
+
+def test_what_the_patches_changed_is_seen():
+    found = pm.what_if(TRACES / "6.1-pf1-4cpu", ["v6.6", "v6.7", "v6.18", "v6.19"])
+    old, tuned, later, pieces = found.outcomes
+    # high is tuned: fewer, larger holds, more pages on the lists.
+    assert tuned.refills < old.refills / 4
+    assert tuned.zone_lock_holds < old.zone_lock_holds / 4
+    assert tuned.pages_in_pcp_max > 4 * old.pages_in_pcp_max
+    assert max(tuned.pages_per_hold) > max(old.pages_per_hold)
+    # v6.19 cuts the same drains into pieces of a batch.
+    assert pieces.drained_pages == later.drained_pages
+    assert pieces.drains > 2 * later.drains
+    assert found["v6.7"] is tuned
+    for outcome in found.outcomes:
+        assert sum(outcome.pages_per_hold.values()) == outcome.refills + outcome.drains
+        assert outcome.pages_in_pcp.max() <= outcome.pages_in_pcp_max
+        assert (np.diff(outcome.time_ns) >= 0).all()
+        assert len(outcome.time_ns) > outcome.refills + outcome.drains
+    assert "v6.7" in repr(found)
+
+
+def test_pages_that_compaction_isolated_are_told():
+    same, other = pm.what_if(TRACES / "6.19-pressure-4cpu", ["debian-6.19.14", "v6.6"]).outcomes
+    assert 0 < same.unknown < 100
+    assert other.refilled_pages > 0
+
+
+def test_the_same_work_gives_the_same_bytes():
+    one, two = (pm.what_if(TRACES / "6.18-pf1-2cpu", ["v6.6"]).as_dict() for _ in range(2))
+    assert json.dumps(one) == json.dumps(two)
+
+
+def test_a_patch_alone_can_be_tried():
+    base, patched = pm.what_if(
+        TRACES / "6.12-tcp-4cpu", ["v6.12", pm.release("v6.12").plus("free-high-threshold")]
+    ).outcomes
+    assert patched.release == "v6.12+free-high-threshold"
+    assert patched.drains < base.drains
+
+
+def test_settings_take_the_place_of_the_recorded_ones():
+    path, rules = TRACES / "6.1-pf1-4cpu", ["v6.12"]
+    plain, small, wide, narrow = (
+        pm.what_if(path, rules, **settings).outcomes[0]
+        for settings in ({}, {"batch": 7}, {"high_pages": 20_000}, {"high_fraction": 64})
+    )
+    assert small.refills > plain.refills
+    assert wide.drains < plain.drains
+    assert wide.pages_in_pcp_max > plain.pages_in_pcp_max > narrow.pages_in_pcp_max
+    for wrong in ({"batch": 0}, {"high_fraction": 3}, {"high_pages": 1, "high_fraction": 8}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            pm.what_if(path, rules, **wrong)
+
+
+def test_the_verb_sets_releases_side_by_side():
+    path = str(TRACES / "6.18-pf1-2cpu")
+    result = CliRunner().invoke(main, ["replay", path, "--what-if", "v6.6", "v7.2", "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["releases"]
+    assert [r["release"] for r in told] == ["v6.6", "v7.2"]
+    for r in told:
+        for key in ("refills", "drains", "zone_lock_holds", "pages_in_pcp_max"):
+            assert isinstance(r[key], int)
+    assert told[0]["refills"] > told[1]["refills"]
+    for wrong in (
+        ["replay", path, "--what-if"],
+        ["replay", path, "v6.6"],
+        ["replay", path, "--what-if", "v6.99"],
+        ["replay", path, "--release", "v6.99", "--what-if", "v6.6"],
+    ):
+        assert CliRunner().invoke(main, wrong).exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_policy_of_ones_own_meets_the_recorded_work(policies):
+    # The kernel's rule restated as callbacks is that rule; another one is not.
+    path = TRACES / "6.12-tcp-4cpu"
+    (same,) = pm.what_if(path, policy=policies["kernel_rule"].policy).outcomes
+    real = pm.what_if(path).outcomes[0]
+    assert same.release == "policy"
+    assert same.as_dict() | {"release": real.release} == real.as_dict()
+    theirs, mine = pm.what_if(
+        path, [pm.recording(path).release], policy=policies["bucket_growth"].policy
+    ).outcomes
+    assert mine.refills != theirs.refills
+
+
+def test_a_policy_is_asked_at_every_decision_of_the_kernel(policies):
+    for name in ("6.12-tcp-4cpu", "6.19-mixed-4cpu"):
+        cap = pm.recording(TRACES / name)
+        plain = pm.replay(cap)
+        assert plain.decisions is None
+        assert plain.policy == {}
+        # The kernel's rule restated decides as the kernel did, each time.
+        same = pm.replay(cap, policy=policies["kernel_rule"].policy)
+        assert same.exact
+        assert same == plain
+        told = same.policy
+        assert told["refills"] == told["refills_same"] == plain.refills
+        # In one decision v6.19 drains several times, batch by batch.
+        assert 0 < told["drains"] == told["drains_same"] <= plain.drains
+        assert told["high_same"] == told["refills"] + told["drains"]
+        assert json.loads(json.dumps(same.as_dict()))["policy"] == told
+        # Another rule: the trace is explained as before, the decisions are its own.
+        other = pm.replay(cap, policy=policies["bucket_growth"].policy)
+        assert other.exact
+        assert other.policy["refills_same"] < other.policy["refills"] == plain.refills
+        d = other.decisions
+        assert (d["kernel"] > 0).sum() == (same.decisions["kernel"] > 0).sum()
+        refills = d[d["kind"] == "refill"]
+        assert (refills["kernel"] > 0).all()
+        assert (refills["policy"] > 0).all()
+        assert set(d["zone"].tolist()) <= {z.name for z in cap.snapshot("before").zones}
+        assert (np.diff(d["line"]) >= 0).all()
+
+
+def test_a_policy_that_fails_in_a_replay_raises_its_own_error(policies):
+    path = TRACES / "6.12-tcp-4cpu"
+    with pytest.raises(InputError, match="pcp_policy_object"):
+        pm.replay(path, policy=object())
+    with pytest.raises(InputError, match="nr_pcp_alloc returned 0"):
+        pm.replay(path, policy=policies["failing"].zero_blocks)
+    with pytest.raises(RuntimeError, match="count is"):
+        pm.replay(path, policy=policies["failing"].raises)
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "says"),
+    [
+        ("zero_blocks", InputError, r"nr_pcp_alloc returned 0; allowed: 1\.\."),
+        ("negative_drain", InputError, r"nr_pcp_free returned -2; allowed: 0\.\."),
+        ("raises", RuntimeError, "count is"),
+    ],
+)
+def test_a_policy_that_answers_nonsense_ends_what_if(policies, policy, error, says):
+    """An answer to a free is no page that compaction took."""
+    broken = getattr(policies["failing"], policy)
+    with pytest.raises(error, match=says):
+        pm.what_if(TRACES / "6.12-tcp-4cpu", policy=broken)
+    with pytest.raises(error, match=says):
+        pm.study.recorded_work("6.12-tcp-4cpu", [], policy=broken)
+
+
+def test_a_recording_without_its_first_lists_is_refused():
+    boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
+    with pytest.raises(InputError, match="before"):
+        pm.what_if(boot)
+
+
+#: Each replayed under every release; the rest of them is for the long run.
+TOLD_APART = ("6.18-pf1-2cpu", "6.19-mixed-4cpu")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in TOLD_APART else pytest.param(name, marks=pytest.mark.long)
+        for name in sorted(p.name for p in TRACES.iterdir() if (p / "pcpstate.before").exists()
+                           or (p / "pcpstate.before.gz").exists())
+    ],
+)  # fmt: skip
+def test_rules_that_what_if_tells_apart_are_told_apart_by_a_replay(name):
+    """Of two releases with other counts for the same work, at most one is the recorded kernel."""
+    cap = pm.recording(TRACES / name)
+    names = [release.name for release in pm.releases()]
+    counts = {o.release: o.as_dict() | {"release": ""} for o in pm.what_if(cap, names).outcomes}
+    exact = [other for other in names if not pm.replay(cap, release=other).nr_unexplained]
+    assert exact
+    for other in exact:
+        assert counts[other] == counts[cap.release.name], other

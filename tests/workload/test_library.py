@@ -1,0 +1,139 @@
+"""The workloads of the published tables: what they ask for, and that both engines agree."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from helpers.simulation import MACHINE, assert_same
+from pcpmodel.errors import InputError
+from pcpmodel.simulation.spec import make_spec
+from pcpmodel.workload import ALL, Channel, Program, Task, Workload
+
+RUN = {"machine": MACHINE, "cpus": 8, "nodes": 2, "memory_gib": 16}
+
+
+def run(workload, **options):
+    return pm.simulate(workload=workload, **{"release": "v6.6", "seconds": 0.1, **RUN} | options)
+
+
+@pytest.mark.parametrize("release", ["v6.6", "v6.6+p3", "v6.6+p9", "v6.7", "v7.2"])
+@pytest.mark.parametrize(
+    "workload",
+    [
+        pm.workload.kbuild(8, page_us=0.4, migrated_share=0.4, slab_run_share=0.3),
+        pm.workload.unix_stream(4),
+        pm.workload.sctp_stream(4, acks_per_page=20),
+        pm.workload.sctp_stream(4, acks_per_page=20, swap_after=60),
+    ],
+    ids=lambda w: f"{w.name}-{w.params.get('swap_after', 0)}",
+)
+def test_engines_agree(workload, release):
+    result = assert_same(make_spec(workload=workload, release=release, seconds=0.1, **RUN))
+    assert result["events"] > 15
+
+
+def test_a_write_on_a_unix_stream_moves_one_block_of_each_order():
+    result = run(pm.workload.unix_stream(4), warmup_s=0.05)
+    # 15 pages per write, all allocated by senders and freed by receivers.
+    assert result.per_cpu["free_pages"].sum() == pytest.approx(15 * result.score, rel=0.01)
+    sends, receives = result.per_cpu["alloc_pages"] > 0, result.per_cpu["free_pages"] > 0
+    assert sends.sum() == receives.sum() == 4
+    assert not (sends & receives).any()
+
+
+def test_patch_1_leaves_two_thirds_of_the_high_order_drains_of_a_unix_stream():
+    """Orders 3, 2, 1, 0 in turn: two of three high-order frees follow another one."""
+    base, patched = (
+        run(pm.workload.unix_stream(4), release=r, warmup_s=0.1) for r in ("v6.6", "v6.6+p1")
+    )
+    ratio = patched.free_high / patched.score / (base.free_high / base.score)
+    assert ratio == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_a_pair_that_changes_places_reuses_pages_only_where_they_are_kept():
+    """Auto-tuning keeps them; a list drained at a batch has none to give."""
+    work = pm.workload.sctp_stream(4, send_us=20.0, recv_us=20.0, swap_after=10_000)
+    reused = {}
+    for kernel in ("v6.6+p3", "v6.6+p7"):
+        run = pm.simulate(release=kernel, workload=work, seconds=1.0, warmup_s=1.0, **RUN)
+        reused[kernel] = 1 - run.alloc_zone_pages / (8 * run.score)
+    assert reused["v6.6+p3"] < 0.02 < 0.1 < reused["v6.6+p7"]
+
+
+def test_keeping_a_batch_divides_the_drains_of_order_3_by_eight():
+    base, patched = (
+        run(pm.workload.sctp_stream(4, acks_per_page=5000), release=r, warmup_s=0.1)
+        for r in ("v6.6", "v6.6+p3")
+    )
+    ratio = patched.free_high / patched.score / (base.free_high / base.score)
+    assert ratio == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_a_build_drains_at_nearly_every_exit_until_two_in_a_row_are_asked_for():
+    jobs = pm.workload.kbuild(8, page_us=1.0, like=None)
+    base, patched = (run(jobs, release=r, seconds=0.5) for r in ("v6.6", "v6.6+p1"))
+    assert patched.free_high / patched.score < 0.2 * base.free_high / base.score
+
+
+def test_migrated_processes_leave_their_pages_on_another_cpu():
+    stay = run(pm.workload.kbuild(8, page_us=1.0, migrated_share=0.0), seconds=1.0)
+    move = run(pm.workload.kbuild(8, page_us=1.0, migrated_share=0.5), seconds=1.0)
+
+    def imbalance(result):
+        return np.abs(result.per_cpu["alloc_pages"] - result.per_cpu["free_pages"]).max()
+
+    assert imbalance(move) > imbalance(stay)
+    assert move.per_cpu["idle_ps"].sum() == 0
+
+
+def test_a_build_uses_the_recorded_time_per_page():
+    result = run(pm.workload.kbuild(4), seconds=4.0, jitter=0.0)
+    work = result.busy_ps - result.per_cpu["wait_ps"].sum() - result.per_cpu["hold_ps"].sum()
+    figures = pm.datasets.load_workload("native-kbuild").tables["figures"].set_index("quantity")
+    expected = figures.loc["busy CPU time per page allocated", "value"]
+    assert work / 1e6 / result.per_cpu["alloc_pages"].sum() == pytest.approx(expected, rel=0.02)
+
+
+def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
+    p, q = Program(), Program()
+    with p.forever():
+        p.alloc(10, ns=100)
+        with p.maybe(0.25):
+            p.give(ALL)
+        p.send(0)
+        p.free(ALL, ns=10)
+    with q.forever():
+        q.recv(0, movable_0=ALL)
+        q.free(ALL, ns=10, of="peer")
+        q.work(1000)
+        q.score()
+    pair = Workload(
+        "chance", (Task(p, channels=(0,)), Task(q, channels=(0,), peer=0)), "messages", 200,
+        (Channel(0, 1),),
+    )  # fmt: skip
+    spec = make_spec(workload=pair, release="v6.7", seconds=0.02, **RUN)
+    counters = assert_same(spec)["counters"]
+    rounds = counters[0]["alloc_pages"] / 10
+    assert counters[1]["free_pages"] / 10 / rounds == pytest.approx(0.25, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pm.workload.kbuild(0), "jobs=0"),
+        (lambda: pm.workload.kbuild(4, page_us=0.0), "page_us"),
+        (lambda: pm.workload.kbuild(4, slab_run_share=2), "slab_run_share"),
+        (lambda: pm.workload.kbuild(4, migrated_share=-1), "0..1"),
+        (lambda: pm.workload.unix_stream(0), "pairs=0"),
+        (lambda: pm.workload.unix_stream(1, send_us=0), "send_us"),
+        (lambda: pm.workload.unix_stream(1, room=0), "room"),
+        (lambda: pm.workload.sctp_stream(1, acks_per_page=0), "acks_per_page"),
+        (lambda: pm.workload.page_fault2(1, fault_ns=0), "fault_ns"),
+        (lambda: Program().give(ALL, order=7), "kind of block"),
+    ],
+)
+def test_impossible_workloads_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
