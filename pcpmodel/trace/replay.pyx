@@ -163,6 +163,7 @@ cdef struct pageset:
     int due             # DUE_*
     int due_left
     int due_threshold   # of a commit: what nr_pcp_high() said [pages]
+    int due_hold        # per_cpu_pages.chunk when it was decided
     int due_chunk
     int due_pindex
     int due_started
@@ -411,6 +412,8 @@ cdef inline int list_type(_Replayer s, int64_t p) noexcept nogil:
 cdef void next_chunk(_Replayer s, int x) noexcept nogil:
     """Size of the next free_pcppages_bulk() of a drain that is due."""
     cdef pageset *set = &s.sets[x]
+    # Of a tree: another task's free between two holds has put its own answer there.
+    set.pcp.chunk = set.due_hold
     if set.due == DUE_COMMIT:
         set.due_chunk = commit_hold(&set.pcp, &s.rules, set.due_left)
     elif set.due == DUE_DECAY:
@@ -445,6 +448,7 @@ cdef void make_due(_Replayer s, int x, int why, int n, int threshold, int pindex
         give_up(s, x, row)
     set.due = why
     set.due_left = n
+    set.due_hold = set.pcp.chunk
     set.due_threshold = threshold
     set.due_pindex = pindex
     set.due_started = 0

@@ -284,7 +284,7 @@ def alike(recording, tree):
     return said[0] == said[1]
 
 
-@pytest.mark.parametrize("recording", ["7.3-unixpair-4cpu", "7.2-detail-4cpu"])
+@pytest.mark.parametrize("recording", ["7.3-unixpair-4cpu", "7.2-detail-4cpu", "7.2-build-4cpu"])
 def test_a_recording_is_replayed_under_the_excerpt_as_under_its_release(recording, excerpt):
     assert alike(recording, excerpt)
 
