@@ -274,8 +274,8 @@ static int pcpmodel_migratetype(void);
 #define trace_mm_page_alloc_zone_locked(page, order, mt, fallback) ((void)(page))
 #define check_new_page(page) ((void)(page), false)
 #define check_new_pages(page, order) ((void)(page), false)
-#define check_new_pcp(page, order) ((void)(page), false)
-#define check_pcp_refill(page, order) ((void)(page), false)
+#define check_new_pcp(page, ...) ((void)(page), false)
+#define check_pcp_refill(page, ...) ((void)(page), false)
 #define check_pages_enabled false
 #define bulkfree_pcp_prepare(page) ((void)(page), false)
 #define prefetch_buddy(page) ((void)(page))
