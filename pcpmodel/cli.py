@@ -94,7 +94,12 @@ def releases_(json_: bool) -> None:
     lines = ["Releases, each by the patches that it has more (+) or less (-) than another:"]
     known = [r for r in releases() if not r.patches]
     for r in releases():
-        changes = [(before.name, _changes(before.patches, r.patches)) for before in known]
+        # A mainline release by mainline ones.
+        changes = [
+            (before.name, _changes(before.patches, r.patches))
+            for before in known
+            if before.name[0] == "v" or r.name[0] != "v"
+        ]
         near, words = min(changes, key=lambda change: len(change[1]))
         lines += textwrap.wrap(
             " ".join([near, *words]) if r.patches else "no patches",

@@ -77,6 +77,9 @@ class Case:
 
     def batch_formula(self) -> str:
         managed = self.zone.managed
+        if self.high_fraction and not self.rules.high_by_watermark:
+            most = 8 * self.page_shift
+            return f"high / 4, at least 1, at most 8 * {self.page_shift} = {most}"
         raw = sizing.zone_batchsize(managed, self.rules, self.page_shift)
         if self.rules.batchsize_256k:
             most = (256 << 10) >> self.page_shift
@@ -85,7 +88,7 @@ class Case:
             if share <= 1:
                 return f"{text}, at most 1: batch 1"
         else:
-            most = (1 << 20) >> self.page_shift
+            most = (1 << (20 if self.rules.batchsize_1m else 19)) >> self.page_shift
             quarter = min(managed >> 10, most) // 4
             share = max(quarter, 1)
             text = f"min({managed} managed >> 10, {most}) / 4 = {quarter}"
@@ -97,6 +100,10 @@ class Case:
         zone, fraction, total = self.zone, self.fraction(name), self.total(name)
         if name == "high_max" and self.high_fraction:
             return "= high_min: the sysctl is set, nothing is tuned"
+        if not self.rules.high_by_watermark:
+            if fraction:
+                return f"{zone.managed} managed / {fraction} = {total}"
+            return f"six batches: {sizing.least_high(batch, self.rules)}"
         if fraction:
             text = f"{zone.managed} managed / {fraction} = {total}"
         else:
@@ -169,6 +176,8 @@ class Case:
         return f"is what {span} managed pages give; the zone has {self.zone.managed} now"
 
     def why_high(self, name: str, value: int, batch: int) -> str:
+        if not self.rules.high_by_watermark:
+            return "is neither six batches nor what the sysctl gives"
         floor, fraction, total = 4 * batch, self.fraction(name), self.total(name)
         if value < floor:
             return f"is under 4 * batch = {floor}, the least that a sized zone has"

@@ -282,7 +282,7 @@ cdef inline uint32_t rmqueue_smallest(zone *z, int order, int mt) noexcept nogil
     page = take_block(z, first_free(z, order + pages_ctz(orders), mt), order, mt)
     emit(
         z, EV_ZONE_LOCKED, zone_pfn(z, page), order, mt,
-        pcp_allowed_order(order) and mt < MIGRATE_PCPTYPES,
+        pcp_allowed_order(z.rules.nr_pcp_lists, order) and mt < MIGRATE_PCPTYPES,
     )
     return page
 

@@ -1,7 +1,8 @@
 """``struct per_cpu_pages``, field by field, as pahole prints it.
 
 The members follow from the rules of a release; offsets, holes and padding follow from C: natural
-alignment on a 64-bit machine, and 64-byte lines for ``____cacheline_aligned_in_smp``.  The
+alignment on a 64-bit machine, and 64-byte lines for ``____cacheline_aligned_in_smp``, which comes
+with the lock; up to v5.13 ``expire`` stands beside the structure, in ``struct per_cpu_pageset``.  The
 configuration is that of a distribution kernel: ``CONFIG_SMP``, ``CONFIG_NUMA`` (else there is no
 ``expire``), ``CONFIG_TRANSPARENT_HUGEPAGE`` (else the lists of order 9 are missing) and no lock
 debugging (``spinlock_t`` takes 4 bytes).
@@ -58,12 +59,15 @@ class Layout:
     members : tuple of Member
         In the order of the declaration.
     size_bytes : int
-        With the padding at the end; a multiple of 64.
+        With the padding at the end; a multiple of `align_bytes`.
+    align_bytes : int
+        64, or 8 where the structure is not aligned to lines.
     """
 
     release: str
     members: tuple[Member, ...]
     size_bytes: int
+    align_bytes: int = CACHELINE_BYTES
 
     @property
     def cachelines(self) -> int:
@@ -119,15 +123,17 @@ class Layout:
             )
         if self.padding_bytes:
             lines.append(f"\t/* padding: {self.padding_bytes} */")
-        lines.append(f"}} __attribute__((__aligned__({CACHELINE_BYTES})));")
+        aligned = self.align_bytes == CACHELINE_BYTES
+        lines.append(f"}} __attribute__((__aligned__({CACHELINE_BYTES})));" if aligned else "};")
         return "\n".join(lines)
 
 
 def _declaration(rules: Rules) -> list[tuple[str, str, int]]:
     """C type, name and array length of every member, in order."""
     flags = rules.free_high_two_in_a_row or rules.free_high_batch
+    scaled = rules.scaled_drains
     members = [
-        ("spinlock_t", "lock", True),
+        ("spinlock_t", "lock", rules.pcp_lock),
         ("int", "count", True),
         ("int", "count_min", rules.count_min),
         ("int", "high", True),
@@ -136,8 +142,8 @@ def _declaration(rules: Rules) -> list[tuple[str, str, int]]:
         ("int", "batch", True),
         ("u8", "flags", flags),
         ("u8", "alloc_factor", rules.alloc_scale),
-        ("u8" if flags else "short int", "free_factor", not rules.free_count),
-        ("u8" if rules.alloc_scale else "short int", "expire", True),
+        ("u8" if flags else "short int", "free_factor", scaled and not rules.free_count),
+        ("u8" if rules.alloc_scale else "short int", "expire", scaled or rules.free_count),
         ("short int", "free_count", rules.free_count),
     ]
     plain = [(c_type, name, 0) for c_type, name, present in members if present]
@@ -186,4 +192,5 @@ def layout(release: str | Release) -> Layout:
         Member(c_type, name, length, start, size, end - start - size)
         for (c_type, name, length), (start, size), end in zip(declared, placed, ends, strict=True)
     )
-    return Layout(state.name, members, offset + -offset % CACHELINE_BYTES)
+    to = CACHELINE_BYTES if state.rules.pcp_lock else 8
+    return Layout(state.name, members, offset + -offset % to, to)

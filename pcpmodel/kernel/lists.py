@@ -11,6 +11,7 @@ __all__ = [
     "PAGE_ALLOC_COSTLY_ORDER",
     "PCP_ORDERS",
     "order_to_pindex",
+    "pcp_orders",
     "pindex_to_order",
     "pindex_to_type",
 ]
@@ -23,19 +24,25 @@ HPAGE_PMD_ORDER = 9
 #: Largest order but that of huge pages: the last of 0..3.
 PAGE_ALLOC_COSTLY_ORDER = 3
 
-#: Orders that per-CPU lists hold: pcp_allowed_order().
+#: Orders that per-CPU lists may hold; of a release: `pcp_orders`.
 PCP_ORDERS = (0, 1, 2, 3, HPAGE_PMD_ORDER)
 
-MAX_PCP_LISTS = 14
+MAX_PCP_LISTS = 15
 
 _LOWORDER = 12
+
+
+def pcp_orders(nr_pcp_lists: int) -> tuple[int, ...]:
+    """Orders that have lists, of a release that has so many: pcp_allowed_order()."""
+    return PCP_ORDERS if nr_pcp_lists > len(MIGRATETYPES) else PCP_ORDERS[:1]
 
 
 def order_to_pindex(nr_pcp_lists: int, migratetype: int, order: int) -> int:
     """List of a block of 2**order pages, of a release that has so many lists."""
     if order < HPAGE_PMD_ORDER:
         return 3 * order + migratetype
-    return _LOWORDER + (nr_pcp_lists == MAX_PCP_LISTS and migratetype == 1)
+    huge = nr_pcp_lists - _LOWORDER
+    return _LOWORDER + (migratetype if huge == len(MIGRATETYPES) else huge == 2 and migratetype == 1)
 
 
 def pindex_to_order(pindex: int) -> int:
@@ -45,4 +52,4 @@ def pindex_to_order(pindex: int) -> int:
 
 def pindex_to_type(pindex: int) -> int:
     """Migratetype of the blocks on a list; of list 12, which may hold several, unmovable."""
-    return pindex % 3 if pindex < _LOWORDER else int(pindex > _LOWORDER)
+    return pindex % 3 if pindex < _LOWORDER else pindex - _LOWORDER

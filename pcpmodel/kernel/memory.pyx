@@ -632,7 +632,10 @@ cdef class Memory(Exclusive, Pagesets):
             z = find_zone(&self.mm, pfn)
             page = zone_page(&self.mm.zone[z], pfn)
             mt = block_type(&self.mm.zone[z], page)
-            if not pcp_allowed_order(order) or (mt == MIGRATE_ISOLATE and not folios):
+            if (
+                not pcp_allowed_order(self.mm.zone[z].rules.nr_pcp_lists, order)
+                or (mt == MIGRATE_ISOLATE and not folios)
+            ):
                 free_past(&self.mm.zone[z], pageset_of(&self.mm, z, c), page, order)
             else:
                 second.append((z, page, order, mt))

@@ -2,7 +2,7 @@
 """Zones, nodes and CPUs: which zone serves a request, and every way to free.
 
 Mirrors get_page_from_freelist(), rmqueue(), alloc_pages_bulk(), the free paths
-and refresh_cpu_vm_stats() of v6.1 ... v7.2 for one task at a time: every lock
+and refresh_cpu_vm_stats() of v4.17 ... v7.3 for one task at a time: every lock
 is free, except where a caller says otherwise by going past the per-CPU lists.
 Nothing here is a Python object; what is given was checked (`memory.pyx`).
 """
@@ -99,7 +99,7 @@ cdef uint32_t rmqueue_zone(
 ) noexcept nogil:
     """rmqueue(): from the CPU's lists of a zone, else from its buddy lists."""
     cdef uint32_t page = NO_PAGE
-    if pcp_allowed_order(order):
+    if pcp_allowed_order(mm.zone[z].rules.nr_pcp_lists, order):
         page = rmqueue_pcplist(&mm.zone[z], pageset_of(mm, z, cpu), order, mt, flags)
     if page == NO_PAGE:
         page = rmqueue_past(&mm.zone[z], pageset_of(mm, z, cpu), order, mt, flags)
@@ -266,7 +266,10 @@ cdef int64_t alloc_many(
         if pageset_of(mm, z, cpu).policy.error:
             break
         ps = pageset_of(mm, z, cpu)
-        if tried != 1 or not pcp_allowed_order(order) or z != last or ps.policy.holds != holds:
+        if (
+            tried != 1 or not pcp_allowed_order(mm.zone[z].rules.nr_pcp_lists, order)
+            or z != last or ps.policy.holds != holds
+        ):
             last = z
             holds = ps.policy.holds
             continue

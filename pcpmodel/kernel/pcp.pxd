@@ -1,4 +1,4 @@
-"""struct per_cpu_pages: the decisions taken on it, and its lists (v6.1 ... v7.2).
+"""struct per_cpu_pages: the decisions taken on it, and its lists (v4.17 ... v7.3).
 
 For modules that cimport this.  First the decisions: inline functions of the
 struct, the rules (`rules.pxd`) and the zone's flags that change nothing but the
@@ -212,7 +212,7 @@ cdef inline bint pcp_commit(per_cpu_pages *pcp, const pcp_rules *r, int order) n
             elif r.free_high_half_high_min:
                 threshold += pcp.high_min // 2
             free_high = pcp.free_count >= threshold
-        else:
+        elif r.free_high:
             free_high = pcp.free_factor != 0
         if r.free_high_two_in_a_row:
             free_high = free_high and pcp.flags & PCPF_PREV_FREE_HIGH_ORDER
@@ -237,7 +237,9 @@ cdef inline int nr_pcp_high(
         high = pcp.high_min
         if high == 0 or free_high:
             return 0
-        return min(4 * pcp.batch, high) if zone_flags & ZONE_RECLAIM_ACTIVE else high
+        if r.reclaim_limit and zone_flags & ZONE_RECLAIM_ACTIVE:
+            return min(4 * pcp.batch, high)
+        return high
 
     high = pcp.high = pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
     if high == 0:
@@ -247,7 +249,7 @@ cdef inline int nr_pcp_high(
         return 0
     freed = pcp.free_count if r.free_count else pcp.batch << pcp.free_factor
     drop = max(freed, pcp.batch) if r.high_decrement_batch else freed
-    if zone_flags & ZONE_RECLAIM_ACTIVE:
+    if r.reclaim_limit and zone_flags & ZONE_RECLAIM_ACTIVE:
         pcp.high = max(high - drop, pcp.high_min)
         return min(4 * pcp.batch, pcp.high)
     if pcp.high_min == pcp.high_max:
@@ -274,6 +276,8 @@ cdef inline int nr_pcp_free(
         if r.free_high_limited:
             return min(pcp.count, pcp.batch << r.batch_scale_max)
         return pcp.count
+    if not r.scaled_drains:
+        return pcp.batch
     if high < pcp.batch:  # disabled or boot pageset
         return 1
     limit = high - pcp.batch  # leave a batch on the lists
@@ -370,7 +374,7 @@ cdef inline int quiet_high(
         if pcp.high_min > pcp.high_max:  # then every clamp() gives another value
             return 0
         return pcp_clamp(pcp.high, pcp.high_min, pcp.high_max)
-    if zone_flags & ZONE_RECLAIM_ACTIVE:
+    if r.reclaim_limit and zone_flags & ZONE_RECLAIM_ACTIVE:
         return min(pcp.high_min, 4 * pcp.batch)
     return pcp.high_min
 

@@ -1,7 +1,7 @@
 # cython: cdivision=True
 """per_cpu_pages: refill, commit of a free, drain, decay.
 
-Mirrors mm/page_alloc.c of v6.1 ... v7.2.
+Mirrors mm/page_alloc.c of v4.17 ... v7.3.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -33,6 +33,8 @@ from pcpmodel.kernel.buddy cimport (
 from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
     drain_counts,
+    drain_first,
+    drain_share,
     order_to_pindex,
     pcp_allowed_order,
     pcp_migratetype,
@@ -71,6 +73,7 @@ from pcpmodel.kernel.rules cimport (
 )
 
 from pcpmodel.errors import InputError, truth
+from pcpmodel.kernel.lists import pcp_orders
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
 
@@ -331,7 +334,7 @@ cdef inline uint32_t aligned_run(
 cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept nogil:
     """Drain n pages under one hold, from list ``pindex`` on, tail first."""
     cdef int64_t before = z.nr_free
-    cdef int count = ps.pcp.count, order, mt, i = pindex
+    cdef int count = ps.pcp.count, order, mt, i = drain_first(&z.rules, pindex), share = 0
     cdef uint32_t page, low, run, limit, k
     cdef bint by_block = z.rules.drain_block_type or z.nr_isolated
     cdef page_ring *list
@@ -339,17 +342,22 @@ cdef void free_pcppages_bulk(zone *z, pageset *ps, int n, int pindex) noexcept n
     while n > 0:
         list = &ps.lists[i]
         order = pindex_to_order(i)
-        while n > 0 and list.len:
+        share += 1
+        if list.len:
+            share = drain_share(&z.rules, share, n)
+        while n > 0 and list.len and share:
             page = page_ring_at(list, list.len - 1)
             if list.len > 64:  # in an aged zone every word is a cache miss
                 pages_prefetch(&z.page[page_ring_at(list, list.len - 64)])
             limit = min(list.len, (<uint32_t>n + (1U << order) - 1) >> order)
+            limit = min(limit, <uint32_t>share)
             run = aligned_run(z, list, limit, order, not by_block) if limit > 1 else 1
             low = page
             if run > 1:
                 low = min(page, page_ring_at(list, list.len - run))
             mt = block_type(z, page) if by_block else z.page[page] >> W_CACHED_SHIFT & 7
             list.len -= run
+            share -= run
             ps.pcp.count -= run << order
             n -= run << order
             fill_words(z.page + low, W_NONE, run << order)
@@ -424,7 +432,7 @@ cdef void free_prepared(
     """Free a held block on a CPU: to its PCP list, or past it."""
     cdef int mt = block_type(z, page)
     cdef drain_plan plan
-    if not pcp_allowed_order(order) or mt == MIGRATE_ISOLATE:
+    if not pcp_allowed_order(z.rules.nr_pcp_lists, order) or mt == MIGRATE_ISOLATE:
         free_past(z, ps, page, order)
         return
     commit_begin(z, ps, page, order, mt, nolock, &plan)
@@ -632,7 +640,7 @@ cdef class PerCpuPages(Exclusive):
         Parameters
         ----------
         order : int
-            0..3 or 9.
+            0..3 or 9; 0 alone up to v5.13.
         migratetype : int
             0 unmovable, 1 movable, 2 reclaimable.
 
@@ -760,8 +768,11 @@ cdef class PerCpuPages(Exclusive):
 
     cdef int _order(self, object order) except -1:
         cdef int o = whole("order", order, 0, HPAGE_PMD_ORDER)
-        if not pcp_allowed_order(o):
-            raise InputError(f"order={o} never enters a PCP list; allowed: 0, 1, 2, 3, 9")
+        if not pcp_allowed_order(self.rules.nr_pcp_lists, o):
+            allowed = ", ".join(map(str, pcp_orders(self.rules.nr_pcp_lists)))
+            raise InputError(
+                f"order={o} never enters a PCP list of {self.release}; allowed: {allowed}"
+            )
         return o
 
     cdef int _type(self, object migratetype) except -1:
@@ -770,9 +781,7 @@ cdef class PerCpuPages(Exclusive):
     cdef int _bulk(self, int n, int pindex) noexcept:
         """free_pcppages_bulk() on counts; returns base pages freed."""
         cdef int pages
-        drain_counts(
-            self.nr, self.rules.nr_pcp_lists, min(n, self.pcp.count), pindex, &pages
-        )
+        drain_counts(self.nr, &self.rules, min(n, self.pcp.count), pindex, &pages)
         self.policy.holds += 1
         self.pcp.count -= pages
         return pages

@@ -94,17 +94,20 @@ class Rules:
     """What one kernel state does; read by ``kernel/*.pyx`` and ``kernel/reference/``.
 
     Every field is an integer or a truth value, so that the compiled core can
-    hold the same record in a C struct.  The defaults are mainline v6.6.
+    hold the same record in a C struct.  The defaults are mainline v4.17.
     """
 
     #: zone_batchsize() and zone_highsize() of a kernel tree (`tree_pages.sizing`), where it is one
     sizing: ClassVar[Callable[..., tuple[int | None, int | None]] | None] = None
 
     # struct per_cpu_pages
-    nr_pcp_lists: int = 13  #: 13, or 14 with two THP lists (v6.10 and stable backports)
+    pcp_lock: bool = False  #: a lock of its own, not only disabled interrupts
+    nr_pcp_lists: int = 3  #: 3: order 0 alone; else 12 and 3, 1 or 2 of huge pages
 
     # Sizing
+    batchsize_1m: bool = False  #: zone_batchsize() by 1 MiB, not by half of it
     batchsize_256k: bool = False  #: v6.19 zone_batchsize(): min(M >> 12, 256 KiB)
+    high_by_watermark: bool = False  #: zone_highsize(), not six batches
     high_min_max: bool = False  #: ``high_min``/``high_max`` instead of one ``high``
     batch_scale_max: int = 5  #: CONFIG_PCP_BATCH_SCALE_MAX
     cacheinfo: int = Cacheinfo.NONE
@@ -116,6 +119,7 @@ class Rules:
     below_high: bool = False  #: ZONE_BELOW_HIGH stops the growth of ``high``
 
     # free_unref_page_commit() / free_frozen_page_commit()
+    free_high: bool = False  #: a high-order free after a drain empties the lists
     free_high_two_in_a_row: bool = False  #: PCPF_PREV_FREE_HIGH_ORDER needed
     free_high_batch: bool = False  #: PCPF_FREE_HIGH_BATCH: keep up to a batch
     free_count: bool = False  #: ``free_count`` instead of ``free_factor``
@@ -124,11 +128,16 @@ class Rules:
     commit_drain: int = CommitDrain.WHOLE
 
     # nr_pcp_high(), nr_pcp_free()
+    reclaim_limit: bool = False  #: four batches at most while pages are reclaimed
     high_decrement_batch: bool = False  #: lower ``high`` by max(free_count, batch)
     count_min: bool = False  #: V2 patch 9
+    scaled_drains: bool = False  #: batch << free_factor, not a batch
     free_factor_cap: bool = False  #: free_factor stops at batch_scale_max
     free_factor_inclusive: bool = False  #: grow it also when n == high - batch
     free_high_limited: bool = False  #: free_high frees at most batch << batch_scale_max
+
+    # free_pcppages_bulk()
+    drain_by_list: bool = False  #: from the list of the free on, each list whole
 
     # decay_pcp_high(), drain_pages_zone(), refresh_cpu_vm_stats()
     decay: int = Decay.NONE
@@ -200,6 +209,56 @@ def _patch(key: str, title: str, origin: str, number: str = "", **sets: int) -> 
 _PATCHES: dict[str, Patch] = {
     p.key: p
     for p in (
+        # Up to v6.6.
+        _patch(
+            "batchsize-1m",
+            "zone_batchsize() by 1 MiB instead of half of it",
+            "d8a759b57035, v4.19",
+            batchsize_1m=True,
+        ),
+        _patch(
+            "high-by-watermark",
+            "high from the low watermark and the CPUs of the node instead of six batches",
+            "zone_highsize(), v5.14",
+            high_by_watermark=True,
+        ),
+        _patch(
+            "scaled-drains",
+            "twice the pages at each drain in a row",
+            "3b12e7e97938, v5.14",
+            scaled_drains=True,
+        ),
+        _patch(
+            "reclaim-limit",
+            "four batches at most on the lists while pages are reclaimed",
+            "nr_pcp_high(), v5.14",
+            reclaim_limit=True,
+        ),
+        _patch(
+            "high-order-lists",
+            "lists of orders 1 to 3, and of huge pages of each type",
+            "44042b449872, v5.14",
+            nr_pcp_lists=15,
+        ),
+        _patch(
+            "free-high",
+            "empty the lists at high-order frees that follow a drain",
+            "f26b3fa04611, v5.18",
+            free_high=True,
+        ),
+        _patch(
+            "drain-by-list",
+            "drain list by list, that of the block freed first, instead of round-robin",
+            "free_pcppages_bulk(), v5.18",
+            drain_by_list=True,
+        ),
+        _patch("one-thp-list", "one THP list for all types", "v6.0", nr_pcp_lists=13),
+        _patch(
+            "pcp-lock",
+            "a spinlock of each CPU's lists instead of disabled interrupts alone",
+            "struct per_cpu_pages, v6.0",
+            pcp_lock=True,
+        ),
         # The series "mm: PCP high auto-tuning", V2 numbering.
         _patch(
             "drain-two-in-a-row",
@@ -416,7 +475,11 @@ _SERIES_V2 = (
     "count-min",
     "free-count@v2",
 )
+_V5_10 = ("batchsize-1m",)
+_V5_17 = (*_V5_10, "high-by-watermark", "scaled-drains", "reclaim-limit", "high-order-lists")
+_V6_6 = (*_V5_17, "free-high", "drain-by-list", "one-thp-list", "pcp-lock")
 _V6_7 = (
+    *_V6_6,
     "drain-two-in-a-row",
     "cacheinfo@v3",
     "free-high-batch",
@@ -445,11 +508,14 @@ _V7_1 = (*_V6_19, "highatomic-in-buddy")
 _V7_2 = (*_V7_1, "free-coalesce")
 _V7_3 = (*_V7_2, "highatomic-fast-path")
 
-#: Release name -> patches over mainline v6.6, in order.
+#: Release name -> patches over mainline v4.17, in order.
 _RELEASES: dict[str, tuple[str, ...]] = {
-    "debian-6.1.192": ("thp-lists", "batch-scale-max", "drain-zone-chunks"),
-    "v6.6": (),
-    **{f"v6.6+p{n}": _SERIES_V2[:n] for n in range(1, 11)},
+    "v4.17": (),
+    "v5.10": _V5_10,
+    "v5.17": _V5_17,
+    "debian-6.1.192": (*_V6_6, "thp-lists", "batch-scale-max", "drain-zone-chunks"),
+    "v6.6": _V6_6,
+    **{f"v6.6+p{n}": (*_V6_6, *_SERIES_V2[:n]) for n in range(1, 11)},
     "v6.7": _V6_7,
     "v6.12": _V6_12,
     "debian-6.12.107": (
@@ -486,7 +552,7 @@ class Release:
     name : str
         What `release` accepts to make the same state again.
     patches : tuple of str
-        Keys of the patches in force over mainline v6.6, in order.
+        Keys of the patches in force over mainline v4.17, in order.
     batch_scale_max : int
         ``CONFIG_PCP_BATCH_SCALE_MAX`` [dimensionless], 0..6; 5 by default.
     """
@@ -504,6 +570,8 @@ class Release:
             values.update(_PATCHES[name].sets)
             if number:
                 values[_PATCHES[name].number] = int(number)
+        if "high-order-lists" not in self.patches:  # so that huge pages have none
+            values.pop("nr_pcp_lists", None)
         return replace(Rules(), batch_scale_max=self.batch_scale_max, **values)
 
     def plus(self, *names: str | int) -> Release:
@@ -708,7 +776,8 @@ def nearest_release(kernel: str) -> Release:
     Of the known releases with the same two leading numbers (mainline counts as patch level 0,
     ``debian-6.12.107`` as 107: it has the stable tree's backports), the newest that is not
     newer, or else the oldest; if there is none, the newest older mainline release.  Kernels
-    before 6.1 count as 6.1, and 6.2 ... 6.5 as 6.6.
+    before 4.19 count as 4.17, 4.19 ... 5.13 as 5.10, 5.14 ... 5.17 as 5.17, 5.18 ... 6.0 and 6.2
+    ... 6.5 as 6.6.
 
     Parameters
     ----------
@@ -730,16 +799,16 @@ def nearest_release(kernel: str) -> Release:
         if named:
             numbers = tuple(map(int, named[2].split(".")))
             known.append(((*numbers, 0)[:3], named[1] == "v", state))
+    since = {"v5.10": (4, 19, 0), "v5.17": (5, 14, 0), "v6.6": (5, 18, 0)}
     known.sort(key=lambda k: k[0])
     same = [k for k in known if k[0][:2] == given[:2]]
     older = [k for k in same if k[0] <= given]
     if same:
         return (older[-1] if older else same[0])[2]
-    mainline = [k for k in known if k[1]]
-    older = [k for k in mainline if k[0] < given]
-    if older:
-        return older[-1][2]
-    return (mainline if given > known[0][0] else known)[0][2]
+    mainline = [state for _, is_mainline, state in known if is_mainline]
+    numbers_of = {state.name: numbers for numbers, _, state in known} | since
+    older_ones = [state for state in mainline if numbers_of[state.name] <= given]
+    return older_ones[-1] if older_ones else mainline[0]
 
 
 # A patch that names a rule which does not exist is our own mistake: say so at import.

@@ -6,9 +6,12 @@
 cdef struct pcp_rules:
     # Field by field `pcpmodel.kernel.releases.Rules`, where each is explained;
     # truth values are 0 or 1.
+    int pcp_lock
     int nr_pcp_lists
 
+    int batchsize_1m
     int batchsize_256k
+    int high_by_watermark
     int high_min_max
     int batch_scale_max
     int cacheinfo
@@ -18,6 +21,7 @@ cdef struct pcp_rules:
     int auto_high
     int below_high
 
+    int free_high
     int free_high_two_in_a_row
     int free_high_batch
     int free_count
@@ -25,12 +29,15 @@ cdef struct pcp_rules:
     int free_high_pages
     int commit_drain
 
+    int reclaim_limit
     int high_decrement_batch
     int count_min
+    int scaled_drains
     int free_factor_cap
     int free_factor_inclusive
     int free_high_limited
 
+    int drain_by_list
     int decay
     int decay_chunks
     int drain_zone_chunks

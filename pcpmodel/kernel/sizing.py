@@ -33,11 +33,13 @@ __all__ = [
     "data_cache_size",
     "drain_hold_limit",
     "drain_limit",
+    "fixed_size",
     "free_high_batch",
     "highsize_divisor",
     "highsize_total",
     "khugepaged_min_free_kbytes",
     "large_zone_batch",
+    "least_high",
     "min_free_kbytes_at_boot",
     "page_shift",
     "percpu_pagelist_high_fraction",
@@ -99,7 +101,7 @@ def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> in
     managed_pages : int
         Managed pages of the zone [pages]; >= 0.
     rules : Rules
-        ``batchsize_256k`` chooses the form of v6.19.
+        ``batchsize_256k`` chooses the form of v6.19, ``batchsize_1m`` that of v4.19.
     page_shift : int
         log2 of the page size in bytes: 12, 14 or 16.
 
@@ -108,11 +110,12 @@ def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> in
     int
         One less than a power of two, or 1; zero for small zones before v6.19, where the
         caller takes 1 (`used_batch`).  Both forms give the same used batch for every zone:
-        at most 63 with 4 KiB pages, 15 with 16 KiB and 3 with 64 KiB.
+        at most 63 with 4 KiB pages, 15 with 16 KiB and 3 with 64 KiB; before v4.19 at most 31,
+        7 and 1.
 
     References
     ----------
-    mm/page_alloc.c, zone_batchsize(), v6.6 and v6.19.
+    mm/page_alloc.c, zone_batchsize(), v4.17, v5.10, v6.6 and v6.19.
     """
     if (own := _of_tree(managed_pages, rules, page_shift)) is not None:
         return own
@@ -121,7 +124,8 @@ def zone_batchsize(managed_pages: int, rules: Rules, page_shift: int = 12) -> in
         if batch <= 1:
             return 1
     else:
-        batch = max(min(managed_pages >> 10, (1 << 20) >> page_shift) // 4, 1)
+        most = 1 << (20 if rules.batchsize_1m else 19)
+        batch = max(min(managed_pages >> 10, most >> page_shift) // 4, 1)
     batch += batch // 2
     return (1 << (batch.bit_length() - 1)) - 1
 
@@ -141,7 +145,10 @@ def used_batch(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
 
 
 def large_zone_batch(rules: Rules, page_shift: int = 12) -> int:
-    """``pcp->batch`` of a zone of any size from `LARGE_ZONE_BYTES` on: 63, 15 or 3 [pages]."""
+    """``pcp->batch`` of a zone of any size from `LARGE_ZONE_BYTES` on: 63, 15 or 3 [pages].
+
+    Before v4.19 31, 7 or 1.
+    """
     return used_batch(LARGE_ZONE_BYTES >> page_shift, rules, page_shift)
 
 
@@ -242,6 +249,34 @@ def boot_pageset(rules: Rules) -> PagesetSize:
     return _pageset_size(BOOT_PAGESET_BATCH, BOOT_PAGESET_HIGH, BOOT_PAGESET_HIGH, rules)
 
 
+def least_high(batch: int, rules: Rules) -> int:
+    """Limit that a batch brings at least, before v5.14 always: four batches, or six [pages]."""
+    return (4 if rules.high_by_watermark else 6) * batch
+
+
+def fixed_size(
+    managed_pages: int, rules: Rules, high_fraction: int, page_shift: int = 12
+) -> tuple[int, int]:
+    """Batch and limit of a zone's lists before v5.14, whatever the watermarks and CPUs [pages].
+
+    Six batches; none at all in a zone whose batch is not 1 but rounded down to nothing.  With
+    sysctl ``vm.percpu_pagelist_fraction`` a part of the zone, and a quarter of that as batch, at
+    most 8 times the page shift.
+
+    References
+    ----------
+    mm/page_alloc.c, pageset_set_high_and_batch(), v5.10.
+    """
+    batch = zone_batchsize(managed_pages, rules, page_shift)
+    high = least_high(batch, rules)
+    if high_fraction:
+        high = managed_pages // high_fraction
+        batch = min(high // 4, page_shift * 8)
+    if rules.sizing is not None:
+        high = rules.sizing(managed_pages, 0, 1, 1, high_fraction)[1] or 0
+    return max(batch, 1), high
+
+
 def zone_set_pageset_high_and_batch(
     managed_pages: int,
     low_wmark_pages: int,
@@ -270,10 +305,13 @@ def zone_set_pageset_high_and_batch(
 
     References
     ----------
-    mm/page_alloc.c, zone_set_pageset_high_and_batch(), v6.6 and v6.7.
+    mm/page_alloc.c, zone_set_pageset_high_and_batch(), v6.6 and v6.7; `fixed_size`.
     """
     percpu_pagelist_high_fraction(high_fraction)
     batch = used_batch(managed_pages, rules, page_shift)
+    fixed = 0
+    if not rules.high_by_watermark:
+        batch, fixed = fixed_size(managed_pages, rules, high_fraction, page_shift)
 
     def highsize(fraction: int) -> int:
         if rules.sizing is not None:
@@ -294,7 +332,8 @@ def zone_set_pageset_high_and_batch(
         )
 
     high_max = highsize(high_fraction or MIN_PERCPU_PAGELIST_HIGH_FRACTION)
-    return _pageset_size(batch, highsize(high_fraction), high_max, rules)
+    high_min = highsize(high_fraction) if rules.high_by_watermark else fixed
+    return _pageset_size(batch, high_min, high_max, rules)
 
 
 def refill_limit(batch: int, rules: Rules) -> int:
@@ -305,8 +344,10 @@ def refill_limit(batch: int, rules: Rules) -> int:
 def drain_limit(batch: int, rules: Rules) -> int | None:
     """Most pages that one drain asks for, by the scale of the batch alone [pages].
 
-    None where only ``high - batch`` stops the growth (v6.6 before the cap).
+    None where only ``high - batch`` stops the growth (v5.14 ... v6.6 before the cap).
     """
+    if not rules.scaled_drains and not rules.free_count:
+        return batch
     capped = rules.free_factor_cap or rules.free_count
     return batch << rules.batch_scale_max if capped else None
 

@@ -58,7 +58,9 @@ CONFIG = {
 _HERE = Path(__file__).parent
 #: An excerpt that reads like mm/page_alloc.c, in words of its own, with the rules of v7.2.
 EXCERPT = _HERE / "excerpt"
-_SURROUNDINGS = ("tree_abi.h", "tree_surroundings.h", "tree_defaults.h", "tree_glue.h")
+_SURROUNDINGS = (
+    "tree_abi.h", "tree_surroundings.h", "tree_older.h", "tree_defaults.h", "tree_glue.h"
+)  # fmt: skip
 
 #: Functions that a tree must have, by what they do; the first name of each that is there is taken.
 NEEDED = {
@@ -75,7 +77,7 @@ NEEDED = {
 #: Those that only some releases have.
 KNOWN = (
     "__rmqueue_pcplist", "nr_pcp_alloc", "nr_pcp_high", "nr_pcp_free", "decay_pcp_high",
-    "zone_batchsize", "zone_highsize",
+    "zone_batchsize", "zone_highsize", "pageset_set_high_and_batch",
 )  # fmt: skip
 
 #: The rest of the allocator is the model's own: what of it a tree has is compared as text.
@@ -92,9 +94,12 @@ _ARGUMENTS = {
     "order": "order", "migratetype": "migratetype", "mt": "migratetype", "pcp": "&set->pcp",
     "zone": "&set->zone", "preferred_zone": "&set->zone", "page": "&set->loose",
     "alloc_flags": "alloc_flags", "fpi_flags": "0", "cpu": "0", "UP_flags": "&irq_state",
-    "flags": "&irq_state",
+    "flags": "&irq_state", "gfp_flags": "0", "pfn": "0",
 }  # fmt: skip
-_SIZES = {"zone": "&zone", "batch": "batch", "cpu_online": "0", "high_fraction": "fraction"}
+_SIZES = {
+    "zone": "&zone", "batch": "batch", "cpu_online": "0", "high_fraction": "fraction",
+    "pcp": "&size",
+}  # fmt: skip
 
 MAX_SECONDS = 60
 TRY_SECONDS = 20  # takes a fraction of one
@@ -270,8 +275,10 @@ class _Extract:
 
     def __init__(self, name: str, sources: list[Source], options: dict[str, str]) -> None:
         self.name = name
-        defaults = "tree_defaults.h"
-        self.sources = [*sources, Source(defaults, read_bytes(_HERE / defaults))]
+        ours = ["tree_defaults.h"]
+        if any(s.defined("per_cpu_pageset") for s in sources):
+            ours.insert(0, "tree_older.h")
+        self.sources = [*sources, *(Source(name, read_bytes(_HERE / name)) for name in ours)]
         self.options = options
         self.ours = frozenset().union(
             *(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:2])
@@ -371,6 +378,10 @@ class _Extract:
             lines.append(f"#define TREE_BATCHSIZE {self.call('zone_batchsize', _SIZES)}")
         if "zone_highsize" in more:
             lines.append(f"#define TREE_HIGHSIZE {self.call('zone_highsize', _SIZES)}")
+        elif "pageset_set_high_and_batch" in more:
+            lines.append(
+                f"#define TREE_SET_SIZE {self.call('pageset_set_high_and_batch', _SIZES)}"
+            )
         for flag in ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH"):
             value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
             lines.append(f"#define TREE_{flag} {value}")

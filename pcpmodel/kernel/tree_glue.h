@@ -14,6 +14,7 @@ struct set {
 	struct page stands_for[NR_PCP_LISTS];
 	struct page loose;
 	long available;
+	int migratetype; /* of the block freed */
 	int failed;
 	int nr_holds, room;
 	struct tree_hold *holds;
@@ -89,8 +90,27 @@ static void pcpmodel_free_one(struct page *page, unsigned int order)
 	hold_now()->pages += 1 << order;
 }
 
+static struct page *pcpmodel_loose(void)
+{
+	return &at->loose;
+}
+
+static struct zone *pcpmodel_zone(void)
+{
+	return &at->zone;
+}
+
+static int pcpmodel_migratetype(void)
+{
+	return at->migratetype;
+}
+
 static void pcpmodel_add(struct list_head *list)
 {
+	if (list->index == PCPMODEL_OWN_LIST) {
+		list->nr++;
+		return;
+	}
 	list_index(list);
 	if (++list->nr > 1 << 28)
 		at->failed = 3;
@@ -128,6 +148,7 @@ static void op_init(void *mem)
 
 	memset(set, 0, sizeof(*set));
 	set->zone.per_cpu_pageset = &set->pcp;
+	set->zone.pageset = (struct per_cpu_pageset *)&set->pcp;
 	set->zone.zone_pgdat = &set->node;
 	for (i = 0; i < NR_PCP_LISTS; i++) {
 		set->pcp.lists[i].index = i;
@@ -189,6 +210,7 @@ static void op_commit(void *mem, unsigned int zone_flags, int order, int migrate
 	unsigned long irq_state = 0;
 
 	begin(set, zone_flags);
+	set->migratetype = migratetype;
 	(void)irq_state;
 	(void)TREE_COMMIT;
 }
@@ -268,6 +290,15 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	pcpmodel_sized = &zone;
 	(void)fraction;
 	return TREE_HIGHSIZE;
+#elif defined(TREE_SET_SIZE)
+	struct zone zone = { .managed = managed };
+	struct per_cpu_pageset size = { .pcp.high = 0 };
+
+	(void)low_wmark, (void)batch, (void)cpus, (void)all_cpus;
+	pcpmodel_sized = &zone;
+	percpu_pagelist_fraction = fraction;
+	TREE_SET_SIZE;
+	return size.pcp.high;
 #else
 	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;
 	return -1;
@@ -384,6 +415,7 @@ static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
 	(void)irq_state;
 	set->pcp.count = count - (1 << order);
 	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	set->migratetype = migratetype;
 	(void)TREE_COMMIT;
 	foreseen(p, set);
 	p->count = count;

@@ -6,11 +6,9 @@ from pcpmodel.kernel.tree import Tree
 FIELDS: tuple[str, ...]
 MAX_BATCH: int
 MIGRATETYPES: dict[str, int]
-PCP_ORDERS: tuple[int, ...]
 MAX_PAGES: int
 MIGRATETYPES: dict[str, int]
 OPS: tuple[str, ...]
-PCP_ORDERS: tuple[int, ...]
 
 @final
 class TreePages:

@@ -42,7 +42,7 @@ from pcpmodel.splitmix cimport draw
 import ctypes
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.kernel.lists import MIGRATETYPES, PCP_ORDERS
+from pcpmodel.kernel.lists import MIGRATETYPES, pcp_orders
 from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
 
 cdef extern from "tree_abi.h":
@@ -254,8 +254,9 @@ cdef class TreePages:
 
     cdef int _order(self, order) except -1:
         cdef int o = integer("order", order, 0, 9)
-        if not pcp_allowed_order(o):
-            raise InputError(f"order={o} never enters a PCP list; allowed: 0, 1, 2, 3, 9")
+        if not pcp_allowed_order(self.ops.nr_lists, o):
+            allowed = ", ".join(map(str, pcp_orders(self.ops.nr_lists)))
+            raise InputError(f"order={o} never enters a PCP list; allowed: {allowed}")
         return o
 
     cdef list _holds(self):
@@ -346,7 +347,7 @@ cdef void give(counted *c, int n, int pindex) noexcept nogil:
     c.nr_holds += 1
     hold.asked = hold.got = 0
     hold.blocks = drain_counts(
-        c.nr, c.rules.nr_pcp_lists, min(n, c.pcp.count), pindex, &hold.pages
+        c.nr, &c.rules, min(n, c.pcp.count), pindex, &hold.pages
     )
     c.pcp.count -= hold.pages
 
@@ -539,7 +540,9 @@ cdef struct mood:
     int migratetype  # -1: any
 
 
-cdef void any_operation(uint64_t *rng, mood *m, int count, operation *o) noexcept nogil:
+cdef void any_operation(
+    uint64_t *rng, mood *m, int nr_pcp_lists, int count, operation *o
+) noexcept nogil:
     cdef int dice
     if m.left == 0:
         m.left = 1 << below(rng, 13)
@@ -548,6 +551,8 @@ cdef void any_operation(uint64_t *rng, mood *m, int count, operation *o) noexcep
         m.migratetype = below(rng, 3) if draw(rng) & 3 else -1
     m.left -= 1
     o.order = m.order if m.order >= 0 else ORDERS[below(rng, 16)]
+    if not pcp_allowed_order(nr_pcp_lists, o.order):
+        o.order = 0
     o.migratetype = m.migratetype if m.migratetype >= 0 else below(rng, 3)
     o.available = 1 << 26
     dice = below(rng, 4096)
@@ -636,7 +641,7 @@ def compare(tree, release, long n=2_000_000, unsigned long seed=0, int most=1, i
                         c.pcp.high = c.pcp.high_min
                         begin_from(c, ops, set)
                     left -= 1
-                    any_operation(&rng, &m, c.pcp.count, &o)
+                    any_operation(&rng, &m, c.rules.nr_pcp_lists, c.pcp.count, &o)
                     to_fields(&c.pcp, &before)
                     memcpy(lists_before, c.nr, sizeof(lists_before))
                     flags_before = c.zone_flags
@@ -775,7 +780,7 @@ def lists_differ(tree, release):
     cdef pcp_rules rules = rules_of(release)
     if ops.nr_lists != rules.nr_pcp_lists:
         return {"release": {"lists": rules.nr_pcp_lists}, "tree": {"lists": ops.nr_lists}}
-    for order in PCP_ORDERS:
+    for order in pcp_orders(rules.nr_pcp_lists):
         for mt in MIGRATETYPES.values():
             mine, theirs = order_to_pindex(rules.nr_pcp_lists, mt, order), ops.pindex(mt, order)
             if mine != theirs:

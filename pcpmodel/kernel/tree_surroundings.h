@@ -153,6 +153,7 @@ static int pcpmodel_fill(unsigned long count, struct list_head *list);
 static int pcpmodel_threshold(int high);
 static void pcpmodel_in_bulk(bool free_high);
 
+#define smp_wmb() ((void)0)
 #define spin_lock_init(lock) ((void)((lock)->taken = 0))
 #define spin_lock(lock) pcpmodel_hold(lock)
 #define spin_unlock(lock) ((void)(lock))
@@ -190,6 +191,7 @@ static void pcpmodel_in_bulk(bool free_high);
 /* A machine of one pageset */
 
 struct per_cpu_pages;
+struct per_cpu_pageset; /* up to v5.13: begins with a struct per_cpu_pages */
 struct per_cpu_zonestat;
 
 struct pglist_data {
@@ -203,6 +205,7 @@ struct zone {
 	unsigned long flags;
 	spinlock_t lock;
 	struct per_cpu_pages *per_cpu_pageset;
+	struct per_cpu_pageset *pageset;
 	struct per_cpu_zonestat *per_cpu_zonestats;
 	struct pglist_data *zone_pgdat;
 	int node;
@@ -236,6 +239,10 @@ static __thread struct zone *pcpmodel_sized;
 #define cpumask_weight(mask) ((void)(mask), pcpmodel_sized->cpus)
 #define num_online_cpus() (pcpmodel_sized->all_cpus)
 
+/* The zone and the type of the page under way */
+static struct zone *pcpmodel_zone(void);
+static int pcpmodel_migratetype(void);
+
 /* Beside the matter */
 
 #define __count_vm_events(item, n) ((void)(n))
@@ -243,18 +250,19 @@ static __thread struct zone *pcpmodel_sized;
 #define __count_vm_event(item) ((void)0)
 #define count_vm_event(item) ((void)0)
 #define __count_zid_vm_events(item, zid, n) ((void)(n))
-#define zone_statistics(preferred, zone, n) ((void)(zone))
+#define zone_statistics(preferred, ...) ((void)(preferred))
 #define __mod_zone_page_state(zone, item, n) ((void)(n))
 #define __mod_zone_freepage_state(zone, n, mt) ((void)(n))
 #define account_freepages(zone, n, mt) ((void)(n))
 #define page_zonenum(page) 0
+#define page_zone(page) ((void)(page), pcpmodel_zone())
 #define page_to_pfn(page) ((void)(page), 0UL)
 #define page_to_nid(page) 0
 #define set_page_private(page, value) ((void)((page)->private = (value)))
 #define page_private(page) ((page)->private)
 #define get_pfnblock_migratetype(page, pfn) ((void)(page), (void)(pfn), 0)
 #define get_pageblock_migratetype(page) ((void)(page), 0)
-#define get_pcppage_migratetype(page) ((void)(page), 0)
+#define get_pcppage_migratetype(page) ((void)(page), pcpmodel_migratetype())
 #define set_pcppage_migratetype(page, mt) ((void)(mt))
 #define is_migrate_cma(mt) ((void)(mt), false)
 #define is_migrate_isolate(mt) ((void)(mt), false)
@@ -266,10 +274,11 @@ static __thread struct zone *pcpmodel_sized;
 #define trace_mm_page_alloc_zone_locked(page, order, mt, fallback) ((void)(page))
 #define check_new_page(page) ((void)(page), false)
 #define check_new_pages(page, order) ((void)(page), false)
-#define check_new_pcp(page, order) ((void)(page), false)
-#define check_pcp_refill(page, order) ((void)(page), false)
+#define check_new_pcp(page, ...) ((void)(page), false)
+#define check_pcp_refill(page, ...) ((void)(page), false)
 #define check_pages_enabled false
 #define bulkfree_pcp_prepare(page) ((void)(page), false)
+#define prefetch_buddy(page) ((void)(page))
 #define zone_watermark_ok(zone, order, mark, index, flags) ((void)(zone), (void)(mark), false)
 #define zone_watermark_fast(zone, order, mark, index, flags) ((void)(zone), (void)(mark), false)
 
@@ -283,12 +292,18 @@ static void pcpmodel_free_one(struct page *page, unsigned int order);
 	((void)(pfn), (void)(zone), pcpmodel_free_one(page, order))
 
 /* include/linux/list.h on lists that are counted.  Only what is on a pageset's list, or comes to
- * it, ever stands in one. */
+ * it, ever stands in one, and what gathers on a list of the function's own. */
+
+#define PCPMODEL_OWN_LIST (-2)
+static struct page *pcpmodel_loose(void);
 
 static void pcpmodel_add(struct list_head *list);
 static void pcpmodel_del(struct list_head *entry);
 static struct page *pcpmodel_entry(struct list_head *list);
 
+#define LIST_HEAD(name) struct list_head name = { 0, PCPMODEL_OWN_LIST }
+#define list_for_each_entry_safe(pos, next, list, member) \
+	for ((pos) = (next) = pcpmodel_loose(); (list)->nr > 0; (list)->nr--)
 #define INIT_LIST_HEAD(list) ((void)((list)->nr = 0))
 #define list_empty(list) ((list)->nr == 0)
 #define list_is_singular(list) ((list)->nr == 1)

@@ -35,7 +35,7 @@ from pcpmodel.hardware.lock cimport (
     lock_leave,
 )
 from pcpmodel.simulation.cpu cimport doze, due, scaled
-from pcpmodel.simulation.lists cimport put_pages, take_pages, trylock_fails
+from pcpmodel.simulation.lists cimport put_pages, take_pages
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
 from pcpmodel.simulation.program cimport (
     arrive_direct,
@@ -43,6 +43,7 @@ from pcpmodel.simulation.program cimport (
     control,
     free_block,
     lru_counts,
+    past_its_list,
     step_block,
 )
 from pcpmodel.simulation.state cimport State
@@ -84,7 +85,7 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
     cdef int k = min(c.task.left, p.blocks[op.pindex])
     cdef int64_t ps = scaled(op.ps, c.task.factor)
-    if trylock_fails(s, c):
+    if past_its_list(s, c):
         arrive_direct(c)
         return
     if k == 0:
@@ -115,7 +116,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
     cdef int k, high
     cdef int64_t ps
-    if trylock_fails(s, c):
+    if past_its_list(s, c):
         arrive_direct(c)
         return
     if op.order or s.lists.asks_high:

@@ -173,8 +173,11 @@ class Host:
             assert low is not None
             assert top is not None
             used = size.batch if batch is None else batch
-            if used != size.batch:  # the bounds are never below four batches
-                low, top = max(low, 4 * used), max(top, 4 * used)
+            if used != size.batch:  # the bounds are never below so many batches
+                least = sizing.least_high(used, release.rules)
+                low, top = max(low, least), max(top, least)
+                if not release.rules.high_by_watermark:
+                    low = top = least
             if high_pages is not None:
                 low = top = high_pages
             if high_min_pages is not None:

@@ -6,6 +6,7 @@ cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from pcpmodel.kernel.lists cimport pcp_allowed_order
 from pcpmodel.kernel.pages cimport page_ring, page_ring_at, pages_unlikely
 from pcpmodel.kernel.pcp cimport (
     commit_hold,
@@ -123,10 +124,17 @@ cdef inline void arrive_refill(cpu_t *c) noexcept nogil:
 
 
 cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
-    """The PCP trylock failed: one block past the lists."""
+    """One block past the lists."""
     cdef int zone = c.task.zone[c.task.pc.zone]
     arrive(c, REFILL if c.task.pc.code == OP_ALLOC else DRAIN, zone, zone, DIRECT)
     c.ask.pindex = c.task.pc.pindex
+
+
+cdef inline bint past_its_list(state_t *s, cpu_t *c) noexcept nogil:
+    """Whether a block goes past the lists: there is none of its order, or the trylock fails."""
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order):
+        return True
+    return trylock_fails(s, c)
 
 
 cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
@@ -158,7 +166,7 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
     """One block of the operation under way."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
-    if trylock_fails(s, c) or p.remote > c.time:
+    if past_its_list(s, c) or p.remote > c.time:
         arrive_direct(c)
     elif op.code == OP_FREE:
         free_block(s, c)

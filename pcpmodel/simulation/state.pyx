@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.kernel.lists cimport pindex_to_order
+from pcpmodel.kernel.lists cimport pindex_in, pindex_to_order
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
@@ -434,7 +434,7 @@ cdef class State(Exclusive):
             for op in map(Op._make, program.tolist()):
                 self.ops[at] = op_t(
                     ps=op.ps, code=op.code, n=op.n, reg=op.reg,
-                    pindex=min(op.pindex, s.rules.nr_pcp_lists - 1), order=op.order, zone=op.zone,
+                    pindex=pindex_in(s.rules.nr_pcp_lists, op.pindex), order=op.order, zone=op.zone,
                     target=op.target, depth=op.depth,
                 )
                 at += 1

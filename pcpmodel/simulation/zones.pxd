@@ -132,7 +132,7 @@ cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) n
     cdef count_t *n = &s.books.count[c.id]
     cdef int before = p.pcp.count, got
     cdef int64_t blocks = drain_counts(
-        p.blocks, s.rules.nr_pcp_lists, min(c.ask.drain, p.pcp.count), c.ask.pindex, &got
+        p.blocks, &s.rules, min(c.ask.drain, p.pcp.count), c.ask.pindex, &got
     )
     p.pcp.count -= got
     if s.pages.mm != NULL:

@@ -749,7 +749,7 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
     cdef int order = <int>r.b
     cdef int x, i
     cdef int32_t k
-    cdef bint unseen, shown
+    cdef bint unseen, shown, listed
     cdef int64_t told = t.helped
     cdef pageset *set
     if r.a < 0:
@@ -797,8 +797,9 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
         assume(t, x, row)
         leave(t, x, <int32_t>p, row, order, False)
         return
-    if not unseen or not pcp_allowed_order(order) or r.c >= MIGRATE_PCPTYPES:
-        if pcp_allowed_order(order) or not unseen:
+    listed = pcp_allowed_order(t.rules.nr_pcp_lists, order)
+    if not unseen or not listed or r.c >= MIGRATE_PCPTYPES:
+        if listed or not unseen:
             differ(t, row, D_NOT_LISTED, -1, 0, r.a)
         return
     x = set_of(t, p, r.cpu)
@@ -877,7 +878,7 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
         x = (t.page[p].where - 1) >> 4
         differ(t, row, D_FREED_TWICE, x, 0, r.a)
         leave(t, x, <int32_t>p, row, pindex_to_order((t.page[p].where - 1) & 15), True)
-    if not pcp_allowed_order(order) or r.c >= MIGRATE_PCPTYPES:
+    if not pcp_allowed_order(t.rules.nr_pcp_lists, order) or r.c >= MIGRATE_PCPTYPES:
         t.tally_.direct_allocations += 1
         return
     x = set_of(t, p, cpu)
@@ -1009,7 +1010,7 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
     t.page[p].status = AWAY
     if t.link[row].then == EV_FREE_BATCHED:
         t.page[p].status = <uint8_t>(FREED | r.b << 4)
-    elif not pcp_allowed_order(<int>r.b):
+    elif not pcp_allowed_order(t.rules.nr_pcp_lists, <int>r.b):
         pass
     elif straight(t, p, row):
         t.tally_.direct_frees += 1
@@ -1030,7 +1031,7 @@ cdef void batched(Tracker t, int32_t row) noexcept nogil:
         return
     passed(t, p, row)
     order = t.page[p].status >> 4
-    if t.page[p].status & 15 != FREED or not pcp_allowed_order(order):
+    if t.page[p].status & 15 != FREED or not pcp_allowed_order(t.rules.nr_pcp_lists, order):
         differ(t, row, D_BATCHED, -1, 0, r.a)
         order = 0
     if t.page[p].where:
@@ -1152,6 +1153,11 @@ cdef class Tracker(PageLists):
             raise InputError("forks are not rows by CPU")
         self.follow_rows(0)
         self.rules = rules_of(release)
+        if not self.rules.drain_by_list:
+            raise InputError(
+                f"release={release}: its drains take turns of the lists, which cannot be followed "
+                f"without a dump of the lists before the trace; allowed: releases from v5.18 on"
+            )
         self.pagesets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.later = <int32_t *>self.room(self.nr_rows, sizeof(int32_t))

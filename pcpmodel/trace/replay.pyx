@@ -23,6 +23,7 @@ from libc.string cimport memcpy, memset
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
+    drain_share,
     order_to_pindex,
     pcp_allowed_order,
     pcp_migratetype,
@@ -197,6 +198,7 @@ cdef struct cpu_run:
     int32_t first       # first page of a refill
     int bulk            # index of the bulk section, or -1
     int cursor          # list a drain is at
+    int share           # blocks that it takes of that one yet, where lists take turns
     int bad
     bint told           # the model would have had it otherwise; another line explains it
     int log_at          # entry of a refill in the log
@@ -1061,7 +1063,7 @@ cdef void commit_contig(_Replayer s, int cpu) noexcept nogil:
         c.pfn += <int64_t>1 << order
         c.left -= <int64_t>1 << order
         nxt = s.page[p].cursor
-        if not pcp_allowed_order(order) or (
+        if not pcp_allowed_order(s.rules.nr_pcp_lists, order) or (
                 nxt and s.rows[nxt].b == order
                 and (s.rows[nxt].event == EV_FREE_ONE_PAGE or s.rows[nxt].event == EV_PAGE_COMMIT)):
             continue
@@ -1333,7 +1335,7 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
     s.page[p].cached = <int8_t>mt
-    if not pcp_allowed_order(order) or mt >= MIGRATE_PCPTYPES:
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, order) or mt >= MIGRATE_PCPTYPES:
         await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
         s.t.direct_allocations += 1
         note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
@@ -1672,7 +1674,10 @@ cdef void bulk_drain_begins(_Replayer s, int32_t row) noexcept nogil:
     run.row = row
     run.want = <int>min(f[P_N], <int64_t>set.pcp.count)
     run.left = run.want
-    run.cursor = <int>f[P_PINDEX] if 0 <= f[P_PINDEX] < s.rules.nr_pcp_lists else 0
+    run.cursor = 0
+    run.share = 0
+    if s.rules.drain_by_list and 0 <= f[P_PINDEX] < s.rules.nr_pcp_lists:
+        run.cursor = <int>f[P_PINDEX]
     set.touched += 1
 
 
@@ -1684,6 +1689,7 @@ cdef void drained(_Replayer s, int32_t row) noexcept nogil:
     cdef pageset *set
     cdef int32_t q
     cdef int i, _k, mt
+    cdef bint turn
     s.t.drained_pages += 1
     if p < 0:
         differ(s, row, D_PAGE, -1, 0, r.a)
@@ -1701,10 +1707,18 @@ cdef void drained(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_DRAIN_LONG, run.set, run.want, r.a)
         run.bad = 1
     i = run.cursor
+    turn = not s.rules.drain_by_list and (run.share == 0 or set.list[i].head < 0)
+    if turn:
+        i = pindex_after(s.rules.nr_pcp_lists, i)
+        run.share += 1
     for _k in range(s.rules.nr_pcp_lists):
         if set.list[i].head >= 0:
             break
         i = pindex_after(s.rules.nr_pcp_lists, i)
+        run.share += 1
+    if turn:
+        run.share = drain_share(&s.rules, run.share, run.left)
+    run.share -= 1
     run.cursor = i
     q = set.list[i].tail
     if q != p or pindex_to_order(i) != r.b:
@@ -1793,7 +1807,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
             s.page[p].status = AWAY
             s.t.direct_frees += 1
-        elif pcp_allowed_order(<int>r.b):
+        elif pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
             commit(s, p, <int>r.b, cpu, row)
         else:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
@@ -1808,7 +1822,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if s.page[p].status & 15 != FREED:
             differ(s, row, D_BATCHED, -1, 0, r.a)
             n = 0
-        if not pcp_allowed_order(n):
+        if not pcp_allowed_order(s.rules.nr_pcp_lists, n):
             differ(s, row, D_BATCHED, -1, 0, r.a)
         elif s.link[row].then != EV_PAGE_COMMIT:
             # Printed order is always 0; the order is that of its mm_page_free.

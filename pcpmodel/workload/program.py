@@ -72,7 +72,7 @@ def _ps(name: str, ns: object, most: float) -> int:
 
 def _pindex(order: int, migratetype: str) -> int:
     """List of such blocks."""
-    # Where there is one list of huge pages only the engine takes list 12 for 13.
+    # As if every type had one of every order; the engine takes that of the release.
     return order_to_pindex(MAX_PCP_LISTS, MIGRATETYPES[migratetype], order)
 
 

@@ -66,7 +66,7 @@ def test_t22_the_first_page_of_a_block_comes_first(make):
         assert [mem.alloc_from(0) for _ in range(2)] == [0, 1]
 
 
-A = [*K61, *BASE, *(f"v6.6+p{n}" for n in range(1, 11)), "v6.7"]
+A = ["v4.17", "v5.10", "v5.17", *K61, *BASE, *(f"v6.6+p{n}" for n in range(1, 11)), "v6.7"]
 B = ["v6.12"]
 C = [name for name in ALL if name not in A + B]
 

@@ -18,6 +18,7 @@ def test_the_design_s_releases_are_all_there():
     mainline = {f"v{v}" for v in ("6.6", "6.7", "6.12", "6.16", "6.17", "6.18", "6.18+hahn-v4")}
     mainline |= {f"v{v}" for v in ("6.19", "7.0", "7.1", "7.2", "7.3")}
     points = ("6.1.192", "6.12.107", "6.16.12", "6.18.15", "6.19.14", "7.0.13", "7.2.13", "7.3.4")
+    mainline |= {"v4.17", "v5.10", "v5.17"}
     assert set(NAMES) == series | mainline | {f"debian-{v}" for v in points}
 
 
@@ -27,6 +28,11 @@ def test_each_release_differs_from_the_one_before_by_what_came_with_it():
     def between(old, new):
         return {k for k, v in rules[new].items() if v != rules[old][k]}
 
+    assert between("v4.17", "v5.10") == {"batchsize_1m"}
+    assert between("v5.10", "v5.17") == {
+        "high_by_watermark", "scaled_drains", "reclaim_limit", "nr_pcp_lists"
+    }  # fmt: skip
+    assert between("v5.17", "v6.6") == {"free_high", "drain_by_list", "nr_pcp_lists", "pcp_lock"}
     assert between("v6.12", "v6.16") == {"fallback", "nolock", "free_high_half_high_min"}
     assert between("v6.16", "v6.17") == {"isolate_bit"}
     assert between("v6.17", "v6.18") == {"highatomic_needs_gfp_high", "skip_busy_kswapd"}
@@ -109,7 +115,9 @@ def test_the_text_says_what_a_release_has_more_or_less_than_another():
     assert max(map(len, said)) <= 98
     lines = {line.split()[0]: line.split()[1:] for line in said[1:] if not line.startswith("   ")}
     assert list(lines) == NAMES
-    assert lines["v6.6"] == ["no", "patches"]
+    assert lines["v4.17"] == ["no", "patches"]
+    assert lines["v5.10"] == ["v4.17", "+batchsize-1m"]
+    assert lines["v6.6"] == ["v5.17", "+free-high", "+drain-by-list", "+one-thp-list", "+pcp-lock"]
     assert lines["v6.6+p5"] == ["v6.6+p4", "+alloc-scale"]
     assert lines["v7.2"] == ["v7.1", "+free-coalesce"]
     assert lines["debian-7.3.4"] == ["v7.3"]

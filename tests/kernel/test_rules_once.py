@@ -78,7 +78,7 @@ def test_a_copy_is_found(line: str) -> None:
 def test_every_block_has_a_list_of_its_order_and_type(nr: int) -> None:
     found = {
         (mt, order): lists.order_to_pindex(nr, mt, order)
-        for order in lists.PCP_ORDERS
+        for order in lists.pcp_orders(nr)
         for mt in lists.MIGRATETYPES.values()
     }
     assert set(found.values()) == set(range(nr))

@@ -1,10 +1,13 @@
 """The compiled decisions and their slow twin agree on any sequence of operations."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.kernels import kernels
+from pcpmodel.errors import InputError
 from pcpmodel.kernel import pcp, reference
+from pcpmodel.kernel.lists import pcp_orders
 
 sizes = st.sampled_from([0, 1, 3, 62, 63, 64, 126, 250, 500, 1170, 8192])
 order = st.sampled_from([0, 0, 0, 1, 2, 3, 9])
@@ -34,7 +37,12 @@ def test_core_and_twin_agree(kernel, batch, high_min, high_max, flags, steps):
         make(kernel, batch=batch, high_min=high_min, high_max=high_max, flags=flags)
         for make in (pcp.PerCpuPages, reference.PerCpuPages)
     ]
+    orders = pcp_orders(kernel.rules.nr_pcp_lists)
     for (name, *args), times in steps:
+        if name in ("alloc", "free") and args[0] not in orders:
+            with pytest.raises(InputError, match="never enters a PCP list"):
+                getattr(pair[0], name)(*args)
+            continue
         if name == "flags":
             for pages in pair:
                 pages.below_high, pages.reclaim_active = args

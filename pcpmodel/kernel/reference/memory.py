@@ -224,7 +224,7 @@ class Memory(Pagesets):
 
     def rmqueue(self, cpu: int, zone: PcpZone, order: int, mt: int, flags: int) -> int | None:
         page = None
-        if pcp_allowed(order):
+        if pcp_allowed(self.release.rules, order):
             page = zone.rmqueue_pcplist(cpu, order, mt, flags)
         if page is None:
             page = zone.rmqueue_buddy(cpu, order, mt, flags)
@@ -320,7 +320,7 @@ class Memory(Pagesets):
         self, cpu: int, zone: PcpZone, pfn: int, order: int, nolock: bool = False
     ) -> None:
         mt = zone.block_type(pfn)
-        if not pcp_allowed(order) or mt == ISOLATE:
+        if not pcp_allowed(self.release.rules, order) or mt == ISOLATE:
             zone.free_direct(cpu, pfn, order)
         else:
             zone.commit(cpu, pfn, order, mt if mt in MERGEABLE else MOVABLE, mt, nolock)
@@ -345,7 +345,7 @@ class Memory(Pagesets):
         for pfn, order in blocks:
             zone = self.release_pages(pfn, order)
             mt = zone.block_type(pfn)
-            if not pcp_allowed(order) or (mt == ISOLATE and not folios):
+            if not pcp_allowed(self.release.rules, order) or (mt == ISOLATE and not folios):
                 zone.free_direct(cpu, pfn, order)
             else:
                 second.append((zone, pfn, order, mt))

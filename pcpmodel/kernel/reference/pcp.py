@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pcpmodel.kernel.reference.buddy import ALLOC_HIGHATOMIC, WMARK_HIGH, BuddyZone
-from pcpmodel.kernel.reference.lists import order_to_pindex, pindex_to_order
+from pcpmodel.kernel.reference.lists import drain_sequence, order_to_pindex, pindex_to_order
 from pcpmodel.kernel.reference.pages import BELOW_HIGH, CMA, MOVABLE, RECLAIM_ACTIVE
 from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release
 from pcpmodel.kernel.zone import Zone
@@ -92,7 +92,7 @@ class Pcp:
                 half = self.high_min // 2 if rules.free_high_half_high_min else 0
                 free_high = self.free_count >= (rules.free_high_pages or self.batch + half)
             else:
-                free_high = self.free_factor != 0
+                free_high = rules.free_high and self.free_factor != 0
             if rules.free_high_two_in_a_row:
                 if not self.flags & PREV_FREE_HIGH_ORDER:
                     free_high = False
@@ -111,7 +111,7 @@ class Pcp:
         if not rules.auto_high:
             if free_high or self.high_min == 0:
                 return 0
-            if self.reclaim_active:
+            if rules.reclaim_limit and self.reclaim_active:
                 return min(4 * batch, self.high_min)
             return self.high_min
 
@@ -123,7 +123,7 @@ class Pcp:
             return 0
         freed = self.free_count if rules.free_count else batch * 2**self.free_factor
         decrement = max(freed, batch) if rules.high_decrement_batch else freed
-        if self.reclaim_active:
+        if rules.reclaim_limit and self.reclaim_active:
             self.high = max(high - decrement, self.high_min)
             return min(4 * batch, self.high)
         if self.high_min == self.high_max:
@@ -144,6 +144,8 @@ class Pcp:
             if rules.free_high_limited:
                 return min(self.count, batch * 2**rules.batch_scale_max)
             return self.count
+        if not rules.scaled_drains:
+            return batch
         if high < batch:
             return 1
         most = high - batch
@@ -277,15 +279,8 @@ class PerCpuPages(Pcp):
         """Drain n pages from list ``start`` on; returns the pages that left."""
         n = min(n, self.count)
         before = self.count
-        i = start
-        while n > 0:
-            if self.lists[i] == 0:
-                i = (i + 1) % len(self.lists)
-                continue
-            size = 2 ** pindex_to_order(i)
-            self.lists[i] -= 1
-            self.count -= size
-            n -= size
+        for i in drain_sequence(self.rules, self.lists, start, n):
+            self.count -= 2 ** pindex_to_order(i)
         return before - self.count
 
     def pageset_update(self, high_min: int, high_max: int, batch: int) -> None:
@@ -327,16 +322,11 @@ class PcpZone(BuddyZone):
         """Drain n pages of a CPU's lists, from list ``start`` on."""
         pcp = self.pcp[cpu]
         n = min(n, pcp.count)
-        i = start
         before, free_before = pcp.count, self.nr_free()
-        while n > 0:
-            if not pcp.lists[i]:
-                i = (i + 1) % len(pcp.lists)
-                continue
+        for i in drain_sequence(self.rules, [len(pages) for pages in pcp.lists], start, n):
             order = pindex_to_order(i)
             pfn = pcp.lists[i].pop()
             pcp.count -= 2**order
-            n -= 2**order
             mt = pcp.cached.pop(pfn)
             if self.rules.drain_block_type or self.isolated:
                 mt = self.block_type(pfn)
