@@ -79,6 +79,7 @@ from pcpmodel.trace.events cimport (
     FL_SOFTIRQ,
     event_row,
 )
+from pcpmodel.trace.work cimport WORK_DIRECT_FREE
 
 from bisect import bisect_right
 from operator import itemgetter
@@ -1091,8 +1092,6 @@ def follow(cap, state, work, markers, resized):
         For each of these that is so only by what happened elsewhere: the last row before the dump,
         the row that shows it, and what it was.
     """
-    from pcpmodel.trace.replay import WORK_OPS
-
     dump, rows = cap.snapshot("before"), cap.trace[0].rows
     seen = cap.snapshot("after") if "after" in cap.tags else None
     after = markers.state.get("after")
@@ -1109,7 +1108,7 @@ def follow(cap, state, work, markers, resized):
         last = begin, free[np.argsort(free[:, 0])]
     names = cap.trace[1].comms
     compactors = {k for k, name in enumerate(names) if name.startswith("kcompactd")}
-    past = work[work["op"] == WORK_OPS["direct_free"]]
+    past = work[work["op"] == WORK_DIRECT_FREE]
     past = past[np.argsort(past["row"], kind="stable")]
     direct = np.ascontiguousarray(
         np.stack([past[c] for c in ("row", "pfn", "order", "row")], 1), np.int64)

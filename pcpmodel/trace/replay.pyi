@@ -9,8 +9,6 @@ from pcpmodel.trace.page_lists import Difference as Difference
 from pcpmodel.trace.page_lists import Explained as Explained
 from pcpmodel.trace.recording import Recording
 
-WORK: np.dtype[np.void]
-WORK_OPS: dict[str, int]
 DECISION: np.dtype[np.void]
 
 def replay(

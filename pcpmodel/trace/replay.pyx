@@ -66,14 +66,22 @@ from pcpmodel.kernel.pcp cimport (
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.work cimport *
 
 from bisect import bisect_left
 
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.trace.buddy_lists import follow
 from pcpmodel.trace.exactness import Exactness
+from pcpmodel.trace.markers import read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
+from pcpmodel.trace.recording import recording as open_recording
+from pcpmodel.trace.start import replay_without_dump
+from pcpmodel.trace.work import WORK, WORK_OPS
 
 cdef enum:
     MAX_BULK = 64
@@ -93,16 +101,6 @@ cdef enum:
     SILENT = 4          # taken by alloc_pages_bulk()
     DELAYED = 5         # mm_page_free was seen, and its task not since
     CHUNK = 6           # given back with its neighbours; joins a list with them
-
-    # Work that the recorded kernel was given, in the order in which it did it.
-    WORK_ALLOC = 1
-    WORK_BULK = 2       # one page of alloc_pages_bulk(); n says which call
-    WORK_FREE = 3
-    WORK_DIRECT_ALLOC = 4   # past the per-CPU lists
-    WORK_DIRECT_FREE = 5
-    WORK_CONTIG = 6     # n pages at once (v7.2)
-    WORK_TICK = 7       # the vmstat worker of this CPU
-    WORK_DRAIN = 8      # drain_pages_zone() of this CPU's lists
 
     # What runs on a CPU.
     RUN_NONE = 0
@@ -224,16 +222,6 @@ cdef struct delayed_free:
     int32_t row
     int order
     int cpu
-
-cdef struct work_row:
-    int64_t pfn
-    int64_t n
-    int32_t row
-    int32_t cpu
-    uint8_t op
-    uint8_t order
-    uint8_t migratetype
-    uint8_t zone
 
 # A state that a pageset can have come to; search_flags().
 cdef struct guess:
@@ -2325,11 +2313,6 @@ cdef class _Replayer(PageLists):
 
 _NOTHING = np.empty(0, np.int64)
 
-#: A piece of recorded work: allocations and frees by page frame, ticks, drains.
-WORK = np.dtype([("pfn", "i8"), ("n", "i8"), ("row", "i4"), ("cpu", "i4"), ("op", "u1"),
-                 ("order", "u1"), ("pindex", "u1"), ("zone", "u1")], align=True)
-if WORK.itemsize != sizeof(work_row):
-    raise ImportError("WORK is not struct work_row; run: make env")
 #: `Exactness.decisions`: line of the trace, "refill" [blocks] or "drain" [pages], whose lists, and
 #: what kernel and policy made of the same state: blocks or pages, and ``high`` afterwards [pages].
 DECISION = np.dtype([("line", "i8"), ("kind", "U6"), ("node", "i4"), ("zone", "U8"), ("cpu", "i4"),
@@ -2337,10 +2320,6 @@ DECISION = np.dtype([("line", "i8"), ("kind", "U6"), ("node", "i4"), ("zone", "U
                      ("policy_high", "i4")])
 _RAW_DECISION = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kernel", "i4"),
                           ("policy", "i4"), ("kernel_high", "i4"), ("policy_high", "i4")])
-#: Kinds of work, in the ``op`` column.
-WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
-            "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
-            "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
 
 
 def replay(recording, *, release=None, policy=None, progress=False):
@@ -2375,10 +2354,6 @@ def replay(recording, *, release=None, policy=None, progress=False):
     Where the kernel showed no lists (no ``pcpstate.before``), what they held at the start is
     inferred from the trace (`Exactness.inferred`), and everything else is predicted as ever.
     """
-    from pcpmodel.kernel.releases import release as find_release
-    from pcpmodel.trace.start import replay_without_dump
-    from pcpmodel.trace.recording import recording as open_recording
-
     cap = open_recording(recording)
     cap.progress = progress
     if "before" not in cap.tags and cap.has("zoneinfo.before"):
@@ -2399,12 +2374,6 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
 
     *ops*: kinds of work to return.
     """
-    from pcpmodel.kernel import sizing
-    from pcpmodel.kernel.releases import release as find_release
-    from pcpmodel.trace.buddy_lists import follow
-    from pcpmodel.trace.markers import read_markers, stops
-    from pcpmodel.trace.recording import recording as open_recording
-
     cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
     policy = state.policy if policy is None else policy
@@ -2461,7 +2430,7 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
         at = k
         pos += 1
         if stop[0] == "size":
-            _resize(r, cap, dump, sizing, state.rules, stop[1], stop[2])
+            _resize(r, cap, dump, state.rules, stop[1], stop[2])
         elif stop[0] == "begin":
             tag, end = stop[1], markers.state[stop[1]].end
             if end is None or not (tag in cap.tags or tag in later):
@@ -2553,7 +2522,7 @@ def _compare_blocks(r, seen, was):
     return n, wrong
 
 
-def _resize(r, cap, dump, sizing, rules, nth, fraction):
+def _resize(r, cap, dump, rules, nth, fraction):
     populated = [z for z in dump.zones if z.managed]
     if not 0 <= nth < len(populated):
         return

@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel import sizing
 from pcpmodel.kernel.lists import PCP_ORDERS, pindex_to_order
+from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.zone import Zone
+from pcpmodel.trace.exactness import Exactness
+from pcpmodel.trace.ftrace import EVENT_IDS
+from pcpmodel.trace.inference import Tracker
+from pcpmodel.trace.markers import Markers, read_markers
 from pcpmodel.trace.recording import Recording, Snapshot
-
-if TYPE_CHECKING:
-    from pcpmodel.trace.markers import Markers
 
 __all__ = ["memory_at_start", "replay_without_dump"]
 
@@ -59,9 +63,6 @@ def memory_at_start(
     high_pages: int | None = None,
 ) -> Any:  # fmt: skip
     """The memory of the recording's machine, as its first dump shows it."""
-    from pcpmodel.kernel.memory import Memory
-    from pcpmodel.kernel.zone import Zone
-
     assert dump.free is not None
     assert dump.blocks is not None
     auto = state.rules.high_min_max
@@ -142,8 +143,6 @@ def _block_types(
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.
     """
-    from pcpmodel.trace.ftrace import EVENT_IDS
-
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
     inside = (place >= 0) & (place < blocks) & (np.arange(len(rows)) >= first) & (rows["a"] >= 0)
@@ -175,8 +174,6 @@ def _block_types(
 
 def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
     """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
-    from pcpmodel.kernel import sizing
-
     # The sysctl is known at the end, and so at the start unless the recording tells of a change.
     told = any("percpu_pagelist_high_fraction" in text for text in markers.texts.values())
     fraction = 0 if told else cap.high_fraction
@@ -207,8 +204,6 @@ def _counts(
     Its counts were read at some moment of it; whatever came between that and the end is in the
     trace, though not at which of the events it was read.
     """
-    from pcpmodel.trace.ftrace import EVENT_IDS
-
     signs = {
         EVENT_IDS["mm_page_alloc"]: -1,
         EVENT_IDS["mm_page_free"]: 1,
@@ -286,11 +281,6 @@ def replay_without_dump(
     -------
     (Exactness, Tracker)
     """
-    from pcpmodel.trace.exactness import Exactness
-    from pcpmodel.trace.ftrace import EVENT_IDS
-    from pcpmodel.trace.inference import Tracker
-    from pcpmodel.trace.markers import read_markers
-
     events, reader = cap.trace
     rows = events.rows
     if snapshot is None:

@@ -23,9 +23,12 @@ import numpy as np
 from pcpmodel.errors import InputError, NotHeldError
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, PCP_ORDERS, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
+from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
+from pcpmodel.trace.replay import replay_work
 from pcpmodel.trace.start import memory_at_start
+from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["Outcome", "WhatIf", "what_if"]
 
@@ -141,8 +144,6 @@ class WhatIf:
 def _run(
     memory: Any, work: np.ndarray, time: np.ndarray, resizes: list[tuple[int, int]], name: str
 ) -> Outcome:
-    from pcpmodel.trace.replay import WORK_OPS
-
     ops = {v: k for k, v in WORK_OPS.items()}
     where: dict[int, int] = {}  # recorded page -> the page that it is here
     gone: set[int] = set()  # recorded pages for which there was none
@@ -305,9 +306,6 @@ def what_if(
         ``high_pages`` together with ``high_fraction``; for an answer of the policy that is not
         allowed, naming the callback.
     """
-    from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
-    from pcpmodel.trace.replay import WORK_OPS, replay_work
-
     if high_fraction is not None:
         percpu_pagelist_high_fraction(high_fraction)
         if high_pages is not None:

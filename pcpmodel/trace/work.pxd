@@ -1,0 +1,25 @@
+"""The work that a recorded kernel was given, in the order in which it did it."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum:
+    WORK_ALLOC = 1
+    WORK_BULK = 2       # one page of alloc_pages_bulk(); n says which call
+    WORK_FREE = 3
+    WORK_DIRECT_ALLOC = 4   # past the per-CPU lists
+    WORK_DIRECT_FREE = 5
+    WORK_CONTIG = 6     # n pages at once (v7.2)
+    WORK_TICK = 7       # the vmstat worker of this CPU
+    WORK_DRAIN = 8      # drain_pages_zone() of this CPU's lists
+
+cdef struct work_row:
+    int64_t pfn
+    int64_t n
+    int32_t row
+    int32_t cpu
+    uint8_t op
+    uint8_t order
+    uint8_t migratetype
+    uint8_t zone
