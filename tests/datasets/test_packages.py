@@ -147,4 +147,4 @@ def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
     ):
         sheet.write_text(text)
         (fault,) = packages.check(tmp_path)
-        assert (fault.file.name, fault.row, fault.column) == ("costs.csv", row, column)
+        assert (Path(fault.file).name, fault.row, fault.column) == ("costs.csv", row, column)
