@@ -23,6 +23,7 @@ _PUBLIC = {
     "machine": "pcpmodel.hardware.machines",
     "machines": "pcpmodel.hardware.machines",
     "this_machine": "pcpmodel.hardware.platform",
+    "measure": "pcpmodel.study.measure",
     # simulation
     "simulate": "pcpmodel.simulation.run",
     "change": "pcpmodel.simulation.changes",

@@ -977,6 +977,58 @@ def record_(
     _emit(done.as_dict(), json_, text)
 
 
+@main.command("measure")
+@click.argument("name")
+@click.option(
+    "--minutes", type=float, default=3.0, show_default=True, help="How long at most, about."
+)
+@click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
+@click.option("--force", is_flag=True, help="Even on a busy machine.")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@click.option("--replace", is_flag=True, help="Overwrite a machine of that name.")
+@as_json
+def measure_(
+    name: str,
+    minutes: float,
+    cpus: str | None,
+    dry_run: bool,
+    force: bool,
+    data: str | None,
+    replace: bool,
+    json_: bool,
+) -> None:
+    """Measure this machine: its cost sheet, and how long it holds the zone lock.
+
+    Stores it as machine NAME. The holds need root and tracefs; without, the other costs are shown
+    and what was not measured is named. No setting of the machine changes.
+    """
+    from tqdm import tqdm
+
+    from pcpmodel.proc.cpulist import parse_cpu_list
+    from pcpmodel.study.measure import measure, touched
+
+    used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
+    _progress(touched(name, used, data).to_string(index=False))
+    with tqdm(unit="step", disable=None, file=sys.stderr, leave=False) as bar:
+
+        def step(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+
+        found = measure(
+            name,
+            minutes,
+            cpus=used,
+            dry_run=dry_run,
+            force=force,
+            replace=replace,
+            data=data,
+            progress=step,
+        )
+    _emit(found.as_dict(), json_, str(found))
+
+
 @main.command("cover-letter")
 @click.argument("spec_file", metavar="SPEC.json")
 @click.option(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import pandas
 
 __all__ = [
+    "COSTS_RESOURCE",
     "INTERVAL_RESOURCE",
     "LATENCY_RESOURCE",
     "PLATFORM_FIELDS",
@@ -87,6 +88,8 @@ LATENCY_RESOURCE: Mapping[str, Any] = _schema("batch_latency")
 INTERVAL_RESOURCE: Mapping[str, Any] = _schema("batch_latency_interval")
 #: Descriptor of ``lock_wait.csv``, which machines have where waits for the zone lock were measured.
 WAIT_RESOURCE: Mapping[str, Any] = _schema("lock_wait")
+#: Descriptor of ``costs.csv``, the cost sheet of machines that have one.
+COSTS_RESOURCE: Mapping[str, Any] = _schema("costs")
 
 _PLATFORM = _schema("platform")
 #: Fields of ``platform.json``; each may be null: not known.
@@ -117,6 +120,8 @@ class Hardware:
         Range of each latency and number of samples, where it is known.
     lock_wait : pandas.DataFrame or None
         Waits for the zone lock by function, where they were measured: ``lock_wait.csv``.
+    costs : pandas.DataFrame or None
+        Cost sheet, each figure with interval and origin, where there is one: ``costs.csv``.
     platform : dict
         ``platform.json``; the keys of `PLATFORM_FIELDS`, None where not known.
     units : dict
@@ -132,6 +137,7 @@ class Hardware:
     latency: pandas.DataFrame
     latency_interval: pandas.DataFrame | None
     lock_wait: pandas.DataFrame | None
+    costs: pandas.DataFrame | None
     platform: dict[str, Any]
     units: dict[str, str]
     sources: tuple[dict[str, Any], ...]
@@ -249,6 +255,7 @@ def load_hardware(name: str) -> Hardware:
         tables["batch_latency"],
         tables.get("batch_latency_interval"),
         tables.get("lock_wait"),
+        tables.get("costs"),
         package.documents["platform"],
         package.tables["batch_latency"].units,
         package.sources,
@@ -566,7 +573,8 @@ def _check_descriptor(given: Any, directory: Path, kind: str, faults: list[Input
 
 def _check_hardware_descriptor(resources: list, fault: Fault) -> None:
     """Hold a machine's descriptor to the schemas that every machine has."""
-    known = (LATENCY_RESOURCE, PLATFORM_RESOURCE, INTERVAL_RESOURCE, WAIT_RESOURCE)
+    optional = (INTERVAL_RESOURCE, WAIT_RESOURCE, COSTS_RESOURCE)
+    known = (LATENCY_RESOURCE, PLATFORM_RESOURCE, *optional)
     expected = {r["name"]: r for r in known}
     given = {r["name"]: r for r in resources if isinstance(r, dict) and is_text(r.get("name"))}
     for name in ("batch_latency", "platform"):

@@ -24,6 +24,7 @@ from typing import Any
 
 from pcpmodel.datasets import packages
 from pcpmodel.datasets.packages import (
+    COSTS_RESOURCE,
     DESCRIPTOR,
     INTERVAL_RESOURCE,
     KINDS,
@@ -305,11 +306,13 @@ def hardware_descriptor(
     *,
     interval: bool = False,
     waits: bool = False,
+    costs: bool = False,
     **more: Any,
 ) -> dict[str, Any]:
     """Return the ``datapackage.json`` of a machine; ``more`` are further top-level keys."""
     resources = [LATENCY_RESOURCE, *([INTERVAL_RESOURCE] if interval else []), PLATFORM_RESOURCE]
     resources += [WAIT_RESOURCE] if waits else []
+    resources += [COSTS_RESOURCE] if costs else []
     return {
         "name": name,
         "title": title,

@@ -145,6 +145,27 @@ class HostFiles:
             found.append(Node(number, cpus, self.kib(path / "meminfo", "MemTotal")))
         return tuple(found)
 
+    def _sharing(self, cpu: int, path: str) -> tuple[int, ...]:
+        """CPUs that a file of a CPU lists."""
+        file = self.cpu_dir / f"cpu{cpu}" / path
+        return parse_cpu_list(self.text(file) or str(cpu), file)
+
+    def distance(self, cpu: int, other: int) -> str:
+        """How far a line goes between two CPUs: core, llc, socket or node, the nearest they share.
+
+        ``node`` means that they are of different nodes, or of different sockets.
+        """
+        if other in self._sharing(cpu, "topology/thread_siblings_list"):
+            return "core"
+        indexes = self._numbered(self.cpu_dir / f"cpu{cpu}/cache", "index")
+        if indexes and other in self._sharing(cpu, f"cache/index{indexes[-1]}/shared_cpu_list"):
+            return "llc"
+        packages = {
+            self.number(self.cpu_dir / f"cpu{c}/topology/physical_package_id") for c in (cpu, other)
+        }
+        homes = {n.node for n in self.nodes() if {cpu, other} & set(n.cpus)}
+        return "socket" if len(packages) == 1 and len(homes) < 2 else "node"
+
     def threads_per_core(self) -> int | None:
         """Most threads that a core has."""
         lists = [self.cpu_dir / f"cpu{c}/topology/thread_siblings_list" for c in self.online]

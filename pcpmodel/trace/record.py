@@ -18,14 +18,15 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.files import read_text, scratch, sync, sync_tree
+from pcpmodel.files import scratch, sync, sync_tree
 from pcpmodel.signals import Shield, shielded
+from pcpmodel.trace.tracefs import instance, lost_events, text_of, tries, write
 
 __all__ = ["Recorded", "record"]
 
@@ -107,99 +108,6 @@ class Recorded:
         }
 
 
-def _write(path: Path, text: str) -> None:
-    """One write to a control file of the kernel; appends, as filters want it."""
-    with open(path, "a", encoding="ascii") as f:
-        f.write(text)
-
-
-def _tries(path: Path, text: str) -> bool:
-    try:
-        _write(path, text)
-    except OSError:
-        return False
-    return True
-
-
-def _start_time(pid: int) -> str | None:
-    """When a process began, in ticks since boot; None if there is none."""
-    try:
-        stat = read_text(f"/proc/{pid}/stat")
-    except InputError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
-def _own_name() -> str:
-    """Name of this process's instance and probes; no other process has it, before or after."""
-    pids = os.stat("/proc/self/ns/pid").st_ino
-    return f"pcpmodel_{pids}_{os.getpid()}_{_start_time(os.getpid())}"
-
-
-def _is_dead(name: str) -> bool:
-    """Whether the process of `_own_name` is gone; those of another PID namespace are not seen."""
-    found = re.fullmatch(r"pcpmodel_(\d+)_(\d+)_(\d+)", name)
-    return (
-        found is not None
-        and int(found[1]) == os.stat("/proc/self/ns/pid").st_ino
-        and _start_time(int(found[2])) != found[3]
-    )
-
-
-def _remove(here: Path) -> None:
-    """Put an instance out of work and remove it."""
-    _tries(here / "tracing_on", "0")
-    _tries(here / "events" / "enable", "0")
-    _tries(here / "current_tracer", "nop")
-    here.rmdir()
-
-
-def _sweep(tracefs: Path) -> None:
-    """Remove what recorders left that could not: they were killed with SIGKILL."""
-    for here in (tracefs / "instances").glob("pcpmodel_*"):
-        if _is_dead(here.name):
-            with suppress(OSError):
-                _remove(here)
-    control = tracefs / "kprobe_events"
-    with suppress(OSError):
-        listed = _text(control)
-        for probe in re.findall(r"^p\S*:(pcpmodel_\w+/\w+) ", listed, re.M):
-            if _is_dead(probe.partition("/")[0]):
-                _tries(control, f"-:{probe}\n")
-
-
-@contextmanager
-def _instance(tracefs: Path) -> Iterator[Path]:
-    """A tracing instance that is gone afterwards, whatever happens."""
-    here = tracefs / "instances" / _own_name()
-    try:
-        if not (tracefs / "events").is_dir():
-            raise FileNotFoundError
-        for event in NEEDED:
-            if not (tracefs / "events" / event).is_dir():
-                raise InputError(
-                    f"this kernel has no event {event}; it needs CONFIG_TRACING and mm tracepoints",
-                    file=tracefs,
-                )
-        _sweep(tracefs)
-        here.mkdir()
-    except PermissionError:
-        raise InputError(
-            "tracing is not permitted; record as root (in a container: with the host's tracefs)",
-            file=tracefs,
-        ) from None
-    except FileNotFoundError:
-        raise InputError(
-            "no tracefs here; as root: mount -t tracefs nodev /sys/kernel/tracing", file=tracefs
-        ) from None
-    except OSError as error:
-        raise InputError(f"no tracing instance can be made: {error.strerror}", file=here) from None
-    try:
-        yield here
-    finally:
-        _remove(here)
-
-
 @contextmanager
 def _probes(tracefs: Path, here: Path) -> Iterator[list[str]]:
     """The kprobes that this kernel takes, in a group of our own; removed afterwards."""
@@ -208,22 +116,22 @@ def _probes(tracefs: Path, here: Path) -> Iterator[list[str]]:
     try:
         if control.exists() and os.uname().machine == "x86_64":
             for function, fields in PROBES.items():
-                if _tries(control, f"p:{group}/{function} {function} {fields}\n"):
+                if tries(control, f"p:{group}/{function} {function} {fields}\n"):
                     made[function] = f"{function} {fields}"
-                    _tries(here / "events" / group / function / "enable", "1")
+                    tries(here / "events" / group / function / "enable", "1")
         yield list(made.values())
     finally:
         for function in made:
-            _tries(here / "events" / group / function / "enable", "0")
-            _tries(control, f"-:{group}/{function}\n")
+            tries(here / "events" / group / function / "enable", "0")
+            tries(control, f"-:{group}/{function}\n")
 
 
 def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
     """Clock, buffers, events and function hooks; returns what could be had of the last two."""
-    _tries(here / "tracing_on", "0")
-    _tries(here / "trace_clock", "mono")
+    tries(here / "tracing_on", "0")
+    tries(here / "trace_clock", "mono")
     try:
-        _write(here / "buffer_size_kb", str(buffer_kb))
+        write(here / "buffer_size_kb", str(buffer_kb))
     except OSError as error:
         raise InputError(
             f"buffer_kb={buffer_kb}: no memory for such ring buffers on every CPU "
@@ -231,14 +139,14 @@ def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
             file=here,
         ) from None
     for event, only in FILTERS.items():
-        _tries(here / "events" / event / "filter", only)
-    events = [e for e in EVENTS if _tries(here / "events" / e / "enable", "1")]
+        tries(here / "events" / event / "filter", only)
+    events = [e for e in EVENTS if tries(here / "events" / e / "enable", "1")]
     missing = [e for e in NEEDED if e not in events]
     if missing:
         raise InputError(f"event {missing[0]} cannot be switched on", file=here)
-    functions = [f for f in FUNCTIONS if _tries(here / "set_ftrace_filter", f + "\n")]
+    functions = [f for f in FUNCTIONS if tries(here / "set_ftrace_filter", f + "\n")]
     # Without a filter every function of the kernel would be traced.
-    if functions and not _tries(here / "current_tracer", "function"):
+    if functions and not tries(here / "current_tracer", "function"):
         functions = []
     return events, functions
 
@@ -256,11 +164,11 @@ def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
         text = {name: f.read() for name, f in files.items() if name != "zoneinfo"}
         # The counts of the lists: as little as possible may happen meanwhile.
         for mark in (f"snapshot-{tag}", f"state-{tag}-begin"):
-            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+            write(here / "trace_marker", f"pcpmodel: {mark}\n")
         if "zoneinfo" in files:
             text["zoneinfo"] = files["zoneinfo"].read()
         for mark in (f"state-{tag}-end", f"snapshot-{tag}-end"):
-            _write(here / "trace_marker", f"pcpmodel: {mark}\n")
+            write(here / "trace_marker", f"pcpmodel: {mark}\n")
     for name, content in text.items():
         (out / f"{name}.{tag}").write_bytes(content)
 
@@ -296,17 +204,6 @@ def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool,
     return interrupted, None if child is None else child.returncode
 
 
-def _lost(here: Path) -> dict[str, int]:
-    """Events lost per CPU, by the ring buffers' own counts."""
-    lost = {}
-    for stats in sorted(here.glob("per_cpu/cpu*/stats")):
-        numbers = dict(re.findall(r"^(.+?): (\d+)", _text(stats), re.M))
-        lost[stats.parent.name.removeprefix("cpu")] = sum(
-            int(numbers.get(k, 0)) for k in ("overrun", "commit overrun", "dropped events")
-        )
-    return lost
-
-
 def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
     from tqdm import tqdm
 
@@ -325,15 +222,9 @@ def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
     return seen
 
 
-def _text(path: Path) -> str:
-    """A file of the kernel, whatever bytes it has."""
-    with open(path, "rb") as f:
-        return f.read().decode("utf-8", "replace")
-
-
 def _first(path: Path) -> str:
     try:
-        return _text(path).strip()
+        return text_of(path).strip()
     except OSError:
         return ""
 
@@ -426,20 +317,20 @@ def record(
         raise InputError("is no directory", file=out.parent)
     try:
         with shielded() as shield, _beside(out) as partial:
-            with _instance(tracefs) as here, _probes(tracefs, here) as probes:
+            with instance(tracefs, NEEDED) as here, _probes(tracefs, here) as probes:
                 events, functions = _arm(here, buffer_kb)
                 with shield.lifted():
-                    _write(here / "tracing_on", "1")
-                    _write(here / "trace_marker", "pcpmodel: tracing on\n")
+                    write(here / "tracing_on", "1")
+                    write(here / "trace_marker", "pcpmodel: tracing on\n")
                     _snapshot("before", partial, here, proc)
-                    _write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
+                    write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
                 interrupted, code = _work(command, seconds, shield)
                 with shield.lifted():
-                    _write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
+                    write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
                     _snapshot("after", partial, here, proc)
-                    _write(here / "tracing_on", "0")
+                    write(here / "tracing_on", "0")
                     seen = _export(here, partial / "trace.txt.gz", progress)
-                    lost = _lost(here)
+                    lost = lost_events(here)
             meta = {
                 "capture": out.name,
                 **_machine(partial, proc),

@@ -119,3 +119,32 @@ def test_check_lists_every_fault_of_every_package(data):
         ("comet-lake", None, "cpus"),
         ("comet-lake", None, "sources"),
     }
+
+
+COSTS = (
+    "operation,distance,value,unit,low,high,origin,source\n"
+    "line_memory,,110.5,ns,100,120.25,measured,dependent loads\n"
+    "handover,llc,50,ns,20,90,assumed,class\n"
+)
+
+
+def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
+    machine = tmp_path / "hardware" / "comet-lake"
+    shutil.copytree(packages.data_dir() / "hardware" / "comet-lake", machine)
+    descriptor = machine / "datapackage.json"
+    package = json.loads(descriptor.read_text())
+    package["resources"].append(dict(packages.COSTS_RESOURCE))
+    descriptor.write_text(json.dumps(package))
+    sheet = machine / "costs.csv"
+    sheet.write_text(COSTS)
+    assert packages.check(tmp_path) == []
+    for text, row, column in (
+        (COSTS.replace("assumed", "guessed"), 3, "origin"),
+        (COSTS.replace(",llc", ",far"), 3, "distance"),
+        (COSTS.replace("110.5", "99"), 2, "value"),
+        (COSTS.replace("50,ns", "50,us"), 3, "unit"),
+        (COSTS + COSTS.splitlines()[1] + "\n", 4, "operation, distance"),
+    ):
+        sheet.write_text(text)
+        (fault,) = packages.check(tmp_path)
+        assert (Path(fault.file).name, fault.row, fault.column) == ("costs.csv", row, column)

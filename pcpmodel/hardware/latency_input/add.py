@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pcpmodel.datasets import measured, packages, store
 from pcpmodel.datasets.measured import KERNEL_FUNCTIONS
 from pcpmodel.datasets.packages import (
+    COSTS_RESOURCE,
     INTERVAL_RESOURCE,
     LATENCY_RESOURCE,
     PLATFORM_RESOURCE,
@@ -151,10 +152,12 @@ def add_latency(
         if given.get("tool") is None:
             known["tool"] = tools
     files[LATENCY_RESOURCE["path"]] = _csv(LATENCY_RESOURCE, rows)
-    if waits := before.tables.get(WAIT_RESOURCE["name"]):
+    for resource in (WAIT_RESOURCE, COSTS_RESOURCE):
         # Of the machine as its platform is, whatever its holds are now.
-        kept.append(WAIT_RESOURCE["path"])
-        files[WAIT_RESOURCE["path"]] = _csv(WAIT_RESOURCE, waits.cells)
+        if beside := before.tables.get(resource["name"]):
+            kept.append(resource["path"])
+            files[resource["path"]] = _csv(resource, beside.cells)
+    if WAIT_RESOURCE["path"] in files:
         sources += [s for s in before.sources if s not in sources and _of_waits(s)]
     files[PLATFORM_RESOURCE["path"]] = store.dump_json(known).encode()
     descriptor = store.hardware_descriptor(
@@ -163,6 +166,7 @@ def add_latency(
         sources,
         interval=INTERVAL_RESOURCE["path"] in files,
         waits=WAIT_RESOURCE["path"] in files,
+        costs=COSTS_RESOURCE["path"] in files,
         added_by="pcpmodel data add latency",
     )
     files["datapackage.json"] = store.dump_json(descriptor).encode()
@@ -230,7 +234,7 @@ def add_waits(
     ]
     files = {
         resource["path"]: read_bytes(target / resource["path"], follow=False)
-        for resource in (LATENCY_RESOURCE, INTERVAL_RESOURCE, PLATFORM_RESOURCE)
+        for resource in (LATENCY_RESOURCE, INTERVAL_RESOURCE, PLATFORM_RESOURCE, COSTS_RESOURCE)
         if resource["name"] in (*before.tables, *before.documents)
     }
     kept = tuple(files)
@@ -246,6 +250,7 @@ def add_waits(
         [*sources, _source(path, _digest(path), note)],
         interval=INTERVAL_RESOURCE["path"] in files,
         waits=True,
+        costs=COSTS_RESOURCE["path"] in files,
         **more,
     )
     files["datapackage.json"] = store.dump_json(descriptor).encode()

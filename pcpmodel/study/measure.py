@@ -1,0 +1,517 @@
+"""A machine's cost sheet and latency table, from the machine itself: one boot, a few minutes.
+
+Since v6.7 a running kernel refills and drains anything from a batch to ``batch << 5`` pages, so
+that one trace of one load has the whole curve.  What a page takes beside its tracing comes from
+tracing the same load by one, two and three instances (`pcpmodel.trace.hold_tracer`).
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import os
+import platform as host_platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from pcpmodel.datasets import measured, packages
+from pcpmodel.datasets.packages import (
+    COSTS_RESOURCE,
+    INTERVAL_RESOURCE,
+    LATENCY_RESOURCE,
+    PLATFORM_RESOURCE,
+)
+from pcpmodel.datasets.store import dump_json, hardware_descriptor, store_package
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.latency_input.estimates import MIN_SAMPLES, p99_ranks
+from pcpmodel.hardware.load import Load
+from pcpmodel.hardware.machines import load_machines
+from pcpmodel.hardware.platform import Platform
+from pcpmodel.hardware.probe import Cost, Missing, Probes
+from pcpmodel.proc.cpulist import cpu_list
+from pcpmodel.proc.host import HostFiles
+from pcpmodel.signals import shielded
+from pcpmodel.study.answer import Answer
+from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_tracer
+
+__all__ = ["measure", "touched"]
+
+_TRACEFS = Path("/sys/kernel/tracing")
+#: Largest load average per CPU, share of stalled time [%], and share of the available memory used.
+MAX_LOAD, MAX_STALLED, SHARE = 0.5, 5.0, 0.25
+#: Pages of the largest region of the load, and seconds of a traced round.
+PAGES, ROUND_S = 8064, 0.6
+#: Holds from here on say what a page takes: the time outside of the pages is small beside.
+LONG = 200
+#: A hold counts for a number of pages that is nearer than the next, on a log scale.
+_NEAR = np.log(2) / 2
+
+
+def measure(
+    name: str,
+    minutes: float = 3.0,
+    *,
+    cpus: Sequence[int] | None = None,
+    dry_run: bool = False,
+    force: bool = False,
+    replace: bool = False,
+    data: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Answer:
+    """Measure this machine and store it in ``data/hardware/NAME``.
+
+    Parameters
+    ----------
+    name : str
+        What to call it, ``[a-z0-9][a-z0-9-]*``.
+    minutes : float
+        How long at most, about, 0.2..60.
+    cpus : sequence of int, optional
+        CPUs to use, by default all that this process may.
+    dry_run : bool
+        Only say what would be touched.
+    force : bool
+        Measure although the machine is busy or short of memory.
+    replace : bool
+        Whether a machine of that name may be there.
+    data : path, optional
+        Data directory; default `pcpmodel.datasets.packages.data_dir`.
+    progress : callable, optional
+        Is told what comes next.
+
+    Returns
+    -------
+    Answer
+        Tables ``costs``, ``holds`` (the latency table), ``tracing`` (its cost by two ways),
+        ``not measured`` and ``touched``.  Facts: machine, path (None: nothing was stored), costs,
+        not_measured.  Without root the holds are not measured and nothing is stored.
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range, the name is taken, or the machine is too busy.
+    Ended
+        On SIGTERM or SIGHUP; everything is put back.  What a killed one left of tracing is removed
+        by the next.
+    """
+    packages.check_name(name)
+    root = packages.data_root(data)
+    if isinstance(minutes, bool) or not 0.2 <= minutes <= 60:
+        raise InputError(f"minutes={minutes!r} is outside 0.2..60")
+    if not replace and (root / "hardware" / name).exists():
+        raise InputError(
+            f"machine {name!r} is there already; --replace overwrites it",
+            file=root / "hardware" / name,
+        )
+    host = HostFiles(Path("/"))
+    used, memory = _may_use(host, cpus)
+    plan = touched(name, used, data)
+    if dry_run:
+        return Answer(
+            {"touched": plan},
+            {"dry run": "Nothing was touched."},
+            facts={"machine": name, "path": None, "touched": plan.to_dict("records")},
+        )
+    _refuse_busy(host, used, memory, force)
+    end = time.monotonic() + 60 * minutes
+    probes = Probes(host, used, max(memory, 64 << 20))
+    missing: list[Missing] = []
+    with shielded() as shield, shield.lifted():
+        probes.run(progress)
+        rounds = _holds(used, end - 0.2 * 60 * minutes, shield, missing, progress)
+        probes.run(progress)
+    rows, unsteady = probes.costs()
+    missing = [*probes.missing, *missing]
+    frames: dict[str, pd.DataFrame] = {}
+    path = None
+    said = {}
+    rows += _assumed(missing)
+    if rounds:
+        sheet, table, interval, tracing = _evaluate(rounds, missing)
+        rows += sheet
+        frames["tracing"] = tracing
+        if table is not None and interval is not None:
+            frames["holds"] = table
+            path = _store(root, name, rows, table, interval, used, rounds, replace)
+            said["holds"] = _say_holds(table)
+    if path is not None:
+        said["stored"] = f"Stored in {path}."
+    else:
+        said["stored"] = "Nothing was stored: a machine needs its holds."
+    if unsteady:
+        said["unsteady"] = (
+            f"Two passes do not agree on {', '.join(unsteady)}: something else ran, and the "
+            "intervals take in both."
+        )
+    costs = pd.DataFrame(rows, columns=Cost._fields)
+    facts = {
+        "machine": name,
+        "path": None if path is None else str(path),
+        "costs": [
+            {
+                "name": f"{row.operation} {row.distance}".rstrip(),
+                "value": row.value,
+                "low": row.low,
+                "high": row.high,
+                "unit": row.unit,
+                "origin": row.origin,
+                "how": row.source,
+            }
+            for row in rows
+        ],
+        "not_measured": [{"name": m.name, "why": m.why} for m in missing],
+    }
+    tables = {"costs": costs, **frames, "not measured": pd.DataFrame(missing), "touched": plan}
+    return Answer(tables, said, facts=facts, shown=("costs", *frames, "not measured"))
+
+
+def _may_use(host: HostFiles, cpus: Sequence[int] | None) -> tuple[list[int], int]:
+    """CPUs to use, and memory [bytes]."""
+    allowed = os.sched_getaffinity(0)
+    used = sorted(allowed if cpus is None else set(cpus))
+    if not used or not set(used) <= allowed:
+        raise InputError(f"cpus={used}: only CPUs that this process may use, {sorted(allowed)}")
+    available = host.kib(host.root / "proc/meminfo", "MemAvailable") or 0
+    return used, int(SHARE * available) << 10
+
+
+def touched(
+    name: str, cpus: Sequence[int] | None = None, data: str | os.PathLike[str] | None = None
+) -> pd.DataFrame:
+    """Say what `measure` touches of this machine; the arguments are its own."""
+    used, memory = _may_use(HostFiles(Path("/")), cpus)
+    rows = [
+        ("CPUs", cpu_list(used), "busy with probes and load, pinned"),
+        ("memory", f"{memory >> 20} MiB", "at most; given back"),
+        ("tracing", f"{COPIES} instances of its own", "removed; no setting of others changes"),
+        ("sysctl", "none", ""),
+        (str(packages.data_root(data) / "hardware" / name), "written", "the result"),
+    ]
+    return pd.DataFrame(rows, columns=["what", "how much", "how"])
+
+
+def _refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool) -> None:
+    """Refuse where other work would be disturbed, and would disturb."""
+    load = os.getloadavg()[0] / len(host.online)
+    stalled = host.text(host.root / "proc/pressure/memory") or ""
+    share = float(stalled.partition("avg10=")[2].split()[0]) if "avg10=" in stalled else 0.0
+    needed = 64 << 20
+    for wrong in (
+        f"the load average is {load:.2f} per CPU, allowed is {MAX_LOAD}" * (load > MAX_LOAD),
+        f"tasks wait for memory {share} % of the time, allowed is {MAX_STALLED} %"
+        * (share > MAX_STALLED),
+        f"{memory >> 20} MiB may be used, needed are {needed >> 20}" * (memory < needed),
+    ):
+        if wrong and not force:
+            raise InputError(f"{wrong}; --force measures all the same, less well")
+
+
+# ------------------------------------------------------------------- holds
+
+
+def _holds(
+    cpus: Sequence[int],
+    end: float,
+    shield: Any,
+    missing: list[Missing],
+    progress: Callable[[str], None],
+) -> list[tuple[int, Traced | None, dict[str, float]]]:
+    """Rounds of the load: instances that traced it, what they saw, what the load did."""
+    if len(cpus) < 2:
+        missing.append(Missing("holds", "the load needs two CPUs: one refills, one drains"))
+        return []
+    piece = {"kind": "burst", "cpus": list(cpus[:2]), "pages": PAGES, "random": False}
+    rounds: list[tuple[int, Traced | None, dict[str, float]]] = []
+    try:
+        with Load([piece]) as load, hold_tracer(_TRACEFS) as tracer:
+            load.run(ROUND_S)
+            while time.monotonic() < end or len(rounds) < 3 * (COPIES + 2):
+                # Two of five rounds are for the table, the others for what tracing costs.
+                for copies in (1, 0, 1, *range(2, COPIES + 1)):
+                    progress(f"holds, round {len(rounds) + 1}")
+                    rounds.append(_round(load, tracer, copies))
+    except InputError as error:
+        missing.append(Missing("holds", error.message))
+        return []
+    for name, why in (
+        ("function_graph", "the kmem events of a hold are used instead"),
+        (
+            "wait",
+            "contention events name the lock by stack traces: pcpmodel data add latency --waits",
+        ),
+    ):
+        missing.append(Missing(name, why))
+    return rounds
+
+
+def _round(
+    load: Load, tracer: HoldTracer, copies: int
+) -> tuple[int, Traced | None, dict[str, float]]:
+    did: list[dict[str, float]] = []
+
+    def work() -> None:
+        did.extend(load.run(ROUND_S))
+
+    traced = None
+    if copies:
+        traced = tracer.trace(work, copies)
+    else:
+        work()
+    return copies, traced, did[0]
+
+
+def _per_page(traced: Traced, side: str) -> float | None:
+    """Median time from page to page in the long holds of a round [ns]."""
+    pages, span = traced.pages[side], traced.span_ns[side]
+    long = pages >= LONG
+    return float(np.median(span[long] / (pages[long] - 1))) if long.any() else None
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float, float]:
+    """Slope and intercept through (instances, ns), with 95 % half-widths."""
+    x, y = np.array(points, dtype=float).T
+    fit = stats.linregress(x, y)
+    t = stats.t.ppf(0.975, len(x) - 2)
+    return fit.slope, fit.intercept, t * fit.stderr, t * fit.intercept_stderr
+
+
+def _evaluate(
+    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]], missing: list[Missing]
+) -> tuple[list[Cost], pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame]:
+    """Cost rows, latency table, its intervals, and what tracing costs by two ways."""
+    rows, columns, tracing = [], {}, []
+    for side in SIDES:
+        points = [
+            (copies, ns)
+            for copies, traced, _ in rounds
+            if traced is not None and (ns := _per_page(traced, side)) is not None
+        ]
+        if len(points) < 6 or len({copies for copies, _ in points}) < 2:
+            missing.append(Missing(f"holds, {side}", f"{len(points)} rounds had long holds"))
+            continue
+        slope, page, slope_half, page_half = _line(points)
+        tracing.append((f"{side}: one, two, three instances", slope, slope_half, len(points)))
+        if page - page_half <= 0:
+            missing.append(Missing(f"holds, {side}", "the cost of tracing hides that of a page"))
+            continue
+        what = measured.KERNEL_FUNCTIONS[side]
+        rows.append(
+            Cost(
+                f"hold_page_{side}",
+                "",
+                page,
+                "ns",
+                page - page_half,
+                page + page_half,
+                "derived",
+                f"a page of a hold of {what}, order 0, from kmem events traced by 1 to {COPIES} "
+                f"instances in {len(points)} rounds, carried to none",
+            )
+        )
+        columns[side] = _figures(rounds, side, slope, slope_half)
+    tracing.append(_by_load(rounds))
+    cost = pd.DataFrame(tracing, columns=["how", "ns_per_event", "half_width_95", "rounds"])
+    if len(columns) < len(SIDES):
+        return rows, None, None, cost
+    both = sorted(set(columns["free"]) & set(columns["alloc"]))
+    if len(both) < LATENCY_RESOURCE["rules"]["min_rows"]:
+        missing.append(
+            Missing(
+                "latency table", f"{len(both)} numbers of pages have {MIN_SAMPLES} holds a side"
+            )
+        )
+        return rows, None, None, cost
+    table = pd.DataFrame({"batch": both, "throughput_pages_per_s": ""})
+    interval = pd.DataFrame({"batch": both})
+    for side in ("free", "alloc"):
+        interval[f"{side}_samples"] = [int(columns[side][n]["samples"]) for n in both]
+        for figure in ("avg", "p99"):
+            table[f"{side}_latency_{figure}_us"] = [columns[side][n][figure] for n in both]
+            for bound in ("low", "high"):
+                interval[f"{side}_latency_{figure}_{bound}_us"] = [
+                    columns[side][n][f"{figure}_{bound}"] for n in both
+                ]
+    return rows, table, interval, cost
+
+
+def _figures(
+    rounds: Iterable[tuple[int, Traced | None, dict[str, float]]],
+    side: str,
+    event_ns: float,
+    event_half_ns: float,
+) -> dict[int, dict[str, float]]:
+    """Mean and 99th percentile by number of pages [us], without tracing, with their intervals."""
+    ones = [traced for copies, traced, _ in rounds if traced is not None and copies == 1]
+    pages = np.concatenate([one.pages[side] for one in ones])
+    span = np.concatenate([one.span_ns[side] for one in ones])
+    found = {}
+    target = 63
+    while target <= pages.max(initial=0) * 1.2:
+        near = np.abs(np.log(pages / target)) < _NEAR
+        if near.sum() >= MIN_SAMPLES:
+            # From the first page to the last are pages - 1 pages, and as many events.
+            whole = span[near] / (pages[near] - 1) * target / 1e3
+            found[target] = _estimate(whole, target * event_ns / 1e3, target * event_half_ns / 1e3)
+        target *= 2
+    return {n: f for n, f in found.items() if f["avg_low"] > 0}
+
+
+def _estimate(us: NDArray[np.float64], tracing: float, half: float) -> dict[str, float]:
+    values = np.sort(us)
+    rank, low, high = p99_ranks(len(values))
+    error = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    avg, p99 = float(values.mean()) - tracing, float(values[rank - 1]) - tracing
+    spread = float(np.hypot(error, half))
+    return {
+        "samples": len(values),
+        "avg": avg,
+        "avg_low": avg - spread,
+        "avg_high": avg + spread,
+        "p99": p99,
+        "p99_low": float(values[low - 1]) - tracing - half,
+        "p99_high": float(values[high - 1]) - tracing + half,
+    }
+
+
+def _by_load(
+    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]],
+) -> tuple[str, float, float, int]:
+    """Cost of an event from the load's own CPU time, with tracing and without."""
+    ns = {
+        k: [1e9 * did["cpu_s"] / did["pages"] for copies, _, did in rounds if copies == k]
+        for k in (0, 1)
+    }
+    events = [
+        sum(traced.events.values()) / did["pages"]
+        for copies, traced, did in rounds
+        if copies == 1 and traced is not None
+    ]
+    per_page = float(np.median(events))
+    more = float(np.mean(ns[1]) - np.mean(ns[0]))
+    error = np.hypot(*(stats.sem(v) if len(v) > 1 else np.nan for v in ns.values()))
+    how = f"CPU time of the load with and without, {per_page:.1f} events a page"
+    return how, more / per_page, float(1.96 * error / per_page), len(ns[1])
+
+
+def _assumed(missing: list[Missing]) -> list[Cost]:
+    """What the events of a hold cannot show, from the machines whose tables are known."""
+    missing.append(Missing("hold_fixed", "a hold's first event is that of its first page"))
+    fixed_ns = [
+        max(machine.hold_time.curves[side, "mean"].chosen.a_ns, 0.0)
+        for machine in load_machines()
+        for side in ("refill", "drain")
+    ]
+    source = f"constant term of the fits of {len(fixed_ns) // 2} machines, refills and drains"
+    middle, low, high = float(np.median(fixed_ns)), min(fixed_ns), max(fixed_ns)
+    return [Cost("hold_fixed", "", middle, "ns", low, high, "assumed", source)]
+
+
+def _say_holds(table: pd.DataFrame) -> str:
+    last = table.iloc[-1]
+    return (
+        f"A hold of {last.batch:g} pages takes {last.alloc_latency_avg_us:.1f} us in a refill and "
+        f"{last.free_latency_avg_us:.1f} us in a drain, 99 % of them at most "
+        f"{last.alloc_latency_p99_us:.1f} and {last.free_latency_p99_us:.1f} us; tracing is taken off."
+    )
+
+
+# ------------------------------------------------------------------- store
+
+
+def _text(resource: Mapping[str, Any], rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column["name"] for column in resource["schema"]["fields"]])
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _store(
+    root: Path,
+    name: str,
+    rows: Sequence[Cost],
+    table: pd.DataFrame,
+    interval: pd.DataFrame,
+    cpus: Sequence[int],
+    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]],
+    replace: bool,
+) -> Path:
+    platform = Platform.of_host("/")
+    model = platform.cpu_model or host_platform.machine()
+    title = f"{model}, {platform.cpus} CPUs"
+    if platform.kind == "virtual":
+        title += ", virtual machine"
+    known = dataclasses.replace(platform, name=name, title=title).as_dict()
+    known |= {
+        "workload": f"pages touched on CPU {cpus[0]}, unmapped on CPU {cpus[1]}, a few the other way",
+        "tool": "kmem events of the raw ring buffer, their cost taken off",
+        "command": f"pcpmodel measure {name}",
+    }
+    digest = hashlib.sha256()
+    for copies, traced, _ in rounds:
+        if traced is not None:
+            digest.update(bytes([copies]))
+            for side in SIDES:
+                digest.update(traced.pages[side].tobytes() + traced.span_ns[side].tobytes())
+    source = {
+        "title": f"pcpmodel measure {name}",
+        "sha256": digest.hexdigest(),
+        "note": "pages and time of every hold traced on the machine itself: from the first event "
+        "of a hold to its last, which is one page less; taking and releasing the lock is not in it",
+    }
+    known["sources"] = [source]
+    three = "{:.3f}".format
+    files = {
+        LATENCY_RESOURCE["path"]: _text(
+            LATENCY_RESOURCE,
+            [
+                [row[0], row[1], *map(three, row[2:])]
+                for row in table.itertuples(index=False, name=None)
+            ],
+        ),
+        INTERVAL_RESOURCE["path"]: _text(
+            INTERVAL_RESOURCE,
+            [
+                [v if isinstance(v, int) else three(max(v, 0.0)) for v in row]
+                for row in interval.itertuples(index=False, name=None)
+            ],
+        ),
+        COSTS_RESOURCE["path"]: _text(
+            COSTS_RESOURCE,
+            [[r.operation, r.distance, *_plain(r), r.origin, r.source] for r in rows],
+        ),
+        PLATFORM_RESOURCE["path"]: dump_json(known).encode(),
+    }
+    descriptor = hardware_descriptor(
+        name,
+        f"Batch latency and costs, {title}",
+        [source],
+        interval=True,
+        costs=True,
+        added_by="pcpmodel measure",
+    )
+    files["datapackage.json"] = dump_json(descriptor).encode()
+    with TemporaryDirectory() as scratch:  # what has a fault is not stored
+        faults: list[InputError] = []
+        tried = store_package(scratch, "hardware", name, files)
+        packages.read_package(tried, "hardware", faults)
+        packages.raise_first(faults)
+    return store_package(root, "hardware", name, files, replace=replace)
+
+
+def _plain(row: Cost) -> tuple[str, str, str, str]:
+    """Value, unit and interval as text that keeps their order."""
+    value, low, high = (f"{v:.4g}" for v in (row.value, row.low, row.high))
+    return value, row.unit, low, high
