@@ -9,6 +9,7 @@ __all__ = [
     "MAX_PCP_LISTS",
     "MIGRATETYPES",
     "PAGE_ALLOC_COSTLY_ORDER",
+    "PCP_LISTS_ROOM",
     "PCP_ORDERS",
     "order_to_pindex",
     "pindex_to_order",
@@ -26,7 +27,9 @@ PAGE_ALLOC_COSTLY_ORDER = 3
 #: Orders that per-CPU lists hold: pcp_allowed_order().
 PCP_ORDERS = (0, 1, 2, 3, HPAGE_PMD_ORDER)
 
+#: Most lists of a release, and of a user's kernel tree.
 MAX_PCP_LISTS = 14
+PCP_LISTS_ROOM = 32
 
 _LOWORDER = 12
 
@@ -35,7 +38,7 @@ def order_to_pindex(nr_pcp_lists: int, migratetype: int, order: int) -> int:
     """List of a block of 2**order pages, of a release that has so many lists."""
     if order < HPAGE_PMD_ORDER:
         return 3 * order + migratetype
-    return _LOWORDER + (nr_pcp_lists == MAX_PCP_LISTS and migratetype == 1)
+    return _LOWORDER + (nr_pcp_lists > _LOWORDER + 1 and migratetype == 1)
 
 
 def pindex_to_order(pindex: int) -> int:

@@ -28,6 +28,7 @@ from libc.string cimport memset
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
+    lists_in_use,
     order_to_pindex,
     pcp_allowed_order,
     pcp_migratetype,
@@ -1152,6 +1153,7 @@ cdef class Tracker(PageLists):
             raise InputError("forks are not rows by CPU")
         self.follow_rows(0)
         self.rules = rules_of(release)
+        self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
         self.pagesets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.later = <int32_t *>self.room(self.nr_rows, sizeof(int32_t))

@@ -14,7 +14,7 @@ THP_ORDER = 9
 def order_to_pindex(rules: Rules, migratetype: int, order: int) -> int:
     """PCP list of a block."""
     if order == THP_ORDER:
-        return 13 if rules.nr_pcp_lists == 14 and migratetype == MOVABLE else 12
+        return 13 if rules.nr_pcp_lists >= 14 and migratetype == MOVABLE else 12
     return 3 * order + migratetype
 
 
