@@ -21,7 +21,8 @@ from pcpmodel.kernel.rules cimport pcp_rules
 
 cdef enum:
     NR_LOWORDER_PCP_LISTS = 12  # orders 0..3 of three migratetypes each
-    MAX_PCP_LISTS = 15
+    MAX_PCP_LISTS = 15  # of a release
+    PCP_LISTS_ROOM = 32  # of a user's kernel tree
 
 
 cdef inline int pcp_migratetype(int migratetype) noexcept nogil:
@@ -45,8 +46,15 @@ cdef inline int order_to_pindex(int nr_pcp_lists, int migratetype, int order) no
     if order > PAGE_ALLOC_COSTLY_ORDER:
         if huge == MIGRATE_PCPTYPES:
             return NR_LOWORDER_PCP_LISTS + migratetype
-        return NR_LOWORDER_PCP_LISTS + (huge == 2 and migratetype == MIGRATE_MOVABLE)
+        return NR_LOWORDER_PCP_LISTS + (huge > 1 and migratetype == MIGRATE_MOVABLE)
     return MIGRATE_PCPTYPES * order + migratetype
+
+
+cdef inline int lists_in_use(int nr_pcp_lists) noexcept nogil:
+    """Lists that may have blocks: a tree that has more than any release leaves the rest empty."""
+    if nr_pcp_lists > MAX_PCP_LISTS:
+        return NR_LOWORDER_PCP_LISTS + 2
+    return nr_pcp_lists
 
 
 cdef inline int pindex_to_order(int pindex) noexcept nogil:

@@ -9,6 +9,7 @@ __all__ = [
     "MAX_PCP_LISTS",
     "MIGRATETYPES",
     "PAGE_ALLOC_COSTLY_ORDER",
+    "PCP_LISTS_ROOM",
     "PCP_ORDERS",
     "order_to_pindex",
     "pcp_orders",
@@ -27,7 +28,9 @@ PAGE_ALLOC_COSTLY_ORDER = 3
 #: Orders that per-CPU lists may hold; of a release: `pcp_orders`.
 PCP_ORDERS = (0, 1, 2, 3, HPAGE_PMD_ORDER)
 
+#: Most lists of a release, and of a user's kernel tree.
 MAX_PCP_LISTS = 15
+PCP_LISTS_ROOM = 32
 
 _LOWORDER = 12
 
@@ -42,7 +45,7 @@ def order_to_pindex(nr_pcp_lists: int, migratetype: int, order: int) -> int:
     if order < HPAGE_PMD_ORDER:
         return 3 * order + migratetype
     huge = nr_pcp_lists - _LOWORDER
-    return _LOWORDER + (migratetype if huge == len(MIGRATETYPES) else huge == 2 and migratetype == 1)
+    return _LOWORDER + (migratetype if huge == len(MIGRATETYPES) else huge > 1 and migratetype == 1)
 
 
 def pindex_to_order(pindex: int) -> int:

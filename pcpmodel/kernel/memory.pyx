@@ -34,7 +34,7 @@ from pcpmodel.kernel.buddy cimport (
     zone_spans,
     zone_watermark_ok,
 )
-from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pcp_allowed_order
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pcp_allowed_order
 from pcpmodel.kernel.page_alloc cimport (
     GFP_KERNEL,
     RUN_BAD_CPU,
@@ -586,7 +586,7 @@ cdef class Memory(Exclusive, Pagesets):
                 for mt in range(MIGRATE_TYPES):
                     total += <size_t>self.mm.zone[z].free_area[order][mt].capacity * 4
         for z in range(self.mm.nr_zones * self.mm.nr_cpus):
-            for i in range(MAX_PCP_LISTS):
+            for i in range(PCP_LISTS_ROOM):
                 total += <size_t>self.mm.pageset[z].lists[i].capacity * 4
         return total
 

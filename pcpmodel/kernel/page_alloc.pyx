@@ -9,6 +9,7 @@ Nothing here is a Python object; what is given was checked (`memory.pyx`).
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.limits cimport INT_MAX
 from libc.stdint cimport uint32_t
 
 from pcpmodel.kernel.buddy cimport (
@@ -65,7 +66,7 @@ from pcpmodel.kernel.pcp cimport (
     pcp_alloc_hits,
     pcp_expire,
     pcp_free_hits,
-    quiet_high,
+    per_cpu_pages,
     rmqueue_past,
     rmqueue_pcplist,
     rmqueue_pcplist_locked,
@@ -385,7 +386,8 @@ cdef int link_pages(
 cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noexcept nogil:
     """Free pages of order 0; returns how many: less than n if one was not in use."""
     cdef int64_t done = 0, left
-    cdef int z = -1, mt, high, m, pindex, linked
+    cdef int z = -1, mt, m, pindex, linked
+    cdef per_cpu_pages after
     cdef zone *at
     cdef pageset *ps
     cdef page_ring *list
@@ -396,10 +398,10 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
                 break
         at = &mm.zone[z]
         ps = pageset_of(mm, z, cpu)
-        # A policy may want to be asked about each of them.
-        high = 0 if ps.policy.policy != NULL else quiet_high(&ps.pcp, &at.rules, at.flags)
-        m = 0
-        left = max(min(n - done, <int64_t>(high - ps.pcp.count - 1)), <int64_t>0)
+        m = left = 0
+        if ps.policy.policy == NULL:  # which may want to be asked about each of them
+            after = ps.pcp
+            left = pcp_free_hits(&after, &at.rules, at.flags, <int>min(n - done, INT_MAX))
         while m < left:  # pages of one type at a time
             if not zone_spans(at, pfns[done + m]):
                 break
@@ -420,7 +422,10 @@ cdef int64_t free_many(memory *mm, int cpu, const int64_t *pfns, int64_t n) noex
             m += linked
         if m:
             done += m
-            pcp_free_hits(&ps.pcp, &at.rules, m, high)
+            if m == left:
+                ps.pcp = after
+            else:
+                pcp_free_hits(&ps.pcp, &at.rules, at.flags, m)
         if done < n and (m < left or left == 0):
             if free_pages(mm, cpu, pfns[done], 0, False) < 0:
                 break

@@ -25,8 +25,8 @@ and one free is
 
 The rules may be those of a user's kernel tree: then `pcp_rules.tree` is its compiled functions,
 which decide (`tree_steps`), and where every one of these steps stands is known here alone.  What
-has no lock to take goes by the rules, too, if it was seen that the tree does the same
-(`pcp_rules.tree_hits`, tree_rules.py).
+has no lock to take goes by the rules, too, or is not done each time, if it was seen that this
+comes to the same (`pcp_rules.tree_hits`, tree_rules.py).
 
 A user's policy (`cython_pcp.pxd`) may take these decisions; `decide_alloc`, `decide_free_high`,
 `decide_high`, `decide_free` and `decide_decay` ask it, or the rule where it is NULL.
@@ -55,7 +55,7 @@ from libc.stdint cimport int8_t, int64_t, uint32_t
 
 from pcpmodel.cython_pcp cimport pcp_policy, pcp_view
 from pcpmodel.kernel.buddy cimport zone
-from pcpmodel.kernel.lists cimport MAX_PCP_LISTS
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.pages cimport (
     PAGE_ALLOC_COSTLY_ORDER,
     ZONE_BELOW_HIGH,
@@ -67,6 +67,10 @@ from pcpmodel.kernel.rules cimport (
     COMMIT_WHOLE,
     DECAY_FIFTH,
     DECAY_NONE,
+    TREE_FREES_AS_RULES,
+    TREE_FREES_SKIP,
+    TREE_HITS_AS_RULES,
+    TREE_HITS_SKIP,
     pcp_rules,
 )
 
@@ -92,15 +96,18 @@ cdef struct per_cpu_pages:
     int8_t alloc_factor  # refill batch << alloc_factor; 0 .. batch_scale_max
     int8_t free_factor  # drain batch << free_factor (kernels without rules.free_count)
     int8_t expire  # vmstat ticks until a remote pageset is drained
-    int own[3]
+    int own[16]
 
 
 # Functions of a tree as decisions on a struct per_cpu_pages (tree_glue.h).
 cdef struct tree_steps:
     # Blocks that a refill asks for; all of rmqueue_pcplist() on an empty list but count.
     int (*refill)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
-    # rmqueue_pcplist() on a list that has a block.
-    void (*hit)(per_cpu_pages *pcp, int order) noexcept nogil
+    # k times rmqueue_pcplist() on a list that has a block.  ``skip``: not each of them, where they
+    # go on as they began (tree_glue.h).
+    void (*hits)(per_cpu_pages *pcp, int order, int k, bint skip) noexcept nogil
+    # Up to k times the free of a page, until one would drain; how many.
+    int (*frees)(per_cpu_pages *pcp, unsigned int zone_flags, int k, bint skip) noexcept nogil
     # The commit of a free whose block is counted; sets due and chunk.  Returns what nr_pcp_high()
     # said, if that is above count just where nothing is to drain.
     int (*commit)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
@@ -145,7 +152,7 @@ cdef inline void pcp_alloc_begin(per_cpu_pages *pcp, const pcp_rules *r) noexcep
     """rmqueue_pcplist(): an allocation halves what consecutive frees built up."""
     if r.tree:
         pcp.due = 1 + (pcp.free_count if r.free_count else pcp.free_factor)
-        if not r.tree_hits:
+        if not r.tree_hits & TREE_HITS_AS_RULES:
             return
     if r.free_count:
         pcp.free_count >>= 1
@@ -157,8 +164,8 @@ cdef inline void pcp_alloc_end(per_cpu_pages *pcp, const pcp_rules *r, int order
     """A block of 2**order pages leaves its list for the caller."""
     if r.tree and pcp.due > 0:
         pcp.due = 0
-        if not r.tree_hits:
-            steps_of(r).hit(pcp, order)
+        if not r.tree_hits & TREE_HITS_AS_RULES:
+            steps_of(r).hits(pcp, order, 1, False)
             return
     pcp.count -= 1 << order
     if r.count_min and pcp.count < pcp.count_min:
@@ -348,10 +355,8 @@ cdef inline void pcp_alloc_hits(
     per_cpu_pages *pcp, const pcp_rules *r, int k, int order
 ) noexcept nogil:
     """k times pcp_alloc_begin() and pcp_alloc_end() with no refill between them."""
-    if r.tree and not r.tree_hits:
-        for _ in range(k):
-            pcp_alloc_begin(pcp, r)
-            pcp_alloc_end(pcp, r, order)
+    if r.tree and not r.tree_hits & TREE_HITS_AS_RULES:
+        steps_of(r).hits(pcp, order, k, r.tree_hits & TREE_HITS_SKIP)
         return
     if r.free_count:
         pcp.free_count >>= min(k, 31)
@@ -366,8 +371,6 @@ cdef inline int quiet_high(
     const per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags
 ) noexcept nogil:
     """What nr_pcp_high() returns, if it would tune nothing but the bounds of high; else 0."""
-    if r.tree and not r.tree_hits:
-        return 0
     if r.auto_high:
         if zone_flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH):
             return 0
@@ -379,13 +382,20 @@ cdef inline int quiet_high(
     return pcp.high_min
 
 
-cdef inline void pcp_free_hits(
-    per_cpu_pages *pcp, const pcp_rules *r, int k, int high
+cdef inline int pcp_free_hits(
+    per_cpu_pages *pcp, const pcp_rules *r, unsigned int zone_flags, int k
 ) noexcept nogil:
-    """k times pcp_commit() and nr_pcp_high() of a page; count stays below ``high``, which is
-    what quiet_high() says.
+    """Up to k times pcp_commit() and nr_pcp_high() of a page, as long as that drains nothing.
+
+    Returns how many: less than k, or 0, where the next one has to be asked for by itself.
     """
-    cdef int full = pcp.batch << r.batch_scale_max
+    cdef int full = pcp.batch << r.batch_scale_max, high
+    if r.tree and not r.tree_hits & TREE_FREES_AS_RULES:
+        return steps_of(r).frees(pcp, zone_flags, k, r.tree_hits & TREE_FREES_SKIP)
+    high = quiet_high(pcp, r, zone_flags)
+    k = min(k, high - 1 - pcp.count)
+    if k <= 0:
+        return 0
     if r.alloc_scale:
         pcp.alloc_factor >>= min(k, 31)
     pcp.count += k
@@ -394,6 +404,7 @@ cdef inline void pcp_free_hits(
         pcp.free_count = min(pcp.free_count + k, full)
     if r.auto_high:
         pcp.high = high
+    return k
 
 
 cdef inline int commit_hold(const per_cpu_pages *pcp, const pcp_rules *r, int n) noexcept nogil:
@@ -572,7 +583,7 @@ cdef inline int decide_decay(
 cdef struct pageset:
     per_cpu_pages pcp
     policy_state policy
-    page_ring lists[MAX_PCP_LISTS]  # local page numbers, head first
+    page_ring lists[PCP_LISTS_ROOM]  # local page numbers, head first
     int cpu
     int64_t stat_diff  # change of NR_FREE_PAGES by this CPU since the last vmstat tick
 

@@ -31,7 +31,7 @@ from pcpmodel.kernel.buddy cimport (
     zone_watermark_ok,
 )
 from pcpmodel.kernel.lists cimport (
-    MAX_PCP_LISTS,
+    PCP_LISTS_ROOM,
     drain_counts,
     drain_first,
     drain_share,
@@ -240,7 +240,7 @@ cdef dict pcp_scalars(const per_cpu_pages *pcp):
 
 cdef void pageset_destroy(pageset *ps) noexcept nogil:
     cdef int i
-    for i in range(MAX_PCP_LISTS):
+    for i in range(PCP_LISTS_ROOM):
         page_ring_free(&ps.lists[i])
 
 
@@ -508,7 +508,7 @@ cdef class PerCpuPages(Exclusive):
     cdef per_cpu_pages pcp
     cdef pcp_rules rules
     cdef unsigned int zone_flags
-    cdef int32_t nr[MAX_PCP_LISTS]
+    cdef int32_t nr[PCP_LISTS_ROOM]
     cdef policy_state policy
     cdef object _policy
     cdef readonly object release

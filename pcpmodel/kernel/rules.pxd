@@ -62,7 +62,16 @@ cdef struct pcp_rules:
 
     # Of a user's kernel tree (tree_rules.py); 0 for a release.
     size_t tree  # const tree_steps *: its compiled functions
-    int tree_hits  # allocations and frees that take no lock are those of these rules
+    int tree_hits  # TREE_*: of what takes no lock
+
+
+# Of a tree: allocations, or frees, that take no lock are those of these rules; those of the tree,
+# but not each one is asked for.  Same numbers as `Hits` of tree_rules.py.
+cdef enum:
+    TREE_HITS_AS_RULES = 1
+    TREE_FREES_AS_RULES = 2
+    TREE_HITS_SKIP = 4
+    TREE_FREES_SKIP = 8
 
 
 # Values of the rules that are not truth values; same numbers as the enums of releases.py.

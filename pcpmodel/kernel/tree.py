@@ -391,6 +391,8 @@ class _Extract:
         if "high_min" in fields:
             lines.append("#define TREE_HIGH_MIN")
         own = _own(fields)
+        each = " ".join(f"f({n})" for n in (*common, *own))
+        lines.append(f"#define TREE_EACH(f) {each}")
         pcp = "((struct per_cpu_pages *)0)"
         lines += [
             "#define TREE_OWN_SIZE (0" + "".join(f" + sizeof({pcp}->{n})" for n in own) + ")",

@@ -4,11 +4,12 @@
 #ifndef PCPMODEL_TREE_ABI_H
 #define PCPMODEL_TREE_ABI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#define PCPMODEL_TREE_ABI 2
+#define PCPMODEL_TREE_ABI 3
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
-#define PCPMODEL_TREE_OWN 12   /* bytes of its own fields that the engines carry */
+#define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
 /* Scalars of struct per_cpu_pages [pages].  One that the tree does not have is 0 and ignored, but
  * for high_min and high_max, which are high then. */
@@ -36,7 +37,8 @@ struct tree_pcp {
 /* Decisions on it (pcp.pxd says what each is). */
 struct tree_steps {
 	int (*refill)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
-	void (*hit)(struct tree_pcp *pcp, int order);
+	void (*hits)(struct tree_pcp *pcp, int order, int k, bool skip);
+	int (*frees)(struct tree_pcp *pcp, unsigned int zone_flags, int k, bool skip);
 	int (*commit)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
 	int (*decay)(struct tree_pcp *pcp, int *work);
 	int (*zone_hold)(struct tree_pcp *pcp);

@@ -24,6 +24,7 @@ struct set {
 	int blocks; /* that a refill asked for */
 	int threshold; /* that nr_pcp_high() returned; -1: it was not called */
 	bool in_bulk;  /* free_high, as it was told */
+	int order;     /* of allocations in a row */
 };
 
 /* What an operation is under way on; each thread has its own. */
@@ -394,16 +395,137 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 	return set->blocks;
 }
 
-static void step_hit(struct tree_pcp *p, int order)
+/* Many operations that take no lock.  Where two in a row have changed every field by the same, as
+ * counters and fields at their bounds do, some are skipped by adding that many times as much, if
+ * the next one then changes them by the same again; else fewer are. */
+
+#define FIELD_WORDS(field) + (sizeof(((struct per_cpu_pages *)0)->field) + 7) / 8
+enum { NR_WORDS = 0 TREE_EACH(FIELD_WORDS) };
+
+static void get_words(const struct per_cpu_pages *pcp, uint64_t *word)
 {
-	struct set *set = foresee(p, 0);
-	int migratetype = MIGRATE_MOVABLE;
+	memset(word, 0, NR_WORDS * sizeof(*word));
+#define GET_FIELD(field) \
+	memcpy(word, &pcp->field, sizeof(pcp->field)); \
+	word += 0 FIELD_WORDS(field);
+	TREE_EACH(GET_FIELD)
+}
+
+static void put_words(struct per_cpu_pages *pcp, const uint64_t *word)
+{
+#define PUT_FIELD(field) \
+	memcpy(&pcp->field, word, sizeof(pcp->field)); \
+	word += 0 FIELD_WORDS(field);
+	TREE_EACH(PUT_FIELD)
+}
+
+/* Modulo the size of each field: what lies beyond it is not stored. */
+static void add_words(struct per_cpu_pages *pcp, const uint64_t *word, const uint64_t *change,
+		      uint64_t times)
+{
+	uint64_t sum[NR_WORDS];
+	int i;
+
+	for (i = 0; i < NR_WORDS; i++)
+		sum[i] = word[i] + times * change[i];
+	put_words(pcp, sum);
+}
+
+/* One operation, which changes each word by `change`; false if it takes a lock. */
+static bool changes_by(struct set *set, bool (*once)(struct set *set), uint64_t *change)
+{
+	uint64_t before[NR_WORDS];
+	bool quiet;
+	int i;
+
+	get_words(&set->pcp, before);
+	quiet = once(set);
+	get_words(&set->pcp, change);
+	for (i = 0; i < NR_WORDS; i++)
+		change[i] -= before[i];
+	if (!quiet)
+		put_words(&set->pcp, before);
+	return quiet;
+}
+
+/* Up to k operations until one takes a lock, which is not done; how many. */
+static int in_a_row(struct set *set, bool (*once)(struct set *set), int k, bool skip)
+{
+	uint64_t change[NR_WORDS], last[NR_WORDS], here[NR_WORDS];
+	int done = 0, jump;
+
+	memset(last, 0xff, sizeof(last));
+	while (done < k) {
+		if (!changes_by(set, once, change))
+			return done;
+		done++;
+		if (!skip || memcmp(change, last, sizeof(change))) {
+			memcpy(last, change, sizeof(change));
+			continue;
+		}
+		jump = k - done - 1;
+		if (set->threshold > set->pcp.count && jump > set->threshold - set->pcp.count - 2)
+			jump = set->threshold - set->pcp.count - 2; /* to the last below it */
+		for (; jump > 3; jump /= 2) {
+			get_words(&set->pcp, here);
+			add_words(&set->pcp, here, last, jump);
+			if (changes_by(set, once, change) && !memcmp(change, last, sizeof(change))) {
+				done += jump + 1;
+				if (jump > k - done)
+					jump = k - done;
+			} else {
+				put_words(&set->pcp, here);
+			}
+		}
+		memset(last, 0xff, sizeof(last));
+	}
+	return done;
+}
+
+static bool hit_once(struct set *set)
+{
+	int order = set->order, migratetype = MIGRATE_MOVABLE;
 	unsigned int alloc_flags = 0;
 
 	(void)alloc_flags;
 	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 1;
 	(void)TREE_ALLOC;
+	return true;
+}
+
+static bool free_once(struct set *set)
+{
+	int order = 0, migratetype = MIGRATE_MOVABLE;
+	unsigned long irq_state = 0, flags = set->zone.flags;
+
+	(void)irq_state;
+	set->nr_asked = 0;
+	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	(void)TREE_COMMIT;
+	set->zone.flags = flags;
+	return set->nr_asked == 0;
+}
+
+static void step_hits(struct tree_pcp *p, int order, int k, bool skip)
+{
+	struct set *set = foresee(p, 0);
+
+	set->order = order;
+	if (skip)
+		in_a_row(set, hit_once, k, true);
+	else
+		while (k--)
+			hit_once(set);
 	foreseen(p, set);
+}
+
+static int step_frees(struct tree_pcp *p, unsigned int zone_flags, int k, bool skip)
+{
+	struct set *set = foresee(p, zone_flags);
+
+	k = in_a_row(set, free_once, k, skip);
+	foreseen(p, set);
+	return k;
 }
 
 static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
@@ -468,7 +590,8 @@ static int step_remote_hold(struct tree_pcp *p)
 
 static const struct tree_steps steps = {
 	.refill = step_refill,
-	.hit = step_hit,
+	.hits = step_hits,
+	.frees = step_frees,
 	.commit = step_commit,
 	.decay = step_decay,
 	.zone_hold = step_zone_hold,

@@ -45,6 +45,7 @@ def compare(
     seed: int = 0,
     most: int = 1,
     length: int = 1 << 18,
+    rows: bool = False,
 ) -> tuple[int, list[dict[str, Any]]]: ...
 def try_once(
     tree: Tree, release: str | Release, example: dict[str, Any]

@@ -32,7 +32,6 @@ from pcpmodel.kernel.pcp cimport (
     pcp_commit_due,
     pcp_free_hits,
     per_cpu_pages,
-    quiet_high,
     remote_hold,
     zone_hold,
 )
@@ -320,6 +319,7 @@ cdef struct operation:
     int order
     int migratetype
     int available  # blocks that the buddy lists have
+    int times  # in a row, as far as no lock is taken
     int high_min  # resize
     int high_max
     int batch
@@ -333,6 +333,7 @@ cdef struct counted:
     unsigned int zone_flags
     int32_t nr[PCPMODEL_TREE_LISTS]
     int nr_holds
+    int times  # that the last operation was done
     int failed
     tree_hold hold[MOST_HOLDS]
 
@@ -356,11 +357,13 @@ cdef void by_rules(counted *c, const operation *o) noexcept nogil:
     cdef int i, n, high, chunk
     cdef bint work, more
     c.nr_holds = 0
+    c.times = 1
     if o.op == OP_ALLOC:
         i = order_to_pindex(c.rules.nr_pcp_lists, o.migratetype, o.order)
         if c.nr[i]:
-            c.nr[i] -= 1
-            pcp_alloc_hits(&c.pcp, &c.rules, 1, o.order)
+            c.times = min(c.nr[i], o.times)
+            c.nr[i] -= c.times
+            pcp_alloc_hits(&c.pcp, &c.rules, c.times, o.order)
             return
         pcp_alloc_begin(&c.pcp, &c.rules)
         n = nr_pcp_alloc(&c.pcp, &c.rules, c.zone_flags, o.order)
@@ -375,11 +378,12 @@ cdef void by_rules(counted *c, const operation *o) noexcept nogil:
             pcp_alloc_end(&c.pcp, &c.rules, o.order)
     elif o.op == OP_FREE:
         i = order_to_pindex(c.rules.nr_pcp_lists, o.migratetype, o.order)
-        c.nr[i] += 1
-        high = 0 if o.order else quiet_high(&c.pcp, &c.rules, c.zone_flags)
-        if c.pcp.count + 1 < high:
-            pcp_free_hits(&c.pcp, &c.rules, 1, high)
+        n = 0 if o.order else pcp_free_hits(&c.pcp, &c.rules, c.zone_flags, o.times)
+        if n:
+            c.times = n
+            c.nr[i] += n
             return
+        c.nr[i] += 1
         n = pcp_commit_due(&c.pcp, &c.rules, c.zone_flags, o.order, &high)
         more = n > 0
         while more and not c.failed:
@@ -422,12 +426,14 @@ cdef void to_fields(const per_cpu_pages *pcp, tree_fields *f) noexcept nogil:
 
 
 cdef void by_tree(
-    const tree_ops *ops, void *set, unsigned int zone_flags, const operation *o
+    const tree_ops *ops, void *set, unsigned int zone_flags, const operation *o, int times
 ) noexcept nogil:
     if o.op == OP_ALLOC:
-        ops.alloc(set, zone_flags, o.order, o.migratetype, o.available)
+        for _ in range(times):
+            ops.alloc(set, zone_flags, o.order, o.migratetype, o.available)
     elif o.op == OP_FREE:
-        ops.commit(set, zone_flags, o.order, o.migratetype)
+        for _ in range(times):
+            ops.commit(set, zone_flags, o.order, o.migratetype)
     elif o.op == OP_DECAY:
         ops.decay(set, zone_flags)
     elif o.op == OP_DRAIN_REMOTE:
@@ -555,6 +561,7 @@ cdef void any_operation(
         o.order = 0
     o.migratetype = m.migratetype if m.migratetype >= 0 else below(rng, 3)
     o.available = 1 << 26
+    o.times = 1
     dice = below(rng, 4096)
     if dice < 4 or count > 1 << 21:
         o.op = OP_DRAIN_ALL
@@ -578,7 +585,10 @@ cdef void any_operation(
         o.op = OP_FREE
 
 
-def compare(tree, release, long n=2_000_000, unsigned long seed=0, int most=1, int length=1 << 18):
+def compare(
+    tree, release, long n=2_000_000, unsigned long seed=0, int most=1, int length=1 << 18,
+    bint rows=False
+):
     """Random operations on a tree and on the rules of a release.
 
     Parameters
@@ -593,6 +603,8 @@ def compare(tree, release, long n=2_000_000, unsigned long seed=0, int most=1, i
         from the release's state.
     length : int
         Operations until both begin anew with empty lists and other sizes.
+    rows : bool
+        Operations that take no lock are done many in a row, of the tree one by one.
 
     Returns
     -------
@@ -642,6 +654,8 @@ def compare(tree, release, long n=2_000_000, unsigned long seed=0, int most=1, i
                         begin_from(c, ops, set)
                     left -= 1
                     any_operation(&rng, &m, c.rules.nr_pcp_lists, c.pcp.count, &o)
+                    if rows and draw(&rng) & 1:
+                        o.times = 1 + below(&rng, 1 << below(&rng, 13))
                     to_fields(&c.pcp, &before)
                     memcpy(lists_before, c.nr, sizeof(lists_before))
                     flags_before = c.zone_flags
@@ -700,7 +714,7 @@ cdef bint once(
         ops.put(set, &f, lists)
         return True
     by_rules(c, o)
-    by_tree(ops, set, c.zone_flags, o)
+    by_tree(ops, set, c.zone_flags, o, c.times)
     return not c.failed and alike(c, ops, set, o, fields)
 
 
@@ -763,7 +777,7 @@ def try_once(tree, release, example):
         ops.put(set, &f, <const int *>c.nr)
         o.op = OPS.index(example["op"])
         o.order, o.migratetype = example["order"], example["migratetype"]
-        o.available = example["available"]
+        o.available, o.times = example["available"], 1
         if once(c, ops, set, &o, fields_of(tree, &c.rules)):
             return None
         return described(c, ops, set, &o, f, lists, zone_flags, fields_of(tree, &c.rules))

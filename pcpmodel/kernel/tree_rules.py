@@ -21,27 +21,55 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import IntFlag
 from functools import cache, cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import parse_json, read_json
+from pcpmodel.kernel.lists import PCP_LISTS_ROOM
 from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release, releases
 from pcpmodel.kernel.tree_pages import compare, lists_of_tree, sizing, steps_of_tree
+from pcpmodel.kernel.tree_source import Item
 
-if TYPE_CHECKING:
-    from pcpmodel.kernel.tree import Tree
+__all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "nearest", "release_of"]
 
-__all__ = ["TreeRelease", "known_texts", "nearest", "release_of"]
-
-#: Random operations in which steps and whole operations must come to the same.
+#: Random operations in which steps and whole operations must come to the same; those of them that
+#: take no lock are many in a row where that is to be shown.
 OPERATIONS = 300_000
+ROWS = 60_000
 TRY_SECONDS = 60  # takes a fraction of one
 
-#: Numbers of lists that the engines know.
-_LISTS = (3, 13, 14, 15)
+#: Numbers of lists that the engines know: beyond two of huge pages more stay empty.
+_LISTS = (3, *range(13, PCP_LISTS_ROOM + 1))
+
+
+class Compiled(Protocol):
+    """What is asked of a `pcpmodel.kernel.tree.Tree` here; each is explained there."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def library(self) -> Path: ...
+    @property
+    def functions(self) -> Mapping[str, Item]: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
+    @property
+    def batch_scale_max(self) -> int: ...
+
+
+class Hits(IntFlag):
+    """How the engines do what takes no lock; where nothing is set, page by page."""
+
+    ALLOCS_AS_RULES = 1  #: allocations by the rules of the nearest release
+    FREES_AS_RULES = 2
+    ALLOCS_SKIP = 4  #: by the tree, leaping over what goes on as it began
+    FREES_SKIP = 8
 
 
 @dataclass(frozen=True)
@@ -58,14 +86,14 @@ class TreeRelease(Release):
         The nearest release, whose rules hold outside the page lists.
     commit_drain : int
         What lets a commit's drain go on after a hold (`CommitDrain`), as it was found.
-    hits : bool
-        Whether operations that take no lock are done many at once, by the rules of ``base``.
+    hits : Hits
+        How operations that take no lock are done, each way as it was found to come to the same.
     """
 
     digest: str = ""
     base: str = ""
     commit_drain: int = CommitDrain.CHUNKS
-    hits: bool = False
+    hits: Hits = Hits(0)
     tree: Any = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -105,10 +133,18 @@ class TreeRelease(Release):
             f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
             f"all else is that of {self.base}."
         ]
-        if not self.hits:
+        each = [
+            what
+            for what, ways in (
+                ("allocation", Hits.ALLOCS_AS_RULES | Hits.ALLOCS_SKIP),
+                ("free", Hits.FREES_AS_RULES | Hits.FREES_SKIP),
+            )
+            if not self.hits & ways
+        ]
+        if each:
             found.append(
-                f"{self.name}: every page asks the tree: allocations and frees that take no lock "
-                f"are not those of {self.base}."
+                f"{self.name}: every {' and every '.join(each)} asks the tree: many at once do not "
+                f"come to the same."
             )
         return found
 
@@ -142,7 +178,7 @@ def known_texts() -> dict[str, dict[str, list[str]]]:
     return known
 
 
-def nearest(tree: Tree) -> str:
+def nearest(tree: Compiled) -> str:
     """The release whose texts most functions of a tree have.
 
     Where none has a known text, the newest mainline release with the same fields in struct
@@ -166,7 +202,7 @@ def nearest(tree: Tree) -> str:
     )[1].name
 
 
-def release_of(tree: Tree) -> TreeRelease:
+def release_of(tree: Compiled) -> TreeRelease:
     """A tree as the release that the engines take.
 
     Raises
@@ -188,7 +224,7 @@ def release_of(tree: Tree) -> TreeRelease:
     found = _tried_once(state)
     if found["refused"]:
         raise InputError(f"{tree.name}: {found['refused']}")
-    return replace(state, commit_drain=found["commit_drain"], hits=found["hits"])
+    return replace(state, commit_drain=found["commit_drain"], hits=Hits(found["hits"]))
 
 
 def _tried_once(state: TreeRelease) -> dict[str, Any]:
@@ -197,7 +233,7 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
     kept = tree.library.with_name(f"{tree.digest}.{state.base}.json")
     try:
         known: dict[str, Any] = read_json(kept)
-        if known["operations"] == OPERATIONS:
+        if known["operations"] == [OPERATIONS, ROWS]:
             return known
     except (OSError, InputError, KeyError, TypeError):
         pass
@@ -247,16 +283,29 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
     """Which steps come to the same as the tree's whole operations."""
     first = int(Release(state.base, state.patches).rules.commit_drain)
     ways = [first, *(d for d in (CommitDrain.CHUNKS, CommitDrain.CHUNKS_WHILE_HIGH) if d != first)]
+    told = {"commit_drain": first, "hits": 0, "operations": [OPERATIONS, ROWS]}
     refused = ""
-    for hits in (True, False):
-        for way in ways:
-            tried = replace(state, commit_drain=int(way), hits=hits)
-            _, found = compare(state.tree, tried, OPERATIONS, 3)
-            if not found:
-                return {"commit_drain": int(way), "hits": hits, "refused": "",
-                        "operations": OPERATIONS}  # fmt: skip
-            refused = refused if way != first else _why(found[0])
-    return {"commit_drain": first, "hits": False, "refused": refused, "operations": OPERATIONS}
+    for way in ways:
+        tried = replace(state, commit_drain=int(way))
+        _, found = compare(state.tree, tried, OPERATIONS, 3)
+        if not found:
+            break
+        refused = refused or _why(found[0])
+    else:
+        return {**told, "refused": refused}
+    hits = Hits(0)
+    for ways_of_one in (
+        (Hits.ALLOCS_AS_RULES, Hits.ALLOCS_SKIP), (Hits.FREES_AS_RULES, Hits.FREES_SKIP),
+    ):  # fmt: skip
+        hits |= next(
+            (
+                hit
+                for hit in ways_of_one
+                if not compare(state.tree, replace(tried, hits=hit), ROWS, 4, rows=True)[1]
+            ),
+            Hits(0),
+        )
+    return {**told, "commit_drain": int(way), "hits": int(hits), "refused": ""}
 
 
 _PARTS = {
@@ -274,7 +323,7 @@ def _why(example: Mapping[str, Any]) -> str:
         lists = example["tree"].get("lists")
         if lists is not None:
             return (
-                f"NR_PCP_LISTS is {lists}; the engines know {', '.join(map(str, _LISTS))} lists, "
+                f"NR_PCP_LISTS is {lists}; the engines know 3 lists and 13..{PCP_LISTS_ROOM}, "
                 f"so that the tree can be compared and not run"
             )
         return "order_to_pindex() puts blocks on other lists than any known release"

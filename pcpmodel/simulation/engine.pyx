@@ -20,7 +20,7 @@ from libc.stdint cimport INT64_MAX, UINT64_MAX as NEVER, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
-from pcpmodel.kernel.pcp cimport pcp_alloc_hits, pcp_free_hits, quiet_high
+from pcpmodel.kernel.pcp cimport pcp_alloc_hits, pcp_free_hits
 from pcpmodel.hardware.lock cimport (
     crowd_free,
     crowd_init,
@@ -114,7 +114,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     """As many order-0 frees as stay below ``high``; the next one goes step by step."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
-    cdef int k, high
+    cdef int k, n
     cdef int64_t ps
     if past_its_list(s, c):
         arrive_direct(c)
@@ -122,26 +122,25 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     if op.order or s.lists.asks_high:
         free_block(s, c)
         return
-    high = quiet_high(&p.pcp, &s.rules, p.view)
-    k = min(c.task.left, high - 1 - p.pcp.count)
-    if k <= 0:
-        free_block(s, c)
-        return
+    k = c.task.left
     if s.lists.trylock:
         k = min(k, c.task.quiet)
     if op.depth:
         k = min(k, c.task.lru_left)
     ps = scaled(op.ps, c.task.factor)
     k = fitting(k, ps, c.timer - c.time)
-    pcp_free_hits(&p.pcp, &s.rules, k, high)
-    put_pages(s, c, c.task.zone[op.zone], op.pindex, k)
-    s.books.count[c.id].free_pages += k
-    c.task.left -= k
-    c.time += k * ps
-    lru_counts(s, c, k)
+    n = pcp_free_hits(&p.pcp, &s.rules, p.view, k)
+    if n == 0:
+        free_block(s, c)
+        return
+    put_pages(s, c, c.task.zone[op.zone], op.pindex, n)
+    s.books.count[c.id].free_pages += n
+    c.task.left -= n
+    c.time += n * ps
+    lru_counts(s, c, n)
     if s.lists.trylock:
-        c.task.quiet -= k
-    elif c.task.left > 0 and p.pcp.count == high - 1 and c.time < c.timer and c.state == RUNNING:
+        c.task.quiet -= n
+    elif n < k:
         free_block(s, c)
 
 
@@ -400,7 +399,7 @@ cdef class Engine:
                     return True
                 line = <char *> pcp_of(s, ahead, ahead.ask.zone)
                 pages_prefetch(line)
-                pages_prefetch(line + 64)
+                pages_prefetch(line + 128)
                 line = <char *> &s.books.count[ahead.id]
                 pages_prefetch(line)
                 pages_prefetch(line + 64)

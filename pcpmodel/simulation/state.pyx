@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.kernel.lists cimport pindex_in, pindex_to_order
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pindex_in, pindex_to_order
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
@@ -296,7 +296,7 @@ cdef class State(Exclusive):
         starts = self.make_programs(setup)
         s.cpu = <cpu_t *> get(s.nr_cpus, sizeof(cpu_t))
         s.woken = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
-        assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 128 and sizeof(count_t) == 192
+        assert sizeof(cpu_t) == 256 and sizeof(pcp_t) == 256 and sizeof(count_t) == 192
         for i in range(s.nr_cpus):
             self.make_cpu(setup, i, starts)
         for cpu, z, reclaimable in setup.page_cache:
@@ -378,7 +378,7 @@ cdef class State(Exclusive):
         cdef PageCache caches = setup.caches
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
-        s.lists.held = <int32_t *> get(lists * 16, sizeof(int32_t))
+        s.lists.held = <int32_t *> get(lists * PCP_LISTS_ROOM, sizeof(int32_t))
         if setup.trylock:
             s.lists.trylock = 1
             memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
@@ -386,7 +386,7 @@ cdef class State(Exclusive):
             if pages.mm.nr_zones != s.nr_zones or pages.mm.nr_cpus < s.nr_cpus:
                 raise InputError("pages are not those of as many zones and CPUs")
             self.pages, s.pages.mm = pages, &pages.mm
-            s.pages.mine = <page_ring *> get(lists * 16, sizeof(page_ring))
+            s.pages.mine = <page_ring *> get(lists * PCP_LISTS_ROOM, sizeof(page_ring))
             s.pages.digest = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
         if caches is not None:
             if pages is None or caches.cpus < s.nr_cpus:
@@ -412,7 +412,7 @@ cdef class State(Exclusive):
         cdef channel_t *ch
         cdef int64_t at = 0
         cdef int i
-        s.programs.carry = <int32_t *> get(s.nr_cpus * 32, sizeof(int32_t))
+        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * PCP_LISTS_ROOM, sizeof(int32_t))
         s.programs.tables = tables.shape[0]
         s.programs.table = <int32_t *> get(s.programs.tables * TABLE, sizeof(int32_t))
         if s.programs.tables:
@@ -426,7 +426,7 @@ cdef class State(Exclusive):
             ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size * 16, sizeof(int32_t))
+            ch.carried = <int32_t *> get(ch.size * PCP_LISTS_ROOM, sizeof(int32_t))
         starts = []
         self.ops = <op_t *> get(sum(map(len, setup.programs)), sizeof(op_t))
         for program in setup.programs:
@@ -505,7 +505,7 @@ cdef class State(Exclusive):
             for i in range(self.s.nr_zones):
                 free(self.s.zones.zone[i].notice)
         if self.s.pages.mine != NULL:
-            for i in range(self.s.nr_cpus * self.s.nr_zones * 16):
+            for i in range(self.s.nr_cpus * self.s.nr_zones * PCP_LISTS_ROOM):
                 page_ring_free(&self.s.pages.mine[i])
         if self.s.programs.channel != NULL:
             for i in range(self.s.nr_channels):

@@ -15,7 +15,7 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
-from pcpmodel.kernel.lists cimport MAX_PCP_LISTS
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_state
@@ -94,7 +94,7 @@ cdef struct op_t:
 cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
-    int32_t *carried  # [message][16]: blocks given, by list
+    int32_t *carried  # [message][PCP_LISTS_ROOM]: blocks given, by list
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
@@ -106,7 +106,7 @@ cdef struct channel_t:
 
 cdef struct programs_t:
     channel_t *channel
-    int32_t *carry  # [cpu][2][16]: blocks for the next message; come with the last one
+    int32_t *carry  # [cpu][2][PCP_LISTS_ROOM]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
@@ -190,18 +190,21 @@ cdef struct cpu_t:
 # Per-CPU lists
 
 
-cdef struct pcp_t:  # one (CPU, zone): two cache lines
-    per_cpu_pages pcp
+# One (CPU, zone): four cache lines, of which a release needs the first and the third; in the second
+# are the fields that only a tree has.
+cdef struct pcp_t:
+    int64_t remote  # another CPU has the PCP lock until then; INT64_MAX: nobody knows yet
     int32_t view  # zone flags as this CPU last saw them: at its last hold of the zone lock
     int32_t touched  # refilled or drained since the last vmstat tick
-    int32_t blocks[MAX_PCP_LISTS]  # blocks on each list; their pages add up to pcp.count
     int32_t locked  # pages on them when another CPU took their lock
-    int64_t remote  # another CPU has the PCP lock until then; INT64_MAX: nobody knows yet
+    int32_t pad
+    per_cpu_pages pcp
+    int32_t blocks[PCP_LISTS_ROOM]  # blocks on each list; their pages add up to pcp.count
 
 
 cdef struct lists_t:
     pcp_t *pcp  # [cpu][zone]
-    int32_t *held  # [cpu][zone][16]: blocks that the program holds, by list
+    int32_t *held  # [cpu][zone][PCP_LISTS_ROOM]: blocks that the program holds, by list
     policy_state *policy  # [cpu][zone]: a user's rule; NULL: the kernel's alone
     int32_t asks_high  # that rule says when a free drains: every free asks it
     int32_t trylock  # PCP trylocks fail now and then
@@ -210,7 +213,7 @@ cdef struct lists_t:
 
 cdef struct pages_t:  # with page identity
     memory *mm  # the zones and lists; else NULL
-    page_ring *mine  # [cpu][zone][16]: blocks that the program holds, oldest first
+    page_ring *mine  # [cpu][zone][PCP_LISTS_ROOM]: blocks that the program holds, oldest first
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
     page_cache *cache  # of each CPU: what it last used; else NULL
     uint64_t *found  # [cpu][3]: pages allocated, by where they were found
@@ -363,7 +366,7 @@ cdef inline pcp_t *pcp_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    return &s.lists.held[(c.id * s.nr_zones + zone) * 16]
+    return &s.lists.held[(c.id * s.nr_zones + zone) * PCP_LISTS_ROOM]
 
 
 # The kernel's decisions, or those of a user's policy.  Once a callback has failed none is asked.
@@ -375,13 +378,13 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:
-    return &s.programs.carry[(2 * c.id + arrived) * 16]
+    return &s.programs.carry[(2 * c.id + arrived) * PCP_LISTS_ROOM]
 
 
 @cython.cdivision(True)
 cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
-    return &ch.carried[message % ch.size * 16]
+    return &ch.carried[message % ch.size * PCP_LISTS_ROOM]
 
 
 cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int pindex) noexcept nogil:
-    return &s.pages.mine[(c.id * s.nr_zones + zone) * 16 + pindex]
+    return &s.pages.mine[(c.id * s.nr_zones + zone) * PCP_LISTS_ROOM + pindex]

@@ -28,6 +28,7 @@ from libc.string cimport memset
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
+    lists_in_use,
     order_to_pindex,
     pcp_allowed_order,
     pcp_migratetype,
@@ -1158,6 +1159,7 @@ cdef class Tracker(PageLists):
                 f"release={release}: its drains take turns of the lists, which cannot be followed "
                 f"without a dump of the lists before the trace; allowed: releases from v5.18 on"
             )
+        self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
         self.pagesets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.later = <int32_t *>self.room(self.nr_rows, sizeof(int32_t))

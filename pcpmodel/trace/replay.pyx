@@ -24,6 +24,7 @@ from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport (
     MAX_PCP_LISTS,
     drain_share,
+    lists_in_use,
     order_to_pindex,
     pcp_allowed_order,
     pcp_migratetype,
@@ -2006,6 +2007,7 @@ cdef class _Replayer(PageLists):
         zones = snapshot.zones
         self.set_up(cpus, zones, events.rows)
         self.rules = rules_of(release)
+        self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
         self.p_lists = p_lists
         self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000

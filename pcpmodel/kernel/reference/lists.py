@@ -18,7 +18,7 @@ def order_to_pindex(rules: Rules, migratetype: int, order: int) -> int:
     if order == THP_ORDER:
         if rules.nr_pcp_lists == 15:
             return 12 + migratetype
-        return 13 if rules.nr_pcp_lists == 14 and migratetype == MOVABLE else 12
+        return 13 if rules.nr_pcp_lists >= 14 and migratetype == MOVABLE else 12
     return 3 * order + migratetype
 
 
