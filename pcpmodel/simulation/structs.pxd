@@ -192,8 +192,8 @@ cdef struct cpu_t:
 
 cdef struct pcp_t:  # one (CPU, zone): two cache lines
     per_cpu_pages pcp
-    int32_t view  # zone flags as this CPU last saw them: at its last hold of the zone lock
-    int32_t touched  # refilled or drained since the last vmstat tick
+    int16_t view  # zone flags as this CPU last saw them: at its last hold of the zone lock
+    int16_t touched  # refilled or drained since the last vmstat tick
     int32_t blocks[MAX_PCP_LISTS]  # blocks on each list; their pages add up to pcp.count
     int32_t locked  # pages on them when another CPU took their lock
     int64_t remote  # another CPU has the PCP lock until then; INT64_MAX: nobody knows yet
