@@ -770,6 +770,10 @@ def release(name: str | Release) -> Release:
     return state
 
 
+#: Kernels from which on a release's rules hold, where they are older than its name.
+_SINCE = {"v5.10": (4, 19, 0), "v5.17": (5, 14, 0), "v6.6": (5, 18, 0)}
+
+
 def nearest_release(kernel: str) -> Release:
     """Known release nearest to a kernel, by its version.
 
@@ -793,22 +797,20 @@ def nearest_release(kernel: str) -> Release:
     if not match:
         raise InputError(f"kernel release {kernel!r} does not start with a version such as 6.18.15")
     given = tuple(int(n or 0) for n in match.groups())
-    known = []
+    known = []  # numbers of each, whether mainline, the state
     for state in releases():
         named = re.fullmatch(r"(v|debian-)([0-9.]+)", state.name, re.ASCII)
         if named:
             numbers = tuple(map(int, named[2].split(".")))
             known.append(((*numbers, 0)[:3], named[1] == "v", state))
-    since = {"v5.10": (4, 19, 0), "v5.17": (5, 14, 0), "v6.6": (5, 18, 0)}
     known.sort(key=lambda k: k[0])
     same = [k for k in known if k[0][:2] == given[:2]]
     older = [k for k in same if k[0] <= given]
     if same:
         return (older[-1] if older else same[0])[2]
-    mainline = [state for _, is_mainline, state in known if is_mainline]
-    numbers_of = {state.name: numbers for numbers, _, state in known} | since
-    older_ones = [state for state in mainline if numbers_of[state.name] <= given]
-    return older_ones[-1] if older_ones else mainline[0]
+    mainline = [(_SINCE.get(s.name, numbers), s) for numbers, is_one, s in known if is_one]
+    before = [state for numbers, state in mainline if numbers <= given]
+    return before[-1] if before else mainline[0][1]
 
 
 # A patch that names a rule which does not exist is our own mistake: say so at import.

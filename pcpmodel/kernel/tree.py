@@ -379,9 +379,7 @@ class _Extract:
         if "zone_highsize" in more:
             lines.append(f"#define TREE_HIGHSIZE {self.call('zone_highsize', _SIZES)}")
         elif "pageset_set_high_and_batch" in more:
-            lines.append(
-                f"#define TREE_SET_SIZE {self.call('pageset_set_high_and_batch', _SIZES)}"
-            )
+            lines.append(f"#define TREE_SET_SIZE {self.call('pageset_set_high_and_batch', _SIZES)}")
         for flag in ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH"):
             value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
             lines.append(f"#define TREE_{flag} {value}")

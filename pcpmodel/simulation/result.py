@@ -47,7 +47,7 @@ _COUNTERS = {
     "lru_wait_ps": ("ps", "waiting for the LRU lock"),
     "lru_hold_ps": ("ps", "holding the LRU lock"),
     "idle_ps": ("ps", "asleep"),
-    "direct_allocs": ("blocks", "allocations past the lists: their lock was taken, or their order has none"),
+    "direct_allocs": ("blocks", "allocations past the lists: locked, or none of that order"),
     "direct_frees": ("blocks", "frees past the lists"),
     "found_private": ("pages", "pages allocated that were in the CPU's private cache"),
     "found_llc": ("pages", "pages allocated that were in its slice of the last-level cache"),

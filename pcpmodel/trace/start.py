@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,9 @@ __all__ = ["memory_at_start", "replay_without_dump"]
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
 _SLICE_BYTES = 4 << 20
+
+#: Rules that sizes follow from, beside watermarks and CPUs.
+_SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
 
 #: Pages by which a count of /proc/zoneinfo may be off where no marker says when it was read: some
@@ -67,11 +71,12 @@ def memory_at_start(
     assert dump.blocks is not None
     auto = state.rules.high_min_max
     recorded_auto = cap.release.rules.high_min_max
+    same_sizes = _SIZING(state.rules) == _SIZING(cap.release.rules)
     zones = []
     for z in dump.zones:
         first, types = dump.blocks[z.key]
         limits: dict[str, int] = {}
-        if auto == recorded_auto and not resized:
+        if same_sizes and not resized:
             # The very sizes that this kernel had; else those that it computes.
             limits = {"batch": z.pageset_batch, "high_min": z.pageset_high_min}
             if auto:

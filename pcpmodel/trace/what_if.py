@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.errors import InputError, NotHeldError
-from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, PCP_ORDERS, pindex_to_type
+from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, pcp_orders, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
 from pcpmodel.trace.recording import Recording
@@ -147,6 +147,7 @@ def _run(
     ops = {v: k for k, v in WORK_OPS.items()}
     where: dict[int, int] = {}  # recorded page -> the page that it is here
     gone: set[int] = set()  # recorded pages for which there was none
+    listed = pcp_orders(memory.release.rules.nr_pcp_lists)
     count = sum(p["count"] for z in memory.state() for p in z["pcp"])
     most, failed, unknown, high_order, holds = count, 0, 0, 0, Counter[str]()
     moved: Counter[str] = Counter()
@@ -200,7 +201,7 @@ def _run(
                 # Compaction had taken it without a word, and does not here.
                 unknown += 1 << (order if whole else 0)
                 continue
-            if not direct and order in PCP_ORDERS:
+            if not direct and order in listed:
                 count += 1 << (order if whole else 0)
                 most = max(most, count)
         for i in range(1 << order):
@@ -219,7 +220,7 @@ def _run(
             if mine is None:
                 mine = memory.alloc(cpu, order, mt)
             hold_events(row)
-            if mine is not None and not direct and order in PCP_ORDERS:
+            if mine is not None and not direct and order in listed:
                 count -= 1 << order
             got(pfn, order, mine)
         elif op == "bulk":

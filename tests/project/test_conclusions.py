@@ -219,6 +219,10 @@ def test_what_is_answered_elsewhere_names_a_place(row: dict[str, str]) -> None:
         assert holds
         if call := re.fullmatch(r"pm\.layout\((.+)\)", place):
             assert holds in str(pm.layout(call[1]))
+        elif call := re.fullmatch(r"pm\.PerCpuPages\((.+), high=(\d+)\)", place):
+            pages = pm.PerCpuPages(call[1], high=int(call[2]))
+            drains = [str(sum(held)) for _ in range(40_000) if (held := pages.free())]
+            assert " ".join(drains).startswith((holds, f"63 {holds}"))
         else:
             number = re.fullmatch(r"notebook (\d\d)", place)
             assert number, place

@@ -146,7 +146,8 @@ class BuddyZone:
         for o in range(order, MAX_PAGE_ORDER + 1):
             if self.free[o, mt]:
                 pfn = self.take(self.free[o, mt][0], order, mt)
-                self.emit("zone_locked", pfn, order, mt, pcp_allowed(self.rules, order) and mt in MERGEABLE)
+                refill = pcp_allowed(self.rules, order) and mt in MERGEABLE
+                self.emit("zone_locked", pfn, order, mt, refill)
                 return pfn
         return None
 
