@@ -364,7 +364,7 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 	return set->blocks;
 }
 
-/* Many operations that take no lock.  Where they change every field by the same each time, as
+/* Many operations that take no lock.  Where two in a row have changed every field by the same, as
  * counters and fields at their bounds do, some are leapt over by adding that many times as much, if
  * the next one then changes them by the same again; else fewer are.  Whether that comes to the same
  * for a tree is tried before it is used (tree_rules.py). */
@@ -435,7 +435,7 @@ static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *se
 {
 	struct words here = get_words(&set->pcp), next, change, last;
 	int done = 0, jump = 0;
-	bool known = false, tried = false; /* the last change; a leap after it */
+	bool known = false; /* the last change */
 
 	while (done < k) {
 		if (!once(set)) {
@@ -448,7 +448,8 @@ static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *se
 		here = next;
 		if (!skip)
 			continue;
-		if (tried && (!known || unlike(change, last))) {
+		/* One change alone may be a flag's that is cleared: -1, and so it would go on. */
+		if (!known || unlike(change, last)) {
 			last = change;
 			known = true;
 			continue;
@@ -467,11 +468,8 @@ static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *se
 					jump = k - done;
 			} else {
 				put_words(&set->pcp, here);
-				if (!tried) /* one change alone does not tell where it ends */
-					break;
 			}
 		}
-		tried = true;
 		known = false;
 	}
 	return done;
