@@ -501,7 +501,8 @@ def limits() -> None:
 
 
 _FLAGS = ("-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
-          "-fno-delete-null-pointer-checks", "-Werror=implicit-function-declaration",
+          "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
+          "-Werror=implicit-function-declaration",
           "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
 
 

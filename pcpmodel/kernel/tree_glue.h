@@ -396,80 +396,104 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 }
 
 /* Many operations that take no lock.  Where two in a row have changed every field by the same, as
- * counters and fields at their bounds do, some are skipped by adding that many times as much, if
- * the next one then changes them by the same again; else fewer are. */
+ * counters and fields at their bounds do, some are leapt over by adding that many times as much, if
+ * the next one then changes them by the same again; else fewer are.  Whether that comes to the same
+ * for a tree is tried before it is used (tree_rules.py). */
 
-#define FIELD_WORDS(field) + (sizeof(((struct per_cpu_pages *)0)->field) + 7) / 8
-enum { NR_WORDS = 0 TREE_EACH(FIELD_WORDS) };
+#define FIELD_WORDS(field) ((sizeof(((struct per_cpu_pages *)0)->field) + 7) / 8)
+#define FIELD_DECLARED(field) uint64_t field[FIELD_WORDS(field)];
+struct words {
+	TREE_EACH(FIELD_DECLARED)
+};
 
-static void get_words(const struct per_cpu_pages *pcp, uint64_t *word)
+/* By the size of each, as a store is not passed on to a wider load that follows it. */
+static __always_inline uint64_t one_word(const void *from, size_t size)
 {
-	memset(word, 0, NR_WORDS * sizeof(*word));
-#define GET_FIELD(field) \
-	memcpy(word, &pcp->field, sizeof(pcp->field)); \
-	word += 0 FIELD_WORDS(field);
-	TREE_EACH(GET_FIELD)
+	uint64_t word = 0;
+
+	if (size == 1)
+		return *(const uint8_t *)from;
+	if (size == 2)
+		return *(const uint16_t *)from;
+	if (size == 4)
+		return *(const uint32_t *)from;
+	memcpy(&word, from, size < 8 ? size : 8);
+	return word;
 }
 
-static void put_words(struct per_cpu_pages *pcp, const uint64_t *word)
+#define EACH_WORD(field) for (i = 0; i < FIELD_WORDS(field); i++)
+
+static __always_inline struct words get_words(const struct per_cpu_pages *pcp)
 {
-#define PUT_FIELD(field) \
-	memcpy(&pcp->field, word, sizeof(pcp->field)); \
-	word += 0 FIELD_WORDS(field);
-	TREE_EACH(PUT_FIELD)
+	struct words w;
+	size_t i;
+
+#define GET_FIELD(field) EACH_WORD(field) \
+	w.field[i] = one_word((const char *)&pcp->field + 8 * i, sizeof(pcp->field) - 8 * i);
+	TREE_EACH(GET_FIELD)
+	return w;
 }
 
 /* Modulo the size of each field: what lies beyond it is not stored. */
-static void add_words(struct per_cpu_pages *pcp, const uint64_t *word, const uint64_t *change,
-		      uint64_t times)
+static __always_inline void put_words(struct per_cpu_pages *pcp, struct words w)
 {
-	uint64_t sum[NR_WORDS];
-	int i;
-
-	for (i = 0; i < NR_WORDS; i++)
-		sum[i] = word[i] + times * change[i];
-	put_words(pcp, sum);
+#define PUT_FIELD(field) memcpy(&pcp->field, w.field, sizeof(pcp->field));
+	TREE_EACH(PUT_FIELD)
 }
 
-/* One operation, which changes each word by `change`; false if it takes a lock. */
-static bool changes_by(struct set *set, bool (*once)(struct set *set), uint64_t *change)
+static __always_inline struct words added(struct words w, struct words change, uint64_t times)
 {
-	uint64_t before[NR_WORDS];
-	bool quiet;
-	int i;
+	size_t i;
 
-	get_words(&set->pcp, before);
-	quiet = once(set);
-	get_words(&set->pcp, change);
-	for (i = 0; i < NR_WORDS; i++)
-		change[i] -= before[i];
-	if (!quiet)
-		put_words(&set->pcp, before);
-	return quiet;
+#define ADD_FIELD(field) EACH_WORD(field) w.field[i] += times * change.field[i];
+	TREE_EACH(ADD_FIELD)
+	return w;
+}
+
+static __always_inline bool unlike(struct words a, struct words b)
+{
+	uint64_t bits = 0;
+	size_t i;
+
+#define COMPARE_FIELD(field) EACH_WORD(field) bits |= a.field[i] ^ b.field[i];
+	TREE_EACH(COMPARE_FIELD)
+	return bits != 0;
 }
 
 /* Up to k operations until one takes a lock, which is not done; how many. */
-static int in_a_row(struct set *set, bool (*once)(struct set *set), int k, bool skip)
+static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *set), int k,
+				    bool skip)
 {
-	uint64_t change[NR_WORDS], last[NR_WORDS], here[NR_WORDS];
-	int done = 0, jump;
+	struct words here = get_words(&set->pcp), next, change, last;
+	int done = 0, jump = 0;
+	bool known = false; /* the last change */
 
-	memset(last, 0xff, sizeof(last));
 	while (done < k) {
-		if (!changes_by(set, once, change))
-			return done;
+		if (!once(set)) {
+			put_words(&set->pcp, here);
+			break;
+		}
 		done++;
-		if (!skip || memcmp(change, last, sizeof(change))) {
-			memcpy(last, change, sizeof(change));
+		next = get_words(&set->pcp);
+		change = added(next, here, -1);
+		here = next;
+		if (!skip)
+			continue;
+		/* One change alone may be a flag's that is cleared: -1, and so it would go on. */
+		if (!known || unlike(change, last)) {
+			last = change;
+			known = true;
 			continue;
 		}
+		/* As far as it goes; nr_pcp_high() may have said how far that is. */
 		jump = k - done - 1;
 		if (set->threshold > set->pcp.count && jump > set->threshold - set->pcp.count - 2)
-			jump = set->threshold - set->pcp.count - 2; /* to the last below it */
-		for (; jump > 3; jump /= 2) {
-			get_words(&set->pcp, here);
-			add_words(&set->pcp, here, last, jump);
-			if (changes_by(set, once, change) && !memcmp(change, last, sizeof(change))) {
+			jump = set->threshold - set->pcp.count - 2;
+		for (; jump > 2; jump /= 2) {
+			put_words(&set->pcp, added(here, change, jump));
+			next = get_words(&set->pcp);
+			if (once(set) && !unlike(added(get_words(&set->pcp), next, -1), change)) {
+				here = get_words(&set->pcp);
 				done += jump + 1;
 				if (jump > k - done)
 					jump = k - done;
@@ -477,7 +501,7 @@ static int in_a_row(struct set *set, bool (*once)(struct set *set), int k, bool 
 				put_words(&set->pcp, here);
 			}
 		}
-		memset(last, 0xff, sizeof(last));
+		known = false;
 	}
 	return done;
 }

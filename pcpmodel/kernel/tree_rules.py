@@ -64,8 +64,9 @@ class Compiled(Protocol):
 
 
 class Hits(IntFlag):
-    """How the engines do what takes no lock; where nothing is set, page by page."""
+    """How the engines do what takes no lock, of allocations and of frees."""
 
+    EACH = 0  #: page by page
     ALLOCS_AS_RULES = 1  #: allocations by the rules of the nearest release
     FREES_AS_RULES = 2
     ALLOCS_SKIP = 4  #: by the tree, leaping over what goes on as it began
@@ -93,7 +94,7 @@ class TreeRelease(Release):
     digest: str = ""
     base: str = ""
     commit_drain: int = CommitDrain.CHUNKS
-    hits: Hits = Hits(0)
+    hits: Hits = Hits.EACH
     tree: Any = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -293,7 +294,7 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
         refused = refused or _why(found[0])
     else:
         return {**told, "refused": refused}
-    hits = Hits(0)
+    hits = Hits.EACH
     for ways_of_one in (
         (Hits.ALLOCS_AS_RULES, Hits.ALLOCS_SKIP), (Hits.FREES_AS_RULES, Hits.FREES_SKIP),
     ):  # fmt: skip
@@ -303,7 +304,7 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
                 for hit in ways_of_one
                 if not compare(state.tree, replace(tried, hits=hit), ROWS, 4, rows=True)[1]
             ),
-            Hits(0),
+            Hits.EACH,
         )
     return {**told, "commit_drain": int(way), "hits": int(hits), "refused": ""}
 

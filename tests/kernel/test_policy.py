@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pcpmodel as pm
+from helpers.memory import busy
 from helpers.paths import ROOT
 from pcpmodel import cython_pcp
 from pcpmodel.kernel.memory import Memory
@@ -31,24 +32,6 @@ def test_exported_functions_and_structs_are_those_released():
         "pcp_policy_object": "PyObject *(struct __pyx_t_8pcpmodel_10cython_pcp_pcp_policy const *)",
     }
     assert cython_pcp.struct_sizes() == {"pcp_view": 136, "pcp_policy": 56}
-
-
-def busy(mem, rng):
-    """Bursts of allocations and frees of several orders, ticks between them."""
-    held = []
-    for _ in range(60):
-        order = int(rng.choice([0, 0, 0, 1, 2, 3]))
-        if rng.random() < 0.5 or len(held) < 300:
-            for _ in range(int(rng.integers(1, 400)) >> order):
-                pfn = mem.alloc(0, order, int(rng.integers(0, 3)))
-                if pfn is not None:
-                    held.append((pfn, order))
-        else:
-            for _ in range(int(rng.integers(1, 300))):
-                mem.free(0, *held.pop(int(rng.integers(len(held)))))
-        if rng.random() < 0.2:
-            mem.refresh_cpu_vm_stats(0)
-    return mem.state()
 
 
 @pytest.mark.parametrize("release", ["v6.7", "v7.3"])

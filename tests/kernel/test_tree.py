@@ -1,6 +1,5 @@
 """A user's kernel tree: found, compiled, compared."""
 
-import itertools
 import json
 import os
 import shutil
@@ -11,7 +10,7 @@ import time
 
 import pytest
 
-from helpers.paths import SHARED
+from helpers.trees import HEADER, PATCHES, TREES, needs_trees, patched
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.pcp import PerCpuPages
@@ -20,44 +19,7 @@ from pcpmodel.kernel.tree_compare import decides_as, differences
 from pcpmodel.kernel.tree_pages import TreePages, compare, sizing
 from pcpmodel.study.tree import tree
 
-TREES = SHARED / "kernel-trees"
 AS_V72 = ["v6.19", "debian-6.19.14", "v7.2", "debian-7.2.13"]
-
-needs_trees = pytest.mark.skipif(not TREES.exists(), reason="real kernel sources are not at hand")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory):
-    """Compiled trees of the tests, apart from the user's."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
-
-
-@pytest.fixture
-def changed(tmp_path):
-    """The excerpt with parts of its text replaced."""
-    number = itertools.count()
-
-    def change(*pairs, **files):
-        folder = tmp_path / f"tree{next(number)}"
-        (folder / "mm").mkdir(parents=True)
-        text = (EXCERPT / "mm/page_alloc.c").read_text()
-        for old, new in pairs:
-            assert old in text
-            text = text.replace(old, new)
-        (folder / "mm/page_alloc.c").write_text(text)
-        for name, content in files.items():
-            at = folder / name.replace("__", "/").replace("_h", ".h")
-            at.parent.mkdir(parents=True, exist_ok=True)
-            at.write_text(content)
-        return folder
-
-    return change
 
 
 def functions_of(found):
@@ -103,42 +65,29 @@ def test_sizing_of_the_tree():
 # Six patches: what each changes is named
 
 
-def test_a_cap_on_drains(changed):
-    mine = open_tree(changed(
-        ("clamp_t(int, pcp->free_count, batch, high - batch)",
-         "min(clamp_t(int, pcp->free_count, batch, high - batch), 4 * batch)"),
-    ))  # fmt: skip
-    found, _ = differences(mine, "v7.2", 300_000)
-    assert functions_of(found) == ["nr_pcp_free"]
-    (d,) = found
+@pytest.mark.parametrize("base", [EXCERPT, pytest.param(TREES / "7.3.4", marks=needs_trees)],
+                         ids=["excerpt", "7.3.4"])  # fmt: skip
+@pytest.mark.parametrize("name", PATCHES)
+def test_what_a_patch_changes_is_named(tmp_path, name, base):
+    mine = open_tree(patched(name, tmp_path / name, base))
+    found, done = differences(mine, "v7.2", 300_000)
+    assert found
+    assert set(functions_of(found)) <= PATCHES[name].functions
+    # Not one of the others' differences: the same base without the patch has none.
+    assert compare(open_tree(base), "v7.2", 50_000)[1] == []
+    if name == "nineteen-lists":
+        assert (found[0].ours, found[0].theirs, done) == ({"lists": 14}, {"lists": 19}, 0)
+
+
+def test_a_cap_on_drains(tmp_path):
+    (d,) = differences(open_tree(patched("cap", tmp_path / "cap")), "v7.2", 300_000)[0]
     assert d.theirs["pages"] < d.ours["pages"]
     assert d.state["free_count"] >= 4 * d.state["batch"]
 
 
-def test_another_threshold_of_free_high(changed):
-    mine = open_tree(changed(("batch + pcp->high_min / 2 &&", "2 * batch &&")))
-    found, _ = differences(mine, "v7.2", 300_000)
-    assert set(functions_of(found)) <= {"nr_pcp_high", "nr_pcp_free"}
-    assert any("order 1" in d.operation or "order" in d.operation for d in found)
-    assert all(d.state["free_count"] for d in found)
-
-
-HEADER = """
-enum migratetype { MIGRATE_UNMOVABLE, MIGRATE_MOVABLE, MIGRATE_RECLAIMABLE, MIGRATE_PCPTYPES };
-enum zone_flags { ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE, ZONE_BELOW_HIGH };
-#define PAGE_ALLOC_COSTLY_ORDER 3
-#define NR_LOWORDER_PCP_LISTS (MIGRATE_PCPTYPES * (PAGE_ALLOC_COSTLY_ORDER + 1))
-#define NR_PCP_LISTS (NR_LOWORDER_PCP_LISTS + %(thp)d)
-#define PCPF_PREV_FREE_HIGH_ORDER BIT(0)
-#define PCPF_FREE_HIGH_BATCH BIT(1)
-struct per_cpu_pages {
-	spinlock_t lock;
-	int count, high, high_min, high_max, batch;
-	u8 flags, alloc_factor;
-	short free_count;%(more)s
-	struct list_head lists[NR_PCP_LISTS];
-};
-"""
+def test_another_threshold_of_free_high(tmp_path):
+    found, _ = differences(open_tree(patched("threshold", tmp_path / "it")), "v7.2", 300_000)
+    assert all(d.operation.startswith("free") and d.state["free_count"] for d in found)
 
 
 def test_a_new_field(changed):
@@ -154,32 +103,13 @@ def test_a_new_field(changed):
     assert {d["function"] for d in answer.facts["differences"]} == {"nr_pcp_alloc"}
 
 
-def test_a_new_function_is_taken_along(changed):
-    helper = "static int most_at_once(int batch)\n{\n	return batch << 2;\n}\n\n"
-    mine = open_tree(changed(
-        ("static int nr_pcp_free(", helper + "static int nr_pcp_free("),
-        ("return min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX);",
-         "return min(pcp->count, most_at_once(batch));"),
-    ))  # fmt: skip
-    assert "most_at_once" in mine.taken
-    found, _ = differences(mine, "v7.2", 300_000)
-    assert functions_of(found) == ["nr_pcp_free"]
+def test_a_new_function_is_taken_along(tmp_path):
+    assert "most_at_once" in open_tree(patched("helper", tmp_path / "helper")).taken
 
 
-def test_decay_by_a_quarter(changed):
-    mine = open_tree(changed(("pcp->high >> 3", "pcp->high >> 2")))
-    found, _ = differences(mine, "v7.2", 300_000)
-    assert functions_of(found) == ["decay_pcp_high"]
-    (d,) = found
+def test_decay_by_a_quarter(tmp_path):
+    (d,) = differences(open_tree(patched("quarter", tmp_path / "it")), "v7.2", 300_000)[0]
     assert d.theirs["high"] < d.ours["high"] <= d.state["high"]
-
-
-def test_nineteen_lists(changed):
-    mine = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 7, "more": ""}))
-    done, found = compare(mine, "v7.2", 1000)
-    assert done == 0
-    assert found[0]["release"] == {"lists": 14}
-    assert found[0]["tree"] == {"lists": 19}
 
 
 def test_the_smallest_state_shows_the_difference_again(changed):
