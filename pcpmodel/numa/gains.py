@@ -173,9 +173,13 @@ def objections(compared: Comparison, cases: Answer, first: Answer) -> Answer:
     said = {
         "parallel threads": "* *Gorman: it gains where accesses occur in parallel threads "
         "between when a page is marked accessible and when it is migrated.* "
-        f"{'Not needed' if len(few) else 'It seems so'}: {len(few)} of the {len(gains)} situations "
-        f"that gain do so by {low:.1f} to {high:.1f} % with at most "
-        f"{few['met'].max():.4f} such accesses per page. Rank correlation of the gain with "
+        + (
+            f"Not needed: {len(few)} of the {len(gains)} situations that gain do so by "
+            f"{low:.1f} to {high:.1f} % with at most {few['met'].max():.4f} such accesses per page."
+            if len(few)
+            else "No situation gains without them."
+        )
+        + " Rank correlation of the gain with "
         f"the interrupts per page, which are the CPUs to interrupt, {by_cpus:+.2f}; with the "
         f"threads that meet {by_met:+.2f}.",
         "neutral": "* *Gorman: neutral for other workloads.* "

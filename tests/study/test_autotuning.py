@@ -93,12 +93,15 @@ def test_recorded_exits_free_a_block_of_order_1_with_isolation_only():
 
 
 def test_lists_keep_gigabytes_once_high_is_tuned():
-    answer = pm.study.build_memory(key_of(BUILD))
+    answer = pm.study.build_memory(key_of(BUILD), seeds=[1, 2])
     lists = answer.table.set_index("step")["lists_mean_gib"]
     assert lists["base"] == pytest.approx(0.1, abs=0.02)
     assert (lists[["patch7", "patch9", "patch10"]] > 7).all()
     assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
     assert "+21.0 % (+18.4 % in version 3)" in answer.text
+    assert (answer.table["lists_error_gib"] >= 0).all()
+    with pytest.raises(InputError, match="scatter"):
+        pm.study.build_memory(key_of(BUILD), seeds=[1])
 
 
 def test_build_time_falls_by_less_than_the_lock():

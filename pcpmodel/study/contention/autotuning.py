@@ -8,6 +8,7 @@ Everything here takes the parameters that an answer key fitted, and fits none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -111,12 +112,20 @@ def page_table_isolation(
     )
     value = table.set_index(["quantity", "kernel", "release"])["value"]
     drains, contention = (value.loc[q] for q in dict.fromkeys(table["quantity"]))
+    wide = runs.pivot(
+        index="seed", columns=["kernel", "release"], values="lock contention [%]"
+    ).sort_index(axis="columns")
+    gone = {
+        kernel: wide[kernel, "isolation on"] - wide[kernel, "isolation off"]
+        for kernel in dict.fromkeys(table["kernel"])
+    }
     said = {
         kernel: f"- {kernel}: switching page-table isolation off takes free_high drains from "
         f"{drains[kernel, 'isolation on']:.2f} to {drains[kernel, 'isolation off']:.2f} per file "
         f"({100 * (drains[kernel, 'isolation off'] / drains[kernel, 'isolation on'] - 1):+.0f} %) "
         f"and contention from {contention[kernel, 'isolation on']:.1f} to "
-        f"{contention[kernel, 'isolation off']:.1f} %."
+        f"{contention[kernel, 'isolation off']:.1f} %, by {gone[kernel].mean():.1f} ± "
+        f"{half * gone[kernel].std():.1f} points."
         for kernel in dict.fromkeys(table["kernel"])
     }
     made_of = digest_of(runs.to_dict("list"))
@@ -176,7 +185,7 @@ def recorded_exits(
     return Answer({"recordings": table}, said, digest=digest_of(table.to_dict("list")))
 
 
-def build_memory(key: Answer, *, seed: int = 1) -> Answer:
+def build_memory(key: Answer, *, seeds: Sequence[int] = (1, 2, 3)) -> Answer:
     """Memory that the builds keep on per-CPU lists, patch by patch.
 
     Parameters
@@ -184,16 +193,19 @@ def build_memory(key: Answer, *, seed: int = 1) -> Answer:
     key : Answer
         As `pcpmodel.compare` answers: with the table pcp-auto-tuning-v2/kbuild, whose fitted
         parameters are used.
-    seed : int
+    seeds : sequence of int
+        Repetitions, at least two.
 
     Returns
     -------
     Answer
-        ``steps``: ``step``, memory on the lists in the mean and at most [GiB], what the processes
-        hold [GiB], and the memory used against the base row [%]; ``claims``: the published ones.
+        ``steps``: ``step``, memory on the lists in the mean, with half of its 95 % interval, and
+        at most [GiB], what the processes hold [GiB], and the memory used against the base row [%];
+        ``claims``: the published ones.
     """
+    half = half_width(seeds)
     rows = []
-    for step in load_published("pcp-auto-tuning-v2").tables["kbuild"]["step"]:
+    for step, seed in product(load_published("pcp-auto-tuning-v2").tables["kbuild"]["step"], seeds):
         result = _build(key, step, seed)
         counted = result.time_s > result.spec.warmup_s
         listed, held = (
@@ -208,7 +220,9 @@ def build_memory(key: Answer, *, seed: int = 1) -> Answer:
                 "used_gib": (listed + held).mean(),
             }
         )
-    table = pd.DataFrame(rows)
+    grouped = pd.DataFrame(rows).groupby("step", sort=False)
+    table = grouped.mean().reset_index()
+    table.insert(2, "lists_error_gib", half * grouped["lists_mean_gib"].std().to_numpy())
     table["used_change_percent"] = 100 * (table["used_gib"] / table["used_gib"].iloc[0] - 1)
     claims = pd.concat(
         load_published(f"pcp-auto-tuning-{version}").tables["per_patch"] for version in ("v2", "v3")
@@ -220,7 +234,10 @@ def build_memory(key: Answer, *, seed: int = 1) -> Answer:
     text = (
         f"- Memory on the lists while the builds run: {at.loc['base', 'lists_mean_gib']:.2f} GiB "
         "in the base row, "
-        + ", ".join(f"{at.loc[s, 'lists_mean_gib']:.1f} GiB with {s}" for s in grown)
+        + ", ".join(
+            f"{at.loc[s, 'lists_mean_gib']:.1f} ± {at.loc[s, 'lists_error_gib']:.1f} GiB with {s}"
+            for s in grown
+        )
         + f". The series says that the average used memory grows by up to {claimed:+.1f} % "
         f"({later:+.1f} % in version 3); processes, page cache and kernel of that server are not "
         "in the model, which holds "
