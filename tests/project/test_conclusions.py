@@ -29,6 +29,9 @@ NAMES = re.compile(
     r"(?:\b(?:patch(?:es)?|versions?|notebooks?|scale|order) \d+(?:(?:, | and | to )\d+)*"
     r"|\bv\d[\w.+-]*|`[^`]*`|\"[^\"]*\")"
 )
+#: Small counts stand in every notebook; with a unit they must stand there with it.
+UNIT = re.compile(r" ?(%|us|µs|ms|GB|GiB|MiB|points|times)(?!\w)")
+SMALL = 100
 VALUE = r"([-+]?\d[\d,]*(?:\.\d+)?)"
 INTERVALS = (
     re.compile(rf"\({VALUE}(?: us| µs| %)? (?:to|\.\.\.|…) {VALUE}"),
@@ -69,16 +72,26 @@ def concluding(notebook: Any) -> Iterator[str]:
             yield "\n".join(line for line in cell.source.splitlines() if not line.startswith("#"))
 
 
+def _numbers(text: str) -> Iterator[tuple[str, float, str]]:
+    """Each number of a text as written, its size, and its unit if one follows."""
+    for match in NUMBER.finditer(text):
+        unit = UNIT.match(text, match.end())
+        yield match[0], abs(_number(match[0])), unit[1] if unit else ""
+
+
 def unsupported(notebook: Any) -> list[str]:
     """Numbers in the text of a conclusion that no output of the notebook has."""
-    found = [abs(_number(m[0])) for m in NUMBER.finditer(shown(notebook))]
+    found = list(_numbers(shown(notebook)))
     missing = []
     for text in concluding(notebook):
-        for match in NUMBER.finditer(NAMES.sub(" ", text)):
-            digits = len(match[0].partition(".")[2])
-            stated = abs(_number(match[0]))
-            if not any(abs(round(value, digits) - stated) < 1e-9 for value in found):
-                missing.append(match[0])
+        for said, stated, unit in _numbers(NAMES.sub(" ", text)):
+            digits = len(said.partition(".")[2])
+            small = unit and not digits and stated < SMALL
+            if not any(
+                abs(round(value, digits) - stated) < 1e-9 and (not small or unit == its)
+                for _, value, its in found
+            ):
+                missing.append(said)
     return missing
 
 
@@ -166,6 +179,8 @@ def test_a_number_in_a_conclusion_must_be_in_an_output():
     assert unsupported(made("Down by 1.2 %.", "| -1.23 |")) == []
     assert unsupported(made("Patches: patch 10 after patches 7 and 9, v6.19.", "")) == []
     assert unsupported(made('The published "9 pages (35.8 GB)" disagree by 5 %.', "")) == ["5"]
+    assert unsupported(made("It gains 5 %.", "5 CPUs gain 7 %")) == ["5"]
+    assert unsupported(made("It gains 5 % on 5 CPUs.", "5 CPUs gain 5.2 %")) == []
     other = made("", "")
     other.cells.append(nbformat.v4.new_markdown_cell("## Versions\n\n42"))
     assert unsupported(other) == []
