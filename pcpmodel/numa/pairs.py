@@ -226,6 +226,15 @@ def _said(pair: Pair) -> Iterator[tuple[str, str]]:
         f"{100 + change['predicted']:.2f} % in the model (run at scale "
         f"{pair.before.experiment.scale:g}).",
     )
+    figures = load_published(PATCH).tables["figures"].set_index("quantity")["after"]
+    pages, size = float(figures["pages migrated, about"]), float(figures["memory migrated, about"])
+    gb, gib = 4096 * pages / 1e9, pages / 2**18
+    yield (
+        "pages published",
+        f"* The published {pages:,.0f} pages are {gb:.1f} GB or {gib:.1f} GiB and not the "
+        f"published {size:g} GB: {100 * (gb / size - 1):+.0f} % or "
+        f"{100 * (gib / size - 1):+.0f} %. The model is fitted to the pages.",
+    )
     lost = pair.lost()
     yield (
         "after the kill",

@@ -29,13 +29,18 @@ NAMES = re.compile(
     r"(?:\b(?:patch(?:es)?|versions?|notebooks?|scale|order) \d+(?:(?:, | and | to )\d+)*"
     r"|\bv\d[\w.+-]*|`[^`]*`|\"[^\"]*\")"
 )
+#: Small counts stand in every notebook; with a unit they must stand there with it.
+UNIT = re.compile(r" ?(%|us|µs|ms|GB|GiB|MiB|points|times)(?!\w)")
+SMALL = 100
 VALUE = r"([-+]?\d[\d,]*(?:\.\d+)?)"
 INTERVALS = (
     re.compile(rf"\({VALUE}(?: us| µs| %)? (?:to|\.\.\.|…) {VALUE}"),
     re.compile(rf"95 % interval[^.;]*? {VALUE}(?: us| µs| %)? (?:to|\.\.\.|…) {VALUE}"),
 )
 PLUS_MINUS = re.compile(rf"{VALUE} ± {VALUE}")
-MEASURED = re.compile(rf"(?:measured:? {VALUE}|{VALUE}(?: us| µs| %)? (?:was |were )?measured)")
+MEASURED = re.compile(
+    rf"(?:[Mm]easured:? {VALUE}|{VALUE}(?: us| µs| %)? (?:was |were )?(?:measured|published))"
+)
 
 
 def _number(text: str) -> float:
@@ -67,16 +72,26 @@ def concluding(notebook: Any) -> Iterator[str]:
             yield "\n".join(line for line in cell.source.splitlines() if not line.startswith("#"))
 
 
+def _numbers(text: str) -> Iterator[tuple[str, float, str]]:
+    """Each number of a text as written, its size, and its unit if one follows."""
+    for match in NUMBER.finditer(text):
+        unit = UNIT.match(text, match.end())
+        yield match[0], abs(_number(match[0])), unit[1] if unit else ""
+
+
 def unsupported(notebook: Any) -> list[str]:
     """Numbers in the text of a conclusion that no output of the notebook has."""
-    found = [abs(_number(m[0])) for m in NUMBER.finditer(shown(notebook))]
+    found = list(_numbers(shown(notebook)))
     missing = []
     for text in concluding(notebook):
-        for match in NUMBER.finditer(NAMES.sub(" ", text)):
-            digits = len(match[0].partition(".")[2])
-            stated = abs(_number(match[0]))
-            if not any(abs(round(value, digits) - stated) < 1e-9 for value in found):
-                missing.append(match[0])
+        for said, stated, unit in _numbers(NAMES.sub(" ", text)):
+            digits = len(said.partition(".")[2])
+            small = unit and not digits and stated < SMALL
+            if not any(
+                abs(round(value, digits) - stated) < 1e-9 and (not small or unit == its)
+                for _, value, its in found
+            ):
+                missing.append(said)
     return missing
 
 
@@ -164,6 +179,8 @@ def test_a_number_in_a_conclusion_must_be_in_an_output():
     assert unsupported(made("Down by 1.2 %.", "| -1.23 |")) == []
     assert unsupported(made("Patches: patch 10 after patches 7 and 9, v6.19.", "")) == []
     assert unsupported(made('The published "9 pages (35.8 GB)" disagree by 5 %.', "")) == ["5"]
+    assert unsupported(made("It gains 5 %.", "5 CPUs gain 7 %")) == ["5"]
+    assert unsupported(made("It gains 5 % on 5 CPUs.", "5 CPUs gain 5.2 %")) == []
     other = made("", "")
     other.cells.append(nbformat.v4.new_markdown_cell("## Versions\n\n42"))
     assert unsupported(other) == []
@@ -175,6 +192,8 @@ def test_an_interval_must_hold_what_was_measured():
     assert denied(made(said))
     assert denied(made(output="measured 140.8 us, expected 150 us (120 to 189).")) == []
     assert denied(made(output="measured 7.7, modelled 1.1 ± 1.4."))
+    assert denied(made(output="contention 12.8 ± 0.1 %, 13.0 % published."))
+    assert denied(made(output="Measured: 7.7, modelled 7.1 ± 1.4.")) == []
     assert denied(made(output="It is 5 (4 to 6).\nThere 9 were measured.")) == []
 
 

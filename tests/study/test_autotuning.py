@@ -93,12 +93,15 @@ def test_recorded_exits_free_a_block_of_order_1_with_isolation_only():
 
 
 def test_lists_keep_gigabytes_once_high_is_tuned():
-    answer = pm.study.build_memory(key_of(BUILD))
+    answer = pm.study.build_memory(key_of(BUILD), seeds=[1, 2])
     lists = answer.table.set_index("step")["lists_mean_gib"]
     assert lists["base"] == pytest.approx(0.1, abs=0.02)
     assert (lists[["patch7", "patch9", "patch10"]] > 7).all()
     assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
     assert "+21.0 % (+18.4 % in version 3)" in answer.text
+    assert (answer.table["lists_error_gib"] >= 0).all()
+    with pytest.raises(InputError, match="scatter"):
+        pm.study.build_memory(key_of(BUILD), seeds=[1])
 
 
 def test_build_time_falls_by_less_than_the_lock():
@@ -106,6 +109,8 @@ def test_build_time_falls_by_less_than_the_lock():
     assert "measured contention falls by 12.6 points and build time by 5.1 %" in said
     assert "in the model contention falls by 14.4 points and build time by 5.4 %" in said
     assert "It does not" in said
+    as_much = [*BUILD[:3], cell("kbuild", "patch10", "build_time", 86.0, 94.6)]
+    assert "It does, from base to patch10" in pm.study.build_surprise(key_of(as_much)).text
 
 
 def test_the_scores_that_the_model_does_not_move_are_named():
@@ -123,8 +128,12 @@ def test_the_scores_that_the_model_does_not_move_are_named():
         for step, rate, share in (("patch5", 0.3, 85.0), ("patch7", 2.9, 85.0))
     ]
     said = pm.study.stream_surprise(key_of(rows, cache)).text
-    assert "0.667 measured, 0.667 modelled (two thirds are 0.667)" in said
-    assert "0.125 measured, 0.127 modelled (an eighth is 0.125)" in said
+    assert "They hold, to 5 %" in said
+    assert "0.667 measured, 0.667 modelled (0.667 foreseen)" in said
+    assert "0.125 measured, 0.127 modelled (0.125 foreseen)" in said
+    assert "in 0 of the 1 turns" in said
+    failed = [*rows[:-1], cell("sctp_stream_many", "patch3", "free_high", 12.5, 25.0)]
+    assert "They fail, to 5 %" in pm.study.stream_surprise(key_of(failed, cache)).text
     assert "patch7 -7.7 measured and +1.1 modelled (scatter 1.4)" in said
     assert "patches 7 and 9 lower the measured scores and patch 10 restores them in part" in said
     assert "cache-miss rate 0.3, 2.9 % measured" in said
@@ -135,4 +144,11 @@ def test_version_3_repeats_version_2():
     rows = [cell("kbuild", "patch1", "build_time", 99.2, 99.0)]
     said = pm.study.version_surprise(key_of(rows)).text
     assert "version 2 1 of 1 (100 %)" in said
-    assert "within in 63 of its 63 cells" in said
+    assert "They do not" in said
+    assert "within in 63 of version 3's 63 cells: it is hardly a test" in said
+    third = [
+        cell("kbuild", "patch1", "build_time", 99.2, 99.0)
+        | {"source": "pcp-auto-tuning-v3", "within": within}
+        for within in (True, False)
+    ]
+    assert "They do: version 2" in pm.study.version_surprise(key_of([*rows, *third])).text

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import pandas as pd
 import pytest
 
 import pcpmodel as pm
@@ -24,6 +25,7 @@ def test_version_4_stops_early_without_a_race():
     stream = answer.table[answer.table["visits"].isna()].set_index("release")
     assert stream["holds"].tolist() == [1349, 2737, 2743]
     assert "1,349 holds" in answer.text
+    assert "v6.18+hahn-v4 stops all the same" in answer.text
 
 
 def test_streams_pay_for_shorter_drains():
@@ -32,6 +34,7 @@ def test_streams_pay_for_shorter_drains():
         assert row.score_change_percent + row.score_error_percent < 0
         assert row.drains_per_s_after > 1.7 * row.drains_per_s_before
     assert answer.table["score_change_percent"].iloc[1] < -4
+    assert "all the time? Yes: 1." in answer.text or "all the time? Yes: 2." in answer.text
     with pytest.raises(InputError, match="scatter"):
         pm.study.stream_price(seeds=[1])
 
@@ -44,9 +47,28 @@ def test_recorded_boots_have_no_drain_of_2000_pages():
 
 
 def test_an_unfair_lock_makes_the_longest_wait_longer_and_chunks_do_not_help():
-    answer = pm.study.unfair_lock(releases=["v6.18", "v6.19"], pages=10_000, seconds=1.0)
+    answer = pm.study.unfair_lock(
+        releases=["v6.18", "v6.19"], pages=10_000, seeds=[1, 2], seconds=1.0
+    )
     wait = answer.table.set_index(["host", "spinlock", "release"])["wait_max_ms"]
     for host in ("large", "medium"):
         assert wait[host, "test-and-set", "v6.19"] > 2 * wait[host, "queued", "v6.19"]
     assert answer.table["wait_max_ms"].max() < 20e3
     assert "test-and-set" in answer.text
+    # A longest wait is one event of a run: its scatter over the seeds stands beside it.
+    assert (answer.table["wait_max_error_ms"] > 0).all()
+    with pytest.raises(InputError, match="scatter"):
+        pm.study.unfair_lock(seeds=[1])
+
+
+def test_verdicts_follow_from_the_figures(monkeypatch):
+    from pcpmodel.study.contention import batching
+    from pcpmodel.study.contention.bulk_free import _surprise
+
+    assert "refuted" in pm.study.largest_drains(["v6.18"]).text
+    machines = {"cut": (8, 1, 16.0), "long": (8, 1, 0.1)}
+    monkeypatch.setattr(batching, "hahn_machines", lambda: machines)
+    assert "stands" in pm.study.largest_drains(["v6.18"]).text
+    assert "No release stops early" in pm.study.early_stop(releases=["v6.18", "v6.19"]).text
+    assert "No: before" in _surprise(pd.Series({"measured holds": 0.1}))
+    assert "It does: before" in _surprise(pd.Series({"measured holds": 5.0}))

@@ -117,7 +117,9 @@ def test_gains_within_their_noise_have_no_order():
 
 def test_a_fair_lock_starves_nobody_longer_than_its_queue():
     hosts = {"one": (16, 1, 32.0), "two": (32, 1, 64.0)}
-    answer = pm.study.lock_starvation(hosts=hosts, releases=["v6.18", "v6.19"], seconds=1.0)
+    answer = pm.study.lock_starvation(
+        hosts=hosts, releases=["v6.18", "v6.19"], seeds=[1, 2], seconds=1.0
+    )
     table = answer.table.set_index(["holds", "host", "release"])
     before, after = (table.loc[("with cold blocks, fitted", "two", r)] for r in ("v6.18", "v6.19"))
     assert after["wait_p99_ms"] <= before["wait_p99_ms"]
@@ -192,6 +194,8 @@ def test_the_shipped_setting_is_a_row_of_every_grid_and_nothing_slower_is_recomm
 
 def test_settings_as_measured_stand_beside_what_was_measured():
     answer = pm.study.tradeoff(batch_scale_max=[5], high_pages=[300], **TRADE)
+    # Cold pages were fitted to another table; the measured one alone allows a longer batch.
+    assert "By the table alone scale 4 stays under 100 us, with probability 0.9" in answer.text
     rows = answer.table[answer.table["asks"] == "as measured"].set_index("batch")
     latency = pm.machine("sapphire-rapids").latency.set_index("batch")
     assert list(rows.index) == list(latency.index)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from pcpmodel.hardware import machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, hold_costs
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width, hold_costs
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm
 
@@ -26,7 +27,7 @@ def lock_starvation(
     hosts: dict[str, Sequence[float]] | None = None,
     releases: Sequence[str] = RELEASES,
     pages: int = 40_000,
-    seed: int = 1,
+    seeds: Sequence[int] = (1, 2, 3),
     seconds: float = 4.0,
 ) -> Answer:
     """All CPUs of a node take and give back memory at once: who waits how long for the lock?
@@ -40,7 +41,8 @@ def lock_starvation(
     releases : sequence of str
     pages : int
         Pages that every CPU of the node takes, then frees [pages].
-    seed : int
+    seeds : sequence of int
+        Repetitions, at least two.
     seconds : float
         Simulated time of a run [s].
 
@@ -49,18 +51,25 @@ def lock_starvation(
     Answer
         ``hosts``: by ``holds`` (see `bulk_free`), host and release the waits for the zone lock
         [ms], the share of holds that ended over 10 ms after they were asked for, and the time in
-        which a CPU gives back a million pages while all others do [s].
+        which a CPU gives back a million pages while all others do [s]: means over the seeds, the
+        longest wait with half of its 95 % interval; ``seeds``: by seed.
+
+    Raises
+    ------
+    InputError
+        With fewer than two seeds.
 
     Notes
     -----
     The lock is first come, first served (kernel/locking/qspinlock.c): nobody is overtaken.
     """
+    half = half_width(seeds)
     hardware = machines.machine(machine)
     rows = []
     for holds, fitted in HOLDS.items():
         for name, (cpus, nodes, memory) in (hosts or hahn_machines()).items():
             on_node = int(cpus) // int(nodes)
-            for kernel in releases:
+            for kernel, seed in product(releases, seeds):
                 result = simulate(
                     release=kernel,
                     machine=hardware,
@@ -80,6 +89,7 @@ def lock_starvation(
                         "holds": holds,
                         "host": name,
                         "release": kernel,
+                        "seed": seed,
                         "wait_p99_ms": result.wait_ns["p99"] / 1e6,
                         "wait_max_ms": result.longest_starvation_ns / 1e6,
                         "refill_over_10ms": result.over_probability("refill")[10_000],
@@ -88,21 +98,26 @@ def lock_starvation(
                         "s_per_million_pages": count["hold_ps"] / moved * on_node / 1e6,
                     }
                 )
-    table = pd.DataFrame(rows)
+    runs = pd.DataFrame(rows)
+    table = _over_seeds(runs, ["holds", "host", "release"], half)
     stall = load_published("hahn-v4").tables["rcu_stall"].set_index("quantity")["value"]
+    jiffies = float(stall["length of the stall"])  # of 1 ms: the CPU times are of half of them
     said: dict[str, str] = {}
     for holds, of in table.groupby("holds", sort=False):
         worst = of.loc[of["wait_max_ms"].idxmax()]
         slow = of.loc[of["s_per_million_pages"].idxmax()]
         million = float(slow["s_per_million_pages"])
         lines = [
-            f"- {str(holds).capitalize()}: the longest wait is {worst['wait_max_ms']:.1f} ms "
-            f"({worst['host']}, {worst['release']}), a queue of all CPUs of the node with a full "
-            "refill or drain each; the soft-lockup watchdog asks for 20 s. A fair lock alone "
-            "starves nobody for so long.",
+            f"- {str(holds).capitalize()}: the longest wait is {worst['wait_max_ms']:.1f} ± "
+            f"{worst['wait_max_error_ms']:.1f} ms ({worst['host']}, {worst['release']}), a queue "
+            "of all CPUs of the node with a full refill or drain each; the soft-lockup watchdog "
+            "asks for 20 s. A fair lock alone starves nobody for so long.",
             *(
                 f"  - {name}: longest wait "
-                + ", ".join(f"{r.wait_max_ms:.1f} ms ({r.release})" for r in part.itertuples())
+                + ", ".join(
+                    f"{r.wait_max_ms:.1f} ± {r.wait_max_error_ms:.1f} ms ({r.release})"
+                    for r in part.itertuples()
+                )
                 + "; drains over 10 ms "
                 + ", ".join(f"{100 * r.drain_over_10ms:.2f} %" for r in part.itertuples())
                 + "."
@@ -110,8 +125,8 @@ def lock_starvation(
             ),
             f"  - What lasts is the work: while the lock is never free, a CPU of the "
             f"{slow['host']} machine gives back a million pages (3.8 GiB) in {million:.0f} s, so "
-            f"{21 / million * 1e6 * 4096 / 2**30:.1f} GiB without a rest take the 21 s of a stall "
-            "report.",
+            f"{jiffies / million * 1e3 * 4096 / 2**30:.1f} GiB without a rest take the "
+            f"{jiffies / 1e3:.0f} s of the stall that was reported.",
         ]
         said[str(holds)] = "\n".join(lines)
     softirq = stall["CPU time in softirqs"] / stall["time that the CPU times were taken over"]
@@ -126,7 +141,16 @@ def lock_starvation(
         "came from callbacks that run one after the other, not from tasks that exit as here. The "
         "lock is the same; who frees, and how long without a rest, is not modelled."
     )
-    return Answer({"hosts": table}, said, digest=digest_of(table.to_dict("list"), hardware.digest))
+    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+
+
+def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFrame:
+    """Means over the seeds, the longest wait with half of its 95 % interval."""
+    grouped = runs.groupby(keys, sort=False)
+    table = grouped.mean(numeric_only=True).drop(columns="seed")
+    table["wait_max_error_ms"] = half * grouped["wait_max_ms"].std()
+    return table.reset_index()
 
 
 def unfair_lock(
@@ -134,7 +158,7 @@ def unfair_lock(
     *,
     releases: Sequence[str] = RELEASES,
     pages: int = 40_000,
-    seed: int = 1,
+    seeds: Sequence[int] = (1, 2, 3),
     seconds: float = 4.0,
 ) -> Answer:
     """The storm of `lock_starvation` at a queued lock and at one that nobody queues for.
@@ -150,7 +174,8 @@ def unfair_lock(
         The first is the kernel before the change.
     pages : int
         Pages that every CPU takes, then frees [pages].
-    seed : int
+    seeds : sequence of int
+        Repetitions, at least two.
     seconds : float
         Simulated time of a run [s].
 
@@ -159,13 +184,20 @@ def unfair_lock(
     Answer
         ``hosts``: by ``host``, ``spinlock`` (see `pcpmodel.simulate`) and ``release`` the longest
         wait and the 99th percentile of a wait [ms], and within what time 90 % of the holds of a
-        drain are over, the wait included [us].
+        drain are over, the wait included [us]: means over the seeds, the longest wait with half
+        of its 95 % interval; ``seeds``: by seed.
+
+    Raises
+    ------
+    InputError
+        With fewer than two seeds.
     """
+    half = half_width(seeds)
     hardware = machines.machine(machine)
     rows = []
     for name, (cpus, nodes, memory) in hahn_machines().items():
         for lock in SPINLOCKS:
-            for kernel in releases:
+            for kernel, seed in product(releases, seeds):
                 result = simulate(
                     release=kernel,
                     machine=hardware,
@@ -185,26 +217,36 @@ def unfair_lock(
                         "host": name,
                         "spinlock": lock,
                         "release": kernel,
+                        "seed": seed,
                         "wait_max_ms": result.longest_starvation_ns / 1e6,
                         "wait_p99_ms": result.wait_ns["p99"] / 1e6,
                         "drain_p90_us": result.latency_hist["drain"].quantile_ns(0.9) / 1e3,
                         "score": result.score,
                     }
                 )
-    table = pd.DataFrame(rows)
-    by = table.set_index(["spinlock", "host", "release"])["wait_max_ms"]
+    runs = pd.DataFrame(rows)
+    table = _over_seeds(runs, ["host", "spinlock", "release"], half)
+    indexed = table.set_index(["spinlock", "host", "release"])
+    by, error = indexed["wait_max_ms"], indexed["wait_max_error_ms"]
     fair, unfair = (by[lock] for lock in SPINLOCKS)
     worst = unfair.idxmax()
     lines = []
     for name in table["host"].unique():
         each = "; ".join(
-            f"{lock} {', '.join(f'{by[lock, name, r]:.1f}' for r in releases)}"
+            f"{lock} "
+            + ", ".join(f"{by[lock, name, r]:.1f} ± {error[lock, name, r]:.1f}" for r in releases)
             for lock in SPINLOCKS
         )
         lines.append(f"  - {name}: longest wait [ms] under {', '.join(releases)}: {each}.")
     last, first = releases[-1], releases[0]
+    paired = runs[runs["spinlock"] == SPINLOCKS[1]].pivot(
+        index="seed", columns=["host", "release"], values="wait_max_ms"
+    )
     shorter = [
-        name for name in table["host"].unique() if unfair[name, last] < 0.9 * unfair[name, first]
+        name
+        for name in table["host"].unique()
+        for change in [paired[name, last] - paired[name, first]]
+        if change.mean() + half * change.std() < 0
     ]
     said = {
         "longest wait": "\n".join(
@@ -217,9 +259,9 @@ def unfair_lock(
             ]
         ),
         "cut": (
-            "  - Cutting the drains shortens it at the unfair lock on "
-            + (", ".join(shorter) if shorter else "no machine")
-            + "; the longest waits, at either lock, are those of refills."
+            "  - Cutting the drains shortens it at the unfair lock, beyond the scatter of the "
+            f"seeds, on {', '.join(shorter) if shorter else 'no machine'}: a refill may still hold "
+            "it for as many pages as before."
         ),
         "who comes back": (
             f"  - Of the holds of a drain under {last} 90 % have been waited for and are over "
@@ -229,7 +271,8 @@ def unfair_lock(
             "time passes between two chunks in the model, which is the extreme of it."
         ),
     }
-    return Answer({"hosts": table}, said, digest=digest_of(table.to_dict("list"), hardware.digest))
+    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
 
 
 def _between(table: pd.DataFrame, kernel: str, lock: str) -> str:

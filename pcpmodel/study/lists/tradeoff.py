@@ -14,9 +14,12 @@ from scipy import stats
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.hold.limit import limit
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
 from pcpmodel.workload import page_fault1
@@ -254,7 +257,8 @@ def tradeoff(
         "cold pages": f"- The p99 of the runs of {processes} processes has "
         f"{spec.cost('cold_block_ns'):.1f} ns a "
         "page for cold pages in it, fitted to another table "
-        f"({spec.workload.params['like']}); the measured tables are of warm pages.",
+        f"({spec.workload.params['like']}); the measured tables are of warm pages."
+        + _by_table(hardware, spec.release, p99_us),
     }
     unsettled = table[table["stands"] == 0]
     if len(unsettled):
@@ -267,6 +271,20 @@ def tradeoff(
         said,
         digest=digest_of(data.attrs, table.to_dict("list"), hardware.digest),
         shown=("choice",),
+    )
+
+
+def _by_table(machine: machines.Machine, state: Release, p99_us: float) -> str:
+    """What the latency table alone answers; nothing for a release whose drains have no bound."""
+    batch = sizing.large_zone_batch(state.rules, sizing.page_shift(machine.page_size_kib))
+    if sizing.drain_hold_limit(batch, state.rules) is None:
+        return ""
+    answer = limit(machine, p99_us=p99_us, release=state)["answers"].iloc[0]
+    if pd.isna(answer["batch_scale"]):
+        return f" By the table alone no scale stays under {p99_us:g} us."
+    return (
+        f" By the table alone scale {answer['batch_scale']} stays under {p99_us:g} us, with "
+        f"probability {answer['probability']:.2f} (notebook 02)."
     )
 
 
