@@ -5,8 +5,9 @@ for so long as each says, and answers with pages and time.  It ends with its inp
 ends it if who started it is killed.
 
 ``touch``: a region is touched in order, or at random, and unmapped, all on one CPU.
-``burst``: touched on one CPU and unmapped on another, so that one refills and the other drains; a
-few pages go the other way between two bursts, so that both sides begin again with small batches.
+``burst``: half a region to a whole one is touched on one CPU and unmapped on another, so that one
+refills and the other drains; a few pages go the other way between two bursts, so that both sides
+begin again with small batches.  A drain is then of at most as many pages as a burst.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -43,8 +44,8 @@ class Load:
     Parameters
     ----------
     pieces : sequence of mapping
-        Each with ``kind`` of `KINDS`, ``cpus`` (one, for ``burst`` two), ``pages`` of the region,
-        and ``random`` (bool): the order of touching.
+        Each with ``kind`` of `KINDS`, ``cpus`` (one, for ``burst`` two) and ``random`` (bool): the
+        order of touching.
     """
 
     def __init__(self, pieces: Sequence[Mapping[str, Any]]) -> None:
@@ -79,10 +80,16 @@ class Load:
             each.communicate()
         self._running.clear()
 
-    def run(self, seconds: float) -> list[dict[str, float]]:
-        """Let all work at once; for each ``pages``, ``cpu_s`` and ``wall_s``."""
+    def run(self, seconds: float, pages: int) -> list[dict[str, float]]:
+        """Let all work at once, on regions of at most so many pages.
+
+        Returns
+        -------
+        list of dict
+            For each ``pages`` touched, ``cpu_s`` and ``wall_s``.
+        """
         for each in self._running:
-            print(seconds, file=each.stdin, flush=True)
+            print(json.dumps([seconds, pages]), file=each.stdin, flush=True)
         return [self._answer(each) for each in self._running]
 
     @staticmethod
@@ -111,22 +118,18 @@ def _once(order: NDArray[np.int64], first: int, then: int) -> None:
     area.close()
 
 
-def _work(piece: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    pages, cpus = piece["pages"], piece["cpus"]
+def _work(piece: Mapping[str, Any], seconds: float, most: int) -> dict[str, float]:
+    cpus, burst = piece["cpus"], piece["kind"] == "burst"
     rng = np.random.default_rng(1)
-    order = rng.permutation(pages) if piece["random"] else np.arange(pages)
     few = np.arange(_FEW)
     done, began, cpu = 0, time.monotonic(), time.process_time()
     while time.monotonic() - began < seconds:
-        part = order
-        if piece["kind"] == "burst":
-            # Any number of pages: the CPU that drains is full before the first, and drains as many
-            # as were freed in a row.
-            part = order[: int(_FEW * (pages / _FEW) ** rng.random())]
-            part = np.argsort(np.argsort(part))
+        pages = int(rng.integers(most // 2, most, endpoint=True)) if burst else most
+        order = rng.permutation(pages) if piece["random"] else np.arange(pages)
+        if burst:
             _once(few, cpus[-1], cpus[0])
-        _once(part, cpus[0], cpus[-1])
-        done += len(part)
+        _once(order, cpus[0], cpus[-1])
+        done += pages
     return {
         "pages": done,
         "cpu_s": time.process_time() - cpu,
@@ -140,7 +143,8 @@ def _main(piece: Mapping[str, Any], parent: int) -> None:
         return
     print("{}", flush=True)
     for line in sys.stdin:
-        print(json.dumps(_work(piece, float(line))), flush=True)
+        seconds, pages = json.loads(line)
+        print(json.dumps(_work(piece, seconds, pages)), flush=True)
 
 
 if __name__ == "__main__":

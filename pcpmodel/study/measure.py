@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -55,8 +55,21 @@ MAX_LOAD, MAX_STALLED, SHARE = 0.5, 5.0, 0.25
 PAGES, ROUND_S = 8064, 0.6
 #: Holds from here on say what a page takes: the time outside of the pages is small beside.
 LONG = 200
-#: A hold counts for a number of pages that is nearer than the next, on a log scale.
-_NEAR = np.log(2) / 2
+#: Numbers of pages of the table; holds of each that do, a fifth more than a 99th percentile needs.
+TARGETS = tuple(63 << k for k in range(6))
+ENOUGH = MIN_SAMPLES * 6 // 5
+#: Instances that trace a round, in turn, and how many rounds there are at least.
+CYCLE = (1, 0, 1, 2, 1, 3)
+LEAST_ROUNDS = 2 * len(CYCLE)
+
+
+class _Round(NamedTuple):
+    """A round of the load."""
+
+    copies: int  #: instances that traced it
+    pages: int  #: of a region, at most
+    traced: Traced | None
+    did: dict[str, float]
 
 
 def measure(
@@ -129,8 +142,10 @@ def measure(
     probes = Probes(host, used, max(memory, 64 << 20))
     missing: list[Missing] = []
     with shielded() as shield, shield.lifted():
+        began = time.monotonic()
         probes.run(progress)
-        rounds = _holds(used, end - 0.2 * 60 * minutes, shield, missing, progress)
+        again = time.monotonic() - began
+        rounds = _holds(used, end - again, missing, progress)
         probes.run(progress)
     rows, unsteady = probes.costs()
     missing = [*probes.missing, *missing]
@@ -224,24 +239,32 @@ def _refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool)
 def _holds(
     cpus: Sequence[int],
     end: float,
-    shield: Any,
     missing: list[Missing],
     progress: Callable[[str], None],
-) -> list[tuple[int, Traced | None, dict[str, float]]]:
+) -> list[_Round]:
     """Rounds of the load: instances that traced it, what they saw, what the load did."""
     if len(cpus) < 2:
         missing.append(Missing("holds", "the load needs two CPUs: one refills, one drains"))
         return []
-    piece = {"kind": "burst", "cpus": list(cpus[:2]), "pages": PAGES, "random": False}
-    rounds: list[tuple[int, Traced | None, dict[str, float]]] = []
+    piece = {"kind": "burst", "cpus": list(cpus[:2]), "random": False}
+    rounds: list[_Round] = []
     try:
         with Load([piece]) as load, hold_tracer(_TRACEFS) as tracer:
-            load.run(ROUND_S)
-            while time.monotonic() < end or len(rounds) < 3 * (COPIES + 2):
-                # Two of five rounds are for the table, the others for what tracing costs.
-                for copies in (1, 0, 1, *range(2, COPIES + 1)):
-                    progress(f"holds, round {len(rounds) + 1}")
-                    rounds.append(_round(load, tracer, copies))
+            load.run(ROUND_S, PAGES)
+            counts = dict.fromkeys(((side, n) for side in SIDES for n in TARGETS), 0)
+            while len(rounds) < LEAST_ROUNDS or (
+                time.monotonic() < end and min(counts.values()) < ENOUGH
+            ):
+                for copies in CYCLE:
+                    # Bursts for the number of pages of which there are the fewest holds.
+                    fewest = min(TARGETS, key=lambda n: min(counts[side, n] for side in SIDES))
+                    pages = 2 * fewest if copies == 1 and fewest < TARGETS[-1] else PAGES
+                    progress(f"holds of {fewest} pages, round {len(rounds) + 1}")
+                    rounds.append(_round(load, tracer, copies, pages))
+                    traced = rounds[-1].traced
+                    if copies == 1 and traced is not None:
+                        for side, n in counts:
+                            counts[side, n] += int(_near(traced.pages[side], n).sum())
     except InputError as error:
         missing.append(Missing("holds", error.message))
         return []
@@ -249,27 +272,30 @@ def _holds(
         ("function_graph", "the kmem events of a hold are used instead"),
         (
             "wait",
-            "contention events name the lock by stack traces: pcpmodel data add latency --waits",
+            "contention events do not name the lock: pcpmodel data add latency --waits",
         ),
     ):
         missing.append(Missing(name, why))
     return rounds
 
 
-def _round(
-    load: Load, tracer: HoldTracer, copies: int
-) -> tuple[int, Traced | None, dict[str, float]]:
+def _round(load: Load, tracer: HoldTracer, copies: int, pages: int) -> _Round:
     did: list[dict[str, float]] = []
 
     def work() -> None:
-        did.extend(load.run(ROUND_S))
+        did.extend(load.run(ROUND_S, pages))
 
     traced = None
     if copies:
         traced = tracer.trace(work, copies)
     else:
         work()
-    return copies, traced, did[0]
+    return _Round(copies, pages, traced, did[0])
+
+
+def _near(pages: NDArray[np.int64], target: int) -> NDArray[np.bool_]:
+    """Which holds count for this number of pages: it is the nearest, on a log scale."""
+    return np.abs(np.log(pages / target)) < np.log(2) / 2
 
 
 def _per_page(traced: Traced, side: str) -> float | None:
@@ -288,15 +314,17 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float, flo
 
 
 def _evaluate(
-    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]], missing: list[Missing]
+    rounds: Sequence[_Round], missing: list[Missing]
 ) -> tuple[list[Cost], pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame]:
     """Cost rows, latency table, its intervals, and what tracing costs by two ways."""
     rows, columns, tracing = [], {}, []
     for side in SIDES:
         points = [
-            (copies, ns)
-            for copies, traced, _ in rounds
-            if traced is not None and (ns := _per_page(traced, side)) is not None
+            (each.copies, ns)
+            for each in rounds
+            if each.traced is not None
+            and each.pages == PAGES
+            and (ns := _per_page(each.traced, side)) is not None
         ]
         if len(points) < 6 or len({copies for copies, _ in points}) < 2:
             missing.append(Missing(f"holds, {side}", f"{len(points)} rounds had long holds"))
@@ -327,11 +355,8 @@ def _evaluate(
         return rows, None, None, cost
     both = sorted(set(columns["free"]) & set(columns["alloc"]))
     if len(both) < LATENCY_RESOURCE["rules"]["min_rows"]:
-        missing.append(
-            Missing(
-                "latency table", f"{len(both)} numbers of pages have {MIN_SAMPLES} holds a side"
-            )
-        )
+        why = f"{len(both)} numbers of pages have {MIN_SAMPLES} holds a side; more --minutes"
+        missing.append(Missing("latency table", why))
         return rows, None, None, cost
     table = pd.DataFrame({"batch": both, "throughput_pages_per_s": ""})
     interval = pd.DataFrame({"batch": both})
@@ -347,24 +372,22 @@ def _evaluate(
 
 
 def _figures(
-    rounds: Iterable[tuple[int, Traced | None, dict[str, float]]],
+    rounds: Iterable[_Round],
     side: str,
     event_ns: float,
     event_half_ns: float,
 ) -> dict[int, dict[str, float]]:
     """Mean and 99th percentile by number of pages [us], without tracing, with their intervals."""
-    ones = [traced for copies, traced, _ in rounds if traced is not None and copies == 1]
+    ones = [each.traced for each in rounds if each.traced is not None and each.copies == 1]
     pages = np.concatenate([one.pages[side] for one in ones])
     span = np.concatenate([one.span_ns[side] for one in ones])
     found = {}
-    target = 63
-    while target <= pages.max(initial=0) * 1.2:
-        near = np.abs(np.log(pages / target)) < _NEAR
+    for target in TARGETS:
+        near = _near(pages, target)
         if near.sum() >= MIN_SAMPLES:
             # From the first page to the last are pages - 1 pages, and as many events.
             whole = span[near] / (pages[near] - 1) * target / 1e3
             found[target] = _estimate(whole, target * event_ns / 1e3, target * event_half_ns / 1e3)
-        target *= 2
     return {n: f for n, f in found.items() if f["avg_low"] > 0}
 
 
@@ -386,17 +409,18 @@ def _estimate(us: NDArray[np.float64], tracing: float, half: float) -> dict[str,
 
 
 def _by_load(
-    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]],
+    rounds: Sequence[_Round],
 ) -> tuple[str, float, float, int]:
     """Cost of an event from the load's own CPU time, with tracing and without."""
+    alike = [each for each in rounds if each.pages == PAGES]
     ns = {
-        k: [1e9 * did["cpu_s"] / did["pages"] for copies, _, did in rounds if copies == k]
+        k: [1e9 * each.did["cpu_s"] / each.did["pages"] for each in alike if each.copies == k]
         for k in (0, 1)
     }
     events = [
-        sum(traced.events.values()) / did["pages"]
-        for copies, traced, did in rounds
-        if copies == 1 and traced is not None
+        sum(each.traced.events.values()) / each.did["pages"]
+        for each in alike
+        if each.copies == 1 and each.traced is not None
     ]
     per_page = float(np.median(events))
     more = float(np.mean(ns[1]) - np.mean(ns[0]))
@@ -423,7 +447,8 @@ def _say_holds(table: pd.DataFrame) -> str:
     return (
         f"A hold of {last.batch:g} pages takes {last.alloc_latency_avg_us:.1f} us in a refill and "
         f"{last.free_latency_avg_us:.1f} us in a drain, 99 % of them at most "
-        f"{last.alloc_latency_p99_us:.1f} and {last.free_latency_p99_us:.1f} us; tracing is taken off."
+        f"{last.alloc_latency_p99_us:.1f} and {last.free_latency_p99_us:.1f} us. "
+        "The cost of tracing is taken off."
     )
 
 
@@ -445,7 +470,7 @@ def _store(
     table: pd.DataFrame,
     interval: pd.DataFrame,
     cpus: Sequence[int],
-    rounds: Sequence[tuple[int, Traced | None, dict[str, float]]],
+    rounds: Sequence[_Round],
     replace: bool,
 ) -> Path:
     platform = Platform.of_host("/")
@@ -455,16 +480,17 @@ def _store(
         title += ", virtual machine"
     known = dataclasses.replace(platform, name=name, title=title).as_dict()
     known |= {
-        "workload": f"pages touched on CPU {cpus[0]}, unmapped on CPU {cpus[1]}, a few the other way",
+        "workload": f"pages touched on CPU {cpus[0]} and unmapped on CPU {cpus[1]}",
         "tool": "kmem events of the raw ring buffer, their cost taken off",
         "command": f"pcpmodel measure {name}",
     }
     digest = hashlib.sha256()
-    for copies, traced, _ in rounds:
-        if traced is not None:
-            digest.update(bytes([copies]))
+    for each in rounds:
+        if each.traced is not None:
+            digest.update(bytes([each.copies]))
             for side in SIDES:
-                digest.update(traced.pages[side].tobytes() + traced.span_ns[side].tobytes())
+                holds = each.traced.pages[side], each.traced.span_ns[side]
+                digest.update(b"".join(array.tobytes() for array in holds))
     source = {
         "title": f"pcpmodel measure {name}",
         "sha256": digest.hexdigest(),

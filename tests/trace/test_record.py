@@ -22,6 +22,7 @@ from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.signals import Ended
 from pcpmodel.trace import record as record_module
+from pcpmodel.trace import tracefs as tracefs_module
 from pcpmodel.trace.record import EVENTS, record
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -124,7 +125,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("moment", ["work", "_snapshot", "_export", "_lost"])
+@pytest.mark.parametrize("moment", ["work", "_snapshot", "_export", "lost_events"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_puts_everything_back(fake, tmp_path, monkeypatch, number, moment):
     """Whenever it comes: no instance, probe, half recording or command is left."""
@@ -174,7 +175,7 @@ def test_a_signal_puts_everything_back(fake, tmp_path, monkeypatch, number, mome
 
 def test_signals_while_it_puts_back_wait(fake, tmp_path, monkeypatch):
     """A terminal that closes sends SIGHUP, and an impatient user Ctrl-C twice."""
-    remove = record_module._remove
+    remove = tracefs_module._remove
 
     def interrupted(here):
         os.kill(os.getpid(), signal.SIGINT)
@@ -182,7 +183,7 @@ def test_signals_while_it_puts_back_wait(fake, tmp_path, monkeypatch):
         time.sleep(0.01)
         remove(here)
 
-    monkeypatch.setattr(record_module, "_remove", interrupted)
+    monkeypatch.setattr(tracefs_module, "_remove", interrupted)
     monkeypatch.setattr(signal, "raise_signal", lambda number: sys.exit(128 + number))
     with pytest.raises(SystemExit) as caught:
         record(tmp_path / "mine", 0.01, **fake)
@@ -196,7 +197,7 @@ def test_what_a_killed_recorder_left_is_removed(fake, tmp_path):
     mother = os.getppid()
     dead = [f"pcpmodel_{pids}_{2**22 + 1}_77", f"pcpmodel_{pids}_{mother}_1"]
     others = [
-        f"pcpmodel_{pids}_{mother}_{record_module._start_time(mother)}",  # at work
+        f"pcpmodel_{pids}_{mother}_{tracefs_module._start_time(mother)}",  # at work
         f"pcpmodel_{pids + 1}_{2**22 + 1}_77",  # of another PID namespace: who can tell
         "somebody",
     ]

@@ -1,0 +1,63 @@
+"""The load of the machine's own: it works, and it never outlives its owner."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.load import Load
+
+CPU = min(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    "piece", [{"kind": "touch", "random": True}, {"kind": "burst", "random": False}]
+)
+def test_a_load_says_what_it_did(piece):
+    with Load([piece | {"cpus": [CPU, CPU]}]) as load:
+        (did,) = load.run(0.05, 256)
+        (again,) = load.run(0.05, 256)
+    assert did["pages"] >= 128
+    assert did["wall_s"] >= 0.05
+    assert 0 < again["cpu_s"] <= 1.5 * again["wall_s"]
+
+
+def test_an_unknown_kind_is_refused_before_anything_runs():
+    with pytest.raises(InputError, match="allowed: touch, burst"):
+        Load([{"kind": "spin", "cpus": [CPU], "random": False}])
+
+
+def test_it_ends_with_a_killed_owner():
+    owner = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from pcpmodel.hardware.load import Load\n"
+            f"with Load([{{'kind': 'touch', 'cpus': [{CPU}], 'random': False}}]) as load:\n"
+            "    print(load._running[0].pid, flush=True)\n"
+            "    load.run(60, 512)\n",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    pid = int(owner.stdout.readline())
+    owner.kill()
+    owner.communicate()
+    for _ in range(500):
+        if not _runs(pid):
+            break
+        time.sleep(0.01)
+    assert not _runs(pid)
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,200 @@
+"""Measuring this machine: figures come back as they were put in, and nothing is left behind."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from pcpmodel.cli import main
+from pcpmodel.datasets import packages
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.probe import Missing
+from pcpmodel.study import measure as module
+from pcpmodel.study.measure import CYCLE, PAGES, TARGETS
+from pcpmodel.trace.hold_tracer import Traced
+
+TRACEFS = Path("/sys/kernel/tracing")
+PAGE_NS, EVENT_NS = {"alloc": 200.0, "free": 120.0}, 170.0
+
+
+def rounds_of(page_ns, event_ns, times, seed=1):
+    """Rounds on a machine whose pages and events take what is given, a tenth up or down."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(times):
+        for copies in CYCLE:
+            traced = None
+            if copies:
+                pages, span = {}, {}
+                for side, ns in page_ns.items():
+                    pages[side] = np.repeat(TARGETS, 40)
+                    noise = rng.uniform(0.9, 1.1, len(pages[side]))
+                    each = ns * noise + copies * event_ns
+                    span[side] = np.rint((pages[side] - 1) * each).astype(np.int64)
+                events = {"kmem/mm_page_alloc": 3000, "kmem/mm_page_free": 1000}
+                traced = Traced(pages, span, events, False)
+            cpu_s = 1000 * (2000 + 4 * event_ns * (copies > 0) + rng.normal(0, 5)) / 1e9
+            did = {"pages": 1000.0, "cpu_s": cpu_s, "wall_s": 1.0}
+            size = PAGES if number or copies != 1 else 126
+            made.append(module._Round(copies, size, traced, did))
+    return made
+
+
+def test_the_cost_of_tracing_comes_off():
+    missing = []
+    rows, table, interval, tracing = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 8), missing)
+    assert missing == []
+    for row, side in zip(rows, PAGE_NS, strict=True):
+        assert row.operation == f"hold_page_{side}"
+        assert row.low <= PAGE_NS[side] <= row.high
+        assert abs(row.value / PAGE_NS[side] - 1) < 0.03
+    for event_ns in tracing.ns_per_event:
+        assert abs(event_ns - EVENT_NS) < 0.03 * EVENT_NS
+    assert list(table.batch) == list(TARGETS)
+    for side, ns in PAGE_NS.items():
+        avg = table[f"{side}_latency_avg_us"].to_numpy()
+        assert np.allclose(avg, np.array(TARGETS) * ns / 1e3, rtol=0.03)
+        low, high = (interval[f"{side}_latency_avg_{e}_us"].to_numpy() for e in ("low", "high"))
+        assert ((low <= avg) & (avg <= high)).all()
+        assert (table[f"{side}_latency_p99_us"] > avg).all()
+
+
+def test_pages_cheaper_than_the_noise_of_tracing_are_not_measured():
+    missing: list[Missing] = []
+    rows, table, *_ = module._evaluate(rounds_of({"alloc": 1.0, "free": 0.0}, 170.0, 3), missing)
+    assert table is None
+    assert "holds, free" in {m.name for m in missing}
+    assert all(row.low > 0 for row in rows)
+
+
+def test_too_few_holds_make_no_table():
+    missing: list[Missing] = []
+    _, table, *_ = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 2), missing)
+    assert table is None
+    (why,) = (m.why for m in missing if m.name == "latency table")
+    assert "--minutes" in why
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "hardware").mkdir()
+    return tmp_path
+
+
+def test_what_is_stored_passes_every_check(data):
+    rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
+    rows, table, interval, _ = module._evaluate(rounds, [])
+    path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    assert packages.check(data) == []
+    assert sorted(p.name for p in path.iterdir()) == [
+        "batch_latency.csv",
+        "batch_latency_interval.csv",
+        "costs.csv",
+        "datapackage.json",
+        "platform.json",
+    ]
+    with pytest.raises(InputError, match="there already"):
+        module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+
+
+def test_a_machine_as_measured_answers_the_questions(data, monkeypatch):
+    rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
+    rows, table, interval, _ = module._evaluate(rounds, [])
+    module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    monkeypatch.setenv("PCPMODEL_DATA", str(data))
+    assert pm.limit("here", p99_us=100).tables
+    assert pm.fit("here").tables
+
+
+def test_a_dry_run_touches_nothing(data):
+    done = CliRunner().invoke(main, ["measure", "here", "--dry-run", "--json", "--data", str(data)])
+    assert done.exit_code == 0
+    answer = json.loads(done.stdout)
+    assert answer["path"] is None
+    assert [row["what"] for row in answer["touched"]][:3] == ["CPUs", "memory", "tracing"]
+    assert list((data / "hardware").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"name": "No Name"}, "not allowed"),
+        ({"minutes": 0.0}, r"outside 0\.2\.\.60"),
+        ({"cpus": [1 << 20]}, "only CPUs that this process may use"),
+        ({"cpus": []}, "only CPUs that this process may use"),
+    ],
+)
+def test_what_is_wrong_is_said(data, change, match):
+    with pytest.raises(InputError, match=match):
+        pm.measure(**({"name": "here", "data": data} | change))
+
+
+def test_a_busy_machine_is_left_alone(data, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 0.0, 0.0))
+    with pytest.raises(InputError, match="load average is"):
+        pm.measure("here", data=data)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A measurement of seconds."""
+    monkeypatch.setattr(module.Probes, "run", lambda *_: None)
+    monkeypatch.setattr(module, "ROUND_S", 0.05)
+    monkeypatch.setattr(module, "LEAST_ROUNDS", 1)
+
+
+def test_without_tracing_the_rest_is_named(data, quick, monkeypatch):
+    monkeypatch.setattr(module, "_TRACEFS", data / "nowhere")
+    answer = pm.measure("here", 0.2, force=True, data=data)
+    why = {m["name"]: m["why"] for m in answer.as_dict()["not_measured"]}
+    assert answer.as_dict()["path"] is None
+    assert "tracefs" in why["holds"] or "two CPUs" in why["holds"]
+    assert list((data / "hardware").iterdir()) == []
+
+
+def root_and_tracing():
+    there = (TRACEFS / "events/kmem").is_dir()
+    return os.geteuid() == 0 and there and len(os.sched_getaffinity(0)) > 1
+
+
+RUN = """\
+from pcpmodel.study import measure as module
+module.Probes.run = lambda *_: None
+print("begun", flush=True)
+module.measure("here", 0.3, force=True, data={data!r})
+"""
+
+
+def instances():
+    return {p for p in (TRACEFS / "instances").iterdir() if p.name.startswith("pcpmodel_")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not root_and_tracing(), reason="needs root, tracefs and two CPUs")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("moment", [0.0, 0.7, 1.6])
+def test_an_end_at_any_moment_leaves_no_tracing(data, quick, number, moment):
+    before = instances()
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN.format(data=str(data))], stdout=subprocess.PIPE, text=True
+    )
+    assert run.stdout.readline() == "begun\n"
+    time.sleep(moment)
+    run.send_signal(number)
+    run.communicate(timeout=60)
+    assert run.returncode != 0
+    if number == signal.SIGKILL:
+        with module.hold_tracer(TRACEFS, 1024):  # the next start
+            pass
+    assert instances() <= before
+    assert list((data / "hardware").iterdir()) == []
