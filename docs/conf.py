@@ -102,6 +102,7 @@ def setup(app: object) -> None:
     (ROOT / "docs" / "notebooks").mkdir(exist_ok=True)
     pages = {
         **generate.data(ROOT),
+        "facts.md": generate.facts(ROOT),
         "figures.md": generate.figures(ROOT),
         "notebooks.md": notebooks.pop(".."),
         **{f"notebooks/{name}": text for name, text in notebooks.items()},

@@ -5,6 +5,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from inspect import isclass, isfunction, ismodule
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pcpmodel.datasets.packages import PLATFORM_FIELDS
 from pcpmodel.datasets.store import cited
 from pcpmodel.reports.plan import Run, plan
 from pcpmodel.reports.publish import published
+from pcpmodel.trace.exactness import Exactness
 
 #: Columns of the table of published tables.
 COUNTED = ("table", "predictions", "within", "fitted")
@@ -80,20 +82,96 @@ def worked_examples(tests: Path) -> int:
     return len({number for text in texts for number in re.findall(r'"([TX]\d+)"', text)})
 
 
+@cache
+def replays(root: Path) -> tuple[dict[str, Exactness], int]:
+    """What came of every recording that has a dump to start from, and how many have none."""
+    paths = sorted(path.parent for path in (root / "data" / "traces").glob("*/meta.json"))
+    recordings = {path.name: pm.recording(path) for path in paths}
+    found = {name: pm.replay(r) for name, r in recordings.items() if "before" in r.tags}
+    return found, len(paths) - len(found)
+
+
+def mainline() -> list[Any]:
+    """Releases of mainline, oldest first."""
+    return [r for r in pm.releases() if re.fullmatch(r"v\d+\.\d+", r.name)]
+
+
+def facts(root: Path) -> str:
+    """What is true of the lists, release by release: patches, consequences, recordings."""
+    found, _ = replays(root)
+    parts = []
+    before: tuple[str, ...] = ()
+    known = {patch.key: patch for patch in pm.patches()}
+    for release in mainline():
+        new = [known[key] for key in release.patches if key not in before]
+        before = release.patches
+        parts.append(f"## {release.name}\n")
+        if not release.patches:
+            parts.append(_BASE)
+        elif not new:
+            parts.append("Decides as the release before it.\n")
+        parts += [f"- {_plain(p.title)} ({_plain(p.origin)}); here `{p.key}`" for p in new]
+        parts.append("")
+        parts.append(f"{_largest(release)} {_evidence(release.name[1:], found)}\n")
+    return f"""# What is true of the per-CPU lists, release by release
+
+For those who search: what `mm/page_alloc.c` does with `struct per_cpu_pages` in each release
+since v6.6, the commit or posting of every change, what follows from it, and what recordings of that
+kernel show. Made from the model's own rules while this page was built, so it is what is simulated;
+{{doc}}`verification` says how they are held to the kernel's.
+
+## Before v6.6
+
+- 3b12e7e97938, v5.14: the number of pages freed at once doubles while a CPU only frees.
+- 44042b449872, v5.14: the lists hold high-order pages too, up to order 3 and huge pages.
+- f26b3fa04611, v5.18: a high-order free while a CPU only frees empties the list, so that high-order
+  pages freed on one CPU are soon there for another.
+
+{chr(10).join(parts)}"""
+
+
+#: What the releases are told against.
+_BASE = """The lists have one size, `high`. A refill takes `batch` pages; drains double, from
+`batch` up, while a CPU only frees; a high-order free may empty the list.
+"""
+
+
+def _largest(release: Any) -> str:
+    """Largest refill and drain of one CPU that allocates, and frees, 12,000 pages."""
+    said = []
+    for kind in ("refill", "drain"):
+        ladder = pm.study.ladder(
+            kind, names=[release.name], batch=63, high_min=500, high_max=8192
+        ).table
+        top = ladder[ladder["kind"] == kind].nlargest(1, "pages").iloc[0]
+        holds = "1 hold" if top["holds"] == 1 else f"{top['holds']} holds"
+        said.append(f"its largest {kind} moves {top['pages']:,} pages in {holds}")
+    lists = "With batch 63, `high_min` 500 and `high_max` 8,192, where one CPU allocates, or frees"
+    return f"{lists}, 12,000 pages in a row, {' and '.join(said)}."
+
+
+def _evidence(series: str, found: Mapping[str, Exactness]) -> str:
+    """What the recordings of a kernel series show."""
+    own = [e for name, e in found.items() if name.startswith(f"{series}-")]
+    if not own:
+        return "No recording of this kernel is replayed here."
+    exact = sum(not e.nr_unexplained for e in own)
+    rules = ", ".join(sorted({f"`{e.release}`" for e in own}))
+    return (
+        f"**{exact} of {len(own)}** recordings of a {series} kernel replay with no difference "
+        f"unexplained under {rules}: {sum(e.allocations for e in own):,} allocations."
+    )
+
+
 def verification(root: Path) -> str:
     """What stands behind the model: counted now, but for the published tables."""
     lines = [
         "| recording | events | allocations | refills | drains | blocks | free lists | left |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    exact = replayed = events = allocations = 0
-    traces = sorted(path.parent for path in (root / "data" / "traces").glob("*/meta.json"))
-    for path in traces:
-        recording = pm.recording(path)
-        if "before" not in recording.tags:
-            continue
-        found = pm.replay(recording)
-        replayed += 1
+    exact = events = allocations = 0
+    replayed, read_only = replays(root)
+    for name, found in replayed.items():
         exact += not found.nr_unexplained
         events += found.events
         allocations += found.allocations
@@ -101,7 +179,7 @@ def verification(root: Path) -> str:
             " + ".join(f"{n:,}" for n in found.count(k)[1:])
             for k in ("allocations", "refills", "drains", "blocks", "free_lists")
         ]
-        cells = [path.name, f"{found.events:,}", *cells, str(found.nr_unexplained)]
+        cells = [name, f"{found.events:,}", *cells, str(found.nr_unexplained)]
         lines.append(f"| {' | '.join(cells)} |")
     written = (path.read_text(encoding="utf-8") for path in (root / "tests").rglob("test_*.py"))
     tests = sum(len(re.findall(r"^ *def test_", text, re.M)) for text in written)
@@ -130,9 +208,9 @@ def verification(root: Path) -> str:
 2. Both agree with {worked_examples(root / "tests")} worked examples, made by running the kernel's
    own functions (`tests/helpers/examples_pcp.py`, `tests/kernel/test_sizing.py`).
 3. Recordings of real kernels are replayed: each allocation, refill and drain is compared with what
-   the kernel did, and so is each block that a refill took from the buddy lists. Of {replayed}
+   the kernel did, and so is each block that a refill took from the buddy lists. Of {len(replayed)}
    recordings with {events:,} events and {allocations:,} allocations **{exact} leave no difference
-   unexplained**; {len(traces) - replayed} more, of booting kernels, have no dump of the lists to
+   unexplained**; {read_only} more, of booting kernels, have no dump of the lists to
    start from and are read only. Tampered recordings are noticed (`tests/trace/test_replay.py`).
 4. The event engine gives the same bits as the per-page engine, and the closed forms of queueing
    theory where they hold (`tests/simulation/test_engine.py`, `tests/simulation/test_analytic.py`).

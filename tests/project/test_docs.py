@@ -12,7 +12,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -99,12 +101,33 @@ def test_what_a_public_name_takes_returns_and_raises_is_documented(path: str) ->
             assert re.search(r"^ *Raises\n *------$", thing.__doc__ or "", re.M)
 
 
-def test_the_worked_examples_are_counted_by_number(tmp_path: Path) -> None:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        import generate
-    finally:
-        sys.path.pop(0)
+@pytest.fixture
+def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """What makes pages of the documentation."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return import_module("generate")
+
+
+def test_the_page_of_facts_has_every_change_of_mainline_once(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed = {"6.18-pf1-2cpu": pm.replay(ROOT / "data/traces/6.18-pf1-2cpu")}
+    monkeypatch.setattr(generate, "replays", lambda root: (replayed, 0))
+    page = generate.facts(ROOT)
+    sections = dict(re.findall(r"^## (v\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
+    assert list(sections) == [r.name for r in generate.mainline()]
+    before: set[str] = set()
+    for name, text in sections.items():
+        has = set(pm.release(name).patches)
+        assert set(re.findall(r"; here `(\S+)`$", text, re.M)) == has - before, name
+        before = has
+    assert "**1 of 1** recordings" in sections["v6.18"]
+    assert "No recording" in sections["v6.19"]
+    assert "largest drain moves 2,016 pages in 1 hold." in sections["v6.18"]  # batch 63 << 5
+    assert "largest drain moves 2,016 pages in 32 holds." in sections["v6.19"]
+
+
+def test_the_worked_examples_are_counted_by_number(generate: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text('("T2", 2), ("T2", 3), pytest.param(4, id="T12")')
     (tmp_path / "b.py").write_text('("T12", 5), ("X3", 6), "XT4", "T"')
     assert generate.worked_examples(tmp_path) == 3

@@ -8,6 +8,7 @@ notebooks made.  Two are shown to be known to make instead of run:
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import json
 import os
 import re
 import shutil
@@ -16,10 +17,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Group
 
 import pcpmodel as pm
 from helpers.checkout import copy_checkout
 from helpers.paths import ROOT
+from pcpmodel.cli import main
 from pcpmodel.reports.plan import Run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -93,9 +96,44 @@ def test_the_first_figure_of_the_readme_shows_today_s_fits(tmp_path: Path) -> No
 
 
 def test_every_file_that_the_readme_shows_is_there() -> None:
-    named = re.findall(r"\]\(([^):]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    named = re.findall(r"\]\(([^):#]+)\)", README)
     assert named
     assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_every_section_that_the_readme_links_to_is_there() -> None:
+    titles = re.findall(r"^#+ (.+)$", README, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+    linked = re.findall(r"\]\(#([^)]+)\)", README)
+    assert linked
+    assert set(linked) <= anchors
+
+
+def test_every_verb_and_option_that_the_readme_names_exists() -> None:
+    quoted = re.findall(r"`([^`\n]+(?:\n[^`\n]+)?)`", re.sub(r"```.*?```", "", README, flags=re.S))
+    calls = [" ".join(text.split()).removeprefix("pcpmodel ") for text in quoted]
+    first = {call.split()[0] for call in calls if call.split()[0] in main.commands}
+    assert {"tree", "simulate", "cover-letter", "explain", "limit", "advise", "replay"} <= first
+    assert {"sweep", "compare", "figures", "data"} <= first
+    pcpmodel = [text.split()[1] for text in quoted if text.startswith("pcpmodel ")]
+    assert [verb for verb in pcpmodel if verb not in main.commands] == []
+    for call in calls:
+        verb, *words = call.split()
+        if verb in main.commands and not isinstance(main.commands[verb], Group):
+            known = {o for p in main.commands[verb].params for o in p.opts}
+            assert {word for word in words if word.startswith("--")} <= known, call
+
+
+def test_what_the_readme_says_of_the_published_tables_is_counted() -> None:
+    counted = json.loads((ROOT / "docs" / "verification.json").read_text(encoding="utf-8"))
+    tables, nulls = counted["tables"], counted["null_models"]
+    said, within, fitted = (sum(t[k] for t in tables) for k in ("predictions", "within", "fitted"))
+    text = " ".join(README.split())
+    assert f"Of {said} predicted cells in {len(tables)} published tables {within} are" in text
+    assert f"tolerance; {fitted} more were fitted" in text
+    model, nothing = nulls["model"], nulls["nothing changes"]
+    assert f"of {model['cells']} cells with a row before them the model has" in text
+    assert f'has {model["within"]}, and the guess "nothing changes" has {nothing["within"]}' in text
 
 
 @pytest.fixture
