@@ -3,8 +3,8 @@
 The members follow from the rules of a release; offsets, holes and padding follow from C: natural
 alignment on a 64-bit machine, and 64-byte lines for ``____cacheline_aligned_in_smp``, which comes
 with the lock; up to v5.13 ``expire`` stands beside the structure, in ``struct per_cpu_pageset``.
-The configuration is that of a distribution kernel: ``CONFIG_SMP``, ``CONFIG_NUMA`` (else there is no
-``expire``), ``CONFIG_TRANSPARENT_HUGEPAGE`` (else the lists of order 9 are missing) and no lock
+The configuration is that of a distribution kernel: ``CONFIG_SMP``, ``CONFIG_NUMA`` (else there is
+no ``expire``), ``CONFIG_TRANSPARENT_HUGEPAGE`` (else the lists of order 9 are missing) and no lock
 debugging (``spinlock_t`` takes 4 bytes).
 """
 
