@@ -3,8 +3,9 @@
 The functions of a tree are whole operations (rmqueue_pcplist(), the commit of a free with its
 drains); the engines go in the steps of `pcp.pxd`, between which locks are waited for.  Whether
 the steps come to the same as the whole operations is tried by random operations when a tree is
-used for the first time, and so is whether what takes no lock may be done many at once by the
-rules of the release that is nearest.  Where it may not, every page asks the tree.
+used for the first time.  So is, of allocations and of frees that take no lock, whether they may be
+done many at once by the rules of the release that is nearest, or, if not, by the tree in leaps
+(tree_glue.h).  Where neither may, every page asks the tree.
 
 What lies outside the page lists (buddy lists, watermarks, the vmstat step with its ``expire``) is
 that of the nearest release.

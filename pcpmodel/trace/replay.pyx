@@ -2443,7 +2443,9 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
                     f"the zones of dump {tag!r} are not those of the first one",
                     file=cap.file("pcpstate." + (tag if tag in cap.tags else "series")))
             was = [r.types_of(z.start_pfn, z.end_pfn) for z in seen.zones]
-            n, good, shown = _compare(r, cap, seen, state.rules.nr_pcp_lists, k, end)
+            n, good, shown = _compare(
+                r, cap, seen, lists_in_use(state.rules.nr_pcp_lists), k, end
+            )
             if seen.blocks is not None:
                 page_blocks, misplaced = _compare_blocks(r, seen, was)
                 misplaced = [Difference(int(events.rows["line"][k]), *bad) for bad in misplaced]

@@ -148,14 +148,13 @@ def test_nineteen_lists_run(trees):
     assert simulated(tree)[:3] == simulated(tree, PerPage)[:3]
     zones = [Zone(1 << 15, batch=31, high_min=100, high_max=3000, watermarks=(100, 200, 4000))]
     ours, theirs = (busy(Memory(r, zones), np.random.default_rng(5)) for r in (tree, "v7.3"))
-    assert ours["zones"] == theirs["zones"]
-    # Lists beyond those that order_to_pindex() names stay empty, so that a recording is as it was.
+    assert ours == theirs  # lists beyond those that order_to_pindex() names stay empty
     assert pm.replay(pm.recording("7.3-unixpair-4cpu"), release=tree).nr_unexplained == 0
 
 
 def test_more_lists_than_there_is_room_for(changed):
     tree = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 21, "more": ""}))
-    with pytest.raises(InputError, match="NR_PCP_LISTS is 33; the engines know 3 .* 13..32"):
+    with pytest.raises(InputError, match=r"NR_PCP_LISTS is 33; .* 13\.\.32"):
         PerCpuPages(tree, high=500)
 
 
@@ -316,6 +315,24 @@ def test_a_patch_is_tried(tmp_path):
         pm.study.example_tree(tree)
     with pytest.raises(InputError, match="unknown workload 'kbild'"):
         pm.study.try_patch(tree, workloads=["kbild"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("base", [EXCERPT, pytest.param(TREES / "7.3.4", marks=needs_trees)],
+                         ids=["excerpt", "7.3.4"])  # fmt: skip
+@pytest.mark.parametrize("name", PATCHES)
+def test_every_patch_comes_to_its_cover_letter(tmp_path, name, base):
+    tried = pm.study.try_patch(
+        patched(name, tmp_path / name, base), "v7.3", workloads=["page_fault1"], cpus=224,
+        seconds=0.2, seeds=2, operations=200_000, recording="7.2-detail-4cpu",
+    )  # fmt: skip
+    changed = {d["function"] for d in tried.facts["differences"]}
+    assert changed
+    assert changed <= PATCHES[name].functions
+    rules = ["v7.3", f"{name}#{tried.tree.digest[:8]}"]
+    assert list(tried.tables["runs"]["rules"]) == rules
+    (letter,) = tried.letter.tables.values()
+    assert list(letter["rules"]) == rules
 
 
 # Command line
