@@ -160,6 +160,7 @@ def measure(
         sheet, table, interval, tracing = _evaluate(rounds, missing, unsteady)
         rows += sheet
         frames["tracing"] = tracing
+        rows = _beside(rows, _costs_before(root / "hardware" / name), unsteady)
         if table is not None and interval is not None:
             frames["holds"] = table
             path = _store(root, name, rows, table, interval, used, rounds, replace)
@@ -170,8 +171,8 @@ def measure(
         said["stored"] = "Nothing was stored: a machine needs its holds."
     if unsteady:
         said["unsteady"] = (
-            f"Two passes do not agree on {', '.join(unsteady)}: something else ran, and the "
-            "intervals take in both."
+            f"Two passes or sessions do not agree on {', '.join(dict.fromkeys(unsteady))}: "
+            "something else ran, and the intervals take in both."
         )
     costs = pd.DataFrame(rows, columns=Cost._fields)
     facts = {
@@ -470,6 +471,40 @@ def _assumed(missing: list[Missing]) -> list[Cost]:
     source = f"constant term of the fits of {len(fixed_ns) // 2} machines, refills and drains"
     middle, low, high = float(np.median(fixed_ns)), min(fixed_ns), max(fixed_ns)
     return [Cost("hold_fixed", "", middle, "ns", low, high, "assumed", source)]
+
+
+def _costs_before(path: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    """Intervals that the machine's own measurement before had; none where there is no such one."""
+    if not path.is_dir():
+        return {}
+    sheet = packages.read_package(path, "hardware", []).tables.get(COSTS_RESOURCE["name"])
+    if sheet is None:
+        return {}
+    column = sheet.columns
+    return {
+        (operation, distance or ""): (low, high)
+        for operation, distance, low, high, origin in zip(
+            *(column[c] for c in ("operation", "distance", "low", "high", "origin")), strict=True
+        )
+        if origin in ("measured", "derived")
+    }
+
+
+def _beside(
+    rows: Sequence[Cost],
+    before: Mapping[tuple[str, str], tuple[float, float]],
+    unsteady: list[str],
+) -> list[Cost]:
+    """Widen what does not agree with the measurement before until it takes in both."""
+    found = []
+    for row in rows:
+        low, high = before.get((row.operation, row.distance), (row.low, row.high))
+        if max(low, row.low) > min(high, row.high) and row.origin in ("measured", "derived"):
+            unsteady.append(f"{row.operation} {row.distance}".rstrip())
+            how = f"{row.source}; measured before: {low:.4g} to {high:.4g} {row.unit}"
+            row = row._replace(low=min(low, row.low), high=max(high, row.high), source=how)
+        found.append(row)
+    return found
 
 
 def _say_holds(table: pd.DataFrame) -> str:

@@ -122,6 +122,24 @@ def test_what_is_stored_passes_every_check(data):
         module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
 
 
+def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
+    rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
+    rows, table, interval, _ = module._evaluate(rounds, [], [])
+    path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    before = module._costs_before(path)
+    assert set(before) == {("hold_page_alloc", ""), ("hold_page_free", "")}
+    unsteady: list[str] = []
+    assert module._beside(rows, before, unsteady) == rows
+    assert unsteady == []
+    other, *_ = module._evaluate(rounds_of(PAGE_NS | {"free": 300.0}, EVENT_NS, 8), [], [])
+    (alloc, free) = module._beside(other, before, unsteady)
+    assert unsteady == ["hold_page_free"]
+    assert alloc.high < 250
+    assert free.low < PAGE_NS["free"] < 300 <= free.high
+    assert "measured before" in free.source
+    assert module._costs_before(data / "hardware" / "nowhere") == {}
+
+
 def test_a_machine_as_measured_answers_the_questions(data, monkeypatch):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])
