@@ -1,13 +1,12 @@
-"""A load of the machine's own: pages touched and unmapped by pinned processes.
+"""A load of the machine's own: pages touched on one CPU and unmapped on another, in bursts.
 
-`Load` starts one process for each piece; a process waits for its orders on standard input, works
+One CPU of a pair then refills and the other drains.  A burst is of half of so many pages to all of
+them, and a few pages go the other way before it, so that both sides begin again with small
+batches: a drain is then of at most as many pages as a burst.
+
+`Load` starts one process for each pair; a process waits for its orders on standard input, works
 for so long as each says, and answers with pages and time.  It ends with its input, and the kernel
 ends it if who started it is killed.
-
-``touch``: a region is touched in order, or at random, and unmapped, all on one CPU.
-``burst``: half a region to a whole one is touched on one CPU and unmapped on another, so that one
-refills and the other drains; a few pages go the other way between two bursts, so that both sides
-begin again with small batches.  A drain is then of at most as many pages as a burst.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -22,8 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +29,8 @@ from numpy.typing import NDArray
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.probes import touch
 
-__all__ = ["KINDS", "Load"]
+__all__ = ["Load"]
 
-KINDS = ("touch", "burst")
 _PR_SET_PDEATHSIG = 1
 _FEW = 64  # pages that go the other way
 
@@ -43,24 +40,20 @@ class Load:
 
     Parameters
     ----------
-    pieces : sequence of mapping
-        Each with ``kind`` of `KINDS`, ``cpus`` (one, for ``burst`` two) and ``random`` (bool): the
-        order of touching.
+    pairs : sequence of (int, int)
+        For each process the CPU that refills and the one that drains; they may be one.
     """
 
-    def __init__(self, pieces: Sequence[Mapping[str, Any]]) -> None:
-        for piece in pieces:
-            if piece["kind"] not in KINDS:
-                raise InputError(f"kind={piece['kind']!r}; allowed: {', '.join(KINDS)}")
-        self._pieces = pieces
+    def __init__(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._pairs = pairs
         self._running: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Load:
         try:
-            for piece in self._pieces:
+            for pair in self._pairs:
                 self._running.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", __name__, json.dumps(dict(piece)), str(os.getpid())],
+                        [sys.executable, "-m", __name__, *map(str, (*pair, os.getpid()))],
                         stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE,
                         text=True,
@@ -107,28 +100,24 @@ def _region(pages: int) -> tuple[mmap.mmap, NDArray[np.uint8]]:
     return area, np.frombuffer(area, dtype=np.uint8)
 
 
-def _once(order: NDArray[np.int64], first: int, then: int) -> None:
-    """Touch on one CPU, unmap on another."""
+def _once(pages: int, first: int, then: int) -> None:
+    """Touch in order on one CPU, unmap on another."""
     os.sched_setaffinity(0, {first})
-    area, memory = _region(len(order))
-    touch(memory, order, mmap.PAGESIZE, True)
+    area, memory = _region(pages)
+    touch(memory, np.arange(pages), mmap.PAGESIZE, True)
     if first != then:
         os.sched_setaffinity(0, {then})
     del memory  # nothing holds the mapping any more
     area.close()
 
 
-def _work(piece: Mapping[str, Any], seconds: float, most: int) -> dict[str, float]:
-    cpus, burst = piece["cpus"], piece["kind"] == "burst"
+def _work(refills: int, drains: int, seconds: float, most: int) -> dict[str, float]:
     rng = np.random.default_rng(1)
-    few = np.arange(_FEW)
     done, began, cpu = 0, time.monotonic(), time.process_time()
     while time.monotonic() - began < seconds:
-        pages = int(rng.integers(most // 2, most, endpoint=True)) if burst else most
-        order = rng.permutation(pages) if piece["random"] else np.arange(pages)
-        if burst:
-            _once(few, cpus[-1], cpus[0])
-        _once(order, cpus[0], cpus[-1])
+        pages = int(rng.integers(most // 2, most, endpoint=True))
+        _once(_FEW, drains, refills)
+        _once(pages, refills, drains)
         done += pages
     return {
         "pages": done,
@@ -137,15 +126,15 @@ def _work(piece: Mapping[str, Any], seconds: float, most: int) -> dict[str, floa
     }
 
 
-def _main(piece: Mapping[str, Any], parent: int) -> None:
+def _main(refills: int, drains: int, parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it was killed before
         return
     print("{}", flush=True)
     for line in sys.stdin:
         seconds, pages = json.loads(line)
-        print(json.dumps(_work(piece, seconds, pages)), flush=True)
+        print(json.dumps(_work(refills, drains, seconds, pages)), flush=True)
 
 
 if __name__ == "__main__":
-    _main(json.loads(sys.argv[1]), int(sys.argv[2]))
+    _main(*map(int, sys.argv[1:]))

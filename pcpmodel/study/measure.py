@@ -40,11 +40,12 @@ from pcpmodel.hardware.load import Load
 from pcpmodel.hardware.machines import load_machines
 from pcpmodel.hardware.platform import Platform
 from pcpmodel.hardware.probe import Cost, Missing, Probes
+from pcpmodel.kernel.releases import CommitDrain, nearest_release
 from pcpmodel.proc.cpulist import cpu_list
 from pcpmodel.proc.host import HostFiles
-from pcpmodel.signals import shielded
+from pcpmodel.signals import Shield, shielded
 from pcpmodel.study.answer import Answer
-from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_tracer
+from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_tracer, other_tracers
 
 __all__ = ["measure", "touched"]
 
@@ -60,7 +61,7 @@ TARGETS = tuple(63 << k for k in range(6))
 ENOUGH = MIN_SAMPLES * 6 // 5
 #: Instances that trace a round, in turn, and how many rounds there are at least.
 CYCLE = (1, 0, 1, 2, 1, 3)
-LEAST_ROUNDS = 2 * len(CYCLE)
+LEAST_ROUNDS = 3 * len(CYCLE)
 
 
 class _Round(NamedTuple):
@@ -141,12 +142,14 @@ def measure(
     end = time.monotonic() + 60 * minutes
     probes = Probes(host, used, max(memory, 64 << 20))
     missing: list[Missing] = []
-    with shielded() as shield, shield.lifted():
+    with shielded() as shield:
         began = time.monotonic()
-        probes.run(progress)
+        with shield.lifted():
+            probes.run(progress)
         again = time.monotonic() - began
-        rounds = _holds(used, end - again, missing, progress)
-        probes.run(progress)
+        rounds = _holds(used, end - again, shield, missing, progress)
+        with shield.lifted():
+            probes.run(progress)
     rows, unsteady = probes.costs()
     missing = [*probes.missing, *missing]
     frames: dict[str, pd.DataFrame] = {}
@@ -154,9 +157,10 @@ def measure(
     said = {}
     rows += _assumed(missing)
     if rounds:
-        sheet, table, interval, tracing = _evaluate(rounds, missing)
+        sheet, table, interval, tracing = _evaluate(rounds, missing, unsteady)
         rows += sheet
         frames["tracing"] = tracing
+        rows = _beside(rows, _costs_before(root / "hardware" / name), unsteady)
         if table is not None and interval is not None:
             frames["holds"] = table
             path = _store(root, name, rows, table, interval, used, rounds, replace)
@@ -167,8 +171,8 @@ def measure(
         said["stored"] = "Nothing was stored: a machine needs its holds."
     if unsteady:
         said["unsteady"] = (
-            f"Two passes do not agree on {', '.join(unsteady)}: something else ran, and the "
-            "intervals take in both."
+            f"Two passes or sessions do not agree on {', '.join(dict.fromkeys(unsteady))}: "
+            "something else ran, and the intervals take in both."
         )
     costs = pd.DataFrame(rows, columns=Cost._fields)
     facts = {
@@ -239,6 +243,7 @@ def _refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool)
 def _holds(
     cpus: Sequence[int],
     end: float,
+    shield: Shield,
     missing: list[Missing],
     progress: Callable[[str], None],
 ) -> list[_Round]:
@@ -246,28 +251,22 @@ def _holds(
     if len(cpus) < 2:
         missing.append(Missing("holds", "the load needs two CPUs: one refills, one drains"))
         return []
-    piece = {"kind": "burst", "cpus": list(cpus[:2]), "random": False}
     rounds: list[_Round] = []
     try:
-        with Load([piece]) as load, hold_tracer(_TRACEFS) as tracer:
-            load.run(ROUND_S, PAGES)
-            counts = dict.fromkeys(((side, n) for side in SIDES for n in TARGETS), 0)
-            while len(rounds) < LEAST_ROUNDS or (
-                time.monotonic() < end and min(counts.values()) < ENOUGH
-            ):
-                for copies in CYCLE:
-                    # Bursts for the number of pages of which there are the fewest holds.
-                    fewest = min(TARGETS, key=lambda n: min(counts[side, n] for side in SIDES))
-                    pages = 2 * fewest if copies == 1 and fewest < TARGETS[-1] else PAGES
-                    progress(f"holds of {fewest} pages, round {len(rounds) + 1}")
-                    rounds.append(_round(load, tracer, copies, pages))
-                    traced = rounds[-1].traced
-                    if copies == 1 and traced is not None:
-                        for side, n in counts:
-                            counts[side, n] += int(_near(traced.pages[side], n).sum())
+        # Only what is between may be interrupted, not what makes and removes the instances.
+        with (
+            Load([(cpus[0], cpus[1])]) as load,
+            hold_tracer(_TRACEFS) as tracer,
+            shield.lifted(),
+        ):
+            _until_enough(load, tracer, end, rounds, progress)
     except InputError as error:
         missing.append(Missing("holds", error.message))
         return []
+    kernel = nearest_release(os.uname().release)
+    if kernel.rules.commit_drain != CommitDrain.WHOLE:
+        why = f"{kernel.name} cuts a drain into holds; the figures are of whole drains"
+        missing.append(Missing("holds, free", why))
     for name, why in (
         ("function_graph", "the kmem events of a hold are used instead"),
         (
@@ -277,6 +276,31 @@ def _holds(
     ):
         missing.append(Missing(name, why))
     return rounds
+
+
+def _until_enough(
+    load: Load,
+    tracer: HoldTracer,
+    end: float,
+    rounds: list[_Round],
+    progress: Callable[[str], None],
+) -> None:
+    """Make rounds until the table has enough of every number of pages, or the time is over."""
+    load.run(ROUND_S, PAGES)
+    counts = dict.fromkeys(((side, n) for side in SIDES for n in TARGETS), 0)
+    while len(rounds) < LEAST_ROUNDS or (time.monotonic() < end and min(counts.values()) < ENOUGH):
+        if others := other_tracers(_TRACEFS):
+            raise InputError(f"{', '.join(others)} traced the same events meanwhile")
+        for copies in CYCLE:
+            # Bursts for the number of pages of which there are the fewest holds.
+            fewest = min(TARGETS, key=lambda n: min(counts[side, n] for side in SIDES))
+            pages = 2 * fewest if copies == 1 and fewest < TARGETS[-1] else PAGES
+            progress(f"holds of {fewest} pages, round {len(rounds) + 1}")
+            rounds.append(_round(load, tracer, copies, pages))
+            traced = rounds[-1].traced
+            if copies == 1 and traced is not None:
+                for side, n in counts:
+                    counts[side, n] += int(_near(traced.pages[side], n).sum())
 
 
 def _round(load: Load, tracer: HoldTracer, copies: int, pages: int) -> _Round:
@@ -314,7 +338,7 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float, flo
 
 
 def _evaluate(
-    rounds: Sequence[_Round], missing: list[Missing]
+    rounds: Sequence[_Round], missing: list[Missing], unsteady: list[str]
 ) -> tuple[list[Cost], pd.DataFrame | None, pd.DataFrame | None, pd.DataFrame]:
     """Cost rows, latency table, its intervals, and what tracing costs by two ways."""
     rows, columns, tracing = [], {}, []
@@ -326,10 +350,17 @@ def _evaluate(
             and each.pages == PAGES
             and (ns := _per_page(each.traced, side)) is not None
         ]
-        if len(points) < 6 or len({copies for copies, _ in points}) < 2:
+        if len(points) < 12:
             missing.append(Missing(f"holds, {side}", f"{len(points)} rounds had long holds"))
             continue
         slope, page, slope_half, page_half = _line(points)
+        # Both halves of the session must agree; where they do not, the interval takes in both.
+        halves = [_line(half) for half in (points[: len(points) // 2], points[len(points) // 2 :])]
+        apart = abs(halves[0][1] - halves[1][1])
+        if apart > halves[0][3] + halves[1][3]:
+            unsteady.append(f"hold_page_{side}")
+            page_half = max(page_half, *(abs(half[1] - page) + half[3] for half in halves))
+            slope_half = max(slope_half, *(abs(half[0] - slope) + half[2] for half in halves))
         tracing.append((f"{side}: one, two, three instances", slope, slope_half, len(points)))
         if page - page_half <= 0:
             missing.append(Missing(f"holds, {side}", "the cost of tracing hides that of a page"))
@@ -440,6 +471,40 @@ def _assumed(missing: list[Missing]) -> list[Cost]:
     source = f"constant term of the fits of {len(fixed_ns) // 2} machines, refills and drains"
     middle, low, high = float(np.median(fixed_ns)), min(fixed_ns), max(fixed_ns)
     return [Cost("hold_fixed", "", middle, "ns", low, high, "assumed", source)]
+
+
+def _costs_before(path: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    """Intervals that the machine's own measurement before had; none where there is no such one."""
+    if not path.is_dir():
+        return {}
+    sheet = packages.read_package(path, "hardware", []).tables.get(COSTS_RESOURCE["name"])
+    if sheet is None:
+        return {}
+    column = sheet.columns
+    return {
+        (operation, distance or ""): (low, high)
+        for operation, distance, low, high, origin in zip(
+            *(column[c] for c in ("operation", "distance", "low", "high", "origin")), strict=True
+        )
+        if origin in ("measured", "derived")
+    }
+
+
+def _beside(
+    rows: Sequence[Cost],
+    before: Mapping[tuple[str, str], tuple[float, float]],
+    unsteady: list[str],
+) -> list[Cost]:
+    """Widen what does not agree with the measurement before until it takes in both."""
+    found = []
+    for row in rows:
+        low, high = before.get((row.operation, row.distance), (row.low, row.high))
+        if max(low, row.low) > min(high, row.high) and row.origin in ("measured", "derived"):
+            unsteady.append(f"{row.operation} {row.distance}".rstrip())
+            how = f"{row.source}; measured before: {low:.4g} to {high:.4g} {row.unit}"
+            row = row._replace(low=min(low, row.low), high=max(high, row.high), source=how)
+        found.append(row)
+    return found
 
 
 def _say_holds(table: pd.DataFrame) -> str:

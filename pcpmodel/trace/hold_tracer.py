@@ -30,7 +30,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.raw_buffer import read_pages
 from pcpmodel.trace.tracefs import instance, text_of, tries, write
 
-__all__ = ["COPIES", "SIDES", "HoldTracer", "Traced", "hold_tracer", "runs"]
+__all__ = ["COPIES", "SIDES", "HoldTracer", "Traced", "hold_tracer", "other_tracers", "runs"]
 
 #: Side of a hold -> the event of its pages.
 SIDES = {"alloc": "kmem/mm_page_alloc_zone_locked", "free": "kmem/mm_page_pcpu_drain"}
@@ -159,6 +159,26 @@ class HoldTracer:
             for k in (0, 1)
         )
         return Traced(pages, spans, events, lost)
+
+
+def other_tracers(tracefs: Path) -> list[str]:
+    """Name the others who trace pages of holds now: each makes every page dearer."""
+    own = f"_{os.getpid()}_"
+    places = [tracefs, *(p for p in sorted((tracefs / "instances").glob("*")) if own not in p.name)]
+    return [
+        "tracefs itself" if place == tracefs else place.name
+        for place in places
+        if any(_reads(place / "events" / event / "enable") == "1" for event in SIDES.values())
+        and _reads(place / "tracing_on") == "1"
+    ]
+
+
+def _reads(path: Path) -> str:
+    """A control file's value; empty if it is gone."""
+    try:
+        return text_of(path).strip()
+    except OSError:
+        return ""
 
 
 def _truncate(path: Path) -> None:

@@ -15,11 +15,8 @@ from pcpmodel.hardware.load import Load
 CPU = min(os.sched_getaffinity(0))
 
 
-@pytest.mark.parametrize(
-    "piece", [{"kind": "touch", "random": True}, {"kind": "burst", "random": False}]
-)
-def test_a_load_says_what_it_did(piece):
-    with Load([piece | {"cpus": [CPU, CPU]}]) as load:
+def test_a_load_says_what_it_did():
+    with Load([(CPU, CPU)]) as load:
         (did,) = load.run(0.05, 256)
         (again,) = load.run(0.05, 256)
     assert did["pages"] >= 128
@@ -27,9 +24,9 @@ def test_a_load_says_what_it_did(piece):
     assert 0 < again["cpu_s"] <= 1.5 * again["wall_s"]
 
 
-def test_an_unknown_kind_is_refused_before_anything_runs():
-    with pytest.raises(InputError, match="allowed: touch, burst"):
-        Load([{"kind": "spin", "cpus": [CPU], "random": False}])
+def test_a_process_that_failed_is_said():
+    with Load([(CPU, CPU)]) as load, pytest.raises(InputError, match="ended with 1"):
+        load.run(0.05, -1)
 
 
 def test_it_ends_with_a_killed_owner():
@@ -38,7 +35,7 @@ def test_it_ends_with_a_killed_owner():
             sys.executable,
             "-c",
             "from pcpmodel.hardware.load import Load\n"
-            f"with Load([{{'kind': 'touch', 'cpus': [{CPU}], 'random': False}}]) as load:\n"
+            f"with Load([({CPU}, {CPU})]) as load:\n"
             "    print(load._running[0].pid, flush=True)\n"
             "    load.run(60, 512)\n",
         ],

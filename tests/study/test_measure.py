@@ -52,7 +52,7 @@ def rounds_of(page_ns, event_ns, times, seed=1):
 
 def test_the_cost_of_tracing_comes_off():
     missing = []
-    rows, table, interval, tracing = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 8), missing)
+    rows, table, interval, tracing = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 8), missing, [])
     assert missing == []
     for row, side in zip(rows, PAGE_NS, strict=True):
         assert row.operation == f"hold_page_{side}"
@@ -71,15 +71,30 @@ def test_the_cost_of_tracing_comes_off():
 
 def test_pages_cheaper_than_the_noise_of_tracing_are_not_measured():
     missing: list[Missing] = []
-    rows, table, *_ = module._evaluate(rounds_of({"alloc": 1.0, "free": 0.0}, 170.0, 3), missing)
+    rows, table, *_ = module._evaluate(
+        rounds_of({"alloc": 1.0, "free": 0.0}, 170.0, 3), missing, []
+    )
     assert table is None
     assert "holds, free" in {m.name for m in missing}
     assert all(row.low > 0 for row in rows)
 
 
+def test_halves_that_do_not_agree_widen_the_interval_and_are_named():
+    slow = {side: 2 * ns for side, ns in PAGE_NS.items()}
+    rounds = [*rounds_of(PAGE_NS, EVENT_NS, 8), *rounds_of(slow, EVENT_NS, 8)]
+    unsteady: list[str] = []
+    rows, *_ = module._evaluate(rounds, [], unsteady)
+    assert unsteady == ["hold_page_alloc", "hold_page_free"]
+    for row, side in zip(rows, PAGE_NS, strict=True):
+        assert row.low <= PAGE_NS[side] < slow[side] <= row.high
+    steady: list[str] = []
+    module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 16), [], steady)
+    assert steady == []
+
+
 def test_too_few_holds_make_no_table():
     missing: list[Missing] = []
-    _, table, *_ = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 2), missing)
+    _, table, *_ = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 3), missing, [])
     assert table is None
     (why,) = (m.why for m in missing if m.name == "latency table")
     assert "--minutes" in why
@@ -93,7 +108,7 @@ def data(tmp_path):
 
 def test_what_is_stored_passes_every_check(data):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
-    rows, table, interval, _ = module._evaluate(rounds, [])
+    rows, table, interval, _ = module._evaluate(rounds, [], [])
     path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
     assert packages.check(data) == []
     assert sorted(p.name for p in path.iterdir()) == [
@@ -107,9 +122,27 @@ def test_what_is_stored_passes_every_check(data):
         module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
 
 
+def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
+    rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
+    rows, table, interval, _ = module._evaluate(rounds, [], [])
+    path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    before = module._costs_before(path)
+    assert set(before) == {("hold_page_alloc", ""), ("hold_page_free", "")}
+    unsteady: list[str] = []
+    assert module._beside(rows, before, unsteady) == rows
+    assert unsteady == []
+    other, *_ = module._evaluate(rounds_of(PAGE_NS | {"free": 300.0}, EVENT_NS, 8), [], [])
+    (alloc, free) = module._beside(other, before, unsteady)
+    assert unsteady == ["hold_page_free"]
+    assert alloc.high < 250
+    assert free.low < PAGE_NS["free"] < 300 <= free.high
+    assert "measured before" in free.source
+    assert module._costs_before(data / "hardware" / "nowhere") == {}
+
+
 def test_a_machine_as_measured_answers_the_questions(data, monkeypatch):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
-    rows, table, interval, _ = module._evaluate(rounds, [])
+    rows, table, interval, _ = module._evaluate(rounds, [], [])
     module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
     monkeypatch.setenv("PCPMODEL_DATA", str(data))
     assert pm.limit("here", p99_us=100).tables

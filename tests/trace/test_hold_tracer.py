@@ -11,7 +11,7 @@ import pytest
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.load import Load
-from pcpmodel.trace.hold_tracer import SIDES, hold_tracer, runs
+from pcpmodel.trace.hold_tracer import SIDES, hold_tracer, other_tracers, runs
 from pcpmodel.trace.raw_buffer import read_pages
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -85,6 +85,21 @@ def test_a_run_of_one_kind_is_a_hold():
     assert list(runs(time_ns, kind, np.zeros(15, np.uint32), lost)[0]) == [1, 1, 2]
 
 
+def test_others_who_trace_are_named(tmp_path):
+    def place(where, on, event="1"):
+        (where / "events" / SIDES["free"]).mkdir(parents=True)
+        (where / "events" / SIDES["free"] / "enable").write_text(f"{event}\n")
+        (where / "tracing_on").write_text(f"{on}\n")
+
+    place(tmp_path, 0)
+    place(tmp_path / "instances" / "perf", 1)
+    place(tmp_path / "instances" / "idle", 1, event="0")
+    place(tmp_path / "instances" / f"pcpmodel_1_{os.getpid()}_2", 1)
+    assert other_tracers(tmp_path) == ["perf"]
+    (tmp_path / "tracing_on").write_text("1")
+    assert other_tracers(tmp_path) == ["tracefs itself", "perf"]
+
+
 def root_and_tracing():
     return os.geteuid() == 0 and (TRACEFS / "events/kmem").is_dir()
 
@@ -95,8 +110,7 @@ def test_the_kernel_that_runs_here():
     """Refills and drains of a load of our own; a second instance makes each page dearer."""
     before = {p.name for p in (TRACEFS / "instances").iterdir()}
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    piece = {"kind": "burst", "cpus": cpus, "random": False}
-    with Load([piece]) as load, hold_tracer(TRACEFS, 4096) as tracer:
+    with Load([tuple(cpus)]) as load, hold_tracer(TRACEFS, 4096) as tracer:
         load.run(0.3, 4096)
         once, twice = (tracer.trace(lambda: load.run(0.5, 4096), k) for k in (1, 2))
     assert {p.name for p in (TRACEFS / "instances").iterdir()} <= before
