@@ -90,6 +90,7 @@ _WHAT = {
     D_ORDER: "order of an allocation",
     D_CONTIG: "contiguous pages freed at once [pages]",
     D_MIGRATED: "CPU of an allocation",
+    D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 _WHY = {
     E_OVERTAKEN: "taken before, reported later",

@@ -767,6 +767,7 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
                 more = add_guess(into, more, &new, s.table, slots)
         if more == 0:
             return False
+        s.most_states = max(s.most_states, more)
         for i in range(more):
             s.trail[used + i].parent = <int16_t>into[i].parent
             s.trail[used + i].zone_flags = <uint8_t>into[i].zone_flags
@@ -1731,6 +1732,23 @@ cdef void fallback(_Replayer s, int32_t row) noexcept nogil:
     taken_from_buddy(s, row)
 
 
+cdef void check_batch(_Replayer s, int32_t row) noexcept nogil:
+    """mm_page_free of a batch: free_unref_folios() prepares all, then frees them in that order.
+
+    Until v6.9 free_unref_page_list() does so.
+    """
+    cdef int32_t then = s.link[row].chain
+    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
+    if not nxt:
+        return
+    if s.rows[nxt].event == EV_FREE and s.link[nxt].then == EV_FREE_BATCHED \
+            and s.link[nxt].chain < then:
+        differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
+    elif s.rows[nxt].event == EV_FREE_BATCHED and nxt != then \
+            and s.rows[last].event == EV_FREE_BATCHED:
+        differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+
+
 cdef void step(_Replayer s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
@@ -1774,6 +1792,8 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT \
                 or n == EV_FREE_CONTIG:
             s.page[p].status = <uint8_t>(FREED | r.b << 4)
+            if n == EV_FREE_BATCHED:
+                check_batch(s, row)
         elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
             # probe's handler the kernel skips other probes, so free_one_page is not seen.)
@@ -1928,6 +1948,9 @@ cdef void skip(_Replayer s, int32_t row) noexcept nogil:
 
 # -- binding --------------------------------------------------------------------------
 
+#: Of struct per_cpu_pages, as a dump names them.
+_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count",
+           "free_factor", "flags")
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 cdef class _Replayer(PageLists):
@@ -1955,6 +1978,7 @@ cdef class _Replayer(PageLists):
     cdef uint8_t *turns
     cdef int turns_cap
     cdef int16_t table[GUESS_SLOTS]
+    cdef readonly int most_states   # followed side by side in one search
     cdef bint broken        # out of memory
     cdef work_row *work_rows
     cdef int work_ops       # bits of the kinds that somebody asked for
@@ -1994,6 +2018,7 @@ cdef class _Replayer(PageLists):
         self.rules = rules_of(release)
         self.p_lists = p_lists
         self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
+        self.most_states = 1
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
         self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
@@ -2244,6 +2269,54 @@ cdef class _Replayer(PageLists):
                 found.add(i)
         return found
 
+    def fields_unlike(self, int x, pcp):
+        """Names of the fields of a pageset that are not those of a dump."""
+        cdef per_cpu_pages *p = &self.sets[self.check_set(x)].pcp
+        check_idle(self)
+        mine = (p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
+                p.free_factor, p.flags)
+        return {name for name, have in zip(_FIELDS, mine) if 0 <= getattr(pcp, name) != have}
+
+    def tell_fields(self, int x, int row, pcp, int zone_flags):
+        """`check_fields` for a dump."""
+        cdef int64_t f[P_COLUMNS]
+        cdef int flags, k
+        self.check_set(x)
+        check_idle(self)
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        for k in range(P_COLUMNS):
+            f[k] = -1
+        f[P_COUNT], f[P_HIGH], f[P_BATCH] = pcp.count, pcp.high, pcp.batch
+        f[P_HIGH_MIN], f[P_HIGH_MAX] = pcp.high_min, pcp.high_max
+        f[P_ALLOC_FACTOR], f[P_FREE_COUNT] = pcp.alloc_factor, pcp.free_count
+        f[P_FREE_FACTOR], f[P_FLAGS] = pcp.free_factor, pcp.flags
+        f[P_ZONE_FLAGS] = zone_flags
+        flags = self.zones[self.sets[x].zone].flags
+        check_fields(self, x, row, f, 0, 0)
+        self.zones[self.sets[x].zone].flags = flags
+
+    def count_of(self, int x):
+        """Pages on the lists of a pageset."""
+        check_idle(self)
+        return self.sets[self.check_set(x)].pcp.count
+
+    def explain_count(self, int x, int row, int moved):
+        """``count`` was read of a pageset that moved meanwhile, last at row *moved*."""
+        self.check_set(x)
+        check_idle(self)
+        if not 0 <= row < self.nr_rows or not 0 <= moved < self.nr_rows:
+            raise IndexError(f"rows {row}, {moved} are not both in 0..{self.nr_rows - 1}")
+        self.t.probes += 1
+        self.t.probes_explained += 1
+        explain(self, row, E_MOVED, x, moved)
+
+    def count_fields(self, int64_t n):
+        """So many pagesets of a dump have the model's fields."""
+        check_idle(self)
+        self.t.probes += n
+        self.t.probes_foreseen += n
+
     def note_list(self, int x, int i, int row, told):
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
         cdef int32_t p, nxt
@@ -2476,7 +2549,7 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
         page_blocks=page_blocks, page_blocks_foreseen=page_blocks - len(misplaced),
         lists_foreseen=lists_foreseen, lists_explained=lists_explained, nr_unexplained=nr_bad,
         nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
-        decisions=None if policy is None else r.decisions)
+        states=r.most_states, decisions=None if policy is None else r.decisions)
     return found, work, resizes
 
 
@@ -2523,31 +2596,47 @@ def _resize(r, cap, dump, rules, nth, fraction):
 
 
 def _compare(r, cap, seen, nr_lists, begin, end):
-    """Go through the rows of a dump; every list must be the model's at some moment of it.
+    """Go through the rows of a dump; lists and fields must be the model's at some moment of it.
 
     Returns the number of lists, of those that are so, and of the others that a line explains.
     """
     places = {(*z.key, cpu): x for x, (z, cpu) in enumerate(
         (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
     r.settle(begin)
-    open_ = {places[key]: (pcp, r.differing(places[key], pcp, range(nr_lists)))
-             for key, pcp in seen.pcps.items()}
-    total = len(open_) * nr_lists
-    open_ = {x: v for x, v in open_.items() if v[1]}
+    total = len(seen.pcps) * nr_lists
+    open_, before, unlike = {}, {}, {}
+    for key, pcp in seen.pcps.items():
+        x = places[key]
+        left, fields = r.differing(x, pcp, range(nr_lists)), r.fields_unlike(x, pcp)
+        if left or fields:
+            open_[x] = pcp, left, fields
+            before |= {(x, i): r.list_of(x, i) for i in left}
     moved = dict.fromkeys(open_, 0)
-    before = {(x, i): r.list_of(x, i) for x, (_, left) in open_.items() for i in left}
+    counts = {x: {r.count_of(x)} for x in open_}
     row = begin
     while row < end:
         row, touched = r.run_until_touched(row, end, list(open_))
         for x in touched:
             moved[x] = row - 1
-            pcp, left = open_[x]
+            counts[x].add(r.count_of(x))
+            pcp, left, fields = open_[x]
             left &= r.differing(x, pcp, left)
-            if not left:
+            fields &= r.fields_unlike(x, pcp)
+            if not left and not fields:
                 del open_[x]
-    wrong = shown = 0
-    for x, (pcp, left) in open_.items():
+    wrong = shown = told = 0
+    flags = [z.flags for z in seen.zones]
+    for x, (pcp, left, fields) in open_.items():
         for i in sorted(left):
             wrong += 1
             shown += r.unlike(x, i, begin, moved[x], pcp, before[x, i])
+        fields &= r.fields_unlike(x, pcp)
+        if fields:
+            told += 1
+            counts[x].add(r.count_of(x))
+            if moved[x] and fields == {"count"} and min(counts[x]) < pcp.count < max(counts[x]):
+                r.explain_count(x, begin, moved[x])  # read in the middle of a refill or a drain
+            else:
+                r.tell_fields(x, begin, pcp, flags[x // cap.cpus])
+    r.count_fields(len(seen.pcps) - told)
     return total, total - wrong, shown
