@@ -199,6 +199,8 @@ cdef struct cpu_run:
     bint told           # the model would have had it otherwise; another line explains it
     int log_at          # entry of a refill in the log
     int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
+    int ticking         # task that does a vmstat tick here, 0 none
+    int decays          # that its probes have shown
     int32_t last_pfn
 
 cdef struct contig:
@@ -1802,6 +1804,10 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             s.page[p].status = AWAY
             s.t.direct_frees += 1
         elif pcp_allowed_order(<int>r.b):
+            x = s.link[row].own_prev
+            if s.rows[x].event == EV_FREE and s.link[x].then == EV_FREE_BATCHED \
+                    and s.link[x].chain > row and not s.rules.free_coalesce:
+                differ(s, row, D_IN_BATCH, -1, 0, r.a)
             commit(s, p, <int>r.b, cpu, row)
         else:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
@@ -1891,6 +1897,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             missing_drain(s, x, row)
         check_fields(s, x, row, f, 0, 0)
         if e == EV_DECAY_PCP_HIGH:
+            run.decays += 1
             before = s.sets[x].pcp
             n = decay_pcp_high(&s.sets[x].pcp, &s.rules, &work)
             if s.policies != NULL:
@@ -1929,6 +1936,14 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
     elif e == EV_WORK_START:
         if r.a:
             note_work(s, WORK_TICK, -1, 0, 0, cpu, 0, row)
+            run.ticking = r.pid
+            run.decays = 0
+    elif e == EV_WORK_END:
+        # refresh_cpu_vm_stats() goes through all zones with memory.
+        if run.ticking == r.pid and r.pid:
+            run.ticking = 0
+            if s.decay_told and run.decays != s.nr_populated:
+                differ(s, row, D_TICK, -1, s.nr_populated, run.decays)
     elif e == EV_SET_BLOCK_TYPE:
         p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
         if p >= 0:
@@ -1961,6 +1976,8 @@ cdef class _Replayer(PageLists):
     cdef pageset *sets
     cdef const int64_t *probes
     cdef int p_lists
+    cdef int nr_populated   # zones with memory
+    cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef cpu_run *runs
     cdef contig *contigs
     cdef bulk_call bulk[MAX_BULK]
@@ -2019,6 +2036,8 @@ cdef class _Replayer(PageLists):
         self.p_lists = p_lists
         self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
         self.most_states = 1
+        self.nr_populated = sum(zone.managed > 0 for zone in zones)
+        self.decay_told = bool(events.is_event("decay_pcp_high").any())
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
         self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
