@@ -916,7 +916,8 @@ def replay_(
     """Does the model do what the recorded kernel did?
 
     RECORDING is a directory, or the name of one of data/traces.
-    Exit code 1 if a difference stays unexplained, or the trace lost events.
+    Exit code 1 if a difference stays unexplained, the trace lost events, or more than one event in
+    100 had to be explained by another line.
 
     With --what-if R [R ...]: how often and how long the zone lock would have been held under
     other rules.
@@ -947,7 +948,8 @@ def replay_(
     _emit(found.as_dict(), json_, repr(found))
     if not found.exact:
         raise CheckError(
-            f"{found.nr_unexplained} unexplained differences, {found.lost} lost events"
+            f"{found.nr_unexplained} unexplained differences, {found.lost} lost events, "
+            f"{found.nr_explained} of {found.events} events explained"
         )
 
 

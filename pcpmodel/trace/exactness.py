@@ -12,7 +12,11 @@ import numpy as np
 
 from pcpmodel.trace.page_lists import Difference, Explained
 
-__all__ = ["COUNTED", "Exactness"]
+__all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness"]
+
+#: Events of which one may need another line, or else the replay is no proof.  Chosen: two and a
+#: half times as many as any recording of data/traces needs (6.18-exitstorm-4cpu: one in 265).
+EVENTS_PER_EXPLAINED = 100
 
 #: What is counted, in the order of the report.
 COUNTED = (
@@ -54,7 +58,7 @@ class Exactness:
         By free_pcppages_bulk() [holds; blocks].  Those of a drain whose moment or size had to be
         explained count as explained.
     probes : int
-        Times that a probe printed the struct's fields.
+        Times that a probe, or a later dump, printed the struct's fields.
     lists : int
         Per-CPU lists of later dumps.
     blocks : int
@@ -73,6 +77,9 @@ class Exactness:
         One line may be in both numbers of two kinds, and explain many differences.
     lost : int
         Events that the kernel lost; a trace with losses is never exact.
+    states : int
+        States of one pageset that were followed side by side at most, where the trace leaves open
+        in which order things were done or when a zone's flags turned; 1: never more than one.
     notes : list of str
     inferred : dict
         Of a recording without a first dump: how many of the allocations, refills, drains and
@@ -119,6 +126,7 @@ class Exactness:
     page_blocks_foreseen: int = 0
     page_blocks_explained: int = 0
     isolated: int = 0
+    states: int = 1
     inferred: dict[str, int] = field(default_factory=dict)
     decisions: np.ndarray | None = field(default=None, compare=False)
 
@@ -157,8 +165,16 @@ class Exactness:
 
     @property
     def exact(self) -> bool:
-        """Nothing unexplained, and nothing lost."""
-        return not self.nr_unexplained and not self.lost
+        """Nothing unexplained, nothing lost, and little that had to be explained.
+
+        Little: at most one in `EVENTS_PER_EXPLAINED` events.
+        """
+        return not self.nr_unexplained and not self.lost and not self.strained
+
+    @property
+    def strained(self) -> bool:
+        """More is explained than `EVENTS_PER_EXPLAINED` allows."""
+        return self.nr_explained * EVENTS_PER_EXPLAINED > self.events
 
     def causes(self) -> dict[str, int]:
         """Explained differences by cause."""
@@ -191,6 +207,12 @@ class Exactness:
         lines += [f"    {d}" for d in self.unexplained[:10]]
         if self.nr_unexplained > 10:
             lines.append(f"    ... and {self.nr_unexplained - 10} more")
+        if self.states > 1:
+            lines.append(f"  at most {self.states} states of a pageset were followed side by side")
+        if self.strained:
+            lines.append(
+                f"  more than one in {EVENTS_PER_EXPLAINED} events is explained: not exact"
+            )
         if self.decisions is not None:
             p = self.policy
             lines.append(

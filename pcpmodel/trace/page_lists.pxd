@@ -50,6 +50,9 @@ cdef enum:
     D_ORDER = 33
     D_CONTIG = 34
     D_MIGRATED = 35
+    D_BATCH_ORDER = 36
+    D_IN_BATCH = 37
+    D_TICK = 38
 
     # Explanations.
     E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before

@@ -90,6 +90,9 @@ _WHAT = {
     D_ORDER: "order of an allocation",
     D_CONTIG: "contiguous pages freed at once [pages]",
     D_MIGRATED: "CPU of an allocation",
+    D_IN_BATCH: "page freed by itself in the midst of a batch",
+    D_TICK: "decays of a vmstat tick [zones]",
+    D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 _WHY = {
     E_OVERTAKEN: "taken before, reported later",
@@ -106,7 +109,7 @@ _WHY = {
     E_SILENT: "stack of a new task, taken without a line",
 }
 _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
-          D_LOST_ALLOC}
+          D_LOST_ALLOC, D_IN_BATCH}
 
 
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,

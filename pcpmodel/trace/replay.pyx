@@ -202,6 +202,8 @@ cdef struct cpu_run:
     bint told           # the model would have had it otherwise; another line explains it
     int log_at          # entry of a refill in the log
     int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
+    int ticking         # task that does a vmstat tick here, 0 none
+    int decays          # that its probes have shown
     int32_t last_pfn
 
 cdef struct contig:
@@ -770,6 +772,7 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
                 more = add_guess(into, more, &new, s.table, slots)
         if more == 0:
             return False
+        s.most_states = max(s.most_states, more)
         for i in range(more):
             s.trail[used + i].parent = <int16_t>into[i].parent
             s.trail[used + i].zone_flags = <uint8_t>into[i].zone_flags
@@ -1746,6 +1749,23 @@ cdef void fallback(_Replayer s, int32_t row) noexcept nogil:
     taken_from_buddy(s, row)
 
 
+cdef void check_batch(_Replayer s, int32_t row) noexcept nogil:
+    """mm_page_free of a batch: free_unref_folios() prepares all, then frees them in that order.
+
+    Until v6.9 free_unref_page_list() does so.
+    """
+    cdef int32_t then = s.link[row].chain
+    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
+    if not nxt:
+        return
+    if s.rows[nxt].event == EV_FREE and s.link[nxt].then == EV_FREE_BATCHED \
+            and s.link[nxt].chain < then:
+        differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
+    elif s.rows[nxt].event == EV_FREE_BATCHED and nxt != then \
+            and s.rows[last].event == EV_FREE_BATCHED:
+        differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+
+
 cdef void step(_Replayer s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
@@ -1789,6 +1809,8 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT \
                 or n == EV_FREE_CONTIG:
             s.page[p].status = <uint8_t>(FREED | r.b << 4)
+            if n == EV_FREE_BATCHED:
+                check_batch(s, row)
         elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
             # probe's handler the kernel skips other probes, so free_one_page is not seen.)
@@ -1797,6 +1819,10 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             s.page[p].status = AWAY
             s.t.direct_frees += 1
         elif pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+            x = s.link[row].own_prev
+            if s.rows[x].event == EV_FREE and s.link[x].then == EV_FREE_BATCHED \
+                    and s.link[x].chain > row and not s.rules.free_coalesce:
+                differ(s, row, D_IN_BATCH, -1, 0, r.a)
             commit(s, p, <int>r.b, cpu, row)
         else:
             note_work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, cpu, 0, row)
@@ -1886,6 +1912,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             missing_drain(s, x, row)
         check_fields(s, x, row, f, 0, 0)
         if e == EV_DECAY_PCP_HIGH:
+            run.decays += 1
             before = s.sets[x].pcp
             n = decay_pcp_high(&s.sets[x].pcp, &s.rules, &work)
             if s.policies != NULL:
@@ -1924,6 +1951,14 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
     elif e == EV_WORK_START:
         if r.a:
             note_work(s, WORK_TICK, -1, 0, 0, cpu, 0, row)
+            run.ticking = r.pid
+            run.decays = 0
+    elif e == EV_WORK_END:
+        # refresh_cpu_vm_stats() goes through all zones with memory.
+        if run.ticking == r.pid and r.pid:
+            run.ticking = 0
+            if s.decay_told and run.decays != s.nr_populated:
+                differ(s, row, D_TICK, -1, s.nr_populated, run.decays)
     elif e == EV_SET_BLOCK_TYPE:
         p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
         if p >= 0:
@@ -1943,6 +1978,9 @@ cdef void skip(_Replayer s, int32_t row) noexcept nogil:
 
 # -- binding --------------------------------------------------------------------------
 
+#: Of struct per_cpu_pages, as a dump names them.
+_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count",
+           "free_factor", "flags")
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 cdef class _Replayer(PageLists):
@@ -1953,6 +1991,8 @@ cdef class _Replayer(PageLists):
     cdef pageset *sets
     cdef const int64_t *probes
     cdef int p_lists
+    cdef int nr_populated   # zones with memory
+    cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef cpu_run *runs
     cdef contig *contigs
     cdef bulk_call bulk[MAX_BULK]
@@ -1970,6 +2010,7 @@ cdef class _Replayer(PageLists):
     cdef uint8_t *turns
     cdef int turns_cap
     cdef int16_t table[GUESS_SLOTS]
+    cdef readonly int most_states   # followed side by side in one search
     cdef bint broken        # out of memory
     cdef work_row *work_rows
     cdef int work_ops       # bits of the kinds that somebody asked for
@@ -2010,6 +2051,9 @@ cdef class _Replayer(PageLists):
         self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
         self.p_lists = p_lists
         self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
+        self.most_states = 1
+        self.nr_populated = sum(zone.managed > 0 for zone in zones)
+        self.decay_told = bool(events.is_event("decay_pcp_high").any())
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
         self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
@@ -2260,6 +2304,54 @@ cdef class _Replayer(PageLists):
                 found.add(i)
         return found
 
+    def fields_unlike(self, int x, pcp):
+        """Names of the fields of a pageset that are not those of a dump."""
+        cdef per_cpu_pages *p = &self.sets[self.check_set(x)].pcp
+        check_idle(self)
+        mine = (p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
+                p.free_factor, p.flags)
+        return {name for name, have in zip(_FIELDS, mine) if 0 <= getattr(pcp, name) != have}
+
+    def tell_fields(self, int x, int row, pcp, int zone_flags):
+        """`check_fields` for a dump."""
+        cdef int64_t f[P_COLUMNS]
+        cdef int flags, k
+        self.check_set(x)
+        check_idle(self)
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        for k in range(P_COLUMNS):
+            f[k] = -1
+        f[P_COUNT], f[P_HIGH], f[P_BATCH] = pcp.count, pcp.high, pcp.batch
+        f[P_HIGH_MIN], f[P_HIGH_MAX] = pcp.high_min, pcp.high_max
+        f[P_ALLOC_FACTOR], f[P_FREE_COUNT] = pcp.alloc_factor, pcp.free_count
+        f[P_FREE_FACTOR], f[P_FLAGS] = pcp.free_factor, pcp.flags
+        f[P_ZONE_FLAGS] = zone_flags
+        flags = self.zones[self.sets[x].zone].flags
+        check_fields(self, x, row, f, 0, 0)
+        self.zones[self.sets[x].zone].flags = flags
+
+    def count_of(self, int x):
+        """Pages on the lists of a pageset."""
+        check_idle(self)
+        return self.sets[self.check_set(x)].pcp.count
+
+    def explain_count(self, int x, int row, int moved):
+        """``count`` was read of a pageset that moved meanwhile, last at row *moved*."""
+        self.check_set(x)
+        check_idle(self)
+        if not 0 <= row < self.nr_rows or not 0 <= moved < self.nr_rows:
+            raise IndexError(f"rows {row}, {moved} are not both in 0..{self.nr_rows - 1}")
+        self.t.probes += 1
+        self.t.probes_explained += 1
+        explain(self, row, E_MOVED, x, moved)
+
+    def count_fields(self, int64_t n):
+        """So many pagesets of a dump have the model's fields."""
+        check_idle(self)
+        self.t.probes += n
+        self.t.probes_foreseen += n
+
     def note_list(self, int x, int i, int row, told):
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
         cdef int32_t p, nxt
@@ -2494,7 +2586,7 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
         page_blocks=page_blocks, page_blocks_foreseen=page_blocks - len(misplaced),
         lists_foreseen=lists_foreseen, lists_explained=lists_explained, nr_unexplained=nr_bad,
         nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
-        decisions=None if policy is None else r.decisions)
+        states=r.most_states, decisions=None if policy is None else r.decisions)
     return found, work, resizes
 
 
@@ -2541,31 +2633,47 @@ def _resize(r, cap, dump, rules, nth, fraction):
 
 
 def _compare(r, cap, seen, nr_lists, begin, end):
-    """Go through the rows of a dump; every list must be the model's at some moment of it.
+    """Go through the rows of a dump; lists and fields must be the model's at some moment of it.
 
     Returns the number of lists, of those that are so, and of the others that a line explains.
     """
     places = {(*z.key, cpu): x for x, (z, cpu) in enumerate(
         (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
     r.settle(begin)
-    open_ = {places[key]: (pcp, r.differing(places[key], pcp, range(nr_lists)))
-             for key, pcp in seen.pcps.items()}
-    total = len(open_) * nr_lists
-    open_ = {x: v for x, v in open_.items() if v[1]}
+    total = len(seen.pcps) * nr_lists
+    open_, before, unlike = {}, {}, {}
+    for key, pcp in seen.pcps.items():
+        x = places[key]
+        left, fields = r.differing(x, pcp, range(nr_lists)), r.fields_unlike(x, pcp)
+        if left or fields:
+            open_[x] = pcp, left, fields
+            before |= {(x, i): r.list_of(x, i) for i in left}
     moved = dict.fromkeys(open_, 0)
-    before = {(x, i): r.list_of(x, i) for x, (_, left) in open_.items() for i in left}
+    counts = {x: {r.count_of(x)} for x in open_}
     row = begin
     while row < end:
         row, touched = r.run_until_touched(row, end, list(open_))
         for x in touched:
             moved[x] = row - 1
-            pcp, left = open_[x]
+            counts[x].add(r.count_of(x))
+            pcp, left, fields = open_[x]
             left &= r.differing(x, pcp, left)
-            if not left:
+            fields &= r.fields_unlike(x, pcp)
+            if not left and not fields:
                 del open_[x]
-    wrong = shown = 0
-    for x, (pcp, left) in open_.items():
+    wrong = shown = told = 0
+    flags = [z.flags for z in seen.zones]
+    for x, (pcp, left, fields) in open_.items():
         for i in sorted(left):
             wrong += 1
             shown += r.unlike(x, i, begin, moved[x], pcp, before[x, i])
+        fields &= r.fields_unlike(x, pcp)
+        if fields:
+            told += 1
+            counts[x].add(r.count_of(x))
+            if moved[x] and fields == {"count"} and min(counts[x]) < pcp.count < max(counts[x]):
+                r.explain_count(x, begin, moved[x])  # read in the middle of a refill or a drain
+            else:
+                r.tell_fields(x, begin, pcp, flags[x // cap.cpus])
+    r.count_fields(len(seen.pcps) - told)
     return total, total - wrong, shown

@@ -4,6 +4,7 @@
 
 import json
 import random
+import re
 import shutil
 from itertools import pairwise
 
@@ -364,6 +365,19 @@ def test_a_lossy_trace_is_never_exact(small, tmp_path):
     assert not found.exact
 
 
+def test_too_much_that_is_explained_proves_nothing(small, monkeypatch):
+    """The recording needs two lines for others; what if that were too many?"""
+    found = pm.replay(small[0])
+    assert (found.nr_explained, found.exact) == (2, True)
+    assert f"at most {found.states} states" in repr(found) if found.states > 1 else found.states
+    monkeypatch.setattr("pcpmodel.trace.exactness.EVENTS_PER_EXPLAINED", found.events)
+    assert not found.exact
+    assert "is explained: not exact" in repr(found)
+    result = CliRunner().invoke(main, ["replay", str(small[0]), "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["exact"] is False
+
+
 def test_the_report_is_readable_and_the_verb_keeps_its_contract(tmp_path, small):
     path, lines, start, stop = small
     result = CliRunner().invoke(main, ["replay", str(path), "--json"])
@@ -598,6 +612,53 @@ def test_a_first_dump_that_contradicts_itself_is_refused(small, tmp_path):
 
     with pytest.raises(InputError, match=r"count=\d+ of node 0, .*, but its lists hold \d+ pages"):
         _damaged(tmp_path, small[0], "pcpstate.before", change)
+
+
+@pytest.mark.parametrize("tag", ["snapA", "after"])
+@pytest.mark.parametrize("key", [b"high", b"batch", b"high_min", b"alloc_factor", b"free_count"])
+def test_the_fields_of_a_later_dump_are_compared(small, tmp_path, tag, key):
+    def change(lines):
+        i = next(i for i, t in enumerate(lines) if t.startswith(b"pcp ") and b" count=0 " not in t)
+        more = re.sub(
+            rb"(?<= %s=)\d+" % key, lambda old: b"%d" % (int(old[0]) + 1), lines[i], count=1
+        )
+        return [*lines[:i], more, *lines[i + 1 :]]
+
+    found = _damaged(tmp_path, small[0], f"pcpstate.{tag}", change)
+    assert found.probes_unexplained >= 1  # the next dump shows what it was, again
+    assert [d.what for d in found.unexplained][:1] == [key.decode()], found
+
+
+def test_the_frees_of_a_batch_come_in_the_order_of_their_lists(small, tmp_path):
+    """Two pages that one batch announces in the order in which it does not free them."""
+    path, lines, start, stop = small
+    key = b": mm_page_free: "
+
+    def page(line):
+        return line.partition(key)[2].split()[1]
+
+    def batched(i):
+        rest = (t for t in lines[i + 1 : stop] if b" " + page(lines[i]) + b" " in t)
+        return b"mm_page_free_batched" in next(rest, b"")
+
+    places = [
+        i
+        for i in range(start, stop - 1)
+        if all(key in t for t in lines[i : i + 2])
+        and lines[i].partition(b"] ")[0] == lines[i + 1].partition(b"] ")[0]
+    ]
+    done = 0
+    for i in random.Random(9).sample(places, 20):
+        if done == 3 or not batched(i) or not batched(i + 1):
+            continue
+        done += 1
+        one, two = (t.split(key) for t in lines[i : i + 2])
+        changed = [one[0] + key + two[1], two[0] + key + one[1]]
+        found = _changed(tmp_path, path, [*lines[:i], *changed, *lines[i + 2 :]])
+        assert [(d.line, d.what[:26]) for d in found.unexplained] == [
+            (i + 1, "order of the frees of a ba")
+        ]
+    assert done == 3
 
 
 @pytest.mark.parametrize(
