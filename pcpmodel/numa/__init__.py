@@ -27,6 +27,7 @@ _PUBLIC = {
     "migrate_pages": "pcpmodel.numa.others",
     "objections": "pcpmodel.numa.gains",
     "parameter_table": "pcpmodel.numa.runs",
+    "repeated": "pcpmodel.numa.pairs",
     "run": "pcpmodel.numa.runs",
     "situations": "pcpmodel.numa.gains",
 }

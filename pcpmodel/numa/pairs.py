@@ -11,7 +11,7 @@ v5.13, of the first version of the patch and of migrate_pages() is predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,9 +23,13 @@ import pandas as pd
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.numa.runs import Run, run
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.contention.runs import half_width
 
-__all__ = ["AFTER", "BEFORE", "FITTED", "PATCH", "Comparison", "Pair", "compare", "fit", "pair_of"]
+__all__ = [
+    "AFTER", "BEFORE", "FITTED", "PATCH", "Comparison", "Pair", "compare", "fit", "pair_of",
+    "repeated",
+]  # fmt: skip
 
 BEFORE, AFTER = "v5.12", "v5.13"
 
@@ -310,6 +314,57 @@ def compare(
         ("kernels", "rows"),
         pair=found,
     )
+
+
+def repeated(
+    given: Experiment | None = None,
+    *,
+    before: str = BEFORE,
+    after: str = AFTER,
+    seeds: Sequence[int] = (1, 2, 3),
+    **changes: Any,
+) -> Answer:
+    """`compare` with several seeds: what of its figures is the model's own scatter.
+
+    Parameters
+    ----------
+    given : Experiment, optional
+        Default: the published one.
+    before, after : str
+        Names in `RELEASES`.
+    seeds : sequence of int
+        At least two.
+    **changes
+        Parameters that differ, see `parameter_table`.
+
+    Returns
+    -------
+    Answer
+        ``rows``: by ``quantity`` and ``kernel`` what was ``measured``, the mean that is
+        ``predicted`` with half of its 95 % interval, and their ``ratio``.
+
+    Raises
+    ------
+    InputError
+        With fewer than two seeds, or if a name or a value is not allowed.
+    """
+    half = half_width(seeds)
+    base = (given or experiment()).with_(**changes)
+    runs = pd.concat(pair_of(base.with_(seed=seed), before, after).rows for seed in seeds)
+    grouped = runs.groupby(["quantity", "kernel"], sort=False)
+    table = grouped[["measured", "predicted", "ratio"]].mean()
+    table.insert(2, "predicted_error", half * grouped["predicted"].std())
+    left, gain = table.loc[("shootdown_interrupts", after)], table.xs("throughput_gain").iloc[0]
+    outside = abs(gain.predicted - gain.measured) > gain.predicted_error
+    said = (
+        f"* Over {len(seeds)} seeds, at scale {base.scale:g}: shootdown interrupts of {after} "
+        f"{left.predicted:,.0f} ± {left.predicted_error:,.0f} ({left.ratio:.2f} of the published "
+        f"ones), gain of throughput {gain.predicted:.2f} ± {gain.predicted_error:.2f} %. The "
+        f"published gain of {gain.measured:g} % lies {'outside' if outside else 'inside'}: its "
+        f"distance is {'an error of the model' if outside else 'within its scatter'}."
+    )
+    made_of = digest_of(load_published(PATCH).digest, runs.to_dict("list"))
+    return Answer({"rows": table.reset_index()}, {"scatter": said}, digest=made_of)
 
 
 def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:

@@ -265,6 +265,17 @@ def test_what_is_lost_while_pages_come_home_is_counted_from_the_series(small):
     assert lost["after_percent"] < lost["mean_percent"]
 
 
+def test_the_scatter_of_the_model_stands_beside_its_figures():
+    answer = pm.numa.repeated(seeds=[1, 2], **SMALL)
+    table = answer.table.set_index(["quantity", "kernel"])
+    assert (table["predicted_error"] > 0).all()
+    gain = table.loc[("throughput_gain", "v5.13")]
+    inside = abs(gain["predicted"] - gain["measured"]) <= gain["predicted_error"]
+    assert f"lies {'inside' if inside else 'outside'}" in answer.text
+    with pytest.raises(InputError, match="scatter"):
+        pm.numa.repeated(seeds=[1], **SMALL)
+
+
 def test_each_remark_of_the_review_is_answered(small):
     cases = {"as published": {}, "1 thread per process": {"threads": 1}}
     cases["all pages refused"] = {"refused_share": 1.0}

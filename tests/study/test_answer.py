@@ -20,7 +20,14 @@ QUESTIONS = {
     **{f"pm.study.{n}": getattr(pm.study, n) for n in pm.study.__all__ if n not in NO_QUESTIONS},
     **{
         f"pm.numa.{n}": getattr(pm.numa, n)
-        for n in ("compare", "first_version", "migrate_pages", "objections", "situations")
+        for n in (
+            "compare",
+            "first_version",
+            "migrate_pages",
+            "objections",
+            "repeated",
+            "situations",
+        )
     },
 }
 

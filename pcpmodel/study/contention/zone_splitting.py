@@ -154,6 +154,7 @@ def _splitting(
     stated = {_FAULTS: _FAULTS, _BUILD: "kernel build, make -j224"}
     for name, workload in stated.items():
         known = published.loc[[workload]].dropna(subset="before").iloc[0]
+        less = "less than " if "less than" in known["quantity"] else ""
         for kernel in releases:
             one, split = (table.loc[(name, kernel, n)] for n in (first, most))
             yield (
@@ -165,7 +166,7 @@ def _splitting(
                 f"{split.score_percent:.1f} ± {split.score_error_percent:.1f} (base 100)."
                 + (
                     f" Published: {known['before']:g} %, which the cost of a cold page was fitted "
-                    f"to in another run, to {known['after']:g} %."
+                    f"to in another run, to {less}{known['after']:g} %."
                     if kernel == releases[0]
                     else ""
                 ),
