@@ -64,7 +64,7 @@ def refitted(name: str, seed: int = 1) -> dict[str, float]:
         run, contention = one_zone(name)
         return {
             "cold_block_ns": _bisect(
-                lambda v: 100 * run(1, v, seed).lock_contention,
+                lambda v: 100 * run(1, {"cold_block_ns": v}, seed).lock_contention,
                 contention["before"],
                 0.0,
                 200.0,
