@@ -20,10 +20,11 @@ from typing import Any
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published, load_workload
-from pcpmodel.errors import unknown_name
+from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.study.answer import Answer, digest_of, records
 from pcpmodel.study.published.cases import Case, cases, stored
 from pcpmodel.study.published.left_out import (
+    HOLDS,
     Constants,
     judged,
     left_out_cells,
@@ -31,6 +32,7 @@ from pcpmodel.study.published.left_out import (
     said_of,
     series_of,
     without,
+    without_by_misses,
 )
 from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows, case_rows
 from pcpmodel.study.published.null_models import (
@@ -51,6 +53,7 @@ def compare(
     *,
     seed: int = 1,
     left_out: bool = False,
+    hold: str = "fitted",
     progress: Callable[[str], None] | None = None,
 ) -> Answer:
     """Set the published tables against the simulator.
@@ -67,6 +70,9 @@ def compare(
         `pcpmodel.study.published.left_out`.  The answer then has ``cells``, by source, table,
         step and quantity (`left_out_cells`), ``skill``, ``rank`` and ``parameters``, with the
         calibrations that each was taken from; its facts are those of `judged`, and ``rows``.
+    hold : str
+        With ``left_out``: "fitted" constants of the other sources, or "misses", holds from causes
+        (`pcpmodel.study.published.causes`) with one latency from the other sources.
     progress : callable, optional
         Called with the name of every table begun.
 
@@ -103,8 +109,12 @@ def compare(
     asked_cases = [c for c in cases() if wanted(c.name)]
     singles = [n for n in SINGLE if wanted(n)]
     rules = tolerances()
+    if hold not in HOLDS:
+        raise unknown_name("hold", hold, HOLDS)
     if left_out:
-        return _left_out(asked_cases, singles, seed, progress)
+        return _left_out(asked_cases, singles, seed, hold, progress)
+    if hold != "fitted":
+        raise InputError(f"hold={hold!r} goes with left_out=True alone")
     fitted: dict[str, dict[str, float]] = {}
     rows: list[Row] = []
     rank: list[dict[str, Any]] = []
@@ -189,6 +199,7 @@ def _left_out(
     asked: Sequence[Case],
     singles: Sequence[str],
     seed: int,
+    hold: str,
     progress: Callable[[str], None] | None,
 ) -> Answer:
     """Every table by the constants of the other sources."""
@@ -200,7 +211,7 @@ def _left_out(
     for case in asked:
         if progress is not None:
             progress(case.name)
-        used[case.name] = of_case(case, stored(case))
+        used[case.name] = of_case(case, stored(case), hold)
         runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
         cells = case_rows(case, runners, used[case.name].values, rules, {})
         rows += cells
@@ -211,9 +222,17 @@ def _left_out(
         series = series_of(*name.split("/"))
 
         def constants(
-            workload: str, machine: str, parameters: Sequence[str], series: str = series
+            workload: str,
+            machine: str,
+            parameters: Sequence[str],
+            shares_cores: bool,
+            series: str = series,
         ) -> Mapping[str, float]:
-            found = without(series, workload, machine, parameters)
+            found = (
+                without(series, workload, machine, parameters)
+                if hold == "fitted"
+                else without_by_misses(series, workload, machine, shares_cores)
+            )
             used[f"{name}: {workload}"] = found  # noqa: B023
             return found.values
 
@@ -225,10 +244,13 @@ def _left_out(
             "table": table,
             "parameter": parameter,
             "value": found.values.get(parameter),
-            "taken_from": ", ".join(names),
+            "taken_from": ", ".join(
+                found.taken_from.get(parameter, found.taken_from.get("miss_ns", ()))
+            ),
         }
         for table, found in used.items()
-        for parameter, names in found.taken_from.items()
+        for parameter in dict.fromkeys([*found.taken_from, *found.values])
+        if parameter != "miss_ns"
     ]
     facts = judged(told)
     facts = facts | {

@@ -21,17 +21,24 @@ from scipy import stats
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.cases import Case
+from pcpmodel.study.published.causes import by_misses, latencies
 from pcpmodel.study.published.null_models import NULL_MODELS
 from pcpmodel.study.published.rows import Row
 from pcpmodel.study.published.single import ZONE_SPLIT
 from pcpmodel.workload.calibration import calibrations
 
-__all__ = ["Constants", "judged", "left_out_cells", "of_case", "said_of", "series_of", "without"]
+__all__ = [
+    "HOLDS", "Constants", "judged", "left_out_cells", "of_case", "said_of", "series_of", "without",
+    "without_by_misses",
+]  # fmt: skip
 
 #: A contention below this [% of cycles] tells little, and is not asked to be within the factor.
 CONTENTION_FROM = 5.0
 CONTENTION_FACTOR = 1.5
 _TIMES = ("score", "build_time")
+#: Where the length of a hold comes from: constants fitted to the other sources, or misses counted
+#: from the workload times the one latency of the other sources.
+HOLDS = ("fitted", "misses")
 #: The best constant of one or two cells is their answer.
 _CELLS_OF_A_CONSTANT = 3
 
@@ -115,10 +122,47 @@ def without(series: str, workload: str, machine: str, parameters: Sequence[str])
     )
 
 
-def of_case(case: Case, parameters: Sequence[str]) -> Constants:
-    """The constants of a table's parameters from the other sources."""
+def without_by_misses(series: str, workload: str, machine: str, shares_cores: bool) -> Constants:
+    """Parameters from causes, with the mean latency of the sources outside a series.
+
+    Parameters
+    ----------
+    series, workload, machine : str
+        As of `without`.
+    shares_cores : bool
+        There are more tasks than cores.
+
+    Returns
+    -------
+    Constants
+        Taken from: ``miss_ns`` alone.
+    """
+    frame = load_workload("calibration").tables["tables"].set_index("calibration")
+    others = {
+        name: value
+        for name, value in latencies().items()
+        if series_of(frame["source"][name], frame["table"][name]) != series
+    }
+    values = by_misses(workload, float(np.mean(list(others.values()))), shares_cores=shares_cores)
+    return Constants(
+        values,
+        {"miss_ns": tuple(others)},
+        "same" if machine in set(frame["machine"][list(others)]) else "other",
+    )
+
+
+def of_case(case: Case, parameters: Sequence[str], hold: str = "fitted") -> Constants:
+    """The constants of a table from the other sources; ``hold`` is one of `HOLDS`."""
     stored = load_workload("answer-key").tables["cases"].set_index(["source", "table"])
     workload = str(stored.loc[(case.source, case.table), "workload"])
+    if hold == "misses":
+        tasks = len(case.workload().tasks)
+        return without_by_misses(
+            series_of(case.source, case.table),
+            workload,
+            case.run["machine"],
+            2 * tasks > case.run["cpus"],
+        )
     return without(series_of(case.source, case.table), workload, case.run["machine"], parameters)
 
 

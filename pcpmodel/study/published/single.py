@@ -11,7 +11,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.published.cases import hahn_machines, host, notes
-from pcpmodel.study.published.model import REPEATS
+from pcpmodel.study.published.model import REPEATS, thread_speed
 from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.workload import Workload, kbuild, page_fault1
 from pcpmodel.workload.calibration import calibration
@@ -21,8 +21,9 @@ __all__ = ["SINGLE", "ZONE_SPLIT", "one_zone"]
 _Answer = tuple[list["Row"], dict[str, float], str]
 
 
-#: From the name of a workload and of a machine, and names of parameters: their values.
-Chosen = Callable[[str, str, Sequence[str]], Mapping[str, float]]
+#: From the name of a workload and of a machine, names of parameters, and whether there are more
+#: tasks than cores: values.
+Chosen = Callable[[str, str, Sequence[str], bool], Mapping[str, float]]
 _RUN = ("cold_block_ns", "jitter")
 _BUILD = ("migrated_share", "slab_run_share")
 
@@ -64,7 +65,7 @@ def one_zone(
 
     def run(zones: int, parameters: Mapping[str, float], seed: int) -> Result:
         own = {k: v for k, v in parameters.items() if k in split.own}
-        rest = {k: v for k, v in parameters.items() if k not in split.own}
+        rest = {k: v for k, v in parameters.items() if k not in (*split.own, "smt_yield")}
         return simulate(
             release="v6.6",
             workload=split.make(split.count, **own, like=None),
@@ -92,7 +93,15 @@ def _zone_split(
             values = {"cold_block_ns": calibration(name)["cold_block_ns"].value}
             fitted[step] = values["cold_block_ns"]
         else:
-            values = dict(chosen(split.make.__name__, host(BIG)["machine"], _RUN + split.own))
+            big = host(BIG)
+            values = dict(
+                chosen(
+                    split.make.__name__,
+                    big["machine"],
+                    _RUN + split.own,
+                    2 * split.count > big["cpus"],
+                )
+            )
         one, four = ([run(n, values, seed + i) for i in range(REPEATS)] for n in (1, 4))
         spins = [[100 * r.lock_contention for r in runs] for runs in (one, four)]
         cells = [
@@ -144,14 +153,15 @@ def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]], chosen: Chosen | 
         cold = calibration("pcp-auto-tuning-v2/kbuild")["cold_block_ns"].value
         values = {"cold_block_ns": cold, "migrated_share": 0.3}
     else:  # the machines are none of those that have a table: see the note
-        values = dict(chosen("kbuild", "", _RUN + _BUILD))
+        values = dict(chosen("kbuild", "", _RUN + _BUILD, True))
     own = {k: v for k, v in values.items() if k in _BUILD}
+    smt_yield = values.pop("smt_yield", None)
     rest = {k: v for k, v in values.items() if k not in _BUILD}
     rows = []
     for name, (cpus, nodes, memory) in hahn_machines().items():
 
         def runs(kernel: str, cpus: int = cpus, nodes: int = nodes, gib: float = memory) -> list:
-            return [
+            made = [
                 simulate(
                     release=kernel,
                     workload=kbuild(cpus, nodes=nodes, **own, like=None),
@@ -159,9 +169,10 @@ def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]], chosen: Chosen | 
                     **host("224 CPUs")
                     | rest
                     | {"cpus": cpus, "nodes": nodes, "memory_gib": gib, "seconds": 15.0},
-                ).score
+                )
                 for i in range(REPEATS)
             ]
+            return [result.score * thread_speed(result, smt_yield) for result in made]
 
         changes = [
             100 * (whole / cut - 1)
