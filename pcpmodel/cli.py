@@ -849,15 +849,24 @@ def simulate_(
 @main.command("compare")
 @click.argument("source", required=False)
 @click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--left-out", is_flag=True, help="Predict every source by parameters of the others alone."
+)
+@click.option(
+    "--hold",
+    default="fitted",
+    show_default=True,
+    help="With --left-out: fitted constants, or misses counted from the workload.",
+)
 @as_json
-def compare_(source: str | None, seed: int, json_: bool) -> None:
+def compare_(source: str | None, seed: int, left_out: bool, hold: str, json_: bool) -> None:
     """Set published tables against the simulator.
 
     SOURCE is one source of data/published or one of its tables; default: all that are modelled.
     """
     from pcpmodel.study.published.compare import compare
 
-    answer = compare(source, seed=seed, progress=_progress)
+    answer = compare(source, seed=seed, left_out=left_out, hold=hold, progress=_progress)
     _emit(answer.as_dict(), json_, str(answer))
 
 

@@ -10,17 +10,25 @@ zone lock: what needs either is in `zones`.
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport cache_touch
+from pcpmodel.hardware.lines cimport line_count, line_write
 from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
-from pcpmodel.kernel.lists cimport order_to_pindex, pindex_to_order, pindex_to_type
+from pcpmodel.kernel.lists cimport (
+    order_to_pindex,
+    pindex_after,
+    pindex_to_order,
+    pindex_to_type,
+)
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
+    NO_PAGE,
     W_HELD,
     W_MOVABLE,
     fill_words,
     page_ring,
+    page_ring_at,
     page_ring_pop_head,
     page_ring_push_head,
     page_ring_push_tail,
@@ -58,6 +66,10 @@ from pcpmodel.simulation.structs cimport (
     policy_of,
     state_t,
 )
+
+
+cdef enum:
+    LINES_OF_A_PAGE = 64  # that the program uses, from end to end
 
 
 cdef inline int answered(state_t *s, policy_state *policy, int answer) noexcept nogil:
@@ -191,6 +203,9 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
         if s.pages.cache != NULL:
             use_pages(s, c, zone, page, order, True)
+        if s.pages.lines != NULL:
+            line_write(s.pages.lines, c.id, zone, page)
+            s.pages.lines.used[c.id] += LINES_OF_A_PAGE << order
 
 
 cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
@@ -224,6 +239,8 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
         fill_words(s.pages.mm.zone[zone].page + page, pcp_word(mt, at, c.id), 1 << order)
         page_ring_push_head(&ps.lists[at], page)
         p.blocks[at] += 1
+        if s.pages.lines != NULL:
+            line_write(s.pages.lines, c.id, zone, page)
     return at
 
 
@@ -245,16 +262,49 @@ cdef inline int refill_type(int pindex) noexcept nogil:
 
 cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept nogil:
     """rmqueue_bulk() with page identity; returns the blocks it found."""
-    return rmqueue_bulk(
-        &s.pages.mm.zone[c.ask.zone], order, n, refill_type(c.ask.pindex), 0,
-        &pageset_of(s.pages.mm, c.ask.zone, c.id).lists[c.ask.pindex], c.ask.pindex, c.id,
+    cdef page_ring *list = &pageset_of(s.pages.mm, c.ask.zone, c.id).lists[c.ask.pindex]
+    cdef uint32_t i, page, before = NO_PAGE
+    cdef int got = rmqueue_bulk(
+        &s.pages.mm.zone[c.ask.zone], order, n, refill_type(c.ask.pindex), 0, list, c.ask.pindex,
+        c.id,
     )
+    if s.pages.lines != NULL:
+        for i in range(list.len - got, list.len):
+            page = page_ring_at(list, i)
+            line_count(s.pages.lines, c.id, c.ask.zone, 0, page, before)
+            before = page
+        s.pages.lines.blocks[2 * c.id] += got
+    return got
+
+
+cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n) noexcept nogil:
+    """The lines that a drain of n pages is going to write: each block's and its buddy's."""
+    cdef page_ring *list
+    cdef uint32_t i, page, buddy, before = NO_PAGE
+    cdef int pindex = c.ask.pindex, order
+    while n > 0:
+        list = &ps.lists[pindex]
+        order = pindex_to_order(pindex)
+        i = list.len
+        while n > 0 and i:
+            i -= 1
+            n -= 1 << order
+            page = page_ring_at(list, i)
+            buddy = page ^ <uint32_t> 1 << order
+            line_count(s.pages.lines, c.id, c.ask.zone, 1, page, before)
+            if buddy < s.pages.mm.zone[c.ask.zone].end:
+                line_count(s.pages.lines, c.id, c.ask.zone, 1, buddy, page)
+            before = page
+            s.pages.lines.blocks[2 * c.id + 1] += 1
+        pindex = pindex_after(s.rules.nr_pcp_lists, pindex)
 
 
 cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
                              int after) noexcept nogil:
     cdef pageset *ps = pageset_of(s.pages.mm, c.ask.zone, owner)
     ps.pcp.count = before
+    if s.pages.lines != NULL:
+        drained_lines(s, c, ps, min(c.ask.drain, before))
     free_pcppages_bulk(&s.pages.mm.zone[c.ask.zone], ps, c.ask.drain, c.ask.pindex)
     if ps.pcp.count != after:
         s.failed = LISTS_DISAGREE

@@ -19,6 +19,7 @@ from pcpmodel.kernel.pcp cimport (
 from pcpmodel.simulation.chores cimport on_time
 from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, next_op, scaled, wake
 from pcpmodel.simulation.lists cimport (
+    LINES_OF_A_PAGE,
     drain_from,
     in_bulk,
     pages_to_drain,
@@ -279,6 +280,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                     if s.pages.cache != NULL:
                         for i in range(mine.len - moved, mine.len):
                             use_pages(s, c, zone, page_ring_at(mine, i), op.order, False)
+                    if s.pages.lines != NULL:
+                        s.pages.lines.used[c.id] += moved * LINES_OF_A_PAGE << op.order
                 else:
                     pass_pages(s, mine, &ch.pages, moved)
             next_op(c)

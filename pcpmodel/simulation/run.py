@@ -18,12 +18,12 @@ from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import RunSpec, make_spec
-from pcpmodel.simulation.state import Failure
+from pcpmodel.simulation.state import Failure, State
 from pcpmodel.simulation.steady import truncation
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Workload
 
-__all__ = ["ENGINES", "execute", "settle", "simulate"]
+__all__ = ["ENGINES", "execute", "runner_of", "settle", "simulate"]
 
 ENGINES = ("event", "per-page")
 _PS = 10**12
@@ -46,6 +46,11 @@ def _types_change(spec: RunSpec) -> bool:
     lists = {op.pindex for task in tasks for op in task.program.ops if op.code == OPS["alloc"]}
     types = {1 if pindex_to_order(p) == HPAGE_PMD_ORDER else pindex_to_type(p) for p in lists}
     return spec.identity and bool(crowded) and len(types) > 1
+
+
+def runner_of(spec: RunSpec, state: State, engine: str = "event") -> Engine | PerPage:
+    """The engine that runs a spec: the one asked for, or the oracle where only that knows."""
+    return PerPage(state) if engine == "per-page" or _types_change(spec) else Engine(state)
 
 
 def execute(
@@ -138,7 +143,7 @@ def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) ->
 
 def _run(spec: RunSpec, engine: str, progress: Callable[[float], None] | None) -> Result:
     state = prepare(spec)
-    runner = PerPage(state) if engine == "per-page" or _types_change(spec) else Engine(state)
+    runner = runner_of(spec, state, engine)
     began = time.perf_counter()
     # Back in Python now and then: for Ctrl-C and for the progress bar.
     while not runner.run(_EVENTS_BETWEEN_SIGNALS):

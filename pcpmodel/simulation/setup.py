@@ -16,6 +16,7 @@ from scipy import optimize, stats
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.cache import PageCache
+from pcpmodel.hardware.lines import PageLines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
@@ -96,6 +97,8 @@ class Setup:
         With ``trylock``: equally likely numbers of operations until the next failure; else empty.
     caches : PageCache, optional
         With page identity: caches of as many CPUs, none shared, empty.
+    lines : PageLines, optional
+        With page identity: the lines of the struct pages of these zones.
     page_cache : sequence of (int, int, int64 ndarray or int)
         Task of a kswapd, zone, and the pages of that zone that it may reclaim: their numbers with
         page identity, oldest first, else how many.
@@ -135,6 +138,7 @@ class Setup:
     pages: Any = None
     policy: object = None
     caches: PageCache | None = None
+    lines: PageLines | None = None
     page_cache: Sequence[tuple[int, int, int | npt.NDArray[np.int64]]] = ()
     test_and_set: bool = False
 

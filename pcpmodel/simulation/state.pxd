@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pcpmodel.exclusive cimport Exclusive
 from pcpmodel.hardware.cache cimport PageCache
+from pcpmodel.hardware.lines cimport PageLines
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.simulation.structs cimport op_t, state_t
 
@@ -16,6 +17,7 @@ cdef class State(Exclusive):
     cdef op_t *ops
     cdef Memory pages
     cdef PageCache caches
+    cdef PageLines lines
     cdef object policy
     cdef readonly int nlocks
     cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter

@@ -10,6 +10,7 @@ from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
 from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pindex_in, pindex_to_order
+from pcpmodel.hardware.lines cimport PageLines
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
@@ -376,6 +377,7 @@ cdef class State(Exclusive):
         cdef const pcp_policy *asked
         cdef Memory pages = setup.pages
         cdef PageCache caches = setup.caches
+        cdef PageLines lines = setup.lines
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
         s.lists.held = <int32_t *> get(lists * PCP_LISTS_ROOM, sizeof(int32_t))
@@ -393,6 +395,10 @@ cdef class State(Exclusive):
                 raise InputError("caches need page identity, and a CPU for each")
             self.caches, s.pages.cache = caches, &caches.cache
             s.pages.found = <uint64_t *> get(3 * s.nr_cpus, sizeof(uint64_t))
+        if lines is not None:
+            if pages is None or lines.cpus < s.nr_cpus or lines.zones != s.nr_zones:
+                raise InputError("lines need page identity, and are those of its CPUs and zones")
+            self.lines, s.pages.lines = lines, &lines.lines
         policy_from(setup.policy, &s.rules, &asked)
         self.policy = setup.policy
         if asked != NULL:

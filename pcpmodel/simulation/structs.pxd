@@ -16,6 +16,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
 from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
+from pcpmodel.hardware.lines cimport page_lines
 from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_state
@@ -217,6 +218,7 @@ cdef struct pages_t:  # with page identity
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
     page_cache *cache  # of each CPU: what it last used; else NULL
     uint64_t *found  # [cpu][3]: pages allocated, by where they were found
+    page_lines *lines  # of the struct pages; else NULL
 
 
 # Zones

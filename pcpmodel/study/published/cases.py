@@ -31,9 +31,11 @@ __all__ = [
 _CACHE_MISSES = "cache_miss_rate"
 
 
-def _busy_stream(pairs: int, *, busy_per_s: float, swap_after: float = 0.0, like: None) -> Workload:
+def _busy_stream(
+    pairs: int, *, busy_per_s: float | None = None, swap_after: float = 0.0, like: None
+) -> Workload:
     """Contention grows with the rate ``busy_per_s``, not with the time of a buffer."""
-    us = 1e6 / busy_per_s
+    us = None if busy_per_s is None else 1e6 / busy_per_s
     return sctp_stream(pairs, send_us=us, recv_us=us, swap_after=round(swap_after), like=like)
 
 

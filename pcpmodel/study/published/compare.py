@@ -17,20 +17,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from pcpmodel.datasets.packages import load_published, load_workload
-from pcpmodel.errors import unknown_name
-from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.published.cases import Case, cases, published_rows, stored
-from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows
+from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.study.answer import Answer, digest_of, records
+from pcpmodel.study.published.cases import Case, cases, stored
+from pcpmodel.study.published.left_out import (
+    HOLDS,
+    Constants,
+    judged,
+    left_out_cells,
+    of_case,
+    said_of,
+    series_of,
+    without,
+    without_by_misses,
+)
+from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows, case_rows
 from pcpmodel.study.published.null_models import (
     NULL_MODELS,
     score_null_models,
 )
-from pcpmodel.study.published.rows import Row, after, make_row, tolerances, with_constants
+from pcpmodel.study.published.rows import Row, ranks, tolerances, with_constants
 from pcpmodel.study.published.shared import Runs
 from pcpmodel.study.published.single import SINGLE
 
@@ -43,6 +52,8 @@ def compare(
     source: str | Sequence[str] | None = None,
     *,
     seed: int = 1,
+    left_out: bool = False,
+    hold: str = "fitted",
     progress: Callable[[str], None] | None = None,
 ) -> Answer:
     """Set the published tables against the simulator.
@@ -54,6 +65,14 @@ def compare(
         ("pcp-auto-tuning-v2/unix"), or several; None for all that are modelled.
     seed : int
         Of every run; changes from row to row are also run with the next two.
+    left_out : bool
+        Predict every source by the parameters of the others alone, and judge that:
+        `pcpmodel.study.published.left_out`.  The answer then has ``cells``, by source, table,
+        step and quantity (`left_out_cells`), ``skill``, ``rank`` and ``parameters``, with the
+        calibrations that each was taken from; its facts are those of `judged`, and ``rows``.
+    hold : str
+        With ``left_out``: "fitted" constants of the other sources, or "misses", holds from causes
+        (`pcpmodel.study.published.causes`) with one latency from the other sources.
     progress : callable, optional
         Called with the name of every table begun.
 
@@ -90,6 +109,12 @@ def compare(
     asked_cases = [c for c in cases() if wanted(c.name)]
     singles = [n for n in SINGLE if wanted(n)]
     rules = tolerances()
+    if hold not in HOLDS:
+        raise unknown_name("hold", hold, HOLDS)
+    if left_out:
+        return _left_out(asked_cases, singles, seed, hold, progress)
+    if hold != "fitted":
+        raise InputError(f"hold={hold!r} goes with left_out=True alone")
     fitted: dict[str, dict[str, float]] = {}
     rows: list[Row] = []
     rank: list[dict[str, Any]] = []
@@ -107,57 +132,18 @@ def compare(
     for case in asked_cases:
         if progress is not None:
             progress(case.name)
-        values, measured = parameters(case), published_rows(case)
-        run, *others = (Runner(case, seed + i, runs) for i in range(REPEATS))
-        before = len(rows)
+        values = parameters(case)
+        runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
+        run = runners[0]
         at = {(f.step, f.quantity): f.parameter for f in case.fits}
-        by_seed = [{s: r.figures(s, values) for s in measured} for r in (run, *others)]
-        predicted = by_seed[0]
-        contention = measured["base"]["lock_contention"]
-        takings = {step: run.takings(step, values, contention) for step in measured}
-        last = ""
-        for step, figures in measured.items():
-            for quantity, value in figures.items():
-                if step == "base" and quantity != "lock_contention":
-                    continue  # 100 by definition
-                row = make_row(
-                    case.source,
-                    case.table,
-                    step,
-                    quantity,
-                    value,
-                    predicted[step][quantity],
-                    rules,
-                    at.get((step, quantity), ""),
-                )
-                if last:
-                    row = after(
-                        row,
-                        [p[step][quantity] for p in by_seed],
-                        before=measured[last][quantity],
-                        runs_before=[p[last][quantity] for p in by_seed],
-                        first=measured["base"][quantity],
-                        takings=(takings[last][quantity], takings[step][quantity]),
-                    )
-                rows.append(row)
-            last = step
-        cache_misses += cache_miss_rows(case, (run, *others), values)
-        for quantity in next(iter(measured.values())):
-            pair = [[rows_[s][quantity] for s in measured] for rows_ in (measured, predicted)]
-            rank.append(
-                {
-                    "source": case.source,
-                    "table": case.table,
-                    "quantity": quantity,
-                    "spearman": float(stats.spearmanr(*pair).statistic)
-                    if all(np.ptp(p) > 0 for p in pair)
-                    else None,
-                }
-            )
+        cells = case_rows(case, runners, values, rules, at)
+        rows += cells
+        rank += ranks(cells)
+        cache_misses += cache_miss_rows(case, runners, values)
+        now = run.figures("base", values)["lock_contention"]
         for name, value in values.items():
             # What a tenth more of the parameter does to the base row's contention.
             more = run.figures("base", {**values, name: 1.1 * value})["lock_contention"]
-            now = predicted["base"]["lock_contention"]
             sensitivity.append(
                 {
                     "source": case.source,
@@ -167,7 +153,7 @@ def compare(
                     "points_of_base_contention_per_tenth": more - now,
                 }
             )
-        for row in rows[before:]:
+        for row in cells:
             if row.within or row.fitted:
                 continue
             for name, value in {**values, **case.given}.items():
@@ -189,7 +175,7 @@ def compare(
     for name in singles:
         if progress is not None:
             progress(name)
-        answers, fitted[name], notes[name] = SINGLE[name](seed, rules)
+        answers, fitted[name], notes[name] = SINGLE[name](seed, rules, None)
         rows += answers
     predictions = [r for r in rows if not r.fitted]
     told = [r.as_dict() for r in with_constants(rows)]
@@ -207,6 +193,83 @@ def compare(
         **_accounted(asked),
     }
     return _answer(facts)
+
+
+def _left_out(
+    asked: Sequence[Case],
+    singles: Sequence[str],
+    seed: int,
+    hold: str,
+    progress: Callable[[str], None] | None,
+) -> Answer:
+    """Every table by the constants of the other sources."""
+    rules = tolerances()
+    runs = Runs()
+    rows: list[Row] = []
+    rank: list[dict[str, Any]] = []
+    used: dict[str, Constants] = {}
+    for case in asked:
+        if progress is not None:
+            progress(case.name)
+        used[case.name] = of_case(case, stored(case), hold)
+        runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
+        cells = case_rows(case, runners, used[case.name].values, rules, {})
+        rows += cells
+        rank += ranks(cells)
+    for name in singles:
+        if progress is not None:
+            progress(name)
+        series = series_of(*name.split("/"))
+
+        def constants(
+            workload: str,
+            machine: str,
+            parameters: Sequence[str],
+            shares_cores: bool,
+            series: str = series,
+        ) -> Mapping[str, float]:
+            found = (
+                without(series, workload, machine, parameters)
+                if hold == "fitted"
+                else without_by_misses(series, workload, machine, shares_cores)
+            )
+            used[f"{name}: {workload}"] = found  # noqa: B023
+            return found.values
+
+        rows += SINGLE[name](seed, rules, constants)[0]
+    machines = {name.split(":")[0]: found.machine for name, found in used.items()}
+    told = left_out_cells(with_constants(rows), machines)
+    parameters = [
+        {
+            "table": table,
+            "parameter": parameter,
+            "value": found.values.get(parameter),
+            "taken_from": ", ".join(
+                found.taken_from.get(parameter, found.taken_from.get("miss_ns", ()))
+            ),
+        }
+        for table, found in used.items()
+        for parameter in dict.fromkeys([*found.taken_from, *found.values])
+        if parameter != "miss_ns"
+    ]
+    facts = judged(told)
+    facts = facts | {
+        "rows": records(told),
+        "rank": rank,
+        "parameters": parameters,
+    }
+    keys = ["source", "table", "step", "quantity"]
+    return Answer(
+        {
+            "cells": told.set_index(keys),
+            "skill": pd.DataFrame(facts["skill"]),
+            "parameters": pd.DataFrame(parameters),
+            "rank": pd.DataFrame(rank),
+        },
+        dict(said_of(facts)),
+        facts,
+        digest_of(facts),
+    )
 
 
 def _accounted(sources: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,15 @@ import numpy as np
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.spec import make_spec
-from pcpmodel.study.published.cases import Case, cache_miss_column
+from pcpmodel.study.published.cases import Case, cache_miss_column, published_rows
 from pcpmodel.study.published.null_models import (
     change_of,
     sign_of,
 )
+from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.study.published.shared import Runs, Taken
 
-__all__ = ["REPEATS", "Runner", "cache_miss_rows", "thread_speed"]
+__all__ = ["REPEATS", "Runner", "cache_miss_rows", "case_rows", "thread_speed"]
 
 
 #: Of the time of a zone-lock hold nothing is left that anybody would wait for.
@@ -145,3 +147,60 @@ class Runner:
             "lock_contention": waiting,
             **{name: counts[name] for name in ("free_high", "alloc_zone")},
         }
+
+
+def case_rows(
+    case: Case,
+    runners: Sequence[Runner],
+    values: Mapping[str, float],
+    rules: Mapping[str, Mapping[str, float]],
+    fitted: Mapping[tuple[str, str], str],
+) -> list[Row]:
+    """The cells of a table, its rows in order.
+
+    Parameters
+    ----------
+    case : Case
+    runners : sequence of Runner
+        One per seed; the first one's figures are the prediction.
+    values : mapping of str to float
+        Parameters.
+    rules : mapping
+        `tolerances`.
+    fitted : mapping of (step, quantity) to str
+        Parameter that was fitted to a cell.
+    """
+    measured = published_rows(case)
+    by_seed = [{s: r.figures(s, values) for s in measured} for r in runners]
+    predicted = by_seed[0]
+    contention = measured["base"]["lock_contention"]
+    takings = {step: runners[0].takings(step, values, contention) for step in measured}
+    rows = []
+    last = ""
+    for step, figures in measured.items():
+        for quantity, value in figures.items():
+            if step == "base" and quantity != "lock_contention":
+                continue  # 100 by definition
+            of_seeds = [p[step][quantity] for p in by_seed]
+            row = make_row(
+                case.source,
+                case.table,
+                step,
+                quantity,
+                value,
+                predicted[step][quantity],
+                rules,
+                fitted.get((step, quantity), ""),
+            )
+            if last:
+                row = after(
+                    row,
+                    of_seeds,
+                    before=measured[last][quantity],
+                    runs_before=[p[last][quantity] for p in by_seed],
+                    first=measured["base"][quantity],
+                    takings=(takings[last][quantity], takings[step][quantity]),
+                )
+            rows.append(replace(row, runs=tuple(of_seeds)))
+        last = step
+    return rows

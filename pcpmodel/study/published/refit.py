@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from pcpmodel.study.published.cases import Fit, find, published_rows, stored
+from pcpmodel.study.published.causes import by_misses
 from pcpmodel.study.published.model import Runner
 from pcpmodel.study.published.single import ZONE_SPLIT, one_zone
 
-__all__ = ["refitted"]
+__all__ = ["refitted", "refitted_miss_ns"]
 
 _FIT_STEPS = 7
 
@@ -64,7 +65,7 @@ def refitted(name: str, seed: int = 1) -> dict[str, float]:
         run, contention = one_zone(name)
         return {
             "cold_block_ns": _bisect(
-                lambda v: 100 * run(1, v, seed).lock_contention,
+                lambda v: 100 * run(1, {"cold_block_ns": v}, seed).lock_contention,
                 contention["before"],
                 0.0,
                 200.0,
@@ -81,3 +82,33 @@ def _bisect(run: Callable[[float], float], target: float, low: float, high: floa
         middle = (low + high) / 2
         low, high = (middle, high) if run(middle) < target else (low, middle)
     return (low + high) / 2
+
+
+def refitted_miss_ns(name: str, seed: int = 1) -> float:
+    """What a miss takes if the contention of a table's first row is to be met, by causes [ns].
+
+    Parameters
+    ----------
+    name : str
+        As in ``miss_ns`` of ``data/workload/answer-key``.
+    seed : int
+        Of every run; the stored values are those of seed 1.
+    """
+    if name in ZONE_SPLIT:
+        run, contention = one_zone(name)
+        workload = ZONE_SPLIT[name].make.__name__
+
+        def waits(miss_ns: float) -> float:
+            values = by_misses(workload, miss_ns, shares_cores=False)
+            return 100 * run(1, values, seed).lock_contention
+
+        return _bisect(waits, contention["before"], 0.0, 500.0)
+    case = find(name)
+    runner = Runner(case, seed)
+    workload = case.workload().name
+
+    def waits_of(miss_ns: float) -> float:
+        values = by_misses(workload, miss_ns, shares_cores=False)
+        return runner.figures("base", values)["lock_contention"]
+
+    return _bisect(waits_of, published_rows(case)["base"]["lock_contention"], 0.0, 500.0)

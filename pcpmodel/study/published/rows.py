@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.null_models import (
     LARGE_CHANGE,
@@ -17,7 +20,7 @@ from pcpmodel.study.published.null_models import (
     sign_of,
 )
 
-__all__ = ["Row", "after", "allowed", "make_row", "tolerances", "with_constants"]
+__all__ = ["Row", "after", "allowed", "make_row", "ranks", "tolerances", "with_constants"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Row:
         The measured change is more than 2 % of the row before.
     nulls : dict
         What the `NULL_MODELS` predict, and the change from the row before of those that have one.
+    runs : tuple of float
+        The prediction by seed, ``predicted`` first.
     """
 
     source: str
@@ -61,6 +66,7 @@ class Row:
     change_error: float | None = None
     large_change: bool = False
     nulls: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    runs: tuple[float, ...] = ()
 
     @property
     def within(self) -> bool:
@@ -164,6 +170,7 @@ def after(
         change_error=error,
         large_change=abs(row.measured - before) > LARGE_CHANGE / 100 * of,
         nulls=nulls,
+        runs=tuple(runs),
     )
 
 
@@ -188,3 +195,28 @@ def with_constants(rows: Sequence[Row]) -> list[Row]:
         else row
         for row in rows
     ]
+
+
+def ranks(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Spearman's correlation of the rows of a table, by column; None where one does not move.
+
+    A column without its base row is one of figures in % of it: 100, measured and predicted.
+    """
+    columns: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        columns.setdefault((row.source, row.table, row.quantity), []).append(row)
+    found = []
+    for (source, table, quantity), cells in columns.items():
+        first = [] if cells[0].step == "base" else [100.0]
+        pair = [[*first, *(getattr(c, name) for c in cells)] for name in ("measured", "predicted")]
+        found.append(
+            {
+                "source": source,
+                "table": table,
+                "quantity": quantity,
+                "spearman": float(stats.spearmanr(*pair).statistic)
+                if all(np.ptp(p) > 0 for p in pair)
+                else None,
+            }
+        )
+    return found

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.published.cases import hahn_machines, host, notes
-from pcpmodel.study.published.model import REPEATS
+from pcpmodel.study.published.model import REPEATS, thread_speed
 from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.workload import Workload, kbuild, page_fault1
 from pcpmodel.workload.calibration import calibration
@@ -20,18 +21,30 @@ __all__ = ["SINGLE", "ZONE_SPLIT", "one_zone"]
 _Answer = tuple[list["Row"], dict[str, float], str]
 
 
-#: Calibration -> name in the figures, workload as published, and as simulated.
-ZONE_SPLIT: dict[str, tuple[str, str, Callable[[], Workload]]] = {
-    "zone-split-rfc/page_fault1": (
-        "page_fault1",
-        "page_fault1, 16 processes",
-        lambda: page_fault1(16, like=None),
+#: From the name of a workload and of a machine, names of parameters, and whether there are more
+#: tasks than cores: values.
+Chosen = Callable[[str, str, Sequence[str], bool], Mapping[str, float]]
+_RUN = ("cold_block_ns", "jitter")
+_BUILD = ("migrated_share", "slab_run_share")
+
+
+@dataclass(frozen=True)
+class Split:
+    """One workload of the zone splitting: its name in the figures, as published, as simulated."""
+
+    step: str
+    published: str
+    make: Callable[..., Workload]
+    count: int
+    own: tuple[str, ...] = ()
+
+
+#: By calibration.
+ZONE_SPLIT = {
+    "zone-split-rfc/page_fault1": Split(
+        "page_fault1", "page_fault1, 16 processes", page_fault1, 16
     ),
-    "zone-split-rfc/kbuild": (
-        "kbuild -j224",
-        "kernel build, make -j224",
-        lambda: kbuild(224, like=None),
-    ),
+    "zone-split-rfc/kbuild": Split("kbuild -j224", "kernel build, make -j224", kbuild, 224, _BUILD),
 }
 #: The machine of the RFC.
 BIG = "224 CPUs, 2 TiB"
@@ -44,36 +57,52 @@ def _figure(workload: str, quantity: str) -> Mapping[str, float] | None:
     return None if not mine.any() else frame[mine].iloc[0]
 
 
-def one_zone(name: str) -> tuple[Callable[[int, float, int], Result], Mapping[str, float]]:
-    """Runs by zones per node, cold_block_ns and seed; the contention that was published [%]."""
-    _, published, make = ZONE_SPLIT[name]
-    work = make()
+def one_zone(
+    name: str,
+) -> tuple[Callable[[int, Mapping[str, float], int], Result], Mapping[str, float]]:
+    """Runs by zones per node, parameters and seed; the contention that was published [%]."""
+    split = ZONE_SPLIT[name]
 
-    def run(zones: int, cold: float, seed: int) -> Result:
+    def run(zones: int, parameters: Mapping[str, float], seed: int) -> Result:
+        own = {k: v for k, v in parameters.items() if k in split.own}
+        rest = {k: v for k, v in parameters.items() if k not in (*split.own, "smt_yield")}
         return simulate(
             release="v6.6",
-            workload=work,
+            workload=split.make(split.count, **own, like=None),
             seed=seed,
             zones_per_node=zones,
-            cold_block_ns=cold,
-            **host(BIG),
+            **{**host(BIG), **rest},
         )
 
-    found = _figure(published, "zone lock contention")
+    found = _figure(split.published, "zone lock contention")
     assert found is not None
     return run, found
 
 
-def _zone_split(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
+def _zone_split(
+    seed: int, rules: Mapping[str, Mapping[str, float]], chosen: Chosen | None
+) -> _Answer:
     """One zone against four instances per node (RFC of May 2023, on v6.3)."""
     note = notes("zone-split")
     rows, fitted = [], {}
-    for name, (step, published, _) in ZONE_SPLIT.items():
+    for name, split in ZONE_SPLIT.items():
         run, contention = one_zone(name)
-        before, split = float(contention["before"]), float(contention["after"])
-        cold = calibration(name)["cold_block_ns"].value
-        one, four = ([run(n, cold, seed + i) for i in range(REPEATS)] for n in (1, 4))
-        fitted[step] = cold
+        before, after_it = float(contention["before"]), float(contention["after"])
+        step = split.step
+        if chosen is None:
+            values = {"cold_block_ns": calibration(name)["cold_block_ns"].value}
+            fitted[step] = values["cold_block_ns"]
+        else:
+            big = host(BIG)
+            values = dict(
+                chosen(
+                    split.make.__name__,
+                    big["machine"],
+                    _RUN + split.own,
+                    2 * split.count > big["cpus"],
+                )
+            )
+        one, four = ([run(n, values, seed + i) for i in range(REPEATS)] for n in (1, 4))
         spins = [[100 * r.lock_contention for r in runs] for runs in (one, four)]
         cells = [
             make_row(
@@ -87,15 +116,15 @@ def _zone_split(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
                 mark,
             )
             for zones, measured, runs, mark in (
-                ("1 zone", before, spins[0], "cold_block_ns"),
-                ("4 zones", split, spins[1], ""),
+                ("1 zone", before, spins[0], "" if chosen else "cold_block_ns"),
+                ("4 zones", after_it, spins[1], ""),
             )
         ]
         rows += [
-            cells[0],
+            replace(cells[0], runs=tuple(spins[0])),
             after(cells[1], spins[1], before=before, runs_before=spins[0], first=before),
         ]
-        if (score := _figure(published, "score")) is not None:
+        if (score := _figure(split.published, "score")) is not None:
             gains = [100 * (f.score / o.score - 1) for o, f in zip(one, four, strict=True)]
             change = make_row(
                 "zone-split-rfc",
@@ -108,33 +137,42 @@ def _zone_split(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
                 kind="change",
             )
             rows.append(after(change, gains, before=0.0, runs_before=[0.0] * REPEATS, first=0.0))
-            waiting = 100 * ((1 - split / 100) / (1 - before / 100) - 1)
+            waiting = 100 * ((1 - after_it / 100) / (1 - before / 100) - 1)
             note += (
-                f" The published contention of {step} ({before:g} % before, {split:g} % after) is "
-                f"worth {waiting:.1f} % of its score; what more it gained was not waiting."
+                f" The published contention of {step} ({before:g} % before, {after_it:g} % "
+                f"after) is worth {waiting:.1f} % of its score; what more it gained was not "
+                "waiting."
             )
     return rows, {f"cold_block_ns ({k})": v for k, v in fitted.items()}, note
 
 
-def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
+def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]], chosen: Chosen | None) -> _Answer:
     """Build time with and without the chunks of v4, on three machines; nothing fitted here."""
     frame = load_published("hahn-v4").tables["kbuild"]
-    cold = calibration("pcp-auto-tuning-v2/kbuild")["cold_block_ns"].value
+    if chosen is None:
+        cold = calibration("pcp-auto-tuning-v2/kbuild")["cold_block_ns"].value
+        values = {"cold_block_ns": cold, "migrated_share": 0.3}
+    else:  # the machines are none of those that have a table: see the note
+        values = dict(chosen("kbuild", "", _RUN + _BUILD, True))
+    own = {k: v for k, v in values.items() if k in _BUILD}
+    smt_yield = values.pop("smt_yield", None)
+    rest = {k: v for k, v in values.items() if k not in _BUILD}
     rows = []
     for name, (cpus, nodes, memory) in hahn_machines().items():
 
         def runs(kernel: str, cpus: int = cpus, nodes: int = nodes, gib: float = memory) -> list:
-            return [
+            made = [
                 simulate(
                     release=kernel,
-                    workload=kbuild(cpus, nodes=nodes, migrated_share=0.3, like=None),
+                    workload=kbuild(cpus, nodes=nodes, **own, like=None),
                     seed=seed + i,
-                    cold_block_ns=cold,
                     **host("224 CPUs")
+                    | rest
                     | {"cpus": cpus, "nodes": nodes, "memory_gib": gib, "seconds": 15.0},
-                ).score
+                )
                 for i in range(REPEATS)
             ]
+            return [result.score * thread_speed(result, smt_yield) for result in made]
 
         changes = [
             100 * (whole / cut - 1)
