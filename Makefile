@@ -13,7 +13,7 @@ PYTEST_FLAGS ?=
 RERUN_FLAGS ?=
 LAB_FLAGS ?=
 
-.PHONY: report test test-long browser env lab bench docs lint sanitize clean
+.PHONY: report test test-long browser env lab bench docs lint wheel sanitize clean
 .DELETE_ON_ERROR:
 
 report: env ## Bring reports/ up to date: run the notebooks whose inputs changed
@@ -52,6 +52,10 @@ lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(if $(STUBS),$(BIN)/python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist tests/stubtest_allowlist.txt \
 	  --ignore-unused-allowlist $(subst /,.,$(STUBS:.pyi=)))
 	$(BIN)/python -m pytest -q -m "not notebook" tests/project/test_notebooks.py
+
+wheel: env ## Build a wheel for this machine's Python below dist/
+	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
+	  $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 # In a copy, so that the ordinary build stays as it is.  Tests of rooms where nothing is
 # compiled are left out.  The C++ library comes with the sanitizer's, which must

@@ -41,17 +41,18 @@ extensions = [
 
 
 class BuildWithData(build_py):
-    """Puts the tables of ``data/`` into the wheel, as ``pcpmodel/data``.
+    """Puts the tables of ``data/``, notebooks and examples into the wheel, below ``pcpmodel``.
 
     An editable install reads them where they lie.
     """
 
     def _tables(self) -> Iterator[tuple[Path, Path]]:
         if not self.editable_mode:
-            for part in ("hardware", "published", "workload"):
-                for path in sorted(Path("data", part).rglob("*")):
-                    if path.is_file():
-                        yield path, Path(self.build_lib, "pcpmodel", path)
+            tables = (Path("data", part) for part in ("hardware", "published", "workload"))
+            found = [path for part in (*tables, Path("examples")) for path in part.rglob("*")]
+            for path in sorted([*found, *Path("notebooks").glob("*.ipynb")]):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    yield path, Path(self.build_lib, "pcpmodel", path)
 
     def run(self) -> None:
         super().run()

@@ -451,6 +451,22 @@ def _pairs(pairs: tuple[str, ...], what: str = "") -> dict[str, str]:
     return values
 
 
+@main.command("init")
+@click.argument("directory", metavar="DIR")
+@as_json
+def init_(directory: str, json_: bool) -> None:
+    """Make a workspace: notebooks, examples and data of your own.
+
+    DIR must be new or empty.  In it, or below it, pcpmodel reads and writes there and not where it
+    was installed; an upgrade of the package leaves it alone.
+    """
+    from pcpmodel.reports.workspace import make_workspace
+
+    parts = make_workspace(directory)
+    text = f"{directory}: {', '.join(parts)}\nGo there; then: pcpmodel rerun, jupyter lab notebooks"
+    _emit({"path": directory, "parts": parts}, json_, text)
+
+
 @main.command("rerun")
 @click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
 @click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")

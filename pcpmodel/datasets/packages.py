@@ -52,6 +52,7 @@ __all__ = [
     "PLATFORM_FIELDS",
     "PLATFORM_RESOURCE",
     "WAIT_RESOURCE",
+    "WORKSPACE",
     "Dataset",
     "Hardware",
     "Package",
@@ -65,9 +66,11 @@ __all__ = [
     "load_hardware",
     "load_published",
     "load_workload",
+    "own_data",
     "published_names",
     "raise_first",
     "read_package",
+    "workspace",
 ]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
@@ -75,6 +78,8 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 DESCRIPTOR = "datapackage.json"
 #: Directories of packages below the data directory.
 KINDS = ("hardware", "published", "workload")
+#: Marks the top of a workspace.
+WORKSPACE = "pcpmodel-workspace.json"
 
 
 def _schema(name: str) -> dict[str, Any]:
@@ -178,8 +183,8 @@ class Dataset:
 def data_dir() -> Path:
     """Return the directory that holds ``hardware/`` and ``published/``.
 
-    ``$PCPMODEL_DATA`` if set; else ``data/`` of the checkout that the package
-    lies in; else the copy that was installed with the package.
+    ``$PCPMODEL_DATA`` if set; else that of the `workspace` around the working
+    directory; else `own_data`.
 
     Raises
     ------
@@ -191,10 +196,31 @@ def data_dir() -> Path:
         if not Path(given).is_dir():
             raise InputError("PCPMODEL_DATA is not a directory", file=given)
         return Path(given)
-    return _own_data()
+    top = workspace()
+    if top is None:
+        return own_data()
+    if not (top / "data").is_dir():
+        raise InputError("is not there, but its workspace is", file=top / "data")
+    return top / "data"
 
 
-def _own_data() -> Path:
+def workspace() -> Path | None:
+    """Top of the workspace (``pcpmodel init``) that the working directory lies in, if it does."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was removed meanwhile
+        return None
+    return next((top for top in (here, *here.parents) if (top / WORKSPACE).is_file()), None)
+
+
+def own_data() -> Path:
+    """``data/`` of the checkout that the package lies in; else what was installed with it.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
     here = Path(__file__).resolve().parents[1]
     checkout = here.parent / "data"
     if (here.parent / "pyproject.toml").is_file() and checkout.is_dir():
@@ -305,7 +331,7 @@ def load_workload(name: str) -> Dataset:
         If the name is unknown or the package has a fault.
     """
     there = name in _names(data_dir() / "workload")
-    return _dataset("workload", name, data_dir() if there else _own_data())
+    return _dataset("workload", name, data_dir() if there else own_data())
 
 
 def _dataset(kind: str, name: str, root: Path | None = None) -> Dataset:

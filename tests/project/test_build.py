@@ -74,6 +74,13 @@ def test_conda_environment_has_the_same_ranges() -> None:
     assert conda == {name: str(r.specifier) for name, r in required().items()}
 
 
+def test_pixi_has_the_same_python_and_no_requirement_of_its_own() -> None:
+    pixi = PROJECT["tool"]["pixi"]
+    conda = {"python": PROJECT["project"]["requires-python"], "c-compiler": "*", "make": "*"}
+    assert pixi["dependencies"] == conda
+    assert list(pixi["pypi-dependencies"]) == [PROJECT["project"]["name"]]
+
+
 def test_ranges_stay_below_what_seaborn_is_known_to_bear() -> None:
     assert not required()["matplotlib"].specifier.contains("3.13")
     assert not required()["pandas"].specifier.contains("4.0")
@@ -81,7 +88,19 @@ def test_ranges_stay_below_what_seaborn_is_known_to_bear() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["report", "test", "browser", "env", "lab", "bench", "docs", "lint", "sanitize", "clean"],
+    [
+        "report",
+        "test",
+        "browser",
+        "env",
+        "lab",
+        "bench",
+        "docs",
+        "lint",
+        "wheel",
+        "sanitize",
+        "clean",
+    ],
 )
 def test_make_knows(target: str) -> None:
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
@@ -153,11 +172,16 @@ def test_wheel_carries_the_tables_but_no_recordings(built: tuple[Path, Path]) ->
         if path.is_file()
     }
     assert {name for name in installed if name.startswith("pcpmodel/data/")} == tables
+    for part in ("notebooks/*.ipynb", "examples/*.json", "examples/cython/*.pyx"):
+        there = {f"pcpmodel/{path.relative_to(ROOT)}" for path in ROOT.glob(part)}
+        assert there
+        assert there <= set(installed)
     for kind in ("*.py", "*.pxd", "*.h", "*.json"):
         there = {str(p.relative_to(ROOT)) for p in (ROOT / "pcpmodel").rglob(kind)}
         assert there
         assert there <= set(installed)
-    assert not [name for name in installed if name.endswith(".pyx")]
+    examples = "pcpmodel/examples/cython/"
+    assert not [n for n in installed if n.endswith(".pyx") and not n.startswith(examples)]
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +224,12 @@ def test_wheel_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> Non
     assert "v6.7" in names
     assert run(tool, "--version").strip() == f"pcpmodel, version {pm.__version__}"
     assert pm.__version__ in run("-c", "import pcpmodel as p; p.show_versions()")
+    run(tool, "init", "mine")
+    where = run(
+        "-c", "import os, pcpmodel as p; os.chdir('mine'); print(p.machine('ice-lake').path)"
+    )
+    assert Path(where.strip()) == tmp_path / "mine/data/hardware/ice-lake"
+    assert (tmp_path / "mine/notebooks/00-start-here.ipynb").is_file()
 
 
 @pytest.mark.long

@@ -165,6 +165,19 @@ def test_the_citation_names_the_version_of_the_package() -> None:
     assert f"\nversion: {pm.__version__}\n" in text
 
 
+def test_the_deposit_says_what_the_citation_says() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^(\S+): \"?(.*?)\"?$", citation, re.M))
+    deposit = json.loads((ROOT / ".zenodo.json").read_text(encoding="utf-8"))
+    assert deposit["title"] == said["title"]
+    assert deposit["version"] == said["version"] == pm.__version__
+    assert deposit["publication_date"] == said["date-released"]
+    assert deposit["license"] == said["license"].lower()
+    assert [c["name"] for c in deposit["creators"]] == re.findall(
+        r"^  - name: (.+)$", citation, re.M
+    )
+
+
 def sphinx(builder: str, place: Path) -> Path:
     build = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder]
     done = subprocess.run(
