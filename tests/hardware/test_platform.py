@@ -183,7 +183,7 @@ def test_an_unknown_field_is_refused():
 @pytest.mark.parametrize(
     ("kernel", "release"),
     [
-        ("5.15.0-91-generic", "debian-6.1.192"),
+        ("5.15.0-91-generic", "v5.17"),
         ("6.1.0-56-cloud-amd64", "debian-6.1.192"),
         ("6.1.192", "debian-6.1.192"),
         ("6.1.200", "debian-6.1.192"),

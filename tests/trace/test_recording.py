@@ -131,7 +131,7 @@ def test_a_description_that_cannot_be_is_refused(make, change):
         ("pcpstate.before", "count=6", "", 2),
         ("pcpstate.before", "high=1068", "high=99999999999", 2),
         ("pcpstate.before", "cpu=3 idx=6", "cpu=2 idx=6", 4),
-        ("pcpstate.before", "idx=6", "idx=14", 4),
+        ("pcpstate.before", "idx=6", "idx=15", 4),
         ("pcpstate.before", "idx=6", "idx=1", 4),
         ("pcpstate.before", "3000", "3001", 4),  # not aligned to its order
         ("pcpstate.before", "2005", "fff", 3),  # outside the zone
