@@ -2641,7 +2641,7 @@ def _compare(r, cap, seen, nr_lists, begin, end):
         (z, cpu) for z in seen.zones for cpu in range(cap.cpus))}
     r.settle(begin)
     total = len(seen.pcps) * nr_lists
-    open_, before, unlike = {}, {}, {}
+    open_, before = {}, {}
     for key, pcp in seen.pcps.items():
         x = places[key]
         left, fields = r.differing(x, pcp, range(nr_lists)), r.fields_unlike(x, pcp)

@@ -1,5 +1,5 @@
 # cython: auto_pickle=False, autotestdict=False
-"""The work that a recorded kernel was given, as records: what a replay finds, and others do again."""
+"""The work that a recorded kernel was given, as records: what a replay finds and others redo."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
