@@ -4,7 +4,7 @@
 
 from pcpmodel.lazy import lazily
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Name a user types -> module that has it.  Loaded at first use, so that
 # ``import pcpmodel`` and ``pcpmodel --help`` stay quick.

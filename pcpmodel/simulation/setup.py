@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+from scipy import optimize
+from scipy.special import gammaincinv, ndtri
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.cache import PageCache
@@ -157,7 +158,7 @@ def _paces(jitter: float) -> npt.NDArray[np.uint32]:
     """Equally likely factors of work: a gamma law of mean 1."""
     if not jitter:
         return np.full(_TABLE, 65536, dtype=np.uint32)
-    return _unit_mean(stats.gamma.ppf((np.arange(_TABLE) + 0.5) / _TABLE, 1 / jitter**2))
+    return _unit_mean(gammaincinv(1 / jitter**2, (np.arange(_TABLE) + 0.5) / _TABLE))
 
 
 def _unit_mean(quantiles: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
@@ -167,11 +168,11 @@ def _unit_mean(quantiles: npt.NDArray[np.float64]) -> npt.NDArray[np.uint32]:
 
 def _lognormal(p99_over_mean: float) -> npt.NDArray[np.uint32]:
     """Law of a hold with this ratio of 99th percentile to mean, at least 1."""
-    z = stats.norm.ppf(0.99)
+    z = ndtri(0.99)
     peak = math.exp(z * z / 2)  # larger ratios are impossible
     ratio = min(max(p99_over_mean, 1.0), 0.99 * peak)
     sigma = optimize.brentq(lambda s: z * s - s * s / 2 - math.log(ratio), 0.0, z)
-    return _unit_mean(np.exp(sigma * stats.norm.ppf((np.arange(_TABLE) + 0.5) / _TABLE)))
+    return _unit_mean(np.exp(sigma * ndtri((np.arange(_TABLE) + 0.5) / _TABLE)))
 
 
 @cache

@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 __all__ = ["BATCHES", "half_width", "truncation"]
 
@@ -75,4 +75,4 @@ def half_width(
         return 0.0
     r = min(max(float((rest[1:] * rest[:-1]).sum()) / square, 0.0), 0.9)
     error = math.sqrt(BATCHES / (BATCHES - 1) * square * (1 + r) / (1 - r)) / float(b.sum())
-    return float(stats.t.ppf((1 + _CONFIDENCE) / 2, BATCHES - 1)) * error
+    return float(stdtrit(BATCHES - 1, (1 + _CONFIDENCE) / 2)) * error

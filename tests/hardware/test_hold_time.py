@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
-from pcpmodel.hardware.hold_time import SIDES, STATISTICS, Curve, HoldTime
+from pcpmodel.hardware.hold_time import SIDES, STATISTICS, Curve, HoldTime, _log_density_t
 from pcpmodel.hardware.machines import Machine
 
 BATCHES = np.array([63, 127, 255, 511, 1023, 2047])
@@ -271,3 +274,15 @@ def test_what_is_no_number_of_pages_is_refused(pages):
 def test_a_table_too_short_is_refused():
     with pytest.raises(InputError, match="at least 4"):
         HoldTime.fit("short", table().head(3))
+
+
+def test_the_density_of_student_s_t_is_scipy_s() -> None:
+    for error, dof, scale in [(0.0, 1, 1.0), (0.3, 4, 0.05), (-2.0, 9, 0.7), (12.0, 2, 3.0)]:
+        expected = stats.t.logpdf(error, dof, scale=scale)
+        assert _log_density_t(error, dof, scale) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_run_needs_nothing_of_scipy_stats() -> None:
+    """Its import takes as long as a small run."""
+    code = "import sys, pcpmodel.simulation.run; sys.exit('scipy.stats' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
