@@ -1025,10 +1025,11 @@ def measure_(
     replace: bool,
     json_: bool,
 ) -> None:
-    """Measure this machine: its cost sheet, and how long it holds the zone lock.
+    """Measure what this machine's operations and holds take.
 
-    Stores it as machine NAME. The holds need root and tracefs; without, the other costs are shown
-    and what was not measured is named. No setting of the machine changes.
+    Stores its cost sheet, and how long it holds the zone lock, as machine NAME. The holds need root
+    and tracefs; without, the other costs are shown and what was not measured is named. No setting
+    of the machine changes.
     """
     from tqdm import tqdm
 

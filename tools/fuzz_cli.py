@@ -288,9 +288,17 @@ def command(dice: random.Random) -> list[str]:
             *perhaps("--config", odd("config"), share=0.2),
         ],
         "fit": lambda: [odd(*MACHINES)],
+        "init": lambda: [odd("workspace", share=0.1)],
         "limit": lambda: [
             *(odd(*MACHINES), "--p99-us", odd("100", "50")),
             *perhaps("--slowdown", odd("2")),
+        ],
+        # Never the measurement itself: it loads the machine for minutes.
+        "measure": lambda: [
+            *("--dry-run", odd("mine", share=0.1)),
+            *perhaps("--minutes", odd("1", "0.1")),
+            *perhaps("--cpus", odd("0", "0-1")),
+            *perhaps("--data", odd("data", share=0.1)),
         ],
         "numa": lambda: [
             *("--scale", odd("0.002", share=0.1)),

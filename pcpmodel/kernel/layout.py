@@ -59,7 +59,7 @@ class Layout:
     members : tuple of Member
         In the order of the declaration.
     size_bytes : int
-        With the padding at the end; a multiple of `align_bytes`.
+        With the padding at the end; a multiple of ``align_bytes``.
     align_bytes : int
         64, or 8 where the structure is not aligned to lines.
     """

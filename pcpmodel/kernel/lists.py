@@ -45,9 +45,7 @@ def order_to_pindex(nr_pcp_lists: int, migratetype: int, order: int) -> int:
     if order < HPAGE_PMD_ORDER:
         return 3 * order + migratetype
     huge = nr_pcp_lists - _LOWORDER
-    return _LOWORDER + (
-        migratetype if huge == len(MIGRATETYPES) else huge > 1 and migratetype == 1
-    )
+    return _LOWORDER + (migratetype if huge == len(MIGRATETYPES) else huge > 1 and migratetype == 1)
 
 
 def pindex_to_order(pindex: int) -> int:

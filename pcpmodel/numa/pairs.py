@@ -237,7 +237,7 @@ def _said(pair: Pair) -> Iterator[tuple[str, str]]:
         "pages published",
         f"* The published {pages:,.0f} pages are {gb:.1f} GB or {gib:.1f} GiB and not the "
         f"published {size:g} GB: {100 * (gb / size - 1):+.0f} % or "
-        f"{100 * (gib / size - 1):+.0f} %. The model is fitted to the pages.",
+        f"{100 * (gib / size - 1):+.0f} %. The model has the pages, not the bytes.",
     )
     lost = pair.lost()
     yield (
