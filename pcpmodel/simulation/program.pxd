@@ -242,7 +242,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
             if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
                 ch.sent[ch.nsent % ch.size] = c.time
-                memcpy(carried_by(ch, ch.nsent), carry_of(s, c, False), PCP_LISTS_ROOM * sizeof(int32_t))
+                memcpy(
+                    carried_by(ch, ch.nsent), carry_of(s, c, False),
+                    PCP_LISTS_ROOM * sizeof(int32_t))
                 memset(carry_of(s, c, False), 0, PCP_LISTS_ROOM * sizeof(int32_t))
                 ch.nsent += 1
                 wake(s, ch.consumer)
@@ -255,7 +257,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             ps = ch.sent[ch.nreceived % ch.size] + ch.latency
             if jump(s, c, max(c.time, ps)):
                 ch.received[ch.nreceived % ch.size] = c.time
-                memcpy(carry_of(s, c, True), carried_by(ch, ch.nreceived), PCP_LISTS_ROOM * sizeof(int32_t))
+                memcpy(
+                    carry_of(s, c, True), carried_by(ch, ch.nreceived),
+                    PCP_LISTS_ROOM * sizeof(int32_t))
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)

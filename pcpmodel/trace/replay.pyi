@@ -8,6 +8,8 @@ from pcpmodel.trace.exactness import Exactness as Exactness
 from pcpmodel.trace.page_lists import Difference as Difference
 from pcpmodel.trace.page_lists import Explained as Explained
 from pcpmodel.trace.recording import Recording
+from pcpmodel.trace.work import WORK as WORK
+from pcpmodel.trace.work import WORK_OPS as WORK_OPS
 
 DECISION: np.dtype[np.void]
 
