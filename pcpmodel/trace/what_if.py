@@ -101,7 +101,10 @@ class WhatIf:
         Blocks asked for and given back.
     outcomes : list of Outcome
     notes : list of str
-        What the recorded kernel is taken for, if no release is named after it.
+        What the recorded kernel is taken for, if no release is named after it; by how much its own
+        rules do not come to what it did.
+    recorded : dict
+        What the recorded kernel did: ``refills`` and ``drains``.
     """
 
     recording: str
@@ -109,6 +112,7 @@ class WhatIf:
     frees: int
     outcomes: list[Outcome]
     notes: list[str] = field(default_factory=list)
+    recorded: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Outcome:
         for outcome in self.outcomes:
@@ -122,6 +126,7 @@ class WhatIf:
             "capture": self.recording,
             "allocations": self.allocations,
             "frees": self.frees,
+            "recorded": self.recorded,
             "releases": [o.as_dict() for o in self.outcomes],
             "notes": self.notes,
         }
@@ -130,7 +135,8 @@ class WhatIf:
         head = f"{self.recording}: {self.allocations} allocations, {self.frees} frees"
         rows = [
             f"  {'rules':28} {'refills':>8} {'drains':>8} {'holds':>8} {'pages/hold':>10} "
-            f"{'max pages in PCPs':>18}"
+            f"{'max pages in PCPs':>18}",
+            f"  {'as recorded':28} {self.recorded['refills']:8} {self.recorded['drains']:8}",
         ]
         for o in self.outcomes:
             moved = (o.refilled_pages + o.drained_pages) / max(1, o.refills + o.drains)
@@ -344,6 +350,18 @@ def what_if(
         )
         for name, s, mine in rules
     ]
+    recorded = {"refills": exactness.refills, "drains": exactness.drains}
+    notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
+    for outcome in outcomes:
+        here = {"refills": outcome.refills, "drains": outcome.drains}
+        if outcome.release == cap.release.name and here != recorded:
+            # An operation is done as a whole here; there, others had the lists in its midst, or
+            # reclaim had them drained.
+            notes.append(
+                f"{outcome.release}, the recording's own rules, comes to "
+                + " and ".join(f"{n} {k} for {recorded[k]}" for k, n in here.items())
+                + " as recorded: so far off may other rules be, too"
+            )
     return WhatIf(
         recording=cap.name,
         allocations=exactness.allocations,
@@ -352,5 +370,6 @@ def what_if(
             + work["n"][work["op"] == WORK_OPS["contig"]].sum()
         ),
         outcomes=outcomes,
-        notes=[f"recorded under {cap.assumed}"] if cap.assumed else [],
+        notes=notes,
+        recorded=recorded,
     )

@@ -29,6 +29,26 @@ def test_the_recorded_rules_give_the_recorded_numbers(name):
     assert same.failed == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("7.2-detail-4cpu", None),
+        ("7.2-build-4cpu", "comes to 150 refills for 147 and 349 drains for 316 as recorded"),
+    ],
+)
+def test_what_its_own_rules_do_not_come_to_is_said(name, note):
+    found = pm.what_if(name)
+    real = pm.replay(name)
+    assert found.recorded == {"refills": real.refills, "drains": real.drains}
+    assert found.as_dict()["recorded"] == found.recorded
+    assert f"as recorded {real.refills} {real.drains}" in " ".join(repr(found).split())
+    if note is None:
+        assert found.notes == []
+    else:
+        assert note in found.notes[-1]
+        assert note not in str(pm.what_if(name, ["v6.6"]))
+
+
 def sum_of_drained(cap):
     """Pages that the kernel itself reports as drained after its first dump [pages]."""
     events, reader = cap.trace
