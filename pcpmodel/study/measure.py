@@ -40,7 +40,8 @@ from pcpmodel.hardware.load import Load
 from pcpmodel.hardware.machines import load_machines
 from pcpmodel.hardware.platform import Platform
 from pcpmodel.hardware.probe import Cost, Missing, Probes
-from pcpmodel.kernel.releases import CommitDrain, nearest_release
+from pcpmodel.kernel.releases import nearest_release
+from pcpmodel.kernel.sizing import drain_hold_limit, drain_limit
 from pcpmodel.proc.cpulist import cpu_list
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.signals import Shield, shielded
@@ -62,6 +63,8 @@ ENOUGH = MIN_SAMPLES * 6 // 5
 #: Instances that trace a round, in turn, and how many rounds there are at least.
 CYCLE = (1, 0, 1, 2, 1, 3)
 LEAST_ROUNDS = 3 * len(CYCLE)
+#: Rounds with long holds that a line is laid through at least.
+LEAST_POINTS = 12
 
 
 class _Round(NamedTuple):
@@ -264,7 +267,7 @@ def _holds(
         missing.append(Missing("holds", error.message))
         return []
     kernel = nearest_release(os.uname().release)
-    if kernel.rules.commit_drain != CommitDrain.WHOLE:
+    if drain_hold_limit(1, kernel.rules) != drain_limit(1, kernel.rules):
         why = f"{kernel.name} cuts a drain into holds; the figures are of whole drains"
         missing.append(Missing("holds, free", why))
     for name, why in (
@@ -350,7 +353,7 @@ def _evaluate(
             and each.pages == PAGES
             and (ns := _per_page(each.traced, side)) is not None
         ]
-        if len(points) < 12:
+        if len(points) < LEAST_POINTS:
             missing.append(Missing(f"holds, {side}", f"{len(points)} rounds had long holds"))
             continue
         slope, page, slope_half, page_half = _line(points)
