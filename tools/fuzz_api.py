@@ -45,6 +45,7 @@ import fuzz_trace  # noqa: E402
 import pcpmodel as pm  # noqa: E402
 from pcpmodel.errors import InputError  # noqa: E402
 from pcpmodel.hardware.cache import PageCache  # noqa: E402
+from pcpmodel.hardware.lines import PageLines  # noqa: E402
 from pcpmodel.hardware.lock import FifoLock  # noqa: E402
 from pcpmodel.kernel import pcp  # noqa: E402
 from pcpmodel.kernel.memory import Memory  # noqa: E402
@@ -149,6 +150,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.kernel.pcp.PerCpuPages": lambda: pcp.PerCpuPages(random.choice(NAMES), high=500),
     "pcpmodel.kernel.tree_pages.TreePages": lambda: TreePages(_tree(), high=500),
     "pcpmodel.hardware.cache.PageCache": lambda: PageCache(2, 512, 1024, 2),
+    "pcpmodel.hardware.lines.PageLines": lambda: PageLines(2, [512], 1024, 1024),
     "pcpmodel.hardware.lock.FifoLock": lambda: FifoLock(4, 50, 7),
     "pcpmodel.numa.clock.Engine": _numa,
     "pcpmodel.numa.faults.Machine": lambda: NumaMachine(7, 2, 2, 8, 16, 16),

@@ -144,7 +144,7 @@ def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
     tools = checkout / ".venv/bin"
     tools.mkdir(parents=True)
     (tools / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    start = "from pcpmodel.cli import main; main()"
+    start = "from pcpmodel.cli import main; main(prog_name='pcpmodel')"
     (tools / "pcpmodel").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)

@@ -475,7 +475,7 @@ def test_time_is_estimated_within_a_factor_of_three(pilot_s, monkeypatch):
         workers.compute(one, "event")
     took = time.thread_time() - began
     assert 1 / 3 < estimate / took < 3
-    assert pilots < took / 2
+    assert pilots < took
 
 
 COMMAND = [sys.executable, "-c", "import sys; from pcpmodel.cli import main; main(sys.argv[1:])"]
