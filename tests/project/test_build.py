@@ -226,9 +226,11 @@ def test_wheel_runs_outside_the_checkout(installed: Path, tmp_path: Path) -> Non
     assert pm.__version__ in run("-c", "import pcpmodel as p; p.show_versions()")
     run(tool, "init", "mine")
     where = run(
-        "-c", "import os, pcpmodel as p; os.chdir('mine'); print(p.machine('ice-lake').path)"
+        "-c",
+        "import os; from pcpmodel.datasets.packages import data_dir; os.chdir('mine'); "
+        "print(data_dir())",
     )
-    assert Path(where.strip()) == tmp_path / "mine/data/hardware/ice-lake"
+    assert Path(where.strip()) == tmp_path / "mine/data"
     assert (tmp_path / "mine/notebooks/00-start-here.ipynb").is_file()
 
 
