@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import os
 import secrets
 import signal
 import subprocess
@@ -50,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             used = getattr(item, "fixturenames", ())
-            shared = [name for name in ("reported", "built") if name in used]
+            shared = [name for name in ("reported", "built", "tracefs") if name in used]
             file = item.nodeid.partition("::")[0]
             item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [file])))
         items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "reported")
@@ -70,6 +71,22 @@ def pytest_terminal_summary(
             f"{k}={v:,.1f}" if isinstance(v, float) else f"{k}={v}" for k, v in b.extra_info.items()
         )
         terminalreporter.write_line(f"{b.name:64} {units}  ({b.stats.iqr / b.stats.median:.0%})")
+
+
+@pytest.fixture
+def tracefs() -> Path:
+    """Where the kernel that runs here is traced; one worker's alone, as who traces is in the way."""
+    return Path("/sys/kernel/tracing")
+
+
+@pytest.fixture
+def tracing(tracefs: Path) -> Path:
+    """Where two CPUs can be traced, by root."""
+    if os.geteuid() != 0 or not (tracefs / "events/kmem").is_dir():
+        pytest.skip("needs root and tracefs")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    return tracefs
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ import mmap
 import os
 import resource
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import combinations
+from itertools import combinations, cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -236,9 +236,11 @@ class Probes:
         for distance, pairs in self._pairs().items():
             memory = _memory(size).view(np.uint64)
             link(memory, self._rng.permutation(size // LINE))
-            turn = iter(_round_robin(pairs))
+            turn = cycle(pairs)
 
-            def sample(memory: NDArray = memory, turn=turn) -> float | None:  # type: ignore[no-untyped-def]
+            def sample(
+                memory: NDArray[np.uint64] = memory, turn: Iterator[tuple[int, int]] = turn
+            ) -> float | None:
                 owner, reader = next(turn)
                 os.sched_setaffinity(0, {owner})
                 write_lines(memory)
@@ -253,9 +255,9 @@ class Probes:
         steps = []
         pairs = self._pairs()
         for distance, some in pairs.items():
-            turn = iter(_round_robin(some))
+            turn = cycle(some)
 
-            def sample(turn=turn) -> float | None:  # type: ignore[no-untyped-def]
+            def sample(turn: Iterator[tuple[int, int]] = turn) -> float | None:
                 line = _memory(4096).view(np.uint64)
                 work = [
                     lambda side=side: bounce(line, side, EXCHANGES, 1.0) or 0.0 for side in (0, 1)
@@ -328,11 +330,6 @@ class Probes:
             f"read faults of {pages} fresh pages in order: they map the zero page and allocate none"
         )
         return _Step("fault_entry", "", "ns", how, sample)
-
-
-def _round_robin(pairs: Sequence[tuple[int, int]]):  # type: ignore[no-untyped-def]
-    while True:
-        yield from pairs
 
 
 def _huge() -> str:

@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pindex_in, pindex_to_order
 from pcpmodel.hardware.lines cimport PageLines
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pindex_in, pindex_to_order
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (

@@ -15,8 +15,8 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
-from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.hardware.lines cimport page_lines
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_state

@@ -100,19 +100,19 @@ class WhatIf:
     allocations, frees : int
         Blocks asked for and given back.
     outcomes : list of Outcome
+    recorded : dict
+        What the recorded kernel did: ``refills`` and ``drains``.
     notes : list of str
         What the recorded kernel is taken for, if no release is named after it; by how much its own
         rules do not come to what it did.
-    recorded : dict
-        What the recorded kernel did: ``refills`` and ``drains``.
     """
 
     recording: str
     allocations: int
     frees: int
     outcomes: list[Outcome]
+    recorded: dict[str, int]
     notes: list[str] = field(default_factory=list)
-    recorded: dict[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Outcome:
         for outcome in self.outcomes:
@@ -370,6 +370,6 @@ def what_if(
             + work["n"][work["op"] == WORK_OPS["contig"]].sum()
         ),
         outcomes=outcomes,
-        notes=notes,
         recorded=recorded,
+        notes=notes,
     )

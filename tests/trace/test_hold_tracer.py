@@ -5,7 +5,6 @@
 import itertools
 import os
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from pcpmodel.hardware.load import Load
 from pcpmodel.trace.hold_tracer import SIDES, hold_tracer, other_tracers, runs
 from pcpmodel.trace.raw_buffer import read_pages
 
-TRACEFS = Path("/sys/kernel/tracing")
 ORDER_AT = 16
 
 
@@ -101,20 +99,14 @@ def test_others_who_trace_are_named(tmp_path):
     assert other_tracers(tmp_path) == ["tracefs itself", "perf"]
 
 
-def root_and_tracing():
-    return os.geteuid() == 0 and (TRACEFS / "events/kmem").is_dir()
-
-
-@pytest.mark.skipif(not root_and_tracing(), reason="needs root and tracefs")
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
-def test_the_kernel_that_runs_here():
+def test_the_kernel_that_runs_here(tracing):
     """Refills and drains of a load of our own, seen by one instance and by two."""
-    before = {p.name for p in (TRACEFS / "instances").iterdir()}
+    before = {p.name for p in (tracing / "instances").iterdir()}
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    with Load([tuple(cpus)]) as load, hold_tracer(TRACEFS, 4096) as tracer:
+    with Load([tuple(cpus)]) as load, hold_tracer(tracing, 4096) as tracer:
         load.run(0.3, 4096)
         once, twice = (tracer.trace(lambda: load.run(0.5, 4096), k) for k in (1, 2))
-    assert {p.name for p in (TRACEFS / "instances").iterdir()} <= before
+    assert {p.name for p in (tracing / "instances").iterdir()} <= before
     for seen, side in itertools.product((once, twice), SIDES):
         assert seen.pages[side].sum() <= sum(seen.events.values())
         assert (seen.span_ns[side] > 0).all()

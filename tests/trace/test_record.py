@@ -25,7 +25,6 @@ from pcpmodel.trace import record as record_module
 from pcpmodel.trace import tracefs as tracefs_module
 from pcpmodel.trace.record import EVENTS, record
 
-TRACEFS = Path("/sys/kernel/tracing")
 TRACE = """\
 # tracer: nop
 #
@@ -251,13 +250,13 @@ def test_a_kernel_without_the_events_is_refused(fake, tmp_path):
         record(tmp_path / "mine", 0.01, **fake)
 
 
-def test_the_kernel_that_runs_here(tmp_path):
+def test_the_kernel_that_runs_here(tracefs, tmp_path):
     """A real recording where that is permitted; elsewhere the refusal is what is tested."""
     out = tmp_path / "here"
     work = [sys.executable, "-c", "for n in range(4): x = [bytearray(1 << 20) for _ in range(64)]"]
     args = ["record", "--out", str(out), "--seconds", "20", "--json", "--", *work]
     result = CliRunner().invoke(main, args)
-    if not os.access(TRACEFS / "instances", os.W_OK):
+    if not os.access(tracefs / "instances", os.W_OK):
         assert result.exit_code == 2
         assert "trac" in result.output
         assert not out.exists()
@@ -270,20 +269,20 @@ def test_the_kernel_that_runs_here(tmp_path):
     assert told["lost"] == cap.lost == 0
     # 64 MiB were touched: that many pages were asked for.
     assert events.is_event("mm_page_alloc").sum() > 64 * 256
-    assert not list((TRACEFS / "instances").glob("pcpmodel_*"))
+    assert not list((tracefs / "instances").glob("pcpmodel_*"))
     explained = CliRunner().invoke(
         main, ["explain", "--zoneinfo", str(out / "zoneinfo.before"), "--json"]
     )
     assert explained.exit_code == 0, explained.output
 
 
-def test_what_is_recorded_here_is_replayed(tmp_path):
+def test_what_is_recorded_here_is_replayed(tracefs, tmp_path):
     """No dump of the lists here: the start is inferred, the rest predicted, and it is so.
 
     What others do on this machine is in the trace too, unless it is hidden from tracing: the
     best of a few recordings counts.
     """
-    if not os.access(TRACEFS / "instances", os.W_OK):
+    if not os.access(tracefs / "instances", os.W_OK):
         with pytest.raises(InputError, match="trac"):
             record(tmp_path / "here", 1)
         return
