@@ -75,7 +75,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture
 def tracefs() -> Path:
-    """Where the kernel that runs here is traced; one worker's alone, as who traces is in the way."""
+    """Where the kernel that runs here is traced; one worker's alone: who traces is in the way."""
     return Path("/sys/kernel/tracing")
 
 
