@@ -25,6 +25,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,8 @@ class Hardware:
         Directory below ``data/hardware``.
     path : Path
         That directory.
+    tables : dict of str to Table
+        As read, by resource name; the frames below are made of them when they are asked for.
     latency : pandas.DataFrame
         ``batch_latency.csv``: batch [pages], throughput_pages_per_s (NaN: not
         measured), {free,alloc}_latency_{avg,p99}_us; batch rises.
@@ -139,14 +142,30 @@ class Hardware:
 
     name: str
     path: Path
-    latency: pandas.DataFrame
-    latency_interval: pandas.DataFrame | None
-    lock_wait: pandas.DataFrame | None
-    costs: pandas.DataFrame | None
+    tables: Mapping[str, Table]
     platform: dict[str, Any]
     units: dict[str, str]
     sources: tuple[dict[str, Any], ...]
     digest: str
+
+    @cached_property
+    def latency(self) -> pandas.DataFrame:
+        return self.tables["batch_latency"].frame()
+
+    @cached_property
+    def latency_interval(self) -> pandas.DataFrame | None:
+        return self._frame("batch_latency_interval")
+
+    @cached_property
+    def lock_wait(self) -> pandas.DataFrame | None:
+        return self._frame("lock_wait")
+
+    @cached_property
+    def costs(self) -> pandas.DataFrame | None:
+        return self._frame("costs")
+
+    def _frame(self, name: str) -> pandas.DataFrame | None:
+        return self.tables[name].frame() if name in self.tables else None
 
 
 @dataclass(frozen=True)
@@ -161,8 +180,10 @@ class Dataset:
         That directory.
     title : str
         Of the publication, or what the tables are.
+    read : dict of str to Table
+        As read, by resource name.
     tables : dict of str to pandas.DataFrame
-        By resource name.
+        The same as frames, made when they are asked for.
     units : dict of str to dict
         Per table: column to unit, numeric columns only.
     sources : tuple of dict
@@ -174,10 +195,14 @@ class Dataset:
     name: str
     path: Path
     title: str
-    tables: dict[str, pandas.DataFrame]
+    read: Mapping[str, Table]
     units: dict[str, dict[str, str]]
     sources: tuple[dict[str, Any], ...]
     digest: str
+
+    @cached_property
+    def tables(self) -> dict[str, pandas.DataFrame]:
+        return {key: table.frame() for key, table in self.read.items()}
 
 
 def data_dir() -> Path:
@@ -274,14 +299,10 @@ def load_hardware(name: str) -> Hardware:
         If the name is unknown or the package has a fault.
     """
     package = _load("hardware", "machine", name)
-    tables = {key: table.frame() for key, table in package.tables.items()}
     return Hardware(
         name,
         package.path,
-        tables["batch_latency"],
-        tables.get("batch_latency_interval"),
-        tables.get("lock_wait"),
-        tables.get("costs"),
+        package.tables,
         package.documents["platform"],
         package.tables["batch_latency"].units,
         package.sources,
@@ -340,7 +361,7 @@ def _dataset(kind: str, name: str, root: Path | None = None) -> Dataset:
         name,
         package.path,
         package.title,
-        {key: table.frame() for key, table in package.tables.items()},
+        package.tables,
         {key: table.units for key, table in package.tables.items()},
         package.sources,
         package.digest,

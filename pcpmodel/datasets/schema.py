@@ -73,6 +73,17 @@ class Table:
         """Column to unit, where a unit is stated."""
         return {f["name"]: f["unit"] for f in self.schema["fields"] if "unit" in f}
 
+    def __getitem__(self, column: str) -> list[Any]:
+        """Cells of a column, as a frame gives them; None where nothing is stated."""
+        return self.columns[column]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every row as a dict; None where nothing is stated."""
+        return [
+            dict(zip(self.columns, row, strict=True))
+            for row in zip(*self.columns.values(), strict=True)
+        ]
+
     def frame(self) -> pandas.DataFrame:
         """Return the typed table: int64 (Int64 where cells are missing), float64, str."""
         import pandas

@@ -34,16 +34,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 from scipy.special import gammaln, stdtr, stdtrit
 
 from pcpmodel.datasets.measured import FACTOR
 from pcpmodel.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pcpmodel.datasets.schema import Table
 
 __all__ = [
     "COLUMNS",
@@ -483,7 +487,10 @@ class HoldTime:
 
     @classmethod
     def fit(
-        cls, name: str, latency: pd.DataFrame, latency_interval: pd.DataFrame | None = None
+        cls,
+        name: str,
+        latency: Table | pd.DataFrame,
+        latency_interval: Table | pd.DataFrame | None = None,
     ) -> HoldTime:
         """Fit the four curves to a measured table.
 
@@ -491,9 +498,9 @@ class HoldTime:
         ----------
         name : str
             The machine, for messages.
-        latency : pandas.DataFrame
+        latency : Table or pandas.DataFrame
             Columns ``batch`` [pages] and ``{alloc,free}_latency_{avg,p99}_us`` [us].
-        latency_interval : pandas.DataFrame, optional
+        latency_interval : Table or pandas.DataFrame, optional
             Columns ``..._{low,high}_us`` for each of these [us], row by row: the
             figure lies anywhere between, as in the bucket of a histogram.
 
@@ -502,9 +509,9 @@ class HoldTime:
         InputError
             If the table has fewer than 4 batches.
         """
-        if len(latency) < MIN_ROWS:
+        if len(latency["batch"]) < MIN_ROWS:
             raise InputError(
-                f"machine {name!r} has {len(latency)} measured batches; "
+                f"machine {name!r} has {len(latency['batch'])} measured batches; "
                 f"a fit needs at least {MIN_ROWS}. Measure more batch settings."
             )
 
@@ -512,13 +519,13 @@ class HoldTime:
             if latency_interval is None:
                 return None
             low, high = (
-                latency_interval[column.replace("_us", f"_{end}_us")].to_numpy()
+                np.asarray(latency_interval[column.replace("_us", f"_{end}_us")], float)
                 for end in ("low", "high")
             )
             # Evenly over the interval, or, where it is wider than its figure, over its log: an
             # error of the log is what the fit wants.  Below, nothing is believed that would make
             # the figure wrong by more than the table may be.
-            value = latency[column].to_numpy()
+            value = np.asarray(latency[column], float)
             wide = value * np.log(high / np.maximum(low, value / FACTOR))
             return 1e3 * np.minimum(high - low, wide) / np.sqrt(12)
 
@@ -526,7 +533,11 @@ class HoldTime:
             name,
             {
                 (side, statistic): Curve(
-                    side, statistic, latency["batch"], 1e3 * latency[column], error_ns(column)
+                    side,
+                    statistic,
+                    latency["batch"],
+                    1e3 * np.asarray(latency[column], float),
+                    error_ns(column),
                 )
                 for (side, statistic), column in COLUMNS.items()
             },
@@ -565,6 +576,8 @@ class HoldTime:
     @property
     def points(self) -> pd.DataFrame:
         """Every measured value with its fits: one row per side, statistic and batch."""
+        import pandas as pd
+
         frames = []
         for curve in self.curves.values():
             without, through_all = curve.fits_ns(curve.pages)
@@ -595,6 +608,8 @@ class HoldTime:
 
         Over ``pages``, by default 1..8192, even in log.
         """
+        import pandas as pd
+
         at = check_pages(
             np.unique(np.geomspace(1, 8192, 105).round().astype(int)) if pages is None else pages
         ).ravel()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pcpmodel.datasets.packages import hardware_names, load_hardware
+from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ class Machine:
     ----------
     name : str
         Name of the directory under ``data/hardware/``.
+    measured, measured_interval : Table or pandas.DataFrame
+        Columns by name of the two tables below, which are frames made when they are asked for.
     latency : pandas.DataFrame
         The measured table, one row per batch; its columns name their units.
     latency_interval : pandas.DataFrame or None
@@ -42,17 +46,25 @@ class Machine:
     """
 
     name: str
-    latency: pd.DataFrame
-    latency_interval: pd.DataFrame | None
+    measured: Table | pd.DataFrame
+    measured_interval: Table | pd.DataFrame | None
     platform: dict[str, Any]
     digest: str
+
+    @cached_property
+    def latency(self) -> pd.DataFrame:
+        return _frame(self.measured)
+
+    @cached_property
+    def latency_interval(self) -> pd.DataFrame | None:
+        return None if self.measured_interval is None else _frame(self.measured_interval)
 
     @cached_property
     def hold_time(self) -> HoldTime:
         """Cost of one zone-lock hold, fitted to the measured table at first use."""
         from pcpmodel.hardware.hold_time import HoldTime
 
-        return HoldTime.fit(self.name, self.latency, self.latency_interval)
+        return HoldTime.fit(self.name, self.measured, self.measured_interval)
 
     @property
     def page_size_kib(self) -> int:
@@ -75,7 +87,11 @@ class Machine:
         )
 
     def __repr__(self) -> str:
-        return f"<Machine {self.name}: {len(self.latency)} measured batches>"
+        return f"<Machine {self.name}: {len(self.measured['batch'])} measured batches>"
+
+
+def _frame(table: Table | pd.DataFrame) -> pd.DataFrame:
+    return table.frame() if isinstance(table, Table) else table
 
 
 def machine(name: str | Machine) -> Machine:
@@ -99,10 +115,9 @@ def machine(name: str | Machine) -> Machine:
         return name
     if not isinstance(name, str):
         raise InputError(f"machine={name!r} is not a name; give a str or a Machine.")
-    from pcpmodel.datasets.packages import load_hardware
-
     data = load_hardware(name)
-    return Machine(data.name, data.latency, data.latency_interval, data.platform, data.digest)
+    table, interval = (data.tables.get(k) for k in ("batch_latency", "batch_latency_interval"))
+    return Machine(data.name, table, interval, data.platform, data.digest)
 
 
 def load_machines(
@@ -172,6 +187,4 @@ def machines() -> tuple[str, ...]:
     -------
     tuple of str
     """
-    from pcpmodel.datasets.packages import hardware_names
-
     return tuple(sorted(hardware_names()))

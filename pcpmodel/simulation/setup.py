@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 from scipy.special import gammaincinv, ndtri
 
 from pcpmodel.errors import InputError
@@ -171,7 +170,8 @@ def _lognormal(p99_over_mean: float) -> npt.NDArray[np.uint32]:
     z = ndtri(0.99)
     peak = math.exp(z * z / 2)  # larger ratios are impossible
     ratio = min(max(p99_over_mean, 1.0), 0.99 * peak)
-    sigma = optimize.brentq(lambda s: z * s - s * s / 2 - math.log(ratio), 0.0, z)
+    # of z s - s^2 / 2 = log(ratio) the smaller root, without cancellation
+    sigma = 2 * math.log(ratio) / (z + math.sqrt(z * z - 2 * math.log(ratio)))
     return _unit_mean(np.exp(sigma * ndtri((np.arange(_TABLE) + 0.5) / _TABLE)))
 
 
@@ -191,7 +191,7 @@ def _fitted(machine: Machine) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.u
     """Mean hold [ns] by blocks moved and its law: refill, drain; kept by data digest."""
     if machine.digest not in _FITTED:
         blocks = np.arange(1, COSTS_MAX + 1)
-        measured = machine.latency["batch"].to_numpy()
+        measured = np.asarray(machine.measured["batch"])
         means = np.zeros((2, COSTS_MAX + 1))
         laws = []
         for side, cost in enumerate((machine.hold_time.refill, machine.hold_time.drain)):

@@ -43,14 +43,12 @@ _SLAB_ORDER = 2  # 3.4 pages a block: 154, 153 and 30 were freed of order 1, 2 a
 @cache
 def _recorded() -> tuple[dict[str, float], dict[str, npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
     """Figures, process sizes [pages] and lengths of runs of slabs [blocks] of the recording."""
-    tables = load_workload("native-kbuild").tables
-    figures = dict(zip(tables["figures"]["quantity"], tables["figures"]["value"], strict=True))
-    sizes = {
-        group: frame["pages"].to_numpy()
-        for group, frame in tables["process_pages"].groupby("group")
-    }
-    runs = tables["high_order_runs"]
-    return figures, sizes, np.repeat(runs["length"].to_numpy(), runs["runs"].to_numpy())
+    read = load_workload("native-kbuild").read
+    figures = dict(zip(read["figures"]["quantity"], read["figures"]["value"], strict=True))
+    group, pages = (np.array(read["process_pages"][name]) for name in ("group", "pages"))
+    sizes = {str(name): pages[group == name] for name in np.unique(group)}
+    runs = read["high_order_runs"]
+    return figures, sizes, np.repeat(runs["length"], runs["runs"])
 
 
 def kbuild(

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import pandas as pd
-
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import unknown_name
 
@@ -70,21 +68,21 @@ class Calibrated:
 @cache
 def calibrations() -> Mapping[str, Mapping[str, Calibrated]]:
     """Every calibration: name -> parameter -> value, those taken over included."""
-    tables = load_workload("calibration").tables
-    fitted = tables["fitted"]
+    read = load_workload("calibration").read
+    tables, fitted = read["tables"].records(), read["fitted"].records()
     found: dict[str, dict[str, Calibrated]] = {}
-    for table in tables["tables"].to_dict("records"):
+    for table in tables:
         name = table["calibration"]
-        found[name] = dict(found[table["like"]]) if pd.notna(table["like"]) else {}
-        for row in fitted[fitted["calibration"] == name].to_dict("records"):
+        found[name] = dict(found[table["like"]]) if table["like"] else {}
+        for row in (row for row in fitted if row["calibration"] == name):
             found[name][row["parameter"]] = Calibrated(
                 row["parameter"],
                 float(row["value"]),
                 row["how"],
                 name,
-                row["step"] if pd.notna(row["step"]) else "",
-                row["quantity"] if pd.notna(row["quantity"]) else "",
-                float(row["measured"]),
+                row["step"] or "",
+                row["quantity"] or "",
+                math.nan if row["measured"] is None else row["measured"],
                 table["machine"],
             )
     return found
