@@ -567,19 +567,6 @@ def figures_(
     _emit({"figures": rows}, json_, "\n".join(lines))
 
 
-@data_.command("script")
-@click.argument("tool", type=click.Choice(["bpftrace", "ftrace", "perf"]))
-def data_script(tool: str) -> None:
-    """Print what to run on a machine that has only TOOL.
-
-    For data add latency; as root, under load, ten seconds. What it measures stands in its first
-    lines.
-    """
-    from pcpmodel.hardware.latency_input import SCRIPTS
-
-    _say(SCRIPTS[tool].rstrip("\n"))
-
-
 @data_.group("add")
 def data_add() -> None:
     """Bring in new measurements."""
@@ -637,8 +624,8 @@ def data_add_latency(
     FILE is a batch_latency.csv.  Or give what a tool printed: for each batch
     setting one --free and one --alloc file of ftrace function_graph,
     funclatency or bpftrace hist(), all of the functions that run with the
-    zone lock held.  A file of bpftrace maps keyed by pages (pcpmodel data
-    script bpftrace) has every batch: --free FILE --alloc FILE.
+    zone lock held.  A file of bpftrace maps keyed by pages (pcpmodel
+    measure --script bpftrace) has every batch: --free FILE --alloc FILE.
 
     --waits alone adds to a machine that is there: ftrace or perf script text
     with lock contention events, or perf lock contention.
@@ -1004,8 +991,25 @@ def record_(
     _emit(done.as_dict(), json_, text)
 
 
+def _script(ctx: click.Context, _option: click.Parameter, tool: str | None) -> None:
+    """Print what to run on a machine that has only TOOL, and end."""
+    if tool and not ctx.resilient_parsing:
+        from pcpmodel.hardware.latency_input import SCRIPTS
+
+        _say(SCRIPTS[tool].rstrip("\n"))
+        ctx.exit()
+
+
 @main.command("measure")
 @click.argument("name")
+@click.option(
+    "--script",
+    type=click.Choice(["bpftrace", "ftrace", "perf"]),
+    is_eager=True,
+    expose_value=False,
+    callback=_script,
+    help="Measure nothing; print what to run where only that tool is, for data add latency.",
+)
 @click.option(
     "--minutes", type=float, default=3.0, show_default=True, help="How long at most, about."
 )

@@ -270,7 +270,6 @@ def command(dice: random.Random) -> list[str]:
             *(odd("letter.json", "report", share=0.3), *perhaps("--name", odd("new"))),
             *("--data", odd("data", share=0.1)),
         ],
-        "data script": lambda: [odd("bpftrace", "ftrace", "perf")],
         "data list": lambda: ["--data", odd("data", "project", ".")],
         "data remove": lambda: [
             *(odd("mine", "hardware/mine"), *perhaps("--yes", share=0.7), *perhaps("--force")),
@@ -296,6 +295,7 @@ def command(dice: random.Random) -> list[str]:
         # Never the measurement itself: it loads the machine for minutes.
         "measure": lambda: [
             *("--dry-run", odd("mine", share=0.1)),
+            *perhaps("--script", odd("bpftrace", "ftrace", "perf")),
             *perhaps("--minutes", odd("1", "0.1")),
             *perhaps("--cpus", odd("0", "0-1")),
             *perhaps("--data", odd("data", share=0.1)),

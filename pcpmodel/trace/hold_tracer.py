@@ -34,8 +34,9 @@ __all__ = ["COPIES", "SIDES", "HoldTracer", "Traced", "hold_tracer", "other_trac
 
 #: Side of a hold -> the event of its pages.
 SIDES = {"alloc": "kmem/mm_page_alloc_zone_locked", "free": "kmem/mm_page_pcpu_drain"}
-#: What stands between two holds.
-BETWEEN = ("kmem/mm_page_alloc", "kmem/mm_page_free")
+#: What stands between two holds.  Pages that are freed together are all checked before the first of
+#: them goes to the lists (free_unref_folios()): then only the last of these is between two drains.
+BETWEEN = ("kmem/mm_page_alloc", "kmem/mm_page_free", "kmem/mm_page_free_batched")
 #: Instances that trace at once, at most.
 COPIES = 3
 

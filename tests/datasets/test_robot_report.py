@@ -144,6 +144,33 @@ def test_it_becomes_a_published_source(tmp_path, monkeypatch):
     assert run(path, "--data", root, "--replace").exit_code == 0
 
 
+def test_it_gives_the_numbers_that_were_transcribed_by_hand(tmp_path, monkeypatch):
+    known = load_published("lkp-reports-2023").tables["reports"]
+    known = known[known.report == "202311171535.870e7726"]
+    shares = known[known.unit == "cycles %"]
+    rows = "".join(
+        f"{row.before:10.2f} {row.after - row.before:+15.1f} {row.after:11.2f} ±  3%"
+        f"  perf-profile.children.cycles-pp.{row.metric}\n"
+        for row in shares.itertuples()
+    )
+    body = BODY.replace("    -68.07", rows + "    -68.07")
+    root = tmp_path / "data"
+    root.mkdir()
+    assert run(write(tmp_path, mail(body=body)), "--data", root).exit_code == 0
+    monkeypatch.setenv("PCPMODEL_DATA", str(root))
+    tables = load_published("lkp-202311171535-870e7726").tables
+    got = tables["profile"].set_index("metric")
+    assert len(shares) == 8
+    for row in shares.itertuples():
+        one = got.loc[f"perf-profile.children.cycles-pp.{row.metric}"]
+        assert (one.before, one.after, one.unit) == (row.before, row.after, "%")
+        assert one.commit_before.startswith(row.commit_before)
+        assert one.commit_after.startswith(row.commit_after)
+        assert (one.cpus, one.sockets, one.memory_gb) == (row.cpus, row.sockets, row.memory_gb)
+    time = tables["figures"].set_index("metric").loc["kbuild.buildtime.per_iteration"]
+    assert time.change_pct == known[known.metric == "buildtime"].change_pct.iloc[0]
+
+
 def lines_to(text, words):
     return text[: text.index(words)].count("\n") + 1
 

@@ -334,7 +334,7 @@ def test_funclatency_of_libbpf_tools(tmp_path):
 
 @pytest.mark.parametrize("tool", SCRIPTS)
 def test_scripts_say_what_they_count_and_are_printed(tool, tmp_path):
-    got = CliRunner().invoke(main, ["data", "script", tool])
+    got = CliRunner().invoke(main, ["measure", "--script", tool])
     assert got.stdout == SCRIPTS[tool]
     assert "Counts: " in got.stdout
     if tool != "bpftrace":

@@ -194,7 +194,8 @@ class Contention:
         if not self.us and self.stackless:
             raise self._fault(
                 f"{self.others} waits, {self.stackless} of them without a stack: which lock it was "
-                "cannot be told; record stacks (pcpmodel data script), or give --zone-lock ADDRESS",
+                "cannot be told; record stacks (pcpmodel measure --script), or give --zone-lock "
+                "ADDRESS",
                 row,
             )
         found = []

@@ -7,14 +7,16 @@ from __future__ import annotations
 __all__ = ["SCRIPTS"]
 
 _BPFTRACE = """\
-#!/usr/bin/env bpftrace
-// How long the two functions take that hold the zone lock, by the number of pages asked for.
-// Since v6.7 one kernel asks for anything from a batch to batch << CONFIG_PCP_BATCH_SCALE_MAX.
-// Counts: the whole function; the wait for the lock and the probes' own cost are in it.
-// Needs root, kprobes, and both functions (not inlined) in /proc/kallsyms. Ten seconds, under load:
-//     bpftrace pages.bt > pages.txt
-//     pcpmodel data add latency --machine NAME --free pages.txt --alloc pages.txt
-
+#!/bin/sh
+# How long the functions take that hold the zone lock, by number of pages: ten seconds, as root.
+# Since v6.7 one kernel asks for anything from a batch to batch << CONFIG_PCP_BATCH_SCALE_MAX.
+# Counts: the whole function; the wait for the lock and the probes' own cost are in it.
+# Where the compiler inlined rmqueue_bulk(), its caller is timed, if the count of the lists grew
+# in it; that needs BTF. Run it under load; -f json may follow:
+#     sh pages.sh > pages.txt
+#     pcpmodel data add latency --machine NAME --free pages.txt --alloc pages.txt
+set -eu
+free='
 kprobe:free_pcppages_bulk { @free_from[tid] = nsecs; @free_count[tid] = (uint32)arg1; }
 kretprobe:free_pcppages_bulk /@free_from[tid]/ {
   $ns = nsecs - @free_from[tid];
@@ -22,17 +24,51 @@ kretprobe:free_pcppages_bulk /@free_from[tid]/ {
   @free_total_ns[@free_count[tid]] = sum($ns);
   delete(@free_from[tid]); delete(@free_count[tid]);
 }
+interval:s:10 { exit(); }
+END {
+  clear(@free_from); clear(@free_count);
+  clear(@alloc_from); clear(@alloc_count); clear(@alloc_list);
+}
+'
+called='
 kprobe:rmqueue_bulk {
-  @alloc_from[tid] = nsecs; @alloc_count[tid] = (uint32)arg2 << (uint32)arg1;
+  @alloc_from[tid] = nsecs; @alloc_count[tid] = (int64)((uint32)arg2 << (uint32)arg1);
+  @alloc_list[tid] = (uint64)0;
 }
 kretprobe:rmqueue_bulk /@alloc_from[tid]/ {
   $ns = nsecs - @alloc_from[tid];
   @alloc_ns[@alloc_count[tid]] = hist($ns);
   @alloc_total_ns[@alloc_count[tid]] = sum($ns);
-  delete(@alloc_from[tid]); delete(@alloc_count[tid]);
+  delete(@alloc_from[tid]); delete(@alloc_count[tid]); delete(@alloc_list[tid]);
 }
-interval:s:10 { exit(); }
-END { clear(@free_from); clear(@free_count); clear(@alloc_from); clear(@alloc_count); }
+'
+inlined='
+kprobe:__rmqueue_pcplist {
+  @alloc_list[tid] = (uint64)arg4;
+  @alloc_count[tid] = (int64)((struct per_cpu_pages *)arg4)->count - (int64)(1 << (uint32)arg1);
+  @alloc_from[tid] = nsecs;
+}
+kretprobe:__rmqueue_pcplist /@alloc_from[tid]/ {
+  $ns = nsecs - @alloc_from[tid];
+  $pages = (int64)((struct per_cpu_pages *)@alloc_list[tid])->count - @alloc_count[tid];
+  if (retval != 0 && $pages > 0) {
+    @alloc_ns[$pages] = hist($ns);
+    @alloc_total_ns[$pages] = sum($ns);
+  }
+  delete(@alloc_from[tid]); delete(@alloc_count[tid]); delete(@alloc_list[tid]);
+}
+'
+traced() {
+  grep -qx "$1" /sys/kernel/tracing/available_filter_functions \\
+    /sys/kernel/debug/tracing/available_filter_functions 2> /dev/null
+}
+if traced rmqueue_bulk; then alloc=$called
+elif traced __rmqueue_pcplist; then alloc=$inlined
+else
+  echo "neither rmqueue_bulk nor __rmqueue_pcplist can be probed: use pcpmodel measure" >&2
+  exit 1
+fi
+exec bpftrace "$@" -e "$free$alloc"
 """
 
 _FTRACE = """\
