@@ -16,7 +16,7 @@ from pcpmodel.figures.numa import (
     numa_series,
     numa_situations,
 )
-from pcpmodel.figures.recordings import holds_by_release, pages_over_time
+from pcpmodel.figures.recordings import foreseen, holds_by_release, pages_over_time
 from pcpmodel.figures.rules import ladder, page_list_life
 from pcpmodel.figures.simulation import (
     answer_key,
@@ -37,6 +37,7 @@ __all__ = [
     "answer_key",
     "by_release",
     "caption",
+    "foreseen",
     "hold_time",
     "holds_by_release",
     "ladder",

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pcpmodel.figures.style import COLUMN, SERIES, figure_style, span
 
-__all__ = ["holds_by_release", "pages_over_time"]
+__all__ = ["foreseen", "holds_by_release", "pages_over_time"]
 
 
 def _pages_over_time(table: pd.DataFrame) -> str:
@@ -93,4 +93,66 @@ def holds_by_release(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("Holds of the zone lock")
     ax.grid(False, axis="y")
     ax.set_xlim(0, 1.03 * max(1, table["zone_lock_holds"].max()))
+    return ax
+
+
+def _ratios(table: pd.DataFrame, of: str) -> np.ndarray:
+    """What was foreseen over what was recorded, refills and drains."""
+    return np.concatenate(
+        [table[f"{w}_{of}"] / table[f"{w}_second"] for w in ("refills", "drains")]
+    )
+
+
+def _off(table: pd.DataFrame, of: str) -> float:
+    """By what factor, the geometric mean."""
+    return float(np.exp(np.abs(np.log(_ratios(table, of))).mean()))
+
+
+def _foreseen(table: pd.DataFrame) -> str:
+    others, again = table[~table["repeated"]], table[table["repeated"]]
+    noise = ""
+    if len(again):
+        noise = (
+            f" The band is the factor of {_off(again, 'first'):.2f} by which recordings under one "
+            f"kernel differ ({len(again)} pairs)."
+        )
+    return (
+        f"Refills and drains per allocation over those really recorded, {len(others)} pairs of "
+        f"kernels at the same work, either way round: what-if is typically off by a factor of "
+        f"{_off(others, 'foreseen'):.2f}, no change by {_off(others, 'first'):.2f}.{noise}"
+    )
+
+
+@figure_style(size=(COLUMN, 3.4), caption=_foreseen)
+def foreseen(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """What what-if foresees of another kernel over what that kernel did, pair by pair.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        ``workload``, ``repeated``, and of ``refills`` and ``drains`` ``*_first``, ``*_second``
+        and ``*_foreseen`` [holds per 1000 allocations].
+    ax : Axes, optional
+
+    Returns
+    -------
+    Axes
+        Filled: foreseen; open: the first kernel's counts taken for the second's.
+    """
+    others, again = table[~table["repeated"]], table[table["repeated"]]
+    names = sorted(set(others["workload"]), reverse=True)
+    place = others["workload"].map({name: k for k, name in enumerate(names)}).to_numpy()
+    if len(again):
+        noise = _off(again, "first")
+        ax.axvspan(1 / noise, noise, color="0.88", lw=0, label="repetitions")
+    ax.axvline(1, color="0.4", lw=0.6)
+    for what, up, series in zip(("refills", "drains"), (0.17, -0.17), SERIES, strict=False):
+        for of, off, face in (("foreseen", 0.07, series[0]), ("first", -0.07, "none")):
+            ax.plot(others[f"{what}_{of}"] / others[f"{what}_second"], place + up + off, ls="none",
+                    marker=series[2], ms=2.8, mew=0.6, color=series[0], mfc=face,
+                    label=what if of == "foreseen" else f"{what}, no change")  # fmt: skip
+    ax.set_xscale("log")
+    ax.set_yticks(range(len(names)), names)
+    ax.set_xlabel("Expected / recorded holds per allocation")
+    ax.grid(False, axis="y")
     return ax

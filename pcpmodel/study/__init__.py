@@ -40,6 +40,7 @@ _PUBLIC = {
     "try_patch": "pcpmodel.study.patch",
     "unfair_lock": "pcpmodel.study.contention.starvation",
     "version_surprise": "pcpmodel.study.contention.autotuning",
+    "what_if_judged": "pcpmodel.study.judged",
     "zone_splitting": "pcpmodel.study.contention.zone_splitting",
 }
 

@@ -24,6 +24,7 @@ from pcpmodel.errors import InputError, NotHeldError
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, pcp_orders, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
+from pcpmodel.trace.judged import judgement
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.replay import replay_work
@@ -105,6 +106,9 @@ class WhatIf:
     notes : list of str
         What the recorded kernel is taken for, if no release is named after it; by how much its own
         rules do not come to what it did.
+    judged : str
+        How far counts foreseen for another kernel were off where that kernel was recorded at such
+        work (`pcpmodel.study.what_if_judged`).
     """
 
     recording: str
@@ -113,6 +117,7 @@ class WhatIf:
     outcomes: list[Outcome]
     recorded: dict[str, int]
     notes: list[str] = field(default_factory=list)
+    judged: str = ""
 
     def __getitem__(self, name: str) -> Outcome:
         for outcome in self.outcomes:
@@ -129,6 +134,7 @@ class WhatIf:
             "recorded": self.recorded,
             "releases": [o.as_dict() for o in self.outcomes],
             "notes": self.notes,
+            "judged": self.judged,
         }
 
     def __repr__(self) -> str:
@@ -144,7 +150,8 @@ class WhatIf:
                 f"  {o.release:28} {o.refills:8} {o.drains:8} {o.zone_lock_holds:8} "
                 f"{moved:10.1f} {o.pages_in_pcp_max:18}"
             )
-        return "\n".join([head, *rows, *(f"  note: {n}" for n in self.notes)])
+        judged = [f"  judged: {self.judged}"] if self.judged else []
+        return "\n".join([head, *rows, *(f"  note: {n}" for n in self.notes), *judged])
 
 
 def _run(
@@ -372,4 +379,5 @@ def what_if(
         outcomes=outcomes,
         recorded=recorded,
         notes=notes,
+        judged=judgement(cap.name),
     )

@@ -7,6 +7,7 @@ import pytest
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
+from pcpmodel.trace.judged import factor, judgement, work_of
 
 
 def test_exactness_is_one_row_per_recording():
@@ -48,3 +49,51 @@ def test_recorded_work_is_one_row_per_rules():
     assert again.digest == found.digest
     pd.testing.assert_frame_equal(again.table, found.table)
     assert f"{base:,} times under v6.6" in found.text
+
+
+def test_what_if_is_held_against_the_kernels_that_ran():
+    found = pm.study.what_if_judged()
+    table = found["pairs"]
+    assert found.table["pairs"].iloc[-1] == found.table["pairs"].iloc[:-1].sum()
+    assert found.table["pairs"].iloc[-1] == (~table["repeated"]).sum()
+    # Both ways round, with the same counts.
+    pairs = set(zip(table["first"], table["second"], strict=True))
+    assert pairs == {(second, first) for first, second in pairs}
+    total = found.table.iloc[-1]
+    assert total["drains_model"] < total["drains_unchanged"]
+    assert f"{total['drains_model']:.2f}" in found.said["drains"]
+    # The table under it is what these recordings give today.
+    for first, second in (
+        ("6.18-unixpair-4cpu", "7.3-unixpair-4cpu"),
+        ("6.12-mixed-4cpu", "6.19-mixed-4cpu"),
+    ):
+        row = table[(table["first"] == first) & (table["second"] == second)].iloc[0]
+        done = pm.what_if(first, [row["second_release"]])
+        there = pm.replay(second)
+        for what in ("refills", "drains"):
+            foreseen = (getattr(done.outcomes[0], what) + 0.5) / done.allocations * 1000
+            recorded = (done.recorded[what] + 0.5) / done.allocations * 1000
+            real = (getattr(there, what) + 0.5) / there.allocations * 1000
+            assert row[f"{what}_foreseen"] == pytest.approx(foreseen)
+            assert row[f"{what}_first"] == pytest.approx(recorded)
+            assert row[f"{what}_second"] == pytest.approx(real)
+
+
+def test_a_factor_is_the_geometric_mean_of_how_far_off():
+    table = pd.DataFrame(
+        {"drains_second": [1.0, 8.0], "drains_foreseen": [2.0, 4.0], "drains_first": [8.0, 8.0]}
+    )
+    assert factor(table, "drains") == pytest.approx(2)
+    assert factor(table, "drains", "first") == pytest.approx(8**0.5)
+    assert work_of("7.2-exitstorm-pti-4cpu-r2") == "exitstorm-pti"
+    assert work_of("mine") == ""
+
+
+def test_a_what_if_says_how_far_it_may_be_off():
+    tcp, mine = judgement("6.12-tcp-4cpu"), judgement("mine")
+    assert "(tcp)" in tcp
+    assert "(all kinds of work)" in mine
+    row = pm.study.what_if_judged().table.set_index("workload").loc["tcp"]
+    assert f"drains by a factor of {row['drains_model']:.2f}" in tcp
+    assert f"({row['drains_unchanged']:.2f} if nothing" in tcp
+    assert "Time is not replayed" in tcp

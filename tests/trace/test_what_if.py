@@ -41,6 +41,8 @@ def test_what_its_own_rules_do_not_come_to_is_said(name, note):
     real = pm.replay(name)
     assert found.recorded == {"refills": real.refills, "drains": real.drains}
     assert found.as_dict()["recorded"] == found.recorded
+    assert found.as_dict()["judged"] == found.judged
+    assert f"judged: {found.judged}" in repr(found)
     assert f"as recorded {real.refills} {real.drains}" in " ".join(repr(found).split())
     if note is None:
         assert found.notes == []
