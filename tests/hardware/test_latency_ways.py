@@ -2,13 +2,16 @@
 
 contention-ftrace.txt, contention-perf.txt, lock-contention.txt and bpftrace-pages.txt were printed
 by ftrace, perf 6.1 and bpftrace 0.17 on a machine of two CPUs under v6.18, cut to a few events;
-tasks are renamed.  Its zone lock was waited for in ftrace's only.  The ``-x`` CSV is made up in the
-form of perf v6.5's tools/perf/builtin-lock.c, funclatency's in that of libbpf-tools/funclatency.c.
+tasks are renamed.  Its zone lock was waited for in ftrace's only.  lock-contention.csv (perf 7.2)
+and funclatency-libbpf-free.txt (libbpf-tools 0.37) are of tools/emulated_guest.py's guest: their
+times are an emulator's.  `CSV` is made up in the form of the former, ``libbpf()`` in that of the
+latter.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -104,6 +107,10 @@ DAMAGED = {
     "clock": (pair("rmqueue_bulk", 0), "shorter than the clock's step of 1000 ns"),
     "seconds": (pair("rmqueue_bulk", 9).replace("10.000009", "900.0000"
                 "09"), "given a mean wait of 8.9e+08 us; allowed are 0.01 to 100000 us"),
+    "threads": (
+        "".join(pair("rmqueue_bulk", 9).splitlines(True)[:-1]) + pair("rmqueue_bulk", 9),
+        "row 11: 1 of 2 waits began while the same task waited for the same lock: threads",
+    ),
     "prose": ("Dear all,\n", "has no lock contention events and no table of them"),
     "empty": ("", "is empty"),
     "long": (pair("rmqueue_bulk", 9) + "x" * 5000, "row 7: line is longer than 4096 bytes"),
@@ -138,6 +145,21 @@ def test_the_csv_of_perf_lock_contention_is_in_nanoseconds(tmp_path):
         ("alloc", "__rmqueue_pcplist", 4, 80.0, 40.0),
         ("free", "free_pcppages_bulk", 21, pytest.approx(214.232), 21.415),
     ]
+
+
+def test_what_perf_printed_as_csv_is_read_and_its_damage_has_a_line(tmp_path):
+    waits, _, others = read_waits(DATA / "lock-contention.csv")
+    assert {(w.side, w.caller): w.waits for w in waits} == {
+        ("alloc", "get_page_from_freelist"): 82,
+        ("free", "free_unref_folios"): 1,
+    }
+    assert (waits[0].total_us, others) == (pytest.approx(379005.89), 1434)
+    text = (DATA / "lock-contention.csv").read_text()
+    for damage in (lambda line: line[: len(line) // 4], lambda line: line.replace(", ", ", 9", 1)):
+        lines = text.splitlines()
+        lines[4] = damage(lines[4])
+        with pytest.raises(InputError, match="row 5: "):
+            read_waits(write(tmp_path, "\n".join(lines) + "\n"))
 
 
 def test_the_table_of_perf_lock_contention_carries_units(tmp_path):
@@ -311,6 +333,19 @@ def libbpf(values_ns):
     head = "     nsec                : count    distribution"
     return "\n".join([f"Tracing {FREE}.  Hit Ctrl-C to exit", "", head, *body[at + 1 : end],
                       f"Exiting trace of {FREE}", ""])  # fmt: skip
+
+
+def test_what_funclatency_of_libbpf_tools_printed_is_read(tmp_path):
+    path = DATA / "funclatency-libbpf-free.txt"
+    got = read_raw(path, "free")
+    assert (got.name, got.tool, got.samples) == (
+        "free_pcppages_bulk", "libbpf-tools funclatency", 2086,
+    )  # fmt: skip
+    text = path.read_text()
+    with pytest.raises(InputError, match=r"row 20: bucket from 131072 ns leaves a gap"):
+        read_raw(write(tmp_path, re.sub(r" *65536 -> .*\n", "", text)), "free")
+    with pytest.raises(InputError, match="row 20: not a line of a histogram"):
+        read_raw(write(tmp_path, text.replace(": 250  ", ": 25O  ")), "free")
 
 
 def test_funclatency_of_libbpf_tools(tmp_path):

@@ -117,6 +117,7 @@ class Contention:
         self.zone_locks = {_address(lock) for lock in zone_locks}
         self.open: dict[tuple[str, str, str], _Open] = {}  # by task, CPU of idle tasks, lock
         self.us: dict[tuple[str, str], array] = {}
+        self.begun = self.twice = 0  # waits that began; those while the same task waited for it
         self.others = 0  # waits for other locks, or for one that cannot be told
         self.stackless = 0  # of them without a stack
         self.newest: dict[tuple[str, str], _Open | None] = {}  # event whose stack may follow
@@ -161,6 +162,8 @@ class Contention:
         if found["begin"]:
             if len(self.open) >= _MOST_OPEN:
                 raise self._fault(f"{_MOST_OPEN} waits began and none ended", row)
+            self.begun += 1
+            self.twice += key in self.open
             flags = re.split(r"\|", found["flags"])
             self.open[key] = _Open(ns, "SPIN" in flags or "RT" in flags)
             # Below in perf script; in ftrace below a line of its own, maybe after other CPUs'.
@@ -191,6 +194,12 @@ class Contention:
 
     def end(self, row: int) -> list[Wait]:
         """Take the end of the file; return what was waited for the zone lock."""
+        if self.twice * 20 > self.begun:  # one or the other may have lost its end
+            raise self._fault(
+                f"{self.twice} of {self.begun} waits began while the same task waited for the same "
+                "lock: threads under one number? Print theirs (perf script -F comm,tid,...)",
+                row,
+            )
         if not self.us and self.stackless:
             raise self._fault(
                 f"{self.others} waits, {self.stackless} of them without a stack: which lock it was "

@@ -102,7 +102,7 @@ _PERF = """\
 set -eu
 perf record -a -g --kernel-callchains -e lock:contention_begin -e lock:contention_end \\
     -o waits.data -- sleep 10
-perf script --ns -F comm,pid,cpu,time,event,trace,ip,sym -i waits.data > waits.txt
+perf script --ns -F comm,tid,cpu,time,event,trace,ip,sym -i waits.data > waits.txt
 """
 
 #: Tool -> script.
