@@ -130,17 +130,32 @@ def _kib(page_size: int | None) -> int | None:
     return page_size >> 10
 
 
-def _rules(name: Any) -> Any:
-    """A release as it is named on the command line: by its name, or by the path of a kernel tree.
+def _is_path(name: Any) -> bool:
+    return isinstance(name, str) and (name[:1] in (".", "~") or "/" in name)
+
+
+def _all_rules(names: Sequence[Any], config: str | None) -> list[Any]:
+    """Releases as they are named on the command line: by name, or by the path of a kernel tree.
 
     Only what is typed here is opened: no name in a file runs anything.
     """
-    is_path = isinstance(name, str) and (name.startswith((".", "~")) or "/" in name)
-    if not is_path:
-        return name
+    if not any(map(_is_path, names)):
+        if config is not None:
+            raise InputError(f"--config {config} is of a kernel tree, and none is given")
+        return list(names)
     from pcpmodel.study.tree import tree
 
-    return tree(name)
+    return [tree(n, config=config) if _is_path(n) else n for n in names]
+
+
+def _rules(name: Any, config: str | None = None) -> Any:
+    """The one release of a verb that takes one."""
+    return _all_rules([name], config)[0]
+
+
+with_config = click.option(
+    "--config", metavar="FILE", help="The .config that a kernel tree is compiled with."
+)
 
 
 with_policy = click.option(
@@ -166,6 +181,7 @@ def _policy(file: str | None) -> Any:
     help="Online CPUs of each node: one number for all, or one per node.",
 )
 @click.option("--release", metavar="R", help="Rules to apply; default: those of the kernel.")
+@with_config
 @click.option(
     "--high-fraction",
     type=int,
@@ -179,6 +195,7 @@ def explain_(
     file: str | None,
     cpus_per_node: str | None,
     release: str | None,
+    config: str | None,
     high_fraction: int | None,
     page_size: int | None,
     json_: bool,
@@ -202,7 +219,8 @@ def explain_(
     if reports:
         if file is not None or page_size is not None:
             raise InputError("--zoneinfo and --page-size go without a sosreport")
-        machines = fleet.explain_machines(reports, release, cpus, high_fraction)
+        rules = _rules(release, config)
+        machines = fleet.explain_machines(reports, rules, cpus, high_fraction)
         one = next(iter(machines.machines.values())) if len(reports) == 1 else machines
         _emit(one.as_dict(), json_, repr(one))
         zones = [(p, z) for p, m in machines.machines.items() for z in m.zones]
@@ -213,13 +231,13 @@ def explain_(
         if page_size is not None:
             raise InputError("--page-size is for --zoneinfo FILE; this machine's is known")
         found = platform.this_machine(
-            release=_rules(release), cpus_per_node=cpus, high_fraction=high_fraction
+            release=_rules(release, config), cpus_per_node=cpus, high_fraction=high_fraction
         )
         _emit(found.as_dict(), json_, repr(found))
         explanation = found.explanation
     else:
         explanation = sizes_explained.explain(
-            zoneinfo.read(file), _rules(release), cpus, high_fraction or 0, page_size
+            zoneinfo.read(file), _rules(release, config), cpus, high_fraction or 0, page_size
         )
         _emit(explanation.as_dict(), json_, str(explanation))
     wrong = [z.title for z in explanation.zones if not z.match]
@@ -233,7 +251,10 @@ def explain_(
 @click.argument("path")
 @click.option("--against", metavar="R", help="Release to compare with; default: all.")
 @click.option("--patch", metavar="FILE", help="Patch that is applied to PATH first, in a copy.")
-@click.option("--config", metavar="FILE", help="The kernel's .config.")
+@with_config
+@click.option(
+    "--figures", "figures_dir", metavar="DIR", help="Draw both kernels' ladders to DIR/ladders.svg."
+)
 @click.option(
     "--operations", type=int, default=2_000_000, show_default=True, help="Random operations."
 )
@@ -243,6 +264,7 @@ def tree_(
     against: str | None,
     patch: str | None,
     config: str | None,
+    figures_dir: str | None,
     operations: int,
     json_: bool,
 ) -> None:
@@ -254,7 +276,16 @@ def tree_(
     """
     from pcpmodel.study.tree import tree
 
-    found = tree(path, patch=patch, config=config).compare(against, operations=operations)
+    mine = tree(path, patch=patch, config=config)
+    base = _rules(against, config if _is_path(against) else None)
+    found = mine.compare(base, operations=operations)
+    if figures_dir is not None:
+        if not found.ladders:
+            raise InputError(f"{path}: there is no figure: {found.facts['cannot_run']}")
+        from pcpmodel import figures
+
+        drawn = figures.panels(figures.ladder, found["rungs"], by="kind", share="", height=2.6)
+        figures.save(drawn, "ladders", figures_dir, digest=found.digest)
     _emit(found.as_dict(), json_, str(found))
 
 
@@ -385,6 +416,7 @@ def fit_(machine: str, json_: bool) -> None:
     metavar="R",
     help="Kernel state: up to v6.18 (the default) refills and drains scale, since v6.19 refills.",
 )
+@with_config
 @_page_size("the kernel asked about; default: that of MACHINE, 4096 where it is not stated.")
 @as_json
 def limit_(
@@ -392,13 +424,15 @@ def limit_(
     p99_us: float,
     slowdown: float,
     release: str | None,
+    config: str | None,
     page_size: int | None,
     json_: bool,
 ) -> None:
     """Find MACHINE's largest batch scale factor under a limit."""
     from pcpmodel.study.hold.limit import RELEASE, limit
 
-    found = limit(machine, p99_us, slowdown, _rules(release) or RELEASE, _kib(page_size))
+    rules = _rules(release, config) or RELEASE
+    found = limit(machine, p99_us, slowdown, rules, _kib(page_size))
     _emit(found.as_dict(), json_, str(found))
 
 
@@ -745,6 +779,7 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 
 @main.command("simulate")
 @click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
+@with_config
 @click.option("--machine", required=True, help="Machine whose hold times are used.")
 @click.option("--workload", required=True, help="page_fault1, kbuild, unix_stream, ...")
 @click.option("--processes", type=int, help="Processes of the workload.")
@@ -764,6 +799,7 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 @as_json
 def simulate_(
     release_: str,
+    config: str | None,
     machine: str,
     workload: str,
     processes: int | None,
@@ -798,7 +834,7 @@ def simulate_(
     if "warmup_s" in options:
         raise InputError("--set warmup_s: use --warmup")
     given |= {"warmup_s": warmup_s}
-    given |= {"memory_gib": memory_gib, "release": _rules(release_), "machine": machine}
+    given |= {"memory_gib": memory_gib, "release": _rules(release_, config), "machine": machine}
     for key in options:
         if key in given:
             raise InputError(f"--set {key}: use --{key.replace('_', '-')}")
@@ -911,6 +947,7 @@ def sweep_(
     metavar="R",
     help="Rules of the recorded kernel; default: those of the known release nearest to it.",
 )
+@with_config
 @click.option(
     "--what-if", "other_rules", is_flag=True, help="Do the same work under the releases RULES."
 )
@@ -920,6 +957,7 @@ def sweep_(
 def replay_(
     recording: str,
     release: str | None,
+    config: str | None,
     other_rules: bool,
     rules: tuple[str, ...],
     policy_file: str | None,
@@ -940,9 +978,10 @@ def replay_(
 
         if not rules and policy_file is None:
             raise InputError("--what-if needs releases")
+        own, *others = _all_rules([release, *rules], config)
         answer = what_if(
-            open_recording(recording, _rules(release)),
-            [_rules(r) for r in rules],
+            open_recording(recording, own),
+            others,
             _policy(policy_file),
         )
         _emit(answer.as_dict(), json_, repr(answer))
@@ -953,7 +992,7 @@ def replay_(
 
     found = replay(
         recording,
-        release=_rules(release),
+        release=_rules(release, config),
         policy=_policy(policy_file),
         progress=sys.stderr.isatty(),
     )
@@ -1072,10 +1111,16 @@ def measure_(
     help="Plain text for a mail (72 columns), CSV or LaTeX.",
 )
 @click.option("--tree", "trees", multiple=True, metavar="PATH", help="A kernel tree: one more row.")
+@with_config
 @with_policy
 @as_json
 def cover_letter_(
-    spec_file: str, form: str, trees: tuple[str, ...], policy_file: str | None, json_: bool
+    spec_file: str,
+    form: str,
+    trees: tuple[str, ...],
+    config: str | None,
+    policy_file: str | None,
+    json_: bool,
 ) -> None:
     """Print a cover letter's table: base, patch 1 .. n.
 
@@ -1090,7 +1135,10 @@ def cover_letter_(
     if trees:
         from pcpmodel.study.tree import tree
 
-        spec["releases"] = [*spec["releases"], *map(tree, trees)]
+        made = [tree(path, config=config) for path in trees]
+        spec["releases"] = [*spec["releases"], *made]
+    elif config is not None:
+        raise InputError(f"--config {config} is of a kernel tree, and none is given")
     letter = cover_letter(**spec, policy=_policy(policy_file))
     _emit(letter.as_dict(), json_, str(letter) if form == "text" else getattr(letter, form)())
 
@@ -1117,6 +1165,7 @@ def cover_letter_(
     help="Share of memory that the lists may take [%].",
 )
 @click.option("--release", default="v6.18", show_default=True, help="Kernel of the runs.")
+@with_config
 @as_json
 def advise_(json_: bool, **options: Any) -> None:
     """Batch scale and high fraction: raise, leave or lower?
@@ -1126,6 +1175,6 @@ def advise_(json_: bool, **options: Any) -> None:
     from pcpmodel.study.hold.advise import advise
 
     page_size_kib = _kib(options.pop("page_size"))
-    options["release"] = _rules(options["release"])
+    options["release"] = _rules(options["release"], options.pop("config"))
     answer = advise(options.pop("machine"), page_size_kib=page_size_kib, **options)
     _emit(answer.as_dict(), json_, str(answer))

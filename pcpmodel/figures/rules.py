@@ -28,7 +28,9 @@ _Y = {
 }
 
 
-def _ladder(rungs: pd.DataFrame, kind: str, column: str = "pages") -> str:
+def _ladder(rungs: pd.DataFrame, kind: str = "", column: str = "pages") -> str:
+    if not kind:
+        return " ".join(_ladder(rows, *_of(rows)) for _, rows in rungs.groupby("kind", sort=False))
     what = _Y[column].format("tick" if kind == "decay" else kind)
     said = (
         f"{label}: {span(rows[column])} in {len(rows)} visits"
@@ -40,8 +42,18 @@ def _ladder(rungs: pd.DataFrame, kind: str, column: str = "pages") -> str:
     )
 
 
+def _of(rungs: pd.DataFrame, kind: str = "", column: str = "pages") -> tuple[str, str]:
+    """What is drawn of rungs that say themselves of which kind they are."""
+    if kind:
+        return kind, column
+    (own,) = rungs["kind"].unique()
+    return own, "high" if own == "decay" else column
+
+
 @figure_style(size=(PAGE, 3.2), caption=_ladder, narrow=3.4)
-def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | None = None) -> Axes:
+def ladder(
+    rungs: pd.DataFrame, kind: str = "", column: str = "pages", ax: Axes | None = None
+) -> Axes:
     """One quantity of every visit to the buddy lists, a line per group of releases.
 
     Parameters
@@ -49,7 +61,8 @@ def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | Non
     rungs : pandas.DataFrame
         ``releases``, ``operation`` (ordinal, of pages or ticks) and ``column``.
     kind : str
-        ``refill``, ``drain`` or ``decay``.
+        ``refill``, ``drain`` or ``decay``; empty: what the column ``kind`` says (a panel each by
+        `panels`), and of a decay ``high``.
     column : str
         ``pages``, ``holds``, ``holds_so_far``, ``count``, ``high`` or ``alloc_factor``.
     ax : Axes, optional
@@ -58,6 +71,7 @@ def ladder(rungs: pd.DataFrame, kind: str, column: str = "pages", ax: Axes | Non
     -------
     Axes
     """
+    kind, column = _of(rungs, kind, column)
     for i, (label, rows) in enumerate(rungs.groupby("releases", sort=False)):
         colour, dash, marker = SERIES[i % len(SERIES)]
         ax.plot(

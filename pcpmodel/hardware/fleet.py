@@ -12,6 +12,7 @@ from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.platform import ThisMachine, explained
+from pcpmodel.kernel.releases import Release
 from pcpmodel.proc.sos import open_host
 
 __all__ = ["Machines", "explain_machines"]
@@ -78,7 +79,7 @@ class Machines:
 
 def explain_machines(
     paths: Sequence[str | Path],
-    release: str | None = None,
+    release: str | Release | None = None,
     cpus_per_node: int | Sequence[int] | None = None,
     high_fraction: int | None = None,
 ) -> Machines:
@@ -88,7 +89,7 @@ def explain_machines(
     ----------
     paths : sequence of path
         Tarballs (plain, gzip or xz; nothing is unpacked to disk) or folders; "/" is this machine.
-    release : str, optional
+    release : str, Release or Tree, optional
         Rules to apply to all of them; default: those nearest to each one's kernel.
     cpus_per_node : int or sequence of int, optional
         Online CPUs of each node; default: what each report says.

@@ -52,13 +52,14 @@ def infer_page_size(snapshots: Sequence[Zoneinfo], rules: Rules) -> tuple[int, s
         Bytes, and why where it is not 4096.
     """
     zones = [z for info in snapshots for z in info.populated]
+    sizes = sizing.PAGE_SIZES_KIB if rules.sizing is None else (4,)  # as trees are compiled
     agree = {
         kib: sum(
             p.batch == sizing.used_batch(z.managed, rules, sizing.page_shift(kib))
             for z in zones
             for p in z.pagesets
         )
-        for kib in sizing.PAGE_SIZES_KIB
+        for kib in sizes
     }
     kib = max(agree, key=agree.__getitem__)  # of equals the first: 4
     lists = sum(len(z.pagesets) for z in zones)
@@ -281,10 +282,7 @@ def _explain_zone(case: Case) -> ZoneExplanation:
         reported[name] = values[0] if len(values) == 1 else values or None
     sized = {name: value for name, value in size._asdict().items() if value is not None}
     checked = tuple(name for name in sized if reported[name] is not None)
-    formula = {
-        name: case.batch_formula() if name == "batch" else case.high_formula(name, size.batch)
-        for name in sized
-    }
+    formula = {name: case.formula(name, size) for name in sized}
     if case.rules.high_min_max:
         formula["high"] = case.tuned_high(size)
     return ZoneExplanation(

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, Rules
+from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.proc.cpulist import cpu_list
 from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
 
@@ -74,6 +75,16 @@ class Case:
         )
 
     # How a number comes about
+
+    def formula(self, name: str, size: sizing.PagesetSize) -> str:
+        """That of a limit; a kernel tree's own function is named where it gives another number."""
+        if self.rules.sizing is not None:
+            base = replace(self, release=find_release(self.release.recorded["tree_base"]))
+            if getattr(base.size(), name) != getattr(size, name):
+                function = "zone_batchsize" if name == "batch" else "zone_highsize"
+                said = f"{function}() of the tree; {base.release.name} would make it"
+                return f"{said} {getattr(base.size(), name)}: {base.formula(name, base.size())}"
+        return self.batch_formula() if name == "batch" else self.high_formula(name, size.batch)
 
     def batch_formula(self) -> str:
         managed = self.zone.managed

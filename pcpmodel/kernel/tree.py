@@ -24,10 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
+from typing import Self
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import read_bytes, read_text
@@ -104,6 +105,7 @@ _SIZES = {
 MAX_SECONDS = 60
 TRY_SECONDS = 20  # takes a fraction of one
 MAX_MEMORY = 2 << 30
+TREE_MEMORY = 512 << 20  # takes about 50 MiB
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,10 @@ class Tree:
         struct per_cpu_pages is not the tree's: it was not given.
     batch_scale_max : int
         CONFIG_PCP_BATCH_SCALE_MAX that it was compiled with.
+    options : mapping
+        All CONFIG_ values by name, without the prefix.
+    text : str
+        What was compiled, but for these.
     """
 
     name: str
@@ -138,9 +144,26 @@ class Tree:
     fields: tuple[str, ...] = ()
     borrowed: bool = False
     batch_scale_max: int = 5
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    text: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.name
+
+    def with_batch_scale_max(self, batch_scale_max: int) -> Self:
+        """The same tree compiled with another CONFIG_PCP_BATCH_SCALE_MAX, 0..6.
+
+        Raises
+        ------
+        InputError
+            For a number out of its range, or if it cannot be compiled with it.
+        """
+        options = _with_scale(self.options, batch_scale_max)
+        if options == self.options:
+            return self
+        digest, library = _built(self.name, options, self.text)
+        scale = int(options["PCP_BATCH_SCALE_MAX"])
+        return replace(self, digest=digest, library=library, batch_scale_max=scale, options=options)
 
     def as_release(self) -> TreeRelease:
         """The tree as a release: what `pcpmodel.release` makes of it."""
@@ -173,8 +196,7 @@ def open_tree(
         name = f"{name}+{Path(patch).name}"
     options = dict(CONFIG) if config is None else _config(Path(config))
     if batch_scale_max is not None:
-        scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
-        options["PCP_BATCH_SCALE_MAX"] = str(scale)
+        options = _with_scale(options, batch_scale_max)
     return _Extract(name, [Source(n, data) for n, data in files.items()], options).tree()
 
 
@@ -183,6 +205,13 @@ def open_tree(
 
 def _read(name: str) -> dict[str, bytes]:
     """Files of a tree by their name in it."""
+    try:
+        return _files(name)
+    except OSError as error:  # of looking for them; reading says so itself
+        raise InputError(f"{name}: {error.strerror}") from None
+
+
+def _files(name: str) -> dict[str, bytes]:
     where, _, ref = name.rpartition("@")
     if where and Path(where).expanduser().is_dir() and not Path(name).expanduser().exists():
         return _at_commit(Path(where).expanduser(), ref)
@@ -191,7 +220,7 @@ def _read(name: str) -> dict[str, bytes]:
         found = {"mm/page_alloc.c": path}
         beside = path.parent.parent / "include/linux/mmzone.h"
         if path.parent.name == "mm" and beside.is_file():
-            return _read(os.fspath(path.parent.parent))
+            return _files(os.fspath(path.parent.parent))
     elif path.is_dir():
         found = {f: path / f for f in FILES if (path / f).is_file()}
         if "mm/page_alloc.c" not in found:
@@ -267,6 +296,11 @@ def _config(path: Path) -> dict[str, str]:
     return found
 
 
+def _with_scale(options: Mapping[str, str], batch_scale_max: int) -> dict[str, str]:
+    scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
+    return {**options, "PCP_BATCH_SCALE_MAX": str(scale)}
+
+
 # The functions
 
 
@@ -298,20 +332,31 @@ class _Extract:
                     f"{self.name}: {self.sources[0].name} has no function "
                     f"{' or '.join(f'{n}()' for n in names)}"
                 )
+            item = self.find(found)[-1]
+            if item.kind != "function" and found in _FORESEEN:
+                raise InputError(
+                    f"{self.name}: {item.file}: line {item.line}: {found} is a {item.kind}; a "
+                    f"function can be taken"
+                )
             roles[role] = found
         more = [n for n in KNOWN if self.find(n)]
         items = self.closure([*roles.values(), *more, "per_cpu_pages", "NR_PCP_LISTS",
                               "migratetype", "zone_flags"])  # fmt: skip
         struct = self.find("per_cpu_pages")[-1]
         fields = _fields(struct)
+        for needed in ("lists", "count", "batch"):
+            if needed not in fields:
+                raise InputError(
+                    f"{self.name}: {struct.file}: line {struct.line}: struct per_cpu_pages has no "
+                    f"field {needed}"
+                )
         text = self.text(items, self.calls(roles, more, fields, items))
         functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *BESIDE) if self.find(n)}
-        digest, library = _compiled(self.name, text)
-        _checked(self.name, library)
+        digest, library = _built(self.name, self.options, text)
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
             tuple(fields), struct.file == self.sources[-1].name,
-            int(self.options.get("PCP_BATCH_SCALE_MAX", 0)),
+            int(self.options.get("PCP_BATCH_SCALE_MAX", 0)), self.options, text,
         )  # fmt: skip
 
     def closure(self, names: Iterable[str]) -> list[Item]:
@@ -398,14 +443,13 @@ class _Extract:
         for name, to, source in (
             ("GET", "{at}", "&(p)->{field}"), ("PUT", "&(p)->{field}", "{at}"),
         ):  # fmt: skip
-            copies, before = [], "0"
-            for n in own:
-                at = f"(char *)(o) + {before}"
+            copies = []
+            for n, place in zip(own, _places(own), strict=True):
+                at = f"(char *)(o) + {place}"
                 copies.append(
                     f"memcpy({to.format(at=at, field=n)}, {source.format(at=at, field=n)}, "
                     f"sizeof((p)->{n}));"
                 )
-                before += f" + sizeof((p)->{n})"
             lines.append(
                 f"#define TREE_{name}_OWN(o, p) "
                 f"if (TREE_OWN_SIZE <= PCPMODEL_TREE_OWN) {{ {' '.join(copies)} }}"
@@ -413,9 +457,8 @@ class _Extract:
         return lines
 
     def text(self, items: list[Item], calls: list[str]) -> str:
-        """What is compiled."""
-        parts = [f"#define CONFIG_{n} {v}" for n, v in sorted(self.options.items())]
-        parts += ['#include "tree_surroundings.h"']
+        """What is compiled, but for the options."""
+        parts = ['#include "tree_surroundings.h"']
         for item in items:
             if item.kind == "function":
                 head = item.text[: item.text.index("{")].strip()
@@ -463,6 +506,12 @@ def _own(fields: Iterable[str]) -> tuple[str, ...]:
     return tuple(f for f in fields if f not in {*_FIELDS, "lock", "lists"})
 
 
+def _places(own: Sequence[str]) -> list[str]:
+    """Where each of a tree's own fields begins, one after the other."""
+    sizes = [f"sizeof(((struct per_cpu_pages *)0)->{n})" for n in own]
+    return [" + ".join(["0", *sizes[:i]]) for i in range(len(own))]
+
+
 def _fields(struct: Item) -> list[str]:
     """Names of the fields of struct per_cpu_pages."""
     body = struct.text[struct.text.index("{") : struct.text.rindex("}")]
@@ -493,9 +542,9 @@ def cache_folder(what: str) -> Path:
     return folder
 
 
-def limits() -> None:
+def limits(memory: int = MAX_MEMORY) -> None:
     """For a compiler: no more memory, time or output than any real source needs."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
 
@@ -504,6 +553,14 @@ _FLAGS = ("-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing"
           "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
           "-Werror=implicit-function-declaration",
           "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
+
+
+def _built(name: str, options: Mapping[str, str], text: str) -> tuple[str, Path]:
+    """Digest and library of a source under CONFIG_ values; compiled and tried."""
+    config = [f"#define CONFIG_{n} {v}" for n, v in sorted(options.items())]
+    digest, library = _compiled(name, "\n".join([*config, text]))
+    _checked(name, library)
+    return digest, library
 
 
 def _compiled(name: str, text: str) -> tuple[str, Path]:
@@ -524,7 +581,7 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
             done = subprocess.run(
                 [cc, *_FLAGS, f"-I{_HERE}", "-o", built, source],
                 capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-                timeout=2 * MAX_SECONDS, preexec_fn=limits, check=False,
+                timeout=2 * MAX_SECONDS, preexec_fn=partial(limits, TREE_MEMORY), check=False,
                 env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | {"LC_ALL": "C"},
             )  # fmt: skip
         except subprocess.TimeoutExpired:
@@ -587,11 +644,14 @@ def _sentence(errors: str) -> str:
                 r".(\w+). undeclared|implicit declaration of function .(\w+).|"
                 r"has no member named .(\w+).|use of undeclared identifier .(\w+).", what
             )  # fmt: skip
+            what = re.sub(r"\s+", " ", what)
+            if file == "glue" or file.endswith("tree_glue.h"):
+                return f"a function or struct per_cpu_pages is unlike any known release's: {what}"
             where = f"{file}: line {number}: " + (f"{function}() " if function else "")
             if missing:
                 word = next(g for g in missing.groups() if g)
                 return f"{where}uses {word}, which is not in the files of the tree that are read"
-            return where + re.sub(r"\s+", " ", what)
+            return where + what
     lines = [line for line in errors.splitlines() if line.strip()]
     undefined = re.search(r"undefined reference to .(\w+)", errors)
     if undefined:

@@ -62,6 +62,7 @@ class Compiled(Protocol):
     def fields(self) -> tuple[str, ...]: ...
     @property
     def batch_scale_max(self) -> int: ...
+    def with_batch_scale_max(self, batch_scale_max: int) -> Compiled: ...
 
 
 class Hits(IntFlag):
@@ -164,13 +165,9 @@ class TreeRelease(Release):
     without = plus
 
     def with_batch_scale_max(self, batch_scale_max: int) -> TreeRelease:
-        """Refuse any but the one that it was compiled with."""
-        if batch_scale_max == self.batch_scale_max and not isinstance(batch_scale_max, bool):
-            return self
-        raise InputError(
-            f"batch_scale_max={batch_scale_max!r}: {self.name} is compiled with "
-            f"{self.batch_scale_max}; give it where the tree is opened"
-        )
+        """The tree compiled with another CONFIG_PCP_BATCH_SCALE_MAX."""
+        tree = self.tree.with_batch_scale_max(batch_scale_max)
+        return self if tree.digest == self.digest else release_of(tree)
 
 
 @cache

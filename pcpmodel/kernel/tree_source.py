@@ -27,6 +27,7 @@ MAX_FUNCTION_LINES = 2000
 # What the grammar takes for a name behind a macro that it does not understand.
 _KEYWORDS = {"struct", "enum", "union", "void", "int", "long", "char", "unsigned", "static", "bool"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_BRACE = re.compile(r"[{}]")
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define)\b[ \t]*(.*)")
 _COMMENT_OR_LITERAL = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
@@ -74,9 +75,14 @@ class Item:
         return hashlib.sha256("\x00".join(words).encode()).hexdigest()[:16]
 
     def parameters(self) -> list[tuple[str, str]]:
-        """Type and name of each parameter of a function."""
-        head = self.text[: self.text.index("{")]
-        inside = head[head.index(self.name + "(") + len(self.name) + 1 : head.rindex(")")]
+        """Type and name of each parameter of a function; of a macro the names alone."""
+        head = self.text.partition(")" if self.kind == "macro" else "{")[0]
+        begins = re.search(rf"\b{self.name}\s*\(", head)
+        if begins is None:
+            return []
+        inside = head[begins.end() :].rpartition(")")[0]
+        if self.kind == "macro":
+            return [("macro argument", name) for name in _WORD.findall(head[begins.end() :])]
         found = []
         for part in inside.split(","):
             words = part.replace("*", " * ").split()
@@ -111,6 +117,34 @@ class Source:
             raise InputError(f"{name}: is not C source: has a zero byte")
         self.text = _COMMENT_OR_LITERAL.sub(_blank, text)
         self.lines = self.text.split("\n")
+        self._balanced()
+
+    def _balanced(self) -> None:
+        """Refuse braces that do not match; of branches of the preprocessor the last counts."""
+        opened: list[int] = []
+        before: list[list[int]] = []
+        directive = False
+        for number, line in enumerate(self.lines, 1):
+            goes_on, directive = directive, line.endswith("\\") and directive
+            if line.lstrip().startswith("#") or goes_on:
+                directive = line.endswith("\\")
+                word = _DIRECTIVE.match(line) if not goes_on else None
+                if word and word.group(1) in ("if", "ifdef", "ifndef"):
+                    before.append(opened[:])
+                elif word and before and word.group(1) in ("elif", "else"):
+                    opened = before[-1][:]
+                elif word and before and word.group(1) == "endif":
+                    before.pop()
+                continue
+            for brace in _BRACE.findall(_COMMENT_OR_LITERAL.sub("", line)):
+                if brace == "{":
+                    opened.append(number)
+                elif opened:
+                    opened.pop()
+                else:
+                    raise InputError(f"{self.name}: line {number}: '}}' without '{{'")
+        if opened:
+            raise InputError(f"{self.name}: line {opened[-1]}: '{{' without '}}'")
 
     @cached_property
     def conditions(self) -> list[tuple[str, ...]]:

@@ -23,10 +23,10 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.lists.ladder import Ladder, ladder
+from pcpmodel.study.lists.ladder import Ladder
 from pcpmodel.study.published.cover_letter import CoverLetter, cover_letter
 from pcpmodel.study.recorded import recorded_work
-from pcpmodel.study.tree import KernelTree, tree
+from pcpmodel.study.tree import KernelTree, TreeCompared, tree
 from pcpmodel.workload import WORKLOADS, make
 
 __all__ = ["PatchTried", "example_tree", "try_patch"]
@@ -83,15 +83,15 @@ class PatchTried(Answer):
         As of `Answer`: tables ``runs`` (of all CPUs, with 95 % intervals) and ``recorded`` (the
         same work under both); what is said is the paragraph for the commit message.
     tree : KernelTree
-    differences : Answer
+    differences : TreeCompared
         Where the tree decides otherwise than the base.
     ladders : mapping of str to Ladder
-        Both kernels, by kind: refill, drain, decay.
+        Those of ``differences``: both kernels, by kind (refill, drain, decay).
     letter : CoverLetter
     """
 
     tree: KernelTree = field(kw_only=True, repr=False)
-    differences: Answer = field(kw_only=True, repr=False)
+    differences: TreeCompared = field(kw_only=True, repr=False)
     ladders: Mapping[str, Ladder] = field(kw_only=True, repr=False)
     letter: CoverLetter = field(kw_only=True, repr=False)
 
@@ -146,9 +146,7 @@ def try_patch(
     state, old = find_release(mine), find_release(base)
     if isinstance(workloads, str) or not workloads:
         raise InputError(f"workloads={workloads!r} is not a list of names")
-    differences = mine.compare(state.base if isinstance(base, kernel_tree.Tree) else old,
-                               operations=operations)  # fmt: skip
-    ladders = {kind: ladder(kind, names=[old, state]) for kind in ("refill", "drain", "decay")}
+    differences = mine.compare(base, operations=operations)
     recorded = recorded_work(recording, [old, state])
     works = [_work(name, cpus) for name in workloads]
     options = {"cpus": cpus, "nodes": 2, "seconds": seconds}
@@ -178,7 +176,7 @@ def try_patch(
         facts,
         tree=mine,
         differences=differences,
-        ladders=ladders,
+        ladders=differences.ladders,
         letter=letter,
     )
 

@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -16,23 +18,48 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, decides_as, differences
 from pcpmodel.kernel.tree_rules import known_texts, nearest
 from pcpmodel.study.answer import Answer
+from pcpmodel.study.lists.ladder import Ladder, ladder
 
-__all__ = ["KernelTree", "tree"]
+__all__ = ["KernelTree", "TreeCompared", "tree"]
 
 MAX_OPERATIONS = 10**9
+
+
+LADDERS = ("refill", "drain", "decay")
+
+
+@dataclass(frozen=True, eq=False)
+class TreeCompared(Answer):
+    """A kernel tree beside a release: where it decides otherwise, and what that makes of lists.
+
+    Attributes
+    ----------
+    tables, said, facts, digest
+        As of `Answer`: tables ``functions``, ``differences``, ``ladders`` (the first visits of
+        both kernels) and ``rungs`` (all of them, with their ``kind``; as a figure
+        ``pm.figures.panels(pm.figures.ladder, answer["rungs"], by="kind", share="")``).
+    ladders : mapping of str to Ladder
+        Both kernels, by kind: refill, drain, decay.  None of a tree that cannot be run.
+    """
+
+    ladders: Mapping[str, Ladder] = field(default_factory=dict, repr=False)
 
 
 class KernelTree(kernel_tree.Tree):
     """A kernel tree whose page-list functions are compiled: what `tree` returns."""
 
     def compare(
-        self, release: str | Release | None = None, *, operations: int = OPERATIONS, seed: int = 1
-    ) -> Answer:
+        self,
+        release: str | Release | kernel_tree.Tree | None = None,
+        *,
+        operations: int = OPERATIONS,
+        seed: int = 1,
+    ) -> TreeCompared:
         """Where the tree decides otherwise than a release.
 
         Parameters
         ----------
-        release : str or Release, optional
+        release : str, Release or Tree, optional
             By default all are tried, and where none decides alike the differences to the one
             whose functions most of its texts are.
         operations : int
@@ -41,13 +68,14 @@ class KernelTree(kernel_tree.Tree):
 
         Returns
         -------
-        Answer
-            Tables ``functions`` and ``differences``.
+        TreeCompared
+            Tables ``functions``, ``differences``, ``ladders`` and ``rungs``.
 
         Raises
         ------
         InputError
-            For an unknown release or an argument out of its range.
+            For an unknown release, a tree to compare with that cannot be run, or an argument out of
+            its range.
         """
         if isinstance(operations, bool) or not isinstance(operations, int):
             raise InputError(f"operations={operations!r} is not an integer")
@@ -69,6 +97,12 @@ class KernelTree(kernel_tree.Tree):
             if not found:
                 equal = [base]
         names = [r.name for r in equal]
+        ladders, why_not = _ladders(self, base or equal[-1])
+        first = [{"kind": k, "quantity": _COLUMN.get(k, "pages"), "kernel": label,
+                  "visit": int(visit), "pages": int(pages)}
+                 for k, found_ in ladders.items()
+                 for label, row in found_.first(_COLUMN.get(k, "pages")).iterrows()
+                 for visit, pages in row.dropna().items()]  # fmt: skip
         facts = {
             "tree": self.name,
             "functions": functions,
@@ -78,6 +112,8 @@ class KernelTree(kernel_tree.Tree):
             "operations": done,
             "new_fields": list(self.new_fields),
             "struct_given": not self.borrowed,
+            "cannot_run": why_not,
+            "ladders": first,
         }
         tables = {
             "functions": pd.DataFrame(
@@ -99,7 +135,18 @@ class KernelTree(kernel_tree.Tree):
                 ]
             ),
         }  # fmt: skip
-        return Answer(tables, {"decides": _text(self, facts, found)}, facts)
+        if ladders:
+            tables["ladders"] = pd.DataFrame(first).pivot_table(
+                index=["kind", "kernel"], columns="visit", values="pages", sort=False
+            ).astype("Int64")  # fmt: skip
+            tables["rungs"] = pd.concat(
+                [found_.rungs.assign(kind=kind) for kind, found_ in ladders.items()],
+                ignore_index=True,
+            )
+        return TreeCompared(
+            tables, {"decides": _text(self, facts, found)}, facts, ladders=ladders,
+            shown=tuple(name for name in tables if name != "rungs"),
+        )  # fmt: skip
 
 
 def tree(
@@ -148,6 +195,19 @@ def tree(
     return KernelTree(**vars(opened))
 
 
+# What the table of ladders shows, if not the pages of a visit.
+_COLUMN = {"decay": "high"}
+
+
+def _ladders(opened: kernel_tree.Tree, base: Release) -> tuple[dict[str, Ladder], str]:
+    """Both kernels' ladders, or why the tree cannot be run."""
+    try:
+        states = [base, find_release(opened)]
+    except InputError as error:
+        return {}, error.message
+    return {kind: ladder(kind, names=states) for kind in LADDERS}, ""
+
+
 def _functions(opened: kernel_tree.Tree) -> list[dict[str, Any]]:
     names = dict.fromkeys(
         [*(n for some in kernel_tree.NEEDED.values() for n in some), *kernel_tree.KNOWN,
@@ -193,6 +253,13 @@ def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Differenc
         f["name"] for f in facts["functions"]
         if f["found"] and f["name"] in kernel_tree.BESIDE and not f["same_text_as"]
     ]  # fmt: skip
+    if facts["ladders"]:
+        lines.append(
+            "The ladders are of one CPU's list: pages of each refill and drain in a row of "
+            "allocations or frees, and `high` after each idle vmstat tick."
+        )
+    if facts["cannot_run"]:
+        lines.append(f"It can be compared, and not run: {facts['cannot_run']}.")
     if facts["new_fields"]:
         lines.append(
             f"struct per_cpu_pages has fields of its own: {', '.join(facts['new_fields'])}."

@@ -11,6 +11,11 @@ NAMES = [r.name for r in pm.releases()]
 
 PATCHES = sorted({p.key for p in pm.patches()} | {"free-high-threshold=126"})
 
+#: Of a pageset: its limits [pages], and the blocks that it takes.
+sizes = st.sampled_from([0, 1, 3, 62, 63, 64, 126, 250, 500, 1170, 8192])
+order = st.sampled_from([0, 0, 0, 1, 2, 3, 9])
+migratetype = st.integers(0, 2)
+
 
 @st.composite
 def kernels(draw):

@@ -97,21 +97,33 @@ PATCHES = {
 
 def patched(name: str, folder: Path, base: Path = EXCERPT) -> Path:
     """A tree with one of `PATCHES`, in a folder that is not there yet."""
+    return edited(folder, PATCHES[name].text, PATCHES[name].header, base, each=1)
+
+
+def edited(
+    folder: Path,
+    text: tuple[tuple[str, str], ...] = (),
+    header: tuple[tuple[str, str], ...] = (),
+    base: Path = EXCERPT,
+    each: int = 0,
+) -> Path:
+    """A tree whose mm/page_alloc.c and include/linux/mmzone.h are changed, each pattern once.
+
+    ``each``: how often a pattern must be there; 0: the first of them is replaced.
+    """
     for file in FILES:
         if (base / file).is_file():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(base / file, folder / file)
-    header = folder / "include/linux/mmzone.h"
-    if PATCHES[name].header and not header.exists():
-        header.parent.mkdir(parents=True, exist_ok=True)
-        header.write_text(HEADER % {"thp": 2, "more": ""})
-    for file, changes in (
-        (folder / "mm/page_alloc.c", PATCHES[name].text), (header, PATCHES[name].header),
-    ):  # fmt: skip
+    mmzone = folder / "include/linux/mmzone.h"
+    if header and not mmzone.exists():
+        mmzone.parent.mkdir(parents=True, exist_ok=True)
+        mmzone.write_text(HEADER % {"thp": 2, "more": ""})
+    for file, changes in ((folder / "mm/page_alloc.c", text), (mmzone, header)):
         for pattern, new in changes:
-            text, n = re.subn(pattern, new, file.read_text())
-            assert n == 1, (file, pattern, n)
-            file.write_text(text)
+            made, n = re.subn(pattern, new, file.read_text(), count=0 if each else 1)
+            assert n == (each or 1), (file, pattern, n)
+            file.write_text(made)
     return folder
 
 

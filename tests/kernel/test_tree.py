@@ -1,5 +1,6 @@
 """A user's kernel tree: found, compiled, compared."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,9 +15,10 @@ from helpers.trees import HEADER, PATCHES, TREES, needs_trees, patched
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.pcp import PerCpuPages
-from pcpmodel.kernel.tree import EXCERPT, open_tree
+from pcpmodel.kernel.tree import EXCERPT, MAX_SECONDS, TREE_MEMORY, open_tree
 from pcpmodel.kernel.tree_compare import decides_as, differences
 from pcpmodel.kernel.tree_pages import TreePages, compare, sizing
+from pcpmodel.kernel.tree_source import Source
 from pcpmodel.study.tree import tree
 
 AS_V72 = ["v6.19", "debian-6.19.14", "v7.2", "debian-7.2.13"]
@@ -154,7 +156,7 @@ def test_a_truncated_file(changed):
     folder = changed()
     text = (folder / "mm/page_alloc.c").read_text()
     (folder / "mm/page_alloc.c").write_text(text[: len(text) // 2])
-    with pytest.raises(InputError, match="has no function"):
+    with pytest.raises(InputError, match=r"line \d+: .\{. without .\}."):
         open_tree(folder)
 
 
@@ -165,12 +167,25 @@ def test_an_unclosed_condition(changed):
 
 def test_a_macro_bomb(changed):
     bomb = "".join(f"#define B{i} B{i + 1} + B{i + 1}\n" for i in range(30)) + "#define B30 1\n"
-    with pytest.raises(InputError) as error:
-        open_tree(changed(
-            ("static int nr_pcp_free(", bomb + "static int nr_pcp_free("),
-            ("		return 1;\n	return clamp_t", "		return B0;\n	return clamp_t"),
-        ))  # fmt: skip
-    assert "\n" not in str(error.value)
+    folder = changed(
+        ("static int nr_pcp_free(", bomb + "static int nr_pcp_free("),
+        ("		return 1;\n	return clamp_t", "		return B0;\n	return clamp_t"),
+    )
+    code = (
+        "import resource, sys\n"
+        "from pcpmodel.errors import InputError\n"
+        "from pcpmodel.kernel.tree import open_tree\n"
+        "try:\n    open_tree(sys.argv[1])\n"
+        "except InputError as error:\n    print(error)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(used.ru_maxrss, used.ru_utime + used.ru_stime)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+    said, used = done.stdout.splitlines()
+    kib, seconds = map(float, used.split())
+    assert said.startswith(f"{folder}: ")
+    assert kib <= TREE_MEMORY >> 10
+    assert seconds < MAX_SECONDS
 
 
 def test_a_function_of_100_000_lines(changed):
@@ -191,6 +206,47 @@ def test_functions_that_end_the_process(changed, monkeypatch):
         open_tree(
             changed(("	int left = min(count", "	*(int *)8 = 1;\n	int left = min(count"))
         )
+
+
+def test_braces_that_do_not_match(changed):
+    for text, words in (
+        ("	return got;\n", r"mm/page_alloc\.c: line \d+: '\{' without '\}'"),
+        ("	return got;\n}\n}\n", r"mm/page_alloc\.c: line 61: '\}' without '\{'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            open_tree(changed(("	return got;\n}\n", text)))
+    # Branches of the preprocessor may open the same block, literals none.
+    text = (
+        "int f(void)\n{\n	if ('{' == \"{\"[0])\n		return 0;\n#ifdef A\n	if (a) {\n#else\n"
+        "	if (b) {\n#endif\n	}\n	return 1;\n}\n"
+    )
+    assert Source("mm/page_alloc.c", text.encode()).text == text
+    with pytest.raises(InputError, match=r"line 12: '\}' without"):
+        Source("mm/page_alloc.c", text.replace("	}\n", "	}}\n").encode())
+
+
+def test_a_tree_without_permission(changed):
+    """Not readable for whoever asks, who is not root then."""
+    folder = changed()
+    for at in (folder / "mm/page_alloc.c", folder / "mm", folder):
+        mode = at.stat().st_mode
+        at.chmod(0)
+        with not_root(), pytest.raises(InputError) as error:
+            open_tree(folder)
+        assert "denied" in str(error.value)
+        at.chmod(mode)
+
+
+@contextlib.contextmanager
+def not_root():
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize("make", ["folder", "missing", "binary"])
@@ -302,6 +358,43 @@ def test_the_verb():
     found = {f["name"]: f["found"] for f in answer["functions"]}
     assert found["nr_pcp_free"]
     assert not found["__rmqueue_pcplist"]
+
+
+def test_both_kernels_in_one_answer_and_figure(tmp_path, changed):
+    mine = tree(changed(("pcp->high >> 3", "pcp->high >> 2")))
+    answer = mine.compare("v7.2", operations=50_000)
+    own = next(r for r in answer.ladders["decay"].groups if r != "v7.2")
+    assert set(answer["rungs"]["kind"]) == {"refill", "drain", "decay"}
+    assert next(iter(answer.ladders["refill"].groups.values())) == ("v7.2", own)
+    by_kernel = answer["ladders"].loc["decay"]
+    assert by_kernel.loc["v7.2", 1] == 8192 - 8192 // 8
+    assert by_kernel.loc[own, 1] == 8192 - 8192 // 4
+    assert "rungs\n" not in str(answer)
+    done = run(mine.name, "--against", "v7.2", "--operations", 50_000, "--figures", tmp_path)
+    assert done.exit_code == 0, done.output
+    about = json.loads((tmp_path / "ladders.json").read_text())
+    assert about["digest"] == answer.digest
+    assert f"{own}: 500 to 6,144 in 22 visits" in about["caption"]
+    assert {p.suffix for p in tmp_path.iterdir()} == {".svg", ".pdf", ".png", ".json"}
+
+
+def test_what_cannot_be_run_is_compared(changed, tmp_path):
+    drain = "free_pcppages_bulk(zone, {0}, pcp, pindex);\n		left -= {0};"
+    tree_ = changed((drain.format("min(left, batch)"), drain.format("max(left / 2, 1)")))
+    answer = tree(tree_).compare("v7.2", operations=50_000)
+    assert "how the commit of a free drains" in answer.facts["cannot_run"]
+    assert "It can be compared, and not run: " in answer.text
+    assert answer.facts["differences"]
+    assert answer.ladders == {}
+    done = run(tree_, "--against", "v7.2", "--operations", 50_000, "--figures", tmp_path)
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_a_tree_is_compared_with_a_tree(changed):
+    quarter = tree(changed(("pcp->high >> 3", "pcp->high >> 2")))
+    answer = quarter.compare(open_tree(EXCERPT), operations=50_000)
+    assert {d["function"] for d in answer.facts["differences"]} == {"decay_pcp_high"}
+    assert answer.facts["against"].startswith("excerpt#")
 
 
 def test_the_verb_says_where_it_differs():

@@ -136,9 +136,78 @@ def test_patches_go_on_the_tree_itself(excerpt):
     for change in (lambda: state.plus("free-coalesce"), lambda: state.without("auto-high")):
         with pytest.raises(InputError, match="patch the tree itself"):
             change()
+
+
+def test_another_scale_is_compiled(excerpt):
+    state = release(excerpt)
     assert state.with_batch_scale_max(5) is state
-    with pytest.raises(InputError, match="compiled with 5"):
-        state.with_batch_scale_max(3)
+    with pytest.raises(InputError, match=r"batch_scale_max=7 is outside 0\.\.6"):
+        state.with_batch_scale_max(7)
+    third = state.with_batch_scale_max(3)
+    assert third.digest == open_tree(EXCERPT, batch_scale_max=3).digest != state.digest
+    work = [("alloc", 4000), ("free", 4000)]
+    ladders = {
+        r: pm.study.trajectory(r, work).events["pages"].tolist()
+        for r in (state, third, release("v7.3"), release("v7.3").with_batch_scale_max(3))
+    }
+    five, three, known, known_three = ladders.values()
+    assert (five, three) == (known, known_three)
+    assert five != three
+
+
+def test_another_scale_goes_through_simulate_sweep_and_limit(excerpt):
+    runs = [simulated(r, batch_scale_max=k) for r in (excerpt, "v7.3") for k in (2, 5)]
+    assert runs[:2] == runs[2:]
+    assert runs[0] != runs[1]
+    grid = {
+        "machine": "sapphire-rapids", "workload": pm.workload.page_fault1(4, pages=2000),
+        "cpus": 4, "memory_gib": 4.0, "seconds": 0.02, "warmup_s": 0.0,
+    }  # fmt: skip
+    own = pm.sweep(release=open_tree(EXCERPT, batch_scale_max=2), seed=[1], **grid)
+    swept, known = (pm.sweep(release=r, batch_scale_max=[2, 5], **grid) for r in (excerpt, "v7.3"))
+    assert swept["score_per_s"].values.tolist() == known["score_per_s"].values.tolist()
+    assert swept["refills"].values.tolist() == known["refills"].values.tolist()
+    two = known["refills"].sel(batch_scale_max=[2])
+    assert own["refills"].values.tolist() == two.values.tolist()
+    ours, theirs = (
+        pm.limit("coffee-lake", release=r).as_dict()["per_scale"] for r in (excerpt, "v7.3")
+    )
+    assert ours == theirs
+
+
+def test_a_limit_is_of_what_the_tree_moves(trees, changed):
+    # Refills of a batch, however many there are.
+    flat = open_tree(changed(("n = base << pcp->alloc_factor;", "n = base;")))
+    held = pm.limit("coffee-lake", release=flat).as_dict()["per_scale"]
+    assert [row["pages_per_hold"] for row in held] == [{"refill": 63, "drain": 63}] * 7
+    said = pm.limit("coffee-lake", release=flat).text
+    assert f"a hold moves at most, by k [pages]: refill {'63, ' * 6}63; drain 63, 63, " in said
+
+
+def test_advice_rests_on_the_tree(excerpt):
+    zoneinfo = ROOT / "data/traces/7.2-pf1-8cpu/zoneinfo.after"
+    ours, theirs = (
+        pm.advise("coffee-lake", zoneinfo=zoneinfo, release=r).as_dict() for r in (excerpt, "v7.3")
+    )
+    assert ours["batch_scale_max"]["effect"] == theirs["batch_scale_max"]["effect"]
+    assert ours["high_fraction"] == theirs["high_fraction"]
+    assert ours["release"] == release(excerpt).name
+
+
+def test_sizes_are_those_of_the_tree(excerpt, changed):
+    from pcpmodel.hardware.sizes_explained import explain
+    from pcpmodel.proc import zoneinfo
+
+    info = zoneinfo.read(ROOT / "data/traces/7.3-unixpair-4cpu/zoneinfo.after")
+    ours, theirs = (explain(info, r).as_dict()["zones"] for r in (excerpt, "v7.3"))
+    assert ours == theirs
+    assert all(zone["match"] for zone in ours)
+    other = open_tree(changed(("return max((int)(pages / ", "return max((int)(pages / 2 / ")))
+    wrong = [zone for zone in explain(info, other).as_dict()["zones"] if not zone["match"]]
+    assert wrong
+    for zone in wrong:
+        said = " ".join(zone["formula"].values())
+        assert "zone_highsize() of the tree; v7.3 would make it" in said
 
 
 def test_nineteen_lists_run(trees):
@@ -360,3 +429,31 @@ def test_a_path_is_a_release_on_the_command_line(excerpt):
     assert run("simulate", "--release", "v7.3", "--policy", "none.pyx", *work).exit_code == 2
     told = json.loads(run("replay", "7.3-unixpair-4cpu", "--release", EXCERPT, "--json").stdout)
     assert told["release"] == release(excerpt).name
+
+
+def test_a_config_goes_with_the_tree(tmp_path):
+    config = tmp_path / "config"
+    config.write_text("CONFIG_NUMA=y\nCONFIG_SMP=y\nCONFIG_PCP_BATCH_SCALE_MAX=2\n")
+    work = ["--machine", "sapphire-rapids", "--workload", "page_fault1", "--processes", 4]
+    size = ["--cpus", 4, "--memory-gib", 4, "--seconds", 0.02, "--warmup", 0, "--json"]
+    told = [
+        json.loads(run("simulate", *rules, *work, *size).stdout)["refills"]
+        for rules in (
+            ["--release", EXCERPT, "--config", config],
+            ["--release", "v7.3", "--set", "batch_scale_max=2"],
+            ["--release", EXCERPT],
+        )
+    ]
+    assert told[0] == told[1] > told[2]
+    zoneinfo = ROOT / "data/traces/7.3-unixpair-4cpu/zoneinfo.after"
+    explained = run("explain", "--zoneinfo", zoneinfo, "--release", EXCERPT, "--config", config)
+    assert explained.exit_code == 0, explained.output
+    limited = run("limit", "coffee-lake", "--p99-us", 100, "--release", EXCERPT, "--config", config)
+    assert limited.exit_code == 0, limited.output
+    for verb in (
+        ["simulate", "--release", "v7.3", *work], ["limit", "coffee-lake", "--p99-us", 100],
+        ["replay", "7.3-unixpair-4cpu"],
+    ):  # fmt: skip
+        refused = run(*verb, "--config", config)
+        assert refused.exit_code == 2
+        assert "is of a kernel tree, and none is given" in refused.output

@@ -4,14 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels import kernels
+from helpers.kernels import kernels, migratetype, order, sizes
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import pcp, reference
 from pcpmodel.kernel.lists import pcp_orders
 
-sizes = st.sampled_from([0, 1, 3, 62, 63, 64, 126, 250, 500, 1170, 8192])
-order = st.sampled_from([0, 0, 0, 1, 2, 3, 9])
-migratetype = st.integers(0, 2)
 operation = st.one_of(
     st.tuples(st.just("alloc"), order, migratetype),
     st.tuples(st.just("free"), order, migratetype),

@@ -128,7 +128,7 @@ def _of_platform(
 
 
 def _scale(
-    machine: Machine | None, release: str, p99_us: float, host: Host | None, page_size_kib: int
+    machine: Machine | None, release: Release, p99_us: float, host: Host | None, page_size_kib: int
 ) -> tuple[dict[str, Any], list[str]]:
     part: dict[str, Any] = {"now": SHIPPED_SCALE, "advice": "leave", "to": SHIPPED_SCALE}
     if machine is None:
@@ -312,7 +312,7 @@ def advise(
                 file=HERE if zoneinfo is None else zoneinfo,
             )
     host = memory and memory.host
-    batch_scale_max, rests = _scale(measured, state.name, p99_us, host, page_size_kib)
+    batch_scale_max, rests = _scale(measured, state, p99_us, host, page_size_kib)
     facts = {
         "machine": measured and measured.name,
         "release": state.name,

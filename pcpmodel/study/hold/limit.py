@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -33,6 +34,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats
 from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.kernel import sizing
+from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer
@@ -101,6 +103,11 @@ class _Limit:
         """What a hold moves under the release asked about, in a sentence."""
         one, kib = self.per_scale["batch"].iloc[0], self.page_size_kib
         moved = f"batch << k pages, batch {one}" + f" of {kib} KiB each" * (kib != 4)
+        by_side = {side: self.per_scale[f"{side}_pages"].tolist() for side in SIDES}
+        usual = (self.per_scale["batch"].tolist(), [one] * len(SCALES))
+        if not self.scaled or any(pages not in usual for pages in by_side.values()):  # of a tree
+            told = "; ".join(f"{s} {', '.join(map(str, p))}" for s, p in by_side.items())
+            return f"Under {self.release} a hold moves at most, by k [pages]: {told}."
         if len(self.scaled) == len(SIDES):
             return f"Under {self.release} a refill and a drain each move {moved}, in one hold."
         (side,) = self.scaled
@@ -334,8 +341,23 @@ def _hold_pages(state: Release, page_size_kib: int) -> list[dict[str, int]]:
                 "from v6.7 on"
             )
         refill = sizing.refill_limit(batch, rules)
+        if rules.sizing is not None:
+            refill, drain = _holds_of_tree(state.with_batch_scale_max(scale), batch)
         found.append({"batch": batch << scale, "refill": refill, "drain": drain})
     return found
+
+
+@cache
+def _holds_of_tree(state: Release, batch: int) -> tuple[int, int]:
+    """Most pages of one refill and of one hold of a drain, counted under a kernel tree.
+
+    One CPU's lists are used until neither grows any more, under a fixed ``high`` that is no bound.
+    """
+    high = 4 * (batch << SCALES[-1])
+    pcp = PerCpuPages(state, batch=batch, high_min=high, high_max=high)
+    refill = max(pcp.alloc() for _ in range(high))
+    drain = max(max(pcp.free(), default=0) for _ in range(2 * high))
+    return refill, drain
 
 
 def _limit(
@@ -474,7 +496,8 @@ def limit(
         Times of the machine measured are multiplied by this (2: a CPU half as fast); > 0.
     release : str or Release
         Kernel state, which says what scales: refills and drains up to v6.18 (the default),
-        refills alone since v6.19.
+        refills alone since v6.19.  A kernel tree (`pcpmodel.tree`) is compiled with each scale,
+        and what it moves is counted.
     page_size_kib : int, optional
         4, 16 or 64 [KiB]; by default the machine's, or 4 where platform.json does not say.
 

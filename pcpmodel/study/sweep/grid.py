@@ -12,7 +12,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -249,6 +249,14 @@ def _axis(name: str, given: Any) -> list[tuple[Any, Any]]:
     return values
 
 
+def _listed(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def _is_tree(release: Any) -> bool:
+    return hasattr(release, "as_release") or "tree" in getattr(release, "recorded", {})
+
+
 def _array(given: Any) -> bool:
     return bool(getattr(given, "ndim", 0))
 
@@ -326,10 +334,12 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
         given |= vars(given.pop("host"))
         del given["policy"]
         state = spec.release
-        if "tree" not in state.recorded:  # which has no other scale
+        if "tree" not in state.recorded:  # whose name says its scale
             state = state.with_batch_scale_max(given["batch_scale_max"])
         given["release"] = state if state.policy else with_policy(state, spec.policy)
         given["batch_scale_max"] = spec.release.batch_scale_max
+    elif any(_is_tree(r) for r in _listed(arguments.get("release"))):
+        del given["batch_scale_max"]  # each has its own
     given |= arguments
     if not given.get("changes", True):
         del given["changes"]
