@@ -67,8 +67,10 @@ from pcpmodel.kernel.rules cimport (
     COMMIT_WHOLE,
     DECAY_FIFTH,
     DECAY_NONE,
+    TREE_FREES_ADD,
     TREE_FREES_AS_RULES,
     TREE_FREES_SKIP,
+    TREE_HITS_ADD,
     TREE_HITS_AS_RULES,
     TREE_HITS_SKIP,
     pcp_rules,
@@ -108,6 +110,8 @@ cdef struct tree_steps:
     void (*hits)(per_cpu_pages *pcp, int order, int k, bint skip) noexcept nogil
     # Up to k times the free of a page, until one would drain; how many.
     int (*frees)(per_cpu_pages *pcp, unsigned int zone_flags, int k, bint skip) noexcept nogil
+    # What k of either add to the fields that only the tree has, if that is the same each time.
+    void (*own_add)(per_cpu_pages *pcp, int order, int k, bint frees) noexcept nogil
     # The commit of a free whose block is counted; sets due and chunk.  Returns what nr_pcp_high()
     # said, if that is above count just where nothing is to drain.
     int (*commit)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
@@ -167,6 +171,8 @@ cdef inline void pcp_alloc_end(per_cpu_pages *pcp, const pcp_rules *r, int order
         if not r.tree_hits & TREE_HITS_AS_RULES:
             steps_of(r).hits(pcp, order, 1, False)
             return
+        if r.tree_hits & TREE_HITS_ADD:
+            steps_of(r).own_add(pcp, order, 1, False)
     pcp.count -= 1 << order
     if r.count_min and pcp.count < pcp.count_min:
         pcp.count_min = pcp.count
@@ -358,6 +364,8 @@ cdef inline void pcp_alloc_hits(
     if r.tree and not r.tree_hits & TREE_HITS_AS_RULES:
         steps_of(r).hits(pcp, order, k, r.tree_hits & TREE_HITS_SKIP)
         return
+    if r.tree_hits & TREE_HITS_ADD:
+        steps_of(r).own_add(pcp, order, k, False)
     if r.free_count:
         pcp.free_count >>= min(k, 31)
     else:
@@ -404,6 +412,8 @@ cdef inline int pcp_free_hits(
         pcp.free_count = min(pcp.free_count + k, full)
     if r.auto_high:
         pcp.high = high
+    if r.tree_hits & TREE_FREES_ADD:
+        steps_of(r).own_add(pcp, 0, k, True)
     return k
 
 

@@ -66,12 +66,15 @@ cdef struct pcp_rules:
 
 
 # Of a tree: allocations, or frees, that take no lock are those of these rules; those of the tree,
-# but not each one is asked for.  Same numbers as `Hits` of tree_rules.py.
+# but not each one is asked for; with the first, its own fields change by the
+# same each time.  Same numbers as `Hits` of tree_rules.py.
 cdef enum:
     TREE_HITS_AS_RULES = 1
     TREE_FREES_AS_RULES = 2
     TREE_HITS_SKIP = 4
     TREE_FREES_SKIP = 8
+    TREE_HITS_ADD = 16
+    TREE_FREES_ADD = 32
 
 
 # Values of the rules that are not truth values; same numbers as the enums of releases.py.

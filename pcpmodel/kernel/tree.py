@@ -440,6 +440,11 @@ class _Extract:
         lines += [
             "#define TREE_OWN_SIZE (0" + "".join(f" + sizeof({pcp}->{n})" for n in own) + ")",
         ]
+        places = zip(own, _places(own), strict=True)
+        lines.append(
+            "#define TREE_OWN_PLACES(f) "
+            + " ".join(f"f({at}, sizeof({pcp}->{n}))" for n, at in places)
+        )
         for name, to, source in (
             ("GET", "{at}", "&(p)->{field}"), ("PUT", "&(p)->{field}", "{at}"),
         ):  # fmt: skip

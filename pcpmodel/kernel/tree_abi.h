@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PCPMODEL_TREE_ABI 3
+#define PCPMODEL_TREE_ABI 4
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -39,6 +39,7 @@ struct tree_steps {
 	int (*refill)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
 	void (*hits)(struct tree_pcp *pcp, int order, int k, bool skip);
 	int (*frees)(struct tree_pcp *pcp, unsigned int zone_flags, int k, bool skip);
+	void (*own_add)(struct tree_pcp *pcp, int order, int k, bool frees);
 	int (*commit)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
 	int (*decay)(struct tree_pcp *pcp, int *work);
 	int (*zone_hold)(struct tree_pcp *pcp);

@@ -7,6 +7,8 @@
 
 #define MOST_HOLDS (1 << 22)
 
+#define ORDERS 11 /* of blocks */
+
 struct set {
 	struct per_cpu_pages pcp;
 	struct zone zone;
@@ -25,6 +27,9 @@ struct set {
 	int threshold; /* that nr_pcp_high() returned; -1: it was not called */
 	bool in_bulk;  /* free_high, as it was told */
 	int order;     /* of allocations in a row */
+	/* What one that takes no lock adds to the tree's own fields: each order, then frees */
+	bool learnt[ORDERS + 1];
+	char change[ORDERS + 1][PCPMODEL_TREE_OWN];
 };
 
 /* What an operation is under way on; each thread has its own. */
@@ -346,18 +351,25 @@ static void pcpmodel_in_bulk(bool free_high)
 	at->in_bulk = free_high;
 }
 
-static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
+/* One for each thread, kept until the process ends. */
+static struct set *this_thread(void)
 {
-	/* One for each thread, kept until the process ends. */
 	static __thread struct set *mine __attribute__((tls_model("initial-exec")));
 
-	if (!mine) {
+	if (unlikely(!mine)) {
 		mine = malloc(sizeof(*mine));
 		if (!mine)
 			abort();
 		op_init(mine);
 		mine->foresees = true;
 	}
+	return mine;
+}
+
+static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
+{
+	struct set *mine = this_thread();
+
 	begin(mine, zone_flags);
 	mine->nr_asked = mine->first = mine->total = mine->blocks = 0;
 	mine->threshold = -1;
@@ -552,6 +564,53 @@ static int step_frees(struct tree_pcp *p, unsigned int zone_flags, int k, bool s
 	return k;
 }
 
+/* Where the known fields go by a release's rules, and what is added to the tree's own does not
+ * depend on any state: seen once, added k times.  Tried before it is used, too. */
+
+static void learn(struct set *set, int order, bool frees, char *change)
+{
+	struct tree_pcp idle = {
+		.count = 1 << 12, .high = 1 << 14, .high_min = 1 << 14, .high_max = 1 << 14,
+		.batch = 63,
+	};
+
+	foresee(&idle, 0);
+	set->order = order;
+	if (frees)
+		free_once(set);
+	else
+		hit_once(set);
+	TREE_GET_OWN(change, &set->pcp)
+}
+
+static __always_inline void add_bytes(char *to, const char *change, size_t size, int k)
+{
+	uint64_t word;
+	size_t i, n;
+
+	for (i = 0; i < size; i += 8) {
+		n = size - i < 8 ? size - i : 8;
+		word = one_word(to + i, n) + (uint64_t)k * one_word(change + i, n);
+		memcpy(to + i, &word, n);
+	}
+}
+
+static void step_own_add(struct tree_pcp *p, int order, int k, bool frees)
+{
+	struct set *set = this_thread();
+	int which = frees ? ORDERS : order;
+
+	if (unlikely(!set->learnt[which])) {
+		learn(set, order, frees, set->change[which]);
+		set->learnt[which] = true;
+	}
+#define ADD_OWN(at, size) add_bytes(p->own + (at), set->change[which] + (at), size, k);
+	if (TREE_OWN_SIZE <= PCPMODEL_TREE_OWN) {
+		TREE_OWN_PLACES(ADD_OWN)
+	}
+	(void)p, (void)k;
+}
+
 static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
 {
 	struct set *set = foresee(p, zone_flags);
@@ -616,6 +675,7 @@ static const struct tree_steps steps = {
 	.refill = step_refill,
 	.hits = step_hits,
 	.frees = step_frees,
+	.own_add = step_own_add,
 	.commit = step_commit,
 	.decay = step_decay,
 	.zone_hold = step_zone_hold,

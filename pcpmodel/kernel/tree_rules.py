@@ -73,6 +73,8 @@ class Hits(IntFlag):
     FREES_AS_RULES = 2
     ALLOCS_SKIP = 4  #: by the tree, leaping over what goes on as it began
     FREES_SKIP = 8
+    ALLOCS_ADD = 16  #: with ALLOCS_AS_RULES: the tree's own fields change by the same each time
+    FREES_ADD = 32
 
 
 @dataclass(frozen=True)
@@ -294,8 +296,9 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
         return {**told, "refused": refused}
     hits = Hits.EACH
     for ways_of_one in (
-        (Hits.ALLOCS_AS_RULES, Hits.ALLOCS_SKIP), (Hits.FREES_AS_RULES, Hits.FREES_SKIP),
-    ):  # fmt: skip
+        (Hits.ALLOCS_AS_RULES, Hits.ALLOCS_AS_RULES | Hits.ALLOCS_ADD, Hits.ALLOCS_SKIP),
+        (Hits.FREES_AS_RULES, Hits.FREES_AS_RULES | Hits.FREES_ADD, Hits.FREES_SKIP),
+    ):
         hits |= next(
             (
                 hit

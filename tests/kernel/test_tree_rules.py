@@ -100,8 +100,27 @@ def test_a_tree_is_named_by_its_folder_and_digest(excerpt):
 @pytest.mark.parametrize("name", PATCHES)
 def test_hits_go_by_the_rules_where_a_patch_leaves_them(trees, name):
     state = release(trees[name])
-    assert state.hits == (Hits.ALLOCS_SKIP | Hits.FREES_AS_RULES if name == "field" else AS_RULES)
+    assert state.hits == (AS_RULES | Hits.ALLOCS_ADD if name == "field" else AS_RULES)
     assert not any("asks the tree" in note for note in state.notes)
+
+
+def test_fields_that_count_are_added_to(changed):
+    # One counts frees, one allocations by their pages, one the other way round, one in the middle.
+    tree = open_tree(changed(
+        ("	pcp->free_count >>= 1;\n", "	pcp->free_count >>= 1;\n	pcp->pages += 1 << order;\n"
+         "	pcp->left -= 3;\n	pcp->many[1]++;\n"),
+        ("	pcp->alloc_factor /= 2;\n", "	pcp->alloc_factor /= 2;\n	pcp->frees++;\n"),
+        ("return clamp_t(int, pcp->free_count, batch",
+         "return clamp_t(int, pcp->frees + pcp->pages - pcp->left + pcp->many[1] & 255, batch"),
+        include__linux__mmzone_h=HEADER % {
+            "thp": 2, "more": "\n	u8 frees;\n	int pages;\n	short left;\n	u64 many[2];"},
+    ))  # fmt: skip
+    state = release(tree)
+    assert state.hits == AS_RULES | Hits.ALLOCS_ADD | Hits.FREES_ADD
+    assert compare(tree, state, 100_000, 11, rows=True)[1] == []
+    assert simulated(tree) == simulated(tree, PerPage)
+    leapt = replace(state, hits=Hits.ALLOCS_SKIP | Hits.FREES_SKIP)
+    assert simulated(tree) == simulated(leapt)
 
 
 def test_frees_are_leapt_over_where_they_change_otherwise(changed):
