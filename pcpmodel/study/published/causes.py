@@ -1,17 +1,19 @@
-"""Holds from causes: misses counted from the workload, times one latency for all.
+"""Holds from causes: misses counted from the workload, times one latency of the machine.
 
 ``cold_block_ns`` is then no number of a table but misses per block (`pcpmodel.simulation.misses`, a
-pilot with page identity) times what a miss takes; handing a lock over takes some such misses as
-well.  What nobody states is the same for all (``assumed`` in ``data/workload/answer-key``).  The
-latency is fitted to the first row of each table that states its contention (``miss_ns``), and is
-the same everywhere if the causes are right.
+pilot with page identity under the same kernel) times what a miss takes; handing a lock over takes
+some such misses as well.  What nobody states is the same for all (``assumed`` in
+``data/workload/answer-key``).  The latency is fitted to the first row of each table that states its
+contention (``miss_ns``), and is the same on one machine if the causes are right.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.files import parse_json
@@ -19,18 +21,19 @@ from pcpmodel.simulation.misses import Misses, misses
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.workload import make
 
-__all__ = ["assumed", "by_misses", "latencies", "pilot"]
+__all__ = ["TIMES_OF", "assumed", "by_misses", "latencies", "of_run", "pilot"]
 
-_RELEASE = "v6.6"
+#: Parameters of a run that one of a table is made into.
+TIMES_OF = {"miss_ns": ("cold_block_ns", "handoff_ns")}
 
 
 @cache
-def pilot(workload: str) -> Misses:
-    """The misses of a ready-made workload, from the run that the answer key describes."""
+def pilot(workload: str, release: str) -> Misses:
+    """The misses of a ready-made workload under a kernel; the run is in the answer key."""
     row = load_workload("answer-key").tables["pilots"].set_index("workload").loc[workload]
     return misses(
         make_spec(
-            release=_RELEASE,
+            release=release,
             machine=str(row["machine"]),
             workload=make(workload, **parse_json(row["arguments"]), like=None),
             cpus=int(row["cpus"]),
@@ -56,13 +59,11 @@ def latencies() -> dict[str, float]:
     return dict(zip(frame["calibration"], frame["miss_ns"].astype(float), strict=True))
 
 
-def by_misses(workload: str, miss_ns: float, *, shares_cores: bool) -> dict[str, float]:
-    """Parameters of a run from causes.
+def by_misses(miss_ns: float, *, shares_cores: bool) -> dict[str, float]:
+    """Parameters of a table from causes.
 
     Parameters
     ----------
-    workload : str
-        Name of a ready-made workload that has a pilot.
     miss_ns : float
         What a miss takes [ns].
     shares_cores : bool
@@ -71,12 +72,34 @@ def by_misses(workload: str, miss_ns: float, *, shares_cores: bool) -> dict[str,
     Returns
     -------
     dict
-        ``cold_block_ns``, ``handoff_ns``, ``jitter``, and ``smt_yield`` where cores are shared.
+        ``miss_ns``, which `of_run` makes times of, ``jitter``, and ``smt_yield`` where cores are
+        shared.
     """
     same = assumed()
-    found = {
-        "cold_block_ns": miss_ns * pilot(workload).per_block,
-        "handoff_ns": miss_ns * same["handoff_lines"],
-        "jitter": same["jitter"],
-    }
+    found = {"miss_ns": miss_ns, "jitter": same["jitter"]}
     return found | ({"smt_yield": same["smt_yield"]} if shares_cores else {})
+
+
+def of_run(values: Mapping[str, Any], workload: str, release: str) -> dict[str, Any]:
+    """Parameters of a run: what a miss takes, if it is among them, becomes times of holds.
+
+    Parameters
+    ----------
+    values : mapping
+        Parameters of a table.
+    workload, release : str
+        Of the run: a ready-made workload that has a pilot, and the kernel.
+
+    Returns
+    -------
+    dict
+        ``cold_block_ns`` and ``handoff_ns`` [ns] in place of ``miss_ns``; the rest as given.
+    """
+    found = dict(values)
+    miss_ns = found.pop("miss_ns", None)
+    if miss_ns is None:
+        return found
+    return found | {
+        "cold_block_ns": miss_ns * pilot(workload, release).per_block,
+        "handoff_ns": miss_ns * assumed()["handoff_lines"],
+    }

@@ -23,6 +23,8 @@ from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.study.answer import Answer, digest_of, records
 from pcpmodel.study.published.cases import Case, cases, stored
+from pcpmodel.study.published.causes import TIMES_OF
+from pcpmodel.study.published.inputs import inputs
 from pcpmodel.study.published.left_out import (
     HOLDS,
     Constants,
@@ -68,8 +70,9 @@ def compare(
     left_out : bool
         Predict every source by the parameters of the others alone, and judge that:
         `pcpmodel.study.published.left_out`.  The answer then has ``cells``, by source, table,
-        step and quantity (`left_out_cells`), ``skill``, ``rank`` and ``parameters``, with the
-        calibrations that each was taken from; its facts are those of `judged`, and ``rows``.
+        step and quantity (`left_out_cells`), ``skill``, ``rank``, ``inputs`` of every table by
+        where they come from, and ``parameters``, with the calibrations that each was taken from;
+        its facts are those of `judged`, and ``rows``.
     hold : str
         With ``left_out``: "fitted" constants of the other sources, or "misses", holds from causes
         (`pcpmodel.study.published.causes`) with one latency from the other sources.
@@ -231,7 +234,7 @@ def _left_out(
             found = (
                 without(series, workload, machine, parameters)
                 if hold == "fitted"
-                else without_by_misses(series, workload, machine, shares_cores)
+                else without_by_misses(series, machine, shares_cores)
             )
             used[f"{name}: {workload}"] = found  # noqa: B023
             return found.values
@@ -244,16 +247,31 @@ def _left_out(
             "table": table,
             "parameter": parameter,
             "value": found.values.get(parameter),
-            "taken_from": ", ".join(
-                found.taken_from.get(parameter, found.taken_from.get("miss_ns", ()))
-            ),
+            "taken_from": ", ".join(found.taken_from.get(parameter, ())),
         }
         for table, found in used.items()
         for parameter in dict.fromkeys([*found.taken_from, *found.values])
-        if parameter != "miss_ns"
     ]
     facts = judged(told)
+    counted = inputs(
+        machines,
+        {
+            name: [
+                parameter
+                for name_, others in found.taken_from.items()
+                for parameter in TIMES_OF.get(name_, (name_,))
+                if others
+            ]
+            for name, found in used.items()
+        },
+        told.groupby(told["source"] + "/" + told["table"]).size().to_dict(),
+    )
+    constants = len(
+        {name for found in used.values() for names in found.taken_from.values() for name in names}
+    )
     facts = facts | {
+        "constants": constants,
+        "inputs": records(counted),
         "rows": records(told),
         "rank": rank,
         "parameters": parameters,
@@ -263,6 +281,7 @@ def _left_out(
         {
             "cells": told.set_index(keys),
             "skill": pd.DataFrame(facts["skill"]),
+            "inputs": counted,
             "parameters": pd.DataFrame(parameters),
             "rank": pd.DataFrame(rank),
         },

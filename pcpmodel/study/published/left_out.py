@@ -23,6 +23,7 @@ from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.cases import Case
 from pcpmodel.study.published.causes import by_misses, latencies
 from pcpmodel.study.published.null_models import NULL_MODELS
+from pcpmodel.study.published.repeats import sign_stands
 from pcpmodel.study.published.rows import Row
 from pcpmodel.study.published.single import ZONE_SPLIT
 from pcpmodel.workload.calibration import calibrations
@@ -122,12 +123,14 @@ def without(series: str, workload: str, machine: str, parameters: Sequence[str])
     )
 
 
-def without_by_misses(series: str, workload: str, machine: str, shares_cores: bool) -> Constants:
+def without_by_misses(series: str, machine: str, shares_cores: bool) -> Constants:
     """Parameters from causes, with the mean latency of the sources outside a series.
+
+    A latency is a machine's: those of the same machine count, else all.
 
     Parameters
     ----------
-    series, workload, machine : str
+    series, machine : str
         As of `without`.
     shares_cores : bool
         There are more tasks than cores.
@@ -135,7 +138,7 @@ def without_by_misses(series: str, workload: str, machine: str, shares_cores: bo
     Returns
     -------
     Constants
-        Taken from: ``miss_ns`` alone.
+        Taken from others: ``miss_ns`` alone.
     """
     frame = load_workload("calibration").tables["tables"].set_index("calibration")
     others = {
@@ -143,27 +146,28 @@ def without_by_misses(series: str, workload: str, machine: str, shares_cores: bo
         for name, value in latencies().items()
         if series_of(frame["source"][name], frame["table"][name]) != series
     }
-    values = by_misses(workload, float(np.mean(list(others.values()))), shares_cores=shares_cores)
+    of_machine = {name: v for name, v in others.items() if frame["machine"][name] == machine}
+    others = of_machine or others
+    values = by_misses(float(np.mean(list(others.values()))), shares_cores=shares_cores)
     return Constants(
         values,
         {"miss_ns": tuple(others)},
-        "same" if machine in set(frame["machine"][list(others)]) else "other",
+        "same" if of_machine else "other",
     )
 
 
 def of_case(case: Case, parameters: Sequence[str], hold: str = "fitted") -> Constants:
     """The constants of a table from the other sources; ``hold`` is one of `HOLDS`."""
-    stored = load_workload("answer-key").tables["cases"].set_index(["source", "table"])
-    workload = str(stored.loc[(case.source, case.table), "workload"])
     if hold == "misses":
         tasks = len(case.workload().tasks)
         return without_by_misses(
             series_of(case.source, case.table),
-            workload,
             case.run["machine"],
             2 * tasks > case.run["cpus"],
         )
-    return without(series_of(case.source, case.table), workload, case.run["machine"], parameters)
+    return without(
+        series_of(case.source, case.table), case.workload().name, case.run["machine"], parameters
+    )
 
 
 def left_out_cells(rows: Sequence[Row], machines: Mapping[str, str]) -> pd.DataFrame:
@@ -217,11 +221,15 @@ def left_out_cells(rows: Sequence[Row], machines: Mapping[str, str]) -> pd.DataF
                 "as_good": ", ".join(
                     name for name, v in nulls.items() if abs(v - row.measured) <= abs(error)
                 ),
+                "change": row.measured_change,
+                "predicted_change": row.predicted_change,
                 "large_change": row.large_change,
                 "sign": row.as_dict()["sign"],
             }
         )
-    return pd.DataFrame(lines)
+    cells = pd.DataFrame(lines)
+    cells["sign_stands"] = sign_stands(cells)
+    return cells
 
 
 def _skill(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -262,9 +270,10 @@ def judged(cells: pd.DataFrame) -> dict[str, Any]:
         ``times``: score and build time, by machine (``same``, ``other``): cells, mean and worst
         error [%]; ``contention``: cells of more than 5 % of the cycles, those within the factor
         1.5, and those of them that no null model has as well; ``signs``: changes of more than
-        2 % and those with the measured sign; ``skill``: by quantity, mean absolute error [the
-        quantity's unit] beside that of the best null model, 1 - their ratio, and the cells in
-        which no null model is as good.
+        2 % and those with the measured sign, then the same of those whose sign ``stands`` and of
+        those that went the other way when measured again (``turned``); ``skill``: by quantity,
+        mean absolute error [the quantity's unit] beside that of the best null model, 1 - their
+        ratio, and the cells in which no null model is as good.
     """
     cells = cells[cells["counted"]]
     times = cells[cells["quantity"].isin(_TIMES)]
@@ -289,9 +298,17 @@ def judged(cells: pd.DataFrame) -> dict[str, Any]:
             "within": int(within.sum()),
             "within_and_no_null_as_good": int((within & (waits["as_good"] == "")).sum()),
         },
-        "signs": {"changes": len(large), "same": int((large["sign"] == "same").sum())},
+        "signs": {
+            **_signs(large),
+            "stands": _signs(large[large["sign_stands"].eq(True)]),
+            "turned": _signs(large[large["sign_stands"].eq(False)]),
+        },
         "skill": list(_skill(cells[cells["null: nothing changes"].notna()])),
     }
+
+
+def _signs(changes: pd.DataFrame) -> dict[str, int]:
+    return {"changes": len(changes), "same": int((changes["sign"] == "same").sum())}
 
 
 def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -317,8 +334,19 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     yield (
         "signs",
-        f"- Changes of more than 2 % with the measured sign: {s['same']} of {s['changes']}.",
+        f"- Changes of more than 2 % with the measured sign: {s['same']} of {s['changes']}; "
+        f"{s['stands']['same']} of the {s['stands']['changes']} whose sign another posting or the "
+        f"stated variation confirms; {s['turned']['changes']} have no sign that stands.",
     )
+    if rows := facts.get("inputs"):
+        sums = {kind: sum(row[kind] for row in rows) for kind in ("stated", "fitted", "assumed")}
+        fewest, most = (of(row["assumed"] for row in rows) for of in (min, max))
+        yield (
+            "inputs",
+            f"- Inputs of the {len(rows)} workloads: {sums['stated']} stated by their sources, "
+            f"{sums['fitted']} from {facts['constants']} fits to other sources, {sums['assumed']} "
+            f"assumed ({fewest} to {most} each); {facts['cells']} cells.",
+        )
     for q in facts["skill"]:
         yield (
             f"skill: {q['quantity']}",

@@ -15,6 +15,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.published.cases import Case, cache_miss_column, published_rows
+from pcpmodel.study.published.causes import of_run
 from pcpmodel.study.published.null_models import (
     change_of,
     sign_of,
@@ -113,11 +114,14 @@ class Runner:
         self.runs = runs or Runs()
 
     def __call__(self, step: str, parameters: Mapping[str, Any]) -> Taken:
+        kernel = self.case.releases[step]
+        if "miss_ns" in parameters:
+            parameters = of_run(parameters, self.case.workload().name, kernel.name)
         own = {k: v for k, v in parameters.items() if k in self.case.own}
         rest = {k: v for k, v in parameters.items() if k not in self.case.own}
         return self.runs(
             make_spec(
-                release=self.case.releases[step],
+                release=kernel,
                 workload=self.case.workload(**own),
                 seed=self.seed,
                 **{**self.case.run, **rest},
@@ -135,7 +139,8 @@ class Runner:
 
         No hold lasts and nobody waits, so that the counts are those of the rules and the work.
         """
-        run = {k: v for k, v in parameters.items() if k != "smt_yield"} | _NO_HOLDS
+        run = {k: v for k, v in parameters.items() if k not in ("smt_yield", "miss_ns")}
+        run |= _NO_HOLDS
         own, base = self(step, run), self("base", run)
         holds, of_base = ((r.refills + r.drains) / max(r.score, 1) for r in (own, base))
         waiting = contention * holds / of_base if of_base else 0.0

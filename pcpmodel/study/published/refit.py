@@ -96,19 +96,17 @@ def refitted_miss_ns(name: str, seed: int = 1) -> float:
     """
     if name in ZONE_SPLIT:
         run, contention = one_zone(name)
-        workload = ZONE_SPLIT[name].make.__name__
 
         def waits(miss_ns: float) -> float:
-            values = by_misses(workload, miss_ns, shares_cores=False)
+            values = by_misses(miss_ns, shares_cores=False)
             return 100 * run(1, values, seed).lock_contention
 
         return _bisect(waits, contention["before"], 0.0, 500.0)
     case = find(name)
     runner = Runner(case, seed)
-    workload = case.workload().name
 
     def waits_of(miss_ns: float) -> float:
-        values = by_misses(workload, miss_ns, shares_cores=False)
+        values = by_misses(miss_ns, shares_cores=False)
         return runner.figures("base", values)["lock_contention"]
 
     return _bisect(waits_of, published_rows(case)["base"]["lock_contention"], 0.0, 500.0)

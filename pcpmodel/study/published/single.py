@@ -11,6 +11,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.published.cases import hahn_machines, host, notes
+from pcpmodel.study.published.causes import of_run
 from pcpmodel.study.published.model import REPEATS, thread_speed
 from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.workload import Workload, kbuild, page_fault1
@@ -48,6 +49,8 @@ ZONE_SPLIT = {
 }
 #: The machine of the RFC.
 BIG = "224 CPUs, 2 TiB"
+#: The oldest release here after v6.3, which the RFC is on top of, with the same page lists.
+RELEASE = "v6.6"
 
 
 def _figure(workload: str, quantity: str) -> Mapping[str, float] | None:
@@ -64,10 +67,11 @@ def one_zone(
     split = ZONE_SPLIT[name]
 
     def run(zones: int, parameters: Mapping[str, float], seed: int) -> Result:
+        parameters = of_run(parameters, split.make.__name__, RELEASE)
         own = {k: v for k, v in parameters.items() if k in split.own}
         rest = {k: v for k, v in parameters.items() if k not in (*split.own, "smt_yield")}
         return simulate(
-            release="v6.6",
+            release=RELEASE,
             workload=split.make(split.count, **own, like=None),
             seed=seed,
             zones_per_node=zones,
@@ -156,11 +160,11 @@ def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]], chosen: Chosen | 
         values = dict(chosen("kbuild", "", _RUN + _BUILD, True))
     own = {k: v for k, v in values.items() if k in _BUILD}
     smt_yield = values.pop("smt_yield", None)
-    rest = {k: v for k, v in values.items() if k not in _BUILD}
     rows = []
     for name, (cpus, nodes, memory) in hahn_machines().items():
 
         def runs(kernel: str, cpus: int = cpus, nodes: int = nodes, gib: float = memory) -> list:
+            rest = of_run({k: v for k, v in values.items() if k not in _BUILD}, "kbuild", kernel)
             made = [
                 simulate(
                     release=kernel,
