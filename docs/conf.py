@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import generate  # noqa: E402
+import tour_page  # noqa: E402
 
 import pcpmodel as pm  # noqa: E402
 from pcpmodel.cli import main  # noqa: E402
@@ -41,6 +42,7 @@ html_theme_options = {
 }
 html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html", "localtoc.html"]}
 html_static_path = ["static"]
+html_extra_path = ["../build/tour"]  # tour.html, which needs no server
 html_show_copyright = False
 html_show_sourcelink = False
 add_module_names = False
@@ -95,9 +97,17 @@ def resolve(app: object, env: object, node: object, text: object) -> object:
     return text if any(exists(path) for path in near) else None
 
 
+def write_tour(app: object) -> None:
+    """Run the tour's choices; the tests of the examples need none of them."""
+    if app.builder.name == "html":
+        tour_page.write(ROOT / "build" / "tour")
+
+
 def setup(app: object) -> None:
     """Write the generated pages before anything is read."""
     app.connect("missing-reference", resolve)
+    (ROOT / "build" / "tour").mkdir(parents=True, exist_ok=True)  # Sphinx asks before it builds
+    app.connect("builder-inited", write_tour)
     notebooks = generate.notebooks(ROOT)
     (ROOT / "docs" / "notebooks").mkdir(exist_ok=True)
     pages = {

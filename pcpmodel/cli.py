@@ -551,8 +551,9 @@ def rerun_(
 @click.option(
     "--size",
     metavar="SIZE",
-    help="one-column, two-column or slide; default: as in the notebook.",
+    help="one-column, two-column, slide or W,H [inches]; default: as in the notebook.",
 )
+@click.option("--font", metavar="FAMILY", help="Installed font family; default: DejaVu Sans.")
 @click.option("--format", "formats", default="svg,pdf,png", show_default=True, metavar="F[,F]...")
 @click.option("--out", type=click.Path(path_type=Path), help="Directory to write to.")
 @click.option("--dry-run", is_flag=True, help="List the figures; draw none.")
@@ -564,6 +565,7 @@ def rerun_(
 def figures_(
     names: tuple[str, ...],
     size: str | None,
+    font: str | None,
     formats: str,
     out: Path | None,
     dry_run: bool,
@@ -573,9 +575,9 @@ def figures_(
 ) -> None:
     """Draw the notebooks' figures for print or slides.
 
-    With captions and alt texts.  NAME is FIGURE, NOTEBOOK or a path such as
-    03-new-hardware/ice-lake/hold-time; default: all. Each runs its notebook's cells, with the
-    notebook's parameters unless --param changes them.
+    With captions, alt texts, LaTeX floats and the BibTeX of the sources.  NAME is FIGURE, NOTEBOOK
+    or a path such as 03-new-hardware/ice-lake/hold-time; default: all. Each runs its notebook's
+    cells, with the notebook's parameters unless --param changes them.
     """
     if out is None and not dry_run:
         raise InputError("give --out DIR, or --dry-run for a list")
@@ -589,6 +591,7 @@ def figures_(
             found,
             out=out,
             size=size,
+            font=font,
             formats=[f for f in formats.split(",") if f],
             project=project,
             progress=_progress,

@@ -109,9 +109,9 @@ def hold_time(
         ax.plot([], [], color="0.3", lw=0.6, label="fit through outliers too")
     low, high = min(m.min() for m in shown), max(m.max() for m in shown)
     ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_major_formatter("{x:,g}")
     if per_page:
-        ax.yaxis.set_minor_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("{x:,g}")
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
     widen_y(ax, low / 1.3, high * 1.3)
     batch_axis(ax, points["batch"])
@@ -172,12 +172,13 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
             edge = np.copysign((0.92 - 0.15 * (i % 2)) * limit_percent, row.residual_percent)
             fill = "white" if row.outlier else colour
             ax.plot(row.batch, edge, mfc=fill, mec=colour, mew=1.2, ms=6, **at)
+            first = row.batch == points["batch"].min()  # to its left is the axis
             ax.annotate(
                 f"{row.residual_percent:+.0f} %, {side}",
                 (row.batch, edge),
-                (-6, 0),
+                (6 if first else -6, 0),
                 textcoords="offset points",
-                ha="right",
+                ha="left" if first else "right",
                 va="center",
                 fontsize=6,
             )
@@ -219,6 +220,11 @@ def throughput_gain(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
+    if rows.empty:  # a sentence, no panel of nothing
+        ax.set_axis_off()
+        ax.set(xlabel="Batch [pages]", ylabel="Throughput gain [%]")
+        ax.text(0.5, 0.5, "No throughput was measured.", transform=ax.transAxes, ha="center")
+        return ax
     (measured, _, marker), (explained, dash, _) = SERIES[:2]
     kept, falls = rows[~rows["falls"].astype(bool)], rows[rows["falls"].astype(bool)]
     ax.axhline(0, color="0.4", lw=0.8)
@@ -245,11 +251,7 @@ def throughput_gain(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
             label="falls back",
             **(bars | {"mfc": "white", "mew": 1.2, "ms": 6}),
         )
-    if len(rows):
-        batch_axis(ax, rows["batch"])
-    else:
-        ax.text(0.5, 0.5, "no throughput measured", transform=ax.transAxes, ha="center")
-        ax.set(xticks=[], yticks=[])
+    batch_axis(ax, rows["batch"])
     ax.tick_params(axis="x", rotation=45)
     ax.margins(y=0.08)
     ax.set_xlabel("Batch [pages]")

@@ -82,7 +82,7 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
     if _apart(per_scale).any():
         ax.plot([], [], color="0.3", lw=0.6, label="fits with and without outliers")
     ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_major_formatter("{x:,g}")
     ax.set_xticks(sorted(set(per_scale["batch_scale"])))
     ax.set_xlabel("Batch scale factor k")
     ax.set_ylabel("p99 of the slower side [µs]")
@@ -170,17 +170,29 @@ def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None
     Axes
     """
     ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
+    named = False
     for i, (scale, rows) in enumerate(curve.groupby("batch_scale")):
         colour, dash, _ = SERIES[i % len(SERIES)]
-        ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash, label=f"k = {scale}")
+        ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash)
         if rows["probability"].min() < _LABEL < rows["probability"].max():
-            box = {"fc": "white", "ec": "none", "pad": 0.8}
             at = np.interp(_LABEL, rows["probability"], np.log(rows["limit_us"]))
-            ax.text(np.exp(at), _LABEL, f"{scale}", ha="center", va="center", fontsize=7, bbox=box)
+            box = {"fc": "white", "ec": "none", "pad": 0.6}
+            words = f"{scale}" if named else f"k = {scale}"
+            ax.text(
+                np.exp(at),
+                _LABEL,
+                words,
+                color=colour,
+                ha="center",
+                va="center",
+                fontsize=7,
+                bbox=box,
+            )
+            named = True
     ax.set_xscale("log")
-    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_major_formatter("{x:,g}")
     ax.set_xlim(curve["limit_us"].min(), curve["limit_us"].max())
     ax.set_ylim(-0.02, 1.02)
     ax.set_xlabel("Limit of the p99 of one hold [µs]")
-    ax.set_ylabel("Probability of staying under it")
+    ax.set_ylabel("Probability that it stays below")
     return ax

@@ -88,7 +88,7 @@ def ladder(
         )
     if column in ("pages", "holds") and kind != "decay":
         ax.set_yscale("log", base=2)
-        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_major_formatter("{x:,g}")
     else:
         ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from pcpmodel.figures.print import display
 from pcpmodel.figures.style import COLUMN, PAGE, SERIES, capital, figure_style, listed, span
 
 __all__ = [
@@ -28,7 +29,8 @@ __all__ = [
 def _answer_key(rows: pd.DataFrame) -> str:
     fitted = rows["fitted"].notna()
     said = rows[~fitted]
-    tables = listed(dict.fromkeys(rows["source"] + "/" + rows["table"])) if len(rows) else "none"
+    names = dict.fromkeys(rows["source"] + "/" + rows["table"]) if len(rows) else ()
+    tables = listed(map(display, names)) if len(rows) else "none"
     whole = (said["measured"] != 0) & ~said["quantity"].str.contains("change")
     ratio = (said["predicted"] / said["measured"])[whole]
     return (
@@ -130,7 +132,7 @@ def _misses(rows: pd.DataFrame) -> str:
     cells = rows.groupby(["source", "table", "step", "quantity"], sort=False)
     moved = _moved(rows)
     words = [
-        f"{name} {100 * part.median():.0f} %"
+        f"{display(name)} {100 * part.median():.0f} %"
         for name, part in moved[moved > _STILL].groupby(rows["parameter"], sort=False)
     ]
     return (
@@ -140,6 +142,7 @@ def _misses(rows: pd.DataFrame) -> str:
     )
 
 
+_RATIOS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
 _STILL = 0.03  # a parameter that moves a prediction by less is not drawn
 
 
@@ -169,20 +172,25 @@ def misses(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     cells = rows.groupby(["source", "table", "step", "quantity"], sort=False) if len(rows) else ()
     for at, (cell, part) in enumerate(cells):
         source, table, step, quantity = cell
-        labels.append(f"{source.rsplit('-', 1)[-1]} {table} {step}: {quantity}")
+        said = f"{source.rsplit('-', 1)[-1]} {display(table)} {step}: {display(quantity)}"
+        labels.append(textwrap.fill(said, 34, break_on_hyphens=False))
         ax.plot(part["predicted"].iloc[0] / part["measured"].iloc[0], at, "x", color="black", ms=5)
         part = part[_moved(part) > _STILL]
         for i, (_, row) in enumerate(part.iterrows()):
             colour, dash, _ = SERIES[names.index(row["parameter"]) % len(SERIES)]
             y = at + 0.7 * ((i + 1) / (len(part) + 1) - 0.5)
             ends = np.array([row["with_less"], row["with_more"]]) / row["measured"]
-            ax.plot(ends, [y, y], color=colour, ls=dash, lw=1.4, label=row["parameter"])
+            ax.plot(ends, [y, y], color=colour, ls=dash, lw=1.4, label=display(row["parameter"]))
     ax.axvline(1.0, color="0.5", lw=0.8)
     ax.set_yticks(range(len(labels)), labels)
     ax.invert_yaxis()
     ax.set_xscale("log")
-    ax.set_xticks([0.5, 0.7, 1.0, 1.4, 2.0], ["0.5", "0.7", "1", "1.4", "2"])
+    ax.set_xticks(_RATIOS, [f"{ratio:g}" for ratio in _RATIOS])
     ax.minorticks_off()
+    if len(rows):  # as wide as what is drawn, and 1 in it
+        drawn = rows[["with_less", "with_more", "predicted"]].div(rows["measured"], axis=0)
+        low, high = min(1.0, drawn.to_numpy().min()), max(1.0, drawn.to_numpy().max())
+        ax.set_xlim(low / 1.15, high * 1.15)
     ax.set_xlabel("model / measured")
     ax.grid(False, axis="y")
     return ax
@@ -264,7 +272,7 @@ def by_release(
     if log:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_major_formatter("{x:,g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(capital(xlabel))
     ax.set_ylabel(capital(ylabel))
@@ -296,28 +304,55 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
+    causes = _told(causes)
     values = causes["ns_per_unit"].to_numpy()
-    start = np.concatenate([[0.0], values[0] + np.cumsum(values[1:-1]) - values[1:-1], [0.0]])
-    whole = np.isin(np.arange(len(values)), (0, len(values) - 1))
-    colours = np.where(whole, "0.6", np.where(values < 0, SERIES[2][0], SERIES[1][0]))
-    hatch = [
-        "" if w else ("/////" if v < 0 else ".....") for w, v in zip(whole, values, strict=True)
-    ]
-    at = np.arange(len(values))
-    bars = ax.barh(at, values, left=start, color=colours, edgecolor="white")
-    for bar, pattern in zip(bars, hatch, strict=True):
-        bar.set_hatch(pattern)
-    for y, value, left in zip(at, values, start, strict=True):
-        end = max(left, left + value)
-        ax.text(
-            end, y, f" {value:+.1f}" if 0 < y < len(values) - 1 else f" {value:.1f}", va="center"
-        )
+    old, new, at = values[0], values[-1], np.arange(len(values))
+    ends = old + np.cumsum(values[1:-1])
+    starts = ends - values[1:-1]
+    for (colour, *_), hatch, words, of in (
+        (SERIES[2], "/////", "takes less", values[1:-1] < 0),
+        (SERIES[1], ".....", "takes more", values[1:-1] >= 0),
+    ):
+        if of.any():
+            ax.barh(
+                at[1:-1][of],
+                values[1:-1][of],
+                left=starts[of],
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                lw=0,
+                label=words,
+            )
+    # The wholes are points: the axis shows the changes, and need not begin at 0.
+    ax.plot(values[[0, -1]], at[[0, -1]], "D", color="0.3", ms=5, label="whole")
+    ax.vlines(np.r_[old, ends], at[:-1], at[1:], color="0.5", lw=0.8)
+    rights = np.r_[old, np.maximum(starts, ends), new]
+    for y, value, right in zip(at, values, rights, strict=True):
+        words = f"{value:+,.1f}" if 0 < y < len(values) - 1 else f"{value:,.1f}"
+        ax.annotate(words, (right, y), (6, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set_yticks(at, causes["cause"])
     ax.grid(False, axis="y")
     ax.invert_yaxis()
-    ax.set_xlim(0, 1.12 * max(values[0], values[-1], (start + values).max()))  # room for numbers
+    low, high = np.r_[old, ends, new].min(), np.r_[old, ends, new].max()
+    room = max(high - low, 0.02 * high)
+    ax.set_xlim(low - 0.08 * room, high + 0.2 * room)  # room for numbers
     ax.set_xlabel("CPU time per unit of work [ns]")
     return ax
+
+
+def _told(causes: pd.DataFrame) -> pd.DataFrame:
+    """Causes that are nothing in print, to a tenth of a nanosecond, share one row."""
+    inner = causes.iloc[1:-1]
+    nothing = inner["ns_per_unit"].abs() < 0.05
+    if nothing.sum() < 2:
+        return causes
+    rest = {
+        "cause": f"{nothing.sum()} more, each under 0.05 ns",
+        "ns_per_unit": inner.loc[nothing, "ns_per_unit"].sum(),
+    }
+    told = [causes.iloc[:1], inner[~nothing], pd.DataFrame([rest]), causes.iloc[-1:]]
+    return pd.concat(told, ignore_index=True)
 
 
 def _settings(table: pd.DataFrame) -> pd.DataFrame:
@@ -376,7 +411,8 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
         ax.text(
             x,
             y,
-            f"{rate[y, x]:.0f}\n{us}\n{row['pages_in_pcp_mib'] / 1024:.1f} GiB",
+            f"{rate[y, x]:.0f} ± {row['score_per_s_half_width'] / 1e6:.1f}\n{us}\n"
+            f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB",
             ha="center",
             va="center",
             size=6,
@@ -396,7 +432,7 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
                 ax.plot([], [], color=colour, ls=dash, lw=2.2, label=mark)
     image = ax.imshow(rate, cmap="cividis", vmin=0, aspect="auto")
     bar = ax.figure.colorbar(image, ax=ax, pad=0.01)
-    bar.set_label("Million pages/s")
+    bar.set_label("Million pages/s, ± half of the 95 % interval")
     bar.outline.set_visible(False)
     ax.plot([], [], ls="none", label=f"[ ]: p99 of a hold above {p99_us:g} µs")
     ax.plot([], [], ls="none", label="bold: on the front")
@@ -472,9 +508,9 @@ def tradeoff_latency(table: pd.DataFrame, p99_us: float, ax: Axes | None = None)
         )
     ax.axhline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
     ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_major_formatter("{x:,g}")
     ax.set_yscale("log")
-    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_major_formatter("{x:,g}")
     ax.set_xlabel("Pages of one hold, batch << scale")
     ax.set_ylabel("p99 of a hold [µs]")
     return ax

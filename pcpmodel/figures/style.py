@@ -14,7 +14,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,11 +26,14 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.figures.print import display, latex
 from pcpmodel.files import scratch
 
 __all__ = [
@@ -109,16 +112,23 @@ SERIES = (
 class Output:
     """How figures are drawn and written; see `output`."""
 
-    size: str | None = None
+    size: str | tuple[float, float] | None = None
     formats: tuple[str, ...] = FORMATS
     only: frozenset[str] | None = None
     note: str = ""
+    font: str | None = None
+    made_from: Mapping[str, Any] | None = None
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """The house style, in the font that was asked for."""
+        return STYLE if self.font is None else STYLE | {"font.family": [self.font]}
 
     def inches(self, width: float, height: float) -> tuple[float, float]:
         """Size of a figure that is ``width`` by ``height`` where none is asked for."""
         if self.size is None:
             return width, height
-        wide, high = SIZES[self.size]
+        wide, high = SIZES[self.size] if isinstance(self.size, str) else self.size
         return wide, high or height
 
 
@@ -132,27 +142,36 @@ def output(
     formats: Sequence[str] = FORMATS,
     only: Iterable[str] | None = None,
     note: str = "",
+    font: str | None = None,
+    made_from: Mapping[str, Any] | None = None,
 ) -> Iterator[None]:
     """Draw and save figures in another size or other formats while the context lasts.
 
     Parameters
     ----------
     size : str, optional
-        One of `SIZES`; by default every figure has its own.
+        One of `SIZES`, or width and height, ``W,H``, each from 1 to 40 [inches]; by default every
+        figure has its own.
     formats : sequence of str
         Of `FORMATS`.
     only : iterable of str, optional
         Names that `save` writes; by default any.
     note : str
         A sentence that `save` adds to every caption.
+    font : str, optional
+        Family that is installed; by default DejaVu Sans, which comes with matplotlib.
+    made_from : mapping, optional
+        ``notebook``, ``parameters``, ``commit`` and ``again`` (the command that makes it, FIGURE
+        in place of its name), for `save`; by default what ``PCPMODEL_MADE_FROM`` holds as JSON.
 
     Raises
     ------
     InputError
-        For an unknown size or format, or no format.
+        For an unknown size, format or font, or no format.
     """
-    if size is not None and size not in SIZES:
-        raise unknown_name("size", size, SIZES)
+    chosen = None if size is None else _inches_of(size)
+    if font is not None and font not in font_manager.get_font_names():
+        raise unknown_name("font", font, font_manager.get_font_names())
     for kind in formats:
         if kind not in FORMATS:
             raise unknown_name("format", kind, FORMATS)
@@ -160,11 +179,26 @@ def output(
         raise InputError(f"no format; allowed: {', '.join(FORMATS)}")
     only = None if only is None else frozenset(only)
     kinds = tuple(kind for kind in FORMATS if kind in formats)
-    token = _OUTPUT.set(Output(size, kinds, only, note))
+    token = _OUTPUT.set(Output(chosen, kinds, only, note, font, made_from))
     try:
         yield
     finally:
         _OUTPUT.reset(token)
+
+
+def _inches_of(size: str) -> str | tuple[float, float]:
+    """A size by its name, or as ``W,H`` [inches]."""
+    if size in SIZES or "," not in size:
+        if size not in SIZES:
+            raise unknown_name("size", size, SIZES)
+        return size
+    try:
+        wide, high = (float(number) for number in size.split(","))
+    except ValueError:
+        wide = high = np.nan
+    if not (1 <= wide <= 40 and 1 <= high <= 40):
+        raise InputError(f"size {size!r}: allowed: W,H [inches], each from 1 to 40, as 3.5,2.4")
+    return wide, high
 
 
 def figure_style(
@@ -192,7 +226,7 @@ def figure_style(
     def decorate(draw: Callable[..., Axes]) -> Callable[..., Axes]:
         @functools.wraps(draw)
         def styled(*data: Any, ax: Axes | None = None, **options: Any) -> Axes:
-            with mpl.rc_context(STYLE):
+            with mpl.rc_context(current_style()):
                 alone = ax is None
                 if ax is None:
                     wide, high = inches(*size)
@@ -200,6 +234,7 @@ def figure_style(
                         high = narrow
                     _, ax = plt.subplots(figsize=(wide, high), layout="constrained")
                 draw(*data, ax=ax, **options)
+                thousands(ax)
                 if alone:
                     machines = set(data[0]["machine"]) if "machine" in data[0] else set()
                     if len(machines) == 1:
@@ -213,6 +248,11 @@ def figure_style(
         return styled
 
     return decorate
+
+
+def current_style() -> dict[str, Any]:
+    """The house style, in the font asked for with `output`."""
+    return _OUTPUT.get().style
 
 
 def inches(width: float, height: float) -> tuple[float, float]:
@@ -253,6 +293,8 @@ def alt_text(figure: Figure | Axes) -> str:
     """
     drawn = _figure(figure)
     axes = [ax for ax in drawn.axes if ax.axison]
+    if not axes:
+        return " ".join(text.get_text() for ax in drawn.axes for text in ax.texts)
     labels = _entries(axes)[1]
     first = axes[0]
     titles = [" ".join(t.split()) for ax in axes if (t := ax.get_title(loc="left"))]
@@ -386,7 +428,7 @@ def panels(
     wide, high = inches(PAGE, 0)
     columns = min(columns, len(values), int(wide / draw.panel)) or 1
     rows = max(-(-len(values) // columns), 1)
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(current_style()):
         figure, grid = plt.subplots(
             rows,
             columns,
@@ -404,7 +446,7 @@ def panels(
             of = pd.Series(value, by)
             draw(*(frame[(frame[by] == of).all(axis=1)] for frame in frames), ax=ax, **options)
             said = (("no", "yes")[v] if isinstance(v, bool) else v for v in value)
-            words = textwrap.fill(title.format(*said), letters, break_on_hyphens=False)
+            words = textwrap.fill(display(title.format(*said)), letters, break_on_hyphens=False)
             ax.set_title(words, loc="left")
             if "x" in share and ax not in grid[-1]:
                 ax.set_xlabel("")
@@ -424,7 +466,7 @@ def panels(
         else:
             _legend(figure, used)
         figure.draw_without_rendering()  # ticks take their style now
-        shown = f"One panel per {listed(by).replace('_', ' ')}." if len(values) > 1 else ""
+        shown = f"One panel per {display(listed(by))}." if len(values) > 1 else ""
         describe(figure, f"{draw.caption(*frames, **options)} {shown}".strip())
     return figure
 
@@ -434,9 +476,11 @@ def save(
 ) -> None:
     """Write a figure as SVG, PDF and PNG, the same bytes from run to run.
 
-    The files carry the package's version, the alt text and the digest of the data;
-    ``NAME.json`` beside them has these and the caption.  Each is complete or absent: it is
-    written beside and then renamed.
+    The files carry the package's version, the alt text, the digest of the data and, where a
+    report or ``pcpmodel figures`` runs the notebook, its name, parameters and commit;
+    ``NAME.json`` beside them has these, the caption and the command that makes the figure again,
+    ``NAME.tex`` (with a PDF) a LaTeX float with caption and label.  Each is complete or absent:
+    it is written beside and then renamed.
 
     Parameters
     ----------
@@ -464,7 +508,13 @@ def save(
     drawn = _figure(figure)
     target = Path(directory)
     target.mkdir(parents=True, exist_ok=True)
-    creator, data, alt = f"pcpmodel {__version__}", f"data sha256 {digest}", alt_text(drawn)
+    creator, alt = f"pcpmodel {__version__}", alt_text(drawn)
+    source = _source(name)
+    data = f"data sha256 {digest}" + "".join(
+        f"; {key} {json.dumps(said) if isinstance(said, dict) else said}"
+        for key, said in source.items()
+        if said and key != "again"
+    )
     metadata: dict[str, dict[str, Any]] = {
         "svg": {"Creator": creator, "Description": alt, "Keywords": data, "Date": None},
         "pdf": {"Creator": creator, "Subject": alt, "Keywords": data, "CreationDate": None},
@@ -477,9 +527,11 @@ def save(
         "digest": digest,
         "pcpmodel": __version__,
         "inches": [round(float(x), 3) for x in drawn.get_size_inches()],
+        **source,
     }
+    kinds = [*wanted.formats, "json"]
     with (
-        mpl.rc_context(STYLE),
+        mpl.rc_context(wanted.style),
         scratch(f".{name}.pcpmodel-", target) as beside,
     ):
         for kind in wanted.formats:
@@ -487,16 +539,39 @@ def save(
             drawn.savefig(beside / kind, format=kind, metadata=words)
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
         (beside / "json").write_text(text, encoding="utf-8")
-        for kind in (*wanted.formats, "json"):
+        if "pdf" in kinds:
+            text = latex(name, about["caption"], source.get("again", ""))
+            (beside / "tex").write_text(text, encoding="utf-8")
+            kinds.append("tex")
+        for kind in kinds:
             os.replace(beside / kind, target / f"{name}.{kind}")
+
+
+def _source(name: str) -> dict[str, Any]:
+    """Which notebook draws the figure, with what parameters, at which commit, and how again."""
+    given = _OUTPUT.get().made_from
+    if given is None:
+        given = json.loads(os.environ.get("PCPMODEL_MADE_FROM", "{}"))
+    source = {key: given[key] for key in ("notebook", "parameters", "commit") if given.get(key)}
+    return source | (
+        {"again": given["again"].replace("FIGURE", name)} if given.get("again") else {}
+    )
 
 
 def batch_axis(ax: Axes, batches: Iterable[float]) -> None:
     """A logarithmic axis of pages whose ticks are the batches themselves."""
     ticks = np.unique(np.asarray(list(batches)))
     ax.set_xscale("log")
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_xticks(ticks, [f"{tick:,g}" if tick < 1e6 else f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
+
+
+def thousands(ax: Axes) -> None:
+    """Numbers on linear axes as in the text: ``10,000``."""
+    for axis, scale in ((ax.xaxis, ax.get_xscale()), (ax.yaxis, ax.get_yscale())):
+        plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter
+        if plain and max(map(abs, axis.get_view_interval())) >= 1000:
+            axis.set_major_formatter("{x:,.10g}")
 
 
 def widen_y(ax: Axes, low: float, high: float) -> None:

@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcpmodel.figures.rules import page_list_life
-from pcpmodel.figures.style import PAGE, SERIES, STYLE, describe, inches, number
+from pcpmodel.figures.style import PAGE, SERIES, current_style, describe, inches, number
 
 __all__ = ["tour_picture"]
 
 # The scales are fixed, so that one sees what a control moves.
-_BARS = {
+_PRICES = {
     "p99_us": ("Refill or drain with its wait,\n99th percentile [µs]", (1, 1e5)),
     "list_mib": ("Pages on the lists of\nall CPUs, at most [MiB]", (1, 1e5)),
 }
@@ -51,7 +51,7 @@ def tour_picture(
         Not one of pyplot's: it does not show itself.
     """
     looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
-    with mpl.rc_context(STYLE | {"axes.titley": 1.02}):
+    with mpl.rc_context(current_style() | {"axes.titley": 1.02}):
         wide, high = inches(PAGE, 4.6)
         narrow = wide < PAGE
         figure = Figure(figsize=(wide, 1.6 * high if narrow else high))
@@ -80,7 +80,7 @@ def tour_picture(
         life.legend(loc="upper center", ncols=2 if narrow else 5)
         room = 1.7 if narrow else 1.22
         life.set_ylim(0, room * max(steps["count"].max(), steps["high"].max()))
-        queue, *bars = (figure.add_subplot(cell) for cell in rest)
+        queue, *priced = (figure.add_subplot(cell) for cell in rest)
         for name, at in prices.set_index("setting").iterrows():
             colour, dash, marker = looks[name]
             rows = waiting[name]
@@ -100,15 +100,15 @@ def tour_picture(
         queue.set_xlabel("CPUs at work")
         queue.set_ylabel("CPU time waiting\nfor the zone lock [%]")
         queue.legend(loc="upper left")
-        for ax, (column, (title, limits)) in zip(bars, _BARS.items(), strict=True):
-            _bars(ax, prices[column], list(prices["setting"]), looks, limits)
+        for ax, (column, (title, limits)) in zip(priced, _PRICES.items(), strict=True):
+            _points(ax, prices[column], list(prices["setting"]), looks, limits)
             ax.set_xlabel(title)
         # So are the labels': looking for room would lay out every tick twice.
-        lefts = (-0.17, -0.13) if narrow else (-0.065, -0.2)
+        lefts = (-0.2, -0.13) if narrow else (-0.085, -0.2)
         downs = (-0.21, -0.21, -0.21) if narrow else (-0.15, -0.17, -0.17)
         for ax, left in zip((life, queue), lefts, strict=True):
             ax.yaxis.set_label_coords(left, 0.5)
-        for ax, down in zip((life, queue, *bars), (*downs, downs[-1]), strict=True):
+        for ax, down in zip((life, queue, *priced), (*downs, downs[-1]), strict=True):
             ax.xaxis.set_label_coords(0.5, down)
     describe(figure, f"{page_list_life.caption(steps, events, label)} {_prices(prices)}")
     return figure
@@ -126,14 +126,14 @@ def _prices(prices: pd.DataFrame) -> str:
     return f"{'; '.join(said)}."
 
 
-def _bars(
+def _points(
     ax: Axes,
     values: pd.Series,
     names: list[str],
     looks: Mapping[str, tuple[str, object, str]],
     limits: tuple[float, float],
 ) -> None:
-    """Bars with their names above and numbers behind; a missing one says "none"."""
+    """Points with their names above and numbers beside; a missing one says "none"."""
     ax.set_xscale("log")
     ax.set_xlim(limits)
     ax.set_ylim(-0.5, len(names) - 0.15)
@@ -144,7 +144,19 @@ def _bars(
     ax.spines["left"].set_visible(False)
     for y, value, name in zip(range(len(names))[::-1], values, names, strict=True):
         words = f"{value:,.{int(value < 10)}f}" if np.isfinite(value) else "none"
-        start = np.fmax(value, limits[0])
-        ax.barh(y, start - limits[0], 0.5, left=limits[0], color=looks[name][0])
-        ax.text(start * 1.25, y, words, va="center", fontsize=7)
-        ax.text(limits[0], y + 0.32, name, va="bottom", fontsize=7)
+        colour, _, marker = looks[name]
+        at = np.fmax(value, limits[0])
+        ax.axhline(y, color="0.85", lw=0.6)
+        if np.isfinite(value):
+            ax.plot([at], [y], marker, color=colour, ms=6, clip_on=False)
+        left = at > np.sqrt(limits[0] * limits[1])  # where there is more room
+        ax.annotate(
+            words,
+            (at, y),
+            (-7 if left else 7, 0),
+            textcoords="offset points",
+            va="center",
+            ha="right" if left else "left",
+            fontsize=7,
+        )
+        ax.text(limits[0], y + 0.2, name, va="bottom", fontsize=7)

@@ -17,7 +17,14 @@ from typing import Any
 from pcpmodel.errors import InputError
 from pcpmodel.files import parse_json, read_json
 
-__all__ = ["Notebook", "Parameter", "notebooks", "placeholder", "read_notebook"]
+__all__ = [
+    "Notebook",
+    "Parameter",
+    "notebooks",
+    "placeholder",
+    "read_notebook",
+    "saved_figures",
+]
 
 #: Largest notebook [bytes]; one may be stored with its pictures.
 MAX_NOTEBOOK_BYTES = 64 << 20
@@ -202,3 +209,47 @@ def _parameters(path: Path, sources: Sequence[str]) -> dict[str, Parameter]:
             ) from None
         found[name] = Parameter(name, type_, element or None, default)
     return found
+
+
+def _saved(source: str) -> dict[str, str]:
+    if source.startswith("%%"):
+        return {}
+    drawn: dict[str, ast.expr] = {}
+    found = {}
+    for statement in ast.parse(source).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=variable)], value=value):
+                drawn[variable] = value
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(attr="save"),
+                    args=[figure, ast.Constant(value=str(name)), *_],
+                )
+            ):
+                if isinstance(figure, ast.Name):
+                    figure = drawn.get(figure.id, figure)
+                calls = [n.attr for n in ast.walk(figure) if _of_figures(n)]
+                found[name] = next((f for f in calls if f != "panels"), ast.unparse(figure))
+    return found
+
+
+def saved_figures(source: str, path: Path) -> dict[str, str]:
+    """Say which figures a cell saves: name -> function that draws it.
+
+    Raises
+    ------
+    InputError
+        If the cell is no Python.
+    """
+    try:
+        return _saved(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"a cell is no Python: {error}", file=path) from None
+
+
+def _of_figures(node: ast.AST) -> bool:
+    """Whether it is ``pm.figures.NAME``."""
+    match node:
+        case ast.Attribute(value=ast.Attribute(attr="figures")):
+            return True
+    return False

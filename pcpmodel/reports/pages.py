@@ -4,16 +4,26 @@
 
 from __future__ import annotations
 
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError, printable
 from pcpmodel.files import open_regular, read_json, write_whole
+from pcpmodel.reports.notebook import saved_figures
 from pcpmodel.reports.record import RECORD, made_from
 
-__all__ = ["html", "tidy", "write_index"]
+__all__ = ["conclusion", "describe", "html", "remember_last", "tidy", "write_index"]
 
 _MAX_ERROR_BYTES = 4096
+#: What the last run did, beside the index.
+_LAST = ".last-run.json"
+#: Longest conclusion in the index [characters].
+_HEADLINE = 320
+_HEADING = re.compile(r"^#+ (.*)$", re.M)
 
 # nbconvert's page without what it would fetch from elsewhere (MathJax, RequireJS, Mermaid).
 _PAGE = """
@@ -21,6 +31,40 @@ _PAGE = """
 {%- block html_head_js -%}{%- endblock -%}
 {%- block html_head_js_mathjax -%}{%- endblock -%}
 {%- block html_head_js_mermaidjs -%}{%- endblock -%}
+{%- block html_head_css -%}
+<style>
+figure.pcpmodel { margin: 0; }
+figure.pcpmodel figcaption { max-width: 50rem; margin: .25rem 0 1rem .5rem; font-size: .9em; }
+@media (prefers-color-scheme: dark) {
+ :root { --jp-layout-color0: #111; --jp-layout-color1: #111; --jp-layout-color2: #222;
+  --jp-layout-color3: #333; --jp-content-font-color0: #fff; --jp-content-font-color1: #e6e6e6;
+  --jp-content-font-color2: #bbb; --jp-content-font-color3: #999; --jp-ui-font-color0: #fff;
+  --jp-ui-font-color1: #e6e6e6; --jp-border-color1: #555; --jp-border-color2: #444;
+  --jp-cell-editor-background: #1c1c1c; --jp-cell-editor-border-color: #333;
+  --jp-rendermime-table-row-background: #1c1c1c; --jp-rendermime-table-row-hover-background: #333;
+  --jp-content-link-color: #8ab4f8; --jp-mirror-editor-keyword-color: #c792ea;
+  --jp-mirror-editor-string-color: #c3e88d; --jp-mirror-editor-comment-color: #999;
+  --jp-mirror-editor-number-color: #f78c6c; --jp-mirror-editor-operator-color: #d6b8ff;
+  --jp-mirror-editor-builtin-color: #82aaff; --jp-mirror-editor-variable-color: #e6e6e6; }
+ body { background: #111; color: #e6e6e6; }
+ .jp-RenderedImage img { background: #fff; padding: .25rem; }
+}
+@media print { .jp-InputArea { break-inside: avoid; } figure.pcpmodel { break-inside: avoid; } }
+</style>
+{%- endblock -%}
+{%- block data_png scoped -%}
+<figure class="pcpmodel">
+<div class="jp-RenderedImage jp-OutputArea-output {{ extra_class }}">
+<img src="data:image/png;base64,{{ output.data["image/png"] | escape_html }}"
+{%- if output.metadata.get("alt") %} alt="{{ output.metadata["alt"] | escape_html }}"{% endif %}>
+</div>
+{%- if output.metadata.get("caption") %}
+<figcaption>{{ output.metadata["caption"] | escape_html }}
+{%- if output.metadata.get("again") %}<br><small>To make it again:
+<code>{{ output.metadata["again"] | escape_html }}</code></small>{% endif -%}
+</figcaption>{% endif -%}
+</figure>
+{%- endblock -%}
 """
 
 _INDEX = """<!DOCTYPE html>
@@ -38,6 +82,14 @@ _INDEX = """<!DOCTYPE html>
  p { margin: .25rem 0; }
  a { color: #0b57a4; }
  small { color: #555; }
+ .changed li, .answers li { margin: .35rem 0; }
+ @media (prefers-color-scheme: dark) {
+  body { color: #e6e6e6; background: #111; }
+  a { color: #8ab4f8; }
+  small, figcaption { color: #bbb !important; }
+  figure { border-color: #444 !important; }
+  figure img { background: #fff; }
+ }
  .failed { border-left: .3rem solid #b3261e; padding-left: .75rem; }
  .figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(20rem, 1fr));
             gap: 1rem; margin: .5rem 0; }
@@ -49,11 +101,27 @@ _INDEX = """<!DOCTYPE html>
 <body>
 <h1>pcpmodel: reports</h1>
 {% set notebooks = entries | groupby("notebook") %}
-<nav><ul>
+{% if last %}
+<h2>What changed at the last run</h2>
+<ul class="changed">
+{% for run in last %}
+<li><b>{{ run.name }}</b>: {{ run.status }}{% if run.why %}, as {{ run.why }}{% endif %}.
+{% if run.before and run.before != run.now %}<br>Before: {{ run.before }}<br>Now: {{ run.now }}
+{% elif run.before %}Its conclusion is as before.{% endif %}</li>
+{% endfor %}
+</ul>
+{% endif %}
+{% if entries %}
+<h2>What the notebooks answer</h2>
+<nav><ul class="answers">
 {% for notebook, entries in notebooks %}
-<li><a href="#{{ notebook }}">{{ entries[0].title }}</a></li>
+<li><a href="#{{ notebook }}">{{ entries[0].title }}</a>
+{% for entry in entries if entry.conclusion %}
+<br>{% if entries | length > 1 %}<b>{{ entry.data }}</b>: {% endif %}{{ entry.conclusion }}
+{% endfor %}</li>
 {% endfor %}
 </ul></nav>
+{% endif %}
 {% for notebook, entries in notebooks %}
 <h2 id="{{ notebook }}">{{ entries[0].title }}</h2>
 {% for entry in entries %}
@@ -73,7 +141,8 @@ _INDEX = """<!DOCTYPE html>
 <figcaption><b>{{ figure.name }}</b>
 {% for file in figure.files %} <a href="{{ file.href }}">{{ file.name }}</a>{% endfor %}
 <br>{{ figure.caption }}
-<br><small>figure data {{ figure.digest[:12] }}</small></figcaption></figure>
+<br><small>figure data {{ figure.digest[:12] }}{% if figure.again %} · again:
+<code>{{ figure.again }}</code>{% endif %}</small></figcaption></figure>
 {% endfor %}
 </div>
 {% endif %}
@@ -139,10 +208,96 @@ def html(notebook: Any, title: str) -> str:
     return page
 
 
+def describe(notebook: Any, directory: Path) -> Any:
+    """Give the pictures of an executed notebook the words that its figures were saved with.
+
+    Parameters
+    ----------
+    notebook : nbformat.NotebookNode
+        Changed in place.
+    directory : path
+        Where its figures were saved.
+
+    Returns
+    -------
+    nbformat.NotebookNode
+        The same notebook.
+    """
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        try:
+            names = saved_figures(cell.source, directory)
+        except InputError:  # it failed to run, too
+            continue
+        pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
+        if len(names) != len(pictures):
+            continue  # which is which, nothing tells
+        for name, picture in zip(names, pictures, strict=True):
+            about = _about(directory / f"{name}.json")
+            said = {key: about[key] for key in ("alt", "caption", "again") if key in about}
+            picture.metadata.update(said)
+    return notebook
+
+
+def conclusion(notebook: Any) -> str:
+    """Return what an executed notebook concludes, in its first sentences; "" if it does not.
+
+    Parameters
+    ----------
+    notebook : nbformat.NotebookNode
+    """
+    inside, said = False, []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and (found := _HEADING.search(cell.source)):
+            inside = "conclusion" in found[1].lower()
+        if inside and cell.cell_type == "code":
+            said += [o["data"]["text/markdown"] for o in cell.outputs if _markdown(o)]
+        if said and said[-1]:
+            break
+    text = re.sub(r"^[-*] |[`*]", "", said[0].split("\n\n")[0], flags=re.M) if said else ""
+    text = " ".join(text.split())
+    ends = [found.end() for found in re.finditer(r"[.:?](?= [A-Z])|[.?]$", text)]
+    cut = next((end for end in reversed(ends) if end <= _HEADLINE), 0)
+    return text[:cut] if cut else textwrap.shorten(text, _HEADLINE, placeholder=" …")
+
+
+def _markdown(output: Any) -> bool:
+    return bool(output.get("data", {}).get("text/markdown"))
+
+
+def remember_last(out: Path, runs: Sequence[Mapping[str, str]]) -> None:
+    """Keep what the last run did, for the index; a run that did nothing leaves it as it is.
+
+    Parameters
+    ----------
+    out : path
+        Where the reports are.
+    runs : sequence of mapping
+        ``name``, ``status``, ``why``, ``before`` and ``now``: the conclusions.
+    """
+    if runs:
+        write_whole(out / _LAST, json.dumps(list(runs), indent=1).encode())
+
+
+def _last(out: Path) -> list[Mapping[str, str]]:
+    """What the last run did, without what is there no more."""
+    try:
+        told = read_json(out / _LAST)
+    except InputError:
+        return []
+    there = {
+        f"{path.parent.name}/{path.name.removesuffix('.failed')}" for path in out.glob("*/[!.]*")
+    }
+    runs = told if isinstance(told, list) else []
+    return [run for run in runs if isinstance(run, dict) and run.get("name") in there]
+
+
 def write_index(out: Path) -> None:
     """Write ``index.html``, which shows every report that lies in ``out``.
 
-    One whose record is damaged counts as not there: the next rerun makes it again.
+    It opens with what the last run changed and what the notebooks conclude.  A report whose
+    record is damaged counts as not there: the next rerun makes it again.
     """
     from jinja2 import Environment
 
@@ -151,7 +306,7 @@ def write_index(out: Path) -> None:
     pages += [_failed(path.parent) for path in out.glob("*/[!.]*.failed/error.txt")]
     pages.sort(key=lambda entry: (entry["notebook"], entry["data"]))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    text = environment.from_string(_INDEX).render(entries=pages)
+    text = environment.from_string(_INDEX).render(entries=pages, last=_last(out))
     write_whole(out / "index.html", text.encode())
 
 
@@ -169,7 +324,7 @@ def _entry(directory: Path) -> dict[str, Any]:
 def _failed(directory: Path) -> dict[str, Any]:
     with open_regular(directory / "error.txt", limit=None) as file:
         error = file.readline(_MAX_ERROR_BYTES).decode("utf-8", "replace").rstrip("\n")
-    entry = _entry(directory) | {"error": printable(error)}
+    entry = _entry(directory) | {"error": printable(error), "conclusion": ""}
     if not (directory.parent.parent / entry["page"]).exists():  # the kernel died
         entry["page"] = f"{directory.parent.name}/{directory.name}/error.txt"
     return entry
@@ -181,7 +336,7 @@ def _about(path: Path) -> dict[str, str]:
         said = read_json(path)
     except InputError:
         return {}
-    known = ("caption", "alt", "digest")
+    known = ("caption", "alt", "digest", "again")
     items = said.items() if isinstance(said, dict) else ()
     return {k: v for k, v in items if k in known and isinstance(v, str)}
 
@@ -202,21 +357,25 @@ def _made(directory: Path) -> dict[str, Any] | None:
         return {"name": Path(name).suffix[1:].upper() or name, "href": f"{base}/{name}"}
 
     about: dict[str, dict[str, str]] = {}
-    figures: dict[str, list[str]] = {}
     others = []
-    drawn = {str(Path(n).with_suffix("")) for n in record.outputs if Path(n).suffix in _FIGURES}
+    drawn = [str(Path(n).with_suffix("")) for n in record.outputs if Path(n).suffix in _FIGURES]
+    figures: dict[str, list[str]] = {stem: [] for stem in drawn}
     for name in record.outputs:
         stem = str(Path(name).with_suffix(""))
         if Path(name).suffix in _FIGURES:
-            figures.setdefault(stem, []).append(name)
-        elif stem in drawn:  # what `figures.save` says of it
-            about[stem] = _about(directory / name)
+            figures[stem].append(name)
+        elif stem in figures:  # what `figures.save` says of it
+            if Path(name).suffix == ".json":
+                about[stem] = _about(directory / name)
+            else:
+                figures[stem].append(name)
         elif Path(name).stem != entry["notebook"]:
             others.append({"name": name, "href": f"{base}/{name}"})
     for files in figures.values():
-        files.sort(key=lambda name: _FIGURES.index(Path(name).suffix))
+        files.sort(key=lambda name: (*_FIGURES, ".tex").index(Path(name).suffix))
     return entry | {
         "title": record.title,
+        "conclusion": record.conclusion,
         "version": record.version,
         "data_digest": record.data_digest,
         "reads": sorted({_package(n) for n in record.inputs if n.startswith("data ")}),
@@ -229,6 +388,7 @@ def _made(directory: Path) -> dict[str, Any] | None:
                 "alt": stem,
                 "caption": "",
                 "digest": "",
+                "again": "",
                 **about.get(stem, {}),
             }
             for stem, files in figures.items()

@@ -9,8 +9,11 @@ import json
 import os
 import platform
 import re
+import shlex
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -24,10 +27,13 @@ from pcpmodel.reports.record import RECORD, changes
 
 __all__ = [
     "Run",
+    "code_date",
+    "commit",
     "decide",
     "file_digest",
     "files_of",
     "gone",
+    "made_from",
     "orphans",
     "plan",
     "project_data",
@@ -167,6 +173,62 @@ def plan(
     for run in runs:
         decide(run)
     return runs
+
+
+def made_from(run: Run, **options: Any) -> dict[str, Any]:
+    """Say what the figures of a run are made from, and by which command, for their files.
+
+    Parameters
+    ----------
+    run : Run
+    **options : str or None
+        Of ``pcpmodel figures``: ``size``, ``font``.
+
+    Returns
+    -------
+    dict
+        ``notebook``, ``parameters``, ``commit`` (None: not known) and ``again``.
+    """
+    notebook = run.notebook
+    values = {name: value for name, value in run.values.items() if name != "report_dir"}
+    words = ["pcpmodel", "figures", f"{run.name}/FIGURE", "--out", "figures"]
+    words += [word for key, said in options.items() if said for word in (f"--{key}", said)]
+    for name, value in sorted(run.parameters.items()):
+        if name not in (notebook.for_each, "report_dir"):
+            text = value if notebook.parameters[name].type == "str" else json.dumps(value)
+            words += ["--param", f"{name}={text}"]
+    return {
+        "notebook": notebook.name,
+        "parameters": values,
+        "commit": commit(),
+        "again": shlex.join(words),
+    }
+
+
+@cache
+def commit() -> str | None:
+    """Commit of the checkout that the package lies in, ``-dirty`` if files differ from it."""
+    top = Path(__file__).resolve().parents[2]
+    if not ((top / "pyproject.toml").is_file() and (top / ".git").exists()):
+        return None
+    words = ["git", "-C", str(top), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+@cache
+def code_date() -> str:
+    """Day from which the code is: of its commit, else of its installation."""
+    top = Path(__file__).resolve().parents[2]
+    if commit() is not None:
+        words = ["git", "-C", str(top), "show", "-s", "--format=%cs", "HEAD"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", done.stdout.strip()):
+            return done.stdout.strip()
+    return date.fromtimestamp(Path(__file__).stat().st_mtime).isoformat()
 
 
 def project_data(project: Path) -> Path:

@@ -9,7 +9,6 @@ here as they stand, with its own parameters or others, up to the figure asked fo
 
 from __future__ import annotations
 
-import ast
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import CheckError, InputError
-from pcpmodel.files import read_json, scratch
-from pcpmodel.reports.notebook import Notebook
-from pcpmodel.reports.plan import Run, plan, project_data
+from pcpmodel.files import read_json, scratch, write_whole
+from pcpmodel.reports.notebook import Notebook, saved_figures
+from pcpmodel.reports.plan import Run, made_from, plan, project_data
+from pcpmodel.reports.references import references
 
 __all__ = ["Published", "publish", "published"]
 
@@ -87,44 +87,6 @@ def _cells(notebook: Notebook) -> list[tuple[str, bool]]:
     ]
 
 
-def _saved(source: str) -> dict[str, str]:
-    """Figures that a cell saves: name -> function that draws it."""
-    if source.startswith("%%"):
-        return {}
-    drawn: dict[str, ast.expr] = {}
-    found = {}
-    for statement in ast.parse(source).body:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=variable)], value=value):
-                drawn[variable] = value
-            case ast.Expr(
-                value=ast.Call(
-                    func=ast.Attribute(attr="save"),
-                    args=[figure, ast.Constant(value=str(name)), *_],
-                )
-            ):
-                if isinstance(figure, ast.Name):
-                    figure = drawn.get(figure.id, figure)
-                calls = [n.attr for n in ast.walk(figure) if _of_figures(n)]
-                found[name] = next((f for f in calls if f != "panels"), ast.unparse(figure))
-    return found
-
-
-def _saved_in(source: str, path: Path) -> dict[str, str]:
-    try:
-        return _saved(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"a cell is no Python: {error}", file=path) from None
-
-
-def _of_figures(node: ast.AST) -> bool:
-    """Whether it is ``pm.figures.NAME``."""
-    match node:
-        case ast.Attribute(value=ast.Attribute(attr="figures")):
-            return True
-    return False
-
-
 def published(
     names: Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
@@ -161,7 +123,7 @@ def published(
             saved[path] = [
                 (cell, name, function)
                 for cell, (source, _) in enumerate(_cells(run.notebook))
-                for name, function in _saved_in(source, path).items()
+                for name, function in saved_figures(source, path).items()
             ]
         found += [Published(name, run, function, cell) for cell, name, function in saved[path]]
     known = sorted(set().union(*(figure.names for figure in found)))
@@ -190,6 +152,7 @@ def publish(
     out: Path,
     size: str | None = None,
     formats: Sequence[str] = ("svg", "pdf", "png"),
+    font: str | None = None,
     project: Path = Path(),
     progress: Callable[[str], None] = lambda text: None,
 ) -> None:
@@ -200,11 +163,15 @@ def publish(
     figures : sequence of Published
         From `published`.
     out : path
-        Files are ``out/NOTEBOOK/DATA/FIGURE.svg`` and so on, each complete or absent.
+        Files are ``out/NOTEBOOK/DATA/FIGURE.svg`` and so on, each complete or absent;
+        ``out/references.bib`` names the sources of what they show.
     size : str, optional
-        ``one-column``, ``two-column`` or ``slide``; by default as in the notebook.
+        ``one-column``, ``two-column``, ``slide`` or ``W,H`` [inches]; by default as in the
+        notebook.
     formats : sequence of str
         Of ``svg``, ``pdf`` and ``png``.
+    font : str, optional
+        Family that is installed.
     project : path
         Directory with ``notebooks/`` and, unless ``$PCPMODEL_DATA`` says otherwise, ``data/``.
     progress : callable
@@ -213,7 +180,7 @@ def publish(
     Raises
     ------
     InputError
-        For an unknown size or format.
+        For an unknown size, format or font.
     CheckError
         If a cell of a notebook fails.
     """
@@ -222,7 +189,7 @@ def publish(
     mpl.use("agg")
     from pcpmodel.figures import output
 
-    with output(size, formats):
+    with output(size, formats, font=font):
         pass  # refuses what is wrong before anything runs
     by_run: dict[str, list[Published]] = {}
     for figure in figures:
@@ -234,10 +201,19 @@ def publish(
         only = [figure.name for figure in wanted]
         with (
             _data(project),
-            output(size, formats, only, f"Parameters of {run.notebook.name}: {note or 'none'}."),
+            output(
+                size,
+                formats,
+                only,
+                f"Parameters of {run.notebook.name}: {note or 'none'}.",
+                font,
+                made_from(run, size=size, font=font),
+            ),
         ):
             last = max(figure.cell for figure in wanted)
             _execute(run, _cells(run.notebook)[: last + 1], out / run.name)
+    text = references([figure.run for figure in figures], project)
+    write_whole(out / "references.bib", text.encode())
 
 
 @contextmanager

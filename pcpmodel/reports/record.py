@@ -36,6 +36,8 @@ class Record:
         Of the package.
     data_digest : str
         Over all data that were read.
+    conclusion : str
+        What came out, in a sentence or two.
     """
 
     run: str
@@ -44,6 +46,7 @@ class Record:
     title: str
     version: str
     data_digest: str
+    conclusion: str = ""
 
 
 def remember(directory: Path, record: Record) -> None:
@@ -78,7 +81,9 @@ def made_from(report: Path) -> Record | None:
                 and all(isinstance(text, str) for text in [*inputs.values(), *outputs])
                 and not any(name.startswith("/") or ".." in name.split("/") for name in outputs)
             )
-            return Record(run, inputs, outputs, title, version, digest) if right else None
+            said = store.get("conclusion", "")
+            right &= isinstance(said, str)
+            return Record(run, inputs, outputs, title, version, digest, said) if right else None
     return None
 
 

@@ -36,9 +36,21 @@ from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import open_lock, open_regular, scratch, sync, sync_tree
-from pcpmodel.reports.pages import write_index
-from pcpmodel.reports.plan import Run, decide, file_digest, files_of, gone, plan
+from pcpmodel.reports.crate import CRATE, write_crate
+from pcpmodel.reports.pages import conclusion, remember_last, write_index
+from pcpmodel.reports.plan import (
+    Run,
+    code_date,
+    decide,
+    file_digest,
+    files_of,
+    gone,
+    made_from,
+    plan,
+)
 from pcpmodel.reports.record import Record, remember
+from pcpmodel.reports.record import made_from as made_from_record
+from pcpmodel.reports.references import sources
 
 __all__ = ["rerun"]
 
@@ -85,9 +97,27 @@ def rerun(
                     )
                 _copy_data(stale, place / "data")
                 (place / "runs").mkdir()
+                before = {run.name: _conclusion(run) for run in stale}
                 _run_all(stale, place, progress)
+                remember_last(out, [_told(run, before[run.name]) for run in stale])
         write_index(out)
     return runs
+
+
+def _conclusion(run: Run) -> str:
+    record = made_from_record(run.report)
+    return "" if record is None else record.conclusion
+
+
+def _told(run: Run, before: str) -> dict[str, str]:
+    """What the index says of a run that was made."""
+    return {
+        "name": run.name,
+        "status": run.status,
+        "why": run.reason,
+        "before": before,
+        "now": _conclusion(run),
+    }
 
 
 def _copy_data(runs: Sequence[Run], copy: Path) -> None:
@@ -215,7 +245,7 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from pcpmodel.reports.pages import html, tidy
+    from pcpmodel.reports.pages import describe, html, tidy
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its guesses at the parameters
     new = run.report.with_name(f".{run.data}.new")
@@ -242,7 +272,7 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
                     language="python",
                     progress_bar=False,
                     request_save_on_cell_execute=False,
-                    kernel_manager_class=_kernel(own, place / "runs", kernels),
+                    kernel_manager_class=_kernel(own, place / "runs", kernels, made_from(run)),
                     resources={"metadata": {"path": str(new)}},
                 )
             except PapermillExecutionError as error:
@@ -254,7 +284,7 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
                 with open_regular(Path(own, "kernel.log"), limit=None) as log:
                     details = log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
         if executed.exists():
-            notebook = tidy(nbformat.read(executed, as_version=4))
+            notebook = describe(tidy(nbformat.read(executed, as_version=4)), new)
             nbformat.write(notebook, executed)
             title = f"{run.notebook.title} ({run.data})"
             executed.with_suffix(".html").write_text(html(notebook, title), encoding="utf-8")
@@ -275,17 +305,38 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
 
 def _remember(run: Run, directory: Path) -> None:
     """Record what the report was made from."""
+    import nbformat
+
     from pcpmodel import __version__
 
+    said = conclusion(nbformat.read(directory / run.notebook.path.name, as_version=4))
     made = sorted(files_of(directory), key=lambda path: path.stat().st_mtime_ns)  # as they appeared
     outputs = [str(path.relative_to(directory)) for path in made]
-    remember(
+    write_crate(
         directory,
-        Record(run.name, run.inputs, outputs, run.notebook.title, __version__, run.data_digest),
+        outputs,
+        run=run.name,
+        title=run.notebook.title,
+        conclusion=said,
+        date=code_date(),
+        version=__version__,
+        inputs=run.inputs,
+        made_from=made_from(run),
+        sources=sources(run),
     )
+    record = Record(
+        run=run.name,
+        inputs=run.inputs,
+        outputs=[*outputs, CRATE],
+        title=run.notebook.title,
+        version=__version__,
+        data_digest=run.data_digest,
+        conclusion=said,
+    )
+    remember(directory, record)
 
 
-def _kernel(scratch: str, runs: Path, kernels: _Kernels) -> type:
+def _kernel(scratch: str, runs: Path, kernels: _Kernels, source: Mapping[str, Any]) -> type:
     """Make the kernel manager: this interpreter, as it is installed, and nobody's profile."""
     from jupyter_client.kernelspec import KernelSpec
     from jupyter_client.manager import AsyncKernelManager
@@ -294,6 +345,7 @@ def _kernel(scratch: str, runs: Path, kernels: _Kernels) -> type:
         "IPYTHONDIR": scratch,
         "LC_ALL": "C.UTF-8",
         "PCPMODEL_DATA": f"{scratch}/data",
+        "PCPMODEL_MADE_FROM": json.dumps(source),
         "PCPMODEL_SHARED_RUNS": str(runs),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONHASHSEED": "0",

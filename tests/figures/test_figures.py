@@ -214,7 +214,7 @@ def test_every_curve_within_view_carries_its_scale_however_steep():
         for k, start in enumerate((1, 20, 200, 2000))
     )
     ax = figures.limit_probability(curve, 100)
-    at = {text.get_text(): text.get_position()[0] for text in ax.texts}
+    at = {text.get_text().removeprefix("k = "): text.get_position()[0] for text in ax.texts}
     assert list(at) == ["1", "2"]
     assert at["1"] == pytest.approx(20, rel=0.2)
     assert at["2"] == pytest.approx(200, rel=0.2)
@@ -273,6 +273,9 @@ def test_three_files_carry_version_and_digest(tmp_path):
     figures.save(AXES["residuals"](), "residuals", tmp_path / "new", digest=DIGEST)
     files = {path.name: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     about = json.loads(files.pop("residuals.json"))
+    tex = files.pop("residuals.tex").decode()
+    assert "{residuals.pdf}" in tex
+    assert "\\label{fig:residuals}" in tex
     assert sorted(files) == [f"residuals.{kind}" for kind in sorted(KINDS)]
     for content in files.values():
         assert f"pcpmodel {__version__}".encode() in content

@@ -4,6 +4,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from helpers.paths import ROOT
 from pcpmodel.cli import main
 
-FILES = ("json", "pdf", "png", "svg")
+FILES = ("json", "pdf", "png", "svg", "tex")
 
 
 def run(*words):
@@ -74,8 +75,34 @@ def test_files_have_caption_alt_text_and_the_same_bytes_again(tmp_path):
             assert first.read_bytes() == second.read_bytes(), kind
     assert "Parameters of 03-new-hardware: machine = ice-lake; p99_us = 100.0" in told[1]["caption"]
     assert {p.name for p in made[0].rglob("*.*")} == {
-        f"{stem}.{kind}" for stem in ("residuals", "hold-time") for kind in FILES
+        *(f"{stem}.{kind}" for stem in ("residuals", "hold-time") for kind in FILES),
+        "references.bib",
     }
+    about = json.loads((made[0] / f"{told[1]['name']}.json").read_text(encoding="utf-8"))
+    program, verb, *words = shlex.split(about["again"])
+    assert (program, verb) == ("pcpmodel", "figures")
+    words[words.index("--out") + 1] = str(tmp_path / "again")
+    assert run(*words).exit_code == 0
+    for kind in FILES:
+        first, again = (out / f"{told[1]['name']}.{kind}" for out in (made[0], tmp_path / "again"))
+        assert first.read_bytes() == again.read_bytes(), kind
+    assert about["notebook"] == "03-new-hardware"
+    assert about["parameters"]["machine"] == "ice-lake"
+    tex = (made[0] / f"{told[1]['name']}.tex").read_text(encoding="utf-8")
+    assert tex.startswith(f"% made by: {about['again']}\n")
+    assert "\\label{fig:residuals}" in tex
+    assert not re.search(r"(?<!\\)[%&#_](?!.*made by)", tex.partition("caption{")[2])
+    bibtex = (made[0] / "references.bib").read_text(encoding="utf-8")
+    assert set(re.findall(r"@\w+\{([^,]+),", bibtex)) >= {"pcpmodel", "ice-lake"}
+    assert bibtex.count("{") == bibtex.count("}")
+
+
+def test_size_in_inches_and_font(tmp_path):
+    name = "03-new-hardware/ice-lake/residuals"
+    words = ("--size", "3.5,2.25", "--format", "pdf", "--out", tmp_path)
+    assert run(name, *words, "--font", "DejaVu Serif").exit_code == 0
+    assert json.loads((tmp_path / f"{name}.json").read_text())["inches"] == [3.5, 2.25]
+    assert b"DejaVuSerif" in (tmp_path / f"{name}.pdf").read_bytes()
 
 
 def test_parameters_change_what_is_drawn_and_said(tmp_path):
@@ -93,6 +120,9 @@ def test_parameters_change_what_is_drawn_and_said(tmp_path):
     [
         (["hold-tim"], "did you mean 'hold-time'"),
         (["residuals", "--size", "huge"], "unknown size 'huge'"),
+        (["residuals", "--size", "3,nan"], "allowed: W,H"),
+        (["residuals", "--size", "0.5,3"], "each from 1 to 40"),
+        (["residuals", "--font", "DejaVu San"], "did you mean 'DejaVu Sans'"),
         (["residuals", "--format", "gif"], "unknown format 'gif'"),
         (["refill-ladder", "--param", "page=1"], "did you mean 'pages'"),
         (["refill-ladder", "--param", "pages=1.5"], "parameter pages is int"),

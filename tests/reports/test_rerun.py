@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -549,6 +551,54 @@ def test_equal_inputs_give_equal_bytes_that_need_nothing_from_elsewhere(project:
         for fetch in ('src="http', "src='http", 'href="http', "url(http", "import http", "cdn"):
             assert fetch not in text, f"{page.name} fetches {fetch}"
     assert "line.svg" in (project / "reports/index.html").read_text()
+    report = project / "reports/01-across/all"
+    crate = json.loads((report / "ro-crate-metadata.json").read_text())
+    things = {thing["@id"]: thing for thing in crate["@graph"]}
+    assert len(things) == len(crate["@graph"])
+    named = re.findall(r'\{"@id": "([^"]+)"\}', json.dumps(crate))
+    assert set(named) - {"https://w3id.org/ro/crate/1.1"} <= set(things)
+    files = {at for at, thing in things.items() if thing["@type"] == "File"}
+    assert files == {p.name for p in report.iterdir()} - {"inputs.json", "ro-crate-metadata.json"}
+    for name in files:
+        assert things[name]["sha256"] == hashlib.sha256((report / name).read_bytes()).hexdigest()
+    (read,) = (t for t in things if t.endswith("ice/table.csv"))
+    assert {"@id": read} in things["#run"]["object"]
+
+
+@pytest.mark.notebook
+def test_pages_and_index_carry_what_figures_and_notebooks_say(project: Path) -> None:
+    code = (
+        "import pcpmodel as pm\n"
+        'rungs = pm.study.ladder("refill", number=300)\n'
+        'ax = pm.figures.ladder(rungs.rungs, "refill")\n'
+        'pm.figures.save(ax, "steps", report_dir, digest=rungs.digest)'
+    )
+    write_notebook(project, "03-rules", code, [])
+    path = project / "notebooks/03-rules.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    said = "from IPython.display import Markdown\nMarkdown('- It moves **63** pages. More.')"
+    notebook.cells += [
+        nbformat.v4.new_markdown_cell("## Conclusion", id="heading"),
+        nbformat.v4.new_code_cell(said, id="said"),
+    ]
+    nbformat.write(notebook, path)
+    assert rows(project, "03-rules")["03-rules/all"][0] == "done"
+    report = project / "reports/03-rules/all"
+    about = json.loads((report / "steps.json").read_text())
+    page = (report / "03-rules.html").read_text()
+    for words in (about["alt"], about["caption"], about["again"]):
+        assert html.escape(words) in page
+    assert about["again"].startswith("pcpmodel figures 03-rules/all/steps")
+    index = (project / "reports/index.html").read_text()
+    assert "It moves 63 pages. More." in index
+    assert "03-rules/all</b>: done, as never run" in index
+    assert "prefers-color-scheme: dark" in index
+    assert "prefers-color-scheme: dark" in page
+    notebook.cells[-1].source = said.replace("63", "64")
+    nbformat.write(notebook, path)
+    rows(project, "03-rules")
+    index = " ".join((project / "reports/index.html").read_text().split())
+    assert "Before: It moves 63 pages. More. <br>Now: It moves 64" in index.replace("<br>", " <br>")
 
 
 @pytest.mark.notebook

@@ -308,6 +308,8 @@ def test_figures_of_the_questions_are_drawn():
     causes = pd.DataFrame(
         {"cause": ["before", "a", "b", "after"], "ns_per_unit": [10.0, -3.0, 1.0, 8.0]}
     )
-    bars = pm.figures.waterfall(causes).patches
-    assert [b.get_x() for b in bars] == [0.0, 10.0, 7.0, 0.0]
-    assert np.allclose([b.get_width() for b in bars], [10.0, -3.0, 1.0, 8.0])
+    ax = pm.figures.waterfall(causes)
+    assert [b.get_x() for b in ax.patches] == [10.0, 7.0]
+    assert np.allclose([b.get_width() for b in ax.patches], [-3.0, 1.0])
+    wholes = next(line for line in ax.lines if line.get_label() == "whole")
+    assert list(wholes.get_xdata()) == [10.0, 8.0]

@@ -1,0 +1,96 @@
+"""What goes to print beside a figure: its words without code, and a LaTeX float."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["display", "latex", "latex_text"]
+
+#: Identifiers of tables and workloads -> what stands in print, where it is not their words alone.
+_NAMES = {
+    "alloc_zone": "pages allocated from the zone",
+    "build_time": "build time",
+    "cold_block_ns": "cost of a cold block",
+    "free_high": "drains for high orders",
+    "handoff_ns": "hand-over of the lock",
+    "lock_contention": "lock contention",
+    "migrated_share": "share of migrated processes",
+    "sctp": "SCTP",
+    "sctp_stream": "SCTP stream",
+    "slab_run_share": "share of slab runs",
+    "unix": "AF_UNIX",
+    "unix_stream": "AF_UNIX stream",
+}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "µ": r"$\mu$",
+    "μ": r"$\mu$",
+    "±": r"$\pm$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{MINUS SIGN}": "--",
+    "…": r"\ldots{}",
+}
+
+
+def display(name: object) -> str:
+    """``lock contention`` for ``lock_contention``; what is no identifier stays as it is.
+
+    Parameters
+    ----------
+    name : object
+        Name of a column, a table or a parameter, or a path of these.
+
+    Returns
+    -------
+    str
+    """
+
+    def words(found: re.Match[str]) -> str:
+        return _NAMES.get(found[0], found[0].replace("_", " "))
+
+    return re.sub(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b|^(?:sctp|unix)$", words, str(name))
+
+
+def latex_text(text: str) -> str:
+    """Escape what LaTeX would read as its own."""
+    return "".join(_TEX.get(letter, letter) for letter in text)
+
+
+def latex(name: str, caption: str, again: str = "") -> str:
+    r"""Write the float of a figure, with caption and label, to be ``\input``.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure: the label is ``fig:NAME``, the file ``NAME.pdf``.
+    caption : str
+        Plain text.
+    again : str
+        Command that makes the figure, for a comment.
+    """
+    made = [f"% made by: {again}"] if again else []
+    return "\n".join(
+        [
+            *made,
+            r"\begin{figure}",
+            r"  \centering",
+            rf"  \includegraphics[width=\linewidth]{{{name}.pdf}}",
+            rf"  \caption{{{latex_text(caption)}}}",
+            rf"  \label{{fig:{name}}}",
+            r"\end{figure}",
+            "",
+        ]
+    )
