@@ -38,12 +38,16 @@ RECORDINGS = (
 class Original:
     """A recording's files as lines, and which lines of its trace are of which event."""
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.files = {
+    @classmethod
+    def read(cls, path: Path) -> "Original":
+        """The recording in a directory."""
+        return cls(path.name, {
             p.name.removesuffix(".gz").removesuffix(".zst"): b"".join(open_text(p)).splitlines(True)
             for p in sorted(path.iterdir())
-        }
+        })  # fmt: skip
+
+    def __init__(self, name: str, files: dict[str, list[bytes]]) -> None:
+        self.name, self.files = name, files
         self.trace = self.files["trace.txt"]
         mark = {w: i for i, t in enumerate(self.trace) for w in _marks(t)}
         self.start, self.stop = mark[b"state-before-end"] + 1, mark[b"state-after-begin"]
@@ -148,6 +152,26 @@ def another_field(event: bytes, key: bytes, o: Original, dice: random.Random) ->
     if key == b"migratetype":
         new %= 3
     return _instead(o, {i: _with(o.trace[i], key, b"0x%x" % new if base == 16 else b"%d" % new)})
+
+
+def another_flag(event: bytes, bit: int, o: Original, dice: random.Random) -> Change:
+    """A probe shows one of a zone's flags the other way round."""
+    i = o.pick(event, dice, b" zfl=")
+    return _instead(o, {i: _with(o.trace[i], b"zfl", b"0x%x" % (_flags(o.trace[i]) ^ bit))})
+
+
+def _flags(line: bytes) -> int:
+    return int(_value(line, b"zfl"), 16)
+
+
+def several(kinds: tuple[str, ...], o: Original, dice: random.Random) -> Change:
+    """The first of these changes, and in the lines that come of it the next one, and so on."""
+    for kind in kinds:
+        change = KINDS[kind](o, dice)
+        if set(change) != {"trace.txt"}:
+            raise ValueError
+        o = Original(o.name, o.files | change)
+    return {"trace.txt": o.trace}
 
 
 def every_field(event: bytes, key: bytes, o: Original, dice: random.Random) -> Change:
@@ -336,6 +360,15 @@ POSSIBLE = {
         "a task is moved to another CPU after it took its page; its line before is of the list's",
     "CPU of mm_page_free":
         "a task is moved to another CPU between mm_page_free and mm_page_free_batched",
+    "ZONE_BELOW_HIGH of decay_pcp_high turned":
+        "zone DMA has less than it keeps from requests to higher zones; or one probe shows the "
+        "flag cleared where free pages were near the watermark",
+    "ZONE_BELOW_HIGH of free_pcppages_bulk turned":
+        "free pages were near the watermark",
+    "mm_page_free_batched removed":
+        "the page was freed by itself, which has no such line",
+    "5 of mm_page_free_batched removed":
+        "these pages were freed by themselves, which has no such line",
     **{f"pcpstate.{tag}: count":
        "the lists moved while they were dumped, and count was so at another moment of that"
        for tag in ("snapA", "after")},
@@ -363,6 +396,10 @@ KINDS: dict[str, Callable[[Original, random.Random], Change]] = {
            ("free_pcppages_bulk", "n pindex pcp count high batch hmin af fc pfl zfl"),
            ("decay_pcp_high", "count high af fc pfl"))
        for key in keys.split()},
+    **{f"{flag} of {event} turned": partial(another_flag, event.encode(), bit)
+       for event in ("free_pcppages_bulk", "decay_pcp_high")
+       for flag, bit in (("ZONE_BOOSTED_WATERMARK", 1), ("ZONE_RECLAIM_ACTIVE", 2),
+                         ("ZONE_BELOW_HIGH", 4))},
     "migratetype of 100 mm_page_alloc": partial(every_field, b"mm_page_alloc", b"migratetype"),
     "order of 100 mm_page_alloc": partial(every_field, b"mm_page_alloc", b"order"),
     **{f"CPU of {event}": partial(another_cpu, event.encode()) for event in (
@@ -388,6 +425,28 @@ KINDS: dict[str, Callable[[Original, random.Random], Change]] = {
        for name in ("pcpstate.snapA", "pcpstate.after") for key in ("count", "high")},
     "pageblocks.before: migratetype": partial(block_type, "pageblocks.before"),
     "pageblocks.after: migratetype": partial(block_type, "pageblocks.after"),
+}  # fmt: skip
+#: Of several lines at once: each of these on top of the one before.
+TOGETHER = (
+    ("mm_page_alloc removed", "mm_page_free removed"),
+    ("5 of mm_page_alloc removed", "5 of mm_page_alloc_zone_locked removed"),
+    ("mm_page_pcpu_drain removed", "mm_page_alloc_zone_locked removed"),
+    ("order of mm_page_alloc", "order of mm_page_free"),
+    ("migratetype of mm_page_alloc", "migratetype of mm_page_alloc_zone_locked"),
+    ("page of mm_page_alloc", "page of mm_page_free"),
+    ("count of free_pcppages_bulk", "n of free_pcppages_bulk"),
+    ("count of free_pcppages_bulk",) * 3,
+    ("high of free_pcppages_bulk", "count of free_pcppages_bulk"),
+    ("fc of free_pcppages_bulk", "af of free_pcppages_bulk"),
+    ("zfl of free_pcppages_bulk", "high of free_pcppages_bulk"),
+    ("mm_page_alloc twice", "mm_page_free twice"),
+    ("mm_page_alloc up to 20 lines away", "mm_page_free up to 20 lines away"),
+    ("an allocation and its free without any line",) * 3,
+    ("a drain without any line", "a refill without any line"),
+)
+KINDS |= {
+    (f"{len(kinds)} times {kinds[0]}" if len(set(kinds)) == 1 else "; ".join(kinds)):
+    partial(several, kinds) for kinds in TOGETHER
 }  # fmt: skip
 
 
@@ -436,7 +495,7 @@ def main() -> int:
     longest, begun, passed = (0.0, ""), time.perf_counter(), []
     with tempfile.TemporaryDirectory(prefix="falsify-") as scratch:
         for name in args.names:
-            o = Original(ROOT / "data" / "traces" / name)
+            o = Original.read(ROOT / "data" / "traces" / name)
             target = Path(scratch) / name
             target.mkdir()
             for file, lines in o.files.items():

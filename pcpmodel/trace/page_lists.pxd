@@ -53,6 +53,7 @@ cdef enum:
     D_BATCH_ORDER = 36
     D_IN_BATCH = 37
     D_TICK = 38
+    D_ZONE_FLAGS = 39
 
     # Explanations.
     E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before

@@ -92,6 +92,7 @@ _WHAT = {
     D_MIGRATED: "CPU of an allocation",
     D_IN_BATCH: "page freed by itself in the midst of a batch",
     D_TICK: "decays of a vmstat tick [zones]",
+    D_ZONE_FLAGS: "zone flags without a cause",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 _WHY = {

@@ -38,6 +38,7 @@ from pcpmodel.kernel.pages cimport (
     MIGRATE_PCPTYPES,
     PAGE_ALLOC_COSTLY_ORDER,
     ZONE_BELOW_HIGH,
+    ZONE_BOOSTED_WATERMARK,
     ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport (
@@ -91,6 +92,7 @@ cdef enum:
     MAX_GUESSES = 4096  # states followed side by side
     GUESS_SLOTS = 16384
     MAX_TRAIL = 1 << 23  # states followed in one search
+    MAX_AHEAD = 4096    # rows in which a CPU that holds a lock has its next event
 
     # What a page is, as far as the trace told.
     AWAY = 0            # somewhere else: in use, or in the buddy lists
@@ -184,6 +186,16 @@ cdef struct zone_info:
     int name
     unsigned int flags
     int seen_flags      # that any probe shows
+    int told_flags      # by the last probe, or the first dump
+    int32_t cleared[3]  # row from which on each flag is known to be clear, by its bit
+    int32_t unboosted   # last probe without ZONE_BOOSTED_WATERMARK that was over by the last one
+    int32_t doubted     # ... and the last one, of which the CPU shows no other line until then
+    int32_t boosted     # last row that shows a fallback in this zone
+    int32_t woken       # last row that shows its node's kswapd awake
+    int32_t reclaiming  # last probe with ZONE_RECLAIM_ACTIVE
+    int64_t nr_free     # as the last probe told, and with what moved since [pages]
+    int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
+    int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
 cdef struct cpu_run:
     int kind
@@ -1321,6 +1333,7 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     passed(s, p, row)
+    move_free(s, p, -(<int64_t>1 << order))
     if s.page[p].where:
         differ(s, row, D_FREED_TWICE, (s.page[p].where - 1) >> 4, 0, r.a)
         return
@@ -1559,6 +1572,97 @@ cdef inline void agree(_Replayer s, int x, int32_t row, int flags) noexcept nogi
     s.zones[s.sets[x].zone].flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
 
 
+cdef inline void move_free(_Replayer s, int64_t p, int64_t pages) noexcept nogil:
+    """So many pages joined the free lists of a zone, or left them."""
+    cdef zone_info *z = &s.zones[s.zone_of[p >> 9]]
+    z.nr_free += pages
+    z.least_free = min(z.least_free, z.nr_free)
+
+
+cdef bint fallback_under_way(_Replayer s, const zone_info *z, int32_t row) noexcept nogil:
+    """Whether a CPU that holds the zone's lock at *row* is about to show a fallback.
+
+    Watermarks are boosted before mm_page_alloc_extfrag; until then it shows taken blocks alone.
+    """
+    cdef int32_t j, k
+    cdef int64_t p
+    for j in range(row + 1, min(row + MAX_AHEAD, s.nr_rows)):
+        if s.rows[j].event != EV_EXTFRAG:
+            continue
+        p = index_of(s, s.rows[j].a)
+        if p < 0 or &s.zones[s.zone_of[p >> 9]] != z:
+            continue
+        k = j
+        while k > row:
+            k -= 1
+            if s.rows[k].cpu == s.rows[j].cpu and s.rows[k].event != EV_ZONE_LOCKED \
+                    and s.rows[k].event != EV_EXTFRAG:
+                break
+        if k == row:
+            return True
+    return False
+
+
+cdef bint woken_until(_Replayer s, const zone_info *z, int32_t row, int32_t until) noexcept nogil:
+    """Whether the kswapd of a zone's node wakes in these rows."""
+    cdef int32_t j
+    for j in range(row, min(until, row + MAX_AHEAD)):
+        if s.rows[j].event == EV_KSWAPD_WAKE and (s.rows[j].c < 0 or s.rows[j].c == z.node):
+            return True
+    return False
+
+
+cdef void check_zone_flags(_Replayer s, int32_t row) noexcept nogil:
+    """A zone's flags turn only where something that the trace tells can have turned them.
+
+    ZONE_BOOSTED_WATERMARK in a fallback; ZONE_RECLAIM_ACTIVE once for each time that kswapd wakes;
+    ZONE_BELOW_HIGH where free pages are below the high watermark, boosted or not, and what is kept
+    from requests to higher zones.  A probe reads them after its time stamp, and before the next
+    line of its CPU.
+    """
+    cdef const int64_t *f = &s.probes[s.rows[row].probe * P_COLUMNS]
+    cdef int flags = <int>f[P_ZONE_FLAGS], came, wrong, k
+    cdef int32_t until = s.link[row].next_cpu or s.nr_rows
+    cdef zone_info *z = NULL
+    for k in range(s.nr_zones):
+        if s.zones[k].name == f[P_ZONE] and s.zones[k].node == f[P_NODE]:
+            z = &s.zones[k]
+    if z == NULL or flags < 0:
+        return
+    if f[P_NR_FREE] >= 0:
+        z.nr_free = f[P_NR_FREE]
+        z.least_free = min(z.least_free, z.nr_free)
+    came = flags & ~z.told_flags
+    for k in range(3):
+        if z.cleared[k] > row:
+            came &= ~(1 << k)
+    wrong = flags & ~s.zone_flags & ~z.told_flags
+    if (s.link[z.doubted].next_cpu or s.nr_rows) <= row:
+        z.unboosted = z.doubted
+    if came & ZONE_BOOSTED_WATERMARK and z.boosted <= z.unboosted \
+            and not fallback_under_way(s, z, row):
+        wrong |= ZONE_BOOSTED_WATERMARK
+    if came & ZONE_RECLAIM_ACTIVE and z.woken <= z.reclaiming \
+            and not woken_until(s, z, row, until):
+        wrong |= ZONE_RECLAIM_ACTIVE
+    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not s.large_blocks:
+        wrong |= ZONE_BELOW_HIGH
+    if wrong:
+        differ(s, row, D_ZONE_FLAGS, -1, flags & ~wrong, flags)
+    for k in range(3):
+        if flags >> k & 1:
+            z.cleared[k] = s.nr_rows
+        else:
+            z.cleared[k] = min(z.cleared[k], until)
+    z.told_flags = flags
+    if not flags & ZONE_BOOSTED_WATERMARK:
+        z.doubted = row
+    if flags & ZONE_RECLAIM_ACTIVE:
+        z.reclaiming = row
+    if not flags & ZONE_BELOW_HIGH:
+        z.least_free = z.nr_free
+
+
 cdef int check_fields(_Replayer s, int x, int32_t row, const int64_t *f, int drain,
                       int pindex) noexcept nogil:
     """Hold the struct's fields against those a probe printed.
@@ -1687,6 +1791,7 @@ cdef void drained(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     passed(s, p, row)
+    move_free(s, p, <int64_t>1 << r.b)
     if run.kind != RUN_DRAIN:
         differ(s, row, D_DRAIN_UNEXPECTED, -1, 0, r.a)
         if s.page[p].where:
@@ -1743,6 +1848,7 @@ cdef void fallback(_Replayer s, int32_t row) noexcept nogil:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     claim_blocks(s, p, r)
+    s.zones[s.zone_of[p >> 9]].boosted = row
     if s.rules.fallback == 0 or s.runs[r.cpu].last_pfn == p:
         passed(s, p, row)
         return
@@ -1779,6 +1885,12 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
     if r.time < s.last_time:
         differ(s, row, D_TIME, -1, s.last_time, r.time)
     s.last_time = r.time
+    if r.probe >= 0:
+        check_zone_flags(s, row)
+    elif e == EV_KSWAPD_WAKE:
+        for x in range(s.nr_zones):
+            if r.c < 0 or r.c == s.zones[x].node:
+                s.zones[x].woken = row
     if s.nr_delayed:
         for x in range(s.nr_delayed - 1, -1, -1):
             if s.link[s.delayed[x].row].own_next == row:
@@ -1983,6 +2095,23 @@ _FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "fr
            "free_factor", "flags")
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
+#: Pages by which NR_FREE_PAGES may be off on each CPU: calculate_normal_threshold() at most.
+_VMSTAT_THRESHOLD = 125
+
+
+def _enough(zone, zones, cpus):
+    """Free pages above which no test of the high watermark for small blocks fails.
+
+    As shipped: a boost of half as much again at most (watermark_boost_factor), or a page block; and
+    a 256th (32nd) of what the higher zones have is kept from who may have theirs
+    (lowmem_reserve_ratio).
+    """
+    higher = sum(z.managed for z in zones if z.node == zone.node and z.start_pfn > zone.start_pfn)
+    reserve = higher // (256 if zone.name.startswith("DMA") else 32)
+    high = max(zone.wmark_high, 0)
+    return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
+
+
 cdef class _Replayer(PageLists):
     """The lists of one machine, and the trace that drives them."""
 
@@ -1993,6 +2122,8 @@ cdef class _Replayer(PageLists):
     cdef int p_lists
     cdef int nr_populated   # zones with memory
     cdef bint decay_told    # a probe shows decay_pcp_high()
+    cdef int zone_flags     # that this kernel has
+    cdef bint large_blocks  # are asked for: a test for one fails with memory enough
     cdef cpu_run *runs
     cdef contig *contigs
     cdef bulk_call bulk[MAX_BULK]
@@ -2054,6 +2185,11 @@ cdef class _Replayer(PageLists):
         self.most_states = 1
         self.nr_populated = sum(zone.managed > 0 for zone in zones)
         self.decay_told = bool(events.is_event("decay_pcp_high").any())
+        self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE
+        if self.rules.below_high:
+            self.zone_flags |= ZONE_BELOW_HIGH
+        asked = events.rows["b"][events.is_event("mm_page_alloc")]
+        self.large_blocks = bool((asked > PAGE_ALLOC_COSTLY_ORDER).any())
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
         self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
@@ -2064,6 +2200,13 @@ cdef class _Replayer(PageLists):
             self.zones[z].node = zone.node
             self.zones[z].name = _ZONES.index(zone.name)
             self.zones[z].flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+            self.zones[z].told_flags = zone.flags
+            for k in range(3):
+                self.zones[z].cleared[k] = self.nr_rows if zone.flags >> k & 1 else start
+            self.zones[z].unboosted = self.zones[z].doubted = self.zones[z].boosted = start
+            self.zones[z].woken = self.zones[z].reclaiming = start
+            self.zones[z].nr_free = self.zones[z].least_free = zone.nr_free
+            self.zones[z].enough = _enough(zone, zones, cpus)
             first, seen = snapshot.blocks[zone.key]
             types = seen[(zone.start_pfn >> 9) - (first >> 9):]
             for k in range(((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)):
