@@ -24,6 +24,7 @@ _PUBLIC = {
     "machines": "pcpmodel.hardware.machines",
     "this_machine": "pcpmodel.hardware.platform",
     "measure": "pcpmodel.study.measure",
+    "validate": "pcpmodel.study.validate",
     # simulation
     "simulate": "pcpmodel.simulation.run",
     "change": "pcpmodel.simulation.changes",

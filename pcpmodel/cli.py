@@ -1103,6 +1103,69 @@ def measure_(
     _emit(found.as_dict(), json_, str(found))
 
 
+@main.command("validate")
+@click.argument("name")
+@click.option(
+    "--minutes", type=float, default=3.0, show_default=True, help="How long to measure, about."
+)
+@click.option(
+    "--fraction",
+    "fractions",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Value of vm.percpu_pagelist_high_fraction; may be repeated. Default: 0, 128, 2048.",
+)
+@click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
+@click.option("--dry-run", is_flag=True, help="Only predict.")
+@click.option("--stored", is_flag=True, help="Show the session that is stored.")
+@click.option("--force", is_flag=True, help="Even on a busy machine, or another.")
+@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@as_json
+def validate_(
+    name: str,
+    minutes: float,
+    fractions: tuple[int, ...],
+    cpus: str | None,
+    dry_run: bool,
+    stored: bool,
+    force: bool,
+    data: str | None,
+    json_: bool,
+) -> None:
+    """Predict what loads do on this machine, then measure it.
+
+    NAME is this machine, as pcpmodel measure stored it. The prediction, from what that wrote and
+    the running kernel's rules alone, is in its file before the first load runs. Needs root; the
+    setting that it changes, vm.percpu_pagelist_high_fraction, is put back.
+    """
+    from tqdm import tqdm
+
+    from pcpmodel.proc.cpulist import parse_cpu_list
+    from pcpmodel.study.validate import FRACTIONS, validate, validation
+
+    if stored:
+        found = validation(name, data)
+    else:
+        with tqdm(unit="step", disable=None, file=sys.stderr, leave=False) as bar:
+
+            def step(what: str) -> None:
+                bar.set_description(what)
+                bar.update()
+
+            found = validate(
+                name,
+                minutes,
+                fractions=fractions or FRACTIONS,
+                cpus=None if cpus is None else parse_cpu_list(cpus, Path("--cpus")),
+                dry_run=dry_run,
+                force=force,
+                data=data,
+                progress=step,
+            )
+    _emit(found.as_dict(), json_, str(found))
+
+
 @main.command("cover-letter")
 @click.argument("spec_file", metavar="SPEC.json")
 @click.option(

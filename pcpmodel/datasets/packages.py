@@ -52,6 +52,9 @@ __all__ = [
     "LATENCY_RESOURCE",
     "PLATFORM_FIELDS",
     "PLATFORM_RESOURCE",
+    "PREDICTION_RESOURCE",
+    "RATES_RESOURCE",
+    "VALIDATION_RESOURCE",
     "WAIT_RESOURCE",
     "WORKSPACE",
     "Dataset",
@@ -96,6 +99,12 @@ INTERVAL_RESOURCE: Mapping[str, Any] = _schema("batch_latency_interval")
 WAIT_RESOURCE: Mapping[str, Any] = _schema("lock_wait")
 #: Descriptor of ``costs.csv``, the cost sheet of machines that have one.
 COSTS_RESOURCE: Mapping[str, Any] = _schema("costs")
+#: Descriptor of ``rates.csv``: what loads of its own did on a machine that was measured.
+RATES_RESOURCE: Mapping[str, Any] = _schema("rates")
+#: Descriptors of ``prediction.csv`` and ``validation.csv``: what was said of a machine before it
+#: was measured, and what was measured.
+PREDICTION_RESOURCE: Mapping[str, Any] = _schema("prediction")
+VALIDATION_RESOURCE: Mapping[str, Any] = _schema("validation")
 
 _PLATFORM = _schema("platform")
 #: Fields of ``platform.json``; each may be null: not known.
@@ -620,7 +629,8 @@ def _check_descriptor(given: Any, directory: Path, kind: str, faults: list[Input
 
 def _check_hardware_descriptor(resources: list, fault: Fault) -> None:
     """Hold a machine's descriptor to the schemas that every machine has."""
-    optional = (INTERVAL_RESOURCE, WAIT_RESOURCE, COSTS_RESOURCE)
+    own = (RATES_RESOURCE, PREDICTION_RESOURCE, VALIDATION_RESOURCE)
+    optional = (INTERVAL_RESOURCE, WAIT_RESOURCE, COSTS_RESOURCE, *own)
     known = (LATENCY_RESOURCE, PLATFORM_RESOURCE, *optional)
     expected = {r["name"]: r for r in known}
     given = {r["name"]: r for r in resources if isinstance(r, dict) and is_text(r.get("name"))}

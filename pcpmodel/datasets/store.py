@@ -307,12 +307,16 @@ def hardware_descriptor(
     interval: bool = False,
     waits: bool = False,
     costs: bool = False,
+    others: Sequence[Mapping[str, Any]] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the ``datapackage.json`` of a machine; ``more`` are further top-level keys."""
+    """Return the ``datapackage.json`` of a machine, with ``others`` of the resources it may have.
+
+    ``more`` are further top-level keys.
+    """
     resources = [LATENCY_RESOURCE, *([INTERVAL_RESOURCE] if interval else []), PLATFORM_RESOURCE]
     resources += [WAIT_RESOURCE] if waits else []
-    resources += [COSTS_RESOURCE] if costs else []
+    resources += [*([COSTS_RESOURCE] if costs else []), *others]
     return {
         "name": name,
         "title": title,

@@ -29,6 +29,7 @@ from pcpmodel.figures.simulation import (
 )
 from pcpmodel.figures.style import FORMATS, SIZES, alt_text, caption, output, panels, save
 from pcpmodel.figures.tour import tour_picture
+from pcpmodel.figures.validation import predicted_measured, rates_measured
 
 __all__ = [
     "FORMATS",
@@ -52,6 +53,8 @@ __all__ = [
     "page_list_life",
     "pages_over_time",
     "panels",
+    "predicted_measured",
+    "rates_measured",
     "residuals",
     "save",
     "scale_latency",

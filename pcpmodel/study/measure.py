@@ -9,17 +9,11 @@ tracing the same load by one, two and three instances (`pcpmodel.trace.hold_trac
 
 from __future__ import annotations
 
-import csv
-import dataclasses
-import hashlib
-import io
 import os
-import platform as host_platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,16 +23,13 @@ from scipy import stats
 from pcpmodel.datasets import measured, packages
 from pcpmodel.datasets.packages import (
     COSTS_RESOURCE,
-    INTERVAL_RESOURCE,
     LATENCY_RESOURCE,
-    PLATFORM_RESOURCE,
+    RATES_RESOURCE,
 )
-from pcpmodel.datasets.store import dump_json, hardware_descriptor, store_package
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.latency_input.estimates import MIN_SAMPLES, p99_ranks
-from pcpmodel.hardware.load import Load
+from pcpmodel.hardware.load import KINDS, Load, most_pages
 from pcpmodel.hardware.machines import load_machines
-from pcpmodel.hardware.platform import Platform
 from pcpmodel.hardware.probe import Cost, Missing, Probes
 from pcpmodel.kernel.releases import nearest_release
 from pcpmodel.kernel.sizing import drain_hold_limit, drain_limit
@@ -46,9 +37,11 @@ from pcpmodel.proc.cpulist import cpu_list
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.signals import Shield, shielded
 from pcpmodel.study.answer import Answer
+from pcpmodel.study.loads import Cell, Observed, levels, observe, pairs_of
+from pcpmodel.study.measured_files import store
 from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_tracer, other_tracers
 
-__all__ = ["measure", "touched"]
+__all__ = ["may_use", "measure", "refuse_busy", "touched"]
 
 _TRACEFS = Path("/sys/kernel/tracing")
 #: Largest load average per CPU, share of stalled time [%], and share of the available memory used.
@@ -65,6 +58,8 @@ CYCLE = (1, 0, 1, 2, 1, 3)
 LEAST_ROUNDS = 3 * len(CYCLE)
 #: Rounds with long holds that a line is laid through at least.
 LEAST_POINTS = 12
+#: Rounds of each load for its rates, and the share of the time that all of them have.
+RATE_ROUNDS, RATE_SHARE = 6, 0.3
 
 
 class _Round(NamedTuple):
@@ -112,8 +107,10 @@ def measure(
     -------
     Answer
         Tables ``costs``, ``holds`` (the latency table), ``tracing`` (its cost by two ways),
-        ``not measured`` and ``touched``.  Facts: machine, path (None: nothing was stored), costs,
-        not_measured.  Without root the holds are not measured and nothing is stored.
+        ``rates`` (what loads do, without tracing and with), ``not measured`` and ``touched``.
+        Facts: machine, path (None: nothing was stored), costs, unsteady (what two passes or
+        sessions do not agree on), not_measured.  Without root the holds are not measured and
+        nothing is stored.
 
     Raises
     ------
@@ -133,7 +130,7 @@ def measure(
             file=root / "hardware" / name,
         )
     host = HostFiles(Path("/"))
-    used, memory = _may_use(host, cpus)
+    used, memory = may_use(host, cpus)
     plan = touched(name, used, data)
     if dry_run:
         return Answer(
@@ -141,7 +138,7 @@ def measure(
             {"dry run": "Nothing was touched."},
             facts={"machine": name, "path": None, "touched": plan.to_dict("records")},
         )
-    _refuse_busy(host, used, memory, force)
+    refuse_busy(host, used, memory, force)
     end = time.monotonic() + 60 * minutes
     probes = Probes(host, used, max(memory, 64 << 20))
     missing: list[Missing] = []
@@ -150,7 +147,9 @@ def measure(
         with shield.lifted():
             probes.run(progress)
         again = time.monotonic() - began
-        rounds = _holds(used, end - again, shield, missing, progress)
+        rates_s = RATE_SHARE * max(end - again - time.monotonic(), 0.0)
+        rounds = _holds(used, end - again - rates_s, shield, missing, progress)
+        observed = _rates(used, rates_s, shield, missing, progress)
         with shield.lifted():
             probes.run(progress)
     rows, unsteady = probes.costs()
@@ -164,9 +163,13 @@ def measure(
         rows += sheet
         frames["tracing"] = tracing
         rows = _beside(rows, _costs_before(root / "hardware" / name), unsteady)
+        frames["rates"] = _rates_beside(
+            _rate_table(observed), _rates_before(root / "hardware" / name), unsteady
+        )
         if table is not None and interval is not None:
             frames["holds"] = table
-            path = _store(root, name, rows, table, interval, used, rounds, replace)
+            traced = [(each.copies, each.traced) for each in rounds if each.traced is not None]
+            path = store(root, name, rows, table, interval, used, traced, replace, frames["rates"])
             said["holds"] = _say_holds(table)
     if path is not None:
         said["stored"] = f"Stored in {path}."
@@ -193,13 +196,14 @@ def measure(
             }
             for row in rows
         ],
+        "unsteady": list(dict.fromkeys(unsteady)),
         "not_measured": [{"name": m.name, "why": m.why} for m in missing],
     }
     tables = {"costs": costs, **frames, "not measured": pd.DataFrame(missing), "touched": plan}
     return Answer(tables, said, facts=facts, shown=("costs", *frames, "not measured"))
 
 
-def _may_use(host: HostFiles, cpus: Sequence[int] | None) -> tuple[list[int], int]:
+def may_use(host: HostFiles, cpus: Sequence[int] | None) -> tuple[list[int], int]:
     """CPUs to use, and memory [bytes]."""
     allowed = os.sched_getaffinity(0)
     used = sorted(allowed if cpus is None else set(cpus))
@@ -213,7 +217,7 @@ def touched(
     name: str, cpus: Sequence[int] | None = None, data: str | os.PathLike[str] | None = None
 ) -> pd.DataFrame:
     """Say what `measure` touches of this machine; the arguments are its own."""
-    used, memory = _may_use(HostFiles(Path("/")), cpus)
+    used, memory = may_use(HostFiles(Path("/")), cpus)
     rows = [
         ("CPUs", cpu_list(used), "busy with probes and load, pinned"),
         ("memory", f"{memory >> 20} MiB", "at most; given back"),
@@ -224,12 +228,12 @@ def touched(
     return pd.DataFrame(rows, columns=["what", "how much", "how"])
 
 
-def _refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool) -> None:
+def refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool) -> None:
     """Refuse where other work would be disturbed, and would disturb."""
     load = os.getloadavg()[0] / len(host.online)
     stalled = host.text(host.root / "proc/pressure/memory") or ""
     share = float(stalled.partition("avg10=")[2].split()[0]) if "avg10=" in stalled else 0.0
-    needed = 64 << 20
+    needed = max(64 << 20, most_pages(len(cpus)) * os.sysconf("SC_PAGESIZE"))
     for wrong in (
         f"the load average is {load:.2f} per CPU, allowed is {MAX_LOAD}" * (load > MAX_LOAD),
         f"tasks wait for memory {share} % of the time, allowed is {MAX_STALLED} %"
@@ -270,13 +274,7 @@ def _holds(
     if drain_hold_limit(1, kernel.rules) != drain_limit(1, kernel.rules):
         why = f"{kernel.name} cuts a drain into holds; the figures are of whole drains"
         missing.append(Missing("holds, free", why))
-    for name, why in (
-        ("function_graph", "the kmem events of a hold are used instead"),
-        (
-            "wait",
-            "contention events do not name the lock: pcpmodel data add latency --waits",
-        ),
-    ):
+    for name, why in (("function_graph", "the kmem events of a hold are used instead"),):
         missing.append(Missing(name, why))
     return rounds
 
@@ -318,6 +316,58 @@ def _round(load: Load, tracer: HoldTracer, copies: int, pages: int) -> _Round:
     else:
         work()
     return _Round(copies, pages, traced, did[0])
+
+
+def _rates(
+    cpus: Sequence[int],
+    seconds: float,
+    shield: Shield,
+    missing: list[Missing],
+    progress: Callable[[str], None],
+) -> dict[tuple[str, int], Observed]:
+    """What every kind of load does with 1, 2, 4 .. all CPUs, without tracing and with."""
+    cells = [(kind, n) for kind in KINDS for n in levels(kind, cpus)]
+    found: dict[tuple[str, int], Observed] = {}
+    if not cells:
+        return found
+    part_s = max(seconds / len(cells) / (3 * RATE_ROUNDS + 2), 0.02)
+    try:
+        with hold_tracer(_TRACEFS) as tracer:
+            if others := other_tracers(_TRACEFS):
+                raise InputError(f"{', '.join(others)} trace the same events")
+            for kind, processes in cells:
+                progress(f"rate of {kind}, {processes} processes")
+                with Load(pairs_of(kind, processes, cpus)) as load, shield.lifted():
+                    found[kind, processes] = observe(
+                        load,
+                        tracer,
+                        Cell(kind, processes, 0),
+                        part_s,
+                        RATE_ROUNDS,
+                        dict.fromkeys(SIDES, 0.0),
+                        2 * part_s,
+                    )
+    except InputError as error:
+        missing.append(Missing("rates", error.message))
+    return found
+
+
+def _rate_table(observed: Mapping[tuple[str, int], Observed]) -> pd.DataFrame:
+    """``rates.csv``: medians of the rounds."""
+    names = [column["name"] for column in RATES_RESOURCE["schema"]["fields"]]
+    rows = []
+    for (kind, processes), seen in observed.items():
+        middle, low, high = seen.figure("rate")
+        row = {
+            "workload": kind,
+            "processes": processes,
+            "unit": KINDS[kind].unit,
+            "rate": middle,
+            "rate_low": low,
+            "rate_high": high,
+        }
+        rows.append([row[n] if n in row else seen.figure(n)[0] for n in names])
+    return pd.DataFrame(rows, columns=names)
 
 
 def _near(pages: NDArray[np.int64], target: int) -> NDArray[np.bool_]:
@@ -365,6 +415,18 @@ def _evaluate(
             page_half = max(page_half, *(abs(half[1] - page) + half[3] for half in halves))
             slope_half = max(slope_half, *(abs(half[0] - slope) + half[2] for half in halves))
         tracing.append((f"{side}: one, two, three instances", slope, slope_half, len(points)))
+        rows.append(
+            Cost(
+                f"trace_event_{side}",
+                "",
+                slope,
+                "ns",
+                max(slope - slope_half, 0.0),
+                slope + slope_half,
+                "measured",
+                f"more per page of a hold with each further instance that traces it, 1 to {COPIES}",
+            )
+        )
         if page - page_half <= 0:
             missing.append(Missing(f"holds, {side}", "the cost of tracing hides that of a page"))
             continue
@@ -510,6 +572,36 @@ def _beside(
     return found
 
 
+def _rates_before(path: Path) -> dict[tuple[str, int], tuple[float, float]]:
+    """Intervals of the rates that the machine's own measurement before had."""
+    if not path.is_dir():
+        return {}
+    table = packages.read_package(path, "hardware", []).tables.get(RATES_RESOURCE["name"])
+    if table is None:
+        return {}
+    names = ("workload", "processes", "rate_low", "rate_high")
+    rows = zip(*(table.columns[name] for name in names), strict=True)
+    return {(kind, processes): (low, high) for kind, processes, low, high in rows}
+
+
+def _rates_beside(
+    rates: pd.DataFrame,
+    before: Mapping[tuple[str, int], tuple[float, float]],
+    unsteady: list[str],
+) -> pd.DataFrame:
+    """Widen the interval of a rate that does not agree with the one before, as `_beside`."""
+    rates = rates.copy()
+    for row in rates.itertuples():
+        low, high = before.get((row.workload, row.processes), (row.rate_low, row.rate_high))
+        if max(low, row.rate_low) > min(high, row.rate_high):
+            unsteady.append(f"rate of {row.workload}, {row.processes} processes")
+            rates.loc[row.Index, ["rate_low", "rate_high"]] = (
+                min(low, row.rate_low),
+                max(high, row.rate_high),
+            )
+    return rates
+
+
 def _say_holds(table: pd.DataFrame) -> str:
     last = table.iloc[-1]
     return (
@@ -518,94 +610,3 @@ def _say_holds(table: pd.DataFrame) -> str:
         f"{last.alloc_latency_p99_us:.1f} and {last.free_latency_p99_us:.1f} us. "
         "The cost of tracing is taken off."
     )
-
-
-# ------------------------------------------------------------------- store
-
-
-def _text(resource: Mapping[str, Any], rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column["name"] for column in resource["schema"]["fields"]])
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def _store(
-    root: Path,
-    name: str,
-    rows: Sequence[Cost],
-    table: pd.DataFrame,
-    interval: pd.DataFrame,
-    cpus: Sequence[int],
-    rounds: Sequence[_Round],
-    replace: bool,
-) -> Path:
-    platform = Platform.of_host("/")
-    model = platform.cpu_model or host_platform.machine()
-    title = f"{model}, {platform.cpus} CPUs"
-    if platform.kind == "virtual":
-        title += ", virtual machine"
-    known = dataclasses.replace(platform, name=name, title=title).as_dict()
-    known |= {
-        "workload": f"pages touched on CPU {cpus[0]} and unmapped on CPU {cpus[1]}",
-        "tool": "kmem events of the raw ring buffer, their cost taken off",
-        "command": f"pcpmodel measure {name}",
-    }
-    digest = hashlib.sha256()
-    for each in rounds:
-        if each.traced is not None:
-            digest.update(bytes([each.copies]))
-            for side in SIDES:
-                holds = each.traced.pages[side], each.traced.span_ns[side]
-                digest.update(b"".join(array.tobytes() for array in holds))
-    source = {
-        "title": f"pcpmodel measure {name}",
-        "sha256": digest.hexdigest(),
-        "note": "pages and time of every hold traced on the machine itself: from the first event "
-        "of a hold to its last, which is one page less; taking and releasing the lock is not in it",
-    }
-    known["sources"] = [source]
-    three = "{:.3f}".format
-    files = {
-        LATENCY_RESOURCE["path"]: _text(
-            LATENCY_RESOURCE,
-            [
-                [row[0], row[1], *map(three, row[2:])]
-                for row in table.itertuples(index=False, name=None)
-            ],
-        ),
-        INTERVAL_RESOURCE["path"]: _text(
-            INTERVAL_RESOURCE,
-            [
-                [v if isinstance(v, int) else three(max(v, 0.0)) for v in row]
-                for row in interval.itertuples(index=False, name=None)
-            ],
-        ),
-        COSTS_RESOURCE["path"]: _text(
-            COSTS_RESOURCE,
-            [[r.operation, r.distance, *_plain(r), r.origin, r.source] for r in rows],
-        ),
-        PLATFORM_RESOURCE["path"]: dump_json(known).encode(),
-    }
-    descriptor = hardware_descriptor(
-        name,
-        f"Batch latency and costs, {title}",
-        [source],
-        interval=True,
-        costs=True,
-        added_by="pcpmodel measure",
-    )
-    files["datapackage.json"] = dump_json(descriptor).encode()
-    with TemporaryDirectory() as scratch:  # what has a fault is not stored
-        faults: list[InputError] = []
-        tried = store_package(scratch, "hardware", name, files)
-        packages.read_package(tried, "hardware", faults)
-        packages.raise_first(faults)
-    return store_package(root, "hardware", name, files, replace=replace)
-
-
-def _plain(row: Cost) -> tuple[str, str, str, str]:
-    """Value, unit and interval as text that keeps their order."""
-    value, low, high = (f"{v:.4g}" for v in (row.value, row.low, row.high))
-    return value, row.unit, low, high

@@ -9,6 +9,10 @@ first to its last event it takes as long as its pages but one, and the tracing o
 What tracing costs is measured in the same load: a second and a third instance trace the same
 events as well.  The time of a page then rises by the cost of an event with every instance, and
 the line through these times says what a page takes with none.
+
+Who waits for a spinlock in its queue emits ``contention_begin`` and ``contention_end`` (v5.19 and
+later), which name a lock by its address.  The zone lock's is the one whose waits end in a hold: the
+next event of the CPU is a page of one.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -18,9 +22,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +38,13 @@ __all__ = ["COPIES", "SIDES", "HoldTracer", "Traced", "hold_tracer", "other_trac
 
 #: Side of a hold -> the event of its pages.
 SIDES = {"alloc": "kmem/mm_page_alloc_zone_locked", "free": "kmem/mm_page_pcpu_drain"}
+#: Orders that there are.
+ORDERS = 11
 #: What stands between two holds.  Pages that are freed together are all checked before the first of
 #: them goes to the lists (free_unref_folios()): then only the last of these is between two drains.
 BETWEEN = ("kmem/mm_page_alloc", "kmem/mm_page_free", "kmem/mm_page_free_batched")
+#: Waits for a lock, where the kernel has them.
+WAITS = ("lock/contention_begin", "lock/contention_end")
 #: Instances that trace at once, at most.
 COPIES = 3
 
@@ -52,13 +60,24 @@ class Traced:
     events : dict of str to int
         By event: how many.
     lost : bool
-        Whether the buffers were too small; the holds are those of the end of the work then.
+        Whether the buffers were too small; all is of the end of the work then.
+    holds, moved : dict of str to int
+        By side: holds of any order and number of pages, and pages that they moved.
+    allocated, freed : (ORDERS,) ndarray
+        Blocks by order.
+    wait_ns : (K,) ndarray or None
+        Waits for the zone lock [ns]; None where the kernel has no such events.
     """
 
     pages: dict[str, NDArray[np.int64]]
     span_ns: dict[str, NDArray[np.int64]]
     events: dict[str, int]
     lost: bool
+    holds: dict[str, int] = field(default_factory=dict)
+    moved: dict[str, int] = field(default_factory=dict)
+    allocated: NDArray[np.int64] = field(default_factory=lambda: np.zeros(ORDERS, np.int64))
+    freed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(ORDERS, np.int64))
+    wait_ns: NDArray[np.int64] | None = None
 
 
 def runs(
@@ -97,21 +116,39 @@ def runs(
     return kind[first], last - first + 1, time_ns[last] - time_ns[first]
 
 
+def _holds_of(
+    kind: NDArray[np.int8], order: NDArray[np.uint32], loss: NDArray[np.bool_], number: int
+) -> tuple[int, int]:
+    """Holds of one kind in one CPU's events, those cut off too, and the pages that they moved."""
+    if len(kind) == 0:
+        return 0, 0
+    here = kind == number
+    begins = here & np.concatenate(([True], (kind[1:] != kind[:-1]) | loss[1:]))
+    return int(begins.sum()), int((1 << order[here].astype(np.int64)).sum())
+
+
+def _blocks(order: NDArray[np.uint32]) -> NDArray[np.int64]:
+    return np.bincount(np.minimum(order, ORDERS - 1), minlength=ORDERS).astype(np.int64)
+
+
 class HoldTracer:
-    """Traces holds; made by `hold_tracer`."""
+    """Traces holds; made by `hold_tracer`.
+
+    Attributes
+    ----------
+    sees_waits : bool
+        Whether the kernel has events of waits for locks.
+    """
 
     def __init__(self, tracefs: Path, instances: list[Path]) -> None:
         self._instances = instances
         events = tracefs / "events"
-        self._ids = {e: int(text_of(events / e / "id")) for e in (*SIDES.values(), *BETWEEN)}
-        offsets = set()
-        for event in SIDES.values():
-            found = re.search(
-                r" order;\s*offset:(\d+);\s*size:4;", text_of(events / event / "format")
-            )
-            if found is None:
-                raise InputError("has no order of 4 bytes", file=events / event / "format")
-            offsets.add(int(found[1]))
+        pages = (*SIDES.values(), *BETWEEN)
+        self.sees_waits = all((events / event).is_dir() for event in WAITS)
+        known = (*pages, *(WAITS if self.sees_waits else ()))
+        self._ids = {e: int(text_of(events / e / "id")) for e in known}
+        ordered = (*SIDES.values(), *BETWEEN[:2])
+        offsets = {_offset(events / event / "format", "order", 4) for event in ordered}
         head = text_of(events / "header_page")
         if (
             len(offsets) != 1
@@ -120,17 +157,47 @@ class HoldTracer:
         ):
             raise InputError("ring buffers of another form than is known here", file=events)
         (self._order_at,) = offsets
+        if self.sees_waits:
+            # Of an address its lower half, which tells locks apart well enough.
+            places = {_offset(events / event / "format", "lock_addr", 8) for event in WAITS}
+            (self._lock_at,) = places
+        self._zone_locks: set[int] = set()
         size = instances[0] / "buffer_subbuf_size_kb"
         self._page_bytes = int(text_of(size)) << 10 if size.exists() else os.sysconf("SC_PAGESIZE")
 
-    def trace(self, work: Callable[[], object], copies: int = 1) -> Traced:
-        """Trace while ``work`` runs, in ``copies`` instances at once, 1..`COPIES`."""
+    def trace(
+        self,
+        work: Callable[[], object],
+        copies: int = 1,
+        *,
+        pids: Sequence[int] = (),
+        only_waits: bool = False,
+    ) -> Traced:
+        """Trace while ``work`` runs.
+
+        Parameters
+        ----------
+        work : callable
+        copies : int
+            In how many instances at once, 1..`COPIES`.
+        pids : sequence of int
+            Only what these processes do, and those that they make; default: all.
+        only_waits : bool
+            Leave out the events of pages, so that nothing is slowed down but who waits.  Which
+            lock is the zone lock must have been seen before.
+        """
         here = self._instances[0]
         used = self._instances[:copies]
         _truncate(here / "trace")
+        first = () if only_waits else (*SIDES.values(), *BETWEEN)
+        first += WAITS if self.sees_waits and (pids or only_waits) else ()
         try:
+            if pids:
+                write(here / "options/event-fork", "1")
+                for pid in pids:
+                    write(here / "set_event_pid", f"{pid}\n")
             for number, each in enumerate(used):
-                for event in (*SIDES.values(), *(() if number else BETWEEN)):
+                for event in SIDES.values() if number else first:
                     write(each / "events" / event / "enable", "1")
                 write(each / "tracing_on", "1")
             work()
@@ -138,28 +205,82 @@ class HoldTracer:
             for each in used:
                 tries(each / "tracing_on", "0")
                 tries(each / "events" / "enable", "0")
+            _truncate(here / "set_event_pid")
+        return self._evaluate(here, len(first) > len(BETWEEN) + len(SIDES) or only_waits)
+
+    def _evaluate(self, here: Path, waits: bool) -> Traced:
         found: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]
         found = {side: [] for side in SIDES}
         events = dict.fromkeys(self._ids, 0)
+        holds, moved = dict.fromkeys(SIDES, 0), dict.fromkeys(SIDES, 0)
+        allocated, freed = np.zeros(ORDERS, np.int64), np.zeros(ORDERS, np.int64)
+        locks = []
         lost = False
         for cpu in sorted(here.glob("per_cpu/cpu*/trace_pipe_raw")):
-            time_ns, ids, order, loss = read_pages(
-                _drained(cpu, self._page_bytes), self._page_bytes, self._order_at
-            )
+            raw = _drained(cpu, self._page_bytes)
+            time_ns, ids, order, loss = read_pages(raw, self._page_bytes, self._order_at)
             kind = np.zeros(len(ids), np.int8)
-            for number, event in enumerate(SIDES.values(), 1):
+            for number, (side, event) in enumerate(SIDES.items(), 1):
                 kind[ids == self._ids[event]] = number
+                one = _holds_of(kind, order, loss, number)
+                holds[side], moved[side] = holds[side] + one[0], moved[side] + one[1]
             for event, id_ in self._ids.items():
                 events[event] += int((ids == id_).sum())
             lost |= bool(loss.any())
+            allocated += _blocks(order[ids == self._ids[BETWEEN[0]]])
+            freed += _blocks(order[ids == self._ids[BETWEEN[1]]])
             kinds, pages, span_ns = runs(time_ns, kind, np.where(kind > 0, order, 0), loss)
             for number, side in enumerate(SIDES, 1):
                 found[side].append((pages[kinds == number], span_ns[kinds == number]))
-        pages, spans = (
-            {side: np.concatenate([one[k] for one in found[side]]) for side in SIDES}
-            for k in (0, 1)
+            if waits and self.sees_waits:
+                address = read_pages(raw, self._page_bytes, self._lock_at)[2]
+                locks.append((time_ns, ids, address, kind, loss))
+        spans = {
+            side: tuple(np.concatenate([one[k] for one in found[side]]) for k in (0, 1))
+            for side in SIDES
+        }
+        return Traced(
+            {side: pages for side, (pages, _) in spans.items()},
+            {side: span for side, (_, span) in spans.items()},
+            events,
+            lost,
+            holds,
+            moved,
+            allocated,
+            freed,
+            self._waits(locks) if waits and self.sees_waits else None,
         )
-        return Traced(pages, spans, events, lost)
+
+    def _waits(self, cpus: Sequence[tuple[NDArray, ...]]) -> NDArray[np.int64]:
+        """Waits for the zone lock [ns]; learns its address where pages were traced as well."""
+        begin, end = (self._ids[event] for event in WAITS)
+        ends, followed = [], []
+        for _, ids, address, kind, _ in cpus:
+            at = np.flatnonzero(ids[:-1] == end)
+            ends.append(address[at])
+            followed.append(address[at[kind[at + 1] > 0]])
+        for lock, times in zip(
+            *np.unique(np.concatenate(followed), return_counts=True), strict=True
+        ):
+            if times > 0.5 * (np.concatenate(ends) == lock).sum():
+                self._zone_locks.add(int(lock))
+        waits = []
+        for time_ns, ids, address, _, loss in cpus:
+            here = np.isin(ids, (begin, end)) & np.isin(address, list(self._zone_locks))
+            # A loss between the two is that of an event before the second.
+            lost = np.cumsum(loss)[here]
+            when, what = time_ns[here], ids[here]
+            pair = (what[:-1] == begin) & (what[1:] == end) & (lost[:-1] == lost[1:])
+            waits.append((when[1:] - when[:-1])[pair])
+        return np.concatenate(waits)
+
+
+def _offset(path: Path, name: str, size: int) -> int:
+    """Where in an event a field stands."""
+    found = re.search(rf" {name};\s*offset:(\d+);\s*size:{size};", text_of(path))
+    if found is None:
+        raise InputError(f"has no {name} of {size} bytes", file=path)
+    return int(found[1])
 
 
 def other_tracers(tracefs: Path) -> list[str]:

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import read_text
+from pcpmodel.trace.owner import is_dead, own_name
+from pcpmodel.trace.setting import sweep
 
 __all__ = ["instance", "lost_events", "text_of", "tries", "write"]
 
@@ -24,8 +25,12 @@ def text_of(path: Path) -> str:
 
 def write(path: Path, text: str) -> None:
     """One write to a control file of the kernel; appends, as filters want it."""
-    with open(path, "a", encoding="ascii") as f:
-        f.write(text)
+    # Not open(): for appending it goes to the end of the file, which set_event_pid has none of.
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.write(handle, text.encode("ascii"))
+    finally:
+        os.close(handle)
 
 
 def tries(path: Path, text: str) -> bool:
@@ -35,31 +40,6 @@ def tries(path: Path, text: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _start_time(pid: int) -> str | None:
-    """When a process began, in ticks since boot; None if there is none."""
-    try:
-        stat = read_text(f"/proc/{pid}/stat")
-    except InputError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
-
-
-def _own_name() -> str:
-    """Name of this process's instance and probes; no other process has it, before or after."""
-    pids = os.stat("/proc/self/ns/pid").st_ino
-    return f"pcpmodel_{pids}_{os.getpid()}_{_start_time(os.getpid())}"
-
-
-def _is_dead(name: str) -> bool:
-    """Whether the process of `_own_name` is gone; those of another PID namespace are not seen."""
-    found = re.fullmatch(r"pcpmodel_(\d+)_(\d+)_(\d+)(?:_\d+)?", name)
-    return (
-        found is not None
-        and int(found[1]) == os.stat("/proc/self/ns/pid").st_ino
-        and _start_time(int(found[2])) != found[3]
-    )
 
 
 def _remove(here: Path) -> None:
@@ -72,15 +52,16 @@ def _remove(here: Path) -> None:
 
 def _sweep(tracefs: Path) -> None:
     """Remove what was left by those who could not: they were killed with SIGKILL."""
+    sweep()
     for here in (tracefs / "instances").glob("pcpmodel_*"):
-        if _is_dead(here.name):
+        if is_dead(here.name):
             with suppress(OSError):
                 _remove(here)
     control = tracefs / "kprobe_events"
     with suppress(OSError):
         listed = text_of(control)
         for probe in re.findall(r"^p\S*:(pcpmodel_\w+/\w+) ", listed, re.M):
-            if _is_dead(probe.partition("/")[0]):
+            if is_dead(probe.partition("/")[0]):
                 tries(control, f"-:{probe}\n")
 
 
@@ -102,7 +83,7 @@ def instance(tracefs: Path, needed: Sequence[str], number: int = 0) -> Iterator[
     InputError
         If it cannot be made, or an event is not there; why.
     """
-    name = _own_name() + (f"_{number}" if number else "")
+    name = own_name() + (f"_{number}" if number else "")
     here = tracefs / "instances" / name
     try:
         if not (tracefs / "events").is_dir():

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -23,6 +25,18 @@ from pcpmodel.study.measure import CYCLE, PAGES, TARGETS
 from pcpmodel.trace.hold_tracer import Traced
 
 PAGE_NS, EVENT_NS = {"alloc": 200.0, "free": 120.0}, 170.0
+
+FIGURES = (5e5, 4.9e5, 5.1e5, 4e5, 0.8, 1.0, 0.0, 0.0, 0.0, 0.5, 1.0, 0.5, math.nan)
+RATES = pd.DataFrame(
+    [["faults", 1, "pages", *FIGURES]],
+    columns=[field["name"] for field in packages.RATES_RESOURCE["schema"]["fields"]],
+)
+
+
+def load_rates(path):
+    columns = packages.read_package(path, "hardware", []).tables["rates"].columns
+    names = ("workload", "processes", "rate", "rate_low", "rate_high")
+    return list(zip(*(columns[n] for n in names), strict=True))
 
 
 def rounds_of(page_ns, event_ns, times, seed=1):
@@ -48,11 +62,22 @@ def rounds_of(page_ns, event_ns, times, seed=1):
     return made
 
 
+def pages(rows):
+    return [row for row in rows if row.operation.startswith("hold_page")]
+
+
+def events(rows):
+    return [row for row in rows if row.operation.startswith("trace_event")]
+
+
 def test_the_cost_of_tracing_comes_off():
     missing = []
     rows, table, interval, tracing = module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 8), missing, [])
     assert missing == []
-    for row, side in zip(rows, PAGE_NS, strict=True):
+    assert [row.operation for row in events(rows)] == ["trace_event_alloc", "trace_event_free"]
+    for row in events(rows):
+        assert row.low <= EVENT_NS <= row.high
+    for row, side in zip(pages(rows), PAGE_NS, strict=True):
         assert row.operation == f"hold_page_{side}"
         assert row.low <= PAGE_NS[side] <= row.high
         assert abs(row.value / PAGE_NS[side] - 1) < 0.03
@@ -83,7 +108,7 @@ def test_halves_that_do_not_agree_widen_the_interval_and_are_named():
     unsteady: list[str] = []
     rows, *_ = module._evaluate(rounds, [], unsteady)
     assert unsteady == ["hold_page_alloc", "hold_page_free"]
-    for row, side in zip(rows, PAGE_NS, strict=True):
+    for row, side in zip(pages(rows), PAGE_NS, strict=True):
         assert row.low <= PAGE_NS[side] < slow[side] <= row.high
     steady: list[str] = []
     module._evaluate(rounds_of(PAGE_NS, EVENT_NS, 16), [], steady)
@@ -98,6 +123,11 @@ def test_too_few_holds_make_no_table():
     assert "--minutes" in why
 
 
+def stored(data, rounds, rows, table, interval, rates=RATES):
+    traced = [(each.copies, each.traced) for each in rounds if each.traced is not None]
+    return module.store(data, "here", rows, table, interval, [0, 1], traced, False, rates)
+
+
 @pytest.fixture
 def data(tmp_path):
     (tmp_path / "hardware").mkdir()
@@ -107,7 +137,7 @@ def data(tmp_path):
 def test_what_is_stored_passes_every_check(data):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])
-    path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    path = stored(data, rounds, rows, table, interval)
     assert packages.check(data) == []
     assert sorted(p.name for p in path.iterdir()) == [
         "batch_latency.csv",
@@ -115,22 +145,24 @@ def test_what_is_stored_passes_every_check(data):
         "costs.csv",
         "datapackage.json",
         "platform.json",
+        "rates.csv",
     ]
+    assert load_rates(path) == [("faults", 1, 5e5, 4.9e5, 5.1e5)]
     with pytest.raises(InputError, match="there already"):
-        module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+        stored(data, rounds, rows, table, interval)
 
 
 def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])
-    path = module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    path = stored(data, rounds, rows, table, interval)
     before = module._costs_before(path)
-    assert set(before) == {("hold_page_alloc", ""), ("hold_page_free", "")}
+    assert set(before) == {(row.operation, "") for row in rows}
     unsteady: list[str] = []
     assert module._beside(rows, before, unsteady) == rows
     assert unsteady == []
     other, *_ = module._evaluate(rounds_of(PAGE_NS | {"free": 300.0}, EVENT_NS, 8), [], [])
-    (alloc, free) = module._beside(other, before, unsteady)
+    alloc, free = pages(module._beside(other, before, unsteady))
     assert unsteady == ["hold_page_free"]
     assert alloc.high < 250
     assert free.low < PAGE_NS["free"] < 300 <= free.high
@@ -138,10 +170,26 @@ def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
     assert module._costs_before(data / "hardware" / "nowhere") == {}
 
 
+def test_rates_that_do_not_agree_with_those_before_take_them_in(data):
+    rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
+    rows, table, interval, _ = module._evaluate(rounds, [], [])
+    path = stored(data, rounds, rows, table, interval)
+    before = module._rates_before(path)
+    assert before == {("faults", 1): (4.9e5, 5.1e5)}
+    unsteady: list[str] = []
+    assert module._rates_beside(RATES, before, unsteady).equals(RATES)
+    assert unsteady == []
+    faster = RATES.assign(rate=6e5, rate_low=5.9e5, rate_high=6.1e5)
+    both = module._rates_beside(faster, before, unsteady).iloc[0]
+    assert (both.rate, both.rate_low, both.rate_high) == (6e5, 4.9e5, 6.1e5)
+    assert unsteady == ["rate of faults, 1 processes"]
+    assert module._rates_before(data / "nowhere") == {}
+
+
 def test_a_machine_as_measured_answers_the_questions(data, monkeypatch):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])
-    module._store(data, "here", rows, table, interval, [0, 1], rounds, False)
+    stored(data, rounds, rows, table, interval)
     monkeypatch.setenv("PCPMODEL_DATA", str(data))
     assert pm.limit("here", p99_us=100).tables
     assert pm.fit("here").tables

@@ -21,6 +21,7 @@ import pcpmodel as pm
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.signals import Ended
+from pcpmodel.trace import owner
 from pcpmodel.trace import record as record_module
 from pcpmodel.trace import tracefs as tracefs_module
 from pcpmodel.trace.record import EVENTS, record
@@ -196,7 +197,7 @@ def test_what_a_killed_recorder_left_is_removed(fake, tmp_path):
     mother = os.getppid()
     dead = [f"pcpmodel_{pids}_{2**22 + 1}_77", f"pcpmodel_{pids}_{mother}_1"]
     others = [
-        f"pcpmodel_{pids}_{mother}_{tracefs_module._start_time(mother)}",  # at work
+        f"pcpmodel_{pids}_{mother}_{owner.start_time(mother)}",  # at work
         f"pcpmodel_{pids + 1}_{2**22 + 1}_77",  # of another PID namespace: who can tell
         "somebody",
     ]

@@ -1,0 +1,463 @@
+"""What a load does on this machine, and what a machine's model says that it would do.
+
+A *cell* is a kind of load (`pcpmodel.hardware.load.KINDS`), a number of processes and a value of
+vm.percpu_pagelist_high_fraction.  `observe` measures one and `predict` simulates one; both give
+the same quantities (`QUANTITIES`).
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.load import KINDS, Load
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.hardware.probe import median_interval
+from pcpmodel.kernel.releases import Release
+from pcpmodel.proc.host import HostFiles
+from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.run import simulate
+from pcpmodel.trace.hold_tracer import SIDES, HoldTracer, Traced
+from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
+
+__all__ = [
+    "QUANTITIES",
+    "Cell",
+    "Observed",
+    "ZoneHere",
+    "levels",
+    "observe",
+    "pairs_of",
+    "predict",
+    "zone_here",
+]
+
+#: Quantity -> (unit, what it is).
+QUANTITIES = {
+    "rate": ("1/s", "units per second of CPU time"),
+    "refills": ("1", "refills per 1,000 pages allocated"),
+    "drains": ("1", "drains per 1,000 pages freed"),
+    "drained": ("1", "pages given back to the zone per page freed"),
+    "refill_p50": ("us", "median hold of a refill"),
+    "refill_p99": ("us", "99th percentile of a refill's holds"),
+    "drain_p50": ("us", "median hold of a drain"),
+    "drain_p99": ("us", "99th percentile of a drain's holds"),
+    "waits": ("1", "waits per 1,000 holds of the zone lock"),
+    "wait_p50": ("us", "median wait of those who waited"),
+    "wait_p99": ("us", "99th percentile of the waits of those who waited"),
+}
+#: Holds or waits that a quantile needs: 1 in 100 must be there more than once.
+ENOUGH_FOR = {"p50": 30, "p99": 300}
+_ORDERS = range(4)  # of the lists that loads use
+_SIDE_NAMES = {"alloc": "refill", "free": "drain"}
+#: Messages of a stream on their way: what a socket buffer of 208 KiB holds.
+_ROOM = 3
+#: Columns of rates.csv without which nothing is predicted.
+_NEEDED = ("rate", "refills", "refilled", "drains", "drained", *(f"blocks_{o}" for o in _ORDERS))
+#: Parts of a region that a simulated load counts one by one.
+_PARTS = 16
+
+
+class Cell(NamedTuple):
+    """A load and a setting."""
+
+    kind: str
+    processes: int
+    fraction: int
+
+
+def levels(kind: str, cpus: Sequence[int]) -> list[int]:
+    """Numbers of processes of a kind of load: 1, 2, 4 .. as many as there are CPUs for."""
+    most = len(cpus) // KINDS[kind].cpus
+    return sorted({1 << k for k in range(most.bit_length())} | {most}) if most else []
+
+
+def pairs_of(kind: str, processes: int, cpus: Sequence[int]) -> list[tuple[int, int]]:
+    """CPUs of each process."""
+    if KINDS[kind].cpus == 1:
+        return [(cpu, cpu) for cpu in cpus[:processes]]
+    return [(cpus[2 * i], cpus[2 * i + 1]) for i in range(processes)]
+
+
+# ----------------------------------------------------------------- measured
+
+
+@dataclass
+class Observed:
+    """What the rounds of one cell did.
+
+    Attributes
+    ----------
+    samples : dict of str to list of float
+        A value of every round: rates, counts, blocks of each order per unit.
+    hold_us : dict of str to list of ndarray
+        By side: holds of order-0 pages without the cost of tracing [us].
+    wait_us : list of ndarray
+        Waits for the zone lock, in rounds where nothing else was traced [us].
+    sees_waits : bool
+        Whether the kernel has events of waits.
+    """
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    hold_us: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    wait_us: list[NDArray[np.float64]] = field(default_factory=list)
+    sees_waits: bool = True
+
+    def _add(self, **values: float) -> None:
+        for name, value in values.items():
+            self.samples.setdefault(name, []).append(value)
+
+    def add(
+        self,
+        free: Sequence[Mapping[str, float]],
+        traced: Sequence[Mapping[str, float]],
+        seen: Traced,
+        event_ns: Mapping[str, float],
+    ) -> None:
+        """Take in what a round without tracing did, and one with."""
+        units, cpu_s = _sum(free, "units"), _sum(free, "cpu_s")
+        self._add(rate=units / cpu_s, first_share=_sum(free, "first_s") / cpu_s)
+        done = _sum(traced, "units")
+        self._add(traced_rate=done / _sum(traced, "cpu_s"))
+        orders = 1 << np.arange(len(seen.allocated))
+        allocated, freed = float(seen.allocated @ orders), float(seen.freed @ orders)
+        if not seen.lost:  # else what was seen is not of the whole round
+            self._add(**{f"blocks_{o}": float(seen.allocated[o]) / done for o in _ORDERS})
+            self._add(holds=sum(seen.holds.values()) / done)
+        self._add(refills=1e3 * seen.holds["alloc"] / max(allocated, 1.0))
+        self._add(refilled=seen.moved["alloc"] / max(allocated, 1.0))
+        self._add(drains=1e3 * seen.holds["free"] / max(freed, 1.0))
+        self._add(drained=seen.moved["free"] / max(freed, 1.0))
+        for side in SIDES:
+            pages, span = seen.pages[side], seen.span_ns[side]
+            us = pages * (span / np.maximum(pages - 1, 1) - event_ns[side]) / 1e3
+            self.hold_us.setdefault(side, []).append(us)
+
+    def add_waits(self, did: Sequence[Mapping[str, float]], seen: Traced) -> None:
+        """Take in a round in which only waits were traced."""
+        if seen.wait_ns is None:
+            self.sees_waits = False
+            return
+        holds = float(np.median(self.samples.get("holds", [math.nan]))) * _sum(did, "units")
+        self.wait_us.append(seen.wait_ns / 1e3)
+        if holds >= 1:
+            self._add(waits=1e3 * len(seen.wait_ns) / holds)
+
+    def figure(self, name: str) -> tuple[float, float, float]:
+        """One of `QUANTITIES`, or of the samples, with its 95 % interval; NaN: too little."""
+        if name in self.samples:
+            return median_interval(self.samples[name])
+        what, _, rank = name.partition("_")
+        sides = {short: side for side, short in _SIDE_NAMES.items()}
+        parts = self.wait_us if what == "wait" else self.hold_us.get(sides.get(what, ""), [])
+        values = np.sort(np.concatenate(parts)) if parts else np.zeros(0)
+        if len(values) < ENOUGH_FOR.get(rank, math.inf):
+            return (math.nan,) * 3
+        share = float(rank[1:]) / 100
+        # Order statistics around the quantile, no distribution assumed.
+        half = 1.96 * math.sqrt(share * (1 - share) / len(values))
+        points = np.clip([share, share - half, share + half], 0, 1)
+        middle, low, high = np.quantile(values, points)
+        return float(middle), float(low), float(high)
+
+
+def _sum(did: Iterable[Mapping[str, float]], name: str) -> float:
+    return float(sum(each[name] for each in did))
+
+
+def observe(
+    load: Load,
+    tracer: HoldTracer,
+    cell: Cell,
+    seconds: float,
+    rounds: int,
+    event_ns: Mapping[str, float],
+    warm_up_s: float = 0.0,
+) -> Observed:
+    """Measure one cell; the setting is as it should be.
+
+    Parameters
+    ----------
+    load : Load
+        Of the cell's processes.
+    tracer : HoldTracer
+    cell : Cell
+    seconds : float
+        Of each of the three parts of a round: without tracing, with the events of every page,
+        with those of waits alone [s].
+    rounds : int
+        1 or more; 6 make an interval of 95 %.
+    event_ns : mapping
+        By side of a hold, what tracing a page adds to it [ns].
+    warm_up_s : float
+        Of the load before the first round [s].
+    """
+    found = Observed()
+    if warm_up_s:
+        load.run(warm_up_s, kind=cell.kind)
+    for _ in range(rounds):
+        free = load.run(seconds, kind=cell.kind)
+        traced: list[dict[str, float]] = []
+        seen = tracer.trace(
+            lambda into=traced: into.extend(load.run(seconds, kind=cell.kind)), pids=load.pids
+        )
+        found.add(free, traced, seen, event_ns)
+        if tracer.sees_waits:
+            did: list[dict[str, float]] = []
+            seen = tracer.trace(
+                lambda into=did: into.extend(load.run(seconds, kind=cell.kind)),
+                pids=load.pids,
+                only_waits=True,
+            )
+            found.add_waits(did, seen)
+        else:
+            found.sees_waits = False
+    return found
+
+
+# ---------------------------------------------------------------- predicted
+
+
+@dataclass(frozen=True)
+class ZoneHere:
+    """The zone that the loads use: the largest of this machine.
+
+    Attributes
+    ----------
+    name : str
+    node : int
+    managed : int
+        [pages].
+    high_min, high_max : int
+        As the kernel has them at the setting of now [pages].
+    cpus : int
+        CPUs that share it.
+    """
+
+    name: str
+    node: int
+    managed: int
+    high_min: int
+    high_max: int
+    cpus: int
+
+
+def zone_here(host: HostFiles) -> ZoneHere:
+    """Find the zone that the loads of this machine use."""
+    zones = [zone for zone in host.snapshots()[0].zones if zone.pagesets]
+    zone = max(zones, key=lambda each: each.managed)
+    here = next((n.cpus for n in host.nodes() if n.node == zone.node), host.online)
+    lists = zone.pagesets[0]
+    if lists.high_min is None or lists.high_max is None:
+        raise InputError("has no high_min and high_max: needs v6.7 or later", file="/proc/zoneinfo")
+    return ZoneHere(
+        zone.name, zone.node, zone.managed, lists.high_min, lists.high_max, len(here) or 1
+    )
+
+
+def _blocks(program: Program, row: Mapping[str, Any], ns: float, side: str) -> None:
+    """The blocks of a write, each for its share of the bytes; a part of one is one now and then."""
+    counts = {order: float(row[f"blocks_{order}"]) for order in _ORDERS}
+    pages = sum(n * (1 << order) for order, n in counts.items())
+    for order, n in counts.items():
+        whole, part = divmod(n, 1.0)
+        if part > 0.98:
+            whole, part = whole + 1, 0.0
+        each = ns * (1 << order) / pages
+        if side == "free":
+            if whole or part > 0.005:
+                program.free(ALL, order=order, migratetype="unmovable", ns=each, of="peer")
+            continue
+        if whole:
+            program.alloc(int(whole), order=order, migratetype="unmovable", ns=each)
+        if part > 0.005:
+            with program.maybe(part):
+                program.alloc(1, order=order, migratetype="unmovable", ns=each)
+
+
+def _stream(processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
+    kinds = {f"unmovable_{o}": ALL for o in _ORDERS if float(row[f"blocks_{o}"]) > 0.005}
+    first = float(row["first_share"])
+    writer, reader = Program(), Program()
+    with writer.forever():
+        writer.work(1.0)  # a write takes its time whatever it allocates
+        _blocks(writer, row, unit_ns * first, "alloc")
+        writer.send(0, **kinds)
+    with reader.forever():
+        reader.recv(0, **kinds)
+        reader.work(1.0)
+        _blocks(reader, row, unit_ns * (1 - first), "free")
+        reader.score()
+    tasks, channels = [], []
+    for i in range(processes):
+        tasks += [
+            Task(writer, channels=(i,), peer=2 * i + 1),
+            Task(reader, channels=(i,), peer=2 * i),
+        ]
+        channels.append(Channel(2 * i, 2 * i + 1, _ROOM))
+    pages = processes * (_ROOM + 2) * 64
+    return Workload("stream", tuple(tasks), "writes", pages, tuple(channels))
+
+
+def _hand_over(processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
+    most, few = KINDS["hand-over"].pages, 64
+    first = float(row["first_share"])
+    more = float(row["blocks_0"])  # blocks of order 0 per page touched
+    there, here = Program(), Program()
+    with there.forever():
+        there.recv(1, movable_0=ALL)  # the few that go the other way before each burst
+        there.free(ALL, ns=unit_ns * (1 - first), of="peer")
+        n = there.draw(np.rint(np.arange(most // 2, most + 1) * more).astype(int))
+        there.alloc(n, ns=unit_ns * first / more)
+        there.work(1.0)
+        there.score(n)
+        there.send(0, movable_0=ALL)
+    with here.forever():
+        here.alloc(few, ns=unit_ns * first)
+        here.send(1, movable_0=ALL)
+        here.recv(0, movable_0=ALL)
+        here.free(ALL, ns=unit_ns * (1 - first) / more, of="peer")
+    tasks, channels = [], []
+    for i in range(processes):
+        tasks += [
+            Task(there, channels=(2 * i, 2 * i + 1), peer=2 * i + 1),
+            Task(here, channels=(2 * i, 2 * i + 1), peer=2 * i),
+        ]
+        channels += [Channel(2 * i, 2 * i + 1, 1), Channel(2 * i + 1, 2 * i, 1)]
+    return Workload("hand-over", tuple(tasks), "pages", processes * 3 * most, tuple(channels))
+
+
+def _region(kind: str, processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
+    pages = KINDS[kind].pages
+    blocks = max(round(pages * float(row["blocks_0"])), _PARTS)
+    first = float(row["first_share"])
+    program = Program()
+    with program.forever():
+        # In parts, so that a run that ends within a region has counted most of it.
+        for part in np.diff(np.linspace(0, blocks, _PARTS + 1).astype(int)):
+            program.alloc(int(part), ns=unit_ns * first * pages / blocks)
+            program.score(pages // _PARTS)
+        program.free(blocks, ns=unit_ns * (1 - first) * pages / blocks)
+    return Workload(kind, (Task(program),) * processes, "pages", processes * blocks)
+
+
+def _workload(kind: str, processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
+    if kind == "stream":
+        return _stream(processes, row, unit_ns)
+    if kind == "hand-over":
+        return _hand_over(processes, row, unit_ns)
+    return _region(kind, processes, row, unit_ns)
+
+
+def _without_holds_ns(row: Mapping[str, Any], costs: Mapping[str, float]) -> float:
+    """What a unit takes beside the holds that it had when it was measured [ns]."""
+    orders = np.array([float(row[f"blocks_{o}"]) for o in _ORDERS])
+    pages = float(orders @ (1 << np.arange(len(orders))))
+    holds = pages * (float(row["refills"]) + float(row["drains"])) / 1e3
+    held = (
+        pages * float(row["refilled"]) * costs["hold_page_alloc"]
+        + pages * float(row["drained"]) * costs["hold_page_free"]
+        + holds * costs["hold_fixed"]
+    )
+    # Blocks of higher orders move many pages for the time of one.
+    held *= float(orders.sum()) / pages if pages else 1.0
+    unit_ns = 1e9 / float(row["rate"])
+    return max(unit_ns - held, 0.1 * unit_ns)
+
+
+def predict(
+    machine: Machine,
+    rates: pd.DataFrame,
+    costs: Mapping[str, float],
+    release: Release,
+    zone: ZoneHere,
+    cell: Cell,
+    seconds: float = 4.0,
+) -> dict[str, float]:
+    """Simulate one cell from what `pcpmodel.measure` wrote.
+
+    Parameters
+    ----------
+    machine : Machine
+        Whose table of holds is used.
+    rates : DataFrame
+        ``rates.csv``: what a unit takes with as many processes, and its blocks.
+    costs : mapping of str to float
+        ``costs.csv`` by operation [ns].
+    release : Release
+    zone : ZoneHere
+        At the setting that the machine has by itself, `cell` may have another.
+    cell : Cell
+    seconds : float
+        Simulated [s].
+
+    Returns
+    -------
+    dict of str to float
+        By name of `QUANTITIES`; NaN where there is nothing to say.
+    """
+    rows = rates[(rates.workload == cell.kind) & (rates.processes == cell.processes)]
+    if rows.empty:
+        raise InputError(
+            f"{cell.processes} processes of {cell.kind}: not in rates.csv; measure anew"
+        )
+    row = rows.iloc[0].to_dict()
+    if unknown := [name for name, value in row.items() if value != value and name in _NEEDED]:
+        raise InputError(f"{cell.kind}: {', '.join(unknown)} not in rates.csv; measure anew")
+    sizes: dict[str, Any] = {"high_fraction": cell.fraction}
+    if cell.fraction == 0:
+        sizes = {"high_min_pages": zone.high_min}
+    result = simulate(
+        release,
+        machine,
+        _workload(cell.kind, cell.processes, row, _without_holds_ns(row, costs)),
+        seconds=seconds,
+        cpus=zone.cpus,
+        nodes=1,
+        memory_gib=zone.managed * (machine.page_size_kib / (1 << 20)),
+        **sizes,
+    )
+    return _figures(result, cell.kind)
+
+
+def _figures(result: Result, kind: str) -> dict[str, float]:
+    allocated, freed, drained, by_tick = (
+        float(result.per_cpu[name].sum())
+        for name in ("alloc_pages", "free_pages", "drain_pages", "tick_pages")
+    )
+    found = {
+        "rate": result.score / (result.busy_ps / 1e12),
+        "refills": 1e3 * result.refills / max(allocated, 1.0),
+        "drains": 1e3 * result.drains / max(freed, 1.0),
+        "drained": (drained - by_tick) / max(freed, 1.0),
+    }
+    waits = result.wait_hist["refill"] + result.wait_hist["drain"]
+    waited = _waited(waits.counts)
+    for side in ("refill", "drain"):
+        held = result.hold_hist[side]
+        for rank, least in ENOUGH_FOR.items():
+            known = held.total >= least and kind != "stream"
+            share = float(rank[1:]) / 100
+            found[f"{side}_{rank}"] = held.quantile_ns(share) / 1e3 if known else math.nan
+    found["waits"] = 1e3 * float(waited.sum()) / max(waits.total, 1)
+    only = type(waits)(waited, waits.edges_ns)
+    for rank, least in ENOUGH_FOR.items():
+        known = only.total >= least
+        found[f"wait_{rank}"] = only.quantile_ns(float(rank[1:]) / 100) / 1e3 if known else math.nan
+    return found
+
+
+def _waited(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Waits that were some: not those that found the lock free."""
+    some = counts.copy()
+    some[0] = 0
+    return some

@@ -1,0 +1,142 @@
+"""What a load does, measured and simulated: the figures are those that were put in."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.load import KINDS
+from pcpmodel.study import loads
+from pcpmodel.study.loads import QUANTITIES, Cell, Observed, ZoneHere, levels, pairs_of, predict
+from pcpmodel.trace.hold_tracer import ORDERS, Traced
+
+COSTS = {"hold_page_alloc": 20.0, "hold_page_free": 20.0, "hold_fixed": 200.0}
+ZONE = ZoneHere("Normal", 0, 2_523_136, 8073, 157_696, 2)
+
+
+def rates(kind, processes=1, **more):
+    row = {"workload": kind, "processes": processes, "unit": KINDS[kind].unit, "rate": 5e5}
+    row |= {"first_share": 0.8, "blocks_0": 1.0, "blocks_1": 0.0, "blocks_2": 0.0, "blocks_3": 0.0}
+    row |= {"refills": 0.0, "refilled": 0.0, "drains": 0.0, "drained": 0.0}
+    return pd.DataFrame([row | more])
+
+
+def said(kind, fraction, processes=1, **more):
+    machine = pm.machine("ice-lake")
+    cell = Cell(kind, processes, fraction)
+    table = rates(kind, processes, **more)
+    return predict(machine, table, COSTS, pm.release("v6.18"), ZONE, cell, 1.0)
+
+
+def test_processes_have_cpus_of_their_own():
+    assert levels("faults", [0, 1, 2, 3, 4, 5]) == [1, 2, 4, 6]
+    assert levels("stream", [0, 1, 2, 3, 4, 5]) == [1, 2, 3]
+    assert levels("stream", [3]) == []
+    assert pairs_of("faults", 2, [4, 7]) == [(4, 4), (7, 7)]
+    assert pairs_of("hand-over", 2, [1, 2, 5, 6]) == [(1, 2), (5, 6)]
+
+
+def test_what_the_lists_hold_needs_no_hold():
+    found = said("faults", 8)  # high is 157,696 pages, the region 32,768
+    assert found["drains"] == found["refills"] == found["drained"] == found["waits"] == 0
+    assert found["rate"] == pytest.approx(5e5, rel=0.02)
+    assert math.isnan(found["drain_p50"])
+
+
+def test_small_lists_pay_for_their_holds():
+    found = said("faults", 2048)  # high is 616 pages: all but those go through the zone
+    assert found["drained"] == pytest.approx(1.0, abs=0.03)
+    assert 1e3 / 616 < found["drains"] < 1e3 / 63
+    assert found["rate"] < 0.99 * 5e5
+    assert 0 < found["drain_p50"] <= found["drain_p99"]
+
+
+def test_holds_that_it_had_are_taken_off_and_added_again():
+    again = said("faults", 2048, refills=2.0, refilled=1.0, drains=2.0, drained=1.0)
+    assert again["rate"] > said("faults", 2048)["rate"]
+    assert again["rate"] == pytest.approx(5e5, rel=0.05)
+
+
+def test_a_burst_from_the_other_side_begins_with_small_batches():
+    found = said("hand-over", 0)
+    # 63, 126 .. 2,016 and 2,016 again for 4,032 to 8,064 pages.
+    assert 1e3 * 6 / 8064 < found["refills"] < 1e3 * 9 / 4032
+    assert found["drained"] > 0.9
+
+
+def test_a_stream_moves_the_blocks_that_were_seen():
+    found = said("stream", 0, rate=3e4, blocks_0=0.02, blocks_1=1.0, blocks_2=1.0, blocks_3=1.0)
+    assert found["rate"] == pytest.approx(3e4, rel=0.1)
+    assert found["refills"] > 10  # of 7, 15 or 31 blocks
+    assert math.isnan(found["refill_p50"])  # holds of other orders than 0
+
+
+def test_rates_that_were_not_measured_are_said():
+    with pytest.raises(InputError, match="2 processes of faults: not in"):
+        predict(
+            pm.machine("ice-lake"), rates("faults"), COSTS, pm.release("v6.18"), ZONE,
+            Cell("faults", 2, 0),
+        )  # fmt: skip
+
+
+def seen(holds=10, pages=63, waits=(), lost=False):
+    allocated = np.zeros(ORDERS, np.int64)
+    allocated[0] = 10_000
+    many = np.full(holds, pages)
+    span = (many - 1) * (100 + 170)
+    return Traced(
+        {"alloc": many, "free": many},
+        {"alloc": span, "free": span},
+        {},
+        lost,
+        {"alloc": holds, "free": holds},
+        {"alloc": holds * pages, "free": holds * pages},
+        allocated,
+        allocated,
+        np.array(waits, np.int64),
+    )
+
+
+def test_what_was_observed_comes_out():
+    did = [{"units": 10_000, "cpu_s": 0.01, "first_s": 0.008}]
+    slow = [{"units": 10_000, "cpu_s": 0.02, "first_s": 0.016}]
+    found = Observed()
+    for _ in range(6):
+        found.add(did, slow, seen(holds=40), {"alloc": 170.0, "free": 170.0})
+        found.add_waits(did, seen(waits=[2000] * 8))
+    assert found.figure("rate") == pytest.approx((1e6,) * 3)
+    assert found.figure("traced_rate")[0] == pytest.approx(5e5)
+    assert found.figure("first_share")[0] == pytest.approx(0.8)
+    assert found.figure("refills")[0] == pytest.approx(4.0)
+    assert found.figure("drained")[0] == pytest.approx(0.252)
+    assert found.figure("blocks_0")[0] == pytest.approx(1.0)
+    assert found.figure("drain_p50")[0] == pytest.approx(6.3)  # 63 pages of 100 ns
+    assert found.figure("waits")[0] == pytest.approx(100.0)  # 8 of 80 holds
+    assert found.figure("wait_p50")[0] == pytest.approx(2.0)
+    assert math.isnan(found.figure("wait_p99")[0])  # 48 waits are too few
+    assert set(QUANTITIES) >= {"rate", "refills", "waits"}
+
+
+def test_a_torn_round_says_no_blocks_per_unit():
+    found = Observed()
+    did = [{"units": 100, "cpu_s": 0.01, "first_s": 0.0}]
+    found.add(did, did, seen(lost=True), {"alloc": 0.0, "free": 0.0})
+    assert "blocks_0" not in found.samples
+    assert found.figure("refills")[0] == pytest.approx(1.0)
+
+
+def test_the_zone_of_this_machine_has_lists_of_its_own_size():
+    from pathlib import Path
+
+    from pcpmodel.proc.host import HostFiles
+
+    try:
+        zone = loads.zone_here(HostFiles(Path("/")))
+    except InputError:
+        pytest.skip("needs /proc/zoneinfo of v6.7 or later")
+    assert zone.managed > zone.high_max >= zone.high_min > 0
