@@ -2002,6 +2002,11 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         check_fields(s, x, row, f, 0, 0)
         if list_type(s, p) != r.c:
             differ(s, row, D_COMMIT_TYPE, x, list_type(s, p), r.c)
+        # Who commits a block has freed it before (free_pages_prepare()), with its order; v7.2's
+        # free_prepared_contig_range() makes larger blocks of what was freed by the page.
+        if s.page[p].status & 15 != CHUNK \
+                and (s.page[p].status & 15 != FREED or s.page[p].status >> 4 != r.b):
+            differ(s, row, D_BATCHED, x, 0, p + s.base)
         commit(s, p, <int>r.b, cpu, row)
     elif e == EV_ALLOC_PAGES_BULK:
         if s.nr_bulk < MAX_BULK:

@@ -591,7 +591,7 @@ def test_pages_and_index_carry_what_figures_and_notebooks_say(project: Path) -> 
     assert about["again"].startswith("pcpmodel figures 03-rules/all/steps")
     index = (project / "reports/index.html").read_text()
     assert "It moves 63 pages. More." in index
-    assert "03-rules/all</b>: done, as never run" in index
+    assert "03-rules/all</b>: done for the first time" in index
     assert "prefers-color-scheme: dark" in index
     assert "prefers-color-scheme: dark" in page
     notebook.cells[-1].source = said.replace("63", "64")
