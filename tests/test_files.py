@@ -24,12 +24,14 @@ READS = re.compile(
 #: Where a file is opened or JSON parsed outside of pcpmodel.files -> lines, and why that is right.
 ALLOWED = {
     "hardware/load.py": (2, "lines of JSON on the pipes of the processes that it has started"),
+    "figures/style.py": (1, "what rerun says in the environment of a notebook it runs"),
     "trace/hold_tracer.py": (2, "tracefs: its switches and the raw ring buffer, which is streamed"),
     "trace/record.py": (
         2,
         "files of the kernel, under /proc: read to their end whatever size they have; and the "
         "trace, which is streamed",
     ),
+    "trace/setting.py": (1, "the setting itself, a file of the kernel"),
     "trace/tracefs.py": (2, "tracefs, whose files have no size"),
     "reports/rerun.py": (2, "writes: the log of a kernel, the copy of the data"),
     "datasets/store.py": (1, "writes a package's files"),

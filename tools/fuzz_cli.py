@@ -300,6 +300,13 @@ def command(dice: random.Random) -> list[str]:
             *perhaps("--cpus", odd("0", "0-1")),
             *perhaps("--data", odd("data", share=0.1)),
         ],
+        # Neither is this one measured.
+        "validate": lambda: [
+            *(odd("amd-epyc-vm", "mine", share=0.1), dice.choice(("--stored", "--dry-run"))),
+            *perhaps("--fraction", odd("0", "128")),
+            *perhaps("--minutes", odd("1", "0.1")),
+            *perhaps("--data", odd("data", share=0.1)),
+        ],
         "numa": lambda: [
             *("--scale", odd("0.002", share=0.1)),
             *perhaps("--before", odd("v5.12", "v5.13")),
@@ -402,7 +409,8 @@ def complaint(code: int, arguments: list[str], out: str, err: str) -> str | None
         return f"exit code {code} without a word"
     if "\x1b" in out + err.replace("\x1b[A", ""):
         return "a terminal escape is printed raw"
-    if "--json" in arguments and code == 0 and out and "--help" not in arguments:
+    text = not {"--help", "--script"}.isdisjoint(arguments)  # these print it, and that is all
+    if "--json" in arguments and code == 0 and out and not text:
         try:
             json.loads(out)
         except ValueError:

@@ -33,7 +33,7 @@ struct set {
 };
 
 /* What an operation is under way on; each thread has its own. */
-static __thread struct set *at __attribute__((tls_model("initial-exec")));
+static __thread struct set *at;
 
 static void pcpmodel_hold(spinlock_t *lock)
 {
@@ -354,7 +354,7 @@ static void pcpmodel_in_bulk(bool free_high)
 /* One for each thread, kept until the process ends. */
 static struct set *this_thread(void)
 {
-	static __thread struct set *mine __attribute__((tls_model("initial-exec")));
+	static __thread struct set *mine;
 
 	if (unlikely(!mine)) {
 		mine = malloc(sizeof(*mine));

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pcpmodel.files import read_bytes
+
 __all__ = ["CRATE", "write_crate"]
 
 #: Name of the file.
@@ -126,7 +128,7 @@ def _cited(source: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(directory: Path, name: str) -> dict[str, Any]:
-    content = (directory / name).read_bytes()
+    content = read_bytes(directory / name)
     suffix = Path(name).suffix
     kind = _TYPES.get(suffix, "application/octet-stream")
     digest = hashlib.sha256(content).hexdigest()

@@ -105,7 +105,8 @@ _INDEX = """<!DOCTYPE html>
 <h2>What changed at the last run</h2>
 <ul class="changed">
 {% for run in last %}
-<li><b>{{ run.name }}</b>: {{ run.status }}{% if run.why == "never run" %} for the first time{% elif run.why %}: {{ run.why }}{% endif %}.
+<li><b>{{ run.name }}</b>: {{ run.status
+}}{% if run.why == "never run" %} for the first time{% elif run.why %}: {{ run.why }}{% endif %}.
 {% if run.before and run.before != run.now %}<br>Before: {{ run.before }}<br>Now: {{ run.now }}
 {% elif run.before %}Its conclusion is as before.{% endif %}</li>
 {% endfor %}

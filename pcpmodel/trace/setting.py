@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pcpmodel.errors import InputError
+from pcpmodel.files import read_json
 from pcpmodel.trace.owner import is_dead, own_name
 
 __all__ = ["HIGH_FRACTION", "changed", "sweep"]
@@ -30,7 +31,7 @@ def _read(path: Path) -> int:
 
 
 def _put_back(note: Path) -> None:
-    said = json.loads(note.read_text(encoding="ascii"))
+    said = read_json(note)
     path = Path(said["path"])
     if path == HIGH_FRACTION and _read(path) in said["used"]:  # of a note, only this is believed
         path.write_text(f"{said['was']}\n", encoding="ascii")

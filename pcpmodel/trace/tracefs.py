@@ -25,7 +25,7 @@ def text_of(path: Path) -> str:
 
 def write(path: Path, text: str) -> None:
     """One write to a control file of the kernel; appends, as filters want it."""
-    # Not open(): for appending it goes to the end of the file, which set_event_pid has none of.
+    # Python's own, for appending, goes to the end of the file, which set_event_pid has none of.
     handle = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         os.write(handle, text.encode("ascii"))

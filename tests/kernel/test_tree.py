@@ -375,7 +375,13 @@ def test_both_kernels_in_one_answer_and_figure(tmp_path, changed):
     about = json.loads((tmp_path / "ladders.json").read_text())
     assert about["digest"] == answer.digest
     assert f"{own}: 500 to 6,144 in 22 visits" in about["caption"]
-    assert {p.suffix for p in tmp_path.iterdir()} == {".svg", ".pdf", ".png", ".json"}
+    assert {p.suffix for p in tmp_path.iterdir()} == {
+        ".svg",
+        ".pdf",
+        ".png",
+        ".json",
+        ".tex",
+    }
 
 
 def test_what_cannot_be_run_is_compared(changed, tmp_path):

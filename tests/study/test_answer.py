@@ -40,7 +40,7 @@ def answer(**changes):
 
 def test_names_are_few():
     assert [n for n in ROOMS if not isinstance(getattr(pm, n), types.ModuleType)] == []
-    assert len(set(pm._PUBLIC) - {*ROOMS, "InputError"}) == 28
+    assert len(set(pm._PUBLIC) - {*ROOMS, "InputError"}) == 29
     assert set(pm.__all__) <= {*dir(pm), "__version__"}
     for module in (pm, pm.study, pm.numa, pm.datasets):
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
