@@ -28,7 +28,7 @@ test-long: env ## Run the long tests, and the property tests on new examples
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=random $(PYTEST_FLAGS)
 
 browser: env ## Run every notebook in JupyterLab with chromium; screenshots in build/browser
-	$(BIN)/python -m pytest -v -m browser tests/project/test_browser.py $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -v -m browser tests/project $(PYTEST_FLAGS)
 
 env: $(BUILT) ## Set up .venv and build the core
 
