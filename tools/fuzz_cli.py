@@ -409,6 +409,8 @@ def complaint(code: int, arguments: list[str], out: str, err: str) -> str | None
         return f"exit code {code} without a word"
     if "\x1b" in out + err.replace("\x1b[A", ""):
         return "a terminal escape is printed raw"
+    if "--" in arguments:  # the rest is another program's
+        arguments = arguments[: arguments.index("--")]
     text = not {"--help", "--script"}.isdisjoint(arguments)  # these print it, and that is all
     if "--json" in arguments and code == 0 and out and not text:
         try:
