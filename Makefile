@@ -57,9 +57,9 @@ wheel: env ## Build a wheel for this machine's Python below dist/
 	PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt \
 	  $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
-# In a copy, so that the ordinary build stays as it is; what lies beside the checkout lies beside the
-# copy, too.  Tests of rooms where nothing is compiled are left out.  The C++ library comes with the
-# sanitizer's, which must know where exceptions are thrown before matplotlib throws one.
+# In a copy, so that the ordinary build stays as it is.  Tests of rooms where nothing is
+# compiled are left out.  The C++ library comes with the sanitizer's, which must
+# know where exceptions are thrown before matplotlib throws one.
 UNCOMPILED := datasets figures proc project reports test_cli.py test_files.py \
   $(addprefix hardware/test_,hold_time.py latency_input.py latency_ways.py platform.py sizes_explained.py) \
   $(addprefix study/test_,answer.py limit.py rules.py throughput.py)
@@ -68,7 +68,6 @@ UNCOMPILED := datasets figures proc project reports test_cli.py test_files.py \
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
-	ln -sfn "$(CURDIR)/../shared" $(SANITIZED)/../shared
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
 	  pcpmodel tests tools data examples notebooks | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
