@@ -37,7 +37,9 @@ from pcpmodel.simulation.structs cimport (
     DRAIN,
     LOOK,
     LRU,
+    NO_TIME,
     REFILL,
+    ROUNDS,
     carried_by,
     carry_of,
     channel_t,
@@ -196,7 +198,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps, start = c.time
-    cdef int moved, zone
+    cdef int moved, zone, rounds = 0
     cdef uint32_t i
     while True:
         if c.time >= s.changes.careful_from and c.time != start:
@@ -303,6 +305,11 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             c.task.regs[op.reg] = s.programs.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
             next_op(c)
         elif op.code == OP_LOOP:
+            # What has no more blocks to free takes no time; the program is known to end otherwise.
+            rounds += 1
+            if rounds > ROUNDS and c.time == start:
+                s.failed = NO_TIME
+                return True
             c.task.loops[op.depth] += 1
             if op.n == 0 or c.task.loops[op.depth] < op.n:
                 next_op(c)

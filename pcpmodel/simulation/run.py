@@ -152,6 +152,11 @@ def _run(spec: RunSpec, engine: str, progress: Callable[[float], None] | None) -
     took = time.perf_counter() - began
     if state.failed is Failure.LISTS_DISAGREE:
         raise AssertionError("lists of pages and their counts disagree; this is a bug")
+    if state.failed is Failure.NO_TIME:
+        raise InputError(
+            f"workload {spec.workload.name!r}: a loop goes round in no time; a free of what is not "
+            "held takes none"
+        )
     if state.failed is not Failure.NONE:
         raise InputError(
             f"workload {spec.workload.name!r} ran out of memory, or of blocks as large as it asks "

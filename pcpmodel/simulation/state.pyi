@@ -35,6 +35,7 @@ class Failure(IntEnum):
     OUT_OF_MEMORY = 1
     LISTS_DISAGREE = 2
     POLICY_FAILED = 3
+    NO_TIME = 4
 
 @final
 class State(Exclusive):

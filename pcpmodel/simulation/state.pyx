@@ -42,6 +42,7 @@ from pcpmodel.simulation.structs cimport (
     KINDS,
     LISTS_DISAGREE,
     NONE_FAILED,
+    NO_TIME,
     OUT_OF_MEMORY,
     POLICY_FAILED,
     RESIZE,
@@ -156,7 +157,7 @@ Failure = IntEnum(
     "Failure",
     {
         "NONE": NONE_FAILED, "OUT_OF_MEMORY": OUT_OF_MEMORY, "LISTS_DISAGREE": LISTS_DISAGREE,
-        "POLICY_FAILED": POLICY_FAILED,
+        "POLICY_FAILED": POLICY_FAILED, "NO_TIME": NO_TIME,
     },
     module=__name__,
 )

@@ -75,6 +75,9 @@ cdef enum:
     OUT_OF_MEMORY = 1
     LISTS_DISAGREE = 2  # lists of pages and their counts differ: our mistake
     POLICY_FAILED = 3  # a callback raised, or answered what it must not
+    NO_TIME = 4  # a program goes round and round at one moment
+
+    ROUNDS = 1 << 20  # of a program's loops at one moment, at most
 
 
 # Programs

@@ -13,7 +13,7 @@ from helpers.simulation import WORKLOADS, assert_same, both, faults, outcome, pa
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
-from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.run import execute, simulate
 from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.simulation.state import Failure
@@ -298,6 +298,24 @@ def test_a_page_fault_run_does_what_the_program_says():
     )
     assert n["refill_pages"] == 63 * n["refills"]
     assert n["refills"] <= np.ceil(n["alloc_pages"] / 63)
+
+
+@pytest.mark.parametrize("engine", ["event", "per-page"])
+@pytest.mark.parametrize("warmup_s", [None, 0.0])
+def test_a_loop_that_comes_to_take_no_time_ends(engine, warmup_s):
+    """Frees take time as long as there is what to free: no check of the program knows."""
+    p = Program()
+    p.alloc(700, ns=300)
+    with p.forever():
+        with p.repeat(3):
+            p.free(64, ns=60)
+        p.score()
+    workload = Workload("frees", (Task(p),), "rounds", 700)
+    with pytest.raises(InputError, match="'frees': a loop goes round in no time"):
+        simulate(
+            "v7.2", "ice-lake", workload, cpus=2, nodes=1, memory_gib=2, seconds=0.1,
+            warmup_s=warmup_s, engine=engine,
+        )  # fmt: skip
 
 
 def test_bad_programs_are_refused():

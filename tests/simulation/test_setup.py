@@ -97,5 +97,11 @@ def test_c_reads_every_column_under_its_name():
 
 
 def test_failures_have_names():
-    assert [f.name for f in Failure] == ["NONE", "OUT_OF_MEMORY", "LISTS_DISAGREE", "POLICY_FAILED"]
+    assert [f.name for f in Failure] == [
+        "NONE",
+        "OUT_OF_MEMORY",
+        "LISTS_DISAGREE",
+        "POLICY_FAILED",
+        "NO_TIME",
+    ]
     assert not Failure.NONE
