@@ -15,7 +15,8 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -1033,6 +1034,20 @@ def record_(
     _emit(done.as_dict(), json_, text)
 
 
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """A bar that says what comes next, as long as it is there."""
+    from tqdm import tqdm
+
+    with tqdm(unit="step", disable=None, file=sys.stderr, leave=False) as bar:
+
+        def step(what: str) -> None:
+            bar.set_description(what)
+            bar.update()
+
+        yield step
+
+
 def _script(ctx: click.Context, _option: click.Parameter, tool: str | None) -> None:
     """Print what to run on a machine that has only TOOL, and end."""
     if tool and not ctx.resilient_parsing:
@@ -1077,19 +1092,12 @@ def measure_(
     and tracefs; without, the other costs are shown and what was not measured is named. No setting
     of the machine changes.
     """
-    from tqdm import tqdm
-
     from pcpmodel.proc.cpulist import parse_cpu_list
     from pcpmodel.study.measure import measure, touched
 
     used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
     _progress(touched(name, used, data).to_string(index=False))
-    with tqdm(unit="step", disable=None, file=sys.stderr, leave=False) as bar:
-
-        def step(what: str) -> None:
-            bar.set_description(what)
-            bar.update()
-
+    with _steps() as step:
         found = measure(
             name,
             minutes,
@@ -1139,20 +1147,13 @@ def validate_(
     the running kernel's rules alone, is in its file before the first load runs. Needs root; the
     setting that it changes, vm.percpu_pagelist_high_fraction, is put back.
     """
-    from tqdm import tqdm
-
     from pcpmodel.proc.cpulist import parse_cpu_list
     from pcpmodel.study.validate import FRACTIONS, validate, validation
 
     if stored:
         found = validation(name, data)
     else:
-        with tqdm(unit="step", disable=None, file=sys.stderr, leave=False) as bar:
-
-            def step(what: str) -> None:
-                bar.set_description(what)
-                bar.update()
-
+        with _steps() as step:
             found = validate(
                 name,
                 minutes,

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.study.answer import Answer
-from pcpmodel.trace.judged import COUNTS, factor, pairs
+from pcpmodel.trace.judged import COUNTS, factor, off, pairs
 
 __all__ = ["what_if_judged"]
 
@@ -19,13 +19,10 @@ _SAMPLES = 2000
 def _interval(table: pd.DataFrame, what: str) -> tuple[float, float]:
     """95 % interval of how many times better than "nothing changes", kinds of work drawn anew."""
     dice = np.random.default_rng(1)
-    off = {
-        of: np.abs(np.log(table[f"{what}_{of}"] / table[f"{what}_second"]))
-        for of in ("foreseen", "first")
-    }
-    gain = (off["first"] - off["foreseen"]).groupby(table["workload"]).agg(["sum", "count"])
-    drawn = dice.integers(len(gain), size=(_SAMPLES, len(gain)))
-    means = gain["sum"].to_numpy()[drawn].sum(1) / gain["count"].to_numpy()[drawn].sum(1)
+    gain = off(table, what, "first") - off(table, what)
+    by_work = gain.groupby(table["workload"]).agg(["sum", "count"])
+    drawn = dice.integers(len(by_work), size=(_SAMPLES, len(by_work)))
+    means = by_work["sum"].to_numpy()[drawn].sum(1) / by_work["count"].to_numpy()[drawn].sum(1)
     low, high = np.exp(np.quantile(means, [0.025, 0.975]))
     return float(low), float(high)
 
@@ -63,12 +60,8 @@ def what_if_judged() -> Answer:
     said = {}
     for what in COUNTS:
         low, high = _interval(others, what)
-        off = {
-            of: np.abs(np.log(others[f"{what}_{of}"] / others[f"{what}_second"]))
-            for of in ("foreseen", "first")
-        }
-        better = int((off["foreseen"] < off["first"]).sum())
-        worse = int((off["foreseen"] > off["first"]).sum())
+        model, null = off(others, what), off(others, what, "first")
+        better, worse = int((model < null).sum()), int((model > null).sum())
         verdict = (
             "what-if is better than to expect no change" if low > 1
             else "to expect no change is better than what-if" if high < 1

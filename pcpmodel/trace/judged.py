@@ -20,7 +20,7 @@ from pcpmodel.datasets.packages import load_workload
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["COUNTS", "factor", "judgement", "pairs", "work_of"]
+__all__ = ["COUNTS", "factor", "judgement", "off", "pairs", "work_of"]
 
 #: What is foreseen [holds of the zone lock].
 COUNTS = ("refills", "drains")
@@ -76,14 +76,18 @@ def pairs() -> pandas.DataFrame:
     return table.sort_values(["workload", "first", "second"], ignore_index=True)
 
 
-def factor(table: pandas.DataFrame, what: str, of: str = "foreseen") -> float:
-    """By what factor one of `COUNTS` is off, the geometric mean over pairs.
+def off(table: pandas.DataFrame, what: str, of: str = "foreseen") -> pandas.Series:
+    """By how much one of `COUNTS` is off for each pair [natural logarithm of the factor].
 
     *of*: ``"foreseen"``; ``"first"``: the counts that were recorded under the first kernel are
     taken for those of the second.
     """
-    off = np.abs(np.log(table[f"{what}_{of}"] / table[f"{what}_second"]))
-    return math.exp(off.mean()) if len(table) else math.nan
+    return np.abs(np.log(table[f"{what}_{of}"] / table[f"{what}_second"]))
+
+
+def factor(table: pandas.DataFrame, what: str, of: str = "foreseen") -> float:
+    """By what factor one of `COUNTS` is off, the geometric mean over pairs; *of* as in `off`."""
+    return math.exp(off(table, what, of).mean()) if len(table) else math.nan
 
 
 def judgement(name: str) -> str:

@@ -15,6 +15,15 @@ PATCHES = sorted({p.key for p in pm.patches()} | {"free-high-threshold=126"})
 sizes = st.sampled_from([0, 1, 3, 62, 63, 64, 126, 250, 500, 1170, 8192])
 order = st.sampled_from([0, 0, 0, 1, 2, 3, 9])
 migratetype = st.integers(0, 2)
+#: What the lists of one CPU are asked to do.
+operations = [
+    st.tuples(st.just("alloc"), order, migratetype),
+    st.tuples(st.just("free"), order, migratetype),
+    st.tuples(st.just("decay")),
+    st.tuples(st.just("drain_zone_pages")),
+    st.tuples(st.just("drain_pages_zone")),
+    st.tuples(st.just("flags"), st.booleans(), st.booleans()),
+]
 
 
 @st.composite

@@ -4,22 +4,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels import migratetype, order, sizes
+from helpers.kernels import operations, sizes
 from helpers.trees import TREES, needs_trees
 from pcpmodel.kernel import pcp, reference
 from pcpmodel.kernel.lists import pcp_orders
 from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
 from pcpmodel.kernel.tree_pages import TreePages
-
-operation = st.one_of(
-    st.tuples(st.just("alloc"), order, migratetype),
-    st.tuples(st.just("free"), order, migratetype),
-    st.tuples(st.just("decay")),
-    st.tuples(st.just("drain_zone_pages")),
-    st.tuples(st.just("drain_pages_zone")),
-    st.tuples(st.just("flags"), st.booleans(), st.booleans()),
-)
 
 
 def told(pages):
@@ -50,7 +41,9 @@ def agree(tree, kernel, examples):
         batch=st.sampled_from([1, 3, 31, 63]),
         limits=st.tuples(sizes, sizes),
         flags=st.integers(0, 3),
-        steps=st.lists(st.tuples(operation, st.sampled_from([1, 1, 20, 200])), max_size=25),
+        steps=st.lists(
+            st.tuples(st.one_of(operations), st.sampled_from([1, 1, 20, 200])), max_size=25
+        ),
     )
     def machine(batch, limits, flags, steps):
         given_ = {"batch": batch, "high_min": limits[0], "high_max": limits[1], "flags": flags}

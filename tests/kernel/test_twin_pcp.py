@@ -4,19 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.kernels import kernels, migratetype, order, sizes
+from helpers.kernels import kernels, operations, sizes
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import pcp, reference
 from pcpmodel.kernel.lists import pcp_orders
 
 operation = st.one_of(
-    st.tuples(st.just("alloc"), order, migratetype),
-    st.tuples(st.just("free"), order, migratetype),
-    st.tuples(st.just("decay")),
-    st.tuples(st.just("drain_zone_pages")),
-    st.tuples(st.just("drain_pages_zone")),
+    *operations,
     st.tuples(st.just("pageset_update"), sizes, sizes, st.sampled_from([1, 7, 31, 63])),
-    st.tuples(st.just("flags"), st.booleans(), st.booleans()),
 )
 
 

@@ -3,14 +3,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import pcpmodel as pm
+from helpers.paths import TRACES
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.load import KINDS
+from pcpmodel.proc.host import HostFiles
 from pcpmodel.study import loads
 from pcpmodel.study.loads import QUANTITIES, Cell, Observed, ZoneHere, levels, pairs_of, predict
 from pcpmodel.trace.hold_tracer import ORDERS, Traced
@@ -130,13 +133,11 @@ def test_a_torn_round_says_no_blocks_per_unit():
     assert found.figure("refills")[0] == pytest.approx(1.0)
 
 
-def test_the_zone_of_this_machine_has_lists_of_its_own_size():
-    from pathlib import Path
-
-    from pcpmodel.proc.host import HostFiles
-
-    try:
-        zone = loads.zone_here(HostFiles(Path("/")))
-    except InputError:
-        pytest.skip("needs /proc/zoneinfo of v6.7 or later")
+def test_the_zone_of_a_machine_has_lists_of_its_own_size(tmp_path):
+    (tmp_path / "proc").mkdir()
+    shutil.copy(TRACES / "7.3-unixpair-4cpu" / "zoneinfo.after", tmp_path / "proc" / "zoneinfo")
+    cpus = tmp_path / "sys/devices/system/cpu"
+    cpus.mkdir(parents=True)
+    (cpus / "online").write_text("0-3\n")
+    zone = loads.zone_here(HostFiles(tmp_path))
     assert zone.managed > zone.high_max >= zone.high_min > 0
