@@ -44,7 +44,6 @@ from pcpmodel.trace.hold_tracer import BETWEEN, SIDES, runs
 from pcpmodel.trace.raw_buffer import read_pages
 
 HERE = Path(__file__).resolve().parent / "guest"
-MIRROR = "http://deb.debian.org/debian"
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 SUITES = ("bookworm", "trixie", "sid")
 TOOLS = ("linux-perf", "bpftrace", "libbpf-tools", "busybox-static")
@@ -63,6 +62,16 @@ def run(*command: object, **how: object) -> str:
     return done.stdout
 
 
+def mirror() -> str:
+    """The Debian mirror from which this machine's own packages come."""
+    found = run("apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)").split("\n")
+    addresses = {line.partition(" ")[2] for line in found if line.startswith("Debian ")}
+    main = sorted(address for address in addresses if "security" not in address)
+    if not main:
+        sys.exit("apt-get indextargets: no mirror of Debian's; run apt-get update first")
+    return main[0]
+
+
 class Apt:
     """Packages of Debian's, fetched and unpacked, not installed: apt with a state of its own."""
 
@@ -71,7 +80,8 @@ class Apt:
         for part in ("lists/partial", "cache/archives/partial"):
             (home / part).mkdir(parents=True, exist_ok=True)
         (home / "status").touch()
-        lines = (f"deb [signed-by={KEYS}] {MIRROR} {suite} main\n" for suite in SUITES)
+        site = mirror()
+        lines = (f"deb [signed-by={KEYS}] {site} {suite} main\n" for suite in SUITES)
         (home / "sources.list").write_text("".join(lines))
         settings = {
             "Dir::Etc::SourceList": home / "sources.list",
