@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +17,9 @@ from pcpmodel.trace.owner import is_dead, own_name
 from pcpmodel.trace.setting import sweep
 
 __all__ = ["instance", "lost_events", "text_of", "tries", "write"]
+
+#: How long an instance may stay busy after those who used it have been ended, in seconds.
+BUSY_S = 10.0
 
 
 def text_of(path: Path) -> str:
@@ -43,11 +48,24 @@ def tries(path: Path, text: str) -> bool:
 
 
 def _remove(here: Path) -> None:
-    """Put an instance out of work and remove it."""
+    """Put an instance out of work and remove it.
+
+    It is busy as long as somebody has a buffer of it open: children of a process that was killed
+    end with it, but those that give back gibibytes not at once.
+    """
     tries(here / "tracing_on", "0")
     tries(here / "events" / "enable", "0")
     tries(here / "current_tracer", "nop")
-    here.rmdir()
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            here.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > until:
+                raise
+        else:
+            return
+        time.sleep(0.05)
 
 
 def _sweep(tracefs: Path) -> None:

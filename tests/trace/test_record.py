@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import errno
 import gzip
 import json
 import os
@@ -213,6 +214,23 @@ def test_what_a_killed_recorder_left_is_removed(fake, tmp_path):
     removed = re.findall(r"^-:(\S+)/decay_pcp_high$", control.read_text(), re.M)
     assert removed[:2] == dead
     assert not set(removed) & set(others)
+    assert not left.exists()
+
+
+def test_an_instance_that_is_busy_for_a_moment_is_removed_all_the_same(fake, tmp_path, monkeypatch):
+    # Children of a killed process keep its buffers open until they have ended themselves.
+    left = fake["tracefs"] / "instances" / f"pcpmodel_{os.stat('/proc/self/ns/pid').st_ino}_1_1"
+    left.mkdir()
+    rmdir, refusals = Path.rmdir, [errno.EBUSY, errno.EBUSY]
+
+    def busy(self):
+        if self == left and refusals:
+            raise OSError(refusals.pop(), "busy")
+        rmdir(self)
+
+    monkeypatch.setattr(Path, "rmdir", busy)
+    record(tmp_path / "mine", 0.01, **fake)
+    assert not refusals
     assert not left.exists()
 
 
