@@ -114,7 +114,7 @@ def test_every_verb_and_option_that_the_readme_names_exists() -> None:
     calls = [" ".join(text.split()).removeprefix("pcpmodel ") for text in quoted]
     first = {call.split()[0] for call in calls if call.split()[0] in main.commands}
     assert {"tree", "simulate", "cover-letter", "explain", "limit", "advise", "replay"} <= first
-    assert {"sweep", "compare", "figures", "data"} <= first
+    assert {"sweep", "compare", "figures", "data", "measure", "validate"} <= first
     pcpmodel = [text.split()[1] for text in quoted if text.startswith("pcpmodel ")]
     assert [verb for verb in pcpmodel if verb not in main.commands] == []
     for call in calls:
