@@ -158,6 +158,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.simulation.per_page.PerPage": lambda: PerPage(prepare(_spec())),
     "pcpmodel.simulation.state.State": lambda: prepare(_spec()),
     "pcpmodel.trace.buddy_lists.BuddyLists": _buddy,
+    "pcpmodel.trace.buddy_lists._Index": lambda: buddy_lists._Index(
+        np.zeros(4, ftrace.EVENT), _memory()
+    ),
     "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
     "pcpmodel.trace.inference.Tracker": _tracker,
     "pcpmodel.trace.page_lists.PageLists": page_lists.PageLists,

@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.stdlib cimport free as c_free
 from libc.string cimport memset
@@ -49,6 +49,8 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.pcp cimport pageset, pageset_destroy, pcp_scalars
 from pcpmodel.kernel.rules cimport pcp_rules
+
+from array import array
 
 from pcpmodel.errors import InputError
 
@@ -141,10 +143,17 @@ cdef dict zone_state(memory *mm, int number):
     }
 
 
-cdef int claim_words(zone *z, pfn, int order, str what) except -1:
+cdef const int64_t[::1] page_frames(pfns):
+    """Page frames of a state: an array of them, or whatever goes through integers."""
+    try:
+        return pfns
+    except (TypeError, ValueError):
+        return array("q", [whole("pfn", pfn, 0, 0x7FFFFFFFFFFFFFFF) for pfn in pfns])
+
+
+cdef int claim_words(zone *z, int64_t pfn, int order, str what) except -1:
     """Check that a block of a state is there and not listed twice; take it out of use."""
-    whole("pfn", pfn, 0, 0x7FFFFFFFFFFFFFFF)
-    if pfn % (1 << order) or not zone_spans(z, pfn):
+    if pfn & ((1 << order) - 1) or not zone_spans(z, pfn):
         raise InputError(f"{what}: pfn={pfn} is outside the zone or not aligned to order {order}")
     if not zone_is_held(z, zone_page(z, pfn), order):
         raise InputError(f"{what}: pfn={pfn}, order={order} overlaps a hole or another block")
@@ -187,6 +196,8 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
     cdef int order, mt, cpu
     cdef pageset *ps
     cdef uint64_t base_block = z.base_pfn >> PAGEBLOCK_ORDER
+    cdef const int64_t[::1] given
+    cdef Py_ssize_t n
     nr_blocks = (z.end + (1U << PAGEBLOCK_ORDER) - 1) >> PAGEBLOCK_ORDER
     z.node = old.node
     z.index = old.index
@@ -210,9 +221,10 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
         order = whole("order", order_, 0, MAX_PAGE_ORDER)
         mt = whole("migratetype", type_, 0, MIGRATE_TYPES - 1)
         what = f"free list of order {order}, type {mt}"
-        for pfn in pfns:
-            claim_words(z, pfn, order, what)
-            add_to_free_list(z, zone_page(z, pfn), order, mt, True)
+        given = page_frames(pfns)
+        for n in range(given.shape[0]):
+            claim_words(z, given[n], order, what)
+            add_to_free_list(z, zone_page(z, given[n]), order, mt, True)
 
     saved_sets = state.get("pcp", ())
     if len(saved_sets) not in (0, mm.nr_cpus):
@@ -262,23 +274,26 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
 cdef int load_pageset(zone *z, pageset *ps, saved) except -1:
     cdef int pindex, order, mt, listed
     cdef page_ring *ring
+    cdef const int64_t[::1] given
+    cdef Py_ssize_t k
+    cdef uint32_t page
     for pindex_, pfns in saved.get("lists", {}).items():
         pindex = whole("pindex", pindex_, 0, z.rules.nr_pcp_lists - 1)
         order = pindex_to_order(pindex)
         ring = &ps.lists[pindex]
-        if page_ring_reserve(ring, len(pfns)) < 0:
+        given = page_frames(pfns)
+        if page_ring_reserve(ring, <uint32_t>given.shape[0]) < 0:
             raise MemoryError
         types = saved.get("cached", {}).get(pindex)
         what = f"PCP list {pindex} of CPU {ps.cpu}"
-        for k, pfn in enumerate(pfns):
-            claim_words(z, pfn, order, what)
-            mt = block_type(z, zone_page(z, pfn))
+        for k in range(given.shape[0]):
+            claim_words(z, given[k], order, what)
+            page = zone_page(z, given[k])
+            mt = block_type(z, page)
             if types is not None:
                 mt = whole("cached", types[k], 0, MIGRATE_ISOLATE)
-            page_ring_push_tail(ring, zone_page(z, pfn))
-            fill_words(
-                z.page + zone_page(z, pfn), pcp_word(mt, pindex, ps.cpu), 1U << order
-            )
+            page_ring_push_tail(ring, page)
+            fill_words(z.page + page, pcp_word(mt, pindex, ps.cpu), 1U << order)
             ps.pcp.count += 1 << order
     listed = ps.pcp.count
     scalars = dict(ps.pcp)

@@ -24,7 +24,7 @@ the lists are put right with the real page, so that one event counts once.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -38,6 +38,7 @@ from pcpmodel.kernel.buddy cimport (
     del_from_free_list,
     first_free,
     free_direct,
+    free_kind,
     free_one,
     is_free_block,
     isolate_free_page,
@@ -61,6 +62,7 @@ from pcpmodel.kernel.pages cimport (
     W_ORDER,
     W_TYPE_SHIFT,
     block_list,
+    block_list_at,
     block_list_free,
     fill_words,
     pages_ctz,
@@ -71,6 +73,7 @@ from pcpmodel.trace.events cimport (
     EV_ALLOC,
     EV_EXTFRAG,
     EV_FREE,
+    EV_FREE_BATCHED,
     EV_FREE_ONE_PAGE,
     EV_PCPU_DRAIN,
     EV_ZONE_LOCKED,
@@ -79,9 +82,13 @@ from pcpmodel.trace.events cimport (
     FL_SOFTIRQ,
     event_row,
 )
+from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
 from pcpmodel.trace.work cimport WORK_DIRECT_FREE
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from operator import itemgetter
 
 import numpy as np
@@ -102,6 +109,7 @@ cdef enum:
     PLACES = 24  # that a trace is followed again from
     MAX_TRIES = 64  # moments at which what has no line may have happened
     ALL_TRIES = 3000  # in one trace
+    ALL_ROWS = 100_000_000  # that these tries follow: about a second
     JOINS = 3  # latest times that pages of a block came to the lists
     MAX_UNFORESEEN = 64  # that are looked into one by one
 
@@ -187,6 +195,150 @@ cdef int copy_lists(zone *to, const zone *of) except -1:
     return 0
 
 
+cdef Py_ssize_t first_since(const int64_t[:, ::1] table, int64_t row) noexcept:
+    """The first line of a table, ascending by its first column, that is not before a row."""
+    cdef Py_ssize_t low = 0, high = table.shape[0], middle
+    while low < high:
+        middle = (low + high) // 2
+        if table[middle, 0] < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class _LastDump:
+    """The last dump's row, and what is free in it: a search may ask, most recordings need none.
+
+    Parameters
+    ----------
+    row : int
+    lists : dict
+        As `Snapshot.free`.
+    """
+
+    def __init__(self, row, lists):
+        self.row = row
+        self._lists = lists
+
+    @cached_property
+    def free(self):
+        """(K, 2) ndarray of page frames: first, one past the last; ascending."""
+        free = np.concatenate([np.empty((0, 2), np.int64)] + [
+            np.stack([pfns, pfns + (1 << order)], 1)
+            for lists in self._lists.values() for (order, _), pfns in lists.items()
+        ])
+        return free[np.argsort(free[:, 0])]
+
+
+cdef class _Index:
+    """Which rows are about each page block, and each row's next in its task: for searches.
+
+    Made when the first one asks; most recordings need none.
+    """
+
+    cdef const event_row *rows
+    cdef Py_ssize_t nr_rows
+    cdef object keep
+    cdef int64_t first_block
+    cdef int64_t nr_blocks
+    cdef bint made
+    cdef int32_t[::1] begin  # by block: its place in about
+    cdef int32_t[::1] about  # rows, ascending for each block
+    cdef dict after  # row -> next_in_context
+
+    def __cinit__(self, rows, Memory memory not None):
+        cdef const uint8_t[::1] raw = rows.view("u1")
+        cdef int z
+        cdef int64_t last = 0
+        self.keep = rows
+        self.nr_rows = raw.shape[0] // sizeof(event_row)
+        self.rows = <const event_row *>&raw[0] if raw.shape[0] else NULL
+        self.first_block = memory.mm.zone[0].base_pfn >> PAGEBLOCK_ORDER
+        for z in range(memory.mm.nr_zones):
+            self.first_block = min(
+                self.first_block, <int64_t>memory.mm.zone[z].base_pfn >> PAGEBLOCK_ORDER)
+            last = max(last, <int64_t>(memory.mm.zone[z].base_pfn + memory.mm.zone[z].nr_words))
+        self.nr_blocks = (last >> PAGEBLOCK_ORDER) - self.first_block
+        self.after = {}
+
+    cdef inline bint _span(self, const event_row *r, int64_t *first, int64_t *last) noexcept:
+        """The blocks that a row is about; false if none."""
+        if not EV_ALLOC <= r.event <= EV_EXTFRAG or r.event == EV_FREE_BATCHED or r.a < 0:
+            return False
+        first[0] = (r.a >> PAGEBLOCK_ORDER) - self.first_block
+        if first[0] >= self.nr_blocks:
+            return False
+        last[0] = (r.a + (<int64_t>1 << (r.b & 15)) - 1 >> PAGEBLOCK_ORDER) - self.first_block
+        first[0], last[0] = max(first[0], <int64_t>0), min(last[0], self.nr_blocks - 1)
+        return first[0] <= last[0]
+
+    cdef int make(self) except -1:
+        cdef int64_t b, first = 0, last = 0
+        cdef Py_ssize_t k
+        cdef int32_t n = 0, some
+        cdef int32_t[::1] at
+        if self.made:
+            return 0
+        at = np.zeros(self.nr_blocks + 1, np.int32)
+        for k in range(self.nr_rows):
+            if self._span(&self.rows[k], &first, &last):
+                for b in range(first, last + 1):
+                    at[b] += 1
+        for b in range(self.nr_blocks + 1):
+            some = at[b]
+            at[b] = n
+            n += some
+        self.about = np.empty(n, np.int32)
+        self.begin = at.copy()
+        self.made = True
+        for k in range(self.nr_rows):
+            if self._span(&self.rows[k], &first, &last):
+                for b in range(first, last + 1):
+                    self.about[at[b]] = <int32_t>k
+                    at[b] += 1
+        return 0
+
+    cdef int32_t since(self, int64_t b, Py_ssize_t k) except -1:
+        """The first place in ``about`` of a block's row that is not before row *k*."""
+        cdef int32_t low = self.begin[b], high = self.begin[b + 1], middle
+        while low < high:
+            middle = (low + high) // 2
+            if self.about[middle] < k:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    cdef list between(self, int64_t pfn, int order, Py_ssize_t k, Py_ssize_t end):
+        """Rows *k* ... *end* - 1 about the page blocks of these pages, ascending."""
+        cdef int64_t b, first = max((pfn >> PAGEBLOCK_ORDER) - self.first_block, <int64_t>0)
+        cdef int64_t last = (pfn + (<int64_t>1 << order) - 1 >> PAGEBLOCK_ORDER) - self.first_block
+        self.make()
+        found = set()
+        for b in range(first, min(last + 1, self.nr_blocks)):
+            found.update(self.about[self.since(b, k):self.since(b, end)])
+        return sorted(found)
+
+    cdef Py_ssize_t next_in_context(self, Py_ssize_t j) except -1:
+        """The next row of the same task on the same CPU, in no interrupt more or less."""
+        cdef Py_ssize_t i
+        if j not in self.after:
+            i = j + 1
+            while i < self.nr_rows and not same_context(&self.rows[i], &self.rows[j]):
+                i += 1
+            self.after[j] = i
+        return self.after[j]
+
+
+cdef inline bint same_context(const event_row *a, const event_row *b) noexcept nogil:
+    """Are two rows of one task on one CPU, neither in an interrupt of the other?"""
+    return (
+        a.cpu == b.cpu and a.pid == b.pid
+        and not (a.flags ^ b.flags) & (FL_HARDIRQ | FL_SOFTIRQ | FL_NMI)
+    )
+
+
 cdef class BuddyLists:
     """Free lists that follow a trace.
 
@@ -198,8 +350,11 @@ cdef class BuddyLists:
         Rows of the trace.
     compactors : set of int
         Names (`event_row.comm`) of kcompactd.
-    last : (row, (K, 2) ndarray), optional
-        The last dump's row, and the page frames that are free in it: first, one past the last.
+    last : _LastDump, optional
+    index : _Index, optional
+        That others made of the same rows and zones.
+    spilled : bool
+        The rows lie in a file (`Events.spilled`).
     """
 
     cdef Memory memory
@@ -217,23 +372,33 @@ cdef class BuddyLists:
     cdef const int64_t[:, ::1] direct
     cdef Py_ssize_t nr_direct  # of them, those that have been freed
     cdef Py_ssize_t compacted  # last row at which compaction showed, -1 none
+    cdef bint spilled  # the rows lie in a file
+    cdef _Index index
     cdef const uint8_t[::1] compactor  # by comm: is it kcompactd?
     cdef int64_t[:, ::1] agreed  # by zone and order: last row at which the movable head was right
 
-    def __cinit__(self, Memory memory not None, rows, compactors=(), last=None):
+    def __cinit__(
+        self, Memory memory not None, rows, compactors=(), last=None, bint spilled=False,
+        _Index index=None
+    ):
         cdef const uint8_t[::1] raw = rows.view("u1")
         if rows.dtype.itemsize != sizeof(event_row):
             raise ValueError("rows are not event rows")
         self.memory = memory
         self._rows = rows
         self._last = last
+        self.spilled = spilled
+        self.index = _Index(rows, memory) if index is None else index
+        if self.index.keep is not rows:
+            raise ValueError("an index of other rows")
         self.nr_rows = raw.shape[0] // sizeof(event_row)
         self.rows = <const event_row *>&raw[0] if raw.shape[0] else NULL
         self.unforeseen = []
         self.explained = []
         self.around = []
         self.compacted = -1
-        self.compactor = np.isin(np.arange(1 << 16), list(compactors)).view(np.uint8)
+        self.compactor = table = np.zeros(1 << 16, np.uint8)
+        table[list(compactors)] = 1
         self.agreed = np.full((memory.mm.nr_zones, MAX_PAGE_ORDER + 1), -1, np.int64)
 
     cdef int _check_row(self, Py_ssize_t k) except -1:
@@ -264,7 +429,7 @@ cdef class BuddyLists:
 
     def run(
         self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct,
-        const int64_t[:, ::1] unseen, bint doubtful=False
+        const int64_t[:, ::1] unseen, bint doubtful=False, most=None
     ):
         """Follow rows *start* ... *stop* - 1.
 
@@ -278,48 +443,68 @@ cdef class BuddyLists:
             turned so that it is first; ascending.
         doubtful : bool
             While the first dump was taken: leave out what it shows already.
+        most : int, optional
+            No further once more than so many blocks are unforeseen.
+
+        Returns
+        -------
+        int
+            Rows that were followed.
         """
         begin_use(self.memory)
         try:
-            self._run(start, stop, direct, unseen, doubtful)
+            return self._run(start, stop, direct, unseen, doubtful,
+                             self.nr_rows if most is None else most)
         finally:
             end_use(self.memory)
 
-    cdef int _run(
+    cdef Py_ssize_t _run(
         self, Py_ssize_t start, Py_ssize_t stop, const int64_t[:, ::1] direct,
-        const int64_t[:, ::1] unseen, bint doubtful
+        const int64_t[:, ::1] unseen, bint doubtful, Py_ssize_t most
     ) except -1:
-        cdef Py_ssize_t k, d = 0, g = 0
+        cdef Py_ssize_t k, d, g, next_direct, next_unseen
         cdef const event_row *r
+        cdef const uint8_t *compactor = &self.compactor[0]
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
         if direct.shape[1] != 4 or unseen.shape[1] != 3:
             raise ValueError("direct has 4 columns, unseen 3")
         self.direct = direct
-        while d < direct.shape[0] and direct[d, 0] < start:
-            d += 1
-        while g < unseen.shape[0] and unseen[g, 0] < start:
-            g += 1
+        d = first_since(direct, start)
+        g = first_since(unseen, start)
+        next_direct = direct[d, 0] if d < direct.shape[0] else stop
+        next_unseen = unseen[g, 0] if g < unseen.shape[0] else stop
         self.nr_direct = d
         for k in range(start, stop):
+            if k % STRETCH == 0 and self.spilled and k >= 2 * STRETCH:
+                leave_memory(self.rows + k - 2 * STRETCH, self.rows + k - STRETCH)
             r = &self.rows[k]
-            while g < unseen.shape[0] and unseen[g, 0] == k:
+            while next_unseen == k:
                 self._unseen(unseen[g, 1], <int>unseen[g, 2])
                 g += 1
-            if self.compactor[r.comm]:
+                next_unseen = unseen[g, 0] if g < unseen.shape[0] else stop
+            if compactor[r.comm]:
                 self.compacted = k
-            if r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
-                self._take(k, doubtful)
+            if r.event == EV_FREE:
+                if r.b == 0:
+                    if self._leave(r.a):
+                        self.compacted = k
+                else:
+                    self._isolated(k, r.a, <int>r.b)
             elif r.event == EV_PCPU_DRAIN:
                 self._free(r.a, <int>r.b, <int>r.c)
-            elif r.event == EV_FREE:
-                self._isolated(k, r.a, <int>r.b)
-            while d < direct.shape[0] and direct[d, 0] == k:
+            elif r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
+                self._take(k, doubtful)
+                if len(self.unforeseen) > most:
+                    stop = k + 1
+                    break
+            while next_direct == k:
                 self._free(direct[d, 1], <int>direct[d, 2], -1)
                 d += 1
                 self.nr_direct = d
+                next_direct = direct[d, 0] if d < direct.shape[0] else stop
         self.memory._check()
-        return 0
+        return stop - start
 
     cdef int _free(self, int64_t pfn, int order, int mt) except -1:
         """To the lists; nothing if the pages are there already."""
@@ -494,7 +679,7 @@ cdef class BuddyLists:
             at = find_zone(&self.memory.mm, self.direct[d, 1])
             if at < 0 or &self.memory.mm.zone[at] != z:
                 continue
-            end = self._next_in_context(j)
+            end = self.index.next_in_context(j)
             o = <int>self.direct[d, 2]
             freed = zone_page(z, self.direct[d, 1])
             if not 0 <= o <= MAX_PAGE_ORDER:
@@ -576,29 +761,13 @@ cdef class BuddyLists:
             return page
         return said
 
-    cdef bint _same_context(self, Py_ssize_t i, Py_ssize_t j) noexcept nogil:
-        """Are two rows of one task on one CPU, neither in an interrupt of the other?"""
-        cdef const event_row *a = &self.rows[i]
-        cdef const event_row *b = &self.rows[j]
-        return (
-            a.cpu == b.cpu and a.pid == b.pid
-            and not (a.flags ^ b.flags) & (FL_HARDIRQ | FL_SOFTIRQ | FL_NMI)
-        )
-
-    cdef Py_ssize_t _next_in_context(self, Py_ssize_t j) noexcept nogil:
-        cdef Py_ssize_t i
-        for i in range(j + 1, self.nr_rows):
-            if self._same_context(i, j):
-                return i
-        return self.nr_rows
-
     cdef bint _others_move_pages(self, Py_ssize_t j, Py_ssize_t end) noexcept nogil:
         """Between two rows, does anyone else show that he moves pages?"""
         cdef Py_ssize_t i
         for i in range(j + 1, end):
             if self.rows[i].event in (
                 EV_ZONE_LOCKED, EV_PCPU_DRAIN, EV_FREE_ONE_PAGE, EV_FREE
-            ) and not self._same_context(i, j):
+            ) and not same_context(&self.rows[i], &self.rows[j]):
                 return True
         return False
 
@@ -606,7 +775,11 @@ cdef class BuddyLists:
         """The row that shows in use a page which no row from here on allocates, or -1."""
         cdef Py_ssize_t j
         cdef const event_row *r
-        for j in range(k, self.nr_rows):
+        cdef int32_t at
+        cdef int64_t b = <int64_t>(pfn >> PAGEBLOCK_ORDER) - self.index.first_block
+        self.index.make()
+        for at in range(self.index.since(b, k), self.index.begin[b + 1]):
+            j = self.index.about[at]
             r = &self.rows[j]
             if <uint64_t>r.a <= pfn < <uint64_t>r.a + (<uint64_t>1 << (r.b & 15)):
                 if r.event == EV_FREE:
@@ -615,9 +788,9 @@ cdef class BuddyLists:
                     return -1
         if self._last is None:
             return -1
-        j, free = self._last
+        free = self._last.free
         i = np.searchsorted(free[:, 0], pfn, side="right") - 1
-        return -1 if i >= 0 and pfn < free[i, 1] else j
+        return -1 if i >= 0 and pfn < free[i, 1] else self._last.row
 
     def joined(self, Py_ssize_t k, int64_t pfn, int order):
         """Rows before *k* at which pages of a block came to the free lists, latest first."""
@@ -625,12 +798,14 @@ cdef class BuddyLists:
         cdef const event_row *r
         cdef int64_t end = pfn + (<int64_t>1 << (order & 15))
         found = []
-        for j in range(min(k, self.nr_rows) - 1, -1, -1):
-            r = &self.rows[j]
+        for j in reversed([-1, *self.index.between(pfn, order & 15, 0, min(k, self.nr_rows))]):
             while d >= 0 and self.direct[d, 0] >= j:
-                if self.direct[d, 0] == j and pfn <= self.direct[d, 1] < end:
-                    found.append(j)
+                if self.direct[d, 0] < k and pfn <= self.direct[d, 1] < end:
+                    found.append(self.direct[d, 0])
                 d -= 1
+            if j < 0:
+                break
+            r = &self.rows[j]
             if not pfn <= r.a < end:
                 continue
             if r.event == EV_PCPU_DRAIN:
@@ -646,7 +821,7 @@ cdef class BuddyLists:
         cdef const event_row *r
         waiting = set(range(pfn, end))
         shown = {}
-        for j in range(max(k, 0), self.nr_rows):
+        for j in self.index.between(pfn, order & 15, max(k, 0), self.nr_rows):
             r = &self.rows[j]
             if r.event not in (EV_FREE, EV_ZONE_LOCKED, EV_ALLOC, EV_EXTFRAG) \
                     or r.a >= end or r.a + (<int64_t>1 << (r.b & 15)) <= pfn:
@@ -659,7 +834,7 @@ cdef class BuddyLists:
             if not waiting:
                 break
         if self._last is not None and waiting:
-            j, free = self._last
+            j, free = self._last.row, self._last.free
             left = np.array(sorted(waiting))
             i = np.searchsorted(free[:, 0], left, side="right") - 1
             held = (i < 0) | (left >= free[i, 1])
@@ -697,7 +872,7 @@ cdef class BuddyLists:
         self._check_row(k)
         for d in range(max(self.nr_direct - 64, 0), self.nr_direct):
             self._check_row(self.direct[d, 3])
-            end = self._next_in_context(self.direct[d, 3])
+            end = self.index.next_in_context(self.direct[d, 3])
             found.append((d, self._held_until(k) if end > k else end - 1))
         return found
 
@@ -725,8 +900,16 @@ cdef class BuddyLists:
             if z.free_area[order][mt].live
         }
 
-    def differing(self, zones, free):
-        """Free lists that are not those of a dump.
+    def blocks(self, n, int order, int mt):
+        """One of the lists of `free`."""
+        cdef int at = self.memory._zone_number(n)
+        if not 0 <= order <= MAX_PAGE_ORDER or not 0 <= mt < MIGRATE_TYPES:
+            raise IndexError(f"no free list of order {order}, type {mt}")
+        check_idle(self.memory)
+        return free_list(&self.memory.mm.zone[at], order, mt)
+
+    def differing(self, zones, free, among=None):
+        """Free lists that are not those of a dump; of all, or *among* these.
 
         Returns
         -------
@@ -734,19 +917,49 @@ cdef class BuddyLists:
             (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
             and those that are not to be there.
         """
+        cdef int order, mt
+        cdef zone *z
         wrong = {}
-        for n, zone in enumerate(zones):
-            mine = self.free(n)
-            for what in mine.keys() | free.get(zone.key, {}).keys():
-                has, real = mine.get(what, []), free[zone.key].get(what, ())
-                before = dict(zip(has, [None, *has]))
-                real = [int(pfn) for pfn in real]
-                bad = [pfn for pfn, other in zip(real, [None, *real])
-                       if before.get(pfn, -1) != other]
-                bad += before.keys() - set(real)
-                if bad:
-                    wrong[n, what] = bad
+        check_idle(self.memory)
+        for n, spec in enumerate(zones):
+            real = free.get(spec.key, {})
+            z = &self.memory.mm.zone[self.memory._zone_number(n)]
+            mine = {(order, mt): None for order in range(NR_PAGE_ORDERS)
+                    for mt in range(MIGRATE_TYPES) if z.free_area[order][mt].live}
+            for what in mine.keys() | real.keys():
+                if among is None or (n, what) in among:
+                    order, mt = what
+                    told = real.get(what, _NO_BLOCKS)
+                    if not is_list(z, order, mt, told):
+                        wrong[n, what] = _misplaced(free_list(z, order, mt), told.tolist())
         return wrong
+
+
+cdef bint is_list(const zone *z, int order, int mt, const int64_t[::1] told) except -1:
+    """Does a free list hold just these page frames, head first?"""
+    cdef const block_list *area = &z.free_area[order][mt]
+    cdef uint32_t at = area.head, page
+    cdef Py_ssize_t k = 0
+    if told.shape[0] != area.live:
+        return False
+    while at != area.tail:
+        page = block_list_at(area, z.page, free_kind(order, mt), at)
+        if page != NO_PAGE:
+            if <uint64_t>told[k] != z.base_pfn + page:
+                return False
+            k += 1
+        at += 1
+    return True
+
+
+def _misplaced(has, real):
+    """Blocks of a list that another one, or none, is to be before, and those not to be there."""
+    before = dict(zip(has, [None, *has]))
+    bad = [pfn for pfn, other in zip(real, [None, *real]) if before.get(pfn, -1) != other]
+    return bad + list(before.keys() - set(real))
+
+
+_NO_BLOCKS = np.empty(0, np.int64)
 
 
 def _stints(rows, compactors):
@@ -755,14 +968,17 @@ def _stints(rows, compactors):
     It scans before it shows pages, between those, and after, while nobody else shows on that CPU.
     """
     found = []
+    if not compactors:
+        return found
     mine = np.isin(rows["comm"], list(compactors))
-    for cpu in np.unique(rows["cpu"][mine]):
+    time = rows["time"]
+    for cpu in sorted(set(rows["cpu"][mine].tolist())):
         here = np.flatnonzero(rows["cpu"] == cpu)
         edges = np.flatnonzero(np.diff(np.r_[False, mine[here], False]))
         for a, b in zip(edges[::2].tolist(), edges[1::2].tolist()):
             own = here[a:b]
-            begin = np.searchsorted(rows["time"], rows["time"][own[0]] - SCAN_NS)
-            end = np.searchsorted(rows["time"], rows["time"][own[-1]] + SCAN_NS) - 1
+            begin = bisect_left(time, time[own[0]] - SCAN_NS)
+            end = bisect_left(time, time[own[-1]] + SCAN_NS) - 1
             if a:
                 begin = max(begin, here[a - 1] + 1)
             if b < len(here):
@@ -796,27 +1012,64 @@ class _Course:
 
     def __init__(self, fresh, start, first, stop, direct):
         self.fresh = fresh
+        self.spare = []  # BuddyLists that nobody needs any more
         self.kept = [(first, start)]  # to go on from
         self.stop = stop
         self.direct = direct
         self.unseen = set()
-        self.tries = ALL_TRIES
+        self.sorted = None, [], None  # of `table`
+        self.tries, self.effort = ALL_TRIES, ALL_ROWS
+        self.cut = False  # that was not enough
         self.found = {}  # blocks that something unseen explains: row -> (row, named, evidence)
 
-    def until(self, stop, direct, unseen, since, keep=0):
+    def until(self, stop, direct, unseen, since, keep=0, most=None):
         """Follow up to row *stop* what differs from row *since* on; keep a place every so often."""
         n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
         at, start = self.kept[n - 1]
-        lists = self.fresh().resume(start)
-        left = np.array(sorted(unseen), np.int64).reshape(-1, 3)
+        lists = self.copy(start)
+        left = self.table(unseen)
         if keep:
+            self.spare += [old for _, old in self.kept[n:]]
             del self.kept[n:]
             while at + keep < stop:
                 lists.run(at, at + keep, direct, left)
                 at += keep
-                self.kept.append((at, self.fresh().resume(lists)))
-        lists.run(at, stop, direct, left)
+                self.kept.append((at, self.copy(lists)))
+        self.effort -= lists.run(at, stop, direct, left, most=most)
         return lists
+
+    def table(self, unseen):
+        """What has no line, as `BuddyLists.run` takes it.
+
+        Of thousands that have been found a try has a few more or less.
+        """
+        known, order, table = self.sorted
+        if known is not self.unseen:
+            order = sorted(self.unseen)
+            table = np.array(order, np.int64).reshape(-1, 3)
+            self.sorted = self.unseen, order, table
+        if unseen is self.unseen:
+            return table
+        gone = [bisect_left(order, what) for what in self.unseen - unseen]
+        more = sorted(unseen - self.unseen)
+        at = np.array([bisect_left(order, what) for what in more], np.int64)
+        if gone:
+            at -= np.searchsorted(np.sort(gone), at)
+            table = np.delete(table, gone, 0)
+        return np.insert(table, at, np.array(more, np.int64).reshape(-1, 3), 0)
+
+    def copy(self, lists):
+        """BuddyLists that go on where these are."""
+        return (self.spare.pop() if self.spare else self.fresh()).resume(lists)
+
+    @contextmanager
+    def tried(self, stop, direct, unseen, since, most=None):
+        """`until`, for a look."""
+        lists = self.until(stop, direct, unseen, since, most=most)
+        try:
+            yield lists
+        finally:
+            self.spare.append(lists)
 
     def settled(self, stints):
         """Follow it to the end as well as can be; the lists, and the direct frees' new places."""
@@ -825,24 +1078,29 @@ class _Course:
         lists = self.until(stop, self.direct, self.unseen, first, keep)
         left = set()
 
-        def unforeseen(since, direct, unseen):
-            tried = self.until(k + 1, direct, unseen, since)
-            if since < first or not {j for j, _ in tried.unforeseen} <= left:
+        def unforeseen(since, direct, unseen, fewest):
+            if since < first:
                 return None
-            return len(self.until(stop, direct, unseen, since).unforeseen)
+            with self.tried(k + 1, direct, unseen, since, len(left)) as tried:
+                if not {j for j, _ in tried.unforeseen} <= left:
+                    return None
+                self.effort -= tried.run(
+                    k + 1, stop, direct, self.table(unseen), most=fewest - 1)
+                return len(tried.unforeseen)
 
         while len(lists.unforeseen) > len(left):
             bad, (k, named) = next(
                 (n, row) for n, row in enumerate(lists.unforeseen) if row[0] not in left)
-            before = self.until(k, self.direct, self.unseen, k)
-            best = self.best(
-                self.elsewhere(before, k, lists.around[bad], stints), unforeseen,
-                len(lists.unforeseen))
+            with self.tried(k, self.direct, self.unseen, k) as before:
+                best = self.best(
+                    self.elsewhere(before, k, lists.around[bad], stints), unforeseen,
+                    len(lists.unforeseen))
             if best is None:
                 left.add(k)
                 continue
             since, why, self.direct, self.unseen = best
             self.found[k] = k, named, why
+            self.spare.append(lists)
             lists = self.until(stop, self.direct, self.unseen, since, keep)
         lists.settle(self.found)
         return lists, self.direct
@@ -852,10 +1110,11 @@ class _Course:
         best = None
         for group in groups:
             for since, why, direct, unseen in group:
-                if not self.tries:
+                if not self.tries or self.effort < 0:
+                    self.cut = True
                     return best
                 self.tries -= 1
-                n = score(since, direct, unseen)
+                n = score(since, direct, unseen, fewest)
                 if n is not None and n < fewest:
                     best, fewest = (since, why, direct, unseen), n
             if best is not None:
@@ -892,9 +1151,11 @@ class _Course:
         for row in scans:
             yield [(row, at[row], direct, unseen | {(row, before.pfn(k), TURNED)})]
         for row in scans:
-            there = self.until(row, direct, unseen, row) if row >= self.kept[0][0] else None
-            for pfn, order in around if there else ():
-                blocks = there.movable(pfn, order)
+            if row < self.kept[0][0]:
+                continue
+            with self.tried(row, direct, unseen, row) as there:
+                lists = [there.movable(pfn, order) for pfn, order in around]
+            for blocks in lists:
                 yield [
                     (row, at[row], direct, unseen | {(row, blocks[n], TURNED)})
                     for n in _SCANNED if n < len(blocks)
@@ -918,11 +1179,11 @@ class _Course:
         lists = self.until(stop, self.direct, self.unseen, first, keep)
         wrong, shown = lists.differing(zones, free), {}
 
-        def misplaced(since, direct, unseen):
-            tried = self.until(stop, direct, unseen, since)
-            if len(tried.unforeseen) > len(lists.unforeseen):
-                return None
-            return sum(map(len, tried.differing(zones, free).values()))
+        def misplaced(since, direct, unseen, fewest):
+            with self.tried(stop, direct, unseen, since, len(lists.unforeseen)) as tried:
+                if len(tried.unforeseen) > len(lists.unforeseen):
+                    return None
+                return sum(map(len, tried.differing(zones, free).values()))
 
         while wrong:
             best = self.best(
@@ -930,6 +1191,7 @@ class _Course:
             if best is None:
                 break
             since, why, _, self.unseen = best
+            self.spare.append(lists)
             lists = self.until(stop, self.direct, self.unseen, since, keep)
             before, wrong = wrong, lists.differing(zones, free)
             shown |= dict.fromkeys(before.keys() - wrong.keys(), why)
@@ -947,7 +1209,7 @@ class _Course:
                     extra.setdefault(pfn >> PAGEBLOCK_ORDER, (n, set()))[1].update(
                         _missing(free[zones[n].key], pfn, order))
         for block, (n, pages) in sorted(extra.items(), reverse=True):
-            yield [self._taken(row, at[row], n, block, pages) for row in rows if pages]
+            yield (self._taken(row, at[row], n, block, pages) for row in rows if pages)
         alone = sorted(what for what in self.unseen if what[2] == ALONE)
         for block in {pfn >> PAGEBLOCK_ORDER for bad in wrong.values() for pfn in bad}:
             mine = [what for what in alone if what[1] >> PAGEBLOCK_ORDER == block]
@@ -967,7 +1229,8 @@ class _Course:
     def _taken(self, row, why, n, block, pages):
         """These pages of a page block were isolated at this row, whole blocks if possible."""
         unseen = set()
-        there = self.until(row, self.direct, self.unseen, row).free(n)
+        with self.tried(row, self.direct, self.unseen, row) as lists:
+            there = lists.free(n)
         for (order, _), blocks in there.items():
             for pfn in blocks:
                 if pfn >> PAGEBLOCK_ORDER == block:
@@ -983,12 +1246,13 @@ class _Course:
         """A list that was turned before a block joined it has that one elsewhere."""
         rows = sorted(at)
         place = {pfn: k for k, pfn in enumerate(real)}
-        end = self.until(self.stop, self.direct, self.unseen, self.stop)
         near = {place[pfn] - k for pfn in bad if pfn in place for k in (0, 1)}
-        joins = [(0, self.stop - 1)] + [
-            (k, j) for k in near for j in end.joined(self.stop, real[k], order)[:1]]
+        with self.tried(self.stop, self.direct, self.unseen, self.stop) as end:
+            joins = [(0, self.stop - 1)] + [
+                (k, j) for k in near for j in end.joined(self.stop, real[k], order)[:1]]
         for k, j in joins:
-            there = self.until(j, self.direct, self.unseen, j).movable(real[k], order)
+            with self.tried(j, self.direct, self.unseen, j) as lists:
+                there = lists.movable(real[k], order)
             after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
             after = [step for step in after if step or j == self.stop - 1]
             if after:
@@ -1009,6 +1273,12 @@ class _Course:
         other = {what for what in self.unseen if what[1:] == (pfn, WHOLE)}
         since = min((what[0] for what in other | {(row,)}))
         return since, why, self.direct, self.unseen - other | {(row, pfn, WHOLE)}
+
+
+def _alike(free, other):
+    """Whether two dumps of a zone have the same free lists."""
+    return free.keys() == other.keys() and all(
+        np.array_equal(pfns, other[what]) for what, pfns in free.items())
 
 
 def _missing(free, pfn, order):
@@ -1068,7 +1338,7 @@ def _runs(unseen):
     return runs
 
 
-def follow(cap, state, work, markers, resized):
+def follow(cap, state, work, markers, resized, touched):
     """Foresee every block that a recording's kernel took from its buddy lists.
 
     Parameters
@@ -1081,6 +1351,8 @@ def follow(cap, state, work, markers, resized):
     markers : Markers
     resized : bool
         The lists' sizes changed on the way.
+    touched : callable
+        (first page frame, one past the last) -> whether the trace tells of any of these pages.
 
     Returns
     -------
@@ -1091,8 +1363,10 @@ def follow(cap, state, work, markers, resized):
     shown : list of (int, int, str)
         For each of these that is so only by what happened elsewhere: the last row before the dump,
         the row that shows it, and what it was.
+    cut : bool
+        What has no line was looked for no further: that had cost what it may.
     """
-    dump, rows = cap.snapshot("before"), cap.trace[0].rows
+    whole, rows = cap.snapshot("before"), cap.trace[0].rows
     seen = cap.snapshot("after") if "after" in cap.tags else None
     after = markers.state.get("after")
     last = None
@@ -1101,11 +1375,7 @@ def follow(cap, state, work, markers, resized):
         seen = None
     else:
         begin, end = after.begin, after.end
-        free = np.concatenate([np.empty((0, 2), np.int64)] + [
-            np.stack([pfns, pfns + (1 << order)], 1)
-            for lists in seen.free.values() for (order, _), pfns in lists.items()
-        ])
-        last = begin, free[np.argsort(free[:, 0])]
+        last = _LastDump(begin, seen.free)
     names = cap.trace[1].comms
     compactors = {k for k, name in enumerate(names) if name.startswith("kcompactd")}
     past = work[work["op"] == WORK_DIRECT_FREE]
@@ -1114,9 +1384,19 @@ def follow(cap, state, work, markers, resized):
         np.stack([past[c] for c in ("row", "pfn", "order", "row")], 1), np.int64)
     start, first = markers.state["before"].begin, markers.state["before"].end
 
+    # A zone of which the trace does not tell, and whose lists are as before, needs no following.
+    dump = replace(whole, zones=[
+        z for z in whole.zones if touched(z.start_pfn, z.end_pfn)
+        or (seen is not None and not _alike(whole.free[z.key], seen.free[z.key]))
+    ] or whole.zones[:1])
+
+    index = None
+
     def fresh():
+        nonlocal index
         memory = memory_at_start(state, dump, cap, resized=resized)
-        return BuddyLists(memory, rows, compactors, last)
+        index = _Index(rows, memory) if index is None else index
+        return BuddyLists(memory, rows, compactors, last, cap.trace[0].spilled, index)
 
     def begun():
         lists = fresh()
@@ -1126,13 +1406,13 @@ def follow(cap, state, work, markers, resized):
     nothing = np.empty((0, 3), np.int64)
     lists = begun()
     lists.run(first, begin, direct, nothing)
-    stints = _stints(rows, compactors)
-    course = None
+    course = stints = None
     if 0 < len(lists.unforeseen) <= MAX_UNFORESEEN:
+        stints = _stints(rows, compactors)
         course = _Course(fresh, begun(), first, begin, direct)
         lists, direct = course.settled(stints)
     if seen is None:
-        return lists, 0, 0, []
+        return lists, 0, 0, [], course is not None and course.cut
     total = sum(len(at) for at in seen.free.values())
     wrong = set(lists.differing(dump.zones, seen.free))
     walks = {}
@@ -1142,20 +1422,22 @@ def follow(cap, state, work, markers, resized):
     at = begin
     while wrong and at < end:
         for n, what in wrong:
-            walks[n, what].see(lists.free(n).get(what, ()), at)
+            walks[n, what].see(lists.blocks(n, *what), at)
         moved = lists.taken + lists.freed
         while at < end and lists.taken + lists.freed == moved:
             lists.run(at, at + 1, direct, nothing)
             at += 1
-        wrong &= lists.differing(dump.zones, seen.free).keys()
+        wrong &= lists.differing(dump.zones, seen.free, wrong).keys()
     read = {what for what in wrong if walks[what].over is not None}
     shown = [(begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
     wrong -= read
+    if wrong and stints is None:
+        stints = _stints(rows, compactors)
     if wrong and stints:
         course = course or _Course(fresh, begun(), first, begin, direct)
         lists, found = course.agree(dump.zones, seen.free, stints)
-        left = wrong & lists.differing(dump.zones, seen.free).keys()
+        left = wrong & lists.differing(dump.zones, seen.free, wrong).keys()
         shown += [(begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
         lists.run(begin, at, direct, nothing)
         wrong = left
-    return lists, total, total - len(wrong), shown
+    return lists, total, total - len(wrong), shown, course is not None and course.cut

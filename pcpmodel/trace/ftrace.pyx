@@ -18,6 +18,8 @@ from libc.string cimport memchr, memcmp, memcpy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.trace.events cimport *
 
+import mmap
+import tempfile
 import threading
 import zlib
 from collections.abc import Iterator
@@ -938,6 +940,7 @@ cdef class _Parser(Exclusive):
     cdef object file
     cdef object _comms
     cdef object _markers
+    cdef list _names
     cdef readonly list markers
 
     def __cinit__(self, file):
@@ -951,6 +954,7 @@ cdef class _Parser(Exclusive):
         self.s.in_buffer = self.s.written = -1
         self.s.fraction = -2
         self.markers = []
+        self._names = []
 
     def parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
               int64_t[:, ::1] probes):
@@ -1008,6 +1012,8 @@ cdef class _Parser(Exclusive):
         cdef comm_slot *slot
         cdef char text[16]
         check_idle(self)
+        if len(self._names) == self.s.nr_comms:
+            return self._names[:]
         found = [""] * self.s.nr_comms
         for i in range(COMM_SLOTS):
             slot = &self.s.comms[i]
@@ -1015,7 +1021,8 @@ cdef class _Parser(Exclusive):
                 memcpy(text, &slot.lo, 8)
                 memcpy(text + 8, &slot.hi, 8)
                 found[slot.number - 1] = text[:16].rstrip(b"\0").decode("utf-8", "replace")
-        return found
+        self._names = found
+        return found[:]
 
 
 class Events:
@@ -1028,14 +1035,17 @@ class Events:
         `trace/events.pxd` says.
     probes : (M, 16) ndarray of int64
         Fields of probe events (`PROBE_COLUMNS`), row ``rows["probe"]``.
+    spilled : bool
+        The rows lie in a temporary file, not in memory.
     """
 
-    __slots__ = ("_event", "probes", "rows")
+    __slots__ = ("_event", "probes", "rows", "spilled")
 
-    def __init__(self, rows, probes):
+    def __init__(self, rows, probes, event=None, spilled=False):
         self.rows = rows
         self.probes = probes
-        self._event = None
+        self.spilled = spilled
+        self._event = event
 
     def __len__(self):
         return len(self.rows)
@@ -1056,6 +1066,9 @@ cdef enum:
     ROWS_PER_BLOCK = 1 << 16
     PROBES_PER_BLOCK = 1 << 14
     PIECE = 1 << 22         # bytes read at a time; a larger one left the L2 cache and was slower
+
+#: Rows of a trace that are kept in memory [bytes]; more lie in a temporary file.
+IN_MEMORY = 1 << 29
 
 #: A compressed file may grow this many times; trace text reaches about 20.
 MAX_RATIO = 400
@@ -1282,20 +1295,62 @@ class TraceReader:
 
 
 def read_trace(source, *, progress=False, max_bytes=None):
-    """Read a whole trace into memory.
+    """Read a whole trace.
 
     Returns
     -------
     (Events, TraceReader)
-        All events, 64 bytes each, and the reader with its counters.
+        All events, 64 bytes each, and the reader with its counters.  Beyond `IN_MEMORY` bytes they
+        lie in a temporary file (of ``TMPDIR``), which nobody else sees and which ends with them.
     """
     reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    rows, probes, base = [np.empty(0, EVENT)], [np.empty((0, P_COLUMNS), np.int64)], 0
+    rows, probes, event = _Growing(EVENT), _Growing(np.int64), [np.empty(0, np.uint16)]
+    base = 0
     for block in reader:
         r = block.rows
         if base:
             r["probe"][r["probe"] >= 0] += base
         base += len(block.probes)
         rows.append(r)
-        probes.append(block.probes.copy())
-    return Events(np.concatenate(rows), np.concatenate(probes)), reader
+        probes.append(block.probes.copy().reshape(-1))
+        event.append(r["event"].copy())
+    return Events(rows.whole(), probes.whole().reshape(-1, P_COLUMNS), np.concatenate(event),
+                  rows.file is not None), reader
+
+
+class _Growing:
+    """Records that come block by block.
+
+    Attributes
+    ----------
+    file : file or None
+        Where they lie once they are more than `IN_MEMORY` bytes.
+    """
+
+    def __init__(self, dtype):
+        self._dtype = dtype
+        self._blocks = [np.empty(0, dtype)]
+        self._bytes = 0
+        self.file = None
+
+    def append(self, block):
+        self._bytes += block.nbytes
+        self._blocks.append(block)
+        if self._bytes <= IN_MEMORY:
+            return
+        try:
+            if self.file is None:
+                self.file = tempfile.TemporaryFile(prefix="pcpmodel-")
+            for old in self._blocks:
+                self.file.write(old.view(np.uint8))
+        except OSError as error:
+            raise InputError(
+                f"no room for the events of this trace in {tempfile.gettempdir()} "
+                f"({error.strerror}); TMPDIR may name another place") from error
+        self._blocks = []
+
+    def whole(self):
+        if self.file is None:
+            return np.concatenate(self._blocks)
+        self.file.flush()
+        return np.frombuffer(mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ), self._dtype)

@@ -67,16 +67,22 @@ def read_markers(cap: Recording) -> Markers:
         that is not the last, a dump outside its snapshot, a time that is not between those of the
         lines beside it.
     """
+    if cap.markers is None:
+        cap.markers = _read_markers(cap)
+    return cap.markers
+
+
+def _read_markers(cap: Recording) -> Markers:
     events, reader = cap.trace
     rows = events.rows
-    file = cap.file("trace.txt")
+    time = rows["time"]
     texts = {
         int(k): reader.markers[int(rows["a"][k])].removeprefix("pcpmodel: ")
         for k in np.flatnonzero(events.is_event("tracing_mark_write"))
     }
 
     def refuse(k: int, why: str) -> InputError:
-        return InputError(f"marker {texts[k]!r} {why}", file=file, row=int(rows["line"][k]))
+        return InputError(f"marker {texts[k]!r} {why}", file=cap.file("trace.txt"), row=line(k))
 
     def line(k: int) -> int:
         return int(rows["line"][k])
@@ -94,11 +100,11 @@ def read_markers(cap: Recording) -> Markers:
             seen = ends if end else begins
             if tag in seen:
                 raise refuse(k, f"stands a second time, first in line {line(seen[tag])}")
-            before = rows["time"][max(k - 1, 0)]
-            after = rows["time"][min(k + 1, len(rows) - 1)]
-            if not before <= rows["time"][k] <= after:
+            before = time[max(k - 1, 0)]
+            after = time[min(k + 1, len(rows) - 1)]
+            if not before <= time[k] <= after:
                 raise refuse(k, f"has a time that is not between those of its neighbours: "
-                                f"{rows['time'][k]} ns, not in {before}..{after}")  # fmt: skip
+                                f"{time[k]} ns, not in {before}..{after}")  # fmt: skip
             if end and open_ != tag:
                 raise refuse(k, "has no beginning before it")
             if not end and open_ is not None:

@@ -6,11 +6,14 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
+from pcpmodel.kernel.pages cimport pages_prefetch
 from pcpmodel.trace.events cimport *
 
 cdef enum:
     MAX_ZONES = 32
     MAX_CPUS = 8192
+    AHEAD = 12          # rows ahead whose pages are fetched
+    STRETCH = 1 << 18   # rows after which those behind may leave memory
 
     IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
 
@@ -114,7 +117,9 @@ cdef class PageLists(Exclusive):
     cdef int nr_rows
     cdef int next_row       # rows before it have passed, or come before the start
     cdef row_link *link
+    cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans
+    cdef int64_t spans_cap
     cdef uint64_t vmemmap
     cdef int64_t last_time
     cdef note *unexplained
@@ -132,6 +137,8 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
+cdef void leave_memory(const void *first, const void *last) noexcept nogil
+cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil
 cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil
@@ -149,6 +156,11 @@ cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     return p
 
 
+cdef inline int64_t index_or_first(PageLists s, int64_t pfn) noexcept nogil:
+    cdef int64_t p = pfn - s.base
+    return p if <uint64_t>p < <uint64_t>s.nr_pages else 0
+
+
 cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
     """Something will happen to this page."""
     if not s.told[p >> 9]:
@@ -163,6 +175,12 @@ cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:
     if r.event == EV_FREE_CONTIG or r.event == EV_PAGE_COMMIT:
         return index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
     return -1
+
+
+cdef inline void fetch_page(PageLists s, const event_row *r) noexcept nogil:
+    """Have the page of an event near when its turn comes; if it is none, nothing happens."""
+    if EV_ALLOC <= r.event <= EV_EXTFRAG:
+        pages_prefetch(&s.page[index_or_first(s, r.a)])
 
 
 cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:

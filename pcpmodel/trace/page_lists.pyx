@@ -7,14 +7,15 @@ machine's pages only those cost time and memory in whose page blocks something h
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.limits cimport LLONG_MAX
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
 from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
 
 import mmap
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,13 @@ from pcpmodel.errors import InputError
 cdef enum:
     MAX_NOTES = 1 << 16
     MAX_PID = 1 << 22   # PID_MAX_LIMIT, include/linux/threads.h
+
+    # What link_rows() comes to.
+    LINKED = 0
+    NO_TASK = 1
+    NO_CPU = 2
+    TOO_LONG = 3
+    NO_ROOM = 4
 
 #: Most pages of a machine that is replayed.
 MAX_PAGES = 1 << 27
@@ -113,6 +121,40 @@ _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_
           D_LOST_ALLOC, D_IN_BATCH}
 
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* Whole pages of these bytes, of any size that a system has. */
+    static inline void leave(const void *first, const void *last)
+    {
+    #if defined(MADV_DONTNEED)
+        uintptr_t from = ((uintptr_t)first + 65535) & ~(uintptr_t)65535;
+        uintptr_t to = (uintptr_t)last & ~(uintptr_t)65535;
+        if (from < to)
+            madvise((void *)from, to - from, MADV_DONTNEED);
+    #endif
+    }
+    """
+    void leave(const void *first, const void *last) noexcept nogil
+
+
+cdef void leave_memory(const void *first, const void *last) noexcept nogil:
+    """What lies in a file and is not needed soon need not stay in memory."""
+    leave(first, last)
+
+
+cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil:
+    """These rows are not needed soon: of a long trace they need not stay in memory."""
+    first, last = max(first, <int64_t>0), min(last, <int64_t>s.nr_rows)
+    if s.spilled and first < last:
+        leave_memory(s.rows + first, s.rows + last)
+        leave_memory(s.link + first, s.link + last)
+
+
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil:
     cdef note *n
@@ -195,61 +237,104 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
             return n
 
 
-cdef int32_t link_rows(PageLists s, int32_t start, int32_t *seen) noexcept nogil:
-    """Links from every row on, and from every page to its first row; a row of no task, or -1.
+cdef int grow_spans(PageLists s, int64_t room) noexcept nogil:
+    """Have room for so many places in spans."""
+    cdef void *more
+    if room <= s.spans_cap:
+        return LINKED
+    if room > max(s.nr_pages, <int64_t>1 << 24):
+        return TOO_LONG
+    more = realloc(s.spans, 2 * room * sizeof(int32_t))
+    if more == NULL:
+        return NO_ROOM
+    s.spans = <int32_t *>more
+    s.spans_cap = 2 * room
+    return LINKED
 
-    ``seen``: the row before which we are, of each task, softirq, idle task and CPU.
+
+cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) noexcept nogil:
+    """Links from every row on, and from every page to its first row.
+
+    ``seen``: the row before which we are, of each task, softirq, idle task and CPU.  ``row_ret``:
+    the row that is not one of this machine's trace, where that is so.
     """
-    cdef int32_t row, j, span = 0, flow
+    cdef int32_t row, j, span = 1, cpus = s.cpus
+    cdef int32_t *seen_irq = seen + MAX_PID
+    cdef int32_t *seen_idle = seen_irq + cpus
+    cdef int32_t *seen_cpu = seen_idle + cpus
+    cdef int32_t *flow
     cdef int64_t p, k
+    cdef const event_row *rows = s.rows
     cdef const event_row *r
-    cdef row_link *at
+    cdef row_link *links = s.link
+    cdef row_link at
+    cdef traced_page *page = s.page
+    cdef int code
     for row in range(s.nr_rows - 1, start - 1, -1):
-        r = &s.rows[row]
-        at = &s.link[row]
+        r = &rows[row]
+        row_ret[0] = row
+        if row % STRETCH == 0:
+            let_go(s, row + STRETCH, row + 3 * STRETCH)
+        if row >= start + AHEAD:
+            fetch_page(s, r - AHEAD)
         if not 0 <= r.pid < MAX_PID:
-            return row
+            return NO_TASK
+        if r.cpu >= cpus:
+            return NO_CPU
+        flow = &seen[r.pid]
         if r.flags & IRQ:
-            flow = MAX_PID + r.cpu
+            flow = &seen_irq[r.cpu]
         elif r.pid == 0:
-            flow = MAX_PID + s.cpus + r.cpu
-        else:
-            flow = r.pid
-        j = seen[flow]
-        seen[flow] = row
+            flow = &seen_idle[r.cpu]
+        j = flow[0]
+        flow[0] = row
         if j:
-            s.link[j].own_prev = row
+            links[j].own_prev = row
         at.own_next = j
         at.own_prev = 0
-        flow = MAX_PID + 2 * s.cpus + r.cpu
-        at.next_cpu = seen[flow]
-        seen[flow] = row
+        at.next_cpu = seen_cpu[r.cpu]
+        seen_cpu[r.cpu] = row
         at.chain = 0
         at.then = 0
         p = page_of(s, r)
-        if p < 0:
-            continue
         if r.event == EV_FREE_CONTIG:
-            at.chain = span
-            for k in range(p, min(p + r.d, s.nr_pages)):
-                tell_of(s, k)
-                s.spans[span] = s.page[k].cursor
-                s.page[k].cursor = row
-                s.page[k].event = EV_FREE_CONTIG
-                span += 1
-        else:
+            if not 0 <= r.d <= s.nr_pages:
+                return TOO_LONG
+            if p >= 0:
+                code = grow_spans(s, span + r.d)
+                if code:
+                    return code
+                at.chain = span
+                for k in range(p, min(p + r.d, s.nr_pages)):
+                    tell_of(s, k)
+                    s.spans[span] = page[k].cursor
+                    page[k].cursor = row
+                    page[k].event = EV_FREE_CONTIG
+                    span += 1
+        elif p >= 0:
             tell_of(s, p)
-            at.chain = s.page[p].cursor
-            at.then = s.page[p].event
-            s.page[p].cursor = row
-            s.page[p].event = <uint8_t>r.event
-    return -1
+            at.chain = page[p].cursor
+            at.then = page[p].event
+            page[p].cursor = row
+            page[p].event = <uint8_t>r.event
+        links[row] = at
+    return LINKED
 
 
 cdef void *_untouched(size_t size, list keep) except NULL:
     """Zeros that cost memory, and time, only where they are touched; held by *keep*."""
     cdef uint8_t[::1] view
     keep.append(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    view = keep[-1]
+    return &view[0]
+
+
+cdef void *_in_file(size_t size, list keep) except NULL:
+    """Zeros that lie in a file of their own, which ends with *keep*."""
+    cdef uint8_t[::1] view
+    with tempfile.TemporaryFile(prefix="pcpmodel-") as file:
+        file.truncate(max(size, 1))
+        keep.append(mmap.mmap(file.fileno(), 0))
     view = keep[-1]
     return &view[0]
 
@@ -270,7 +355,8 @@ cdef class PageLists:
         free(self.unexplained)
         free(self.explained)
         free(self.lists)
-        free(self.link)
+        if not self.spilled:
+            free(self.link)
         free(self.spans)
         free(self.zone_of)
         free(self.block_type)
@@ -306,7 +392,10 @@ cdef class PageLists:
         self.page = <traced_page *>malloc(self.nr_pages * sizeof(traced_page))
         self.unexplained = <note *>malloc(MAX_NOTES * sizeof(note))
         self.explained = <note *>malloc(MAX_NOTES * sizeof(note))
-        self.link = <row_link *>calloc(max(self.nr_rows, 1), sizeof(row_link))
+        if self.spilled:
+            self.link = <row_link *>_in_file(self.nr_rows * sizeof(row_link), self.keep)
+        else:
+            self.link = <row_link *>malloc(max(self.nr_rows, 1) * sizeof(row_link))
         if self.page == NULL or self.unexplained == NULL or self.explained == NULL \
                 or self.link == NULL:
             raise MemoryError
@@ -345,38 +434,47 @@ cdef class PageLists:
 
     cdef int follow_rows(self, int32_t start) except -1:
         """See in rows *start* and after what follows on what."""
-        cdef int32_t row
-        cdef int64_t spans = 1
+        cdef int32_t row = 0
+        cdef int code
         cdef list gone = []
         cdef int32_t *seen
         self.pass_rows(start, start)
-        for row in range(self.nr_rows):
-            if self.rows[row].cpu >= self.cpus:
-                raise InputError(f"the trace tells of CPU {self.rows[row].cpu}; there are "
-                                 f"{self.cpus}", row=self.rows[row].line)
-            if self.rows[row].event == EV_FREE_CONTIG:
-                if not 0 <= self.rows[row].d <= self.nr_pages:
-                    spans = LLONG_MAX
-                    break
-                spans += self.rows[row].d
-        if spans > max(self.nr_pages, <int64_t>1 << 24):
-            raise InputError("free_prepared_contig_range() of more pages than there are")
-        self.spans = <int32_t *>self.room(spans, sizeof(int32_t))
+        memset(self.link, 0, min(start + 1, self.nr_rows) * sizeof(row_link))
         seen = <int32_t *>_untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
         with nogil:
-            row = link_rows(self, start, seen)
-        if row >= 0:
+            code = link_rows(self, start, seen, &row)
+        if code == NO_ROOM:
+            raise MemoryError
+        if code == TOO_LONG:
+            raise InputError("free_prepared_contig_range() of more pages than there are")
+        if code == NO_CPU:
+            raise InputError(f"the trace tells of CPU {self.rows[row].cpu}; there are "
+                             f"{self.cpus}", row=self.rows[row].line)
+        if code == NO_TASK:
             raise InputError(f"process {self.rows[row].pid}; Linux has none above {MAX_PID - 1}",
                              row=self.rows[row].line)
         return 0
 
     def types_of(self, int64_t start_pfn, int64_t end_pfn):
         """Migratetype of each block of 512 pages that holds some of these page frames."""
+        cdef int64_t first = (start_pfn - self.base) >> 9
+        cdef int64_t last = (end_pfn - self.base + 511) >> 9
+        if not 0 <= first <= last <= self.nr_pages >> 9:
+            raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
+        if first == last:
+            return np.empty(0, np.int8)
+        return np.array(<int8_t[:last - first]>(self.block_type + first))
+
+    def tells_of(self, int64_t start_pfn, int64_t end_pfn):
+        """Whether the trace, or the first dump's per-CPU lists, tell of any of these pages."""
         cdef int64_t b, first = (start_pfn - self.base) >> 9
         cdef int64_t last = (end_pfn - self.base + 511) >> 9
         if not 0 <= first <= last <= self.nr_pages >> 9:
             raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
-        return np.array([self.block_type[b] for b in range(first, last)], np.int8)
+        for b in range(first, last):
+            if self.told[b]:
+                return True
+        return False
 
     def list_of(self, int x, int i):
         """Pages of a list, head first."""

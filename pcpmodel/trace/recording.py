@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -391,6 +392,8 @@ class Recording:
                     f"release {self.release.name}, the nearest known to Linux {self.kernel}"
                 )
         self._snapshots: dict[str, Snapshot] = {}
+        self._series: tuple[Snapshot, ...] | None = None
+        self.markers: Any = None  #: of the trace, once `read_markers` has read and checked them
         self.tags = sorted(
             (m[1] for p in path.iterdir() if (m := _TAG.match(p.name)) and m[1] != "series"),
             key=lambda t: (t != "before", t in ("after", "end"), t),
@@ -454,10 +457,14 @@ class Recording:
         path = self.file(f"zoneinfo.{tag}")
         return self._check(_read_zoneinfo(_read(path), path, tag), path)
 
-    def series(self) -> Iterator[Snapshot]:
-        """PCP lists of the one-per-second snapshots, if the recording has any."""
-        if not self.has("pcpstate.series"):
-            return
+    def series(self) -> tuple[Snapshot, ...]:
+        """PCP lists of the one-per-second snapshots, if the recording has any; kept, as others."""
+        if self._series is None:
+            known = self.has("pcpstate.series")
+            self._series = tuple(self._read_series()) if known else ()
+        return self._series
+
+    def _read_series(self) -> Iterator[Snapshot]:
         path = self.file("pcpstate.series")
         text = _read(path)
         row = 1

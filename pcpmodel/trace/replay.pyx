@@ -87,11 +87,14 @@ from pcpmodel.trace.work import WORK, WORK_OPS
 
 cdef enum:
     MAX_BULK = 64
+    MAX_LOG = 1 << 20   # operations on a pageset between two probes of it
     MAX_DELAYED = 64
     MAX_TURNS = 7       # of a zone's flags between two probes of a pageset
     MAX_GUESSES = 4096  # states followed side by side
     GUESS_SLOTS = 16384
     MAX_TRAIL = 1 << 23  # states followed in one search
+    STEPS_PER_GUESS = 8     # log entries that are run again while one such state goes on
+    MAX_EFFORT = 200_000_000    # log entries run again in all searches of a trace: 2 s
     MAX_AHEAD = 4096    # rows in which a CPU that holds a lock has its next event
 
     # What a page is, as far as the trace told.
@@ -296,6 +299,11 @@ cdef log_entry *log_op(_Replayer s, int x, int32_t row, int op, int order) noexc
     cdef log_entry *e
     cdef void *more
     set.touched += 1
+    if set.log_n == MAX_LOG:
+        # Nobody will look that far back: what the model has is taken for what the kernel had.
+        set.log_n = 0
+        set.agreed_row = row
+        set.agreed_flags = s.zones[set.zone].flags
     if set.log_n == 0:
         set.agreed = set.pcp
         set.start_flags = s.zones[set.zone].flags
@@ -468,6 +476,15 @@ cdef void make_due(_Replayer s, int x, int why, int n, int threshold, int pindex
 # while the kernel did them in another one.  The log of a pageset since the last
 # agreement is run again with one thing changed, until what the trace shows comes out.
 
+cdef inline bint tired(_Replayer s, int32_t row) noexcept nogil:
+    """Whether all searches together have cost what they may."""
+    if s.effort >= 0:
+        return False
+    if s.cut_row < 0:
+        s.cut_row = row
+    return True
+
+
 cdef void rerun(_Replayer s, const pageset *set, const log_entry *log, int n,
                 outcome *out) noexcept nogil:
     cdef int k, high, want
@@ -573,6 +590,7 @@ cdef int find_candidates(_Replayer s, int x, int32_t row, candidate *found,
             oldest = min(oldest, s.page[q].pushed)
             depth += 1
             q = s.page[q].next
+        s.effort -= depth
     return n
 
 
@@ -719,7 +737,7 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
     cdef guess *swap
     cdef bint sensitive
     cdef outcome end
-    if s.effort < 0 or not room_to_search(s, n + 1):
+    if tired(s, row) or not room_to_search(s, n + 1):
         return False
     layer = s.layers
     into = s.layers + MAX_GUESSES
@@ -762,8 +780,8 @@ cdef bint search_turns(_Replayer s, int x, int32_t row, const goal *g, const can
             slots *= 2
         memset(s.table, -1, slots * sizeof(s.table[0]))
         more = 0
-        s.effort -= have
-        if s.effort < 0 or used + MAX_GUESSES > MAX_TRAIL:
+        s.effort -= <int64_t>STEPS_PER_GUESS * have
+        if tired(s, row) or used + MAX_GUESSES > MAX_TRAIL:
             return False
         s.trail_at[k] = used
         for i in range(have):
@@ -841,6 +859,8 @@ cdef int32_t on_top(_Replayer s, int x, const goal *g, const candidate *c,
     if not room(s, set.log_n + 4):
         return -1
     for m in range(set.log_n - 1):
+        if s.effort < 0:
+            break
         late = set.log[m]
         # It is put before what its line comes after.
         if late.op != OP_ALLOC or late.row <= set.log[m + 1].row or late.row <= c.since \
@@ -881,7 +901,7 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
     if set.log_n == 0:
         set.agreed = set.pcp
         set.start_flags = s.zones[set.zone].flags
-    if s.effort < 0 or not room(s, set.log_n + 4):
+    if tired(s, row) or not room(s, set.log_n + 4):
         return False
     rerun(s, set, set.log, set.log_n, &out)
     if out.clash and g.fields != NULL:
@@ -912,13 +932,12 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
             return True
     # A page whose task was stopped between mm_page_free and the list.
     for k in range(set.log_n - 1, -1, -1):
-        if s.effort < 0:
+        if tired(s, row):
             return False
         if set.log[k].op != OP_FREE or (too_many >= 0 and too_many != 1 << set.log[k].order) \
                 or (s.page[set.log[k].page].where - 1) >> 4 != x \
                 or not may_be_delayed(s, set.log[k].page, row):
             continue
-        s.effort -= set.log_n
         memcpy(s.scratch, set.log, k * sizeof(log_entry))
         memcpy(s.scratch + k, set.log + k + 1, (set.log_n - k - 1) * sizeof(log_entry))
         rerun(s, set, s.scratch, set.log_n - 1, &out)
@@ -928,14 +947,14 @@ cdef bint reconcile(_Replayer s, int x, int32_t row, const goal *g, int zone_fla
             return True
     # A reported page that was taken earlier than its line says.
     for k in range(set.log_n - 1, -1, -1):
-        if s.effort < 0 or too_many > 0:
+        if too_many > 0 or tired(s, row):
             return False
         if set.log[k].op != OP_ALLOC or k == 0 or set.log[k - 1].row < set.log[k].since:
             continue
         moved = set.log[k]
         memcpy(s.scratch, set.log, set.log_n * sizeof(log_entry))
         m = k
-        while m > 0 and set.log[m - 1].row > moved.since:
+        while m > 0 and set.log[m - 1].row > moved.since and not tired(s, row):
             s.scratch[m] = s.scratch[m - 1]
             s.scratch[m - 1] = moved
             m -= 1
@@ -1612,6 +1631,20 @@ cdef bint woken_until(_Replayer s, const zone_info *z, int32_t row, int32_t unti
     return False
 
 
+cdef bint asks_large(_Replayer s) noexcept nogil:
+    """Are blocks asked for that are larger than those of PAGE_ALLOC_COSTLY_ORDER?"""
+    cdef int32_t j
+    if s.large_blocks < 0:
+        s.large_blocks = 0
+        for j in range(s.nr_rows):
+            if j % STRETCH == 0:
+                let_go(s, j - STRETCH, j)
+            if s.rows[j].event == EV_ALLOC and s.rows[j].b > PAGE_ALLOC_COSTLY_ORDER:
+                s.large_blocks = 1
+                break
+    return s.large_blocks
+
+
 cdef void check_zone_flags(_Replayer s, int32_t row) noexcept nogil:
     """A zone's flags turn only where something that the trace tells can have turned them.
 
@@ -1645,7 +1678,7 @@ cdef void check_zone_flags(_Replayer s, int32_t row) noexcept nogil:
     if came & ZONE_RECLAIM_ACTIVE and z.woken <= z.reclaiming \
             and not woken_until(s, z, row, until):
         wrong |= ZONE_RECLAIM_ACTIVE
-    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not s.large_blocks:
+    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s):
         wrong |= ZONE_BELOW_HIGH
     if wrong:
         differ(s, row, D_ZONE_FLAGS, -1, flags & ~wrong, flags)
@@ -2128,7 +2161,7 @@ cdef class _Replayer(PageLists):
     cdef int nr_populated   # zones with memory
     cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef int zone_flags     # that this kernel has
-    cdef bint large_blocks  # are asked for: a test for one fails with memory enough
+    cdef int large_blocks   # are asked for (-1 not known yet): tests for one fail early
     cdef cpu_run *runs
     cdef contig *contigs
     cdef bulk_call bulk[MAX_BULK]
@@ -2136,7 +2169,8 @@ cdef class _Replayer(PageLists):
     cdef delayed_free delayed[MAX_DELAYED]
     cdef int nr_delayed
     cdef tally t
-    cdef int64_t effort     # log entries that may still be run again, over the whole trace
+    cdef int64_t effort     # of all searches yet, in log entries that are run again
+    cdef int32_t cut_row    # at which there was none left, -1 not so far
     cdef outcome due_found  # what the last reconcile() found
     cdef log_entry *scratch
     cdef int scratch_cap
@@ -2180,21 +2214,23 @@ cdef class _Replayer(PageLists):
         cdef int x, z
         cdef Py_ssize_t k
         cdef const int64_t[:, ::1] probes
+        cdef const int64_t *told
         cdef const int8_t[::1] types
         zones = snapshot.zones
+        self.spilled = events.spilled
         self.set_up(cpus, zones, events.rows)
         self.rules = rules_of(release)
         self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
         self.p_lists = p_lists
-        self.effort = 50 * <int64_t>self.nr_rows + 30_000_000
+        self.effort = MAX_EFFORT
+        self.cut_row = -1
         self.most_states = 1
         self.nr_populated = sum(zone.managed > 0 for zone in zones)
         self.decay_told = bool(events.is_event("decay_pcp_high").any())
         self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE
         if self.rules.below_high:
             self.zone_flags |= ZONE_BELOW_HIGH
-        asked = events.rows["b"][events.is_event("mm_page_alloc")]
-        self.large_blocks = bool((asked > PAGE_ALLOC_COSTLY_ORDER).any())
+        self.large_blocks = -1
         self.vmemmap = reader.numbers["vmemmap"] or 0xFFFFEA0000000000
         self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
@@ -2220,12 +2256,13 @@ cdef class _Replayer(PageLists):
         self.keep.append(probes)
         if len(probes):
             self.probes = &probes[0, 0]
-        for k in range(len(probes)):
-            for z in range(self.nr_zones):
-                if self.zones[z].name == probes[k, P_ZONE] \
-                        and self.zones[z].node == probes[k, P_NODE] and probes[k, P_ZONE_FLAGS] > 0:
-                    self.zones[z].seen_flags |= probes[k, P_ZONE_FLAGS] & (
-                        ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        for k in range(probes.shape[0]):
+            told = &self.probes[k * P_COLUMNS]
+            if told[P_ZONE_FLAGS] > 0:
+                for z in range(self.nr_zones):
+                    if self.zones[z].name == told[P_ZONE] and self.zones[z].node == told[P_NODE]:
+                        self.zones[z].seen_flags |= told[P_ZONE_FLAGS] & (
+                            ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
         self.follow_rows(start)
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
@@ -2242,7 +2279,8 @@ cdef class _Replayer(PageLists):
     cdef _load(self, int x, pcp):
         cdef pageset *set = &self.sets[x]
         cdef int i
-        cdef int64_t pfn
+        cdef const int64_t[::1] told
+        cdef Py_ssize_t k
         cdef int32_t p
         set.addr = pcp.addr
         set.pcp.count = pcp.count
@@ -2254,11 +2292,12 @@ cdef class _Replayer(PageLists):
         set.pcp.free_factor = min(max(pcp.free_factor, 0), 20)
         set.pcp.free_count = max(pcp.free_count, 0)
         for i, pfns in pcp.lists.items():
-            for pfn in pfns:
-                p = <int32_t>(pfn - self.base)
+            told = pfns
+            for k in range(told.shape[0]):
+                p = <int32_t>(told[k] - self.base)
                 tell_of(self, p)
                 if self.page[p].where:
-                    raise InputError(f"page {pfn:#x} is on two lists of the first dump")
+                    raise InputError(f"page {told[k]:#x} is on two lists of the first dump")
                 push(self, x, i, p, -1, True)
                 self.page[p].cached = <int8_t>pindex_to_type(i)
 
@@ -2336,6 +2375,10 @@ cdef class _Replayer(PageLists):
         begin_use(self)
         with nogil:
             for row in range(start, stop):
+                if row % STRETCH == 0:
+                    let_go(self, row - 3 * STRETCH, row - STRETCH)
+                if row + AHEAD < self.nr_rows:
+                    fetch_page(self, &self.rows[row + AHEAD])
                 step(self, row)
                 if self.failed != NULL:
                     break
@@ -2439,9 +2482,13 @@ cdef class _Replayer(PageLists):
         for i in lists:
             self.check_list(i)
             check_idle(self)
-            told = pcp.lists.get(i, _NOTHING)
-            n = told.shape[0]
             p = self.sets[x].list[i].head
+            if i not in pcp.lists:
+                if p >= 0:
+                    found.add(i)
+                continue
+            told = pcp.lists[i]
+            n = told.shape[0]
             same_list = True
             for k in range(n):
                 if p < 0 or told[k] != p + self.base:
@@ -2548,6 +2595,15 @@ cdef class _Replayer(PageLists):
         else:
             explain(self, row, E_MOVED, x, moved)
         return self.nr_unexplained == was
+
+    @property
+    def cut(self):
+        """Line at which searches had cost what they may, or None."""
+        return None if self.cut_row < 0 else self.rows[self.cut_row].line
+
+    @property
+    def effort_left(self):
+        return self.effort
 
     @property
     def tally(self):
@@ -2699,6 +2755,9 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
     r.finish()
     t, work = r.tally, r.work
     bad, nr_bad, good, nr_good = r.notes()
+    if r.cut is not None:
+        notes.append(f"from line {r.cut} on no other order of operations was looked for to explain "
+                     "a difference: what such searches may cost was spent")
     resizes = [(k, stop[2]) for k, stop in halts.items()
                if stop[0] == "size" and stop[1] == 0 and k >= first]
     counted = {kind + end: t[kind + end]
@@ -2707,14 +2766,17 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
     if dump.free is None:
         notes.append("no buddylists.before: the blocks of refills are taken from the trace")
     else:
-        followed, free_lists, free_lists_right, shown = follow(
-            cap, state, work, markers, bool(resizes))
+        followed, free_lists, free_lists_right, shown, cut = follow(
+            cap, state, work, markers, bool(resizes), r.tells_of)
         counted |= {
             "blocks": followed.taken, "blocks_foreseen": followed.foreseen,
             "blocks_explained": len(followed.explained), "free_lists": free_lists,
             "free_lists_foreseen": free_lists_right - len(shown),
             "free_lists_explained": len(shown), "isolated": followed.isolated,
         }
+        if cut:
+            notes.append("what left the free lists without a line was looked for no further: what "
+                         "such searches may cost was spent")
         line, pfn = events.rows["line"], events.rows["a"]
         unseen = "block left, joined or changed places on its list without a line"
         good += [Explained(int(line[k]), unseen, "", int(line[why]))

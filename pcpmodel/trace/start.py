@@ -114,7 +114,7 @@ def memory_at_start(
         for cpu in range(cap.cpus):
             have = dump.pcps[(*z.key, cpu)]
             values: dict[str, Any] = {
-                "lists": {i: p.tolist() for i, p in have.lists.items() if i < nr_lists},
+                "lists": {i: p for i, p in have.lists.items() if i < nr_lists},
                 "count": sum(
                     len(p) << pindex_to_order(i) for i, p in have.lists.items() if i < nr_lists
                 ),
@@ -131,7 +131,7 @@ def memory_at_start(
         memory.load(
             n,
             {
-                "free": {k: p.tolist() for k, p in dump.free[z.key].items() if len(p)},
+                "free": {k: p for k, p in dump.free[z.key].items() if len(p)},
                 "blocks": np.where(blocks >= 0, blocks, 1).tolist(),
                 "pcp": pcp,
             },

@@ -178,7 +178,7 @@ def test_the_series_is_cut_at_its_tags(make, tmp_path):
         f"=== decay.t00\n{body}=== decay.t01\n{body.replace('count=6', 'count=x')}"
     )
     with pytest.raises(InputError) as error:
-        list(cap.series())
+        pm.recording(tmp_path).series()
     assert error.value.row == 8
 
 
