@@ -17,6 +17,7 @@ import pcpmodel as pm
 from helpers.paths import SHARED, TRACES
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
+from pcpmodel.trace import ftrace
 from pcpmodel.trace.exactness import COUNTED
 from pcpmodel.trace.ftrace import open_text
 from pcpmodel.trace.markers import read_markers
@@ -89,6 +90,21 @@ def test_the_header_of_a_boot_trace_is_read_and_its_replay_refused():
 def test_another_kernels_rules_do_not_pass(name, release):
     found = pm.replay(TRACES / name, release=release)
     assert found.nr_unexplained > 0
+
+
+def test_what_searches_may_cost_is_bounded_and_the_note_names_the_line():
+    found = pm.replay(TRACES / "6.12-tcp-4cpu", release="v6.6")
+    (note,) = (n for n in found.notes if "no other order of operations" in n)
+    assert re.match(r"from line \d+ on ", note)
+    assert found.nr_unexplained > 0
+
+
+@pytest.mark.parametrize("name", ["6.18-pf1-2cpu", "7.2-detail-4cpu"])
+def test_events_that_lie_in_a_file_are_replayed_as_those_in_memory(name, monkeypatch):
+    monkeypatch.setattr(ftrace, "IN_MEMORY", 1 << 20)
+    cap = pm.recording(TRACES / name)
+    assert cap.trace[0].spilled
+    assert replay_all.pinned(pm.replay(cap)) == REPLAYED[name]
 
 
 @pytest.mark.slow
