@@ -48,9 +48,7 @@ class BuildWithData(build_py):
 
     def _tables(self) -> Iterator[tuple[Path, Path]]:
         if not self.editable_mode:
-            tables = (
-                Path("data", part) for part in ("hardware", "published", "sessions", "workload")
-            )
+            tables = (Path("data", part) for part in ("hardware", "published", "workload"))
             found = [path for part in (*tables, Path("examples")) for path in part.rglob("*")]
             for path in sorted([*found, *Path("notebooks").glob("*.ipynb")]):
                 if path.is_file() and "__pycache__" not in path.parts:

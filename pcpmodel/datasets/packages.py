@@ -70,6 +70,7 @@ __all__ = [
     "load_hardware",
     "load_published",
     "load_workload",
+    "machine_is_there",
     "own_data",
     "published_names",
     "raise_first",
@@ -130,9 +131,9 @@ class Hardware:
         That directory.
     tables : dict of str to Table
         As read, by resource name; the frames below are made of them when they are asked for.
-    latency : pandas.DataFrame
+    latency : pandas.DataFrame or None
         ``batch_latency.csv``: batch [pages], throughput_pages_per_s (NaN: not
-        measured), {free,alloc}_latency_{avg,p99}_us; batch rises.
+        measured), {free,alloc}_latency_{avg,p99}_us; batch rises.  None: only a cost sheet.
     latency_interval : pandas.DataFrame or None
         Range of each latency and number of samples, where it is known.
     lock_wait : pandas.DataFrame or None
@@ -158,8 +159,8 @@ class Hardware:
     digest: str
 
     @cached_property
-    def latency(self) -> pandas.DataFrame:
-        return self.tables["batch_latency"].frame()
+    def latency(self) -> pandas.DataFrame | None:
+        return self._frame("batch_latency")
 
     @cached_property
     def latency_interval(self) -> pandas.DataFrame | None:
@@ -275,13 +276,29 @@ def data_root(directory: str | Path | None = None) -> Path:
     if directory is None:
         return data_dir()
     if not (str(directory) and Path(directory).is_dir()):
-        raise InputError("is not a directory", file=repr(directory))
+        there = Path(directory).exists() and str(directory)
+        what = "is not a directory" + (
+            "" if there else ": nothing is there; make it first (mkdir -p)"
+        )
+        raise InputError(what, file=repr(directory))
     return Path(directory)
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Return the names of the measured machines, sorted."""
-    return _names(data_dir() / "hardware")
+    """Return the names of the machines whose holds were measured, sorted."""
+    root = data_dir() / "hardware"
+    # Those with a cost sheet alone are left out; those with neither are faulty, and named.
+    return tuple(
+        name
+        for name in _names(root)
+        if (root / name / LATENCY_RESOURCE["path"]).exists()
+        or not (root / name / COSTS_RESOURCE["path"]).exists()
+    )
+
+
+def machine_is_there(name: str) -> bool:
+    """Whether the data directory has a machine of that name, measured or not."""
+    return name in _names(data_dir() / "hardware")
 
 
 def published_names() -> tuple[str, ...]:
@@ -313,7 +330,7 @@ def load_hardware(name: str) -> Hardware:
         package.path,
         package.tables,
         package.documents["platform"],
-        package.tables["batch_latency"].units,
+        package.tables["batch_latency"].units if "batch_latency" in package.tables else {},
         package.sources,
         package.digest,
     )
@@ -634,9 +651,10 @@ def _check_hardware_descriptor(resources: list, fault: Fault) -> None:
     known = (LATENCY_RESOURCE, PLATFORM_RESOURCE, *optional)
     expected = {r["name"]: r for r in known}
     given = {r["name"]: r for r in resources if isinstance(r, dict) and is_text(r.get("name"))}
-    for name in ("batch_latency", "platform"):
-        if name not in given:
-            fault(f"resource {name!r} is missing", "resources")
+    if "platform" not in given:
+        fault("resource 'platform' is missing", "resources")
+    if not {"batch_latency", "costs"} & set(given):
+        fault("resource 'batch_latency' is missing, and 'costs', which may stand in", "resources")
     for name, resource in given.items():
         if name not in expected:
             fault(f"unknown resource {name!r}; allowed: {', '.join(expected)}", "resources")

@@ -304,6 +304,7 @@ def hardware_descriptor(
     title: str,
     sources: Iterable[Mapping[str, Any]],
     *,
+    latency: bool = True,
     interval: bool = False,
     waits: bool = False,
     costs: bool = False,
@@ -314,7 +315,8 @@ def hardware_descriptor(
 
     ``more`` are further top-level keys.
     """
-    resources = [LATENCY_RESOURCE, *([INTERVAL_RESOURCE] if interval else []), PLATFORM_RESOURCE]
+    resources = [LATENCY_RESOURCE] if latency else []
+    resources += [*([INTERVAL_RESOURCE] if interval else []), PLATFORM_RESOURCE]
     resources += [WAIT_RESOURCE] if waits else []
     resources += [*([COSTS_RESOURCE] if costs else []), *others]
     return {

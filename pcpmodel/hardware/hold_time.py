@@ -240,6 +240,11 @@ class Prediction:
                 low, high = np.where(under, middle, low), np.where(under, high, middle)
         return _exp((low + high) / 2)
 
+    def plus(self, ns: float) -> Prediction:
+        """Of a time with so much more in it [ns]."""
+        without = _exp(self.location)
+        return Prediction(np.log(without + ns), without * self.scale / (without + ns), self.dof)
+
     def probability_under(self, time_ns: ArrayLike) -> Floats:
         """Probability of a time below ``time_ns`` [ns]."""
         return self._probability_under(np.log(time_ns))

@@ -7,11 +7,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from pcpmodel.datasets.packages import hardware_names, load_hardware
+from pcpmodel.datasets.packages import (
+    check_name,
+    data_dir,
+    hardware_names,
+    load_hardware,
+    machine_is_there,
+)
 from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
 
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from pcpmodel.hardware.hold_time import HoldTime
+    from pcpmodel.hardware.sheet import Known
 
 __all__ = ["Machine", "digest", "load_machines", "machine", "machines"]
 
@@ -43,6 +50,10 @@ class Machine:
         What is known of the hardware (``platform.json``).
     digest : str
         Digest of the machine's data: two machines with one digest are the same data.
+    costs : Table or None
+        Its cost sheet, where there is one (``costs.csv``).
+    derived : str or None
+        What the table follows from, in a sentence; None: it was measured.
     """
 
     name: str
@@ -50,6 +61,8 @@ class Machine:
     measured_interval: Table | pd.DataFrame | None
     platform: dict[str, Any]
     digest: str
+    costs: Table | None = None
+    derived: str | None = None
 
     @cached_property
     def latency(self) -> pd.DataFrame:
@@ -71,6 +84,21 @@ class Machine:
         """Base page of its kernel, 4 where platform.json does not state it [KiB]."""
         return self.platform.get("page_size_kib") or 4
 
+    @cached_property
+    def line_memory(self) -> Known:
+        """A load from the memory of a CPU's own node [ns]: its sheet's, else its class's."""
+        from pcpmodel.hardware.sheet import LINE_MEMORY, Known
+
+        for row in () if self.costs is None else self.costs.records():
+            if row["operation"] == "line_memory" and not row["distance"] and row["low"] > 0:
+                return Known(row["value"], row["low"], row["high"], f"{row['origin']} on it")
+        return LINE_MEMORY
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before using it."""
+        return [self.derived] if self.derived else []
+
     def page_size_note(self, page_size_kib: int) -> str | None:
         """What to know before using the table for pages of another size; None for the same."""
         if page_size_kib == self.page_size_kib:
@@ -87,49 +115,114 @@ class Machine:
         )
 
     def __repr__(self) -> str:
-        return f"<Machine {self.name}: {len(self.measured['batch'])} measured batches>"
+        rows = f"{len(self.measured['batch'])} {'made' if self.derived else 'measured'} batches"
+        return f"<Machine {self.name}: {rows}>"
 
 
 def _frame(table: Table | pd.DataFrame) -> pd.DataFrame:
     return table.frame() if isinstance(table, Table) else table
 
 
-def machine(name: str | Machine) -> Machine:
+def machine(
+    name: str | Machine, *, like: str | Machine | Iterable[str | Machine] | None = None
+) -> Machine:
     """Load a machine by name; a :class:`Machine` is returned as it is.
 
     Parameters
     ----------
     name : str or Machine
-        Name of a directory under ``data/hardware/``.
+        Name of a directory under ``data/hardware/``; with ``like`` any name without a table there.
+    like : str, Machine or iterable of these, optional
+        Measured machines that one without a latency table is like: its holds are theirs (the
+        geometric mean of several), with intervals as wide as measured machines differ.
 
     Returns
     -------
     Machine
+        Of one with a cost sheet and no table, the holds follow from the sheet.
 
     Raises
     ------
     InputError
-        If there is no such machine (the nearest name is offered) or its data are faulty.
+        If there is no such machine (the nearest name is offered), its data are faulty, or it has
+        a table and is said to be like another.
     """
     if isinstance(name, Machine):
+        if like is not None:
+            raise InputError(f"{name.name} has holds of its own; like= is for one that has none")
         return name
     if not isinstance(name, str):
         raise InputError(f"machine={name!r} is not a name; give a str or a Machine.")
+    if like is not None and not machine_is_there(name):
+        return _like(Machine(check_name(name), {}, None, {}, ""), like)
     data = load_hardware(name)
     table, interval = (data.tables.get(k) for k in ("batch_latency", "batch_latency_interval"))
-    return Machine(data.name, table, interval, data.platform, data.digest)
+    found = Machine(
+        data.name, table or {}, interval, data.platform, data.digest, data.tables.get("costs")
+    )
+    if table is not None and like is not None:
+        raise InputError(f"{name} has a latency table; like= is for a machine that has none")
+    if table is not None:
+        return found
+    return _of_sheet(found) if like is None else _like(found, like)
+
+
+def _of_sheet(bare: Machine) -> Machine:
+    """The machine with holds from its cost sheet."""
+    from pcpmodel.hardware.sheet import of_sheet
+
+    assert bare.costs is not None  # a package has one or the other
+    measured = _sound_machines()
+    table, interval = of_sheet(bare.costs, [m.hold_time for m in measured])
+    derived = (
+        f"No hold of {bare.name} was measured: its holds follow from its cost sheet, their 99th "
+        f"percentiles from those of {len(measured)} measured machines."
+    )
+    lines = (bare.digest, digest(measured))
+    return replace(
+        bare,
+        measured=table,
+        measured_interval=interval,
+        digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        derived=derived,
+    )
+
+
+def _like(bare: Machine, like: str | Machine | Iterable[str | Machine]) -> Machine:
+    """The machine with the holds of others."""
+    from pcpmodel.hardware.sheet import of_class
+
+    alike, measured = load_machines(like), _sound_machines()
+    path = data_dir() / "hardware" / bare.name
+    table, interval, factor = of_class(
+        path, [m.hold_time for m in alike], [m.hold_time for m in measured]
+    )
+    names = ", ".join(m.name for m in alike)
+    derived = (
+        f"No hold of {bare.name} was measured: its holds are those of {names}, with intervals as "
+        f"wide as {len(measured)} measured machines differ (by a factor of {factor:.2f})."
+    )
+    lines = (bare.name, bare.digest, digest(alike), digest(measured))
+    return replace(
+        bare,
+        measured=table,
+        measured_interval=interval,
+        digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        derived=derived,
+    )
 
 
 def load_machines(
     names: str | Machine | Iterable[str | Machine] | None = None,
 ) -> tuple[Machine, ...]:
-    """Load the machines named: one, several, or (None) every one whose data have no fault.
+    """Load the machines named: one, several, or (None) every measured one that is no guest.
 
     Parameters
     ----------
     names : str, Machine, iterable of these, optional
-        Which machines; all if not given.  Of these a faulty one is left out, so that it spoils
-        no answer about the others, and a warning on the standard error says so.
+        Which machines; all if not given.  Of these a guest is left out (its host is in its times;
+        where there are only guests they stay), and a faulty one, so that it spoils no answer
+        about the others: a warning on the standard error says so.
 
     Returns
     -------
@@ -159,6 +252,7 @@ def _sound_machines() -> tuple[Machine, ...]:
             fault = error
             # Not warnings.warn(): that names a place in the notebook, another in each run.
             _LOG.warning("machine %s is left out: %s", name, error.message)
+    found = [m for m in found if m.platform.get("kind") != "virtual"] or found
     if not found:
         raise fault or InputError("there is no machine; pcpmodel data add latency brings one in.")
     return tuple(found)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom
+from scipy.special import bdtr
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.probes import bounce, chase, clear, count, link, touch, write_lines
@@ -67,8 +67,8 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
     With fewer than 6 samples no two do; then it is the least and the largest.
     """
     values = np.sort(np.asarray(samples, dtype=float))
-    rank = int(binom.ppf(0.025, len(values), 0.5))
-    rank = max(rank, 1)
+    below = bdtr(np.arange(len(values) + 1), len(values), 0.5)  # of the median, at most so many
+    rank = max(int(np.searchsorted(below, 0.025)), 1)
     return float(np.median(values)), float(values[rank - 1]), float(values[-rank])
 
 
@@ -353,21 +353,30 @@ def _quiet(work: Callable[[], float]) -> float | None:
 
 
 def _together(cpus: Sequence[int], work: Sequence[Callable[[], float]]) -> list[float] | None:
-    """Do each piece of work in a thread on a CPU of its own, all at once; None: disturbed."""
+    """Do each piece of work on a CPU of its own, all at once; None: disturbed.
+
+    The first is the caller's: a thread that only waits for the others is woken beside one of them.
+    """
     start = threading.Barrier(len(work))
     got: list[float | None] = [None] * len(work)
 
     def one(number: int, cpu: int) -> None:
         os.sched_setaffinity(0, {cpu})
-        start.wait()
-        got[number] = _quiet(work[number])
+        with suppress(threading.BrokenBarrierError):
+            start.wait()
+            got[number] = _quiet(work[number])
 
     threads = [
         threading.Thread(target=one, args=(number, cpu))
-        for number, cpu in enumerate(cpus[: len(work)])
+        for number, cpu in enumerate(cpus[1 : len(work)], 1)
     ]
     for thread in threads:
         thread.start()
+    try:
+        one(0, cpus[0])
+    except BaseException:
+        start.abort()  # nobody waits for one who was interrupted
+        raise
     for thread in threads:
         thread.join()
     values = [value for value in got if value is not None]

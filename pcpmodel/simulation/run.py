@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,7 +24,7 @@ from pcpmodel.simulation.steady import truncation
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Workload
 
-__all__ = ["ENGINES", "execute", "runner_of", "settle", "simulate"]
+__all__ = ["ENGINES", "execute", "hold_range", "runner_of", "settle", "simulate"]
 
 ENGINES = ("event", "per-page")
 _PS = 10**12
@@ -32,6 +33,8 @@ _EVENTS_BETWEEN_SIGNALS = 200_000
 #: lists' sizes fall by an eighth at every vmstat tick, as a rule once a second.
 _SETTLE_S = (4.0, 64.0)
 _SETTLE_BATCHES = 128
+#: Pages of a hold by which the interval of all holds is told.
+_TYPICAL_PAGES = 504
 
 
 def _types_change(spec: RunSpec) -> bool:
@@ -86,6 +89,27 @@ def execute(
     result = _run(replace(spec, warmup_s=warmup_s), engine, progress)
     took = time.perf_counter() - began
     return replace(result, spec=spec, warmup_s=warmup_s, stands=stands, run_s=took)
+
+
+def hold_range(spec: RunSpec) -> dict[float, Result]:
+    """Run with holds as short and as long as the 95 % interval of their mean allows.
+
+    For a machine whose holds were not measured (`Machine.derived`): what its holds are not known by
+    says more of it than what random numbers do.
+
+    Returns
+    -------
+    dict of float to Result
+        By the factor on every hold, the smaller first.
+    """
+    at = spec.machine.hold_time.refill(_TYPICAL_PAGES), spec.machine.hold_time.drain(_TYPICAL_PAGES)
+    factors = [
+        math.sqrt(math.prod(cost.interval["mean_ns"][end] / cost.mean_ns for cost in at))
+        for end in (0, 1)
+    ]
+    return {
+        factor: execute(replace(spec, hold_scale=spec.hold_scale * factor)) for factor in factors
+    }
 
 
 def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) -> tuple[float, bool]:

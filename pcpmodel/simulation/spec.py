@@ -171,7 +171,7 @@ class RunSpec:
     def notes(self) -> list[str]:
         """What to know before using the result."""
         note = self.machine.page_size_note(self.host.page_size_kib)
-        return [*([note] if note else []), *self.release.notes]
+        return [*([note] if note else []), *self.machine.notes, *self.release.notes]
 
     @property
     def calibrated(self) -> dict[str, Calibrated]:

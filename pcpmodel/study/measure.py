@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.datasets import measured, packages
 from pcpmodel.datasets.packages import (
     COSTS_RESOURCE,
+    INTERVAL_RESOURCE,
     LATENCY_RESOURCE,
     RATES_RESOURCE,
 )
@@ -31,6 +32,7 @@ from pcpmodel.hardware.latency_input.estimates import MIN_SAMPLES, p99_ranks
 from pcpmodel.hardware.load import KINDS, Load, most_pages
 from pcpmodel.hardware.machines import load_machines
 from pcpmodel.hardware.probe import Cost, Missing, Probes
+from pcpmodel.hardware.sheet import HOLD_ROWS, class_holds
 from pcpmodel.kernel.releases import nearest_release
 from pcpmodel.kernel.sizing import drain_hold_limit, drain_limit
 from pcpmodel.proc.cpulist import cpu_list
@@ -56,8 +58,9 @@ ENOUGH = MIN_SAMPLES * 6 // 5
 #: Instances that trace a round, in turn, and how many rounds there are at least.
 CYCLE = (1, 0, 1, 2, 1, 3)
 LEAST_ROUNDS = 3 * len(CYCLE)
-#: Rounds with long holds that a line is laid through at least.
+#: Rounds with long holds that a line is laid through at least, and how well it should tell a page.
 LEAST_POINTS = 12
+SURE = 0.1
 #: Rounds of each load for its rates, and the share of the time that all of them have.
 RATE_ROUNDS, RATE_SHARE = 6, 0.3
 
@@ -109,8 +112,8 @@ def measure(
         Tables ``costs``, ``holds`` (the latency table), ``tracing`` (its cost by two ways),
         ``rates`` (what loads do, without tracing and with), ``not measured`` and ``touched``.
         Facts: machine, path (None: nothing was stored), costs, unsteady (what two passes or
-        sessions do not agree on), not_measured.  Without root the holds are not measured and
-        nothing is stored.
+        sessions do not agree on), not_measured.  Without root no hold is measured: the cost sheet
+        then has those of other machines, and replaces no machine whose holds were measured.
 
     Raises
     ------
@@ -155,26 +158,29 @@ def measure(
     rows, unsteady = probes.costs()
     missing = [*probes.missing, *missing]
     frames: dict[str, pd.DataFrame] = {}
-    path = None
+    table = interval = None
     said = {}
-    rows += _assumed(missing)
+    path = root / "hardware" / name
     if rounds:
-        sheet, table, interval, tracing = _evaluate(rounds, missing, unsteady)
+        sheet, table, interval, frames["tracing"] = _evaluate(rounds, missing, unsteady)
         rows += sheet
-        frames["tracing"] = tracing
-        rows = _beside(rows, _costs_before(root / "hardware" / name), unsteady)
-        frames["rates"] = _rates_beside(
-            _rate_table(observed), _rates_before(root / "hardware" / name), unsteady
-        )
-        if table is not None and interval is not None:
-            frames["holds"] = table
-            traced = [(each.copies, each.traced) for each in rounds if each.traced is not None]
-            path = store(root, name, rows, table, interval, used, traced, replace, frames["rates"])
-            said["holds"] = _say_holds(table)
-    if path is not None:
-        said["stored"] = f"Stored in {path}."
+        frames["rates"] = _rates_beside(_rate_table(observed), _rates_before(path), unsteady)
+        if interval is not None:
+            interval = _interval_beside(interval, _interval_before(path), unsteady)
+    rows = _beside([*rows, *_assumed(rows, missing)], _costs_before(path), unsteady)
+    if table is not None:
+        frames["holds"] = table
+        said["holds"] = _say_holds(table)
+    if table is None and (path / LATENCY_RESOURCE["path"]).exists():
+        stored = None
+        said["stored"] = f"Nothing was stored: {path} has holds, and these are none."
     else:
-        said["stored"] = "Nothing was stored: a machine needs its holds."
+        traced = [(each.copies, each.traced) for each in rounds if each.traced is not None]
+        rates = frames.get("rates")
+        stored = store(root, name, rows, table, interval, used, traced, replace, rates)
+        said["stored"] = f"Stored in {stored}."
+        if table is None:
+            said["stored"] += " No hold was measured: what they take is that of other machines."
     if unsteady:
         said["unsteady"] = (
             f"Two passes or sessions do not agree on {', '.join(dict.fromkeys(unsteady))}: "
@@ -183,7 +189,7 @@ def measure(
     costs = pd.DataFrame(rows, columns=Cost._fields)
     facts = {
         "machine": name,
-        "path": None if path is None else str(path),
+        "path": None if stored is None else str(stored),
         "costs": [
             {
                 "name": f"{row.operation} {row.distance}".rstrip(),
@@ -286,10 +292,12 @@ def _until_enough(
     rounds: list[_Round],
     progress: Callable[[str], None],
 ) -> None:
-    """Make rounds until the table has enough of every number of pages, or the time is over."""
+    """Make rounds until every number of pages has enough and a page is known, or time is over."""
     load.run(ROUND_S, PAGES)
     counts = dict.fromkeys(((side, n) for side in SIDES for n in TARGETS), 0)
-    while len(rounds) < LEAST_ROUNDS or (time.monotonic() < end and min(counts.values()) < ENOUGH):
+    while len(rounds) < LEAST_ROUNDS or (
+        time.monotonic() < end and (min(counts.values()) < ENOUGH or not _sure(rounds))
+    ):
         if others := other_tracers(_TRACEFS):
             raise InputError(f"{', '.join(others)} traced the same events meanwhile")
         for copies in CYCLE:
@@ -302,6 +310,18 @@ def _until_enough(
             if copies == 1 and traced is not None:
                 for side, n in counts:
                     counts[side, n] += int(_near(traced.pages[side], n).sum())
+
+
+def _sure(rounds: Sequence[_Round]) -> bool:
+    """Whether both sides have a page's time to within `SURE`."""
+    for side in SIDES:
+        points = _points(rounds, side)
+        if len(points) < LEAST_POINTS:
+            return False
+        _, page, _, half = _line(points)
+        if half > SURE * page:
+            return False
+    return True
 
 
 def _round(load: Load, tracer: HoldTracer, copies: int, pages: int) -> _Round:
@@ -382,12 +402,27 @@ def _per_page(traced: Traced, side: str) -> float | None:
     return float(np.median(span[long] / (pages[long] - 1))) if long.any() else None
 
 
+def _points(rounds: Sequence[_Round], side: str) -> list[tuple[int, float]]:
+    """Instances that traced a round, and what a page of its long holds took [ns]."""
+    return [
+        (each.copies, ns)
+        for each in rounds
+        if each.traced is not None
+        and each.pages == PAGES
+        and (ns := _per_page(each.traced, side)) is not None
+    ]
+
+
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float, float, float]:
     """Slope and intercept through (instances, ns), with 95 % half-widths."""
     x, y = np.array(points, dtype=float).T
-    fit = stats.linregress(x, y)
-    t = stats.t.ppf(0.975, len(x) - 2)
-    return fit.slope, fit.intercept, t * fit.stderr, t * fit.intercept_stderr
+    off = x - x.mean()
+    slope = float(off @ y / (off @ off))
+    page = float(y.mean() - slope * x.mean())
+    left = y - page - slope * x
+    error = np.sqrt(left @ left / (len(x) - 2) / (off @ off))
+    half = float(stdtrit(len(x) - 2, 0.975) * error)
+    return slope, page, half, half * float(np.sqrt((x @ x) / len(x)))
 
 
 def _evaluate(
@@ -396,13 +431,7 @@ def _evaluate(
     """Cost rows, latency table, its intervals, and what tracing costs by two ways."""
     rows, columns, tracing = [], {}, []
     for side in SIDES:
-        points = [
-            (each.copies, ns)
-            for each in rounds
-            if each.traced is not None
-            and each.pages == PAGES
-            and (ns := _per_page(each.traced, side)) is not None
-        ]
+        points = _points(rounds, side)
         if len(points) < LEAST_POINTS:
             missing.append(Missing(f"holds, {side}", f"{len(points)} rounds had long holds"))
             continue
@@ -520,56 +549,106 @@ def _by_load(
     ]
     per_page = float(np.median(events))
     more = float(np.mean(ns[1]) - np.mean(ns[0]))
-    error = np.hypot(*(stats.sem(v) if len(v) > 1 else np.nan for v in ns.values()))
+    error = np.hypot(
+        *(np.std(v, ddof=1) / np.sqrt(len(v)) if len(v) > 1 else np.nan for v in ns.values())
+    )
     how = f"CPU time of the load with and without, {per_page:.1f} events a page"
     return how, more / per_page, float(1.96 * error / per_page), len(ns[1])
 
 
-def _assumed(missing: list[Missing]) -> list[Cost]:
-    """What the events of a hold cannot show, from the machines whose tables are known."""
+_FITTED = dict.fromkeys(HOLD_ROWS, "what a page more takes") | {"hold_fixed": "constant term"}
+
+
+def _assumed(rows: Sequence[Cost], missing: list[Missing]) -> list[Cost]:
+    """What of a hold was not measured, from the machines whose tables are known."""
+    measured = load_machines()
     missing.append(Missing("hold_fixed", "a hold's first event is that of its first page"))
-    fixed_ns = [
-        max(machine.hold_time.curves[side, "mean"].chosen.a_ns, 0.0)
-        for machine in load_machines()
-        for side in ("refill", "drain")
+    have = {row.operation for row in rows}
+    of = f"of the fits of {len(measured)} machines"
+    return [
+        Cost(name, "", value, "ns", low, high, "assumed", f"{_FITTED[name]}, {of}")
+        for name, (value, low, high) in class_holds([m.hold_time for m in measured]).items()
+        if name not in have
     ]
-    source = f"constant term of the fits of {len(fixed_ns) // 2} machines, refills and drains"
-    middle, low, high = float(np.median(fixed_ns)), min(fixed_ns), max(fixed_ns)
-    return [Cost("hold_fixed", "", middle, "ns", low, high, "assumed", source)]
 
 
-def _costs_before(path: Path) -> dict[tuple[str, str], tuple[float, float]]:
-    """Intervals that the machine's own measurement before had; none where there is no such one."""
+_OWN = ("measured", "derived")  # origins of what the machine itself has shown
+
+
+def _takes_in(
+    low: NDArray[np.float64], high: NDArray[np.float64], *before: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Intervals that take in those of the session before, and which of the two did not meet.
+
+    They never become narrower: what a host does to its guests changes from session to session.
+    NaN: there was none before.
+    """
+    was_low, was_high = before
+    apart = np.maximum(low, was_low) > np.minimum(high, was_high)
+    return np.fmin(low, was_low), np.fmax(high, was_high), apart
+
+
+def _costs_before(path: Path) -> dict[tuple[str, str], Cost]:
+    """What the machine's own measurement before had; nothing where there is no such one."""
     if not path.is_dir():
         return {}
     sheet = packages.read_package(path, "hardware", []).tables.get(COSTS_RESOURCE["name"])
-    if sheet is None:
-        return {}
-    column = sheet.columns
-    return {
-        (operation, distance or ""): (low, high)
-        for operation, distance, low, high, origin in zip(
-            *(column[c] for c in ("operation", "distance", "low", "high", "origin")), strict=True
-        )
-        if origin in ("measured", "derived")
-    }
+    rows = (
+        (Cost(**{**row, "distance": row["distance"] or ""}) for row in sheet.records())
+        if sheet
+        else ()
+    )
+    return {(row.operation, row.distance): row for row in rows if row.origin in _OWN}
 
 
 def _beside(
-    rows: Sequence[Cost],
-    before: Mapping[tuple[str, str], tuple[float, float]],
-    unsteady: list[str],
+    rows: Sequence[Cost], before: Mapping[tuple[str, str], Cost], unsteady: list[str]
 ) -> list[Cost]:
-    """Widen what does not agree with the measurement before until it takes in both."""
-    found = []
-    for row in rows:
-        low, high = before.get((row.operation, row.distance), (row.low, row.high))
-        if max(low, row.low) > min(high, row.high) and row.origin in ("measured", "derived"):
+    """Widen each interval until it takes in the measurement before.
+
+    What was measured before and is not now stays.
+    """
+    own = {(row.operation, row.distance) for row in rows if row.origin in _OWN}
+    kept = [row for key, row in before.items() if key not in own]
+    again = {(row.operation, row.distance) for row in kept}
+    found = [row for row in rows if (row.operation, row.distance) not in again]
+    for i, row in enumerate(found):
+        was = before.get((row.operation, row.distance))
+        if was is None:
+            continue
+        ends = (np.array([v]) for v in (row.low, row.high, was.low, was.high))
+        (low,), (high,), (apart,) = _takes_in(*ends)
+        if apart:
             unsteady.append(f"{row.operation} {row.distance}".rstrip())
-            how = f"{row.source}; measured before: {low:.4g} to {high:.4g} {row.unit}"
-            row = row._replace(low=min(low, row.low), high=max(high, row.high), source=how)
-        found.append(row)
-    return found
+        if any(f"{a:.4g}" != f"{b:.4g}" for a, b in ((low, row.low), (high, row.high))):
+            how = f"{row.source}; measured before: {was.low:.4g} to {was.high:.4g} {row.unit}"
+            found[i] = row._replace(low=float(low), high=float(high), source=how)
+    return found + kept
+
+
+def _interval_before(path: Path) -> pd.DataFrame | None:
+    """Intervals of the latency table that the machine's own measurement before had."""
+    if not path.is_dir():
+        return None
+    table = packages.read_package(path, "hardware", []).tables.get(INTERVAL_RESOURCE["name"])
+    return None if table is None else table.frame()
+
+
+def _interval_beside(
+    interval: pd.DataFrame, before: pd.DataFrame | None, unsteady: list[str]
+) -> pd.DataFrame:
+    """Widen the intervals of the latency table as `_beside` does."""
+    if before is None:
+        return interval
+    both = interval.set_index("batch")
+    was = before.set_index("batch").reindex(both.index)
+    for column in [name for name in both if name.endswith("_low_us")]:
+        ends = [column, column.replace("_low_us", "_high_us")]
+        *widened, apart = _takes_in(*both[ends].to_numpy().T, *was[ends].to_numpy().T)
+        both[ends] = np.column_stack(widened)
+        figure = column.removesuffix("_low_us")
+        unsteady += [f"{figure} of {batch} pages" for batch in both.index[apart]]
+    return both.reset_index()
 
 
 def _rates_before(path: Path) -> dict[tuple[str, int], tuple[float, float]]:
@@ -591,14 +670,14 @@ def _rates_beside(
 ) -> pd.DataFrame:
     """Widen the interval of a rate that does not agree with the one before, as `_beside`."""
     rates = rates.copy()
-    for row in rates.itertuples():
-        low, high = before.get((row.workload, row.processes), (row.rate_low, row.rate_high))
-        if max(low, row.rate_low) > min(high, row.rate_high):
-            unsteady.append(f"rate of {row.workload}, {row.processes} processes")
-            rates.loc[row.Index, ["rate_low", "rate_high"]] = (
-                min(low, row.rate_low),
-                max(high, row.rate_high),
-            )
+    ends = ["rate_low", "rate_high"]
+    keys = list(zip(rates.workload, rates.processes, strict=True))
+    was = np.array([before.get(key, (np.nan, np.nan)) for key in keys]).reshape(-1, 2)
+    *widened, apart = _takes_in(*rates[ends].to_numpy(dtype=float).T, *was.T)
+    rates[ends] = np.column_stack(widened)
+    unsteady += [
+        f"rate of {kind}, {n} processes" for (kind, n), no in zip(keys, apart, strict=True) if no
+    ]
     return rates
 
 

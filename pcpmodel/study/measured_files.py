@@ -54,69 +54,69 @@ def store(
     root: Path,
     name: str,
     rows: Sequence[Cost],
-    table: pd.DataFrame,
-    interval: pd.DataFrame,
+    table: pd.DataFrame | None,
+    interval: pd.DataFrame | None,
     cpus: Sequence[int],
     traced: Sequence[tuple[int, Traced]],
     replace: bool,
-    rates: pd.DataFrame,
+    rates: pd.DataFrame | None,
 ) -> Path:
-    """Write a machine below ``root``; ``traced``: rounds by how many instances traced them."""
+    """Write a machine below ``root``; ``traced``: rounds by how many instances traced them.
+
+    Without a table it is a cost sheet alone.
+    """
     platform = Platform.of_host("/")
     model = platform.cpu_model or host_platform.machine()
     title = f"{model}, {platform.cpus} CPUs"
     if platform.kind == "virtual":
         title += ", virtual machine"
     known = dataclasses.replace(platform, name=name, title=title).as_dict()
-    known |= {
-        "workload": f"pages touched on CPU {cpus[0]} and unmapped on CPU {cpus[1]}",
-        "tool": "kmem events of the raw ring buffer, their cost taken off",
-        "command": f"pcpmodel measure {name}",
-    }
-    digest = hashlib.sha256()
-    for copies, each in traced:
-        digest.update(bytes([copies]))
-        for side in SIDES:
-            holds = each.pages[side], each.span_ns[side]
-            digest.update(b"".join(array.tobytes() for array in holds))
-    source = {
-        "title": f"pcpmodel measure {name}",
-        "sha256": digest.hexdigest(),
-        "note": "pages and time of every hold traced on the machine itself: from the first event "
-        "of a hold to its last, which is one page less; taking and releasing the lock is not in it",
-    }
+    known["command"] = f"pcpmodel measure {name}"
+    source: dict[str, Any] = {"title": f"pcpmodel measure {name}"}
+    if table is None:
+        source["note"] = "costs measured on the machine itself, but for its holds"
+    else:
+        known["workload"] = f"pages touched on CPU {cpus[0]} and unmapped on CPU {cpus[1]}"
+        known["tool"] = "kmem events of the raw ring buffer, their cost taken off"
+        source["sha256"] = _digest(traced)
+        source["note"] = (
+            "pages and time of every hold traced on the machine itself: from the first event of a "
+            "hold to its last, which is one page less; taking and releasing the lock is not in it"
+        )
     known["sources"] = [source]
-    three = "{:.3f}".format
     files = {
-        LATENCY_RESOURCE["path"]: csv_text(
-            LATENCY_RESOURCE,
-            [
-                [row[0], row[1], *map(three, row[2:])]
-                for row in table.itertuples(index=False, name=None)
-            ],
-        ),
-        INTERVAL_RESOURCE["path"]: csv_text(
-            INTERVAL_RESOURCE,
-            [
-                [v if isinstance(v, int) else three(max(v, 0.0)) for v in row]
-                for row in interval.itertuples(index=False, name=None)
-            ],
-        ),
         COSTS_RESOURCE["path"]: csv_text(
             COSTS_RESOURCE,
             [[r.operation, r.distance, *_plain(r), r.origin, r.source] for r in rows],
         ),
         PLATFORM_RESOURCE["path"]: dump_json(known).encode(),
     }
-    if len(rates):
+    if table is not None and interval is not None:
+        files[LATENCY_RESOURCE["path"]] = csv_text(
+            LATENCY_RESOURCE,
+            [
+                [row[0], row[1], *map("{:.3f}".format, row[2:])]
+                for row in table.itertuples(index=False, name=None)
+            ],
+        )
+        files[INTERVAL_RESOURCE["path"]] = csv_text(
+            INTERVAL_RESOURCE,
+            [
+                [v if isinstance(v, int) else f"{max(v, 0.0):.3f}" for v in row]
+                for row in interval.itertuples(index=False, name=None)
+            ],
+        )
+    more = [] if rates is None or not len(rates) else [RATES_RESOURCE]
+    if more:
         files[RATES_RESOURCE["path"]] = csv_text(RATES_RESOURCE, rows_of(rates))
     descriptor = hardware_descriptor(
         name,
-        f"Batch latency and costs, {title}",
+        f"{'Costs' if table is None else 'Batch latency and costs'}, {title}",
         [source],
-        interval=True,
+        latency=table is not None,
+        interval=table is not None,
         costs=True,
-        others=[RATES_RESOURCE] if len(rates) else [],
+        others=more,
         added_by="pcpmodel measure",
     )
     files["datapackage.json"] = dump_json(descriptor).encode()
@@ -126,6 +126,17 @@ def store(
         packages.read_package(tried, "hardware", faults)
         packages.raise_first(faults)
     return store_package(root, "hardware", name, files, replace=replace)
+
+
+def _digest(traced: Iterable[tuple[int, Traced]]) -> str:
+    """SHA-256 of every hold that was traced."""
+    digest = hashlib.sha256()
+    for copies, each in traced:
+        digest.update(bytes([copies]))
+        for side in SIDES:
+            holds = each.pages[side], each.span_ns[side]
+            digest.update(b"".join(array.tobytes() for array in holds))
+    return digest.hexdigest()
 
 
 def _plain(row: Cost) -> tuple[str, str, str, str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.datasets import packages
 from pcpmodel.datasets.packages import (
@@ -57,8 +57,6 @@ _TRACEFS = Path("/sys/kernel/tracing")
 #: Values of vm.percpu_pagelist_high_fraction: the kernel's own tuning, and two fixed sizes.
 FRACTIONS = (0, 128, 2048)
 ROUNDS = 6
-#: Below ``data/``: machines whose tables are too noisy to stand beside the others.
-APART = "sessions"
 #: Below these a count is none: a hold or two of a round, or of others.
 FLOOR = {"refills": 0.05, "drains": 0.05, "drained": 0.005, "waits": 1.0}
 NULLS = ("nothing changes", "first cell", "best constant")
@@ -335,7 +333,9 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
     InputError
         If there is no such session, or the prediction is not the one that was measured against.
     """
-    path = _session(name, data)
+    path = packages.data_root(data) / "hardware" / packages.check_name(name)
+    if not path.is_dir():
+        raise InputError("is not there; pcpmodel measure makes it", file=path)
     faults: list[InputError] = []
     package = packages.read_package(path, "hardware", faults)
     packages.raise_first(faults)
@@ -371,25 +371,13 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
     )
 
 
-def _session(name: str, data: str | os.PathLike[str] | None) -> Path:
-    """Where a machine's session lies: with the machine, or apart from the machines."""
-    root = packages.data_root(data)
-    roots = [root, root / APART, *([] if data is not None else [packages.own_data() / APART])]
-    paths = [each / "hardware" / packages.check_name(name) for each in roots]
-    known = [path for path in paths if path.is_dir()]
-    if not known:
-        raise InputError("is not there; pcpmodel measure makes it", file=paths[0])
-    whole = [path for path in known if (path / VALIDATION_RESOURCE["path"]).is_file()]
-    return (whole or known)[0]
-
-
 def checked_or_stored(name: str, minutes: float = 0.0) -> Answer:
     """Measure where that can be, else show what is stored; says which.
 
     Parameters
     ----------
     name : str
-        Machine of ``data/hardware``, or of ``data/sessions/hardware``.
+        Machine of ``data/hardware``.
     minutes : float
         How long to measure, as `pcpmodel.validate` has it; 0: only show.
 
@@ -467,7 +455,7 @@ def _errors(cells: pd.DataFrame) -> pd.DataFrame:
             continue
         size = known.error_pct.abs()
         worst = known.loc[size.idxmax()]
-        half = stats.t.ppf(0.975, len(size) - 1) * stats.sem(size) if len(size) > 1 else math.nan
+        half = stdtrit(len(size) - 1, 0.975) * size.sem() if len(size) > 1 else math.nan
         inside = (known.low <= known.predicted) & (known.predicted <= known.high)
         rows.append(
             {

@@ -45,6 +45,8 @@ def words(found):
 def test_the_stated_range_is_that_of_the_published_tables():
     per_page, smallest = [], []
     for path in sorted((DATA / "hardware").glob("*/batch_latency.csv")):
+        if path.parent.name == "amd-epyc-vm":  # not of that mail
+            continue
         rows = pd.read_csv(path)
         for side in ("free", "alloc"):
             per_page += list(1e3 * rows[f"{side}_latency_avg_us"] / rows["batch"])
@@ -318,7 +320,7 @@ def test_a_bad_machine_is_left_out_of_all_and_said(spoilt, caplog):
     found = [machine.name for machine in load_machines()]
     assert found == ["cascade-lake", "coffee-lake", "comet-lake", "ice-lake", "sapphire-rapids"]
     assert "machine wrong is left out: given a mean of 2210 us for 63 pages" in caplog.text
-    for name in found:
+    for name in [*found, "amd-epyc-vm"]:
         shutil.rmtree(spoilt / "hardware" / name)
     with pytest.raises(pm.InputError, match="ns a page"):
         load_machines()

@@ -167,7 +167,7 @@ def test_wheel_carries_the_tables_but_no_recordings(built: tuple[Path, Path]) ->
         installed = archive.namelist()
     tables = {
         f"pcpmodel/{path.relative_to(ROOT)}"
-        for part in ("hardware", "published", "sessions", "workload")
+        for part in ("hardware", "published", "workload")
         for path in (ROOT / "data" / part).rglob("*")
         if path.is_file()
     }

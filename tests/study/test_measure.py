@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import pcpmodel as pm
+from helpers.paths import DATA
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages
 from pcpmodel.errors import InputError
@@ -165,6 +167,9 @@ def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
     alloc, free = pages(module._beside(other, before, unsteady))
     assert unsteady == ["hold_page_free"]
     assert alloc.high < 250
+    assert {row.operation for row in module._beside([], before, unsteady)} == {
+        row.operation for row in rows
+    }
     assert free.low < PAGE_NS["free"] < 300 <= free.high
     assert "measured before" in free.source
     assert module._costs_before(data / "hardware" / "nowhere") == {}
@@ -236,9 +241,13 @@ def test_without_tracing_the_rest_is_named(data, quick, monkeypatch):
     monkeypatch.setattr(module, "_TRACEFS", data / "nowhere")
     answer = pm.measure("here", 0.2, force=True, data=data)
     why = {m["name"]: m["why"] for m in answer.as_dict()["not_measured"]}
-    assert answer.as_dict()["path"] is None
     assert "tracefs" in why["holds"] or "two CPUs" in why["holds"]
-    assert list((data / "hardware").iterdir()) == []
+    assert packages.check(data) == []
+    monkeypatch.setenv("PCPMODEL_DATA", str(data))
+    shutil.copytree(DATA / "hardware" / "ice-lake", data / "hardware" / "ice-lake")
+    assert pm.machines() == ("ice-lake",)
+    here = pm.machine("here")
+    assert here.derived in pm.limit(here).text
 
 
 RUN = """\

@@ -194,7 +194,8 @@ def _scale(
     advice = "leave" if to == SHIPPED_SCALE else "raise" if to > SHIPPED_SCALE else "lower"
     line = None if advice == "leave" else f"CONFIG_PCP_BATCH_SCALE_MAX={to} (when it is built)"
     rests = [
-        f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
+        machine.derived
+        or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
         f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
         f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
         + ("" if host else " (assumed: not known of it)"),

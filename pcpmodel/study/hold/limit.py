@@ -12,6 +12,11 @@ as if their errors were independent; where they go together, as in a disturbed
 measurement, the true probability is higher.  The time given is the median of that
 distribution, so a scale is inside the limit when its probability exceeds one half.
 What it predicts is another measured table of the machine.
+
+Such tables are of pages that had just been used.  Of pages that no cache has any more each block
+costs the lines of its struct page in addition: how many, and what one takes, is
+:data:`~pcpmodel.hardware.sheet.COLD_LINES` and the machine's own
+:attr:`~pcpmodel.hardware.machines.Machine.line_memory`.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -30,22 +35,25 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats
 from pcpmodel.hardware.machines import Machine, digest, load_machines
+from pcpmodel.hardware.sheet import COLD_LINES
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer
 
-__all__ = ["KERNEL_SCALE", "RELEASE", "SCALES", "limit"]
+__all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "limit"]
 
 RELEASE = "v6.18"  # the newest whose refills and drains both scale: the strictest reading
 SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
 KERNEL_SCALE = 5  # its default
+PAGES = ("warm", "cold")  # as measured, just used; or in no cache any more
 NOT_RULED_OUT = 0.05  # probability from which a scale beyond the answer is mentioned
 SMALLEST, LARGEST = 1e-6, 1e9  # of a limit [us] and of a slowdown
+_POINTS = 9  # of the law of what cold pages add
 BESIDE = 0.05  # a measured row stands beside a batch that it is this near to
 
 
@@ -55,7 +63,7 @@ class _Limit:
 
     Attributes
     ----------
-    machine, p99_us, slowdown, release
+    machine, p99_us, slowdown, release, pages
         The question.
     scaled : tuple of str
         The sides of which a hold grows with the scale under that release; a hold of the
@@ -66,6 +74,10 @@ class _Limit:
         Of the machine measured, as platform.json states it [KiB].
     page_size_note : str or None
         Said where the two are not the same.
+    pages_basis : str
+        What the times rest on, by ``pages``.
+    machine_notes : list of str
+        What to know of the machine.
     table_batches : (int, int)
         Smallest and largest batch measured [pages].
     batch_scale : int or None
@@ -86,10 +98,13 @@ class _Limit:
     p99_us: float
     slowdown: float
     release: str
+    pages: str
+    pages_basis: str
     scaled: tuple[str, ...]
     page_size_kib: int
     table_page_size_kib: int | None
     page_size_note: str | None
+    machine_notes: list[str]
     table_batches: tuple[int, int]
     batch_scale: int | None
     probability: float
@@ -120,7 +135,7 @@ class _Limit:
     @property
     def notes(self) -> list[str]:
         """What to know before using the answer."""
-        notes = []
+        notes = [*self.machine_notes]
         if self.page_size_note:
             notes.append(self.page_size_note)
         if self.batch_scale is None:
@@ -171,7 +186,7 @@ class _Limit:
                 f"Up to batch {crossed.max()} the curves are extrapolated so far that the p99 "
                 "falls below the mean: neither is known there."
             )
-        if self.batch_scale is not None:
+        if self.batch_scale is not None and self.pages == "warm" and not self.machine_notes:
             row = self.per_scale.iloc[self.batch_scale]
             if not np.isfinite(row["measured_batch"]):
                 low, high = self.table_batches
@@ -190,6 +205,8 @@ class _Limit:
             "p99_us": self.p99_us,
             "slowdown": self.slowdown,
             "release": self.release,
+            "pages": self.pages,
+            "pages_basis": self.pages_basis,
             "scaled": list(self.scaled),
             "page_size_kib": self.page_size_kib,
             "table_page_size_kib": self.table_page_size_kib,
@@ -240,6 +257,7 @@ class _Limit:
             "mean": "- **By the mean** in place of the 99th percentile: "
             + _answer(self.per_scale, self.mean_batch_scale, "mean", "mean_probability"),
             "basis": f"- {self.basis}",
+            "pages_basis": f"- {self.pages_basis}",
         } | {f"note {i}": f"- {note}" for i, note in enumerate(self.notes, 1)}
 
 
@@ -275,13 +293,32 @@ class _Slower:
     """The slower of the two sides, in one statistic; pages of a hold by side."""
 
     def __init__(
-        self, machine: Machine, statistic: str, pages: Mapping[str, int], slowdown: float
+        self,
+        machine: Machine,
+        statistic: str,
+        pages: Mapping[str, int],
+        slowdown: float,
+        cold: bool,
     ) -> None:
         curves = [machine.hold_time.curves[side, statistic] for side in SIDES]
         moved = [pages[side] for side in SIDES]
-        self.sides = [curve.predict(n) for curve, n in zip(curves, moved, strict=True)]
+        #: Both sides' distributions by what cold pages may add, and the share of each of these.
+        self.cases = [
+            (
+                share,
+                [
+                    curve.predict(n).plus(n * block_ns) if block_ns else curve.predict(n)
+                    for curve, n in zip(curves, moved, strict=True)
+                ],
+            )
+            for share, block_ns in (_cold_ns(machine) if cold else [(1.0, 0.0)])
+        ]
         self.us_per_ns = slowdown / 1e3
-        fits = [curve.fits_ns(n) for curve, n in zip(curves, moved, strict=True)]
+        middle_ns = COLD_LINES.value * machine.line_memory.value if cold else 0.0
+        fits = [
+            [ns + n * middle_ns for ns in curve.fits_ns(n)]
+            for curve, n in zip(curves, moved, strict=True)
+        ]
         #: Slower side by the fits without outliers and through all rows [us].
         self.fits_us = [
             self.us_per_ns * max(float(ns[0]) for ns in of) for of in zip(*fits, strict=True)
@@ -290,19 +327,26 @@ class _Slower:
     @property
     def name(self) -> str:
         """Which side it is."""
-        return SIDES[int(np.argmax([side.median_ns[0] for side in self.sides]))]
+        _, sides = self.cases[len(self.cases) // 2]
+        return SIDES[int(np.argmax([side.median_ns[0] for side in sides]))]
 
     def probability(self, time_us: ArrayLike) -> Floats:
         """That both sides stay under ``time_us``."""
         at_ns = np.atleast_1d(time_us) / self.us_per_ns
-        return np.prod([side.probability_under(at_ns) for side in self.sides], axis=0)
+        return sum(
+            share * np.prod([side.probability_under(at_ns) for side in sides], axis=0)
+            for share, sides in self.cases
+        )
 
     def quantile_us(self, q: float) -> float:
         """Time that the slower side stays under with probability ``q`` [us]."""
-        # Each side is under it with at least q, and one of them with at most sqrt(q).
+        # Each side is under it with at least q, and one of them with at most sqrt(q): in every
+        # case, so that it lies between those of the cases.
         low, high = (
-            self.us_per_ns * off * max(float(side.quantile_ns(p)[0]) for side in self.sides)
-            for p, off in ((q, 1 - 1e-6), (math.sqrt(q), 1 + 1e-6))  # and rounding
+            self.us_per_ns
+            * off
+            * end(max(float(side.quantile_ns(p)[0]) for side in sides) for _, sides in self.cases)
+            for end, p, off in ((min, q, 1 - 1e-6), (max, math.sqrt(q), 1 + 1e-6))  # and rounding
         )
 
         def beyond(us: float) -> float:
@@ -316,6 +360,35 @@ class _Slower:
         # Over the log, for a table of wide intervals spans many powers of ten.
         at = brentq(lambda at: beyond(math.exp(at)), math.log(low), math.log(high), xtol=1e-12)
         return math.exp(at)
+
+
+def _cold_ns(machine: Machine) -> list[tuple[float, float]]:
+    """What a block of cold pages may add to a hold [ns]: shares, and values.
+
+    It is the same for both sides, and not known: the logarithm is normal, taken at a few points.
+    """
+    line = machine.line_memory
+    points, shares = np.polynomial.hermite_e.hermegauss(_POINTS)
+    spread = np.exp(math.hypot(COLD_LINES.log_sd, line.log_sd) * points)
+    values = COLD_LINES.value * line.value * spread
+    return list(zip((shares / shares.sum()).tolist(), values.tolist(), strict=True))
+
+
+def _pages_basis(machine: Machine, pages: str) -> str:
+    # What `pcpmodel.measure` times are pages that another CPU has touched.
+    handed = machine.costs is not None and machine.derived is None
+    if pages == "warm":
+        if handed:
+            return "Pages are as in its table: another CPU had just used them."
+        return "Pages are warm: they had just been used, as where the tables were measured."
+    line, lines = machine.line_memory, COLD_LINES
+    return (
+        "Pages are cold, in no cache any more: to the time of the table comes, for each block, "
+        f"{lines.value:g} line ({lines.low:g} to {lines.high:g}; {lines.source}) of "
+        f"{line.value:.0f} ns ({line.low:.0f} to {line.high:.0f}; {line.source})."
+        + " Its table is of pages that another CPU had used, whose lines count twice then."
+        * handed
+    )
 
 
 def _largest(inside: Iterable[bool]) -> int | None:
@@ -361,18 +434,24 @@ def _holds_of_tree(state: Release, batch: int) -> tuple[int, int]:
 
 
 def _limit(
-    machine: Machine, p99_us: float, slowdown: float, state: Release, page_size_kib: int | None
+    machine: Machine,
+    p99_us: float,
+    slowdown: float,
+    state: Release,
+    page_size_kib: int | None,
+    pages: str,
 ) -> _Limit:
     p99_us, slowdown = _positive("p99_us", p99_us), _positive("slowdown", slowdown)
     page_size_kib = machine.page_size_kib if page_size_kib is None else page_size_kib
     per_hold = _hold_pages(state, page_size_kib)
     rows, curve = [], []
     at_us = np.geomspace(p99_us / 10, p99_us * 10, 201)
-    for scale, pages in zip(SCALES, per_hold, strict=True):
-        p99, mean = (_Slower(machine, s, pages, slowdown) for s in ("p99", "mean"))
-        row: dict[str, Any] = {"machine": machine.name, "slowdown": slowdown}
-        row |= {"release": state.name, "batch_scale": scale, "batch": pages["batch"]}
-        row |= {f"{side}_pages": pages[side] for side in SIDES} | {"slower_side": p99.name}
+    cold = pages == "cold"
+    for scale, moved in zip(SCALES, per_hold, strict=True):
+        p99, mean = (_Slower(machine, s, moved, slowdown, cold) for s in ("p99", "mean"))
+        row: dict[str, Any] = {"machine": machine.name, "slowdown": slowdown, "pages": pages}
+        row |= {"release": state.name, "batch_scale": scale, "batch": moved["batch"]}
+        row |= {f"{side}_pages": moved[side] for side in SIDES} | {"slower_side": p99.name}
         for name, slower in (("p99", p99), ("mean", mean)):
             row |= {
                 f"{name}_us": slower.quantile_us(0.5),
@@ -382,7 +461,7 @@ def _limit(
         row["p99_fitted_us"], row["p99_fitted_all_us"] = p99.fits_us
         row["probability"] = p99.probability(p99_us)[0]
         row["mean_probability"] = mean.probability(p99_us)[0]
-        rows.append(row | _measured(machine, pages, slowdown))
+        rows.append(row | _measured(machine, moved, slowdown, cold))
         probability = p99.probability(at_us)
         curve.append(
             pd.DataFrame(
@@ -401,10 +480,13 @@ def _limit(
         p99_us=p99_us,
         slowdown=slowdown,
         release=state.name,
+        pages=pages,
+        pages_basis=_pages_basis(machine, pages),
         scaled=tuple(side for side in SIDES if per_hold[0][side] < per_hold[-1][side]),
         page_size_kib=page_size_kib,
         table_page_size_kib=machine.platform.get("page_size_kib"),
         page_size_note=machine.page_size_note(page_size_kib),
+        machine_notes=machine.notes,
         table_batches=(int(machine.latency["batch"].min()), int(machine.latency["batch"].max())),
         batch_scale=batch_scale,
         probability=float(per_scale["probability"][batch_scale or 0]),
@@ -415,11 +497,14 @@ def _limit(
     )
 
 
-def _measured(machine: Machine, pages: Mapping[str, int], slowdown: float) -> dict[str, Any]:
+def _measured(
+    machine: Machine, pages: Mapping[str, int], slowdown: float, cold: bool
+) -> dict[str, Any]:
     """The measured rows nearest to the pages of each side, scaled by the slowdown."""
     table, batches = machine.latency, machine.latency["batch"].to_numpy()
     nearest = {side: int(np.abs(np.log(batches / pages[side])).argmin()) for side in SIDES}
-    near = all(abs(batches[at] / pages[side] - 1) <= BESIDE for side, at in nearest.items())
+    near = not cold and machine.derived is None  # else nothing was measured of it
+    near &= all(abs(batches[at] / pages[side] - 1) <= BESIDE for side, at in nearest.items())
     p99, mean = (
         {s: slowdown * table[COLUMNS[s, what]].iloc[at] for s, at in nearest.items()}
         for what in ("p99", "mean")
@@ -463,11 +548,11 @@ def _span(measured: pd.Series, slowdown: float) -> str:
     return f"measured{times}: {' to '.join(ends)} us{where}"
 
 
-def _bases(found: Iterable[_Limit]) -> tuple[str, ...]:
-    """What a hold moves; of which machines, where it is not the same for all."""
+def _bases(found: Iterable[_Limit], what: str) -> tuple[str, ...]:
+    """What a hold moves, or its pages are; of which machines, where it is not the same for all."""
     machines: dict[str, dict[str, None]] = {}
     for one in found:
-        machines.setdefault(one.basis, {})[one.machine] = None
+        machines.setdefault(getattr(one, what), {})[one.machine] = None
     if len(machines) == 1:
         return tuple(machines)
     return tuple(f"{', '.join(names)}: {basis}" for basis, names in machines.items())
@@ -483,6 +568,7 @@ def limit(
     slowdown: float | Iterable[float] = 1.0,
     release: str | Release = RELEASE,
     page_size_kib: int | None = None,
+    pages: str = "warm",
 ) -> Answer:
     """Find the largest batch scale factor that keeps a hold under a limit.
 
@@ -500,6 +586,9 @@ def limit(
         and what it moves is counted.
     page_size_kib : int, optional
         4, 16 or 64 [KiB]; by default the machine's, or 4 where platform.json does not say.
+    pages : str
+        "warm", just used, as the tables were measured; or "cold", of a working set that fits no
+        cache: a line of each block comes from memory, which no table shows.
 
     Returns
     -------
@@ -535,8 +624,10 @@ def limit(
         for given in (p99_us, slowdown)
     )
     loaded, state = load_machines(machine), find_release(release)
+    if pages not in PAGES:
+        raise unknown_name("kind of pages", pages, PAGES)
     found = [
-        _limit(m, us, factor, state, page_size_kib)
+        _limit(m, us, factor, state, page_size_kib, pages)
         for us in asked
         for factor in factors
         for m in loaded
@@ -548,6 +639,7 @@ def limit(
             "machine": one.machine,
             "release": one.release,
             "page_size_kib": one.page_size_kib,
+            "pages": one.pages,
             "limit_us": one.p99_us,
             "slowdown": one.slowdown,
             "batch_scale": one.batch_scale,
@@ -568,7 +660,11 @@ def limit(
         (one,) = found
         said, facts = one.said(), one.as_dict()
     else:
-        said = {f"basis {i}": f"- {basis}" for i, basis in enumerate(_bases(found), 1)}
+        said = {
+            f"{what} {i}": f"- {basis}"
+            for what in ("basis", "pages_basis")
+            for i, basis in enumerate(_bases(found, what), 1)
+        }
         said |= dict(_said_of_all(answers))
         said |= {
             f"note {i}": f"- {note}"

@@ -208,6 +208,12 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
         )
         params = {k: v for k, v in given.params.items() if not known or k in known}
         return given, {"name": given.name, **params}
+    if name == "machine" and isinstance(given, dict):
+        if set(given) != {"name", "like"}:
+            raise InputError(
+                f'machine={given!r} is neither a name nor {{"name": ..., "like": ...}}'
+            )
+        return machines.machine(given["name"], like=given["like"]), given
     if name == "changes":
         given = changes_from(given)
         return given, [change.as_dict() for change in given]
@@ -357,7 +363,7 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
     if size > _MAX_CELLS:
         raise InputError(f"the grid has more than {_MAX_CELLS} runs, which is the most")
     if "machine" not in axes:  # said in the record, where it is one
-        given.setdefault("page_size_kib", machines.machine(given["machine"]).page_size_kib)
+        given.setdefault("page_size_kib", _value("machine", given["machine"])[0].page_size_kib)
     swept = {name: _axis(name, values) for name, values in axes.items()}
     shared = {name: _value(name, v) for name, v in given.items() if name not in axes}
     specs, engines = [], []
