@@ -408,8 +408,17 @@ def fit_(machine: str, json_: bool) -> None:
     _emit(found.as_dict(), json_, str(found))
 
 
+with_like = click.option(
+    "--like",
+    multiple=True,
+    metavar="NAME",
+    help="Measured machine that MACHINE, without a latency table, is like; may be repeated.",
+)
+
+
 @main.command("limit")
 @click.argument("machine")
+@with_like
 @click.option("--p99-us", type=float, required=True, help="Limit of the p99 of one hold [us].")
 @click.option("--slowdown", type=float, default=1.0, help="Ask of a CPU this many times slower.")
 @click.option(
@@ -419,21 +428,35 @@ def fit_(machine: str, json_: bool) -> None:
 )
 @with_config
 @_page_size("the kernel asked about; default: that of MACHINE, 4096 where it is not stated.")
+@click.option(
+    "--pages",
+    type=click.Choice(["warm", "cold"]),
+    default="warm",
+    show_default=True,
+    help="Just used, as measured; or in no cache any more.",
+)
 @as_json
 def limit_(
     machine: str,
+    like: tuple[str, ...],
     p99_us: float,
     slowdown: float,
     release: str | None,
     config: str | None,
     page_size: int | None,
+    pages: str,
     json_: bool,
 ) -> None:
-    """Find MACHINE's largest batch scale factor under a limit."""
+    """Find MACHINE's largest batch scale factor under a limit.
+
+    With --like MACHINE may be any name.
+    """
+    from pcpmodel.hardware.machines import machine as find_machine
     from pcpmodel.study.hold.limit import RELEASE, limit
 
     rules = _rules(release, config) or RELEASE
-    found = limit(machine, p99_us, slowdown, rules, _kib(page_size))
+    of = find_machine(machine, like=like or None)
+    found = limit(of, p99_us, slowdown, rules, _kib(page_size), pages)
     _emit(found.as_dict(), json_, str(found))
 
 
@@ -785,6 +808,7 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
 @click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
 @with_config
 @click.option("--machine", required=True, help="Machine whose hold times are used.")
+@with_like
 @click.option("--workload", required=True, help="page_fault1, kbuild, unix_stream, ...")
 @click.option("--processes", type=int, help="Processes of the workload.")
 @click.option("--param", multiple=True, metavar="KEY=VALUE", help="Argument of the workload.")
@@ -805,6 +829,7 @@ def simulate_(
     release_: str,
     config: str | None,
     machine: str,
+    like: tuple[str, ...],
     workload: str,
     processes: int | None,
     param: tuple[str, ...],
@@ -822,7 +847,7 @@ def simulate_(
     from tqdm import tqdm
 
     from pcpmodel.hardware.machines import machine as find_machine
-    from pcpmodel.simulation.run import execute
+    from pcpmodel.simulation.run import execute, hold_range
     from pcpmodel.simulation.spec import make_spec
     from pcpmodel.workload import WORKLOADS, make
 
@@ -830,15 +855,16 @@ def simulate_(
     if processes is not None:
         params["processes"] = processes
     options = _settings(settings, "--set")
+    used = find_machine(machine, like=like or None)
     if "page_size_kib" in inspect.signature(WORKLOADS.get(workload, make)).parameters:
         # the machine's, unless said otherwise
-        kib = options.get("page_size_kib", find_machine(machine).page_size_kib)
+        kib = options.get("page_size_kib", used.page_size_kib)
         params.setdefault("page_size_kib", kib)
     given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}
     if "warmup_s" in options:
         raise InputError("--set warmup_s: use --warmup")
     given |= {"warmup_s": warmup_s}
-    given |= {"memory_gib": memory_gib, "release": _rules(release_, config), "machine": machine}
+    given |= {"memory_gib": memory_gib, "release": _rules(release_, config), "machine": used}
     for key in options:
         if key in given:
             raise InputError(f"--set {key}: use --{key.replace('_', '-')}")
@@ -869,11 +895,21 @@ def simulate_(
         )
     if not calibrated:
         calibrated = ["nothing: holds as measured, on warm pages"]
+    spread = {}
+    if spec.machine.derived:
+        for factor, run in hold_range(spec).items():
+            spread[f"{factor:.2f}"] = {"score": run.score, "lock_contention": run.lock_contention}
+        summary["holds_times"] = spread
     text = "\n".join(
         [
             f"{workload} under {spec.rules} on {spec.machine.name}: "
             f"{summary['score']} {summary['score_unit']} in {seconds:g} s{pages}",
             f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles{sure}",
+            *(
+                f"  with holds x {factor:8} {100 * found['lock_contention']:.2f} %, "
+                f"{found['score']} {summary['score_unit']}"
+                for factor, found in spread.items()
+            ),
             f"refills               {summary['refills']} ({summary['alloc_zone_pages']} pages)",
             f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
             "wait per hold         "
@@ -901,15 +937,38 @@ def simulate_(
     show_default=True,
     help="With --left-out: fitted constants, or misses counted from the workload.",
 )
+@click.option("--before", metavar="R", help="Of a report: what its first commit stands for.")
+@click.option("--after", metavar="R", help="Of a report: what its second commit stands for.")
+@click.option("--machine", metavar="NAME", help="Of a report: whose holds are used.")
 @as_json
-def compare_(source: str | None, seed: int, left_out: bool, hold: str, json_: bool) -> None:
+def compare_(
+    source: str | None,
+    seed: int,
+    left_out: bool,
+    hold: str,
+    before: str | None,
+    after: str | None,
+    machine: str | None,
+    json_: bool,
+) -> None:
     """Set published tables against the simulator.
 
-    SOURCE is one source of data/published or one of its tables; default: all that are modelled.
+    SOURCE is one source of data/published or one of its tables; default: all of machines with a
+    latency table. A report that was brought in (data add report) needs --before and --after.
     """
     from pcpmodel.study.published.compare import compare
 
-    answer = compare(source, seed=seed, left_out=left_out, hold=hold, progress=_progress)
+    if (before is None) != (after is None):
+        raise InputError("--before and --after go together")
+    answer = compare(
+        source,
+        seed=seed,
+        left_out=left_out,
+        hold=hold,
+        releases=None if before is None or after is None else (before, after),
+        machine=machine,
+        progress=_progress,
+    )
     _emit(answer.as_dict(), json_, str(answer))
 
 
@@ -1092,7 +1151,10 @@ def measure_(
     and tracefs; without, the other costs are shown and what was not measured is named. No setting
     of the machine changes.
     """
+    from pcpmodel.datasets.packages import data_root
     from pcpmodel.proc.cpulist import parse_cpu_list
+
+    data_root(data)  # what follows takes a while to load
     from pcpmodel.study.measure import measure, touched
 
     used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
@@ -1214,6 +1276,7 @@ def cover_letter_(
 @click.option(
     "--machine", metavar="NAME", help="Measured machine whose lock holds are like this one's."
 )
+@with_like
 @click.option(
     "--zoneinfo",
     metavar="FILE",
@@ -1239,9 +1302,14 @@ def advise_(json_: bool, **options: Any) -> None:
 
     Changes nothing itself.
     """
+    from pcpmodel.hardware.machines import machine as find_machine
     from pcpmodel.study.hold.advise import advise
 
     page_size_kib = _kib(options.pop("page_size"))
     options["release"] = _rules(options["release"], options.pop("config"))
-    answer = advise(options.pop("machine"), page_size_kib=page_size_kib, **options)
+    name, like = options.pop("machine"), options.pop("like")
+    if like and name is None:
+        raise InputError("--like needs --machine NAME")
+    machine = None if name is None else find_machine(name, like=like or None)
+    answer = advise(machine, page_size_kib=page_size_kib, **options)
     _emit(answer.as_dict(), json_, str(answer))

@@ -22,6 +22,7 @@ import pcpmodel as pm
 from helpers.paths import ROOT
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.reports.plan import Run
+from pcpmodel.study.published.older import ASSUMED, OLDER
 
 NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 #: What such a number counts is a name, or words of a source in quotation marks, not a finding.
@@ -242,6 +243,9 @@ def test_what_is_answered_elsewhere_names_a_place(row: dict[str, str]) -> None:
             pages = pm.PerCpuPages(call[1], high=int(call[2]))
             drains = [str(sum(held)) for _ in range(40_000) if (held := pages.free())]
             assert " ".join(drains).startswith((holds, f"63 {holds}"))
+        elif call := re.fullmatch(r"compare (.+)", place):
+            assert call[1] in OLDER
+            assert holds in ASSUMED.lower()
         else:
             number = re.fullmatch(r"notebook (\d\d)", place)
             assert number, place

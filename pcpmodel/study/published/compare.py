@@ -21,6 +21,9 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer, digest_of, records
 from pcpmodel.study.published.cases import Case, cases, stored
 from pcpmodel.study.published.causes import TIMES_OF
@@ -41,6 +44,8 @@ from pcpmodel.study.published.null_models import (
     NULL_MODELS,
     score_null_models,
 )
+from pcpmodel.study.published.older import OLDER
+from pcpmodel.study.published.report import is_report, report_rows
 from pcpmodel.study.published.rows import Row, ranks, tolerances, with_constants
 from pcpmodel.study.published.shared import Runs
 from pcpmodel.study.published.single import SINGLE
@@ -56,6 +61,8 @@ def compare(
     seed: int = 1,
     left_out: bool = False,
     hold: str = "fitted",
+    releases: Sequence[str | Release] | None = None,
+    machine: str | Machine | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Answer:
     """Set the published tables against the simulator.
@@ -64,7 +71,9 @@ def compare(
     ----------
     source : str or sequence of str, optional
         A source of ``data/published`` ("pcp-auto-tuning-v2") or one table of it
-        ("pcp-auto-tuning-v2/unix"), or several; None for all that are modelled.
+        ("pcp-auto-tuning-v2/unix"), or several; None for all of machines that have a latency
+        table.  Those of older kernels, on machines that are only like one that was measured
+        (`pcpmodel.study.published.older`), are asked for by name.
     seed : int
         Of every run; changes from row to row are also run with the next two.
     left_out : bool
@@ -76,6 +85,11 @@ def compare(
     hold : str
         With ``left_out``: "fitted" constants of the other sources, or "misses", holds from causes
         (`pcpmodel.study.published.causes`) with one latency from the other sources.
+    releases : sequence of two str or Release, optional
+        For a report that was brought in (`pcpmodel data add report`), which needs them: what its
+        commits stand for, before and after.
+    machine : str or Machine, optional
+        For a report: whose holds are used; by default the measured machine that it names.
     progress : callable, optional
         Called with the name of every table begun.
 
@@ -100,8 +114,17 @@ def compare(
         For a source without a modelled table.
     """
     asked = None if source is None else [source] if isinstance(source, str) else list(source)
-    names = [c.name for c in cases()] + list(SINGLE)
-    known = sorted({n.split("/")[0] for n in names} | set(names))
+    names = [c.name for c in cases()] + list(SINGLE) + ([] if left_out else list(OLDER))
+    reports = [] if left_out else [name for name in asked or () if is_report(name)]
+    if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
+        raise InputError(
+            f"{reports[0]}: name two releases that its commits stand for (releases=, --before and "
+            f"--after), given {releases!r}"
+        )
+    if not reports and (releases is not None or machine is not None):
+        raise InputError("releases and machine go with a report that was brought in alone")
+    states = [find_release(each) for each in releases or ()]
+    known = sorted({n.split("/")[0] for n in names} | set(names) | set(reports))
     for name in asked or ():
         if name not in known:
             raise unknown_name("published source", name, known)
@@ -111,6 +134,7 @@ def compare(
 
     asked_cases = [c for c in cases() if wanted(c.name)]
     singles = [n for n in SINGLE if wanted(n)]
+    older = [n for n in OLDER if asked is not None and wanted(n)]
     rules = tolerances()
     if hold not in HOLDS:
         raise unknown_name("hold", hold, HOLDS)
@@ -179,6 +203,17 @@ def compare(
         if progress is not None:
             progress(name)
         answers, fitted[name], notes[name] = SINGLE[name](seed, rules, None)
+        rows += answers
+    for name in older:
+        if progress is not None:
+            progress(name)
+        answers, notes[name] = OLDER[name](rules)
+        rows += answers
+        rank += ranks(answers)
+    for name in reports:
+        if progress is not None:
+            progress(name)
+        answers, notes[name] = report_rows(name, states, rules, seed, machine)
         rows += answers
     predictions = [r for r in rows if not r.fitted]
     told = [r.as_dict() for r in with_constants(rows)]

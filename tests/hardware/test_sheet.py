@@ -1,0 +1,132 @@
+"""Machines without a latency table: like others, or with a cost sheet alone."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pcpmodel as pm
+from helpers.paths import DATA
+from pcpmodel.cli import main
+from pcpmodel.datasets import packages
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.hold_time import COLUMNS
+from pcpmodel.hardware.sheet import BATCHES
+from pcpmodel.study.sweep.grid import make_grid
+from pcpmodel.workload import page_fault1
+
+
+def test_a_machine_like_another_has_its_holds_and_a_wide_interval():
+    like, other = pm.machine("new", like="ice-lake"), pm.machine("ice-lake")
+    for key in COLUMNS:
+        there = other.hold_time.curves[key].fits_ns(BATCHES)[0]
+        assert np.allclose(like.hold_time.curves[key].fits_ns(BATCHES)[0], there, rtol=0.05)
+        low, high = (like.hold_time.curves[key].predict(BATCHES).quantile_ns(q) for q in (0.1, 0.9))
+        for name in (
+            "cascade-lake",
+            "coffee-lake",
+            "sapphire-rapids",
+        ):
+            at = pm.machine(name).hold_time.curves[key].fits_ns(BATCHES)[0]
+            assert ((low < at) & (at < high)).mean() > 0.4
+    assert "ice-lake" in like.derived
+    assert "new" not in pm.machines()
+    assert like.digest not in (other.digest, pm.machine("newer", like="ice-lake").digest)
+    both = pm.machine("new", like=("ice-lake", "coffee-lake"))
+    at = [m.hold_time.refill(2016).mean_ns for m in (like, both, pm.machine("coffee-lake"))]
+    assert at == sorted(at)
+
+
+def test_what_takes_a_machine_takes_one_that_is_like_another():
+    like = pm.machine("new", like="ice-lake")
+    one, known = (pm.limit(m).facts for m in (like, "ice-lake"))
+    assert like.derived in one["notes"]
+    assert all(row["measured"] is None for row in one["per_scale"])
+    for a, b in zip(one["per_scale"], known["per_scale"], strict=True):
+        assert a["interval"][0] < b["interval"][0] < b["interval"][1] < a["interval"][1]
+    run = pm.simulate("v6.18", like, page_fault1(2), cpus=2, nodes=1, seconds=0.01, warmup_s=0.0)
+    assert like.derived in run.summary()["notes"]
+    grid = make_grid(
+        release="v6.18",
+        machine=["ice-lake", {"name": "new", "like": "ice-lake"}],
+        workload={"name": "page_fault1", "processes": 2},
+    )
+    assert [spec.machine.derived for spec in grid.specs] == [None, like.derived]
+    with pytest.raises(InputError, match="neither a name nor"):
+        make_grid(release="v6.18", machine={"name": "new"}, workload=page_fault1(2))
+
+
+def test_the_command_line_takes_like():
+    given = "--release v6.18 --machine new --like ice-lake --workload page_fault1 --processes 2"
+    size = "--cpus 2 --nodes 1 --seconds 0.01 --warmup 0"
+    run = CliRunner().invoke(main, ["simulate", *given.split(), *size.split()])
+    assert run.exit_code == 0
+    assert run.stdout.count("with holds x") == 2
+    for arguments, message in (
+        ("advise --like ice-lake", "--like needs --machine"),
+        ("limit ice-lake --like coffee-lake --p99-us 100", "has a latency table"),
+        ("limit new --like nothing --p99-us 100", "machine 'nothing'"),
+        ("limit New --like ice-lake --p99-us 100", "not allowed"),
+    ):
+        wrong = CliRunner().invoke(main, arguments.split())
+        assert wrong.exit_code == 2
+        assert message in wrong.stderr
+
+
+@pytest.fixture
+def sheet_only(tmp_path, monkeypatch):
+    """A data directory in which one machine has a cost sheet and no table."""
+    shutil.copytree(DATA / "hardware", tmp_path / "hardware")
+    path = tmp_path / "hardware" / "amd-epyc-vm"
+    kept = {"costs", "platform"}
+    for file in path.iterdir():
+        if file.stem not in {*kept, "datapackage"}:
+            file.unlink()
+    descriptor = json.loads((path / "datapackage.json").read_text())
+    descriptor["resources"] = [r for r in descriptor["resources"] if r["name"] in kept]
+    (path / "datapackage.json").write_text(json.dumps(descriptor))
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path))
+    return path
+
+
+def test_a_cost_sheet_alone_makes_a_machine(sheet_only):
+    assert packages.check(sheet_only.parents[1]) == []
+    assert "amd-epyc-vm" not in pm.machines()
+    found = pm.machine("amd-epyc-vm")
+    assert "cost sheet" in found.derived
+    costs = {row["operation"]: row for row in found.costs.records()}
+    mean = found.hold_time.refill(2016)
+    assert mean.mean_ns == pytest.approx(
+        costs["hold_fixed"]["value"] + 2016 * costs["hold_page_alloc"]["value"], rel=0.01
+    )
+    low, high = mean.interval["mean_ns"]
+    assert low < 2016 * costs["hold_page_alloc"]["low"] * 1.2
+    assert high > 2016 * costs["hold_page_alloc"]["high"]
+    assert found.line_memory.value == costs["line_memory"]["value"]
+    assert "ice-lake" in pm.machine("amd-epyc-vm", like="ice-lake").derived
+    text = (sheet_only / "costs.csv").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("hold_page_free")]
+    (sheet_only / "costs.csv").write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=r"costs\.csv: has no hold_page_free"):
+        pm.machine("amd-epyc-vm")
+
+
+def test_cold_pages_cost_a_line_each():
+    warm, cold = (pm.limit("ice-lake", pages=pages) for pages in ("warm", "cold"))
+    line = pm.machine("ice-lake").line_memory
+    for a, b in zip(warm.facts["per_scale"], cold.facts["per_scale"], strict=True):
+        more_us = a["pages_per_hold"]["refill"] * line.value / 1e3
+        assert a["mean_us"] + more_us == pytest.approx(b["mean_us"], rel=0.2)
+        assert b["mean_interval"][1] - b["mean_interval"][0] > 0.5 * more_us
+        assert b["measured"] is None
+    assert cold.facts["batch_scale"] < warm.facts["batch_scale"]
+    assert "Pages are cold" in cold.text
+    assert "Pages are warm" in warm.text
+    own = pm.machine("amd-epyc-vm").line_memory
+    assert own.low > line.low  # measured on it
+    with pytest.raises(InputError, match="kind of pages"):
+        pm.limit("ice-lake", pages="hot")
