@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Self, final
 
 import numpy as np
@@ -9,7 +10,9 @@ __all__ = ["PageCache"]
 
 @final
 class PageCache(Exclusive):
-    def __new__(cls, cpus: int, private_pages: int, llc_pages: int, llc_cpus: int) -> Self: ...
+    def __new__(
+        cls, cpus: int, private_pages: int, llc_pages: int, llc_of: Sequence[int]
+    ) -> Self: ...
     @property
     def cpus(self) -> int: ...
     @property

@@ -1,15 +1,15 @@
 """Caches by the page: was the page that an allocation hands out still warm?
 
-Every CPU has a private cache and shares a last-level cache with its
-neighbours, both set-associative with least-recently-used replacement; the unit
-is a whole page, as if one that is used were read or written from end to end.
-Writes by one CPU do not take a page out of another's private cache.
+Every CPU has a private cache and shares a last-level cache with those of its socket, both
+set-associative with least-recently-used replacement; the unit is a whole page, as if one
+that is used were read or written from end to end.  What another CPU of the socket has used
+since is no longer in the private cache, but on the socket.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.exclusive cimport begin_use, end_use
@@ -20,10 +20,10 @@ __all__ = ["PageCache"]
 
 
 def _sets(name, pages, ways):
-    """Number of sets, a power of two, nearest below what ``pages`` needs."""
+    """Number of sets of a cache of as many pages."""
     if isinstance(pages, bool) or not isinstance(pages, int) or not ways <= pages <= 1 << 24:
         raise InputError(f"{name}={pages!r} is not a whole number of pages in {ways}..{1 << 24}")
-    return 1 << ((pages // ways).bit_length() - 1)
+    return pages // ways
 
 
 cdef class PageCache(Exclusive):
@@ -34,43 +34,48 @@ cdef class PageCache(Exclusive):
     cpus : int
         Logical CPUs.
     private_pages : int
-        Private cache of a CPU [pages]; rounded down to 8 ways of a power of two sets.
+        Private cache of a CPU [pages]; rounded down to sets of 8.
     llc_pages : int
-        One last-level cache [pages]; 16 ways.
-    llc_cpus : int
-        CPUs that share it: CPU numbers are grouped in order.
+        One last-level cache [pages]; rounded down to sets of 16.
+    llc_of : sequence of int
+        The last-level cache of every CPU, numbered from 0.
     """
 
-    def __cinit__(self, int cpus, private_pages, llc_pages, int llc_cpus):
+    def __cinit__(self, int cpus, private_pages, llc_pages, llc_of):
         cdef page_cache *c = &self.cache
-        if cpus < 1 or llc_cpus < 1:
-            raise InputError(f"cpus={cpus}, llc_cpus={llc_cpus}: at least 1")
+        cdef int i
+        if cpus < 1:
+            raise InputError(f"cpus={cpus}: at least 1")
+        groups = list(llc_of)
+        if len(groups) != cpus or not all(0 <= group < cpus for group in groups):
+            raise InputError(f"llc_of={groups}: not {cpus} numbers in 0..{cpus - 1}")
         self.cpus = cpus
-        c.llc_cpus = llc_cpus
-        c.own_mask = _sets("private_pages", private_pages, PRIVATE_WAYS) - 1
-        c.llc_mask = _sets("llc_pages", llc_pages, LLC_WAYS) - 1
-        c.own = <uint32_t *> calloc(
-            <size_t> cpus * (c.own_mask + 1) * PRIVATE_WAYS, sizeof(uint32_t)
+        c.own_sets = _sets("private_pages", private_pages, PRIVATE_WAYS)
+        c.llc_sets = _sets("llc_pages", llc_pages, LLC_WAYS)
+        c.group = <int *> calloc(cpus, sizeof(int))
+        c.own = <uint64_t *> calloc(<size_t> cpus * c.own_sets * PRIVATE_WAYS, sizeof(uint64_t))
+        c.llc = <uint64_t *> calloc(
+            <size_t> (max(groups) + 1) * c.llc_sets * LLC_WAYS, sizeof(uint64_t)
         )
-        c.llc = <uint32_t *> calloc(
-            <size_t> ((cpus - 1) // llc_cpus + 1) * (c.llc_mask + 1) * LLC_WAYS, sizeof(uint32_t)
-        )
-        if c.own == NULL or c.llc == NULL:
+        if c.group == NULL or c.own == NULL or c.llc == NULL:
             raise MemoryError
+        for i in range(cpus):
+            c.group[i] = groups[i]
 
     def __dealloc__(self):
+        free(self.cache.group)
         free(self.cache.own)
         free(self.cache.llc)
 
     @property
     def private_pages(self):
         """Pages that a private cache holds."""
-        return (self.cache.own_mask + 1) * PRIVATE_WAYS
+        return self.cache.own_sets * PRIVATE_WAYS
 
     @property
     def llc_pages(self):
         """Pages that a last-level cache holds."""
-        return (self.cache.llc_mask + 1) * LLC_WAYS
+        return self.cache.llc_sets * LLC_WAYS
 
     @cython.boundscheck(False)
     @cython.wraparound(False)

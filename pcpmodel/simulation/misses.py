@@ -1,9 +1,10 @@
-"""How many cache lines of struct pages a hold misses, computed from what the CPUs do.
+"""How many cache lines of struct pages a hold misses, and how many pages come from memory.
 
 The tables of ``data/hardware`` were measured with one process that maps, touches and unmaps the
 same memory: each page that a hold moved had just been used, or its line came ahead (`PageLines`
 finds 0.02 misses a block there).  Elsewhere a page was freed by another CPU, or long ago, or stands
-beside no page that was freed with it, and the hold waits for its line.
+beside no page that was freed with it, and the hold waits for its line.  Whoever is handed
+a page whose data have left the caches of its socket waits for them as well, outside the hold.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.cache import PageCache
 from pcpmodel.hardware.lines import LINE_PLACES, PageLines
 from pcpmodel.simulation.run import runner_of
 from pcpmodel.simulation.setup import setup
@@ -30,7 +32,7 @@ _LATE = ("llc", "dirty", "memory")
 
 @dataclass(frozen=True)
 class Misses:
-    """Lines per block that holds moved, by where they were.
+    """Lines per block that holds moved, by where they were, and pages that were in no cache.
 
     Attributes
     ----------
@@ -39,12 +41,15 @@ class Misses:
         also looks at its buddy's.
     refill_blocks, drain_blocks : int
         Blocks that were counted.
+    from_memory : float
+        Share of the pages allocated whose data were in no cache of the socket, 0..1.
     """
 
     refill: dict[str, float]
     drain: dict[str, float]
     refill_blocks: int
     drain_blocks: int
+    from_memory: float
 
     @property
     def per_block(self) -> float:
@@ -73,8 +78,10 @@ def misses(spec: RunSpec) -> Misses:
     Notes
     -----
     Not counted are the lines beside a block in its free list and those of blocks split or merged;
-    private and last-level cache are ``l2_kib`` and ``llc_slice_kib`` of the host.  `Misses` of the
-    same spec are the same on every machine.
+    private cache and share of the last-level cache are ``l2_kib`` and ``llc_slice_kib`` of the
+    host.  The data of pages lie in one last-level cache of each node, ``llc_slice_kib`` for each of
+    its CPUs, as if CPUs used them in the order in which the engine comes to them.  `Misses` of
+    the same spec are the same on every machine.
     """
     if spec.warmup_s is None:
         raise InputError("warmup_s: give it; misses are counted after it")
@@ -84,7 +91,7 @@ def misses(spec: RunSpec) -> Misses:
     lines = PageLines(
         len(begins.tasks), managed, float(spec.host.l2_kib), float(spec.host.llc_slice_kib)
     )
-    state = State(replace(begins, lines=lines))
+    state = State(replace(begins, lines=lines, caches=_shared(spec)))
     engine = runner_of(spec, state)
     warm_ps = round(spec.warmup_s * _PS)
     done = False
@@ -109,4 +116,17 @@ def misses(spec: RunSpec) -> Misses:
             place: (after[side][place] - before[side][place]) / blocks[side]
             for place in LINE_PLACES
         }
-    return Misses(sides["refill"], sides["drain"], blocks["refill"], blocks["drain"])
+    found = [
+        sum(cpu[f"found_{where}"] for cpu in state.counters())
+        for where in ("private", "llc", "memory")
+    ]
+    from_memory = found[-1] / max(sum(found), 1)
+    return Misses(sides["refill"], sides["drain"], blocks["refill"], blocks["drain"], from_memory)
+
+
+def _shared(spec: RunSpec) -> PageCache:
+    """Private caches, and one last-level cache of each node."""
+    host, cpus = spec.host, spec.cpus
+    llc_kib = host.llc_slice_kib * host.cpus_per_node
+    nodes = [cpu // host.cpus_per_node for cpu in cpus]
+    return PageCache(len(cpus), int(host.l2_kib) // 4, int(llc_kib) // 4, nodes)

@@ -41,7 +41,7 @@ __all__ = ["Setup", "prepare", "setup"]
 
 _PS = 10**12
 _TABLE: int = LIMITS["table"]
-_CODE, _TARGET = Op._fields.index("code"), Op._fields.index("target")
+_TIME, _CODE, _ORDER, _TARGET = (Op._fields.index(f) for f in ("ps", "code", "order", "target"))
 _BLOCK_PAGES = 1024  # of the largest block, at which zones begin
 
 
@@ -96,7 +96,7 @@ class Setup:
     fails : (1024,) ndarray of int32
         With ``trylock``: equally likely numbers of operations until the next failure; else empty.
     caches : PageCache, optional
-        With page identity: caches of as many CPUs, none shared, empty.
+        With page identity: caches of as many CPUs, empty.
     lines : PageLines, optional
         With page identity: the lines of the struct pages of these zones.
     page_cache : sequence of (int, int, int64 ndarray or int)
@@ -237,6 +237,8 @@ def _programs(spec: RunSpec, tasks: Sequence[Task], homes: list[int]) -> dict[st
             ops = task.program.compiled()
             draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"]))
             ops[draws, _TARGET] += len(tables)
+            takes = ops[:, _CODE] == OPS["alloc"]
+            ops[takes, _TIME] += round(spec.cold_page_ns * 1000) << ops[takes, _ORDER]
             code.append(ops)
             tables.extend(_drawn(task.program))
     rng = np.random.default_rng(spec.seed)
@@ -331,7 +333,8 @@ def setup(spec: RunSpec) -> Setup:
     end = warm + round(spec.seconds * _PS)
     caches = None
     if spec.caches:
-        caches = PageCache(len(cpus), int(host.l2_kib) // 4, int(host.llc_slice_kib) // 4, 1)
+        slices = range(len(cpus))
+        caches = PageCache(len(cpus), int(host.l2_kib) // 4, int(host.llc_slice_kib) // 4, slices)
     return Setup(
         release=spec.release,
         zones=_rows(

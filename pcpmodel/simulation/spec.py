@@ -80,8 +80,11 @@ class RunSpec:
         Factor on every zone-lock hold: holds of a loaded machine against measured ones.
     cold_block_ns : float, optional
         Added to a hold for every block that it moves [ns]: cache lines of the pages' struct
-        page that a busy machine has to fetch from another CPU or from memory.  This and the
-        next three: by default what the workload is calibrated to, else `UNCALIBRATED`.
+        page that a busy machine has to fetch from another CPU or from memory.  This, jitter and
+        the next two: by default what the workload is calibrated to, else `UNCALIBRATED`.
+    cold_page_ns : float
+        Added to the work with every page that is allocated [ns]: its data come from memory, where
+        the work was measured on pages that were in a cache.
     jitter : float, optional
         Spread (standard deviation / mean) of the pace of work, drawn anew by every operation
         of a program and after every hold.  A run without it locks phases and understates
@@ -143,6 +146,7 @@ class RunSpec:
     hold: str = "drawn"
     hold_scale: float = 1.0
     cold_block_ns: float | None = None
+    cold_page_ns: float = 0.0
     jitter: float | None = None
     handoff_ns: float | None = None
     lru_hold_ns: float | None = None
@@ -275,6 +279,7 @@ def _check(spec: RunSpec) -> None:
     _number(spec, "seed", 0, 2**63 - 1, whole=True)
     _number(spec, "hold_scale", 1e-3, 1e3)
     _number(spec, "cold_block_ns", 0.0, 1e6)
+    _number(spec, "cold_page_ns", 0.0, 1e6)
     _number(spec, "jitter", 0.0, 2.0)
     _number(spec, "handoff_ns", 0.0, 1e6)
     _number(spec, "handoff_per_waiter_ns", 0.0, 1e6)

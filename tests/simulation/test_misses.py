@@ -15,6 +15,7 @@ from pcpmodel.simulation.setup import setup
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.simulation.state import State
 from pcpmodel.workload import page_fault1, unix_stream
+from pcpmodel.workload.program import Program, Task, Workload
 
 
 def spec(workload, **given):
@@ -56,6 +57,44 @@ def test_mixed_memory_has_no_line_beside_the_one_before():
     found = misses(spec(ALONE, aged=0.5))
     assert found.refill["ahead"] < 0.1
     assert found.per_block > 0.4
+
+
+def test_a_page_that_lies_longer_on_a_list_has_left_the_socket():
+    """Refills of 2016 pages (auto-tuning) hand out what a cache of a few MiB has lost by then."""
+    stream = unix_stream(4, nodes=2)
+    few, many = (
+        misses(spec(stream, cpus=8, nodes=2, release=release, high_min_pages=500, l2_kib=256,
+                    llc_slice_kib=2048))
+        for release in ("v6.6+p5", "v6.6+p7")
+    )  # fmt: skip
+    assert few.from_memory < 0.01
+    assert 0.01 < many.from_memory < 2 / 15  # single pages, one of the fifteen of a write
+    kept = misses(spec(stream, cpus=8, nodes=2, release="v6.6+p7", llc_slice_kib=2**15))
+    assert kept.from_memory < 0.01
+
+
+def test_the_time_of_cold_pages_is_the_same_in_both_engines():
+    """Outside of any hold, with every page of a block."""
+    block = Program()
+    with block.forever():
+        block.alloc(8, order=3, ns=1000.0)
+        block.free(8, order=3, ns=1000.0)
+        block.score()
+    for workload, pages in ((ALONE, 1), (Workload("blocks", (Task(block),), "rounds", 64), 64)):
+        told = []
+        for ns in (0.0, 400.0):
+            work = spec(
+                workload, seconds=0.02, warmup_s=0.0, jitter=0.0, hold="mean", cold_page_ns=ns
+            )
+            states = [State(setup(work)) for _ in range(2)]
+            for engine, state in zip((Engine, PerPage), states, strict=True):
+                runner = engine(state)
+                while not runner.run(10**6):
+                    pass
+            assert states[0].counters() == states[1].counters()
+            told.append(sum(cpu["score"] for cpu in states[0].counters()))
+        slower = 0.02 / told[1] - 0.02 / told[0]
+        assert slower == pytest.approx(pages * 400e-9, rel=0.1)
 
 
 def test_what_a_cache_does_not_hold_any_more_is_farther_away():

@@ -69,6 +69,7 @@ def test_a_constant_is_that_of_the_same_workload_else_the_mean_of_all():
 
 class Fixed:
     per_block = 0.5
+    from_memory = 0.3
 
 
 def cell(step, measured, runs, before, *, quantity="lock_contention", takings=None, table="unix"):
@@ -180,7 +181,10 @@ def test_what_a_miss_takes_becomes_times_of_holds(monkeypatch):
         "jitter": 0.5,
         "cold_block_ns": 40.0,
         "handoff_ns": 80.0 * causes.assumed()["handoff_lines"],
+        "cold_page_ns": 0.0,  # the recorded build had its pages from memory as well
     }
+    stream = causes.of_run({"miss_ns": 80.0}, "unix_stream", "v6.7")
+    assert stream["cold_page_ns"] == 80.0 * 0.3 * 64 / causes.assumed()["lines_at_once"]
     assert causes.of_run({"cold_block_ns": 1.0}, "kbuild", "v6.6") == {"cold_block_ns": 1.0}
 
 

@@ -2,9 +2,11 @@
 
 ``cold_block_ns`` is then no number of a table but misses per block (`pcpmodel.simulation.misses`, a
 pilot with page identity under the same kernel) times what a miss takes; handing a lock over takes
-some such misses as well.  What nobody states is the same for all (``assumed`` in
-``data/workload/answer-key``).  The latency is fitted to the first row of each table that states its
-contention (``miss_ns``), and is the same on one machine if the causes are right.
+some such misses as well.  A page whose data have left the caches of the socket costs its user a
+miss for each of its lines, as many at once as a core can wait for.  What nobody states is the
+same for all (``assumed`` in ``data/workload/answer-key``).  The latency is fitted to the first row
+of each table that states its contention (``miss_ns``), and is the same on one machine if the causes
+are right.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -15,6 +17,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import pandas as pd
+
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.files import parse_json
 from pcpmodel.simulation.misses import Misses, misses
@@ -24,13 +28,20 @@ from pcpmodel.workload import make
 __all__ = ["TIMES_OF", "assumed", "by_misses", "latencies", "of_run", "pilot"]
 
 #: Parameters of a run that one of a table is made into.
-TIMES_OF = {"miss_ns": ("cold_block_ns", "handoff_ns")}
+TIMES_OF = {"miss_ns": ("cold_block_ns", "handoff_ns", "cold_page_ns")}
+
+
+_LINES_OF_A_PAGE = 64
+
+
+def _pilots() -> pd.DataFrame:
+    return load_workload("answer-key").tables["pilots"].set_index("workload")
 
 
 @cache
 def pilot(workload: str, release: str) -> Misses:
     """The misses of a ready-made workload under a kernel; the run is in the answer key."""
-    row = load_workload("answer-key").tables["pilots"].set_index("workload").loc[workload]
+    row = _pilots().loc[workload]
     return misses(
         make_spec(
             release=release,
@@ -39,6 +50,9 @@ def pilot(workload: str, release: str) -> Misses:
             cpus=int(row["cpus"]),
             nodes=int(row["nodes"]),
             memory_gib=float(row["memory_gib"]),
+            high_min_pages=int(row["high_min_pages"]),
+            l2_kib=float(row["l2_kib"]),
+            llc_slice_kib=float(row["llc_slice_kib"]),
             aged=float(row["aged"]),
             warmup_s=float(row["warmup_s"]),
             seconds=float(row["seconds"]),
@@ -93,13 +107,17 @@ def of_run(values: Mapping[str, Any], workload: str, release: str) -> dict[str, 
     Returns
     -------
     dict
-        ``cold_block_ns`` and ``handoff_ns`` [ns] in place of ``miss_ns``; the rest as given.
+        ``cold_block_ns``, ``handoff_ns`` and ``cold_page_ns`` [ns] in place of ``miss_ns``; the
+        rest as given.
     """
     found = dict(values)
     miss_ns = found.pop("miss_ns", None)
     if miss_ns is None:
         return found
+    same, counted = assumed(), pilot(workload, release)
+    colder = max(counted.from_memory - float(_pilots()["recorded"][workload]), 0.0)
     return found | {
-        "cold_block_ns": miss_ns * pilot(workload, release).per_block,
-        "handoff_ns": miss_ns * assumed()["handoff_lines"],
+        "cold_block_ns": miss_ns * counted.per_block,
+        "handoff_ns": miss_ns * same["handoff_lines"],
+        "cold_page_ns": miss_ns * colder * _LINES_OF_A_PAGE / same["lines_at_once"],
     }

@@ -24,7 +24,7 @@ __all__ = ["inputs", "inputs_of", "stated"]
 
 _OF_MACHINE = ("machine", "cpus", "nodes", "memory_gib")
 #: What a run adds to the work: `UNCALIBRATED`, and what two threads of a core do.
-_OF_RUN = (*UNCALIBRATED, "smt_yield")
+_OF_RUN = (*UNCALIBRATED, "cold_page_ns", "smt_yield")
 
 
 def _workloads() -> dict[str, Workload]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from scipy import stats
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.cases import Case
-from pcpmodel.study.published.causes import by_misses, latencies
+from pcpmodel.study.published.causes import assumed, by_misses, latencies
 from pcpmodel.study.published.null_models import NULL_MODELS
 from pcpmodel.study.published.repeats import sign_stands
 from pcpmodel.study.published.rows import Row
@@ -160,11 +160,13 @@ def of_case(case: Case, parameters: Sequence[str], hold: str = "fitted") -> Cons
     """The constants of a table from the other sources; ``hold`` is one of `HOLDS`."""
     if hold == "misses":
         tasks = len(case.workload().tasks)
-        return without_by_misses(
+        found = without_by_misses(
             series_of(case.source, case.table),
             case.run["machine"],
             2 * tasks > case.run["cpus"],
         )
+        own = {name: value for name, value in assumed().items() if name in case.own}
+        return replace(found, values={**found.values, **own})
     return without(
         series_of(case.source, case.table), case.workload().name, case.run["machine"], parameters
     )
