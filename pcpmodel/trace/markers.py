@@ -155,15 +155,19 @@ def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
     outer = events.is_event("hit:zone_set_pageset_high_and_batch")
     inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
     if outer.any():
-        nth, last = -1, -2
+        nth, last, cpus = -1, -2, rows["cpu"]
         after = sorted(fraction)
         for k in np.flatnonzero(outer | inner).tolist():
             if outer[k]:
                 # A burst ends where another event of that CPU comes between.
-                gap = rows["cpu"][max(last + 1, 0) : k] == rows["cpu"][k]
-                nth = 0 if last < 0 or gap.any() else nth + 1
+                nth = 0 if last < 0 or _shows(cpus, int(cpus[k]), last + 1, k) else nth + 1
             else:
                 at = bisect_left(after, k)
                 found[k] = "size", nth, fraction[after[at]] if at < len(after) else 0
             last = k
     return dict(sorted(found.items()))
+
+
+def _shows(cpus: np.ndarray, cpu: int, begin: int, end: int) -> bool:
+    """Whether a CPU has any of these rows; the first one is mostly near."""
+    return any(bool((cpus[at : min(at + 256, end)] == cpu).any()) for at in range(begin, end, 256))

@@ -47,7 +47,9 @@ _FOLLOWED = (
 def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
     """Page frames of the zone without memory, from its page blocks."""
     absent = np.flatnonzero(types < 0)
-    holes = []
+    holes: list[tuple[int, int]] = []
+    if not len(absent):
+        return ()
     for run in np.split(absent, np.flatnonzero(np.diff(absent) != 1) + 1):
         if len(run):
             a = max(start, first + 512 * int(run[0]))
