@@ -594,7 +594,21 @@ cdef class Engine(Exclusive):
                 self.proc[mm].user += 1
             elif self.walk[t].phase == RETRY:
                 self.to_user(t, True)
+            elif self.walk[t].phase == SCAN:
+                self.walk[t].scan_start += self.now  # without the time that others ran
+                self.scan_chunk(t)
         return 0
+
+    cdef int scan_resched(self, int t) except -1 nogil:
+        """cond_resched() of change_pmd_range(): the range stays begun while others run."""
+        cdef int cpu = self.m.thread[t].cpu
+        cdef int other = self.pick_next(cpu)
+        if other == t:
+            self.cpus[cpu].need_resched = 0
+            return self.scan_chunk(t)
+        self.walk[t].scan_start -= self.now
+        self.set_key(t, NEVER)
+        return self.switch_to(cpu, other)
 
     cdef inline int thread_at(self, int i) noexcept nogil:
         """Thread ``i`` counted across the processes: first of each, second of each, ..."""
@@ -752,7 +766,10 @@ cdef class Engine(Exclusive):
             if self.cpus[th.cpu].current < 0:
                 self.switch_to(th.cpu, t)
         elif w.phase == SCAN:
-            self.scan_chunk(t)
+            if self.cpus[th.cpu].need_resched:
+                self.scan_resched(t)
+            else:
+                self.scan_chunk(t)
         elif w.phase == SCAN_FLUSH:
             numa_scan_end(self.m, mm)
             self.scan_call_done(t)

@@ -311,6 +311,8 @@ class Task:
         self.sleeping = False
         self.busy_until = 0
         self.unmap_start = 0
+        self.scan_start = 0
+        self.gave_way = 0
         self.hold = -1
         self.period = period
         self.due = 0
@@ -468,6 +470,9 @@ class Engine:
                 self.process[mm].user += 1
             elif self.task[t].phase == "retry":
                 self.to_user(t, True)
+            elif self.task[t].phase == "scan":
+                self.task[t].scan_start += self.now - self.task[t].gave_way
+                self.scan_chunk(t)
 
     def pick_next(self, cpu: int) -> int:
         bound, current = self.bound[cpu], self.current[cpu]
@@ -599,7 +604,14 @@ class Engine:
             if self.current[th.cpu] < 0:
                 self.switch_to(th.cpu, t)
         elif task.phase == "scan":
-            self.scan_chunk(t)
+            other = self.pick_next(th.cpu) if self.need_resched[th.cpu] else t
+            if other == t:
+                self.need_resched[th.cpu] = False
+                self.scan_chunk(t)
+            else:  # cond_resched() in the middle of a range
+                task.gave_way = self.now
+                self.key[t] = NEVER
+                self.switch_to(th.cpu, other)
         elif task.phase == "scan_flush":
             self.m.scan_end(mm)
             self.scan_call_done(t)

@@ -281,7 +281,7 @@ def test_each_remark_of_the_review_is_answered(small):
     cases["all pages refused"] = {"refused_share": 1.0}
     said = pm.numa.objections(
         small,
-        pm.numa.situations(cases=cases, seeds=2, **SMALL),
+        pm.numa.situations(cases=cases, seeds=4, **SMALL),
         pm.numa.first_version(threads=[1, 2], **SMALL),
     ).text
     assert said.count("Gorman") == 5
