@@ -570,6 +570,45 @@ def rerun_(
         raise CheckError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
 
 
+@main.command("pdf")
+@click.argument("name", metavar="NAME[/DATA]")
+@click.option("--with", "way", metavar="PROGRAM", help="chromium or pdflatex; default: what is.")
+@click.option(
+    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
+)
+@click.option(
+    "--reports", type=click.Path(path_type=Path), help="Where the reports are.  [PROJECT/reports]"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Default: NAME-DATA.pdf here."
+)
+@as_json
+def pdf_(
+    name: str,
+    way: str | None,
+    project: Path,
+    reports: Path | None,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    """Write one report as a PDF.
+
+    Its page printed by chromium, or its words and figures set by pdflatex.
+    """
+    from pcpmodel.reports.pdf import print_report
+    from pcpmodel.reports.plan import plan
+
+    runs = plan([name], project=project, out=reports)
+    if len(runs) > 1:
+        names = ", ".join(run.name for run in runs)
+        raise InputError(f"{name} has {len(runs)} reports; give one of {names}")
+    target = out or Path(f"{runs[0].name.replace('/', '-')}.pdf")
+    used = print_report(runs[0], target, way)
+    stale = "" if runs[0].status == "up-to-date" else f"; it is stale: {runs[0].reason}"
+    facts = {"report": runs[0].name, "file": str(target), "with": used, "stale": bool(stale)}
+    _emit(facts, json_, f"{target}: {runs[0].name}, by {used}{stale}")
+
+
 @main.command("figures")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(

@@ -6,20 +6,24 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["display", "latex", "latex_text"]
+__all__ = ["MATHS", "display", "latex", "latex_text"]
 
 #: Identifiers of tables and workloads -> what stands in print, where it is not their words alone.
 _NAMES = {
     "alloc_zone": "pages allocated from the zone",
     "build_time": "build time",
+    "busy_per_s": "buffers a second",
     "cold_block_ns": "cost of a cold block",
     "free_high": "drains for high orders",
     "handoff_ns": "hand-over of the lock",
     "lock_contention": "lock contention",
+    "lru_hold_ns": "hold of the LRU lock",
     "migrated_share": "share of migrated processes",
     "sctp": "SCTP",
     "sctp_stream": "SCTP stream",
     "slab_run_share": "share of slab runs",
+    "smt_yield": "yield of two threads",
+    "swap_after": "buffers between moves",
     "unix": "AF_UNIX",
     "unix_stream": "AF_UNIX stream",
 }
@@ -36,13 +40,17 @@ _TEX = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
-    "µ": r"$\mu$",
-    "μ": r"$\mu$",
-    "±": r"$\pm$",
-    "\N{MULTIPLICATION SIGN}": r"$\times$",
-    "\N{MINUS SIGN}": "--",
+    "|": r"\textbar{}",
     "…": r"\ldots{}",
 }
+#: What the plain fonts of LaTeX have no letter for, in its mathematics.
+MATHS = {
+    "µ": r"\mu", "μ": r"\mu", "±": r"\pm", "\N{MULTIPLICATION SIGN}": r"\times", "·": r"\cdot",
+    "°": r"^\circ",
+    "²": "^2", "³": "^3", "≤": r"\le", "≥": r"\ge", "≈": r"\approx", "≠": r"\ne", "→": r"\to",
+    "←": r"\leftarrow", "≪": r"\ll", "≫": r"\gg", "√": r"\surd", "∞": r"\infty",
+    "\N{GREEK SMALL LETTER SIGMA}": r"\sigma", "Σ": r"\Sigma", "\N{MINUS SIGN}": "-",
+}  # fmt: skip
 
 
 def display(name: object) -> str:
@@ -66,7 +74,9 @@ def display(name: object) -> str:
 
 def latex_text(text: str) -> str:
     """Escape what LaTeX would read as its own."""
-    return "".join(_TEX.get(letter, letter) for letter in text)
+    return "".join(
+        f"${MATHS[letter]}$" if letter in MATHS else _TEX.get(letter, letter) for letter in text
+    )
 
 
 def latex(name: str, caption: str, again: str = "") -> str:

@@ -237,7 +237,7 @@ def describe(notebook: Any, directory: Path) -> Any:
         for name, picture in zip(names, pictures, strict=True):
             about = _about(directory / f"{name}.json")
             said = {key: about[key] for key in ("alt", "caption", "again") if key in about}
-            picture.metadata.update(said)
+            picture.metadata.update(said | {"figure": name})
     return notebook
 
 

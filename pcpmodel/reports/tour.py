@@ -14,6 +14,7 @@ from hashlib import sha256
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from pcpmodel import figures
@@ -22,6 +23,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
+from pcpmodel.study.contention.runs import half_width
 from pcpmodel.study.lists.trajectory import Trajectory, trajectory
 from pcpmodel.workload import Workload, page_fault1, unix_stream
 
@@ -96,7 +98,7 @@ def _tasks(workload: str, cpus: int) -> Workload:
 
 
 @lru_cache(maxsize=512)
-def _run(settings: Settings, machine: str) -> Result:
+def _run(settings: Settings, machine: str, seed: int = 1) -> Result:
     kind = WORKLOADS[settings.workload]
     return simulate(
         release=settings.release,
@@ -111,6 +113,7 @@ def _run(settings: Settings, machine: str) -> Result:
         high_min_pages=settings.high_min,
         batch_scale_max=settings.batch_scale_max,
         samples=50,
+        seed=seed,
     )
 
 
@@ -123,8 +126,8 @@ def _waiting(settings: Settings, machine: str) -> pd.DataFrame:
     )
 
 
-def _price(settings: Settings, machine: str) -> dict[str, float]:
-    run = _run(settings, machine)
+def _price(settings: Settings, machine: str, seed: int = 1) -> dict[str, float]:
+    run = _run(settings, machine, seed)
     latency = run.latency_hist["refill"] + run.latency_hist["drain"]
     return {
         "cpus": settings.cpus,
@@ -269,20 +272,39 @@ class Tour:
 
     __str__ = summary
 
-    def surprise(self) -> str:
-        """Say whether one of the two kernels is cheaper in all three prices (Markdown)."""
-        old, new = self.prices().itertuples()
+    def surprise(self, seeds: Sequence[int] = (1, 2, 3)) -> str:
+        """Say whether one of the two kernels is cheaper in all three prices (Markdown).
+
+        Parameters
+        ----------
+        seeds : sequence of int
+            Of the runs, two or more: prices are means with half of their 95 % intervals, and
+            differ where these do not reach over the difference.
+        """
         names = {
-            "waiting_percent": "waiting [%]",
-            "p99_us": "p99 of a visit [us]",
-            "list_mib": "memory on the lists [MiB]",
+            "waiting_percent": ("waiting", "%"),
+            "p99_us": ("99th percentile of a visit", "µs"),
+            "list_mib": ("memory on the lists", "MiB"),
         }
-        both = {words: (getattr(old, n), getattr(new, n)) for n, words in names.items()}
-        cheaper, dearer = any(b < a for a, b in both.values()), any(b > a for a, b in both.values())
-        said = "; ".join(f"{name} {a:,.1f} and {b:,.1f}" for name, (a, b) in both.items())
+        half = half_width(seeds)
+        both = self._both({})
+        runs = [
+            pd.DataFrame(_price(at, self.machine, seed) for seed in seeds) for at in both.values()
+        ]
+        said, signs = [], set()
+        for name, (words, unit) in names.items():
+            (a, da), (b, db) = ((run[name].mean(), half * run[name].std()) for run in runs)
+            told = bool(abs(b - a) > np.hypot(da, db))
+            signs.add(float(np.sign(b - a)) if told else 0.0)
+            prices = (
+                f"{x:,.1f} ± {dx:,.1f} {unit}" if np.isfinite(x) else "none"
+                for x, dx in ((a, da), (b, db))
+            )
+            said.append(f"{words} {' and '.join(prices)}{'' if told else ' (no difference)'}")
+        cheaper = len(signs) == 1 and 0.0 not in signs
         return (
-            f"- Is one kernel cheaper in all three? {'No' if cheaper == dearer else 'Yes'}: "
-            f"{said} ({old.setting}; {new.setting})."
+            f"- Is one kernel cheaper in all three? {'Yes' if cheaper else 'No'}: "
+            f"{'; '.join(said)} ({' | '.join(both)}; {len(seeds)} seeds)."
         )
 
     @property
