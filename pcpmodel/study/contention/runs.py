@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.result import Result
@@ -44,7 +44,7 @@ def half_width(seeds: Sequence[int]) -> float:
     """
     if len(seeds) < 2:
         raise InputError(f"seeds={list(seeds)} has no scatter; give two or more")
-    return float(stats.t.ppf(0.975, len(seeds) - 1)) / math.sqrt(len(seeds))
+    return float(stdtrit(len(seeds) - 1, 0.975)) / math.sqrt(len(seeds))
 
 
 def run_figures(result: Result, **labels: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
@@ -63,7 +63,7 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     grouped = runs.groupby(keys, sort=False, dropna=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")
     n = grouped.size()
-    t = stats.t.ppf(0.975, np.maximum(n - 1, 1))
+    t = stdtrit(np.maximum(n - 1, 1), 0.975)
     for name in ("score_per_s", "lock_contention", "hold_p99_us", "pages_in_pcp_mib"):
         between = (t * grouped[name].std() / np.sqrt(n)).fillna(0.0)
         within = 0.0

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 __all__ = ["NULL_MODELS", "best_constant", "change_of", "score_null_models", "sign_of"]
 
@@ -80,7 +80,7 @@ def change_of(
     runs = len(changes)
     if runs < 2:
         return float(changes.mean()), float("inf")
-    half = stats.t.ppf(0.975, runs - 1) * changes.std(ddof=1) / np.sqrt(runs)
+    half = stdtrit(runs - 1, 0.975) * changes.std(ddof=1) / np.sqrt(runs)
     return float(changes.mean()), float(half)
 
 
