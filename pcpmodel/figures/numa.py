@@ -91,24 +91,35 @@ def numa_series(
     return ax
 
 
-def _numa_published(rows: pd.DataFrame) -> str:
+def _numa_published(rows: pd.DataFrame, scatter: pd.DataFrame | None = None) -> str:
     fitted = rows["fitted"].astype(bool)
     said = rows.loc[~fitted, "ratio"]
+    bars = (
+        " Bars are 95 % intervals over the seeds of smaller runs, wider than those of the whole."
+        if scatter is not None
+        else ""
+    )
     return (
         f"Model over measurement for {len(rows)} published figures: {len(said)} predictions lie "
         f"between {said.min():.2f} and {said.max():.2f} (median {said.median():.2f}), "
-        f"{fitted.sum()} were fitted ({span(rows.loc[fitted, 'ratio'])})."
+        f"{fitted.sum()} were fitted ({span(rows.loc[fitted, 'ratio'])}).{bars} The source "
+        "states no scatter."
     )
 
 
 @figure_style(size=(COLUMN, 3.0), caption=_numa_published)
-def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def numa_published(
+    rows: pd.DataFrame, scatter: pd.DataFrame | None = None, ax: Axes | None = None
+) -> Axes:
     """How far the model is from every published figure.
 
     Parameters
     ----------
     rows : pandas.DataFrame
         ``quantity``, ``kernel``, ``measured``, ``predicted``, ``ratio``, ``fitted``.
+    scatter : pandas.DataFrame, optional
+        Of runs with several seeds: ``quantity``, ``kernel``, ``predicted`` and
+        ``predicted_error``, half of its 95 % interval; drawn in proportion.
     ax : Axes, optional
 
     Returns
@@ -118,6 +129,12 @@ def numa_published(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     y = np.arange(len(rows))[::-1]
     ax.axvline(1, color="0.25", lw=1.0)
     fitted = rows["fitted"].to_numpy(bool)
+    if scatter is not None:
+        keys = ["quantity", "kernel"]
+        of = scatter.set_index(keys).reindex(pd.MultiIndex.from_frame(rows[keys]))
+        half = (of["predicted_error"] / of["predicted"]).abs().fillna(0.0).to_numpy()
+        ax.errorbar(rows["ratio"], y, xerr=rows["ratio"] * np.minimum(half, 0.9), fmt="none",
+                    ecolor="0.3", elinewidth=0.8, label="95 %, smaller runs")  # fmt: skip
     colour, _, marker = SERIES[0]
     ax.plot(rows["ratio"][~fitted], y[~fitted], color=colour, marker=marker, ls="none",
             label="predicted")  # fmt: skip

@@ -9,11 +9,20 @@ import textwrap
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.colors import LogNorm
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from pcpmodel.figures.print import display
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, capital, figure_style, listed, span
+from pcpmodel.figures.style import (
+    COLUMN,
+    PAGE,
+    SERIES,
+    beside,
+    capital,
+    figure_style,
+    listed,
+    span,
+)
 
 __all__ = [
     "answer_key",
@@ -32,13 +41,22 @@ def _answer_key(rows: pd.DataFrame) -> str:
     names = dict.fromkeys(rows["source"] + "/" + rows["table"]) if len(rows) else ()
     tables = listed(map(display, names)) if len(rows) else "none"
     whole = (said["measured"] != 0) & ~said["quantity"].str.contains("change")
-    ratio = (said["predicted"] / said["measured"])[whole]
-    return (
-        f"Measured and simulated figures of {tables}: {int(said['within'].sum())} of {len(said)} "
-        f"predictions are within tolerance (bars), model over measurement is {ratio.median():.2f} "
-        f"in the median ({span(ratio)}); {int(fitted.sum())} cells were fitted. "
-        f"{_nothing_changes(said)}The tables state no uncertainty."
+    ratio = (said["mean"] / said["measured"])[whole]
+    half = np.hypot(said["half_width"].fillna(0.0), said["measured_half_width"].fillna(0.0))
+    inside = (said["mean"] - said["measured"]).abs() <= half
+    stated = rows["measured_half_width"].notna()
+    scatter = (
+        "bars of the measured are two standard deviations, as stated"
+        if stated.all()
+        else f"of {int((~stated).sum())} of {len(rows)} measured figures no scatter is stated"
     )
+    return (
+        f"Measured and simulated figures of {tables}. Model over measurement is "
+        f"{ratio.median():.2f} in the median ({span(ratio)}); {int(fitted.sum())} of {len(rows)} "
+        f"cells were fitted. Bars of the model are 95 % intervals over its seeds; {scatter}. The "
+        f"bars of {int(inside.sum())} of {len(said)} predictions reach the measured figure, "
+        f"{int(said['within'].sum())} are within tolerance. {_nothing_changes(said)}"
+    ).strip()
 
 
 def _nothing_changes(said: pd.DataFrame) -> str:
@@ -56,13 +74,14 @@ def _nothing_changes(said: pd.DataFrame) -> str:
 
 @figure_style(size=(COLUMN, 2.4), caption=_answer_key)
 def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Measured and predicted figures of one column of a published table.
+    """Measured and predicted figures of one column of a published table, with their intervals.
 
     Parameters
     ----------
     rows : pandas.DataFrame
-        ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``predicted``,
-        ``tolerance_low``, ``tolerance_high``, ``within``, ``fitted`` (None: a prediction).
+        ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``mean`` (of the prediction)
+        and for both ``measured_half_width`` and ``half_width`` (NaN: not known), ``within``,
+        ``fitted`` (None: a prediction).
     ax : Axes, optional
 
     Returns
@@ -70,53 +89,41 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Axes
     """
     at = np.arange(len(rows))
-    model, measured = SERIES[0], SERIES[1]
+    (colour, dash, _), (other, _, square) = SERIES[:2]
+    mean, measured = (rows[name].to_numpy(float) for name in ("mean", "measured"))
+    half, stated = (
+        rows[name].fillna(0.0).to_numpy(float) for name in ("half_width", "measured_half_width")
+    )
     tables = (rows["source"] + "/" + rows["table"]).to_numpy()
     for i, table in enumerate(dict.fromkeys(tables)):
         of = tables == table  # a line ends with its table
-        label = "" if i else "model"
-        ax.plot(at[of], rows["predicted"][of], color=model[0], ls=model[1], label=label)
-    below, above = (
-        (rows["measured"] - rows["tolerance_low"], rows["tolerance_high"] - rows["measured"])
-        if len(rows)
-        else ([], [])
-    )
+        ax.plot(at[of], mean[of], color=colour, ls=dash, label="" if i else "model")
     ax.errorbar(
-        at,
-        rows["measured"],
-        (below, above),
-        color=measured[0],
-        ls="none",
-        marker="s",
-        elinewidth=0.8,
-        label="measured ± tolerance",
+        at, mean, half, ecolor=colour, fmt="none", elinewidth=1.0, label="95 % over the seeds"
     )
+    ax.plot(at, measured, color=other, marker=square, ls="none", label="measured")
+    if stated.any():
+        ax.errorbar(
+            at[stated > 0],
+            measured[stated > 0],
+            stated[stated > 0],
+            ecolor=other,
+            fmt="none",
+            elinewidth=0.8,
+            label="2 standard deviations, stated",
+        )
     fitted = rows["fitted"].notna().to_numpy()
     missed = ~rows["within"].to_numpy(bool) & ~fitted
-    ax.plot(
-        at[fitted],
-        rows["predicted"].to_numpy()[fitted],
-        ls="none",
-        marker="o",
-        mfc="white",
-        mec=model[0],
-        zorder=3,
-        label="fitted",
-    )
-    if missed.any():
-        ax.plot(
-            at[missed],
-            rows["predicted"].to_numpy()[missed],
-            ls="none",
-            marker="x",
-            color="black",
-            ms=6,
-            label="outside the tolerance",
-        )
+    for which, look, words in (
+        (fitted, {"marker": "o", "mfc": "white", "mec": colour}, "fitted"),
+        (missed, {"marker": "x", "color": "black", "ms": 6}, "outside the tolerance"),
+    ):
+        if which.any():
+            ax.plot(at[which], mean[which], ls="none", zorder=3, label=words, **look)
     ax.set_xticks(at, rows["step"], rotation=40, ha="right")
-    drawn = rows[["predicted", "measured", "tolerance_low", "tolerance_high"]].to_numpy()
-    low, high = drawn.min(initial=np.inf), drawn.max(initial=0.0)
-    if low < 0.6 * high and rows["predicted"].min() >= 0 <= rows["measured"].min():
+    ends = np.r_[mean - half, mean + half, measured - stated, measured + stated]
+    low, high = ends.min(initial=np.inf), ends.max(initial=0.0)
+    if low < 0.6 * high and min(mean.min(), measured.min()) >= 0:
         ax.set_ylim(0, 1.1 * high)
     units = {
         "% of cycles" if q == "lock_contention" else "% change" if "change" in q else "% of base"
@@ -279,6 +286,12 @@ def by_release(
     return ax
 
 
+def _half(causes: pd.DataFrame, cause: str) -> str:
+    if "half_width" not in causes:
+        return ""
+    return f" ± {causes.set_index('cause')['half_width'][cause]:.1f}"
+
+
 def _waterfall(causes: pd.DataFrame) -> str:
     parts = causes.set_index("cause")["ns_per_unit"]
     old, new, inner = parts.iloc[0], parts.iloc[-1], parts.iloc[1:-1]
@@ -286,7 +299,8 @@ def _waterfall(causes: pd.DataFrame) -> str:
     return (
         f"CPU time per unit of work, {old:.1f} ns before and {new:.1f} ns after "
         f"({100 * (new / old - 1):+.1f} %; less is better). The largest cause is {first}, "
-        f"{inner[first]:+.1f} ns; the bars add up. One seed."
+        f"{inner[first]:+.1f}{_half(causes, first)} ns; the bars add up. "
+        + ("Lines are 95 % intervals over the seeds." if "half_width" in causes else "One seed.")
     )
 
 
@@ -297,7 +311,8 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     causes : pandas.DataFrame
-        ``cause``, ``ns_per_unit`` [ns]; first and last row are the whole.
+        ``cause``, ``ns_per_unit`` [ns]; first and last row are the whole.  ``half_width``, if
+        there, is half of its 95 % interval.
     ax : Axes, optional
 
     Returns
@@ -327,14 +342,18 @@ def waterfall(causes: pd.DataFrame, ax: Axes | None = None) -> Axes:
     # The wholes are points: the axis shows the changes, and need not begin at 0.
     ax.plot(values[[0, -1]], at[[0, -1]], "D", color="0.3", ms=5, label="whole")
     ax.vlines(np.r_[old, ends], at[:-1], at[1:], color="0.5", lw=0.8)
-    rights = np.r_[old, np.maximum(starts, ends), new]
+    half = causes["half_width"].to_numpy() if "half_width" in causes else np.zeros(len(values))
+    heads = np.r_[old, ends, new]
+    if half.any():
+        ax.errorbar(heads, at, xerr=half, fmt="none", ecolor="black", elinewidth=0.8, zorder=4)
+    rights = np.maximum(np.r_[old, np.maximum(starts, ends), new], heads + half)
     for y, value, right in zip(at, values, rights, strict=True):
         words = f"{value:+,.1f}" if 0 < y < len(values) - 1 else f"{value:,.1f}"
         ax.annotate(words, (right, y), (6, 0), textcoords="offset points", va="center", fontsize=7)
     ax.set_yticks(at, causes["cause"])
     ax.grid(False, axis="y")
     ax.invert_yaxis()
-    low, high = np.r_[old, ends, new].min(), np.r_[old, ends, new].max()
+    low, high = (heads - half).min(), (heads + half).max()
     room = max(high - low, 0.02 * high)
     ax.set_xlim(low - 0.08 * room, high + 0.2 * room)  # room for numbers
     ax.set_xlabel("CPU time per unit of work [ns]")
@@ -351,6 +370,8 @@ def _told(causes: pd.DataFrame) -> pd.DataFrame:
         "cause": f"{nothing.sum()} more, each under 0.05 ns",
         "ns_per_unit": inner.loc[nothing, "ns_per_unit"].sum(),
     }
+    if "half_width" in causes:
+        rest["half_width"] = float(np.hypot.reduce(inner.loc[nothing, "half_width"]))
     told = [causes.iloc[:1], inner[~nothing], pd.DataFrame([rest]), causes.iloc[-1:]]
     return pd.concat(told, ignore_index=True)
 
@@ -362,8 +383,10 @@ def _settings(table: pd.DataFrame) -> pd.DataFrame:
 def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
     grid = _settings(table)
     words = [
-        f"Throughput, 99th percentile of a hold and memory on the per-CPU lists of {len(grid)} "
-        f"settings; {int(grid['front'].sum())} are beaten by no other by more than the noise"
+        f"Throughput against the 99th percentile of a hold of {len(grid)} settings, k the batch "
+        f"scale, memory on the per-CPU lists as colour; {int(grid['front'].sum())} "
+        f"settings, with a thick edge and named as k / high where there is room, are beaten by no "
+        f"other by more than the noise"
     ]
     for mark in ("shipped", "recommended"):
         for _, row in grid[grid[mark]].iterrows():
@@ -375,12 +398,12 @@ def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
             )
     if not grid["recommended"].any():
         words.append(f"none stays under {p99_us:g} µs")
-    return "; ".join(words) + ". Half widths of 95 % intervals over several seeds."
+    return "; ".join(words) + ". Bars are 95 % intervals over several seeds."
 
 
-@figure_style(size=(PAGE, 3.6), caption=_tradeoff, panel=PAGE)
+@figure_style(size=(PAGE, 4.6), caption=_tradeoff, narrow=4.6, panel=PAGE)
 def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes:
-    """Every setting a field: throughput (shade), p99 of a hold and memory on the lists.
+    """Throughput against the p99 of a hold, every setting a point, memory as colour.
 
     Parameters
     ----------
@@ -388,7 +411,7 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
         Of `pcpmodel.study.tradeoff`: the rows that ask what to set; ``high_pages`` NaN is the
         kernel's own.
     p99_us : float
-        The limit [us]; times above it are in brackets.
+        The limit [us].
     ax : Axes, optional
 
     Returns
@@ -396,53 +419,91 @@ def tradeoff(table: pd.DataFrame, p99_us: float, ax: Axes | None = None) -> Axes
     Axes
     """
     grid = _settings(table)
-    highs = [*sorted(grid["high_pages"].dropna().unique()), np.nan]
-    scales = sorted(grid["batch_scale_max"].unique())
-    rate = np.full((len(scales), len(highs)), np.nan)
-    most = grid["score_per_s"].max()
-    for _, row in grid.iterrows():
-        own = np.isnan(row["high_pages"])
-        x = len(highs) - 1 if own else highs.index(row["high_pages"])
-        y = scales.index(row["batch_scale_max"])
-        rate[y, x] = row["score_per_s"] / 1e6
-        us = f"{row['hold_p99_us']:.0f} µs" if row["hold_p99_us"] else "no hold"
-        if row["hold_p99_us"] > p99_us:
-            us = f"[{us}]"
-        ax.text(
-            x,
-            y,
-            f"{rate[y, x]:.0f} ± {row['score_per_s_half_width'] / 1e6:.1f}\n{us}\n"
-            f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB",
-            ha="center",
-            va="center",
-            size=6,
-            linespacing=1.05,
-            color="black" if row["score_per_s"] > 0.55 * most else "white",
-            weight="bold" if row["front"] else "normal",
-        )
-        for mark, (colour, dash, _), inset in (
-            ("shipped", SERIES[1], 0.0),
-            ("recommended", SERIES[0], 0.05),
-        ):
-            if row[mark]:
-                at, side = (x - 0.48 + inset, y - 0.46 + inset), 0.96 - 2 * inset
-                ax.add_patch(
-                    Rectangle(at, side, side - 0.04, fill=False, ec=colour, ls=dash, lw=2.2)
-                )
-                ax.plot([], [], color=colour, ls=dash, lw=2.2, label=mark)
-    image = ax.imshow(rate, cmap="cividis", vmin=0, aspect="auto")
-    bar = ax.figure.colorbar(image, ax=ax, pad=0.01)
-    bar.set_label("Million pages/s, ± half of the 95 % interval")
+    rows = pd.DataFrame(
+        {
+            "k": grid["batch_scale_max"],
+            "high": grid["high_pages"].fillna(np.inf),
+            "x": grid["hold_p99_us"],
+            "x_half": grid["hold_p99_us_half_width"],
+            "y": grid["score_per_s"] / 1e6,
+            "y_half": grid["score_per_s_half_width"] / 1e6,
+            "gib": grid["pages_in_pcp_mib"] / 1024,
+        }
+    ).sort_values(["high", "k"])
+    held = rows["x"] > 0
+    none = 0.6 * min([*rows["x"][held], p99_us])  # where no hold is drawn
+    rows["x"] = rows["x"].where(held, none)
+    ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
+    for _, part in rows.groupby("high"):
+        ax.plot(part["x"], part["y"], color="0.75", lw=0.7, zorder=1)
+    ax.errorbar(
+        rows["x"],
+        rows["y"],
+        np.minimum(rows["y_half"], 0.9 * rows["y"]),
+        np.minimum(rows["x_half"].where(held, 0.0), 0.9 * rows["x"]),
+        fmt="none",
+        ecolor="0.6",
+        elinewidth=0.5,
+        capsize=1.2,
+        zorder=2,
+    )
+    scale = LogNorm(max(rows["gib"].min(), 0.01), max(rows["gib"].max(), 0.02))
+    for i, (k, part) in enumerate(rows.groupby("k")):
+        marker = SERIES[i % len(SERIES)][2]
+        edges = np.where(grid["front"][part.index], 1.2, 0.3)  # the front stands out
+        look = {"marker": marker, "edgecolors": "black", "linewidths": edges, "zorder": 3}
+        points = ax.scatter(part["x"], part["y"], 26, part["gib"], cmap="cividis_r", norm=scale,
+                            **look)  # fmt: skip
+        ax.plot([], [], ls="none", marker=marker, mfc="white", mec="0.2", ms=5, label=f"k = {k:g}")
+    bar = ax.figure.colorbar(points, ax=ax, pad=0.01, aspect=35)
+    bar.ax.yaxis.set_major_formatter("{x:g}")
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.set_label("On the per-CPU lists [GiB]")
     bar.outline.set_visible(False)
-    ax.plot([], [], ls="none", label=f"[ ]: p99 of a hold above {p99_us:g} µs")
-    ax.plot([], [], ls="none", label="bold: on the front")
-    ax.set_xticks(range(len(highs)), [*(f"{h:,.0f}" for h in highs[:-1]), "kernel's own"])
-    ax.set_yticks(range(len(scales)), [f"{k:g}" for k in scales])
-    ax.invert_yaxis()
-    ax.grid(False)
-    ax.set_xlabel("high [pages]")
-    ax.set_ylabel("Batch scale")
+    for mark, (colour, dash, _), size in (
+        ("shipped", SERIES[1], 110),
+        ("recommended", SERIES[0], 110),
+    ):
+        at = rows.loc[grid.index[grid[mark]]]
+        if len(at):
+            ring = {"facecolors": "none", "edgecolors": colour, "linestyles": [dash]}
+            ax.scatter(at["x"], at["y"], s=size, linewidths=1.6, zorder=4, label=mark, **ring)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:,g}")
+        axis.set_minor_formatter(NullFormatter())
+    ax.margins(x=0.08, y=0.08)
+    if not held.all():
+        ax.axvline(none, color="0.85", lw=0.6, zorder=0)
+        ax.annotate("no hold", (none, 0), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", ha="center", fontsize=6.5)  # fmt: skip
+    ax.set_xlabel("99th percentile of a hold [µs]")
+    ax.set_ylabel("Million pages/s")
+    _name_settings(ax, rows, grid["front"])
     return ax
+
+
+def _name_settings(ax: Axes, rows: pd.DataFrame, front: pd.Series) -> None:
+    """Settings of the front as k / high, one name for those in one place; lines by their high."""
+
+    def several(values: pd.Series) -> str:
+        words = ["own" if np.isinf(v) else f"{v:,.0f}" for v in sorted(set(values))]
+        return words[0] if len(words) == 1 else f"{words[0]} .. {words[-1]}"
+
+    narrow = ax.figure.get_figwidth() < PAGE  # no room for all these names
+    named = rows.loc[front.index[front]][: 0 if narrow else None]
+    place = (100 * np.log(named[["x", "y"]])).round()
+    parts = [part for _, part in named.groupby([place["x"], place["y"]], sort=False)]
+    ends = rows.loc[rows.groupby("high", sort=False)["x"].idxmax()]
+    names = [f"{several(part['k'])} / {several(part['high'])}" for part in parts]
+    at = [*(part[["x", "y"]].mean() for part in parts)]
+    for end in ends.itertuples():
+        if not any(end.Index in part.index for part in parts):
+            names.append("own high" if np.isinf(end.high) else f"high {end.high:,.0f}")
+            at.append((end.x, end.y))
+    beside(ax, np.asarray(at, float).reshape(-1, 2), names, rows[["x", "y"]].to_numpy())
 
 
 def _tradeoff_latency(table: pd.DataFrame, p99_us: float) -> str:

@@ -25,11 +25,13 @@ from weakref import WeakKeyDictionary
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
+from matplotlib.transforms import Bbox
 
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
@@ -579,3 +581,60 @@ def widen_y(ax: Axes, low: float, high: float) -> None:
     if not ax.get_autoscaley_on():
         low, high = min(low, ax.get_ylim()[0]), max(high, ax.get_ylim()[1])
     ax.set_ylim(low, high)
+
+
+def beside(
+    ax: Axes, points: npt.ArrayLike, names: Sequence[str], others: npt.ArrayLike, size: float = 6.0
+) -> None:
+    """Name points, each name where it covers neither a point nor another name.
+
+    Parameters
+    ----------
+    ax : Axes
+        With its final limits and scales.
+    points : (n, 2) array_like
+        What is named, in data coordinates; in order.
+    names : sequence of str
+    others : (m, 2) array_like
+        Points to keep clear of.
+    size : float
+        Of the letters [points].
+    """
+    figure = ax.figure
+    figure.draw_without_rendering()  # places are known now
+    unit = figure.dpi / 72
+    frame = ax.get_window_extent()
+    taken = [Bbox.from_bounds(x - 3 * unit, y - 3 * unit, 6 * unit, 6 * unit)
+             for x, y in ax.transData.transform(others)]  # fmt: skip
+    for (x, y), name in zip(ax.transData.transform(points), names, strict=True):
+        wide, high = (0.6 * len(name) * size * unit, 1.15 * size * unit)
+        best, least = None, np.inf
+        for far in (1.0, 2.0, 3.2, 4.6, 6.2):
+            for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)):
+                gap = far * 5 * unit
+                left = x + right * gap - (wide if right < 0 else wide / 2 if not right else 0)
+                low = y + up * gap - high / 2
+                box = Bbox.from_bounds(left, low, wide, high)
+                inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 \
+                    and box.y1 <= frame.y1  # fmt: skip
+                covered = sum(box.overlaps(other) for other in taken) + 100 * (not inside)
+                if covered < least:
+                    best, least = (box, far), covered
+            if not least:
+                break
+        assert best is not None
+        box, far = best
+        taken.append(box)
+        at = ((box.x0 + box.x1) / 2 - x) / unit, ((box.y0 + box.y1) / 2 - y) / unit
+        ax.annotate(
+            name,
+            ax.transData.inverted().transform((x, y)),
+            at,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=size,
+            arrowprops={"arrowstyle": "-", "color": "0.5", "lw": 0.4, "shrinkA": 0, "shrinkB": 2}
+            if far > 1
+            else None,
+        )

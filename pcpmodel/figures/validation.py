@@ -37,23 +37,26 @@ def _known(cells: pd.DataFrame) -> pd.DataFrame:
 def _predicted_measured(cells: pd.DataFrame) -> str:
     known = _known(cells)
     size = known["error_pct"].abs()
+    hit = ((known["predicted"] >= known["low"]) & (known["predicted"] <= known["high"])).sum()
     outside = int(((1 + known["error_pct"] / 100 - known["ratio"]).abs() > 1e-9).sum())
     return (
         f"Predicted over measured for {counted(len(known), 'figure')} of "
-        f"{known['workload'].nunique()} loads; 1 is no error, and the band is 15 % either way. "
-        f"The mean error is {size.mean():.1f} %, the median {size.median():.1f} %; "
-        f"{outside or 'none'} beyond a factor of {_MOST:g}, drawn at the edge."
+        f"{known['workload'].nunique()} loads, with the 95 % intervals of what was measured: "
+        f"{hit or 'none'} of the predictions lie in them. The mean error is {size.mean():.1f} %, "
+        f"the median {size.median():.1f} %; {outside or 'none'} "
+        f"beyond a factor of {_MOST:g}, drawn at the edge."
     )
 
 
 @figure_style(size=(COLUMN, 3.8), caption=_predicted_measured)
 def predicted_measured(cells: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Ratio of predicted to measured by quantity, a marker for each cell.
+    """Ratio of predicted to measured by quantity, a marker for each cell, with its interval.
 
     Parameters
     ----------
     cells : pandas.DataFrame
-        ``workload``, ``quantity``, ``error_pct`` [%]; NaN: not compared.
+        ``workload``, ``quantity``, ``predicted``, ``measured``, ``low``, ``high`` (of the
+        measured), ``error_pct`` [%]; NaN: not compared.
     ax : Axes, optional
 
     Returns
@@ -62,7 +65,6 @@ def predicted_measured(cells: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """
     known = _known(cells)
     rows = [q for q in _NAMES if (known["quantity"] == q).any()]
-    ax.axvspan(1 / 1.15, 1.15, color="0.9", lw=0)
     ax.axvline(1, color="0.5", lw=0.8)
     loads = list(dict.fromkeys(known["workload"]))
     for number, load in enumerate(loads):
@@ -70,7 +72,16 @@ def predicted_measured(cells: pd.DataFrame, ax: Axes | None = None) -> Axes:
         mine = known[known["workload"] == load]
         shift = 0.55 * ((number + 0.5) / len(loads) - 0.5)
         y = mine["quantity"].map({q: i for i, q in enumerate(rows)}) + shift
-        ax.plot(mine["ratio"], y, ls="none", marker=marker, color=colour, ms=4, label=load)
+        ends = [
+            np.clip(mine["ratio"] * mine["measured"] / end.where(end > 0), 1 / _MOST, _MOST)
+            for end in (mine["high"], mine["low"])
+        ]
+        bars = [
+            (mine["ratio"] - ends[0]).fillna(0.0).clip(lower=0.0),
+            (ends[1].fillna(_MOST) - mine["ratio"]).clip(lower=0.0),
+        ]
+        look = {"marker": marker, "color": colour, "ms": 4, "ls": "none", "elinewidth": 0.7}
+        ax.errorbar(mine["ratio"], y, xerr=bars, capsize=0, label=load, **look)
     ax.set_xscale("log")
     ax.set_xlim(1 / _MOST / 1.1, _MOST * 1.1)
     ax.xaxis.set_major_locator(FixedLocator([0.2, 0.5, 1, 2, 5]))

@@ -5,6 +5,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import PathCollection
 
 import pcpmodel as pm
 from helpers.simulation import MACHINE
@@ -246,13 +247,26 @@ def test_the_front_counts_what_differs_by_more_than_its_noise():
     assert list(_beaten(points)) == [True, False, False, True]
 
 
-def test_every_setting_is_a_field_of_the_figure_and_the_tables_are_in_it():
+def _scatters(ax):
+    return [drawn for drawn in ax.collections if isinstance(drawn, PathCollection)]
+
+
+def test_every_setting_is_a_point_the_front_has_names_and_the_tables_are_beside():
     answer = pm.study.tradeoff(batch_scale_max=[0, 5], high_pages=[300, 3000], **TRADE)
     ax = pm.figures.tradeoff(answer.table, 100.0)
-    fields = [text.get_text() for text in ax.texts]
-    assert len(fields) == 2 * 3
-    assert all("GiB" in field for field in fields)
-    assert {"shipped", "recommended"} <= {line.get_label() for line in ax.lines}
+    points = [at for drawn in _scatters(ax) for at in drawn.get_offsets()]
+    marked = ("shipped", "recommended")
+    rings = {drawn.get_label() for drawn in _scatters(ax)} & set(marked)
+    assert rings == {mark for mark in marked if answer.table[mark].any()}
+    assert len(points) == 2 * 3 + len(rings)
+    names = {text.get_text() for text in ax.texts if "/" in text.get_text()}
+    front = answer.table[answer.table["front"]]
+    own = front["high_pages"].isna()
+    assert names == {
+        f"{k:g} / {'own' if auto else f'{high:,.0f}'}"
+        for k, high, auto in zip(front["batch_scale_max"], front["high_pages"], own, strict=True)
+    }
+    assert "95 % intervals" in pm.figures.caption(ax)
     assert "shipped is scale 5, own high" in pm.figures.caption(ax)
     drawn = pm.figures.tradeoff_latency(answer.table, 100.0)
     measured = [line for line in drawn.lines if line.get_label() == "measured, refill"]
@@ -280,7 +294,9 @@ def test_figures_of_the_questions_are_drawn():
             "step": ["base", "patch1"],
             "quantity": "score",
             "measured": [100.0, 110.0],
-            "predicted": [100.0, 130.0],
+            "mean": [100.0, 130.0],
+            "half_width": [np.nan, 4.0],
+            "measured_half_width": [np.nan, 2.0],
             "tolerance_low": [90.0, 100.0],
             "tolerance_high": [110.0, 121.0],
             "within": [True, False],
@@ -288,13 +304,16 @@ def test_figures_of_the_questions_are_drawn():
         }
     )
     ax = pm.figures.answer_key(rows)
-    assert ax.get_ylim()[1] > 130
+    assert ax.get_ylim()[1] > 134
+    said = pm.figures.caption(ax)
+    assert "The bars of 0 of 1 predictions reach the measured figure, 0 are" in said
+    assert "of 1 of 2 measured figures no scatter is stated" in said
     told = rows.assign(**{"nothing changes": [None, 100.0]})
     caption = pm.figures.caption(pm.figures.answer_key(told))
     assert "Of the 1 with a row before, a prediction that nothing changes has 1." in caption
     assert ax.get_ylabel() == "% of base"
     two = pd.concat([rows, rows.assign(source="pcp-auto-tuning-v3", quantity="score change")])
-    ax = pm.figures.answer_key(two.assign(predicted=[1.0, -3.0] * 2))
+    ax = pm.figures.answer_key(two.assign(mean=[1.0, -3.0] * 2))
     drawn = [line.get_xdata().tolist() for line in ax.lines if line.get_linestyle() == "-"]
     assert [x for x in drawn if len(x) == 2] == [[0, 1], [2, 3]], "a line per table"
     assert ax.get_ylim()[0] < -3
@@ -313,3 +332,7 @@ def test_figures_of_the_questions_are_drawn():
     assert np.allclose([b.get_width() for b in ax.patches], [-3.0, 1.0])
     wholes = next(line for line in ax.lines if line.get_label() == "whole")
     assert list(wholes.get_xdata()) == [10.0, 8.0]
+    assert "One seed." in pm.figures.caption(ax)
+    ax = pm.figures.waterfall(causes.assign(half_width=[1.0, 0.5, 0.1, 1.0]))
+    assert "a, -3.0 ± 0.5 ns" in pm.figures.caption(ax)
+    assert "95 % intervals over the seeds" in pm.figures.caption(ax)

@@ -71,7 +71,7 @@ def zone_splitting(
         ``instances``: figures by workload, release and instances, means over the seeds;
         ``score_percent`` of the first run of the same seed, with half of its 95 % interval, and
         whether its rates ``stand`` (first seed); ``waterfall``: the causes of `explain` for
-        page_fault1, one zone to the most, first seed.
+        page_fault1, one zone to the most, means over the seeds with half of their 95 % intervals.
 
     Notes
     -----
@@ -109,7 +109,7 @@ def zone_splitting(
                 )
                 stand.append(bool(results[0].stands))
                 if name == _FAULTS and kernel == releases[0]:
-                    ends.append(results[0])
+                    ends.append(results)
                 for seed, result in zip(seeds, results, strict=True):
                     rate = result.score_per_s
                     if name == _BUILD:
@@ -132,8 +132,11 @@ def zone_splitting(
     for quantity in ("score", "contention"):
         table[f"{quantity}_error_percent"] = half * grouped[f"{quantity}_percent"].std()
     said = dict(_splitting(table, runs, half, releases, instances))
+    explained = pd.concat(explain(*pair).table for pair in zip(ends[0], ends[-1], strict=True))
+    by_cause = explained.groupby("cause", sort=False)["ns_per_unit"]
+    causes = by_cause.mean().to_frame().assign(half_width=half * by_cause.std())
     return Answer(
-        {"instances": table.reset_index(), "waterfall": explain(ends[0], ends[-1]).table},
+        {"instances": table.reset_index(), "waterfall": causes.reset_index()},
         said,
         digest=digest_of(runs.to_dict("list"), hardware.digest),
     )

@@ -45,6 +45,7 @@ from pcpmodel.study.published.null_models import (
     score_null_models,
 )
 from pcpmodel.study.published.older import OLDER
+from pcpmodel.study.published.repeats import stated_half_width
 from pcpmodel.study.published.report import is_report, report_rows
 from pcpmodel.study.published.rows import Row, ranks, tolerances, with_constants
 from pcpmodel.study.published.shared import Runs
@@ -99,8 +100,10 @@ def compare(
         ``cells``: by source, table, step and quantity what was measured, predicted (``fitted``
         names the parameter that was fitted to this very cell) and changed from the row before,
         whether that has the measured ``sign``, and what each null model predicts; ``rows``: the
-        same with the tolerances, one row per cell.  ``null_models``: per table, column and
-        predictor the cells and signs that are right (`score_null_models`), summed in
+        same with the tolerances, one row per cell, with the ``mean`` of the prediction over the
+        seeds, half of its 95 % interval (``half_width``) and that of the measurement where the
+        source states its variation (``measured_half_width``).  ``null_models``: per table, column
+        and predictor the cells and signs that are right (`score_null_models`), summed in
         ``predictors`` and ``by_table``.  ``cache_misses``: the published rate [% of accesses]
         beside the share of allocated pages that no cache held [%].  ``fitted``: parameters per
         table, ``sensitivity``: what a tenth more of one does to the base row; ``rank``: Spearman
@@ -352,6 +355,11 @@ def _answer(facts: Mapping[str, Any]) -> Answer:
         | {name: row["null_models"].get(name, {}).get("predicted") for name in NULL_MODELS}
         for row in facts["rows"]
     )
+    if len(rows):
+        rows["measured_half_width"] = [
+            stated_half_width(*cell)
+            for cell in zip(rows["source"], rows["table"], rows["step"], strict=True)
+        ]
     counts = pd.DataFrame(facts["null_models"])
     summed = counts.groupby("predictor").sum(numeric_only=True) if len(counts) else counts
     by = rows.set_index(["source", "table", "step", "quantity"])

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.cases import Case
@@ -195,13 +194,7 @@ def left_out_cells(rows: Sequence[Row], machines: Mapping[str, str]) -> pd.DataF
     sizes = Counter((row.source, row.table, row.quantity) for row in rows)
     lines = []
     for row in rows:
-        runs = np.asarray(row.runs or (row.predicted,))
-        predicted = float(runs.mean())
-        half = (
-            float(stats.t.ppf(0.975, len(runs) - 1) * runs.std(ddof=1) / np.sqrt(len(runs)))
-            if len(runs) > 1
-            else float("nan")
-        )
+        predicted = row.mean
         error = predicted - row.measured
         nulls = {name: value for name, (value, _) in row.nulls.items() if np.isfinite(value)}
         if sizes[row.source, row.table, row.quantity] < _CELLS_OF_A_CONSTANT:
@@ -216,7 +209,7 @@ def left_out_cells(rows: Sequence[Row], machines: Mapping[str, str]) -> pd.DataF
                 "counted": bool(pd.isna(again[row.source, row.table])),
                 "measured": row.measured,
                 "predicted": predicted,
-                "half_width": half,
+                "half_width": row.half_width,
                 "error": error,
                 "error_percent": 100 * error / row.measured if row.measured else float("nan"),
                 **{f"null: {name}": nulls.get(name, float("nan")) for name in NULL_MODELS},

@@ -9,13 +9,15 @@ has no sign that a prediction could have.
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.study.published.cases import Case, cases, published_rows
 from pcpmodel.study.published.null_models import sign_of
 
-__all__ = ["repeated_signs", "sign_stands"]
+__all__ = ["repeated_signs", "sign_stands", "stated_half_width"]
 
 #: Standard deviations that a difference of two means of some runs is beyond its variation at
 #: least: the sources do not state how many runs a mean is of.
@@ -84,6 +86,11 @@ def sign_stands(cells: pd.DataFrame) -> pd.Series[object]:
         else:
             told.append(None)
     return pd.Series(told, index=cells.index, dtype=object)
+
+
+def stated_half_width(source: str, table: str, step: str) -> float:
+    """Half of the interval of a measured figure, at least, by its stated variation; NaN: none."""
+    return _DEVIATIONS * _variation().get((f"{source}/{table}", step), math.nan)
 
 
 def _variation() -> dict[tuple[str, str], float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.null_models import (
@@ -48,7 +48,8 @@ class Row:
     nulls : dict
         What the `NULL_MODELS` predict, and the change from the row before of those that have one.
     runs : tuple of float
-        The prediction by seed, ``predicted`` first.
+        The prediction by seed, ``predicted`` first; ``mean`` is theirs, ``half_width`` half of its
+        95 % interval, NaN for one.
     """
 
     source: str
@@ -73,6 +74,17 @@ class Row:
         return bool(self.low <= self.predicted <= self.high)
 
     @property
+    def mean(self) -> float:
+        return float(np.mean(self.runs or (self.predicted,)))
+
+    @property
+    def half_width(self) -> float:
+        n = len(self.runs)
+        if n < 2:
+            return math.nan
+        return float(stdtrit(n - 1, 0.975) * np.std(self.runs, ddof=1) / math.sqrt(n))
+
+    @property
     def ratio(self) -> float | None:
         return self.predicted / self.measured if self.measured else None
 
@@ -84,6 +96,8 @@ class Row:
             "quantity": self.quantity,
             "measured": self.measured,
             "predicted": self.predicted,
+            "mean": self.mean,
+            "half_width": self.half_width if len(self.runs) > 1 else None,
             "ratio": self.ratio,
             "tolerance": self.tolerance,
             "tolerance_low": self.low,
@@ -202,6 +216,8 @@ def ranks(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
     A column without its base row is one of figures in % of it: 100, measured and predicted.
     """
+    from scipy import stats  # takes as long as a small run
+
     columns: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         columns.setdefault((row.source, row.table, row.quantity), []).append(row)
