@@ -14,7 +14,7 @@ import pandas as pd
 
 from pcpmodel.kernel.releases import release
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.hold.limit import KERNEL_SCALE, limit
+from pcpmodel.study.hold.limit import KERNEL_SCALE
 from pcpmodel.study.lists.ladder import Ladder
 from pcpmodel.trace.recording import recording as open_recording
 
@@ -159,26 +159,9 @@ def rules_surprise(ladders: Iterable[Ladder], scale: int = KERNEL_SCALE) -> Answ
             f"{max(r['last'] for r in gave.values()):,.0f} pages of "
             f"{max(r['first'] for r in gave.values()):,.0f}.",
             "scatter": "- The counts have no interval: the same rules and work give the same "
-            f"numbers every time. {_longest(kinds['refill'].batch, scale)}",
+            "numbers every time. What a visit takes has one, on every machine its own "
+            "(`02-batch-scale-limit`).",
         },
-    )
-
-
-def _longest(batch: int, scale: int) -> str:
-    """What the largest visit takes on the measured machines."""
-    rows = limit(p99_us=100.0)["per_scale"]
-    rows = rows[(rows["batch_scale"] == scale) & (rows["batch"] == batch << scale)]
-    if rows.empty:
-        return "No table tells the time of a batch of another size."
-    ends = rows.loc[[rows["p99_us"].idxmin(), rows["p99_us"].idxmax()]]
-    said = " and ".join(
-        f"{r.p99_us:.0f} µs on {r.machine} (95 % interval {r.p99_low_us:.0f} to "
-        f"{r.p99_high_us:.0f})"
-        for r in ends.itertuples()
-    )
-    return (
-        f"Their time has one: the 99th percentile of a visit of {batch << scale:,} pages is "
-        f"between {said}, the fastest and the slowest of {len(rows)} measured machines."
     )
 
 
