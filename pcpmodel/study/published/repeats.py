@@ -22,6 +22,7 @@ __all__ = ["repeated_signs", "sign_stands", "stated_half_width"]
 #: Standard deviations that a difference of two means of some runs is beyond its variation at
 #: least: the sources do not state how many runs a mean is of.
 _DEVIATIONS = 2.0
+_STATED = "hahn-v4"  # the source that states how much its figures vary
 
 
 def repeated_signs(case: Case) -> dict[tuple[str, str, str], list[float]]:
@@ -90,14 +91,16 @@ def sign_stands(cells: pd.DataFrame) -> pd.Series[object]:
 
 def stated_half_width(source: str, table: str, step: str) -> float:
     """Half of the interval of a measured figure, at least, by its stated variation; NaN: none."""
+    if source != _STATED:
+        return math.nan
     return _DEVIATIONS * _variation().get((f"{source}/{table}", step), math.nan)
 
 
 def _variation() -> dict[tuple[str, str], float]:
     """Stated standard deviation of a figure [% of it], by table and row."""
-    frame = load_published("hahn-v4").tables["kbuild"]
+    frame = load_published(_STATED).tables["kbuild"]
     real = frame[frame["metric"] == "real"]
     return {
-        ("hahn-v4/kbuild", str(machine)): float(percent)
+        (f"{_STATED}/kbuild", str(machine)): float(percent)
         for machine, percent in zip(real["machine"], real["variation_pct_cv"], strict=True)
     }
