@@ -112,6 +112,7 @@ def setup(app: object) -> None:
     (ROOT / "docs" / "notebooks").mkdir(exist_ok=True)
     pages = {
         **generate.data(ROOT),
+        "assumptions.md": generate.assumptions(),
         "facts.md": generate.facts(ROOT),
         "figures.md": generate.figures(ROOT),
         "notebooks.md": notebooks.pop(".."),

@@ -15,6 +15,7 @@ from pcpmodel.datasets.packages import PLATFORM_FIELDS
 from pcpmodel.datasets.store import cited
 from pcpmodel.reports.plan import Run, plan
 from pcpmodel.reports.publish import published
+from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.exactness import Exactness
 
 #: Columns of the table of published tables.
@@ -134,6 +135,21 @@ kernel show. Made from the model's own rules while this page was built, so it is
 _BASE = """The lists have one size, `high`. A refill takes `batch` pages; drains double, from
 `batch` up, while a CPU only frees; a high-order free may empty the list.
 """
+
+
+def assumptions() -> str:
+    """The table of what a replay may assume."""
+    parts = [
+        "# What a replay may assume\n",
+        "A trace tells some things late and some not at all. A difference between replay and "
+        "recording is *explained* by one of these alone, each time by another line, which the "
+        "report names. `pcpmodel/trace/assumptions.pyx` is this table; both replays go by it, with "
+        "dumps of the lists and without.\n",
+        "| in the report | possible when | what it does | line that proves it |",
+        "|---|---|---|---|",
+    ]
+    parts += [f"| {a.name} | {a.when} | {a.does} | {a.proof} |" for a in ASSUMPTIONS.values()]
+    return "\n".join(parts) + "\n"
 
 
 def _largest(release: Any) -> str:

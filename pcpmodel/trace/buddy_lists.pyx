@@ -69,6 +69,7 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
+from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
     EV_ALLOC,
     EV_EXTFRAG,
@@ -93,6 +94,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.start import memory_at_start
 
 cdef enum:
@@ -114,8 +116,8 @@ cdef enum:
     MAX_UNFORESEEN = 64  # that are looked into one by one
 
 
-COMPACTED = "free list of the last dump that compaction changed without a line"
-READ_MEANWHILE = "free list of the last dump that changed while it was read"
+COMPACTED = ASSUMPTIONS[E_COMPACTED].name
+READ_MEANWHILE = ASSUMPTIONS[E_READ].name
 
 # Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17

@@ -71,6 +71,9 @@ class Exactness:
     isolated : int
         Pages that left the free lists without a line, as compaction's do, and so were taken off
         the model's: when they were freed again, or when another line showed them in use [pages].
+    isolated_at_most : int or None
+        What ``vmstat`` says that compaction isolated meanwhile; more is unexplained.  None: there
+        is no ``vmstat``.
     nr_unexplained, nr_explained : int
     unexplained : list of Difference
     explained : list of Explained
@@ -126,6 +129,7 @@ class Exactness:
     page_blocks_foreseen: int = 0
     page_blocks_explained: int = 0
     isolated: int = 0
+    isolated_at_most: int | None = None
     states: int = 1
     inferred: dict[str, int] = field(default_factory=dict)
     decisions: np.ndarray | None = field(default=None, compare=False)
@@ -200,6 +204,8 @@ class Exactness:
             lines.append(row + (f" {self.inferred.get(kind, 0):9}" if self.inferred else ""))
         if self.isolated:
             lines.append(f"  isolated       {self.isolated:9} pages left the free lists unseen")
+            if self.isolated_at_most is not None:
+                lines[-1] += f" (vmstat: compaction isolated {self.isolated_at_most})"
         for why, n in self.causes().items():
             by = len({e.evidence for e in self.explained if e.why == why})
             lines.append(f"  explained      {n:9} {why}, by {by} line{'s' * (by > 1)}")

@@ -41,6 +41,9 @@ from pcpmodel.kernel.pages cimport (
     MIGRATE_ISOLATE,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
+    PAGE_ALLOC_COSTLY_ORDER,
+    ZONE_BELOW_HIGH,
+    ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport (
     commit_goes_on,
@@ -52,8 +55,10 @@ from pcpmodel.kernel.pcp cimport (
     pcp_alloc_end,
     pcp_commit_due,
     per_cpu_pages,
+    remote_hold,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
+from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 
@@ -64,27 +69,30 @@ from pcpmodel.errors import InputError
 cdef enum:
     MAX_WAITING = 4     # pages of one pageset that may have left already
     MAX_BRANCHED = 256  # states above which no further assumption is made
+    MAX_TURNS = 2       # of a zone's flags, unlikelier than what is known
+    MAX_TURNED = 64     # states above which no turn is assumed
+    SETTLED = 64        # up to so many states are merged after each operation
+    SELDOM = 16         # more of them after so many operations
+    EFFORT = 10_000_000  # states followed after a first difference: 2 s
+    STACK_ORDER = 2     # of a task's stack, THREAD_SIZE_ORDER
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
-
-    # What a page is, as far as the trace told.
-    UNSEEN = 0
-    AWAY = 1
-    FREED = 2           # its list is told by mm_page_free_batched; order in the high bits
-    # Left its list, or the buddy lists; its mm_page_alloc is to come, of the order in the high
-    # bits and the migratetype in ``cached`` (-1 any).
-    TAKEN = 3           # as foreseen
-    SHOWN = 4           # as a line shows
 
     RUN_NONE = 0
     RUN_REFILL = 1
     RUN_DRAIN = 2
 
+# Values that the fields may have: those of ``pcp``, and free_count up to ``span`` more, which all
+# have led to the same.
 cdef struct state:
     per_cpu_pages pcp
+    int span
     int due
     int threshold
     int taken           # bits of the waiting pages that left already
     int cost            # assumptions made
+    int zone_flags
+    int why             # the last of them (E_*), and the row that proves it
+    int32_t told
     bint good
 
 cdef struct waiting_page:
@@ -100,6 +108,12 @@ cdef struct pageset:
     bint open[MAX_PCP_LISTS]    # below the known pages there may be others, from before
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     bint used
+    bint cut            # its states are followed no longer
+    int rest            # blocks of a drain that are to come, and the list that it began with
+    int rest_pindex
+    int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
+    int32_t stack_told
+    int since_merged    # operations
     bint known          # one state is left
     int32_t known_row
     state *s
@@ -125,6 +139,13 @@ cdef struct found_page:
     int32_t row
     int8_t pindex
     int8_t drained      # from the tail
+
+# A zone's flags, as far as plain events tell when they may turn.
+cdef struct zone_state:
+    int may             # flags that may be set now
+    int32_t told[3]     # row that lets each be set, by its bit
+    int64_t nr_free     # /proc/zoneinfo's, and what moved since [pages]
+    int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
 cdef struct tally:
     int64_t allocations
@@ -204,7 +225,8 @@ cdef void open_states(Tracker t, pageset *set, const per_cpu_pages *like) noexce
     """Every value that the fields may have which nobody told."""
     cdef int scale = t.rules.batch_scale_max
     cdef int afs = scale + 1 if t.rules.alloc_scale else 1
-    cdef int fcs = (like.batch << scale) + 8 if t.rules.free_count else 1
+    cdef int span = (like.batch << scale) + 7 if t.rules.free_count else 0
+    cdef int fcs = span + 1 if t.rules.tree else 1
     cdef int ffs = 1 if t.rules.free_count else 7
     cdef int flags = 4 if t.rules.free_high_two_in_a_row else 1
     cdef int counts = set.nr_counts if like == &set.first else 1
@@ -224,6 +246,7 @@ cdef void open_states(Tracker t, pageset *set, const per_cpu_pages *like) noexce
                             v.pcp.count = set.counts[c]
                         v.pcp.alloc_factor = a
                         v.pcp.free_count = f
+                        v.span = 0 if t.rules.tree else span
                         v.pcp.free_factor = g
                         v.pcp.flags = k
                         n += 1
@@ -237,7 +260,48 @@ cdef inline bint same_state(const state *a, const state *b) noexcept nogil:
     return a.pcp.count == b.pcp.count and a.pcp.high == b.pcp.high \
         and a.pcp.free_count == b.pcp.free_count and a.pcp.alloc_factor == b.pcp.alloc_factor \
         and a.pcp.free_factor == b.pcp.free_factor and a.pcp.flags == b.pcp.flags \
-        and a.taken == b.taken
+        and a.taken == b.taken and a.zone_flags == b.zone_flags and a.span == b.span
+
+
+cdef inline void begin_alloc(Tracker t, state *v) noexcept nogil:
+    """pcp_alloc_begin()"""
+    cdef int last = v.pcp.free_count + v.span
+    pcp_alloc_begin(&v.pcp, &t.rules)
+    if v.span:
+        v.span = (last >> 1) - v.pcp.free_count
+
+
+cdef void decide_commit(Tracker t, pageset *set, int order) noexcept nogil:
+    """pcp_commit() and what it drains, in every state.
+
+    What depends on free_count depends on it in steps: where its least and its greatest value lead
+    to the same, so do those between, and a state that they do not is cut in two.
+    """
+    cdef int k = 0, due, threshold
+    cdef state *v
+    cdef per_cpu_pages least, most
+    while k < set.n:
+        v = &set.s[k]
+        least = v.pcp
+        v.due = pcp_commit_due(&least, &t.rules, v.zone_flags, order, &v.threshold)
+        if v.span:
+            most = v.pcp
+            most.free_count += v.span
+            due = pcp_commit_due(&most, &t.rules, v.zone_flags, order, &threshold)
+            most.free_count -= v.span
+            if due != v.due or threshold != v.threshold or most.free_count != least.free_count \
+                    or most.high != least.high or most.flags != least.flags:
+                if not room(t, set, set.n + 1):
+                    return
+                v = &set.s[k]
+                set.s[set.n] = v[0]
+                v.span >>= 1
+                set.s[set.n].pcp.free_count += v.span + 1
+                set.s[set.n].span -= v.span + 1
+                set.n += 1
+                continue
+        v.pcp = least
+        k += 1
 
 
 cdef void merge_states(Tracker t, pageset *set) noexcept nogil:
@@ -260,7 +324,8 @@ cdef void merge_states(Tracker t, pageset *set) noexcept nogil:
     for k in range(set.n):
         v = &set.s[k]
         h = <uint64_t>v.pcp.high * <uint64_t>0x9E3779B97F4A7C15
-        h ^= <uint64_t>(v.pcp.count * 16 + v.taken) * <uint64_t>0xC2B2AE3D27D4EB4F
+        h ^= <uint64_t>((v.pcp.count * 16 + v.taken) * 8 + v.zone_flags) \
+            * <uint64_t>0xC2B2AE3D27D4EB4F
         h ^= <uint64_t>(v.pcp.free_count * 1024 + v.pcp.alloc_factor * 64 + v.pcp.free_factor * 4
                         + v.pcp.flags) * <uint64_t>0xBF58476D1CE4E5B9
         h = (h >> 32) & (size - 1)
@@ -271,20 +336,46 @@ cdef void merge_states(Tracker t, pageset *set) noexcept nogil:
             set.s[n] = v[0]
             n += 1
         elif v.cost < set.s[t.table[h]].cost:
-            set.s[t.table[h]].cost = v.cost
+            set.s[t.table[h]] = v[0]
     set.n = n
+
+
+cdef void give_up(Tracker t, int x, int32_t row) noexcept nogil:
+    """After a difference, when the search has taken long enough: follow the pages alone."""
+    cdef pageset *set = &t.pagesets[x]
+    if not set.cut:
+        set.cut = True
+        t.nr_cut += 1
+        if t.cut_row < 0:
+            t.cut_row = row
+    set.n = 0
+    set.nw = 0
 
 
 cdef void settle(Tracker t, int x, int32_t row) noexcept nogil:
     """Merge; note when one state is left."""
     cdef pageset *set = &t.pagesets[x]
     cdef int k, least = 1 << 30, plain = 0
-    if set.n > 1:
+    if t.nr_unexplained:
+        t.effort -= set.n
+        if t.effort < 0 and set.n > 1:
+            give_up(t, x, row)
+            return
+    if set.n == 1:
+        if set.known:
+            return
+    elif set.n <= SETTLED or set.since_merged >= SELDOM:
+        set.since_merged = 0
         merge_states(t, set)
+    else:
+        # Many states: the same ones come seldom.
+        set.since_merged += 1
+        return
     for k in range(set.n):
         least = min(least, set.s[k].cost)
     for k in range(set.n):
-        plain += set.s[k].cost == least
+        if set.s[k].cost == least:
+            plain += 1 + (set.s[k].span > 0)
     if plain == 1 and not set.known:
         set.known = True
         set.known_row = row
@@ -303,10 +394,12 @@ cdef inline bint goes_silently(Tracker t, int32_t q, int32_t row) noexcept nogil
 
 cdef void take_early(Tracker t, state *v, const waiting_page *w, int k) noexcept nogil:
     if not w.silent:
-        pcp_alloc_begin(&v.pcp, &t.rules)
+        begin_alloc(t, v)
     pcp_alloc_end(&v.pcp, &t.rules, w.order)
     v.taken |= 1 << k
     v.cost += 1
+    v.why = E_IN_FLIGHT
+    v.told = w.told
 
 
 cdef void assume(Tracker t, int x, int32_t row) noexcept nogil:
@@ -316,6 +409,8 @@ cdef void assume(Tracker t, int x, int32_t row) noexcept nogil:
     cdef int32_t q
     cdef bint free_to_go[MAX_WAITING]
     cdef bint silent, here
+    if set.cut:
+        return
     for k in range(MAX_WAITING):
         free_to_go[k] = False
     for i in range(t.rules.nr_pcp_lists):
@@ -352,6 +447,34 @@ cdef void assume(Tracker t, int x, int32_t row) noexcept nogil:
                 set.n += 1
 
 
+cdef void turn_flags(Tracker t, int x) noexcept nogil:
+    """Before a decision: the zone's flags may have turned since the last one."""
+    cdef pageset *set = &t.pagesets[x]
+    cdef int may = t.zones[set.zone].may, k, v, bit, n = set.n, least = 1 << 30
+    cdef state *new
+    if not may or set.cut:
+        return
+    t.effort -= 4 * n
+    for k in range(n):
+        least = min(least, set.s[k].cost)
+    for k in range(n):
+        if set.s[k].cost >= least + MAX_TURNS or set.n + 3 > MAX_TURNED:
+            continue
+        for v in range(2, 8, 2):
+            if v & ~may or not room(t, set, set.n + 1):
+                continue
+            new = &set.s[set.n]
+            new[0] = set.s[k]
+            new.zone_flags ^= v
+            new.cost += 1
+            new.why = E_ZONE_FLAGS
+            bit = 1 if v & ZONE_RECLAIM_ACTIVE else 2
+            new.told = t.zones[set.zone].told[bit]
+            set.n += 1
+    set.since_merged = SELDOM
+    merge_states(t, set)
+
+
 cdef void leave_all(
     Tracker t, int x, int32_t p, int32_t row, int order, bint silent
 ) noexcept nogil:
@@ -365,7 +488,7 @@ cdef void leave_all(
         if at >= 0 and set.s[v].taken >> at & 1:
             continue
         if not silent:
-            pcp_alloc_begin(&set.s[v].pcp, &t.rules)
+            begin_alloc(t, &set.s[v])
         pcp_alloc_end(&set.s[v].pcp, &t.rules, order)
     if at >= 0:
         low = (1 << at) - 1
@@ -390,11 +513,12 @@ cdef enum:
     SAID_ALL = 1        # all of the plain states do
     SAID_SOME = 2       # some of them: the others are wrong
     SAID_LATE = 3       # only one with an assumption
+    SAID_NOTHING = 4    # nobody is asked any more
 
 cdef int verdict(Tracker t, int x, int32_t row) noexcept nogil:
     """Keep the states that are `good`."""
     cdef pageset *set = &t.pagesets[x]
-    cdef int k, n = 0, least = 1 << 30, of_least = 0, good_least = 0, best = 1 << 30, told = -1, j
+    cdef int k, n = 0, least = 1 << 30, of_least = 0, good_least = 0, best = 1 << 30
     for k in range(set.n):
         least = min(least, set.s[k].cost)
     for k in range(set.n):
@@ -408,11 +532,8 @@ cdef int verdict(Tracker t, int x, int32_t row) noexcept nogil:
     if good_least == 0:
         for k in range(set.n):
             if set.s[k].good and set.s[k].cost == best:
-                for j in range(set.nw):
-                    if set.s[k].taken >> j & 1:
-                        told = set.w[j].told
+                explain(t, row, set.s[k].why, x, set.s[k].told)
                 break
-        explain(t, row, E_IN_FLIGHT, x, told if told >= 0 else row)
     for k in range(set.n):
         if set.s[k].good:
             set.s[n] = set.s[k]
@@ -425,7 +546,7 @@ cdef int verdict(Tracker t, int x, int32_t row) noexcept nogil:
     return SAID_ALL if good_least == of_least else SAID_SOME
 
 
-cdef void reopen(Tracker t, int x) noexcept nogil:
+cdef void reopen(Tracker t, int x, int32_t row) noexcept nogil:
     """After a difference: the fields are unknown again, but for count and high."""
     cdef pageset *set = &t.pagesets[x]
     cdef int k, best = 0
@@ -437,7 +558,10 @@ cdef void reopen(Tracker t, int x) noexcept nogil:
     for k in range(set.nw):
         if set.s[best].taken >> k & 1:
             like.count += 1 << set.w[k].order
-    open_states(t, set, &like)
+    if t.effort < 0:
+        give_up(t, x, row)
+    else:
+        open_states(t, set, &like)
 
 
 cdef bint fits(Tracker t, const state *v, bint decays) noexcept nogil:
@@ -465,10 +589,9 @@ cdef bint fits(Tracker t, const state *v, bint decays) noexcept nogil:
     return k == t.nr_orders
 
 
-cdef int32_t find_drain(Tracker t, int x, int32_t d) noexcept nogil:
-    """The blocks of one drain, from row *d* on; returns the row after it."""
+cdef int32_t find_drain(Tracker t, int x, int32_t d, int cpu) noexcept nogil:
+    """The blocks of one drain by a CPU, from row *d* on; returns the row after it."""
     cdef int zone = t.pagesets[x].zone
-    cdef int cpu = t.pagesets[x].cpu
     cdef int64_t p
     cdef const event_row *r
     cdef void *more
@@ -489,14 +612,51 @@ cdef int32_t find_drain(Tracker t, int x, int32_t d) noexcept nogil:
             t.orders_cap = 2 * t.orders_cap + 4096
         t.orders[t.nr_orders] = <uint8_t>min(max(r.b, 0), 10)
         t.nr_orders += 1
+        t.last_drained = d
         d = t.link[d].own_next
     return d
 
 
-cdef void hold_drain(Tracker t, int x, int32_t row, bint decays, int pindex) noexcept nogil:
+cdef bint gives_a_batch(Tracker t, const state *v) noexcept nogil:
+    """Whether the drain that was seen is a decay, and then a batch of a remote pageset."""
+    cdef per_cpu_pages pcp = v.pcp
+    cdef int due = max(v.due, 0), k = 0, got = 0, n
+    while got < due and k < t.nr_orders:
+        got += 1 << t.orders[k]
+        k += 1
+    pcp.count -= got
+    n = remote_hold(&pcp, &t.rules)
+    if got < due or n <= 0:
+        return False
+    got = 0
+    while got < n and k < t.nr_orders:
+        got += 1 << t.orders[k]
+        k += 1
+    return k == t.nr_orders and got >= n
+
+
+cdef bint otherwise(Tracker t, int x, int32_t row, bint decays, int seen) noexcept nogil:
+    """No state wants the drain of `find_drain`; does what no line announces account for it?"""
+    cdef pageset *set = &t.pagesets[x]
+    cdef int k
+    cdef bint remote = decays and t.node_of_cpu[set.cpu] != t.node_of_zone[set.zone]
+    for k in range(set.n):
+        if remote:
+            set.s[k].good = gives_a_batch(t, &set.s[k])
+        else:
+            set.s[k].good = set.s[k].due <= 0 and set.s[k].pcp.count == seen
+    if verdict(t, x, row) == SAID_NONE:
+        return False
+    explain(t, t.last_drained if remote else row, E_REMOTE if remote else E_EMPTIED, x,
+            row if remote else t.last_drained)
+    return True
+
+
+cdef void hold_drain(Tracker t, int x, int32_t row, bint decays, int pindex,
+                     int cpu) noexcept nogil:
     """Compare the drain of `find_drain` with what the states want."""
     cdef pageset *set = &t.pagesets[x]
-    cdef cpu_run *run = &t.runs[set.cpu]
+    cdef cpu_run *run = &t.runs[cpu]
     cdef int k, seen = 0, said, want = 0, last = -1
     cdef bint good = False
     for k in range(t.nr_orders):
@@ -511,7 +671,11 @@ cdef void hold_drain(Tracker t, int x, int32_t row, bint decays, int pindex) noe
         if set.s[k].cost == 0:
             want = set.s[k].due
             break
-    said = verdict(t, x, row)
+    said = SAID_NOTHING if set.cut else verdict(t, x, row)
+    if said == SAID_NONE and t.nr_orders and otherwise(t, x, row, decays, seen):
+        said = SAID_LATE
+        if not decays:
+            pindex = 0
     if t.nr_orders:
         t.tally_.drains += 1
         t.tally_.drains_foreseen += said == SAID_ALL
@@ -522,12 +686,14 @@ cdef void hold_drain(Tracker t, int x, int32_t row, bint decays, int pindex) noe
         run.pindex = pindex
         run.left = t.nr_orders
         run.told = said == SAID_LATE
+        set.rest = t.nr_orders
+        set.rest_pindex = pindex
     else:
         t.tally_.quiet_inferred += said == SAID_SOME
     if said == SAID_NONE:
         differ(t, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
                else D_DRAIN_UNEXPECTED, x, want, seen)
-        reopen(t, x)
+        reopen(t, x, row)
 
 
 # -- operations -----------------------------------------------------------------------
@@ -553,8 +719,6 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
     cdef int x = set_of(t, p, cpu)
     cdef pageset *set = &t.pagesets[x]
     cdef int i = order_to_pindex(t.rules.nr_pcp_lists, list_type(t, p), order)
-    cdef int k
-    cdef state *v
     if t.page[p].where:
         # A free that was waiting for its task, of a page that has been freed again since.
         differ(t, row, D_FREED_TWICE, (t.page[p].where - 1) >> 4, 0, p + t.base)
@@ -563,11 +727,10 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
     assume(t, x, row)
     put(t, x, i, <int32_t>p, row, False)
     t.page[p].status = AWAY
-    for k in range(set.n):
-        v = &set.s[k]
-        v.due = pcp_commit_due(&v.pcp, &t.rules, 0, order, &v.threshold)
-    find_drain(t, x, d)
-    hold_drain(t, x, row, False, i)
+    turn_flags(t, x)
+    decide_commit(t, set, order)
+    find_drain(t, x, d, cpu)
+    hold_drain(t, x, row, False, i, cpu)
 
 
 cdef void tick(Tracker t, int x, int32_t row) noexcept nogil:
@@ -580,7 +743,7 @@ cdef void tick(Tracker t, int x, int32_t row) noexcept nogil:
     for k in range(set.n):
         set.s[k].due = decay_pcp_high(&set.s[k].pcp, &t.rules, &work)
         set.s[k].threshold = 0
-    hold_drain(t, x, row, True, 0)
+    hold_drain(t, x, row, True, 0, set.cpu)
 
 
 cdef void vmstat_update(Tracker t, int32_t row) noexcept nogil:
@@ -592,7 +755,7 @@ cdef void vmstat_update(Tracker t, int32_t row) noexcept nogil:
         k = z * t.cpus + cpu
         if t.pagesets[k].first.batch <= 0:
             continue
-        j = find_drain(t, k, d)
+        j = find_drain(t, k, d, cpu)
         if t.nr_orders:
             t.later[d] = row    # when it comes to that row
             d = j
@@ -631,7 +794,7 @@ cdef bint straight(Tracker t, int64_t p, int32_t row) noexcept nogil:
 
 cdef int32_t fork_between(Tracker t, int cpu, int32_t since, int32_t until,
                           int pages) noexcept nogil:
-    """A new task on this CPU whose stack may be these pages (they are its own then), or -1."""
+    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
     cdef int32_t lo = t.forks_of[cpu], hi = t.forks_of[cpu + 1], mid
     while lo < hi:
         mid = (lo + hi) >> 1
@@ -640,53 +803,59 @@ cdef int32_t fork_between(Tracker t, int cpu, int32_t since, int32_t until,
         else:
             hi = mid
     while lo < t.forks_of[cpu + 1] and t.forks[lo] < until:
-        if t.stacks[lo] >= pages:
+        if t.stacks[lo] > 0 and t.stacks[lo] >= pages:
             t.stacks[lo] -= <uint8_t>pages
-            return t.forks[lo]
+            return lo
         lo += 1
     return -1
 
 
-cdef bint stack_of_fork(Tracker t, int x, int i, int32_t row) noexcept nogil:
-    """Four pages at the head that a new task on this CPU took without a line; takes them."""
+cdef bint stack_of_fork(Tracker t, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """Pages above *p* that a new task on this CPU took for its stack without a line; takes them.
+
+    All at once, but where they are the last ones of the list (*p*: -1): the others come from the
+    refill that follows.
+    """
     cdef pageset *set = &t.pagesets[x]
-    cdef int32_t f, q, k
-    cdef int n = 0, _n
+    cdef int32_t f, k, told, q = set.list[i].head
+    cdef int n = 0, most = set.stack_left
+    cdef int32_t moved = set.moved[i]
     if i != 0:
         return False
-    q = set.list[i].head
-    while q >= 0 and n < STACK_PAGES:
+    f = -1
+    if most > 0 or (most < 0 and p >= 0):
+        told = set.stack_told
+        most = most if most > 0 else STACK_PAGES
+    else:
+        # It is reported once the memory of its parent is copied.
+        f = fork_between(t, set.cpu, moved, row + 20000, 0)
+        if f < 0:
+            return False
+        told = t.forks[f]
+        most = t.stacks[f]
+    while q >= 0 and q != p and n < most:
         k = t.page[q].cursor
         if k and t.rows[k].event != EV_FREE:
             return False
         q = t.page[q].next
         n += 1
-    # It is reported once the memory of its parent is copied.
-    f = fork_between(t, set.cpu, set.moved[i], row + 20000, STACK_PAGES)
-    if f < 0:
+    if n == 0 or (n < most and p >= 0 and set.stack_left >= 0):
         return False
-    for _n in range(STACK_PAGES):
+    if f >= 0:
+        t.stacks[f] = 0
+        set.stack_left = most - n
+        set.stack_told = told
+    else:
+        set.stack_left = 0
+    while n:
         q = set.list[i].head
-        if q < 0:
-            break
-        explain(t, row, E_SILENT, x, t.page[q].cursor or f)
+        explain(t, row, E_SILENT, x, t.page[q].cursor or told)
         t.page[q].status = AWAY
         t.tally_.silent_pages += 1
         leave(t, x, q, row, 0, True)
+        n -= 1
+    set.moved[i] = moved
     return True
-
-
-cdef inline bint still_on_its_way(Tracker t, int32_t q, int32_t row) noexcept nogil:
-    """Whether the task that freed this page may have been stopped before the list until *row*."""
-    cdef int32_t j = t.page[q].pushed
-    return j >= 0 and t.rows[j].event == EV_FREE and t.link[j].own_next > row
-
-
-cdef inline void await_report(Tracker t, int64_t p, int status, int order,
-                              int mt) noexcept nogil:
-    """A block has left: *status* is TAKEN or SHOWN."""
-    t.page[p].status = <uint8_t>(status | order << 4)
-    t.page[p].cached = <int8_t>mt
 
 
 cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since) noexcept nogil:
@@ -701,11 +870,11 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
         above = q
         q = t.page[q].next
         if p >= 0 and t.page[above].pushed > t.page[p].pushed \
-                and still_on_its_way(t, p, t.page[above].pushed):
+                and on_its_way(t, p, t.page[above].pushed):
             # An interrupt came between mm_page_free of *p* and the list.
             explain(t, row, E_DELAYED, x, t.link[t.page[p].pushed].own_next)
             continue
-        if above == set.list[i].head and stack_of_fork(t, x, i, row):
+        if above == set.list[i].head and stack_of_fork(t, x, i, p, row):
             q = set.list[i].head
             continue
         if t.page[above].pushed > since:
@@ -717,7 +886,7 @@ cdef bint uncover(Tracker t, int x, int i, int32_t p, int32_t row, int32_t since
             left = True
             continue
         j = t.page[above].pushed
-        if still_on_its_way(t, above, row) and not t.later[t.link[j].own_next]:
+        if on_its_way(t, above, row) and not t.later[t.link[j].own_next]:
             # Its task was stopped between mm_page_free and the list.
             explain(t, row, E_DELAYED, x, t.link[j].own_next)
             drop(t, above, row)
@@ -743,6 +912,14 @@ cdef void take_back(Tracker t, int x, int order) noexcept nogil:
             set.s[k].pcp.free_count -= 1 << order
 
 
+cdef inline void large_asked(Tracker t, int64_t p, int32_t row) noexcept nogil:
+    """A watermark test for a large block fails with memory enough, where none is free."""
+    cdef zone_state *z = &t.zones[t.zone_of[p >> 9]]
+    if t.rules.below_high and not z.may & ZONE_BELOW_HIGH:
+        z.may |= ZONE_BELOW_HIGH
+        z.told[2] = row
+
+
 cdef void reported(Tracker t, int32_t row) noexcept nogil:
     """mm_page_alloc."""
     cdef const event_row *r = &t.rows[row]
@@ -761,11 +938,13 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
         differ(t, row, D_PAGE, -1, 0, r.a)
         return
     passed(t, p, row)
+    if order > PAGE_ALLOC_COSTLY_ORDER:
+        large_asked(t, p, row)
     unseen = t.page[p].status == UNSEEN
     if t.page[p].status & 15 == TAKEN or t.page[p].status & 15 == SHOWN:
         shown = t.page[p].status & 15 == SHOWN
         i = t.page[p].status >> 4
-        t.page[p].status = AWAY
+        t.page[p].status = <uint8_t>(AWAY | order << 4)
         if i != order:
             differ(t, row, D_ORDER, -1, i, order)
         elif t.page[p].cached >= 0 and t.page[p].cached != r.c:
@@ -774,14 +953,14 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
             t.tally_.allocations_explained += shown
             t.tally_.allocations_foreseen += not shown
         return
-    t.page[p].status = AWAY
+    t.page[p].status = <uint8_t>(AWAY | order << 4)
     if t.page[p].where:
         x = (t.page[p].where - 1) >> 4
         i = (t.page[p].where - 1) & 15
         set = &t.pagesets[x]
         if set.cpu != r.cpu:
-            k = t.link[row].own_prev
-            if k and t.rows[k].cpu == set.cpu:
+            k = moved_from(t, row, set.cpu)
+            if k:
                 explain(t, row, E_MIGRATED, x, k)
             else:
                 differ(t, row, D_MIGRATED, x, set.cpu, r.cpu)
@@ -818,6 +997,21 @@ cdef void reported(Tracker t, int32_t row) noexcept nogil:
     leave(t, x, <int32_t>p, row, order, False)
 
 
+cdef void fewer_pages(Tracker t, int x) noexcept nogil:
+    """Up to three unknown pages have left."""
+    cdef pageset *set = &t.pagesets[x]
+    cdef int k, less, n = set.n
+    if not room(t, set, STACK_PAGES * n):
+        return
+    for k in range(n):
+        for less in range(1, STACK_PAGES):
+            if set.s[k].pcp.count >= less:
+                set.s[set.n] = set.s[k]
+                set.s[set.n].pcp.count -= less
+                set.n += 1
+    merge_states(t, set)
+
+
 cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept nogil:
     cdef pageset *set = &t.pagesets[x]
     cdef cpu_run *run = &t.runs[set.cpu]
@@ -829,19 +1023,26 @@ cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept
     cdef bint silent = order == 0 and not (told and t.rows[told].event == EV_ALLOC)
     use(t, x)
     uncover(t, x, i, -1, row, t.nr_rows)
+    if silent and i == 0 and set.open[i] and not set.cut and fork_between(
+            t, set.cpu, row, row + 20000, 0) >= 0:
+        # The first pages of its stack may have been there already, and unknown.
+        set.stack_left = -1
+        set.stack_told = told or row
+        fewer_pages(t, x)
     set.open[i] = False
     assume(t, x, row)
+    turn_flags(t, x)
     for k in range(set.n):
         if not silent:
-            pcp_alloc_begin(&set.s[k].pcp, &t.rules)
-        set.s[k].due = nr_pcp_alloc(&set.s[k].pcp, &t.rules, 0, order)
+            begin_alloc(t, &set.s[k])
+        set.s[k].due = nr_pcp_alloc(&set.s[k].pcp, &t.rules, set.s[k].zone_flags, order)
         set.s[k].good = set.s[k].due == n
         if set.s[k].cost == 0:
             want = set.s[k].due
         set.s[k].pcp.count += n << order
         if not silent:
             pcp_alloc_end(&set.s[k].pcp, &t.rules, order)
-    said = verdict(t, x, row)
+    said = SAID_NOTHING if set.cut else verdict(t, x, row)
     t.tally_.refills += 1
     t.tally_.refills_foreseen += said == SAID_ALL and t.helped == before
     t.tally_.refills_explained += said == SAID_LATE or (
@@ -853,7 +1054,7 @@ cdef void begin_refill(Tracker t, int x, int i, int order, int32_t row) noexcept
     run.left = n
     if said == SAID_NONE:
         differ(t, row, D_REFILL_SIZE, x, want, n)
-        reopen(t, x)
+        reopen(t, x, row)
     run.told = said == SAID_LATE or t.helped != before
     if not silent:
         run.left = -n   # the first page goes to the caller
@@ -873,6 +1074,7 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
         differ(t, row, D_PAGE, -1, 0, r.a)
         return
     passed(t, p, row)
+    move_free(t, p, -(<int64_t>1 << order), row)
     run.last_pfn = <int32_t>p
     await_report(t, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
     if t.page[p].where:
@@ -893,7 +1095,7 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
         if direct:
             t.page[p].status = <uint8_t>(SHOWN | order << 4)
             t.tally_.direct_allocations += 1
-            explain(t, row, E_DIRECT, x, row)
+            explain(t, row, E_DIRECT, x, t.link[row].chain or row)
             return
         begin_refill(t, x, i, order, row)
     if run.left < 0:
@@ -904,6 +1106,21 @@ cdef void from_buddy(Tracker t, int32_t row) noexcept nogil:
     run.left -= 1
     t.page[p].status = AWAY
     put(t, x, i, <int32_t>p, row, True)
+
+
+cdef bint taken_by_then(Tracker t, int32_t q, int32_t row) noexcept nogil:
+    """Whether a task took this page before what lies above it came, and reports it after *row*."""
+    cdef int32_t above = t.page[q].prev
+    return in_flight(t, q, row) and (
+        above < 0 or t.page[above].pushed > t.link[t.page[q].cursor].own_prev
+        or in_flight(t, above, row))
+
+
+cdef inline bint drained_type(Tracker t, int64_t p, int i, const event_row *r) noexcept nogil:
+    """Whether a drain tells the migratetype of the block, or (until v6.9) that of the list."""
+    if t.rules.drain_block_type:
+        return t.block_type[p >> 9] < 0 or t.block_type[p >> 9] == r.c
+    return pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b)
 
 
 cdef void drained(Tracker t, int32_t row) noexcept nogil:
@@ -922,23 +1139,35 @@ cdef void drained(Tracker t, int32_t row) noexcept nogil:
     unseen = t.page[p].status == UNSEEN
     t.page[p].status = AWAY
     passed(t, p, row)
+    move_free(t, p, <int64_t>1 << order, row)
     if run.kind != RUN_DRAIN or run.left <= 0:
-        # Nothing here made it: one note for all its pages.
         x = (t.page[p].where - 1) >> 4 if t.page[p].where else set_of(t, p, r.cpu)
         use(t, x)
-        find_drain(t, x, row)
-        differ(t, row, D_DRAIN_UNEXPECTED, x, 0, t.nr_orders)
-        t.tally_.drains += 1
-        run.kind = RUN_DRAIN
-        run.told = False
-        run.set = x
-        run.pindex = 0
-        run.left = max(t.nr_orders, 1)
+        if t.pagesets[x].rest > 0:
+            # Its task was stopped between two holds of the lock.
+            run.kind = RUN_DRAIN
+            run.set = x
+            run.pindex = t.pagesets[x].rest_pindex
+            run.left = t.pagesets[x].rest
+        else:
+            # Nothing here made it: one note for all its pages.
+            for k in range(t.pagesets[x].n):
+                t.pagesets[x].s[k].due = 0
+            find_drain(t, x, row, r.cpu)
+            hold_drain(t, x, row, False, 0, r.cpu)
     run.left -= 1
     set = &t.pagesets[run.set]
+    set.rest -= 1
     mt = pcp_migratetype(<int>r.c)
     i = run.pindex
     for _k in range(t.rules.nr_pcp_lists):
+        while set.list[i].tail >= 0 and not set.open[i] and set.list[i].tail != p \
+                and taken_by_then(t, set.list[i].tail, row):
+            # An interrupt drains before the task below it reports.
+            q = set.list[i].tail
+            explain(t, row, E_OVERTAKEN, run.set, t.page[q].cursor)
+            await_report(t, q, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
+            leave(t, run.set, q, row, pindex_to_order(i), False)
         if set.list[i].tail >= 0 and not set.open[i]:
             break
         if set.open[i]:
@@ -956,7 +1185,9 @@ cdef void drained(Tracker t, int32_t row) noexcept nogil:
         set.moved[i] = row
     else:
         q = set.list[i].tail
-        if q == p:
+        if q == p and not drained_type(t, p, i, r):
+            differ(t, row, D_TYPE, run.set, t.block_type[p >> 9], r.c)
+        elif q == p:
             t.tally_.drained_pages_explained += run.told
             t.tally_.drained_pages_foreseen += not run.told
         else:
@@ -983,13 +1214,48 @@ cdef void fallback(Tracker t, int32_t row) noexcept nogil:
     from_buddy(t, row)
 
 
+cdef int joins_with(Tracker t, int64_t p, int32_t row, int32_t *told) noexcept nogil:
+    """Order of the block that a page is the first of, if v7.2 gives its pages back together.
+
+    vfree() prepares all pages (mm_page_free, each of order 0) before the first one joins a list.
+    That the pages are one block then tells the line that allocated it, or the next one about it.
+    0: not so; ``told``: that line, -1 if it came before.
+    """
+    cdef int order = t.page[p].status >> 4, k
+    cdef bint never = False
+    cdef int32_t j = row
+    cdef int32_t then = t.link[row].chain
+    if t.rows[row].b != 0 or t.rows[row].flags & IRQ or p & 1:
+        return 0
+    told[0] = -1
+    if t.page[p].status & 15 != AWAY or order == 0:
+        if not then and t.workers[t.rows[row].comm]:
+            # vfree() of a stack is put off to a worker; no line tells of them one by one.
+            order = STACK_ORDER
+            never = True
+        elif then and (t.rows[then].event == EV_ALLOC
+                       or t.rows[then].event == EV_PCPU_DRAIN):
+            order = <int>t.rows[then].b
+            told[0] = then
+    if order < 1 or order > 9 or p & ((1 << order) - 1):
+        return 0
+    for k in range(1, 1 << order):
+        j = t.link[j].own_next
+        if not j or t.rows[j].event != EV_FREE or t.rows[j].b != 0 \
+                or t.rows[j].a != t.rows[row].a + k or t.rows[j].cpu != t.rows[row].cpu \
+                or t.link[j].then == EV_FREE_BATCHED or (never and t.link[j].chain):
+            return 0
+    return order
+
+
 cdef void freed(Tracker t, int32_t row) noexcept nogil:
     """mm_page_free."""
     cdef const event_row *r = &t.rows[row]
     cdef int64_t p = index_of(t, r.a)
     cdef int32_t j = t.link[row].chain, d = t.link[row].own_next
-    cdef int32_t f
-    cdef int x, i
+    cdef int32_t f, told
+    cdef int x, i, order
+    cdef int64_t k
     if p < 0:
         differ(t, row, D_PAGE, -1, 0, r.a)
         return
@@ -1000,7 +1266,7 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
         i = (t.page[p].where - 1) & 15
         f = fork_between(t, t.pagesets[x].cpu, t.page[p].pushed, row, 1) if i == 0 else -1
         if f >= 0:
-            explain(t, row, E_SILENT, x, f)
+            explain(t, row, E_SILENT, x, t.forks[f])
             t.tally_.silent_pages += 1
         else:
             differ(t, row, D_FREED_TWICE, x, 0, r.a)
@@ -1008,15 +1274,33 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
     if t.page[p].status & 15 == TAKEN or t.page[p].status & 15 == SHOWN:
         differ(t, row, D_LOST_ALLOC, -1, 0, r.a)
     t.page[p].cursor = j
+    order = 0
+    if t.rules.free_coalesce:
+        if t.page[p].status & 15 == TOGETHER:
+            order = t.page[p].status >> 4
+            t.page[p].status = AWAY
+            k = (<int64_t>1 << order) - 1
+            if p & k == k:
+                # All of them are prepared: now the block joins its list.
+                p &= ~k
+                if pcp_allowed_order(t.rules.nr_pcp_lists, order):
+                    commit(t, p, order, r.cpu, row, d)
+            return
+        order = joins_with(t, p, row, &told)
     t.page[p].status = AWAY
-    if t.link[row].then == EV_FREE_BATCHED:
+    if order:
+        if told >= 0:
+            explain(t, row, E_TOGETHER, set_of(t, p, r.cpu), told)
+        for k in range(<int64_t>1 << order):
+            t.page[p + k].status = <uint8_t>(TOGETHER | order << 4)
+    elif t.link[row].then == EV_FREE_BATCHED:
         t.page[p].status = <uint8_t>(FREED | r.b << 4)
     elif not pcp_allowed_order(t.rules.nr_pcp_lists, <int>r.b):
-        pass
+        move_free(t, p, <int64_t>1 << r.b, row)
     elif straight(t, p, row):
         t.tally_.direct_frees += 1
-    elif d and d != t.link[row].next_cpu and t.rows[d].event == EV_PCPU_DRAIN \
-            and t.rows[d].cpu == r.cpu and not t.later[d]:
+    elif d and d != t.link[row].next_cpu and t.rows[d].event == EV_PCPU_DRAIN and not t.later[d]:
+        # Its task was stopped, and may have been moved, before the page joined a list.
         t.later[d] = row
     else:
         commit(t, p, <int>r.b, r.cpu, row, d)
@@ -1057,6 +1341,32 @@ cdef void forked(Tracker t, int32_t row) noexcept nogil:
     merge_states(t, set)
 
 
+cdef void move_free(Tracker t, int64_t p, int64_t pages, int32_t row) noexcept nogil:
+    """So many pages joined the free lists of a zone, or left them."""
+    cdef zone_state *z = &t.zones[t.zone_of[p >> 9]]
+    z.nr_free += pages
+    if not t.rules.below_high or z.nr_free > z.enough:
+        return
+    if not z.may & ZONE_BELOW_HIGH:
+        z.may |= ZONE_BELOW_HIGH
+        z.told[2] = row
+
+
+cdef void kswapd(Tracker t, int32_t row, bint wakes) noexcept nogil:
+    """The kswapd of a node wakes, or goes to sleep for good."""
+    cdef int x, k
+    for x in range(t.nr_sets):
+        if t.rows[row].c >= 0 and t.rows[row].c != t.node_of_zone[t.pagesets[x].zone]:
+            continue
+        if wakes:
+            t.zones[t.pagesets[x].zone].may |= ZONE_RECLAIM_ACTIVE
+            t.zones[t.pagesets[x].zone].told[1] = row
+        else:
+            t.zones[t.pagesets[x].zone].may &= ~ZONE_RECLAIM_ACTIVE
+            for k in range(t.pagesets[x].n):
+                t.pagesets[x].s[k].zone_flags &= ~ZONE_RECLAIM_ACTIVE
+
+
 cdef void step(Tracker t, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &t.rows[row]
@@ -1074,11 +1384,11 @@ cdef void step(Tracker t, int32_t row) noexcept nogil:
         was = &t.rows[k]
         if was.event == EV_WORK_START:
             p = index_of(t, r.a)
-            find_drain(t, set_of(t, p, r.cpu), row)
+            find_drain(t, set_of(t, p, r.cpu), row, r.cpu)
             tick(t, set_of(t, p, r.cpu), row)
         else:
             p = index_of(t, was.a)
-            commit(t, p, <int>was.b, was.cpu, row, row)
+            commit(t, p, <int>was.b, r.cpu, row, row)
     if e == EV_ALLOC:
         reported(t, row)
     elif e == EV_FREE:
@@ -1096,6 +1406,8 @@ cdef void step(Tracker t, int32_t row) noexcept nogil:
             vmstat_update(t, row)
     elif e == EV_FORK:
         forked(t, row)
+    elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
+        kswapd(t, row, e == EV_KSWAPD_WAKE)
 
 
 # -- binding --------------------------------------------------------------------------
@@ -1105,8 +1417,10 @@ cdef class Tracker(PageLists):
 
     cdef pcp_rules rules
     cdef pageset *pagesets
+    cdef zone_state zones[MAX_ZONES]
     cdef cpu_run *runs
     cdef int32_t *later         # row -> row of a free that joins its list only then
+    cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef const int32_t *forks       # rows of new tasks, by CPU
     cdef const int32_t *forks_of    # cpus + 1 places in it
     cdef uint8_t *stacks            # pages that each of them may still have taken in silence
@@ -1114,10 +1428,16 @@ cdef class Tracker(PageLists):
     cdef tally tally_
     cdef uint8_t *orders        # of a drain's blocks
     cdef int nr_orders
+    cdef int32_t last_drained   # its last row
     cdef int orders_cap
+    cdef int *node_of_cpu
+    cdef int *node_of_zone
     cdef int32_t *table
     cdef int table_cap
     cdef bint broken
+    cdef int64_t effort     # states that may still be followed after a first difference
+    cdef readonly int nr_cut    # pagesets that are not followed for that; the first time: cut_row
+    cdef readonly int32_t cut_row
     cdef found_page *found_pages
     cdef int64_t nr_found
     cdef int64_t found_cap
@@ -1131,8 +1451,11 @@ cdef class Tracker(PageLists):
         free(self.pagesets)
         free(self.runs)
         free(self.later)
+        free(self.workers)
         free(self.stacks)
         free(self.orders)
+        free(self.node_of_cpu)
+        free(self.node_of_zone)
         free(self.table)
         free(self.found_pages)
 
@@ -1142,10 +1465,13 @@ cdef class Tracker(PageLists):
         view = self.keep[-1]
         return &view[0]
 
-    def __cinit__(self, release, int cpus, snapshot, rows, int start, forks, forks_of, counts):
+    def __cinit__(self, release, int cpus, snapshot, rows, int start, forks, forks_of, counts,
+                  enough, workers):
         """*forks*, *forks_of*: rows of new tasks by CPU, and every CPU's place in them.
 
-        *counts*: (zone key, cpu) -> pages that the lists may have held at *start*.
+        *counts*: (zone key, cpu) -> pages that the lists may have held at *start*.  *enough*: of
+        each zone, free pages above which ZONE_BELOW_HIGH is not set.  *workers*: indices of the
+        names of kworkers.
         """
         cdef int x, z, i
         self.set_up(cpus, snapshot.zones, rows)
@@ -1153,6 +1479,8 @@ cdef class Tracker(PageLists):
                 or np.any(np.less(forks, 0)) or np.any(np.greater_equal(forks, self.nr_rows)):
             raise InputError("forks are not rows by CPU")
         self.follow_rows(0)
+        self.effort = EFFORT
+        self.cut_row = -1
         self.rules = rules_of(release)
         if not self.rules.drain_by_list:
             raise InputError(
@@ -1163,12 +1491,25 @@ cdef class Tracker(PageLists):
         self.pagesets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.later = <int32_t *>self.room(self.nr_rows, sizeof(int32_t))
+        self.node_of_cpu = <int *>self.room(cpus, sizeof(int))
+        self.node_of_zone = <int *>self.room(self.nr_zones, sizeof(int))
+        nodes = max(zone.node for zone in snapshot.zones) + 1
+        for cpu in range(cpus):
+            self.node_of_cpu[cpu] = cpu * nodes // cpus
+        self.workers = <uint8_t *>self.room(1 << 16, 1)
+        for i in workers:
+            if not 0 <= i < 1 << 16:
+                raise InputError(f"{i} is no index of a name")
+            self.workers[i] = 1
         self.forks = self._kept(forks)
         self.forks_of = self._kept(forks_of)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         for i in range(len(forks)):
             self.stacks[i] = STACK_PAGES
         for z, zone in enumerate(snapshot.zones):
+            self.node_of_zone[z] = zone.node
+            self.zones[z].nr_free = zone.nr_free
+            self.zones[z].enough = enough[z]
             if zone.managed:
                 self.top_zone = z
             for cpu in range(cpus):
@@ -1205,6 +1546,15 @@ cdef class Tracker(PageLists):
         end_use(self)
         if self.broken:
             raise MemoryError
+
+    def resize(self, int x, int batch, int high_min, int high_max):
+        """zone_set_pageset_high_and_batch() for one CPU."""
+        cdef pageset *set = &self.pagesets[self.check_set(x)]
+        cdef int k
+        check_idle(self)
+        resize_pcp(&set.first, self.rules.high_min_max, batch, high_min, high_max, -1)
+        for k in range(set.n):
+            resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, -1)
 
     def next_of_page(self):
         """Row -> the next row about the same page, 0 none."""
@@ -1250,11 +1600,11 @@ cdef class Tracker(PageLists):
         return answer
 
     def counts_and_highs(self, int x):
-        """(count, high) of every state that a pageset may be in; None if it was never used."""
+        """(count, high) of every state that a pageset may be in; None if it is not followed."""
         cdef int k
         cdef pageset *s = &self.pagesets[self.check_set(x)]
         check_idle(self)
-        if not s.used:
+        if not s.used or s.cut:
             return None
         return {(s.s[k].pcp.count, s.s[k].pcp.high) for k in range(s.n)}
 
@@ -1267,7 +1617,7 @@ cdef class Tracker(PageLists):
         check_idle(self)
         near = min(
             (s.s[k].pcp.high if high else s.s[k].pcp.count for k in range(s.n)),
-            key=lambda value: abs(value - told),
+            key=lambda value: abs(value - told), default=-1,
         )
         differ(self, row, D_TOLD_HIGH if high else D_TOLD_COUNT, x, near, told)
 

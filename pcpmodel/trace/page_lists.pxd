@@ -7,6 +7,7 @@ from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
 from pcpmodel.kernel.pages cimport pages_prefetch
+from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.events cimport *
 
 cdef enum:
@@ -16,6 +17,18 @@ cdef enum:
     STRETCH = 1 << 18   # rows after which those behind may leave memory
 
     IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
+
+    # What a page is, as far as the trace told.
+    UNSEEN = 0          # nothing yet; where a dump tells of all lists: on none
+    AWAY = 1            # in use, of the order in the high bits, or in the buddy lists
+    FREED = 2           # mm_page_free was seen, its list not yet; the order in the high bits
+    # Left its list, or the buddy lists; its mm_page_alloc is to come, of the order in the high
+    # bits and the migratetype in ``cached`` (-1 any).
+    TAKEN = 3           # as foreseen
+    SHOWN = 4           # as a line shows
+    SILENT = 5          # taken by alloc_pages_bulk()
+    DELAYED = 6         # mm_page_free was seen, and its task not since
+    TOGETHER = 7        # given back with its neighbours, and joins a list with them
 
     # Differences.
     D_TIME = 1
@@ -57,20 +70,6 @@ cdef enum:
     D_IN_BATCH = 37
     D_TICK = 38
     D_ZONE_FLAGS = 39
-
-    # Explanations.
-    E_OVERTAKEN = 1     # a later mm_page_alloc tells who took the page before
-    E_LATE = 2          # ... and that mm_page_alloc itself
-    E_IN_FLIGHT = 3     # count was lower: a later mm_page_alloc tells why
-    E_MIGRATED = 4      # the task was moved before it reported
-    E_ZONE_FLAGS = 5    # the probe shows other zone flags than the one before
-    E_TRYLOCK = 6       # free_one_page: the lists were locked
-    E_DIRECT = 7        # a page straight from the buddy lists
-    E_MOVED = 8         # a list moved while it was dumped
-    E_DELAYED = 9       # a freeing task was stopped before the page joined its list
-    E_EXHAUSTED = 10    # the zone had no more pages for a refill
-    E_RELOCK = 11       # between two pieces of a drain another CPU had the lists locked
-    E_SILENT = 12       # the stack of a new task
 
 cdef struct traced_page:
     int32_t next
@@ -148,6 +147,18 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
                     int32_t row, int32_t *last_row) noexcept nogil
 
 
+cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, int high_min,
+                            int high_max, int high) noexcept nogil:
+    """zone_set_pageset_high_and_batch() for one CPU; ``high``: of a dump, -1 none."""
+    pcp.batch = max(batch, 1)
+    if high_min_max:
+        pcp.high_min = high_min
+        pcp.high_max = high_max
+    else:
+        # One high, which the kernel's own functions know as high_min.
+        pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
+
+
 cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     """Place of a page, or -1 if it is in no zone."""
     cdef int64_t p = pfn - s.base
@@ -189,6 +200,27 @@ cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:
 
 cdef inline void passed(PageLists s, int64_t p, int32_t row) noexcept nogil:
     s.page[p].cursor = s.link[row].chain
+
+
+cdef inline void await_report(PageLists s, int64_t p, int status, int order,
+                              int mt) noexcept nogil:
+    """A block has left: *status* is TAKEN or SHOWN."""
+    s.page[p].status = <uint8_t>(status | order << 4)
+    s.page[p].cached = <int8_t>mt
+
+
+cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
+    """Whether the task that freed this page may have been stopped before the list until *row*."""
+    cdef int32_t j = s.page[q].pushed
+    return j >= 0 and s.rows[j].event == EV_FREE and s.link[j].own_next > row
+
+
+cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil:
+    """The task's line before, if it was moved away from a CPU between that and *row*; else 0."""
+    cdef int32_t before = s.link[row].own_prev, then = s.link[row].own_next
+    if not before or s.rows[before].cpu != cpu or (then and s.rows[then].cpu == cpu):
+        return 0
+    return before
 
 
 cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:

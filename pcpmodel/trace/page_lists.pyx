@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.trace.assumptions import ASSUMPTIONS
 
 cdef enum:
     MAX_NOTES = 1 << 16
@@ -102,20 +103,6 @@ _WHAT = {
     D_TICK: "decays of a vmstat tick [zones]",
     D_ZONE_FLAGS: "zone flags without a cause",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
-}
-_WHY = {
-    E_OVERTAKEN: "taken before, reported later",
-    E_LATE: "reported after other pages had joined its list",
-    E_IN_FLIGHT: "left the list at another moment than its line says",
-    E_MIGRATED: "reported from another CPU",
-    E_ZONE_FLAGS: "zone flags changed between two probes",
-    E_TRYLOCK: "lists were locked: freed straight to the buddy lists",
-    E_RELOCK: "drain given up: another CPU had locked the lists",
-    E_EXHAUSTED: "refill cut short: the zone had no more pages",
-    E_DELAYED: "freed, but joined its list later",
-    E_MOVED: "list moved while it was dumped",
-    E_DIRECT: "lists were locked: taken straight from the buddy lists",
-    E_SILENT: "stack of a new task, taken without a line",
 }
 _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
           D_LOST_ALLOC, D_IN_BATCH}
@@ -503,5 +490,6 @@ cdef class PageLists:
         for k in range(min(self.nr_explained, MAX_NOTES)):
             n = &self.explained[k]
             good.append(Explained(
-                n.line, _WHY[n.code], self.names[n.set] if n.set >= 0 else "", n.evidence))
+                n.line, ASSUMPTIONS[n.code].name, self.names[n.set] if n.set >= 0 else "",
+                n.evidence))
         return bad, self.nr_unexplained, good, self.nr_explained

@@ -457,6 +457,26 @@ class Recording:
         path = self.file(f"zoneinfo.{tag}")
         return self._check(_read_zoneinfo(_read(path), path, tag), path)
 
+    def compaction(self) -> int | None:
+        """Pages that compaction isolated between the first and the last ``vmstat``; None: unknown.
+
+        In use or free: ``compact_isolated`` counts both.
+        """
+        told = []
+        for tag in ("before", "after"):
+            if not self.has(f"vmstat.{tag}"):
+                return None
+            path = self.file(f"vmstat.{tag}")
+            found = re.search(r"^compact_isolated (\d{1,18})$", _read(path), re.M)
+            if found is None:
+                return None
+            told.append(int(found[1]))
+        if told[1] < told[0]:
+            raise InputError(
+                f"compact_isolated={told[1]}, less than {told[0]} in vmstat.before", file=path
+            )
+        return told[1] - told[0]
+
     def series(self) -> tuple[Snapshot, ...]:
         """PCP lists of the one-per-second snapshots, if the recording has any; kept, as others."""
         if self._series is None:

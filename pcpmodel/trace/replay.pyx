@@ -66,6 +66,7 @@ from pcpmodel.kernel.pcp cimport (
     zone_hold,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
+from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.work cimport *
@@ -75,14 +76,14 @@ from bisect import bisect_left
 import numpy as np
 
 from pcpmodel.errors import InputError
-from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.buddy_lists import follow
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.markers import read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.recording import recording as open_recording
-from pcpmodel.trace.start import replay_without_dump
+from pcpmodel.trace.start import enough, replay_without_dump, sizes
 from pcpmodel.trace.work import WORK, WORK_OPS
 
 cdef enum:
@@ -96,17 +97,6 @@ cdef enum:
     STEPS_PER_GUESS = 8     # log entries that are run again while one such state goes on
     MAX_EFFORT = 200_000_000    # log entries run again in all searches of a trace: 2 s
     MAX_AHEAD = 4096    # rows in which a CPU that holds a lock has its next event
-
-    # What a page is, as far as the trace told.
-    AWAY = 0            # somewhere else: in use, or in the buddy lists
-    FREED = 1           # mm_page_free was seen, its list not yet; the order in the high bits
-    # Left its list, or the buddy lists; its mm_page_alloc is to come, of the order in the high
-    # bits and the migratetype in ``cached`` (-1 any).
-    TAKEN = 2           # as the model foresaw
-    SHOWN = 3           # as a line shows
-    SILENT = 4          # taken by alloc_pages_bulk()
-    DELAYED = 5         # mm_page_free was seen, and its task not since
-    CHUNK = 6           # given back with its neighbours; joins a list with them
 
     # What runs on a CPU.
     RUN_NONE = 0
@@ -1050,7 +1040,7 @@ cdef void commit(_Replayer s, int64_t p, int order, int cpu, int32_t row) noexce
         e.pindex = <uint8_t>i
         e.page = <int32_t>p
     s.t.frees += 1
-    if s.page[p].status != CHUNK:
+    if s.page[p].status != TOGETHER:
         note_work(s, WORK_FREE, p, order, 0, cpu, 0, row)
     s.page[p].status = AWAY
     s.page[p].cached = s.block_type[p >> 9]
@@ -1176,13 +1166,6 @@ cdef void take_late(_Replayer s, int x, int32_t p, int32_t row, int order,
         set.due = DUE_NONE
 
 
-cdef inline void await_report(_Replayer s, int64_t p, int status, int order,
-                              int mt) noexcept nogil:
-    """A block has left: *status* is TAKEN or SHOWN."""
-    s.page[p].status = <uint8_t>(status | order << 4)
-    s.page[p].cached = <int8_t>mt
-
-
 cdef void take_shown(_Replayer s, int x, int32_t p, int32_t row) noexcept nogil:
     """A block left its list before *row*; its mm_page_alloc comes later."""
     cdef int i = (s.page[p].where - 1) & 15
@@ -1193,8 +1176,8 @@ cdef void take_shown(_Replayer s, int x, int32_t p, int32_t row) noexcept nogil:
 cdef inline bint may_be_delayed(_Replayer s, int32_t q, int32_t row) noexcept nogil:
     """Whether the task that freed this page can still be on its way to the list."""
     cdef int32_t j = s.page[q].pushed
-    return j >= 0 and s.nr_delayed < MAX_DELAYED and s.rows[j].event == EV_FREE \
-        and (s.link[j].own_next > row or not s.link[j].own_next)
+    return s.nr_delayed < MAX_DELAYED and (on_its_way(s, q, row) or (
+        j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next))
 
 
 cdef void delay(_Replayer s, int32_t q, int32_t row) noexcept nogil:
@@ -1379,7 +1362,7 @@ cdef void taken_from_buddy(_Replayer s, int32_t row) noexcept nogil:
             await_report(s, p, SHOWN, order, mt)
             s.t.direct_allocations += 1
             note_work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
-            explain(s, row, E_DIRECT, x, row)
+            explain(s, row, E_DIRECT, x, s.link[row].chain or row)
             return
         told = s.helped
         begin_refill(s, x, i, order, row)
@@ -1446,9 +1429,8 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
     i = (s.page[p].where - 1) & 15
     set = &s.sets[x]
     if set.cpu != r.cpu:
-        # The task's own line before must show it on the CPU that it was moved from.
-        b = s.link[row].own_prev
-        if b and s.rows[b].cpu == set.cpu:
+        b = moved_from(s, row, set.cpu)
+        if b:
             explain(s, row, E_MIGRATED, x, b)
         else:
             differ(s, row, D_MIGRATED, x, set.cpu, r.cpu)
@@ -2018,7 +2000,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             s.page[p + n].cursor = s.spans[s.link[row].chain + n]
             if s.page[p + n].status & 15 != FREED:
                 differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
-            s.page[p + n].status = CHUNK
+            s.page[p + n].status = TOGETHER
         note_work(s, WORK_CONTIG, p, 0, 0, cpu, r.d, row)
         s.contigs[cpu].pfn = p + s.base
         s.contigs[cpu].left = r.d
@@ -2037,7 +2019,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             differ(s, row, D_COMMIT_TYPE, x, list_type(s, p), r.c)
         # Who commits a block has freed it before (free_pages_prepare()), with its order; v7.2's
         # free_prepared_contig_range() makes larger blocks of what was freed by the page.
-        if s.page[p].status & 15 != CHUNK \
+        if s.page[p].status & 15 != TOGETHER \
                 and (s.page[p].status & 15 != FREED or s.page[p].status >> 4 != r.b):
             differ(s, row, D_BATCHED, x, 0, p + s.base)
         commit(s, p, <int>r.b, cpu, row)
@@ -2133,22 +2115,6 @@ _FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "fr
            "free_factor", "flags")
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
-#: Pages by which NR_FREE_PAGES may be off on each CPU: calculate_normal_threshold() at most.
-_VMSTAT_THRESHOLD = 125
-
-
-def _enough(zone, zones, cpus):
-    """Free pages above which no test of the high watermark for small blocks fails.
-
-    As shipped: a boost of half as much again at most (watermark_boost_factor), or a page block; and
-    a 256th (32nd) of what the higher zones have is kept from who may have theirs
-    (lowmem_reserve_ratio).
-    """
-    higher = sum(z.managed for z in zones if z.node == zone.node and z.start_pfn > zone.start_pfn)
-    reserve = higher // (256 if zone.name.startswith("DMA") else 32)
-    high = max(zone.wmark_high, 0)
-    return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
-
 
 cdef class _Replayer(PageLists):
     """The lists of one machine, and the trace that drives them."""
@@ -2247,7 +2213,7 @@ cdef class _Replayer(PageLists):
             self.zones[z].unboosted = self.zones[z].doubted = self.zones[z].boosted = start
             self.zones[z].woken = self.zones[z].reclaiming = start
             self.zones[z].nr_free = self.zones[z].least_free = zone.nr_free
-            self.zones[z].enough = _enough(zone, zones, cpus)
+            self.zones[z].enough = enough(zone, zones, cpus)
             first, seen = snapshot.blocks[zone.key]
             types = seen[(zone.start_pfn >> 9) - (first >> 9):]
             for k in range(((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)):
@@ -2303,15 +2269,9 @@ cdef class _Replayer(PageLists):
 
     def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
         """zone_set_pageset_high_and_batch() for one CPU."""
-        cdef per_cpu_pages *pcp = &self.sets[self.check_set(x)].pcp
         check_idle(self)
-        pcp.batch = max(batch, 1)
-        if self.rules.high_min_max:
-            pcp.high_min = high_min
-            pcp.high_max = high_max
-        else:
-            # One high, which the kernel's own functions know as high_min.
-            pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
+        resize_pcp(&self.sets[self.check_set(x)].pcp, self.rules.high_min_max, batch, high_min,
+                   high_max, high)
         self.sets[x].log_n = 0
 
     def keep_work(self, ops):
@@ -2773,12 +2733,19 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
             "blocks_explained": len(followed.explained), "free_lists": free_lists,
             "free_lists_foreseen": free_lists_right - len(shown),
             "free_lists_explained": len(shown), "isolated": followed.isolated,
+            "isolated_at_most": cap.compaction(),
         }
         if cut:
             notes.append("what left the free lists without a line was looked for no further: what "
                          "such searches may cost was spent")
+        most = counted["isolated_at_most"]
+        if most is not None and followed.isolated > most:
+            bad.append(Difference(int(events.rows["line"][-1]),
+                                  "pages that left the free lists unseen", "", most,
+                                  followed.isolated))
+            nr_bad += 1
         line, pfn = events.rows["line"], events.rows["a"]
-        unseen = "block left, joined or changed places on its list without a line"
+        unseen = ASSUMPTIONS[E_UNSEEN].name
         good += [Explained(int(line[k]), unseen, "", int(line[why]))
                  for k, _, why in followed.explained]
         good += [Explained(int(line[k]), what, "", int(line[why])) for k, why, what in shown]
@@ -2833,13 +2800,9 @@ def _resize(r, cap, dump, rules, nth, fraction):
     if not 0 <= nth < len(populated):
         return
     zone = populated[nth]
-    size = sizing.zone_set_pageset_high_and_batch(
-        zone.managed, zone.wmark_low, rules, node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
-        online_cpus=cap.cpus, high_fraction=fraction)
-    low, high = (size.high_min, size.high_max) if rules.high_min_max else (size.high, size.high)
     z = dump.zones.index(zone)
     for cpu in range(cap.cpus):
-        r.resize(z * cap.cpus + cpu, size.batch, low, high)
+        r.resize(z * cap.cpus + cpu, *sizes(cap, zone, rules, fraction))
 
 
 def _compare(r, cap, seen, nr_lists, begin, end):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import Any
 
@@ -13,15 +14,15 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.lists import PCP_ORDERS, pindex_to_order
 from pcpmodel.kernel.memory import Memory
-from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.ftrace import EVENT_IDS
 from pcpmodel.trace.inference import Tracker
 from pcpmodel.trace.markers import Markers, read_markers
-from pcpmodel.trace.recording import Recording, Snapshot
+from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
-__all__ = ["memory_at_start", "replay_without_dump"]
+__all__ = ["enough", "memory_at_start", "replay_without_dump", "sizes"]
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
@@ -36,11 +37,22 @@ _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 #: followed at first grows with it.
 _SLACK = 4
 
+#: Up to it vmalloc() fills a stack by alloc_pages_bulk(), which no line tells; then it asks for a
+#: larger block first.
+_LAST_SILENT = (6, 18)
+
+
+def _version(kernel: str) -> tuple[int, int]:
+    major, minor = kernel.split(".")[:2]
+    return int(major), int(re.sub(r"\D.*", "", minor) or 0)
+
+
 #: What every kernel with tracing shows.
 _FOLLOWED = (
     "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
     "mm_page_pcpu_drain", "mm_page_alloc_extfrag", "tracing_mark_write", "workqueue_execute_start",
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
+    "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
 
 
@@ -146,6 +158,8 @@ def _block_types(
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
+    What no later event shows, the last one before the start does.
+
     A drain prints the block's own; a page that comes from a per-CPU list comes from the list of
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.
@@ -176,23 +190,67 @@ def _block_types(
         k = np.flatnonzero(shows)
         k = k[(when[k] < claimed[place[k]]) & (rows["c"][k] >= 0) & (rows["c"][k] < 6)][::-1]
         types[place[k]] = rows["c"][k]  # the first one, being written last
+    before = (place[:first] >= 0) & (place[:first] < blocks) & (rows["a"][:first] >= 0)
+    kinds = ("mm_page_alloc", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain")
+    before &= np.isin(event[:first], [EVENT_IDS[name] for name in kinds])
+    before &= (rows["c"][:first] >= 0) & (rows["c"][:first] < 6)
+    k = np.flatnonzero(before)
+    k = k[types[place[k]] < 0]
+    types[place[k]] = rows["c"][k]  # the last one
     return types
+
+
+def sizes(cap: Recording, zone: ZoneState, rules: Rules, fraction: int) -> tuple[int, int, int]:
+    """``batch``, ``high_min`` and ``high_max`` of a zone's lists; before v6.7 one high, twice."""
+    size = sizing.zone_set_pageset_high_and_batch(
+        zone.managed,
+        zone.wmark_low,
+        rules,
+        node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
+        online_cpus=cap.cpus,
+        high_fraction=fraction,
+    )
+    if rules.high_min_max:
+        assert size.high_min is not None
+        assert size.high_max is not None
+        return size.batch, size.high_min, size.high_max
+    assert size.high is not None
+    return size.batch, size.high, size.high
+
+
+#: Pages by which NR_FREE_PAGES may be off on each CPU: calculate_normal_threshold() at most.
+_VMSTAT_THRESHOLD = 125
+
+
+def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
+    """Free pages above which no test of the high watermark for small blocks fails.
+
+    As shipped: a boost of half as much again at most (watermark_boost_factor), or a page block; and
+    a 256th (32nd) of what the higher zones have is kept from who may have theirs
+    (lowmem_reserve_ratio).
+    """
+    higher = sum(z.managed for z in zones if z.node == zone.node and z.start_pfn > zone.start_pfn)
+    reserve = higher // (256 if zone.name.startswith("DMA") else 32)
+    high = max(zone.wmark_high, 0)
+    return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
+
+
+#: What a recording says when it has written the sysctl.
+_FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
+
+
+def _fractions(markers: Markers) -> dict[int, int]:
+    """Row -> percpu_pagelist_high_fraction that was written just before."""
+    found = {row: _FRACTION.fullmatch(text) for row, text in markers.texts.items()}
+    return {row: int(told[1]) for row, told in found.items() if told}
 
 
 def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
     """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
     # The sysctl is known at the end, and so at the start unless the recording tells of a change.
-    told = any("percpu_pagelist_high_fraction" in text for text in markers.texts.values())
-    fraction = 0 if told else cap.high_fraction
+    fraction = 0 if _fractions(markers) else cap.high_fraction
     for zone in snapshot.zones:
-        size = sizing.zone_set_pageset_high_and_batch(
-            zone.managed,
-            zone.wmark_low,
-            state.rules,
-            node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
-            online_cpus=cap.cpus,
-            high_fraction=fraction,
-        )
+        _, low, top = sizes(cap, zone, state.rules, fraction)
         for cpu in range(cap.cpus):
             pcp = snapshot.pcps.get((*zone.key, cpu))
             if pcp is None:
@@ -200,7 +258,7 @@ def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers)
             if not state.rules.high_min_max:
                 pcp.high_min = pcp.high_max = pcp.high
             elif pcp.high_min < 0:
-                pcp.high_min, pcp.high_max = size.high_min, size.high_max
+                pcp.high_min, pcp.high_max = low, top
 
 
 def _counts(
@@ -253,7 +311,7 @@ def _compare(
     for row in range(begin, end) if end - begin <= 2000 else [end - 1]:
         tracker.run(begin if end - begin > 2000 else row, row + 1)
         for x, some in had.items():
-            some |= tracker.counts_and_highs(x)
+            some |= tracker.counts_and_highs(x) or set()
     wrong = 0
     for x, pcp in sets.items():
         count = pcp.count in {count for count, _ in had[x]}
@@ -317,6 +375,8 @@ def replay_without_dump(
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     rows = rows[kept]
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
+    if _version(cap.kernel) > _LAST_SILENT:
+        new = new[:0]
     new = new[np.argsort(rows["cpu"][new], kind="stable")]
     places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
     counts = _counts(rows, begin, first, snapshot, state)
@@ -325,17 +385,45 @@ def replay_without_dump(
             key: [max(pcp.count + n, 0) for n in sorted(range(-_SLACK, _SLACK + 1), key=abs)]
             for key, pcp in snapshot.pcps.items()
         }
-    tracker = Tracker(state, cap.cpus, snapshot, rows, first, new, places, counts)
+    workers = [k for k, name in enumerate(reader.comms) if name.startswith("kworker")]
+    enough_free = [enough(zone, snapshot.zones, cap.cpus) for zone in snapshot.zones]
+    tracker = Tracker(
+        state, cap.cpus, snapshot, rows, first, new, places, counts, enough_free, workers
+    )
     tracker.set_block_types(_block_types(rows, tracker.next_of_page(), base, blocks, first))
+    resizes = [
+        (int(np.searchsorted(kept, row)), fraction)
+        for row, fraction in sorted(_fractions(markers).items())
+    ]
+
+    def run(at: int, until: int) -> None:
+        for row, fraction in resizes:
+            if not at <= row < until:
+                continue
+            tracker.run(at, row)
+            at = row
+            for z, zone in enumerate(snapshot.zones):
+                if zone.managed:
+                    size = sizes(cap, zone, state.rules, fraction)
+                    for cpu in range(cap.cpus):
+                        tracker.resize(z * cap.cpus + cpu, *size)
+        tracker.run(at, until)
+
     probes = probes_right = 0
     if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
         a, b = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
-        tracker.run(first, a)
+        run(first, a)
         probes, probes_right = _compare(tracker, cap.zoneinfo("after"), snapshot, cap.cpus, a, b)
         first_left = b
     else:
         first_left = first
-    tracker.run(first_left, end)
+    run(first_left, end)
+    if tracker.nr_cut:
+        notes.append(
+            "after a first difference the search was cut at line "
+            f"{rows['line'][tracker.cut_row]}: of {tracker.nr_cut} pagesets only the pages are "
+            "followed from there on"
+        )
     if reader.truncated:
         notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
     if reader.missing:

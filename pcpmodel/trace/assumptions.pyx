@@ -1,0 +1,135 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What a trace tells late or not at all: the one table of what a replay may assume.
+
+A difference is *explained* by one of these, and by nothing else.  Each says when it is
+possible, what it does to what is known, and which line proves it: a line other than the
+differing one, which the report names.  Both replays go by it, the one that starts from a
+dump (`replay`) and the one that infers its start (`inference`), and `buddy_lists` for the
+last two.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One row of the table."""
+
+    name: str  #: as the report says
+    when: str  #: it is possible
+    does: str  #: to what is known of a pageset
+    proof: str  #: the line that shows it
+
+
+ASSUMPTIONS = {
+    E_OVERTAKEN: Assumption(
+        "taken before, reported later",
+        "a page lies above the one that is taken, or on a list that is refilled",
+        "that page has left already, for a task whose own line before is older",
+        "its mm_page_alloc, later",
+    ),
+    E_LATE: Assumption(
+        "reported after other pages had joined its list",
+        "what lies above the page joined since the line before of the task that reports it",
+        "the page left before they came",
+        "the line with which the first of them joined",
+    ),
+    E_IN_FLIGHT: Assumption(
+        "left the list at another moment than its line says",
+        "count, a refill or a drain is not as foreseen",
+        "a page left at another moment between its task's line before and its mm_page_alloc",
+        "that mm_page_alloc",
+    ),
+    E_MIGRATED: Assumption(
+        "reported from another CPU",
+        "the page is on the lists of another CPU",
+        "its task was moved before it reported, and goes on there",
+        "the task's line before, on that CPU",
+    ),
+    E_ZONE_FLAGS: Assumption(
+        "zone flags changed between two probes",
+        "kswapd woke, a watermark test may have failed or a drain may have cleared the flag",
+        "a decision between goes by other flags",
+        "the probe that shows them; without probes the line that lets them turn",
+    ),
+    E_TRYLOCK: Assumption(
+        "lists were locked: freed straight to the buddy lists",
+        "an interrupt frees where preemption is off below it, or while a drain of these lists runs",
+        "the page joins no list",
+        "free_one_page, the drain, or the line that finds it in the buddy lists",
+    ),
+    E_DIRECT: Assumption(
+        "lists were locked: taken straight from the buddy lists",
+        "a block leaves the buddy lists with fewer locks held than a refill holds",
+        "it goes to no list",
+        "its preempt depth; without it, that its list is not empty",
+    ),
+    E_MOVED: Assumption(
+        "list moved while it was dumped",
+        "lines about a list stand between the markers of a dump",
+        "its walk saw pages of two moments",
+        "the last of these lines",
+    ),
+    E_DELAYED: Assumption(
+        "freed, but joined its list later",
+        "the task that freed the page has no line between",
+        "the page joins its list where the task goes on",
+        "the task's next line",
+    ),
+    E_EXHAUSTED: Assumption(
+        "refill cut short: the zone had no more pages",
+        "a refill gets less than it asks for",
+        "it got what there was",
+        "the next probe of the zone's free pages",
+    ),
+    E_RELOCK: Assumption(
+        "drain given up: another CPU had locked the lists",
+        "a drain in pieces ends before it is done",
+        "the rest stays",
+        "another CPU's line on these lists between two pieces",
+    ),
+    E_SILENT: Assumption(
+        "stack of a new task, taken without a line",
+        "alloc_pages_bulk() takes pages of order 0 from the head and tells of none (until v6.18)",
+        "they leave without halving free_count",
+        "sched_process_fork, or the line that frees them",
+    ),
+    E_TOGETHER: Assumption(
+        "freed page by page, joined its list as one block",
+        "a task frees neighbours one after the other, and vfree() merges them (v7.2)",
+        "one block joins its list with the last of them",
+        "the next line about it, which has its order",
+    ),
+    E_EMPTIED: Assumption(
+        "all lists of a CPU emptied at once",
+        "drain_pages_zone() may be called at any time, by any CPU",
+        "a drain from the first list on, of all that is there",
+        "the last line of the drain: nothing is left",
+    ),
+    E_REMOTE: Assumption(
+        "a batch of a remote pageset given back",
+        "a vmstat tick finds a pageset of another node unused for three ticks",
+        "a drain of a batch from the first list on",
+        "the tick",
+    ),
+    E_UNSEEN: Assumption(
+        "block left, joined or changed places on its list without a line",
+        "compaction isolates free blocks, and nobody tells",
+        "a block is not where the free lists have it",
+        "the line at which kcompactd had a CPU, or that frees the block",
+    ),
+    E_COMPACTED: Assumption(
+        "free list of the last dump that compaction changed without a line",
+        "as above; the pages are counted against what compaction isolated",
+        "a free list differs by blocks that compaction holds",
+        "the last line of kcompactd",
+    ),
+    E_READ: Assumption(
+        "free list of the last dump that changed while it was read",
+        "lines about a free list stand between the markers of the last dump",
+        "its walk saw each block at one moment after another",
+        "the line that moved a block meanwhile",
+    ),
+}
