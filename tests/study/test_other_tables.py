@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from datasets.test_robot_report import BODY
 
 from helpers.paths import DATA
+from helpers.robot_report import BODY
 from pcpmodel.cli import main
 from pcpmodel.datasets.robot_report import add_report
 from pcpmodel.errors import InputError
