@@ -6,6 +6,7 @@ from typing_extensions import disjoint_base
 
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.assumptions import ASSUMPTIONS as ASSUMPTIONS
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording, ZoneState
 

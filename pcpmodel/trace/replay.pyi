@@ -4,6 +4,7 @@ from os import PathLike
 import numpy as np
 
 from pcpmodel.kernel.releases import Release
+from pcpmodel.trace.assumptions import ASSUMPTIONS as ASSUMPTIONS
 from pcpmodel.trace.exactness import Exactness as Exactness
 from pcpmodel.trace.page_lists import Difference as Difference
 from pcpmodel.trace.page_lists import Explained as Explained

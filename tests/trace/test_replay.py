@@ -18,6 +18,7 @@ from helpers.paths import SHARED, TRACES
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.trace import ftrace
+from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.exactness import COUNTED
 from pcpmodel.trace.ftrace import open_text
 from pcpmodel.trace.markers import read_markers
@@ -709,3 +710,23 @@ def test_a_tick_while_the_first_dump_is_taken_is_not_lost(tmp_path):
     rest = [t for t in ticks if b"decay_pcp_high" not in t]
     without = [*lines[:i], *rest, *ends, *lines[last + 1 :]]
     assert _changed(tmp_path, path, _heading(without, _events(without))).nr_unexplained > 0
+
+
+def test_what_may_be_assumed_is_one_table():
+    """Every cause of a pinned replay is a row of it, and each row says all four things."""
+    names = {row.name for row in ASSUMPTIONS.values()}
+    assert len(names) == len(ASSUMPTIONS)
+    assert all(row.when and row.does and row.proof for row in ASSUMPTIONS.values())
+    assert {why for told in REPLAYED.values() for why in told["explained"]} <= names
+
+
+def test_compaction_isolates_no_more_than_vmstat_says(tmp_path):
+    target = tmp_path / "6.12-pressure-4cpu"
+    shutil.copytree(TRACES / target.name, target)
+    assert pm.recording(target).compaction() == 36
+    for part in target.glob("vmstat.after*"):
+        part.unlink()
+    assert pm.recording(target).compaction() is None
+    (target / "vmstat.after").write_text("compact_isolated 3\n", encoding="utf-8")
+    found = pm.replay(target)
+    assert (found.isolated, found.isolated_at_most, found.nr_unexplained) == (4, 3, 1)

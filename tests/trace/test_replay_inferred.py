@@ -19,13 +19,16 @@ from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.start import _sized, replay_without_dump
 
-#: Recordings in which nothing happens that kmem events alone do not tell: how many allocations,
+#: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
 TELLING = {
+    "6.1-fraction-4cpu": ((6, 0, 0, 0), (2, 0, 1, 0)),
     "6.1-detail-4cpu": ((10, 0, 0, 0), (2, 0, 1, 0)),
     "6.1-pf1-4cpu": ((9, 0, 0, 0), (1, 0, 1, 0)),
     "6.12-detail-4cpu": ((9, 0, 0, 0), (0, 4, 0, 0)),
+    "6.12-fraction-4cpu": ((5, 0, 0, 0), (2, 4, 1, 0)),
     "6.12-mixed-4cpu": ((9, 0, 0, 0), (1, 4, 0, 0)),
+    "6.12-numa2-4cpu": ((9, 0, 4, 207), (6, 4, 0, 0)),
     "6.12-sctp-4cpu": ((11, 0, 0, 0), (1, 4, 1, 0)),
     "6.12-tcp-4cpu": ((16, 0, 0, 0), (1, 4, 1, 0)),
     "6.12-tmpfs-4cpu": ((3, 0, 0, 0), (2, 4, 0, 0)),
@@ -36,6 +39,9 @@ TELLING = {
     "6.19-exitstorm-4cpu": ((44, 0, 0, 0), (0, 4, 0, 0)),
     "6.19-pf1-4cpu": ((2, 0, 0, 0), (0, 4, 0, 0)),
     "6.19-tmpfs-2cpu": ((0, 0, 0, 0), (1076, 2, 0, 0)),
+    "7.2-detail-4cpu": ((22, 1, 0, 0), (0, 4, 0, 0)),
+    "7.2-tcp-4cpu": ((30, 1, 1, 153), (0, 4, 0, 0)),
+    "7.3-unixpair-4cpu": ((4, 0, 0, 0), (0, 4, 0, 0)),
 }
 #: Of these, those that do not need the flags, which perf does not print.
 PERF = ("6.1-pf1-4cpu", "6.12-mixed-4cpu", "6.18-pf1-2cpu")
