@@ -73,7 +73,7 @@ cdef enum:
     MAX_TURNED = 64     # states above which no turn is assumed
     SETTLED = 64        # up to so many states are merged after each operation
     SELDOM = 16         # more of them after so many operations
-    EFFORT = 10_000_000  # states followed after a first difference: 2 s
+    EFFORT = 20_000_000  # states followed after a first difference: 2 s
     STACK_ORDER = 2     # of a task's stack, THREAD_SIZE_ORDER
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
 
@@ -366,6 +366,8 @@ cdef void settle(Tracker t, int x, int32_t row) noexcept nogil:
             return
     elif set.n <= SETTLED or set.since_merged >= SELDOM:
         set.since_merged = 0
+        if t.nr_unexplained:
+            t.effort -= 8 * set.n
         merge_states(t, set)
     else:
         # Many states: the same ones come seldom.
@@ -454,7 +456,8 @@ cdef void turn_flags(Tracker t, int x) noexcept nogil:
     cdef state *new
     if not may or set.cut:
         return
-    t.effort -= 4 * n
+    if t.nr_unexplained:
+        t.effort -= 4 * n
     for k in range(n):
         least = min(least, set.s[k].cost)
     for k in range(n):
