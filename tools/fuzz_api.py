@@ -123,7 +123,10 @@ def _tracker() -> Any:
     kept = np.isin(events.rows["event"], [ftrace.EVENT_IDS["mm_page_alloc"]])
     places = np.zeros(cap.cpus + 1, int)
     none = np.empty(0, np.int64)
-    return inference.Tracker(cap.release, cap.cpus, dump, events.rows[kept], 0, none, places, {})
+    enough = [0] * len(dump.zones)
+    return inference.Tracker(
+        cap.release, cap.cpus, dump, events.rows[kept], 0, none, places, {}, enough, []
+    )
 
 
 def _buddy() -> Any:
@@ -149,7 +152,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.kernel.memory.Memory": _memory,
     "pcpmodel.kernel.pcp.PerCpuPages": lambda: pcp.PerCpuPages(random.choice(NAMES), high=500),
     "pcpmodel.kernel.tree_pages.TreePages": lambda: TreePages(_tree(), high=500),
-    "pcpmodel.hardware.cache.PageCache": lambda: PageCache(2, 512, 1024, 2),
+    "pcpmodel.hardware.cache.PageCache": lambda: PageCache(2, 512, 1024, [0, 0]),
     "pcpmodel.hardware.lines.PageLines": lambda: PageLines(2, [512], 1024, 1024),
     "pcpmodel.hardware.lock.FifoLock": lambda: FifoLock(4, 50, 7),
     "pcpmodel.numa.clock.Engine": _numa,

@@ -368,6 +368,11 @@ def command(dice: random.Random) -> list[str]:
             ),
             *perhaps(odd("n", "n/mine"), share=0.3),
         ],
+        "pdf": lambda: [
+            *(odd("n", "n/mine"), "--project", odd("project", share=0.1)),
+            *perhaps("--with", odd("chromium", "pdflatex")),
+            *perhaps("--out", odd("new.pdf", "fifo")),
+        ],
         "figures": lambda: [
             *("--project", odd("project", share=0.1), "--dry-run"),
             *perhaps("--param", pair("p99_us", "x")),

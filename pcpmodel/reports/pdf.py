@@ -15,7 +15,7 @@ from typing import Any
 
 from pcpmodel.errors import CheckError, InputError, unknown_name
 from pcpmodel.figures.print import MATHS, latex_text
-from pcpmodel.files import scratch, write_whole
+from pcpmodel.files import read_bytes, scratch, write_whole
 from pcpmodel.reports.plan import Run
 from pcpmodel.reports.references import references
 
@@ -126,7 +126,7 @@ def print_report(run: Run, target: Path, way: str | None = None) -> str:
         if not made.is_file():
             raise CheckError(f"{found} wrote no PDF of {run.name}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, made.read_bytes())
+        write_whole(target, read_bytes(made))
     return found
 
 

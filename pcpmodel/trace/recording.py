@@ -393,7 +393,7 @@ class Recording:
                 )
         self._snapshots: dict[str, Snapshot] = {}
         self._series: tuple[Snapshot, ...] | None = None
-        self.markers: Any = None  #: of the trace, once `read_markers` has read and checked them
+        self.markers: Any = None  #: of the trace, once ``read_markers`` has read and checked them
         self.tags = sorted(
             (m[1] for p in path.iterdir() if (m := _TAG.match(p.name)) and m[1] != "series"),
             key=lambda t: (t != "before", t in ("after", "end"), t),
