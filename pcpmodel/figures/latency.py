@@ -193,7 +193,7 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
 
 def _throughput_gain(rows: pd.DataFrame) -> str:
     if rows.empty:
-        return "No throughput was measured."
+        return "No throughput was measured: no gain over the smallest batch can be shown."
     best = rows.loc[rows["gain_percent"].idxmax()]
     of = f" on {best['machine']}" if "machine" in rows else ""
     return (
