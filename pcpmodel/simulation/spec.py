@@ -371,6 +371,11 @@ def _check_messages(spec: RunSpec) -> None:
             codes = OPS["give"], OPS["take"]
             moves[key] = {(op.target, op.zone) for op in task.program.ops if op.code in codes}
         for slot, of in moves[key]:
+            if slot not in range(len(task.channels)):  # its operations changed since it was made
+                raise InputError(
+                    f"workload {spec.workload.name!r}: task {i} uses channel slot {slot!r}, "
+                    f"has {len(task.channels)}"
+                )
             zone = homes[i if of == 0 or task.peer is None else task.peer]
             channel = task.channels[slot]
             if zones.setdefault(channel, zone) != zone:
