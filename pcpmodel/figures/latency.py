@@ -191,9 +191,12 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     return ax
 
 
+_UNMEASURED = "No throughput was measured: no gain over the smallest batch can be shown."
+
+
 def _throughput_gain(rows: pd.DataFrame) -> str:
     if rows.empty:
-        return "No throughput was measured: no gain over the smallest batch can be shown."
+        return _UNMEASURED
     best = rows.loc[rows["gain_percent"].idxmax()]
     of = f" on {best['machine']}" if "machine" in rows else ""
     return (
@@ -223,7 +226,7 @@ def throughput_gain(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     if rows.empty:  # a sentence, no panel of nothing
         ax.set_axis_off()
         ax.set(xlabel="Batch [pages]", ylabel="Throughput gain [%]")
-        ax.text(0.5, 0.5, "No throughput was measured.", transform=ax.transAxes, ha="center")
+        ax.text(0.5, 0.5, _UNMEASURED, transform=ax.transAxes, ha="center", wrap=True)
         return ax
     (measured, _, marker), (explained, dash, _) = SERIES[:2]
     kept, falls = rows[~rows["falls"].astype(bool)], rows[rows["falls"].astype(bool)]
