@@ -46,8 +46,10 @@ from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_t
 __all__ = ["may_use", "measure", "refuse_busy", "touched"]
 
 _TRACEFS = Path("/sys/kernel/tracing")
-#: Largest load average per CPU, share of stalled time [%], and share of the available memory used.
-MAX_LOAD, MAX_STALLED, SHARE = 0.5, 5.0, 0.25
+#: Largest busy share of the CPUs and of time stalled for memory [%], and of free memory to be used.
+MAX_BUSY, MAX_STALLED, SHARE = 50.0, 5.0, 0.25
+#: How long the CPUs are looked at [s]; a load average would still hold a measurement just ended.
+LOOK_S = 0.5
 #: Pages of the largest region of the load, and seconds of a traced round.
 PAGES, ROUND_S = 8064, 0.6
 #: Holds from here on say what a page takes: the time outside of the pages is small beside.
@@ -236,18 +238,35 @@ def touched(
 
 def refuse_busy(host: HostFiles, cpus: Sequence[int], memory: int, force: bool) -> None:
     """Refuse where other work would be disturbed, and would disturb."""
-    load = os.getloadavg()[0] / len(host.online)
+    if force:
+        return
+    busy = _busy(host)
     stalled = host.text(host.root / "proc/pressure/memory") or ""
     share = float(stalled.partition("avg10=")[2].split()[0]) if "avg10=" in stalled else 0.0
     needed = max(64 << 20, most_pages(len(cpus)) * os.sysconf("SC_PAGESIZE"))
     for wrong in (
-        f"the load average is {load:.2f} per CPU, allowed is {MAX_LOAD}" * (load > MAX_LOAD),
+        f"the CPUs are busy {busy:.0f} % of the time, allowed is {MAX_BUSY:g} %"
+        * (busy > MAX_BUSY),
         f"tasks wait for memory {share} % of the time, allowed is {MAX_STALLED} %"
         * (share > MAX_STALLED),
         f"{memory >> 20} MiB may be used, needed are {needed >> 20}" * (memory < needed),
     ):
-        if wrong and not force:
+        if wrong:
             raise InputError(f"{wrong}; --force measures all the same, less well")
+
+
+def _busy(host: HostFiles) -> float:
+    """Share of the CPUs' time that other work takes now [%]; what the host steals is part of it."""
+
+    def spent() -> tuple[int, int]:
+        line = (host.text(host.root / "proc/stat") or "").partition("\n")[0]
+        ticks = [int(word) for word in line.split()[1:9]]  # user .. steal; proc(5)
+        return sum(ticks), sum(ticks[3:5])  # idle and waiting for a disk
+
+    total, idle = spent()
+    time.sleep(LOOK_S)
+    after, idle_after = spent()
+    return 100 * (1 - (idle_after - idle) / (after - total)) if after > total else 0.0
 
 
 # ------------------------------------------------------------------- holds

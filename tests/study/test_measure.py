@@ -4,7 +4,6 @@
 
 import json
 import math
-import os
 import shutil
 import signal
 import subprocess
@@ -22,6 +21,7 @@ from pcpmodel.cli import main
 from pcpmodel.datasets import packages
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.probe import Missing
+from pcpmodel.proc.host import HostFiles
 from pcpmodel.study import measure as module
 from pcpmodel.study.measure import CYCLE, PAGES, TARGETS
 from pcpmodel.trace.hold_tracer import Traced
@@ -224,9 +224,41 @@ def test_what_is_wrong_is_said(data, change, match):
 
 
 def test_a_busy_machine_is_left_alone(data, monkeypatch):
-    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 0.0, 0.0))
-    with pytest.raises(InputError, match="load average is"):
+    monkeypatch.setattr(module, "_busy", lambda _: 90.0)
+    with pytest.raises(InputError, match="CPUs are busy 90 %"):
         pm.measure("here", data=data)
+
+
+def host_of(tmp_path, stalled=0.0):
+    """A host of plain files, whose CPUs do nothing."""
+    (tmp_path / "proc" / "pressure").mkdir(parents=True)
+    (tmp_path / "proc" / "stat").write_text("cpu  90 0 10 800 20 0 0 80 0 0\n")
+    (tmp_path / "proc" / "pressure" / "memory").write_text(
+        f"some avg10={stalled:.2f} avg60=0.00 avg300=0.00 total=0\n"
+    )
+    return HostFiles(tmp_path)
+
+
+def test_cpus_are_as_busy_as_they_are_now(tmp_path, monkeypatch):
+    # A load average holds what ended minutes ago: measure had refused after itself.
+    host = host_of(tmp_path)
+    assert module._busy(host) == 0.0
+    # Of 100 ticks: 30 of programs, 60 idle or waiting for a disk, 10 stolen by the host.
+    later = "cpu  110 5 15 850 30 0 0 90 0 0\n"
+    monkeypatch.setattr(time, "sleep", lambda _: (tmp_path / "proc" / "stat").write_text(later))
+    assert module._busy(host) == pytest.approx(40.0)
+
+
+def test_a_machine_short_of_memory_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LOOK_S", 0.0)
+    enough = 1 << 40
+    module.refuse_busy(host_of(tmp_path / "idle"), [0], enough, force=False)
+    stalled = host_of(tmp_path / "stalled", stalled=37.5)
+    with pytest.raises(InputError, match=r"wait for memory 37\.5 % of the time, allowed is 5\.0 %"):
+        module.refuse_busy(stalled, [0], enough, force=False)
+    with pytest.raises(InputError, match=r"0 MiB may be used, needed are"):
+        module.refuse_busy(host_of(tmp_path / "full"), [0], 1 << 19, force=False)
+    module.refuse_busy(stalled, [0], enough, force=True)
 
 
 @pytest.fixture

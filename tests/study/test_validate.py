@@ -196,8 +196,8 @@ def test_another_machine_is_refused(data):
 
 def test_a_busy_machine_is_left_alone(data, monkeypatch):
     monkeypatch.setattr(module, "_predict", lambda *_: pd.DataFrame())
-    monkeypatch.setattr(os, "getloadavg", lambda: (1e3, 0.0, 0.0))
-    with pytest.raises(InputError, match="load average is"):
+    monkeypatch.setattr("pcpmodel.study.measure._busy", lambda _: 90.0)
+    with pytest.raises(InputError, match="CPUs are busy 90 %"):
         pm.validate(STORED, data=known(data))
 
 
