@@ -178,14 +178,7 @@ def _of_sheet(bare: Machine) -> Machine:
         f"No hold of {bare.name} was measured: its holds follow from its cost sheet, their 99th "
         f"percentiles from those of {len(measured)} measured machines."
     )
-    lines = (bare.digest, digest(measured))
-    return replace(
-        bare,
-        measured=table,
-        measured_interval=interval,
-        digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
-        derived=derived,
-    )
+    return _with(bare, table, interval, derived, bare.digest, digest(measured))
 
 
 def _like(bare: Machine, like: str | Machine | Iterable[str | Machine]) -> Machine:
@@ -202,12 +195,18 @@ def _like(bare: Machine, like: str | Machine | Iterable[str | Machine]) -> Machi
         f"No hold of {bare.name} was measured: its holds are those of {names}, with intervals as "
         f"wide as {len(measured)} measured machines differ (by a factor of {factor:.2f})."
     )
-    lines = (bare.name, bare.digest, digest(alike), digest(measured))
+    return _with(
+        bare, table, interval, derived, bare.name, bare.digest, digest(alike), digest(measured)
+    )
+
+
+def _with(bare: Machine, table: Table, interval: Table, derived: str, *data: str) -> Machine:
+    """The machine with holds that follow from ``data``, digests or names."""
     return replace(
         bare,
         measured=table,
         measured_interval=interval,
-        digest=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
+        digest=hashlib.sha256("\n".join(data).encode()).hexdigest(),
         derived=derived,
     )
 

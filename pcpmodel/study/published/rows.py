@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.null_models import (
@@ -79,10 +78,9 @@ class Row:
 
     @property
     def half_width(self) -> float:
-        n = len(self.runs)
-        if n < 2:
+        if len(self.runs) < 2:
             return math.nan
-        return float(stdtrit(n - 1, 0.975) * np.std(self.runs, ddof=1) / math.sqrt(n))
+        return change_of(np.zeros(len(self.runs)), self.runs)[1]
 
     @property
     def ratio(self) -> float | None:
