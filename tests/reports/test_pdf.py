@@ -21,7 +21,7 @@ from pcpmodel.reports.plan import plan
 from pcpmodel.reports.references import references
 
 NAME = "04-refill-and-drain-rules"
-#: Not installed everywhere, nor in CI: there, that documents compile is not shown.
+#: Not installed everywhere; .ci/run installs it.
 LATEX = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 CAPTION = "Pages by k & 100 % of 2_016 µs ± 3 | < 5 ≤ 6 \N{EN DASH} {x} ~ ^ \\ # $."
 
