@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections import Counter
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
@@ -160,6 +161,7 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     Axes
     """
     ax.axhline(0, color="0.4", lw=0.8)
+    beyond: Counter[tuple[int, bool]] = Counter()  # at one edge of one batch
     for i, ((side, statistic), (colour, dash, marker)) in enumerate(_CURVES.items()):
         rows = _of(points, side, statistic)
         inside = rows[~rows["outlier"] & (rows["residual_percent"].abs() < 0.9 * limit_percent)]
@@ -169,7 +171,9 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
         ax.vlines(x, 0, y, color=colour, lw=0.8, ls=dash)
         ax.plot(x, y, color=colour, **at)
         for row in rows.drop(inside.index).itertuples():
-            edge = np.copysign((0.92 - 0.15 * (i % 2)) * limit_percent, row.residual_percent)
+            place = row.batch, row.residual_percent > 0
+            edge = (0.92 - 0.15 * beyond[place]) * limit_percent * (1 if place[1] else -1)
+            beyond[place] += 1
             fill = "white" if row.outlier else colour
             ax.plot(row.batch, edge, mfc=fill, mec=colour, mew=1.2, ms=6, **at)
             first = row.batch == points["batch"].min()  # to its left is the axis

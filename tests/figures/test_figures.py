@@ -184,6 +184,15 @@ def test_residuals_beyond_the_edge_carry_their_value():
     assert texts.count("-15 %, refill") == 2
 
 
+def test_residuals_beyond_one_edge_of_a_batch_do_not_lie_on_each_other():
+    points = one(POINTS).copy()
+    points["residual_percent"], points["outlier"] = 50.0, False
+    ax = figures.residuals(points)
+    places = [text.xy for text in ax.texts]
+    assert len(places) == len(points) == len(set(places))
+    assert all(0 < y < ax.get_ylim()[1] for _, y in places)
+
+
 @pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
 def test_nothing_is_cut_off_and_no_labels_of_an_axis_overlap(draw):
     made = draw()
