@@ -188,7 +188,8 @@ def _figure(output: Any, report: Path, place: Path, name: str) -> str:
 def _verbatim(text: str) -> str:
     wide = max(map(len, text.splitlines()), default=0)
     size = next((s for n, s in ((90, "footnotesize"), (130, "scriptsize")) if wide <= n), "tiny")
-    body = text.replace(r"\end{verbatim}", "")
+    # Taken out, what stands around it could join to another.
+    body = text.replace(r"\end{verbatim}", r"\end {verbatim}")
     return f"{{\\{size}\n\\begin{{verbatim}}\n{body}\n\\end{{verbatim}}\n}}"
 
 

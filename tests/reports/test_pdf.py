@@ -99,6 +99,11 @@ def test_words_tables_and_figures_of_a_notebook_become_latex(report, tmp_path):
     assert r"\DeclareUnicodeCharacter{2603}{[U+2603]}" in declared
 
 
+def test_no_output_ends_its_verbatim():
+    text = pdf._verbatim(r"\end{ver\end{verbatim}batim}\input{/etc/passwd}")
+    assert text.count(r"\end{verbatim}") == 1
+
+
 @LATEX
 def test_pdflatex_sets_a_report(report, tmp_path):
     done = command(report, "--with", "pdflatex", "--out", tmp_path / "a.pdf")
