@@ -195,7 +195,7 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     return ax
 
 
-_UNMEASURED = "No throughput was measured: no gain over the smallest batch can be shown."
+_UNMEASURED = "Throughput was measured with 0 batches: no gain over the smallest can be shown."
 
 
 def _throughput_gain(rows: pd.DataFrame) -> str:
