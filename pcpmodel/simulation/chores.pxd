@@ -53,7 +53,7 @@ cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef bint used
     while c.chore.zone < s.nr_zones:
-        p = pcp_of(s, c, c.chore.zone)
+        p = pcp_of(c, c.chore.zone)
         if locked_out(s, c, p):
             return True
         if c.chore.rest > 0:
@@ -94,7 +94,7 @@ cdef inline bint death_step(state_t *s, cpu_t *c) noexcept nogil:
     """
     cdef pcp_t *p
     while c.chore.zone < s.nr_zones:
-        p = pcp_of(s, c, c.chore.zone)
+        p = pcp_of(c, c.chore.zone)
         if locked_out(s, c, p):
             return True
         if p.pcp.count:
@@ -120,7 +120,7 @@ cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
     while c.chore.owner < s.nr_cpus:
         owner = &s.cpu[c.chore.owner]
         while owner.last.marked and c.chore.zone < s.nr_zones:
-            p = pcp_of(s, owner, c.chore.zone)
+            p = pcp_of(owner, c.chore.zone)
             if owner != c and pcp_busy(owner, c.chore.zone, c.time):
                 if owner.state == ARRIVED:
                     owner.waiter = c.id + 1
@@ -159,7 +159,7 @@ cdef inline void drain_all_begin(state_t *s, cpu_t *c, int change) noexcept nogi
     for i in range(s.nr_cpus):
         owner = &s.cpu[i]
         for z in range(s.nr_zones):
-            if pcp_busy(owner, z, c.time) or pcp_of(s, owner, z).pcp.count:
+            if pcp_busy(owner, z, c.time) or pcp_of(owner, z).pcp.count:
                 owner.last.marked = 1
 
 
@@ -185,7 +185,7 @@ cdef inline void change(state_t *s, cpu_t *c) noexcept nogil:
     c.timers.change = after
     c.timers.change_at = s.changes.change[after].at if after < s.changes.number else INT64_MAX
     for z in range(s.nr_zones):
-        pcp = &pcp_of(s, c, z).pcp
+        pcp = &pcp_of(c, z).pcp
         size = &s.changes.size[k * s.nr_zones + z]
         pcp.batch, pcp.high_min, pcp.high_max = size.batch, size.high_min, size.high_max
         if not s.rules.high_min_max:
@@ -213,14 +213,14 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
     while c.timer <= c.time:
         if not c.timers.warm and s.course.warm <= c.time:
             c.timers.warm = 1
-            memset(&s.books.count[c.id], 0, sizeof(count_t))
+            memset(c.count, 0, sizeof(count_t))
             if s.pages.cache != NULL:
                 memset(&s.pages.found[3 * c.id], 0, 3 * sizeof(uint64_t))
-            s.books.count[c.id].start_ps = c.time
+            c.count.start_ps = c.time
         if c.timers.sample_at <= c.time:
             sample(s, c)
         if s.course.end <= c.time:
-            s.books.count[c.id].end_ps = c.time
+            c.count.end_ps = c.time
             c.state = FINISHED
             return True
         if c.timers.change_at <= c.time:

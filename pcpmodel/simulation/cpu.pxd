@@ -45,7 +45,7 @@ cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void doze(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
     if to > c.time:
-        s.books.count[c.id].idle_ps += to - c.time
+        c.count.idle_ps += to - c.time
         c.time = to
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pcpmodel.errors import InputError
@@ -13,6 +14,13 @@ from pcpmodel.kernel import sizing, zone_split
 from pcpmodel.kernel.releases import Release
 
 __all__ = ["Host", "ZoneSize"]
+
+
+@cache  # of every CPU, by every run of a sweep
+def _zonelist(cpu: int, home: int, nodes: int, per_node: int) -> tuple[int, ...]:
+    instances = [instance for _, instance in zone_split.zonelist(cpu, [per_node])]
+    around = [(home + step) % nodes for step in range(nodes)]
+    return tuple(node * per_node + instance for node in around for instance in instances)
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,7 @@ class Host:
 
     def zonelist(self, cpu: int) -> list[int]:
         """Zones that a CPU tries, in order: its node's, then those of the nodes above, around."""
-        home, per_node = cpu // self.cpus_per_node, self.zones_per_node
-        instances = [instance for _, instance in zone_split.zonelist(cpu, [per_node])]
-        nodes = [(home + step) % self.nodes for step in range(self.nodes)]
-        return [node * per_node + instance for node in nodes for instance in instances]
+        return list(_zonelist(cpu, cpu // self.cpus_per_node, self.nodes, self.zones_per_node))
 
     def free_high_batch(self, batch: int, release: Release) -> bool:
         """Whether the lists carry PCPF_FREE_HIGH_BATCH."""

@@ -185,10 +185,13 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     """With page identity: n blocks go from the head of a list to the program."""
     cdef page_ring *list
     cdef page_ring *mine
+    cdef uint32_t *words
     cdef uint32_t page, word = W_HELD
-    cdef int _i, order = pindex_to_order(pindex)
+    cdef uint64_t digest
+    cdef int _i, order
     if s.pages.mm == NULL:
         return
+    order = pindex_to_order(pindex)
     list = &pageset_of(s.pages.mm, zone, c.id).lists[pindex]
     mine = mine_of(s, c, zone, pindex)
     if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
@@ -196,16 +199,18 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         return
     if pindex_to_type(pindex) == MIGRATE_MOVABLE:
         word |= W_MOVABLE
+    words, digest = s.pages.mm.zone[zone].page, s.pages.digest[c.id]
     for _i in range(n):
         page = page_ring_pop_head(list)
-        fill_words(s.pages.mm.zone[zone].page + page, word, 1 << order)
+        fill_words(words + page, word, 1 << order)
         page_ring_push_tail(mine, page)
-        s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
-        if s.pages.cache != NULL:
+        digest = (digest ^ page) * <uint64_t> 0x100000001B3
+        if pages_unlikely(s.pages.cache != NULL):
             use_pages(s, c, zone, page, order, True)
-        if s.pages.lines != NULL:
+        if pages_unlikely(s.pages.lines != NULL):
             line_write(s.pages.lines, c.id, zone, page)
             s.pages.lines.used[c.id] += LINES_OF_A_PAGE << order
+    s.pages.digest[c.id] = digest
 
 
 cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
@@ -214,14 +219,16 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
     By count that is the list that they came from; with page identity the one of their page
     block's type, as free_unref_page() chooses it.
     """
-    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef pcp_t *p = pcp_of(c, zone)
     cdef page_ring *mine
     cdef pageset *ps
+    cdef uint32_t *words
     cdef uint32_t page
     cdef int _i, mt, at = pindex, order
     if s.pages.mm == NULL:
         p.blocks[pindex] += n
         return pindex
+    words = s.pages.mm.zone[zone].page
     order = pindex_to_order(pindex)
     mine = mine_of(s, c, zone, pindex)
     ps = pageset_of(s.pages.mm, zone, c.id)
@@ -236,10 +243,10 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
         )
         if page_ring_reserve(&ps.lists[at], 1) < 0:
             s.failed = OUT_OF_MEMORY
-        fill_words(s.pages.mm.zone[zone].page + page, pcp_word(mt, at, c.id), 1 << order)
+        fill_words(words + page, pcp_word(mt, at, c.id), 1 << order)
         page_ring_push_head(&ps.lists[at], page)
         p.blocks[at] += 1
-        if s.pages.lines != NULL:
+        if pages_unlikely(s.pages.lines != NULL):
             line_write(s.pages.lines, c.id, zone, page)
     return at
 

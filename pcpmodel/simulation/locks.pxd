@@ -61,7 +61,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef zone_t *zone
     cdef cpu_t *owner
-    cdef count_t *n = &s.books.count[c.id]
+    cdef count_t *n = c.count
     cdef int64_t blocks
     cdef uint64_t bits, before
     if c.ask.kind == LRU:
@@ -69,7 +69,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         c.task.lru_left = s.holds.pagevec
         n.lru_holds += 1
     else:
-        p = pcp_of(s, c, c.ask.zone)
+        p = pcp_of(c, c.ask.zone)
         zone = &s.zones.zone[c.ask.zone]
         if pages_unlikely(c.ask.why == DIRECT):
             blocks = past_lists(s, c, zone)
@@ -126,7 +126,7 @@ cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
         unlock_pcp(s, c)
         freed(s, c)
         return True
-    p = pcp_of(s, c, c.ask.zone)
+    p = pcp_of(c, c.ask.zone)
     p.view = (p.view & ~ZONE_RECLAIM_ACTIVE) | s.zones.zone[c.ask.zone].reclaims
     if not s.zones.watch or c.ask.kind != REFILL or c.task.pc.zone != HOME or stays(s, c):
         return False
@@ -139,7 +139,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef bint commit = c.ask.kind == DRAIN and c.ask.why == BY_COMMIT
     if commit:
-        p = pcp_of(s, c, c.ask.zone)
+        p = pcp_of(c, c.ask.zone)
         if commit_goes_on(&p.pcp, &s.rules, c.ask.rest, c.ask.high):
             c.ask.drain = commit_hold(&p.pcp, &s.rules, c.ask.rest)
             c.ask.rest -= c.ask.drain
@@ -152,7 +152,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     if commit:
         freed(s, c)
     elif pages_unlikely(c.ask.why == BY_REMOTE):
-        pcp_of(s, &s.cpu[c.chore.owner], c.ask.zone).remote = c.time
+        pcp_of(&s.cpu[c.chore.owner], c.ask.zone).remote = c.time
     elif pages_unlikely(c.ask.why == DIRECT):
         if trylock_fails(s, c):
             c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
@@ -162,7 +162,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
             freed(s, c)
     elif c.ask.kind == REFILL:
         c.task.quiet -= s.lists.trylock
-        p = pcp_of(s, c, c.ask.zone)
+        p = pcp_of(c, c.ask.zone)
         p.blocks[c.ask.pindex] -= 1
         take_pages(s, c, c.ask.zone, c.ask.pindex, 1)
         pcp_alloc_end(&p.pcp, &s.rules, c.task.pc.order)

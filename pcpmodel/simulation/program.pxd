@@ -109,7 +109,7 @@ cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
 cdef inline void allocated(state_t *s, cpu_t *c) noexcept nogil:
     """One block has left its list for the program."""
     cdef op_t *op = c.task.pc
-    cdef count_t *n = &s.books.count[c.id]
+    cdef count_t *n = c.count
     n.alloc_blocks += 1
     n.alloc_pages += 1 << op.order
     stepped(s, c)
@@ -117,7 +117,7 @@ cdef inline void allocated(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void freed(state_t *s, cpu_t *c) noexcept nogil:
     """One block has gone to its list, and what had to be drained is drained."""
-    s.books.count[c.id].free_pages += 1 << c.task.pc.order
+    c.count.free_pages += 1 << c.task.pc.order
     stepped(s, c)
 
 
@@ -145,7 +145,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     """One block to its list; arrives at the zone lock if that calls for a drain."""
     cdef op_t *op = c.task.pc
     cdef int zone = c.task.zone[op.zone]
-    cdef pcp_t *p = pcp_of(s, c, zone)
+    cdef pcp_t *p = pcp_of(c, zone)
     cdef bint free_high
     cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
     c.task.quiet -= s.lists.trylock
@@ -159,7 +159,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
         freed(s, c)
         return
     if commit_in_bulk(&p.pcp, &s.rules, free_high):
-        s.books.count[c.id].free_high += 1
+        c.count.free_high += 1
     c.ask.drain = commit_hold(&p.pcp, &s.rules, n)
     c.ask.rest = n - c.ask.drain
     c.ask.relocks = 0
@@ -169,7 +169,7 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
 cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
     """One block of the operation under way."""
     cdef op_t *op = c.task.pc
-    cdef pcp_t *p = pcp_of(s, c, c.task.zone[op.zone])
+    cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
     if past_its_list(s, c) or p.remote > c.time:
         arrive_direct(c)
     elif op.code == OP_FREE:
@@ -318,7 +318,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 c.task.loops[op.depth] = 0
                 next_op(c)
         elif op.code == OP_SCORE:
-            s.books.count[c.id].score += op.n if op.reg < 0 else c.task.regs[op.reg]
+            c.count.score += op.n if op.reg < 0 else c.task.regs[op.reg]
             next_op(c)
         elif op.code == OP_KSWAPD:
             arrive(c, LOOK, 0, c.task.zone[HOME], BY_NEED)

@@ -467,7 +467,7 @@ def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
     for task in tasks:
         node = task.node
         if node is None:
-            node = min(range(host.nodes), key=lambda n: used[n])
+            node = used.index(min(used))
             used[node] += 1
         cpus.append(node * per_node + free[node])
         free[node] += 1

@@ -459,6 +459,7 @@ cdef class State(Exclusive):
         cdef uint64_t key
         cdef int k
         c.id = cpu
+        c.lists, c.count = &s.lists.pcp[cpu * s.nr_zones], &s.books.count[cpu]
         c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
         for k in range(CHANNELS):
             c.task.channel[k] = channels[cpu, k]
@@ -480,7 +481,7 @@ cdef class State(Exclusive):
             c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
         set_timer(s, c)
         for k in range(s.nr_zones):
-            pcp = &pcp_of(s, c, k).pcp
+            pcp = &pcp_of(c, k).pcp
             pcp.batch, pcp.high_min = sizes[k].batch, sizes[k].high_min
             pcp.high_max, pcp.flags = sizes[k].high_max, sizes[k].flags
             pcp.high = pcp.high_min
@@ -637,7 +638,7 @@ cdef class State(Exclusive):
         for i in range(self.s.nr_cpus):
             result.append([])
             for z in range(self.s.nr_zones):
-                p = pcp_of(&self.s, &self.s.cpu[i], z)
+                p = pcp_of(&self.s.cpu[i], z)
                 result[i].append({**pcp_scalars(&p.pcp), "blocks": p.blocks})
         return result
 

@@ -92,7 +92,7 @@ cdef inline void nothing_left(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil
 
 cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     """rmqueue_buddy() or free_one_page() under the zone lock; returns the blocks moved."""
-    cdef count_t *n = &s.books.count[c.id]
+    cdef count_t *n = c.count
     cdef int order = pindex_to_order(c.ask.pindex), mt = refill_type(c.ask.pindex)
     cdef page_ring *mine
     cdef uint32_t page
@@ -128,8 +128,8 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
 
 cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
     """free_pcppages_bulk(): ``ask.drain`` pages of a CPU's lists; returns the blocks freed."""
-    cdef pcp_t *p = pcp_of(s, &s.cpu[owner], c.ask.zone)
-    cdef count_t *n = &s.books.count[c.id]
+    cdef pcp_t *p = pcp_of(&s.cpu[owner], c.ask.zone)
+    cdef count_t *n = c.count
     cdef int before = p.pcp.count, got
     cdef int64_t blocks = drain_counts(
         p.blocks, &s.rules, min(c.ask.drain, p.pcp.count), c.ask.pindex, &got
@@ -145,7 +145,7 @@ cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) n
 
 cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) noexcept nogil:
     """rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
-    cdef count_t *n = &s.books.count[c.id]
+    cdef count_t *n = c.count
     cdef int order = pindex_to_order(c.ask.pindex), got
     if s.rules.below_high and zone.free <= zone.high_wmark:
         zone.flags |= ZONE_BELOW_HIGH
@@ -254,7 +254,7 @@ cdef inline void balance_pgdat(state_t *s, cpu_t *c) noexcept nogil:
                 s.zones.starving -= 1
                 feed(s, &s.cpu[i], c.time)
     if active:
-        pcp_of(s, c, c.task.zone[HOME]).view |= ZONE_RECLAIM_ACTIVE
+        pcp_of(c, c.task.zone[HOME]).view |= ZONE_RECLAIM_ACTIVE
         c.state = RUNNING
         next_op(c)
     else:

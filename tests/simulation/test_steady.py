@@ -48,6 +48,21 @@ def test_a_series_that_still_changes_in_its_second_half_is_too_short():
     assert truncation(step) is None
 
 
+def test_a_step_that_noise_hides_from_the_rule_is_seen_between_the_halves():
+    """A build waits little until the first pages of its neighbours come, for 2.5 of 4 s."""
+    draws = np.random.default_rng(3)
+    level = draws.gamma(4.0, 25.0, 128).astype(int)  # noise as large as half of the mean
+    step = level.copy()
+    step[80:] *= 3
+    half = len(step) // 2
+    spread = [step[d:].var() / (len(step) - d) for d in range(half + 1)]
+    assert np.argmin(spread) < half  # the rule alone would begin before the step
+    assert truncation(step) is None
+    assert truncation(level) is not None
+    for rare in range(40):  # a wait now and then is no change
+        assert truncation((np.random.default_rng(rare).random(128) < 0.03).astype(int)) is not None
+
+
 def test_an_interval_of_batch_means_holds_the_mean_as_often_as_it_says():
     """Independent, and correlated so that neighbours resemble each other for five samples."""
     draws = np.random.default_rng(1)
