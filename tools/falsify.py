@@ -1,10 +1,11 @@
 """Falsify recordings, each copy in one way, and count which of them the replay finds.
 
-``python tools/falsify.py [--copies N] [--seed S] [--kind WORD] [--passed FILE] [NAME ...]``.  A
+``python tools/falsify.py [--copies N] [--seed S] [--kind WORD] [--rows FILE] [NAME ...]``.  A
 copy is found if it is refused, or leaves anything unexplained.  One that passes may only be of a
 kind which names how a kernel could have written it (`POSSIBLE`); else the exit code is 1.
 The heading of a trace is made to fit, so that no line is missed by its number alone.
-``--passed`` writes what passed, one JSON object a line, with what explained it.
+``--rows`` keeps what became of each copy, one JSON object a line, and of what passed what explained
+it.  ``--write`` puts the table into docs/falsified.json, from which the documentation is made.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -18,15 +19,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
-import pcpmodel as pm
 from pcpmodel.errors import InputError
 from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.replay import replay_work
 
 ROOT = Path(__file__).parents[1]
+WRITTEN = ROOT / "docs" / "falsified.json"
+#: What may become of a copy.
+HOW = ("refused", "found", "passed")
 #: Every series that is modelled, each kind of probe, and one machine that is short of memory.
 RECORDINGS = (
     "6.1-unixpair-4cpu", "6.1-pressure-4cpu", "6.12-detail-4cpu", "6.12-tcp-4cpu",
@@ -53,7 +59,7 @@ class Original:
         self.start, self.stop = mark[b"state-before-end"] + 1, mark[b"state-after-begin"]
         self.events: dict[bytes, list[int]] = {}
         for i in range(self.start, self.stop):
-            event = re.search(rb": (\w+): ", self.trace[i])
+            event = _EVENT(self.trace[i])
             if event:
                 self.events.setdefault(event[1], []).append(i)
 
@@ -77,9 +83,14 @@ class Original:
 
 
 Change = dict[str, list[bytes]]
+Row = dict[str, Any]
+
+_EVENT = re.compile(rb": (\w+): ").search
 
 
 def _marks(line: bytes) -> list[bytes]:
+    if b"tracing_mark_write" not in line:
+        return []
     return re.findall(rb"tracing_mark_write: pcpmodel: (state-\S+)", line)
 
 
@@ -102,14 +113,13 @@ def _retimed(line: bytes, as_in: bytes) -> bytes:
 
 def _trace(lines: list[bytes]) -> Change:
     """A trace whose heading says as many events as it has."""
-    n = sum(not t.startswith(b"#") and b" EVENTS]" not in t for t in lines)
-    return {
-        "trace.txt": [
-            re.sub(rb"written: \d+/\d+", b"written: %d/%d" % (n, n), t)
-            if t.startswith(b"# entries") else t
-            for t in lines
-        ]
-    }  # fmt: skip
+    text = b"\n" + b"".join(lines)
+    n = len(lines) - text.count(b"\n#") - text.count(b" EVENTS]")
+    i = next((i for i, t in enumerate(lines) if t.startswith(b"# entries")), None)
+    if i is not None:
+        lines = [*lines]
+        lines[i] = re.sub(rb"written: \d+/\d+", b"written: %d/%d" % (n, n), lines[i])
+    return {"trace.txt": lines}
 
 
 def _without(o: Original, *gone: int) -> Change:
@@ -365,10 +375,21 @@ POSSIBLE = {
         "flag cleared where free pages were near the watermark",
     "ZONE_BELOW_HIGH of free_pcppages_bulk turned":
         "free pages were near the watermark",
+    "ZONE_BOOSTED_WATERMARK of decay_pcp_high turned":
+        "a fallback since the probe before may have boosted the watermark; that rmqueue() clears "
+        "the flag again leaves no line",
+    "mm_page_alloc up to 20 lines away":
+        "it stands between the same lines of its task, CPU and list: only its time is another",
+    **dict.fromkeys(
+        ("mm_page_free up to 20 lines away", "pages of two mm_page_free swapped"),
+        "a task frees its blocks in another order: they join different lists, whose drains and "
+        "allocations come out as before"),
     "mm_page_free_batched removed":
         "the page was freed by itself, which has no such line",
     "5 of mm_page_free_batched removed":
         "these pages were freed by themselves, which has no such line",
+    "buddylists.after: blocks of a list missing":
+        "the list had that block at another moment of the dump only",
     **{f"pcpstate.{tag}: count":
        "the lists moved while they were dumped, and count was so at another moment of that"
        for tag in ("snapA", "after")},
@@ -463,7 +484,7 @@ def verdict(target: Path, o: Original, change: Change) -> tuple[str, object]:
     for name, lines in change.items():
         (target / name).write_bytes(b"".join(lines))
     try:
-        found = pm.replay(target)
+        found = replay_work(target, ops=("direct_free",), whole=False)[0]
     except InputError as error:
         return "refused", error
     finally:
@@ -483,40 +504,58 @@ def first_changed(o: Original, change: Change) -> str:
     return ""
 
 
+def try_all(
+    names: Sequence[str], kinds: Sequence[str], copies: int, seed: int, done: dict[str, Row]
+) -> Iterator[Row]:
+    """What became of each copy of these recordings; those *done* are not made again."""
+    with tempfile.TemporaryDirectory(prefix="falsify-") as scratch:
+        for name in names:
+            o = Original.read(ROOT / "data" / "traces" / name)
+            target = Path(scratch) / name
+            target.mkdir()
+            for file, lines in o.files.items():
+                (target / file).write_bytes(b"".join(lines))
+            for kind in kinds:
+                for n in range(copies):
+                    copy = f"{name}, {kind}, copy {seed}/{n}"
+                    if copy in done:
+                        yield done[copy]
+                        continue
+                    change = falsified(o, kind, f"{seed}/{n}")
+                    if change is None:
+                        continue
+                    start = time.process_time()
+                    how, found = verdict(target, o, change)
+                    row: Row = {"copy": copy, "kind": kind, "how": how,
+                                "s": round(time.process_time() - start, 2)}  # fmt: skip
+                    if how == "passed":
+                        row |= {"change": first_changed(o, change), "explained": found.causes()}
+                    yield row
+            shutil.rmtree(target)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=RECORDINGS, metavar="NAME")
     parser.add_argument("--copies", type=int, default=3, help="of each kind and recording")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kind", default="", help="only kinds with this in their name")
-    parser.add_argument("--passed", type=Path, help="file for what passed")
+    parser.add_argument("--rows", type=Path, help="what became of each copy; goes on where it ends")
+    parser.add_argument("--write", action="store_true", help="write docs/falsified.json")
     args = parser.parse_args()
-    table = {kind: Counter() for kind in KINDS if args.kind in kind}
-    longest, begun, passed = (0.0, ""), time.perf_counter(), []
-    with tempfile.TemporaryDirectory(prefix="falsify-") as scratch:
-        for name in args.names:
-            o = Original.read(ROOT / "data" / "traces" / name)
-            target = Path(scratch) / name
-            target.mkdir()
-            for file, lines in o.files.items():
-                (target / file).write_bytes(b"".join(lines))
-            for kind in table:
-                for n in range(args.copies):
-                    change = falsified(o, kind, f"{args.seed}/{n}")
-                    if change is None:
-                        continue
-                    start = time.process_time()
-                    how, found = verdict(target, o, change)
-                    took = time.process_time() - start
-                    longest = max(longest, (took, f"{name}, {kind}, copy {n}"))
-                    table[kind][how] += 1
-                    if how == "passed":
-                        passed.append({
-                            "recording": name, "kind": kind, "copy": n,
-                            "change": first_changed(o, change), "explained": found.causes(),
-                        })  # fmt: skip
-            shutil.rmtree(target)
-            print(f"{name}: {time.perf_counter() - begun:.0f} s", file=sys.stderr, flush=True)
+    kinds = [kind for kind in KINDS if args.kind in kind]
+    done: dict[str, Row] = {}
+    if args.rows and args.rows.exists():
+        lines = args.rows.read_text(encoding="utf-8").splitlines()
+        done = {row["copy"]: row for row in map(json.loads, lines)}
+    table = {kind: Counter() for kind in kinds}
+    longest = {"s": 0.0, "copy": ""}
+    for row in try_all(args.names, kinds, args.copies, args.seed, done):
+        table[row["kind"]][row["how"]] += 1
+        longest = max(longest, row, key=itemgetter("s"))
+        if args.rows and row["copy"] not in done:
+            with args.rows.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
     print(f"{'kind':60} {'copies':>6} {'refused':>7} {'found':>6} {'passed':>6}")
     wrong = 0
     for kind, n in table.items():
@@ -527,9 +566,21 @@ def main() -> int:
     total = sum(table.values(), Counter())
     print(f"{'all':60} {total.total():6} {total['refused']:7} {total['found']:6} "
           f"{total['passed']:6}")  # fmt: skip
-    print(f"longest: {longest[0]:.1f} s of a CPU ({longest[1]})")
-    if args.passed:
-        args.passed.write_text("".join(json.dumps(p) + "\n" for p in passed), encoding="utf-8")
+    print(f"longest: {longest['s']:.1f} s of a CPU ({longest['copy']})")
+    if args.write:
+        command = ["--copies", str(args.copies), "--seed", str(args.seed), *args.names]
+        told = {
+            "command": " ".join(["python tools/falsify.py", *command, "--write"]),
+            "recordings": list(args.names),
+            "kinds": [
+                {"kind": kind, **{how: n[how] for how in HOW},
+                 "possible": POSSIBLE.get(kind, "") if n["passed"] else ""}
+                for kind, n in table.items() if n
+            ],
+        }  # fmt: skip
+        rows = ",\n".join(f"  {json.dumps(row)}" for row in told.pop("kinds"))
+        head = json.dumps(told, indent=1).removesuffix("\n}")
+        WRITTEN.write_text(f'{head},\n "kinds": [\n{rows}\n ]\n}}\n', encoding="utf-8")
     return 1 if wrong else 0
 
 

@@ -67,7 +67,7 @@ import numpy as np
 from pcpmodel.errors import InputError
 
 cdef enum:
-    MAX_WAITING = 4     # pages of one pageset that may have left already
+    MAX_WAITING = 12    # pages of one pageset that may have left already: three stacks
     MAX_BRANCHED = 256  # states above which no further assumption is made
     MAX_TURNS = 2       # of a zone's flags, unlikelier than what is known
     MAX_TURNED = 64     # states above which no turn is assumed
@@ -324,8 +324,8 @@ cdef void merge_states(Tracker t, pageset *set) noexcept nogil:
     for k in range(set.n):
         v = &set.s[k]
         h = <uint64_t>v.pcp.high * <uint64_t>0x9E3779B97F4A7C15
-        h ^= <uint64_t>((v.pcp.count * 16 + v.taken) * 8 + v.zone_flags) \
-            * <uint64_t>0xC2B2AE3D27D4EB4F
+        h ^= ((<uint64_t>v.pcp.count << MAX_WAITING | <uint64_t>v.taken) * 8
+              + <uint64_t>v.zone_flags) * <uint64_t>0xC2B2AE3D27D4EB4F
         h ^= <uint64_t>(v.pcp.free_count * 1024 + v.pcp.alloc_factor * 64 + v.pcp.free_factor * 4
                         + v.pcp.flags) * <uint64_t>0xBF58476D1CE4E5B9
         h = (h >> 32) & (size - 1)
@@ -405,48 +405,52 @@ cdef void take_early(Tracker t, state *v, const waiting_page *w, int k) noexcept
 
 
 cdef void assume(Tracker t, int x, int32_t row) noexcept nogil:
-    """Before an operation: pages that may have left already, though the trace tells later."""
+    """Before an operation: pages that may have left already, though the trace tells later.
+
+    A page leaves after those above it, which is what keeps the states few.
+    """
     cdef pageset *set = &t.pagesets[x]
-    cdef int i, k, v, n
+    cdef int i, j, k, v, n, m = 0, last
     cdef int32_t q
-    cdef bint free_to_go[MAX_WAITING]
-    cdef bint silent, here
+    cdef int may_go[MAX_WAITING]
+    cdef int above[MAX_WAITING]
+    cdef bint silent
     if set.cut:
         return
-    for k in range(MAX_WAITING):
-        free_to_go[k] = False
     for i in range(t.rules.nr_pcp_lists):
         q = set.list[i].head
+        last = -1
         while q >= 0:
             silent = i < MIGRATE_PCPTYPES and goes_silently(t, q, row)
             if not silent and not in_flight(t, q, row):
                 break
-            here = False
-            for k in range(set.nw):
-                if set.w[k].page == q:
-                    free_to_go[k] = True
-                    here = True
-            if not here:
-                if set.nw == MAX_WAITING:
-                    break
-                set.w[set.nw].page = q
-                set.w[set.nw].told = t.page[q].cursor
-                set.w[set.nw].order = pindex_to_order(i)
-                set.w[set.nw].silent = silent
-                free_to_go[set.nw] = True
+            k = 0
+            while k < set.nw and set.w[k].page != q:
+                k += 1
+            if k == MAX_WAITING:
+                break
+            if k == set.nw:
+                set.w[k].page = q
+                set.w[k].told = t.page[q].cursor
+                set.w[k].order = pindex_to_order(i)
+                set.w[k].silent = silent
                 set.nw += 1
+            may_go[m] = k
+            above[m] = last
+            m += 1
+            last = k
             q = t.page[q].next
-    if set.nw == 0 or set.n > MAX_BRANCHED:
-        return
-    for k in range(set.nw):
-        if not free_to_go[k] or set.n > MAX_BRANCHED or not room(t, set, 2 * set.n):
-            continue
+    for j in range(m):
         n = set.n
+        if n > MAX_BRANCHED or not room(t, set, 2 * n):
+            continue
+        k = may_go[j]
         for v in range(n):
-            if not set.s[v].taken >> k & 1:
-                set.s[set.n] = set.s[v]
-                take_early(t, &set.s[set.n], &set.w[k], k)
-                set.n += 1
+            if set.s[v].taken >> k & 1 or (above[j] >= 0 and not set.s[v].taken >> above[j] & 1):
+                continue
+            set.s[set.n] = set.s[v]
+            take_early(t, &set.s[set.n], &set.w[k], k)
+            set.n += 1
 
 
 cdef void turn_flags(Tracker t, int x) noexcept nogil:
@@ -717,6 +721,25 @@ cdef int list_type(Tracker t, int64_t p) noexcept nogil:
     return pcp_migratetype(mt)
 
 
+cdef void stacks_below(Tracker t, int x, int64_t p, int32_t row) noexcept nogil:
+    """Before *p* joins the unmovable list: pages that must have left it in silence by now.
+
+    A list gives what came last, and drains what came first.  A page below *p* whose next line is a
+    free has left before *p* came, if *p* is drained, or still there when that line comes.
+    """
+    cdef int32_t q = t.pagesets[x].list[0].head, j = t.page[p].cursor
+    if q < 0 or j <= row or not goes_silently(t, q, row):
+        return
+    if t.rows[j].event != EV_PCPU_DRAIN and (t.rows[j].event != EV_ALLOC
+                                             or j < t.page[q].cursor):
+        return
+    while q >= 0 and goes_silently(t, q, row):
+        q = t.page[q].next
+    while t.pagesets[x].list[0].head != q:
+        if not stack_of_fork(t, x, 0, q, row):
+            return
+
+
 cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t d) noexcept nogil:
     """A freed block joins its list; the drain from row *d* on is its own."""
     cdef int x = set_of(t, p, cpu)
@@ -727,6 +750,8 @@ cdef void commit(Tracker t, int64_t p, int order, int cpu, int32_t row, int32_t 
         differ(t, row, D_FREED_TWICE, (t.page[p].where - 1) >> 4, 0, p + t.base)
         return
     use(t, x)
+    if i == 0:
+        stacks_below(t, x, p, row)
     assume(t, x, row)
     put(t, x, i, <int32_t>p, row, False)
     t.page[p].status = AWAY
@@ -766,11 +791,40 @@ cdef void vmstat_update(Tracker t, int32_t row) noexcept nogil:
             tick(t, k, row)
 
 
+cdef inline int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil:
+    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
+    cdef int32_t mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if rows[mid] < row:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef int32_t passed_over(Tracker t, int32_t row) noexcept nogil:
+    """The allocation that took what lies below a page freed with *row*, were it on its list; or 0.
+    """
+    cdef int64_t q = index_of(t, t.rows[row].a)
+    cdef int mt = t.block_type[q >> 9] if q >= 0 else -1
+    cdef int32_t k
+    if not 0 <= mt < MIGRATE_PCPTYPES:
+        return 0
+    k = first_from(t.passed, 0, t.nr_passed, row)
+    if k == t.nr_passed or t.passed[k] != row:
+        return 0
+    return t.passed_by[MIGRATE_PCPTYPES * k + mt]
+
+
 cdef bint straight(Tracker t, int64_t p, int32_t row) noexcept nogil:
     """Whether a freed page goes straight to the buddy lists: the interrupted task had the locks.
 
     The preempt depth shows that locks are held below this interrupt.  What becomes of
-    the page shows which; where nothing does, the next page of the same interrupt.
+    the page shows which, or an allocation that takes what would lie below it; where nothing does,
+    the next page of the same interrupt.
     """
     cdef const event_row *r = &t.rows[row]
     cdef int32_t j = t.link[row].chain, k = row
@@ -785,6 +839,10 @@ cdef bint straight(Tracker t, int64_t p, int32_t row) noexcept nogil:
                 return True
             if t.rows[j].event == EV_PCPU_DRAIN or t.rows[j].event == EV_ALLOC:
                 return False
+        j = passed_over(t, k)
+        if j:
+            explain(t, row, E_TRYLOCK, set_of(t, p, r.cpu), j)
+            return True
         k = t.link[k].own_next
         if not k or t.rows[k].event != EV_FREE or t.rows[k].flags != r.flags:
             return False
@@ -798,13 +856,7 @@ cdef bint straight(Tracker t, int64_t p, int32_t row) noexcept nogil:
 cdef int32_t fork_between(Tracker t, int cpu, int32_t since, int32_t until,
                           int pages) noexcept nogil:
     """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
-    cdef int32_t lo = t.forks_of[cpu], hi = t.forks_of[cpu + 1], mid
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if t.forks[mid] <= since:
-            lo = mid + 1
-        else:
-            hi = mid
+    cdef int32_t lo = first_from(t.forks, t.forks_of[cpu], t.forks_of[cpu + 1], since + 1)
     while lo < t.forks_of[cpu + 1] and t.forks[lo] < until:
         if t.stacks[lo] > 0 and t.stacks[lo] >= pages:
             t.stacks[lo] -= <uint8_t>pages
@@ -1256,7 +1308,7 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
     cdef const event_row *r = &t.rows[row]
     cdef int64_t p = index_of(t, r.a)
     cdef int32_t j = t.link[row].chain, d = t.link[row].own_next
-    cdef int32_t f, told
+    cdef int32_t f, told, moved
     cdef int x, i, order
     cdef int64_t k
     if p < 0:
@@ -1273,7 +1325,10 @@ cdef void freed(Tracker t, int32_t row) noexcept nogil:
             t.tally_.silent_pages += 1
         else:
             differ(t, row, D_FREED_TWICE, x, 0, r.a)
+        moved = t.pagesets[x].moved[i]
         leave(t, x, <int32_t>p, row, pindex_to_order(i), True)
+        if f >= 0:
+            t.pagesets[x].moved[i] = moved  # it left at some time before
     if t.page[p].status & 15 == TAKEN or t.page[p].status & 15 == SHOWN:
         differ(t, row, D_LOST_ALLOC, -1, 0, r.a)
     t.page[p].cursor = j
@@ -1423,6 +1478,9 @@ cdef class Tracker(PageLists):
     cdef zone_state zones[MAX_ZONES]
     cdef cpu_run *runs
     cdef int32_t *later         # row -> row of a free that joins its list only then
+    cdef const int32_t *passed      # rows of frees, ascending
+    cdef const int32_t *passed_by   # of each by type: row of an allocation that took what lay below
+    cdef int32_t nr_passed
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef const int32_t *forks       # rows of new tasks, by CPU
     cdef const int32_t *forks_of    # cpus + 1 places in it
@@ -1576,6 +1634,17 @@ cdef class Tracker(PageLists):
             if not -1 <= types[b] <= MIGRATE_ISOLATE:
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
+
+    def set_passed_over(self, freed, taken):
+        """Rows of frees, ascending, and by type of list allocations that took what lay below."""
+        for name, values in (("frees", freed), ("allocations", taken)):
+            if np.any(np.less(values, 0)) or np.any(np.greater_equal(values, self.nr_rows)):
+                raise InputError(f"{name} are not rows")
+        if np.shape(taken) != (len(freed), MIGRATE_PCPTYPES) or np.any(np.diff(freed) <= 0):
+            raise InputError(f"{len(freed)} frees, allocations of {np.shape(taken)}")
+        check_idle(self)
+        self.passed, self.passed_by = self._kept(freed), self._kept(np.ravel(taken))
+        self.nr_passed = len(freed)
 
     @property
     def tally(self):

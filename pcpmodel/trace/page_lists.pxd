@@ -70,6 +70,7 @@ cdef enum:
     D_IN_BATCH = 37
     D_TICK = 38
     D_ZONE_FLAGS = 39
+    D_REPORTED = 40
 
 cdef struct traced_page:
     int32_t next
@@ -209,10 +210,20 @@ cdef inline void await_report(PageLists s, int64_t p, int status, int order,
     s.page[p].cached = <int8_t>mt
 
 
+cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
+    """Whether *row*, or one before, shows that the interrupt of row *j* is over.
+
+    Nothing else runs on its CPU before.
+    """
+    return s.rows[j].flags & IRQ and 0 < s.link[j].next_cpu <= row \
+        and not s.rows[s.link[j].next_cpu].flags & IRQ
+
+
 cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
     """Whether the task that freed this page may have been stopped before the list until *row*."""
     cdef int32_t j = s.page[q].pushed
-    return j >= 0 and s.rows[j].event == EV_FREE and s.link[j].own_next > row
+    return j >= 0 and s.rows[j].event == EV_FREE and s.link[j].own_next > row \
+        and not seen_over(s, j, row)
 
 
 cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil:

@@ -102,10 +102,11 @@ _WHAT = {
     D_IN_BATCH: "page freed by itself in the midst of a batch",
     D_TICK: "decays of a vmstat tick [zones]",
     D_ZONE_FLAGS: "zone flags without a cause",
+    D_REPORTED: "block of a refill reported after other work of its task",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
-          D_LOST_ALLOC, D_IN_BATCH}
+          D_LOST_ALLOC, D_IN_BATCH, D_REPORTED}
 
 
 cdef extern from *:

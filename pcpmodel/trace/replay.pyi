@@ -26,4 +26,5 @@ def replay_work(
     release: str | Release | None = None,
     policy: object = None,
     ops: Iterable[str] = ...,
+    whole: bool = True,
 ) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]: ...

@@ -1177,7 +1177,8 @@ cdef inline bint may_be_delayed(_Replayer s, int32_t q, int32_t row) noexcept no
     """Whether the task that freed this page can still be on its way to the list."""
     cdef int32_t j = s.page[q].pushed
     return s.nr_delayed < MAX_DELAYED and (on_its_way(s, q, row) or (
-        j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next))
+        j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next
+        and not seen_over(s, j, row)))
 
 
 cdef void delay(_Replayer s, int32_t q, int32_t row) noexcept nogil:
@@ -1414,6 +1415,12 @@ cdef void reported(_Replayer s, int32_t row) noexcept nogil:
                 break
     b = s.page[p].status & 15
     if b == TAKEN or b == SHOWN:
+        q = s.link[row].own_prev
+        if b == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
+            # Who has a block reports it before all else.
+            differ(s, row, D_REPORTED, -1, 0, r.a)
+            s.page[p].status = AWAY
+            return
         # Foreseen is that some page had to go to this task; ``blocks`` compares which.
         count_report(s, row, p, b == SHOWN)
         if b == TAKEN:
@@ -1873,18 +1880,30 @@ cdef void fallback(_Replayer s, int32_t row) noexcept nogil:
 cdef void check_batch(_Replayer s, int32_t row) noexcept nogil:
     """mm_page_free of a batch: free_unref_folios() prepares all, then frees them in that order.
 
-    Until v6.9 free_unref_page_list() does so.
+    Until v6.9 free_unref_page_list() does so.  Its task does nothing else meanwhile, but that what
+    no list may hold goes straight to the buddy lists.
     """
     cdef int32_t then = s.link[row].chain
     cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
     if not nxt:
         return
-    if s.rows[nxt].event == EV_FREE and s.link[nxt].then == EV_FREE_BATCHED \
-            and s.link[nxt].chain < then:
-        differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
-    elif s.rows[nxt].event == EV_FREE_BATCHED and nxt != then \
-            and s.rows[last].event == EV_FREE_BATCHED:
+    if s.rows[nxt].event == EV_FREE:
+        if s.link[nxt].then == EV_FREE_BATCHED and s.link[nxt].chain < then:
+            differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
+    elif s.rows[nxt].event == EV_FREE_BATCHED:
+        if nxt != then and s.rows[last].event == EV_FREE_BATCHED:
+            differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+    elif s.rows[nxt].event != EV_FREE_ONE_PAGE:
         differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+
+
+cdef bint in_batch(_Replayer s, int32_t row) noexcept nogil:
+    """Whether a task that frees a page by itself is in the midst of a batch."""
+    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
+    if nxt and s.rows[nxt].event == EV_FREE_BATCHED:
+        return True     # which it has prepared before
+    return s.rows[last].event == EV_FREE and s.link[last].then == EV_FREE_BATCHED \
+        and s.link[last].chain > row
 
 
 cdef void step(_Replayer s, int32_t row) noexcept nogil:
@@ -1932,12 +1951,21 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
         passed(s, p, row)
         if s.page[p].where or s.page[p].status & 15 == FREED:
             differ(s, row, D_FREED_TWICE, -1, 0, r.a)
+        if s.page[p].status & 15 == TAKEN and r.b:
+            # alloc_pages_bulk() alone takes pages without a line, and only single ones.
+            differ(s, row, D_LOST_ALLOC, -1, 0, r.a)
         n = s.link[row].then
         if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT \
                 or n == EV_FREE_CONTIG:
             s.page[p].status = <uint8_t>(FREED | r.b << 4)
+            if (r.flags & IRQ or not r.pid) and s.rows[s.link[row].chain].cpu != cpu \
+                    and n != EV_FREE_CONTIG:
+                # Neither an interrupt nor an idle task is moved to another CPU.
+                differ(s, row, D_BATCHED, -1, 0, r.a)
             if n == EV_FREE_BATCHED:
                 check_batch(s, row)
+            elif n == EV_PAGE_COMMIT and in_batch(s, row):
+                differ(s, row, D_IN_BATCH, -1, 0, r.a)
         elif run.kind == RUN_DRAIN and run.set == set_of(s, p, cpu):
             # The drain that this interrupt stopped holds the lock of these lists.  (Within a
             # probe's handler the kernel skips other probes, so free_one_page is not seen.)
@@ -1946,9 +1974,7 @@ cdef void step(_Replayer s, int32_t row) noexcept nogil:
             s.page[p].status = AWAY
             s.t.direct_frees += 1
         elif pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
-            x = s.link[row].own_prev
-            if s.rows[x].event == EV_FREE and s.link[x].then == EV_FREE_BATCHED \
-                    and s.link[x].chain > row and not s.rules.free_coalesce:
+            if in_batch(s, row):
                 differ(s, row, D_IN_BATCH, -1, 0, r.a)
             commit(s, p, <int>r.b, cpu, row)
         else:
@@ -2135,6 +2161,7 @@ cdef class _Replayer(PageLists):
     cdef delayed_free delayed[MAX_DELAYED]
     cdef int nr_delayed
     cdef tally t
+    cdef bint hurried       # one difference that nothing explains is enough
     cdef int64_t effort     # of all searches yet, in log entries that are run again
     cdef int32_t cut_row    # at which there was none left, -1 not so far
     cdef outcome due_found  # what the last reconcile() found
@@ -2340,11 +2367,19 @@ cdef class _Replayer(PageLists):
                 if row + AHEAD < self.nr_rows:
                     fetch_page(self, &self.rows[row + AHEAD])
                 step(self, row)
-                if self.failed != NULL:
+                if self.failed != NULL or (self.hurried and self.nr_unexplained > 0):
                     break
         end_use(self)
         if self.failed != NULL:
             policy_failed(self.failed)
+
+    def hurry(self):
+        """Stop at the first difference that nothing explains; see `stopped`."""
+        self.hurried = True
+
+    @property
+    def stopped(self):
+        return self.hurried and self.nr_unexplained > 0
 
     def first_dump(self, int32_t start, int32_t stop):
         """Events while the first dump was taken: those that it does not contain.
@@ -2627,10 +2662,11 @@ def replay(recording, *, release=None, policy=None, progress=False):
     return replay_work(cap, release, policy, ("direct_free",))[0]
 
 
-def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
+def replay_work(recording, release=None, policy=None, ops=WORK_OPS, whole=True):
     """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes.
 
-    *ops*: kinds of work to return.
+    *ops*: kinds of work to return.  Not *whole*: only until something is unexplained, for whoever
+    asks whether there is anything; what is counted then ends there, as a note says.
     """
     cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
@@ -2668,6 +2704,8 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
     r.keep_work(ops)
     if policy is not None:
         r.ask(policy)
+    if not whole:
+        r.hurry()
     doubtful = r.first_dump(begin, first)
     if doubtful:
         notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")
@@ -2685,6 +2723,8 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
         k = rows[pos]
         stop = halts[k]
         r.run(at, k)
+        if r.stopped:
+            break
         at = k
         pos += 1
         if stop[0] == "size":
@@ -2711,8 +2751,9 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
             lists_explained += shown
             while pos < len(rows) and rows[pos] < end:
                 pos += 1
-    r.run(at, len(events))
-    r.finish()
+    if not r.stopped:
+        r.run(at, len(events))
+        r.finish()
     t, work = r.tally, r.work
     bad, nr_bad, good, nr_good = r.notes()
     if r.cut is not None:
@@ -2723,7 +2764,9 @@ def replay_work(recording, release=None, policy=None, ops=WORK_OPS):
     counted = {kind + end: t[kind + end]
                for kind in ("allocations", "refills", "drains", "drained_pages", "probes")
                for end in ("", "_foreseen", "_explained")}
-    if dump.free is None:
+    if r.stopped:
+        notes.append("ends where the first difference is that nothing explains")
+    elif dump.free is None:
         notes.append("no buddylists.before: the blocks of refills are taken from the trace")
     else:
         followed, free_lists, free_lists_right, shown, cut = follow(

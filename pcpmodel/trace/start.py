@@ -12,12 +12,17 @@ import numpy as np
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing
-from pcpmodel.kernel.lists import PCP_ORDERS, pindex_to_order
+from pcpmodel.kernel.lists import (
+    MIGRATETYPES,
+    PAGE_ALLOC_COSTLY_ORDER,
+    PCP_ORDERS,
+    pindex_to_order,
+)
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.trace.exactness import Exactness
-from pcpmodel.trace.ftrace import EVENT_IDS
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
 from pcpmodel.trace.inference import Tracker
 from pcpmodel.trace.markers import Markers, read_markers
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
@@ -31,6 +36,8 @@ _SLICE_BYTES = 4 << 20
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
+#: Flags of a line that no task's own work made.
+_INTERRUPT = FLAGS["softirq"] | FLAGS["hardirq"] | FLAGS["nmi"]
 
 #: Pages by which a count of /proc/zoneinfo may be off where no marker says when it was read: some
 #: come and go before the tracer's first line.  Chosen: what is
@@ -153,8 +160,124 @@ def memory_at_start(
     return memory
 
 
+def _passed_over(
+    rows: np.ndarray, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Frees to small lists, and by type an allocation that shows each was not on that list.
+
+    A list gives what came last.  Where an allocation takes a page, those that joined the lists of
+    its CPU after that page, and are still there, are on others, or on none.  The first allocation
+    that a task reports after a page was freed may have come before it, interrupted before its line,
+    and a freed page is on its list for certain only with the next line of a task on its CPU.
+    Unmovable pages may be gone as soon as a task of *forks* runs: a new stack takes some in
+    silence.
+
+    Returns
+    -------
+    (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it)
+    """
+    event, numbers, types = rows["event"], np.arange(len(rows)), len(MIGRATETYPES)
+    small = (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER) & (rows["a"] >= starts[0])
+    freed = np.flatnonzero((event == EVENT_IDS["mm_page_free"]) & small & (numbers >= first))
+    then = chain[freed]
+    second = (then > 0) & (event[then] == EVENT_IDS["mm_page_free_batched"])
+    joined, then = np.where(second, then, freed), np.where(second, chain[then], then)
+    until = np.where(then > 0, then, len(rows))  # it is there up to then
+    refilled = (event == EVENT_IDS["mm_page_alloc_zone_locked"]) & small & (numbers >= first)
+    came = np.flatnonzero(refilled)
+    allocated, tasks = event == EVENT_IDS["mm_page_alloc"], rows["flags"] & _INTERRUPT == 0
+    told = np.zeros(len(rows), bool)
+    told[chain[chain > 0]] = True
+    old = np.flatnonzero(allocated & ~told & small & (numbers > first))
+    # What was taken, since when it was there, and whether that needs no task's next line.
+    took = np.concatenate([then, chain[came], old])
+    put = np.concatenate([joined, came, np.full(len(old), first)])
+    sure = numbers[: len(took)] >= len(freed)
+    k = (took > 0) & allocated[took] & (rows["c"][took] >= 0) & (rows["c"][took] < types)
+    for name in ("cpu", "b"):
+        k &= (rows[name][took] == rows[name][put]) | (put == first)
+    k = np.flatnonzero(k)
+    lists = _numbers_of_lists(rows[took[k]], starts) * types + rows["c"][took[k]]
+    k, lists = k[np.lexsort((took[k], lists))], np.sort(lists)
+    took, put, sure = took[k], put[k], sure[k]
+    before_fork = _before_fork(rows, forks)
+    lines_of, allocations_of = (_by_cpu(rows, which) for which in (tasks, tasks & allocated))
+    shown = np.zeros((len(freed), types), np.int64)
+    theirs = _numbers_of_lists(rows[freed], starts)
+    grouped = np.argsort(theirs, kind="stable")
+    groups = np.split(grouped, np.flatnonzero(np.diff(theirs[grouped])) + 1)
+    for own in groups if len(freed) else ():
+        cpu, order = int(rows["cpu"][freed[own[0]]]), int(rows["b"][freed[own[0]]])
+        lines = np.append(lines_of.get(cpu, freed[:0]), len(rows))
+        allocations = np.append(allocations_of.get(cpu, freed[:0]), len(rows))
+        may_fork = np.append(before_fork[lines[:-1]], False)
+        forking = np.append(lines[:-1][may_fork[:-1]], len(rows))
+        since = allocations[np.searchsorted(allocations[:-1], freed[own], "right")]
+        before = np.searchsorted(lines[:-1], freed[own], "right") - 1
+        gone = forking[np.searchsorted(forking[:-1], freed[own], "right")]
+        gone = np.where(may_fork[before], freed[own], gone)
+        for migratetype in range(types):
+            number = theirs[own[0]] * types + migratetype
+            some = slice(*np.searchsorted(lists, (number, number + 1)))
+            at, of = took[some], put[some]
+            there = np.where(sure[some], of, lines[np.searchsorted(lines[:-1], of, "right")])
+            # Of what was taken between two moments, what had come first.
+            low = np.searchsorted(at, since, "right")
+            stacks = order == 0 and migratetype == 0
+            high = np.searchsorted(at, np.minimum(until[own], gone) if stacks else until[own])
+            earliest = _least_between(there * len(at) + np.arange(len(at)), low, high)
+            below = np.flatnonzero(earliest < freed[own] * len(at))
+            shown[own[below], migratetype] = at[earliest[below] % max(len(at), 1)]
+    return freed, shown
+
+
+def _numbers_of_lists(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """A number for each row's CPU, zone and order."""
+    zones = np.searchsorted(starts, rows["a"], "right")
+    numbers = rows["cpu"].astype(np.int64) * (len(starts) + 1) + zones
+    return numbers * (PAGE_ALLOC_COSTLY_ORDER + 1) + rows["b"]
+
+
+def _by_cpu(rows: np.ndarray, which: np.ndarray) -> dict[int, np.ndarray]:
+    """Rows of each CPU."""
+    found = np.flatnonzero(which)
+    found = found[np.argsort(rows["cpu"][found], kind="stable")]
+    edges = np.flatnonzero(np.diff(rows["cpu"][found])) + 1
+    return {int(rows["cpu"][some[0]]): some for some in np.split(found, edges) if len(some)}
+
+
+def _before_fork(rows: np.ndarray, forks: np.ndarray) -> np.ndarray:
+    """Which lines are of tasks that fork later: when a fork began, no line tells."""
+    if not len(forks):
+        return np.zeros(len(rows), bool)
+    _, task = np.unique(rows["pid"], return_inverse=True)
+    last = np.full(len(rows), -1)
+    np.maximum.at(last, task[forks], forks)
+    return np.arange(len(rows)) <= last[task]
+
+
+def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The least of ``values[low:high]`` of each pair; the largest integer where there is none."""
+    none = np.iinfo(np.int64).max
+    found = np.full(len(low), none)
+    length = np.maximum(high - low, 0)
+    span, least = 1, values.astype(np.int64)  # least[i]: of values[i:i + span]
+    while span <= length.max(initial=0):
+        some = (length >= span) & (length < 2 * span)
+        found[some] = np.minimum(least[low[some]], least[high[some] - span])
+        least = np.minimum(least[:-span], least[span:])
+        span *= 2
+    return found
+
+
 def _block_types(
-    rows: np.ndarray, chain: np.ndarray, base: int, blocks: int, first: int
+    rows: np.ndarray,
+    chain: np.ndarray,
+    base: int,
+    blocks: int,
+    first: int,
+    frees: np.ndarray,
+    elsewhere: np.ndarray,
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -162,7 +285,8 @@ def _block_types(
 
     A drain prints the block's own; a page that comes from a per-CPU list comes from the list of
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
-    first claimed for another type count.
+    first claimed for another type count.  Where nothing shows it, and pages freed into it were not
+    on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `_passed_over`.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -197,6 +321,12 @@ def _block_types(
     k = np.flatnonzero(before)
     k = k[types[place[k]] < 0]
     types[place[k]] = rows["c"][k]  # the last one
+    out = np.zeros((blocks, elsewhere.shape[1]), bool)
+    known = place[frees] < blocks
+    np.logical_or.at(out, place[frees[known]], elsewhere[known] > 0)
+    # What nothing shows is taken for movable, then for unmovable, then for reclaimable.
+    wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
+    types[wrong] = np.where(out[wrong, 0], 2, 0)
     return types
 
 
@@ -390,7 +520,12 @@ def replay_without_dump(
     tracker = Tracker(
         state, cap.cpus, snapshot, rows, first, new, places, counts, enough_free, workers
     )
-    tracker.set_block_types(_block_types(rows, tracker.next_of_page(), base, blocks, first))
+    chain = tracker.next_of_page()
+    starts = np.sort([z.start_pfn for z in snapshot.zones])
+    freed, elsewhere = _passed_over(rows, chain, first, starts, new)
+    tracker.set_block_types(_block_types(rows, chain, base, blocks, first, freed, elsewhere))
+    some = elsewhere.any(axis=1)
+    tracker.set_passed_over(freed[some], elsewhere[some])
     resizes = [
         (int(np.searchsorted(kept, row)), fraction)
         for row, fraction in sorted(_fractions(markers).items())
@@ -426,8 +561,10 @@ def replay_without_dump(
         )
     if reader.truncated:
         notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
-    if reader.missing:
+    if reader.missing > 0:
         notes.append(f"{reader.missing} events of the trace's heading are not in the file")
+    elif reader.missing < 0:
+        notes.append(f"the file has {-reader.missing} events more than its heading says")
     t = tracker.tally
     bad, nr_bad, good, nr_good = tracker.notes()
     kinds = ("allocations", "refills", "drains", "drained_pages")

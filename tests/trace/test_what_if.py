@@ -210,26 +210,3 @@ def test_a_recording_without_its_first_lists_is_refused():
     boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
     with pytest.raises(InputError, match="before"):
         pm.what_if(boot)
-
-
-#: Each replayed under every release; the rest of them is for the long run.
-TOLD_APART = ("6.18-pf1-2cpu", "6.19-mixed-4cpu")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in TOLD_APART else pytest.param(name, marks=pytest.mark.long)
-        for name in sorted(p.name for p in TRACES.iterdir() if (p / "pcpstate.before").exists()
-                           or (p / "pcpstate.before.gz").exists())
-    ],
-)  # fmt: skip
-def test_rules_that_what_if_tells_apart_are_told_apart_by_a_replay(name):
-    """Of two releases with other counts for the same work, at most one is the recorded kernel."""
-    cap = pm.recording(TRACES / name)
-    names = [release.name for release in pm.releases()]
-    counts = {o.release: o.as_dict() | {"release": ""} for o in pm.what_if(cap, names).outcomes}
-    exact = [other for other in names if not pm.replay(cap, release=other).nr_unexplained]
-    assert exact
-    for other in exact:
-        assert counts[other] == counts[cap.release.name], other
