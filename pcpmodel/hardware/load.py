@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.probes import touch
 
-__all__ = ["KINDS", "Kind", "Load", "most_pages"]
+__all__ = ["KINDS", "Kind", "Load", "most_pages", "tied_to"]
 
 _PR_SET_PDEATHSIG = 1
 _FEW = 64  # pages that go the other way
@@ -174,7 +174,7 @@ def _once(order: NDArray[np.int64], first: int, then: int) -> float:
     return took
 
 
-def _tied_to(parent: int) -> None:
+def tied_to(parent: int) -> None:
     """End with the parent, however that ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it was killed before
@@ -189,7 +189,7 @@ def _child(work: Callable[[], object]) -> int:
         return pid
     code = 1
     try:
-        _tied_to(parent)
+        tied_to(parent)
         work()
         code = 0
     finally:
@@ -291,7 +291,7 @@ def _work(kind: str, cpu: int, other: int, seconds: float, pages: int) -> dict[s
 
 
 def _main(cpu: int, other: int, parent: int) -> None:
-    _tied_to(parent)
+    tied_to(parent)
     print("{}", flush=True)
     for line in sys.stdin:
         kind, seconds, pages = json.loads(line)

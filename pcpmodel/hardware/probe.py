@@ -183,6 +183,8 @@ class Probes:
         else:
             self.missing.append(Missing("line_llc", "no cache is shared by cores"))
         steps = [self._latency(operation, "", size, cpu, cpu) for operation, size in sizes.items()]
+        if "line_llc" in sizes:
+            steps.append(self._latency("line_ahead", "", sizes["line_llc"], cpu, cpu, ahead=True))
         if 4 * last > self._memory:
             why = f"needs {4 * last // _MIB} MiB, four times the last-level cache"
             self.missing.append(Missing("line_memory", why))
@@ -195,8 +197,10 @@ class Probes:
             self.missing.append(Missing("line_memory node", "one node"))
         return steps
 
-    def _latency(self, operation: str, distance: str, size: int, home: int, cpu: int) -> _Step:
-        """Loads by ``cpu`` of memory that ``home`` touched first."""
+    def _latency(
+        self, operation: str, distance: str, size: int, home: int, cpu: int, ahead: bool = False
+    ) -> _Step:
+        """Loads by ``cpu`` of memory that ``home`` touched first; ``ahead``: in its order."""
         ring: list[NDArray[np.uint64]] = []
         at = 0
 
@@ -205,7 +209,8 @@ class Probes:
             if not ring:
                 os.sched_setaffinity(0, {home})
                 memory = _memory(size).view(np.uint64)
-                link(memory, self._rng.permutation(size // LINE))
+                order = self._rng.permutation(size // LINE)
+                link(memory, np.sort(order) if ahead else order)
                 ring.append(memory)
                 os.sched_setaffinity(0, {cpu})
                 at = chase(memory, 0, size // LINE)[1]
@@ -218,7 +223,8 @@ class Probes:
 
             return _quiet(follow)
 
-        how = f"dependent loads at random in {size // 1024} KiB of {_huge()}"
+        order = "in order of addresses" if ahead else "at random"
+        how = f"dependent loads {order} in {size // 1024} KiB of {_huge()}"
         return _Step(operation, distance, "ns", how, sample)
 
     def _pairs(self) -> dict[str, list[tuple[int, int]]]:

@@ -19,13 +19,22 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pcpmodel.errors import InputError
-from pcpmodel.hardware.load import KINDS, Load
+from pcpmodel.hardware.load import KINDS, Load, most_pages
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.hardware.probe import median_interval
 from pcpmodel.kernel.releases import Release
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
+from pcpmodel.simulation.spec import make_spec
+from pcpmodel.study.page_lines import (
+    LINE_ROWS,
+    Places,
+    at_random,
+    page_lines,
+    random_buddies,
+    shifted,
+)
 from pcpmodel.trace.hold_tracer import SIDES, HoldTracer, Traced
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
 
@@ -35,6 +44,7 @@ __all__ = [
     "Observed",
     "ZoneHere",
     "levels",
+    "measured_lines",
     "observe",
     "pairs_of",
     "predict",
@@ -63,8 +73,19 @@ _SIDE_NAMES = {"alloc": "refill", "free": "drain"}
 _ROOM = 3
 #: Columns of rates.csv without which nothing is predicted.
 _NEEDED = ("rate", "refills", "refilled", "drains", "drained", *(f"blocks_{o}" for o in _ORDERS))
+#: Simulated time in which the lines of pages are counted [s].
+LINES_S = 12.0
 #: Parts of a region that a simulated load counts one by one.
 _PARTS = 16
+# Pages of the kernel's own that a region takes, unmovable and on the same lists.
+#: Pages that a page of a page table maps (PTRS_PER_PTE).
+_PER_TABLE = 512
+#: Pages that a page lists while they are unmapped, and how many such pages there are at most
+#: (MAX_GATHER_BATCH, MAX_GATHER_BATCH_COUNT); they are freed when unmapping is over.
+_PER_BATCH, _BATCHES = 510, 10000 // 510
+#: From unmapping until the page tables are freed, a grace period of RCU (tlb_remove_table): some 19
+#: ms in a trace of these loads under Linux 6.18 [ns].
+_GRACE_NS = 20e6
 
 
 class Cell(NamedTuple):
@@ -229,7 +250,7 @@ def observe(
 
 @dataclass(frozen=True)
 class ZoneHere:
-    """The zone that the loads use: the largest of this machine.
+    """The zone that the loads use.
 
     Attributes
     ----------
@@ -252,9 +273,16 @@ class ZoneHere:
 
 
 def zone_here(host: HostFiles) -> ZoneHere:
-    """Find the zone that the loads of this machine use."""
-    zones = [zone for zone in host.snapshots()[0].zones if zone.pagesets]
-    zone = max(zones, key=lambda each: each.managed)
+    """Find the zone that the loads of this machine use.
+
+    The highest that has their pages above its high watermark, as the kernel prefers it
+    (build_zonerefs_node); of several nodes the first with one.
+    """
+    zones = [zone for zone in host.snapshots()[0].zones if zone.pagesets and zone.managed]
+    need = most_pages(len(host.online))
+    enough = [zone for zone in zones if zone.free - zone.high >= need]
+    first = [zone for zone in enough if zone.node == enough[0].node]
+    zone = first[-1] if first else max(zones, key=lambda each: each.managed)
     here = next((n.cpus for n in host.nodes() if n.node == zone.node), host.online)
     lists = zone.pagesets[0]
     if lists.high_min is None or lists.high_max is None:
@@ -310,22 +338,31 @@ def _stream(processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
 
 def _hand_over(processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
     most, few = KINDS["hand-over"].pages, 64
+    pages = 3 * most // 4  # of a region, on average
+    tables, batches = pages // _PER_TABLE, _batches(pages)
     first = float(row["first_share"])
-    more = float(row["blocks_0"])  # blocks of order 0 per page touched
+    # Blocks of order 0 per page touched, beside those that are said below.
+    more = max(float(row["blocks_0"]) - (tables + batches + few + 1) / pages, 1.0)
     there, here = Program(), Program()
     with there.forever():
         there.recv(1, movable_0=ALL)  # the few that go the other way before each burst
+        there.alloc(1, migratetype="unmovable")
         there.free(ALL, ns=unit_ns * (1 - first), of="peer")
+        there.free(1, migratetype="unmovable")
+        there.alloc(tables, migratetype="unmovable")
         n = there.draw(np.rint(np.arange(most // 2, most + 1) * more).astype(int))
         there.alloc(n, ns=unit_ns * first / more)
         there.work(1.0)
         there.score(n)
-        there.send(0, movable_0=ALL)
+        there.send(0, movable_0=ALL, unmovable_0=ALL)
     with here.forever():
         here.alloc(few, ns=unit_ns * first)
         here.send(1, movable_0=ALL)
-        here.recv(0, movable_0=ALL)
+        here.free(ALL, migratetype="unmovable", of="peer")  # after the grace period, while it waits
+        here.recv(0, movable_0=ALL, unmovable_0=ALL)
+        here.alloc(batches, migratetype="unmovable")
         here.free(ALL, ns=unit_ns * (1 - first) / more, of="peer")
+        here.free(batches, migratetype="unmovable")
     tasks, channels = [], []
     for i in range(processes):
         tasks += [
@@ -338,16 +375,29 @@ def _hand_over(processes: int, row: Mapping[str, Any], unit_ns: float) -> Worklo
 
 def _region(kind: str, processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
     pages = KINDS[kind].pages
-    blocks = max(round(pages * float(row["blocks_0"])), _PARTS)
+    tables, batches = pages // _PER_TABLE, _batches(pages)
+    blocks = max(round(pages * float(row["blocks_0"])) - tables - batches, pages)
     first = float(row["first_share"])
+    # In parts, so that a run that ends within a region has counted most of it.
+    part_ns = unit_ns * first * pages / _PARTS
+    graced = min(round(_GRACE_NS / part_ns), _PARTS - 1) if part_ns else 0
     program = Program()
     with program.forever():
-        # In parts, so that a run that ends within a region has counted most of it.
-        for part in np.diff(np.linspace(0, blocks, _PARTS + 1).astype(int)):
-            program.alloc(int(part), ns=unit_ns * first * pages / blocks)
+        for part, size in enumerate(np.diff(np.linspace(0, blocks, _PARTS + 1).astype(int))):
+            if part == graced:  # those of the region before
+                program.free(tables, migratetype="unmovable", of="peer")
+            program.alloc(tables // _PARTS, migratetype="unmovable", of="peer")
+            program.alloc(int(size), ns=unit_ns * first * pages / blocks)
             program.score(pages // _PARTS)
+        program.alloc(batches, migratetype="unmovable")
         program.free(blocks, ns=unit_ns * (1 - first) * pages / blocks)
+        program.free(batches, migratetype="unmovable")
     return Workload(kind, (Task(program),) * processes, "pages", processes * blocks)
+
+
+def _batches(pages: int) -> int:
+    """Pages that list the pages of a region that is unmapped (mm/mmu_gather.c, tlb_next_batch)."""
+    return min(pages // _PER_BATCH, _BATCHES)
 
 
 def _workload(kind: str, processes: int, row: Mapping[str, Any], unit_ns: float) -> Workload:
@@ -382,6 +432,7 @@ def predict(
     zone: ZoneHere,
     cell: Cell,
     seconds: float = 4.0,
+    measured: Places | None = None,
 ) -> dict[str, float]:
     """Simulate one cell from what `pcpmodel.measure` wrote.
 
@@ -399,6 +450,9 @@ def predict(
     cell : Cell
     seconds : float
         Simulated [s].
+    measured : Places, optional
+        Where the lines of the table's pages were (`measured_lines`): a page of a hold then takes as
+        much more or less as its lines are elsewhere.  Default: it takes what it took there.
 
     Returns
     -------
@@ -413,20 +467,62 @@ def predict(
     row = rows.iloc[0].to_dict()
     if unknown := [name for name, value in row.items() if value != value and name in _NEEDED]:
         raise InputError(f"{cell.kind}: {', '.join(unknown)} not in rates.csv; measure anew")
-    sizes: dict[str, Any] = {"high_fraction": cell.fraction}
-    if cell.fraction == 0:
-        sizes = {"high_min_pages": zone.high_min}
-    result = simulate(
-        release,
-        machine,
-        _workload(cell.kind, cell.processes, row, _without_holds_ns(row, costs)),
-        seconds=seconds,
-        cpus=zone.cpus,
-        nodes=1,
-        memory_gib=zone.managed * (machine.page_size_kib / (1 << 20)),
-        **sizes,
-    )
-    return _figures(result, cell.kind)
+    given = _given(machine, costs, zone, cell, row)
+    if measured is not None and set(LINE_ROWS.values()) <= set(costs):
+        here = _lines(release, machine, cell, given)
+        machine = machine if here is None else shifted(machine, measured, here, costs)
+    return _figures(simulate(release, machine, seconds=seconds, **given), cell.kind)
+
+
+def _given(
+    machine: Machine,
+    costs: Mapping[str, float],
+    zone: ZoneHere,
+    cell: Cell,
+    row: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Arguments of `simulate` for a cell."""
+    host = {"cpus": zone.cpus, "nodes": 1}
+    host["memory_gib"] = zone.managed * (machine.page_size_kib / (1 << 20))
+    workload = _workload(cell.kind, cell.processes, row, _without_holds_ns(row, costs))
+    if cell.fraction:
+        return {"workload": workload, **host, "high_fraction": cell.fraction}
+    return {"workload": workload, **host, "high_min_pages": zone.high_min}
+
+
+def _lines(
+    release: Release, machine: Machine, cell: Cell, given: Mapping[str, Any]
+) -> Places | None:
+    """Where the lines of pages are in the holds of a cell; None: it has none."""
+    own, last, sharing = (machine.platform.get(k) for k in ("l2_kib", "llc_kib", "llc_cpus"))
+    caches = {"l2_kib": own} if own else {}
+    caches |= {"llc_slice_kib": last / sharing} if last and sharing else {}
+    spec = make_spec(release=release, machine=machine, seconds=LINES_S, **given, **caches)
+    found = page_lines(spec)
+    if found is None or cell.kind != "faults-random":
+        return found
+    host = spec.host
+    buddies = random_buddies(KINDS[cell.kind].pages, host.l2_kib, host.llc_slice_kib)
+    return at_random(found, buddies)
+
+
+def measured_lines(
+    machine: Machine,
+    rates: pd.DataFrame,
+    costs: Mapping[str, float],
+    release: Release,
+    zone: ZoneHere,
+) -> Places | None:
+    """Where the lines of pages were in the holds that `pcpmodel.measure` made its table of.
+
+    Parameters are those of `predict`; None: the sheet has not what lines take, or the load no hold.
+    """
+    cell = Cell("hand-over", 1, 0)
+    rows = rates[(rates.workload == cell.kind) & (rates.processes == 1)]
+    if rows.empty or not set(LINE_ROWS.values()) <= set(costs):
+        return None
+    row = rows.iloc[0].to_dict()
+    return _lines(release, machine, cell, _given(machine, costs, zone, cell, row))
 
 
 def _figures(result: Result, kind: str) -> dict[str, float]:

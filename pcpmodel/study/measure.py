@@ -2,7 +2,9 @@
 
 Since v6.7 a running kernel refills and drains anything from a batch to ``batch << 5`` pages, so
 that one trace of one load has the whole curve.  What a page takes beside its tracing comes from
-tracing the same load by one, two and three instances (`pcpmodel.trace.hold_tracer`).
+tracing the same load by one, two and three instances (`pcpmodel.trace.hold_tracer`).  Where the
+kernel offers other sources of holds (`pcpmodel.study.hold_sources`), the best one says what a page
+takes, and the others whether it is so.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -39,6 +41,7 @@ from pcpmodel.proc.cpulist import cpu_list
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.signals import Shield, shielded
 from pcpmodel.study.answer import Answer
+from pcpmodel.study.hold_sources import compared
 from pcpmodel.study.loads import Cell, Observed, levels, observe, pairs_of
 from pcpmodel.study.measured_files import store
 from pcpmodel.trace.hold_tracer import COPIES, SIDES, HoldTracer, Traced, hold_tracer, other_tracers
@@ -65,6 +68,8 @@ LEAST_POINTS = 12
 SURE = 0.1
 #: Rounds of each load for its rates, and the share of the time that all of them have.
 RATE_ROUNDS, RATE_SHARE = 6, 0.3
+#: Share of the time that all sources of holds but the kmem events have.
+SOURCE_SHARE = 0.1
 
 
 class _Round(NamedTuple):
@@ -112,6 +117,7 @@ def measure(
     -------
     Answer
         Tables ``costs``, ``holds`` (the latency table), ``tracing`` (its cost by two ways),
+        ``sources`` (holds by the other sources that the kernel offers, and what each costs),
         ``rates`` (what loads do, without tracing and with), ``not measured`` and ``touched``.
         Facts: machine, path (None: nothing was stored), costs, unsteady (what two passes or
         sessions do not agree on), not_measured.  Without root no hold is measured: the cost sheet
@@ -152,8 +158,10 @@ def measure(
         with shield.lifted():
             probes.run(progress)
         again = time.monotonic() - began
-        rates_s = RATE_SHARE * max(end - again - time.monotonic(), 0.0)
-        rounds = _holds(used, end - again - rates_s, shield, missing, progress)
+        left_s = max(end - again - time.monotonic(), 0.0)
+        rates_s, sources_s = RATE_SHARE * left_s, SOURCE_SHARE * left_s
+        rounds = _holds(used, end - again - rates_s - sources_s, shield, missing, progress)
+        sources = _sources(used, sources_s, rounds, shield, missing, progress)
         observed = _rates(used, rates_s, shield, missing, progress)
         with shield.lifted():
             probes.run(progress)
@@ -165,10 +173,13 @@ def measure(
     path = root / "hardware" / name
     if rounds:
         sheet, table, interval, frames["tracing"] = _evaluate(rounds, missing, unsteady)
-        rows += sheet
+        rows += _best(sheet, sources, unsteady)
+        if len(sources):
+            frames["sources"] = sources
         frames["rates"] = _rates_beside(_rate_table(observed), _rates_before(path), unsteady)
         if interval is not None:
             interval = _interval_beside(interval, _interval_before(path), unsteady)
+    own_pages = any(row.operation.startswith("hold_page") for row in rows)
     rows = _beside([*rows, *_assumed(rows, missing)], _costs_before(path), unsteady)
     if table is not None:
         frames["holds"] = table
@@ -182,7 +193,11 @@ def measure(
         stored = store(root, name, rows, table, interval, used, traced, replace, rates)
         said["stored"] = f"Stored in {stored}."
         if table is None:
-            said["stored"] += " No hold was measured: what they take is that of other machines."
+            said["stored"] += (
+                " Too few holds were measured for a table: it follows from costs.csv."
+                if own_pages
+                else " No hold was measured: what they take is that of other machines."
+            )
     if unsteady:
         said["unsteady"] = (
             f"Two passes or sessions do not agree on {', '.join(dict.fromkeys(unsteady))}: "
@@ -299,8 +314,6 @@ def _holds(
     if drain_hold_limit(1, kernel.rules) != drain_limit(1, kernel.rules):
         why = f"{kernel.name} cuts a drain into holds; the figures are of whole drains"
         missing.append(Missing("holds, free", why))
-    for name, why in (("function_graph", "the kmem events of a hold are used instead"),):
-        missing.append(Missing(name, why))
     return rounds
 
 
@@ -355,6 +368,70 @@ def _round(load: Load, tracer: HoldTracer, copies: int, pages: int) -> _Round:
     else:
         work()
     return _Round(copies, pages, traced, did[0])
+
+
+def _sources(
+    cpus: Sequence[int],
+    seconds: float,
+    rounds: Sequence[_Round],
+    shield: Shield,
+    missing: list[Missing],
+    progress: Callable[[str], None],
+) -> pd.DataFrame:
+    """Holds by the other sources that are there; empty where none is, or no event's cost known."""
+    event_ns = {}
+    for side in SIDES:
+        points = _points(rounds, side)
+        if len(points) < LEAST_POINTS:
+            return pd.DataFrame()
+        slope, _, half, _ = _line(points)
+        event_ns[side] = slope, half
+    return compared(_TRACEFS, cpus, seconds, event_ns, shield, missing, progress)
+
+
+def _best(sheet: Sequence[Cost], sources: pd.DataFrame, unsteady: list[str]) -> list[Cost]:
+    """Let the source that knows a page best say what it takes.
+
+    The interval takes in every source that it does not meet, and this is said.  What a source
+    takes of a hold without pages has a row of its own.
+    """
+    rows = {row.operation: row for row in sheet}
+    for each in sources.itertuples():
+        low, high = (each.empty_hold_ns + k * each.empty_half_width_95 for k in (-1, 1))
+        if high > 0:  # NaN: holds of too few sizes
+            name = f"hold_empty_{each.source}_{each.side}"
+            how = f"a hold without pages by {each.source}: its own part, and the taking of the lock"
+            ends = max(each.empty_hold_ns, 0.0), "ns", max(low, 0.0), high, "derived", how
+            rows[name] = Cost(name, "", *ends)
+    for side in SIDES:
+        name = f"hold_page_{side}"
+        found = [rows[name]] if name in rows else []
+        for each in sources.itertuples():
+            low, high = each.page_ns - each.half_width_95, each.page_ns + each.half_width_95
+            if each.side == side and low > 0:
+                how = (
+                    f"a page of a hold of {measured.KERNEL_FUNCTIONS[side]}, order 0, by "
+                    f"{each.source} in {each.holds} holds"
+                )
+                found.append(Cost(name, "", each.page_ns, "ns", low, high, "derived", how))
+        if len(found) < 2:
+            rows |= {row.operation: row for row in found}
+            continue
+        best = min(found, key=lambda row: row.high / row.low)
+        apart = [row for row in found if row.low > best.high or row.high < best.low]
+        if apart:
+            unsteady.append(f"{name} by its sources")
+        others = "; ".join(
+            f"{row.value:.4g} ({row.low:.4g} to {row.high:.4g}): {row.source}"
+            for row in found
+            if row is not best
+        )
+        rows[name] = best._replace(
+            low=min(row.low for row in (best, *apart)),
+            high=max(row.high for row in (best, *apart)),
+            source=f"{best.source}; beside it {others}",
+        )
+    return list(rows.values())
 
 
 def _rates(

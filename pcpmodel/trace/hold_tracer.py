@@ -12,7 +12,8 @@ the line through these times says what a page takes with none.
 
 Who waits for a spinlock in its queue emits ``contention_begin`` and ``contention_end`` (v5.19 and
 later), which name a lock by its address.  The zone lock's is the one whose waits end in a hold: the
-next event of the CPU is a page of one.
+next event of the CPU is a page of one.  Where the kernel has ``contended_release`` too, whoever
+waited and is waited for shows his whole hold, from the end of his wait to his release.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -34,7 +35,16 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.raw_buffer import read_pages
 from pcpmodel.trace.tracefs import instance, text_of, tries, write
 
-__all__ = ["COPIES", "SIDES", "HoldTracer", "Traced", "hold_tracer", "other_tracers", "runs"]
+__all__ = [
+    "COPIES",
+    "RELEASE",
+    "SIDES",
+    "HoldTracer",
+    "Traced",
+    "hold_tracer",
+    "other_tracers",
+    "runs",
+]
 
 #: Side of a hold -> the event of its pages.
 SIDES = {"alloc": "kmem/mm_page_alloc_zone_locked", "free": "kmem/mm_page_pcpu_drain"}
@@ -45,6 +55,8 @@ ORDERS = 11
 BETWEEN = ("kmem/mm_page_alloc", "kmem/mm_page_free", "kmem/mm_page_free_batched")
 #: Waits for a lock, where the kernel has them.
 WAITS = ("lock/contention_begin", "lock/contention_end")
+#: A lock is let go that somebody waits for, where the kernel has it.
+RELEASE = "lock/contended_release"
 #: Instances that trace at once, at most.
 COPIES = 3
 
@@ -67,6 +79,9 @@ class Traced:
         Blocks by order.
     wait_ns : (K,) ndarray or None
         Waits for the zone lock [ns]; None where the kernel has no such events.
+    contended_pages, contended_ns : dict of str to (M,) ndarray
+        By side: pages, or blocks, of the holds that began with the end of a wait and ended with a
+        release that somebody waited for, and how long they were [ns].
     """
 
     pages: dict[str, NDArray[np.int64]]
@@ -78,6 +93,8 @@ class Traced:
     allocated: NDArray[np.int64] = field(default_factory=lambda: np.zeros(ORDERS, np.int64))
     freed: NDArray[np.int64] = field(default_factory=lambda: np.zeros(ORDERS, np.int64))
     wait_ns: NDArray[np.int64] | None = None
+    contended_pages: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    contended_ns: dict[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 def runs(
@@ -136,8 +153,8 @@ class HoldTracer:
 
     Attributes
     ----------
-    sees_waits : bool
-        Whether the kernel has events of waits for locks.
+    sees_waits, sees_releases : bool
+        Whether the kernel has events of waits for locks, and of their contended releases.
     """
 
     def __init__(self, tracefs: Path, instances: list[Path]) -> None:
@@ -145,7 +162,10 @@ class HoldTracer:
         events = tracefs / "events"
         pages = (*SIDES.values(), *BETWEEN)
         self.sees_waits = all((events / event).is_dir() for event in WAITS)
-        known = (*pages, *(WAITS if self.sees_waits else ()))
+        form = _reads(events / RELEASE / "format")
+        self.sees_releases = self.sees_waits and " lock_addr;" in form
+        self._locks = (*WAITS, RELEASE)[: 2 * self.sees_waits + self.sees_releases]
+        known = (*pages, *self._locks)
         self._ids = {e: int(text_of(events / e / "id")) for e in known}
         ordered = (*SIDES.values(), *BETWEEN[:2])
         offsets = {_offset(events / event / "format", "order", 4) for event in ordered}
@@ -159,7 +179,7 @@ class HoldTracer:
         (self._order_at,) = offsets
         if self.sees_waits:
             # Of an address its lower half, which tells locks apart well enough.
-            places = {_offset(events / event / "format", "lock_addr", 8) for event in WAITS}
+            places = {_offset(events / event / "format", "lock_addr", 8) for event in self._locks}
             (self._lock_at,) = places
         self._zone_locks: set[int] = set()
         size = instances[0] / "buffer_subbuf_size_kb"
@@ -190,7 +210,7 @@ class HoldTracer:
         used = self._instances[:copies]
         _truncate(here / "trace")
         first = () if only_waits else (*SIDES.values(), *BETWEEN)
-        first += WAITS if self.sees_waits and (pids or only_waits) else ()
+        first += self._locks if pids or only_waits else ()
         try:
             if pids:
                 write(here / "options/event-fork", "1")
@@ -206,7 +226,7 @@ class HoldTracer:
                 tries(each / "tracing_on", "0")
                 tries(each / "events" / "enable", "0")
             _truncate(here / "set_event_pid")
-        return self._evaluate(here, len(first) > len(BETWEEN) + len(SIDES) or only_waits)
+        return self._evaluate(here, bool(pids) or only_waits)
 
     def _evaluate(self, here: Path, waits: bool) -> Traced:
         found: dict[str, list[tuple[NDArray[np.int64], NDArray[np.int64]]]]
@@ -249,6 +269,7 @@ class HoldTracer:
             allocated,
             freed,
             self._waits(locks) if waits and self.sees_waits else None,
+            *(self._contended(locks) if waits and self.sees_releases else ({}, {})),
         )
 
     def _waits(self, cpus: Sequence[tuple[NDArray, ...]]) -> NDArray[np.int64]:
@@ -273,6 +294,32 @@ class HoldTracer:
             pair = (what[:-1] == begin) & (what[1:] == end) & (lost[:-1] == lost[1:])
             waits.append((when[1:] - when[:-1])[pair])
         return np.concatenate(waits)
+
+    def _contended(
+        self, cpus: Sequence[tuple[NDArray, ...]]
+    ) -> tuple[dict[str, NDArray[np.int64]], dict[str, NDArray[np.int64]]]:
+        """Pages and time [ns] of holds of the zone lock that show their both ends, by side."""
+        end, release = self._ids[WAITS[1]], self._ids[RELEASE]
+        found: dict[str, list[tuple[NDArray, NDArray]]] = {side: [] for side in SIDES}
+        for time_ns, ids, address, kind, loss in cpus:
+            at = np.flatnonzero(
+                np.isin(ids, (end, release)) & np.isin(address, list(self._zone_locks))
+            )
+            first, last = at[:-1], at[1:]
+            whole = (ids[first] == end) & (ids[last] == release) & (address[first] == address[last])
+            whole &= np.cumsum(loss)[first] == np.cumsum(loss)[last]
+            moved = [np.cumsum(kind == number) for number in (1, 2)]
+            pages = np.array([sums[last] - sums[first] for sums in moved])
+            for number, side in enumerate(SIDES):
+                # Who frees a single block past the lists holds the lock too, and emits no page.
+                own = whole & (pages[number] > 0) & (pages[1 - number] == 0)
+                span = time_ns[last] - time_ns[first]
+                found[side].append((pages[number][own], span[own]))
+        both = {
+            side: [np.concatenate([one[k] for one in some]) for k in (0, 1)]
+            for side, some in found.items()
+        }
+        return {s: two[0] for s, two in both.items()}, {s: two[1] for s, two in both.items()}
 
 
 def _offset(path: Path, name: str, size: int) -> int:

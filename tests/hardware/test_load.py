@@ -17,10 +17,10 @@ CPU = min(os.sched_getaffinity(0))
 
 def test_a_load_says_what_it_did():
     with Load([(CPU, CPU)]) as load:
-        (did,) = load.run(0.05, 256)
-        (again,) = load.run(0.05, 256)
+        (did,) = load.run(0.5, 256)
+        (again,) = load.run(0.5, 256)
     assert did["pages"] >= 128
-    assert did["wall_s"] >= 0.05
+    assert did["wall_s"] >= 0.5
     assert 0 < again["cpu_s"] <= 1.5 * again["wall_s"]
 
 

@@ -58,6 +58,7 @@ def test_a_server_has_every_step_and_one_cpu_says_what_it_lacks(host):
     assert all_of_it.steps == [
         ("line_l2", ""),
         ("line_llc", ""),
+        ("line_ahead", ""),
         ("line_memory", ""),
         ("line_memory", "node"),
         *(("line_dirty", d) for d in ("llc", "node", "core")),
@@ -145,9 +146,12 @@ def test_this_machine_orders_its_caches():
     """A load from the cache is quicker than one from memory; affinity is put back."""
     before = os.sched_getaffinity(0)
     probes = Probes(HostFiles(Path("/")), sorted(before)[:1], 64 * MIB)
-    probes.run()
-    assert os.sched_getaffinity(0) == before
-    took = {(row.operation, row.distance): row for row in probes.costs()[0]}
+    for _ in range(10):  # a busy machine leaves few rounds alone
+        probes.run()
+        assert os.sched_getaffinity(0) == before
+        took = {(row.operation, row.distance): row for row in probes.costs()[0]}
+        if ("fault_entry", "") in took:
+            break
     fault = took["fault_entry", ""]
     assert 10 < fault.low <= fault.value <= fault.high < 1e6
     if ("line_l2", "") in took and ("line_llc", "") in took:

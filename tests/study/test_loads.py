@@ -4,6 +4,8 @@
 
 import math
 import shutil
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -63,6 +65,30 @@ def test_holds_that_it_had_are_taken_off_and_added_again():
     again = said("faults", 2048, refills=2.0, refilled=1.0, drains=2.0, drained=1.0)
     assert again["rate"] > said("faults", 2048)["rate"]
     assert again["rate"] == pytest.approx(5e5, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks"), [("faults", 1.00256), ("exits", 1.0417), ("hand-over", 1.01457)]
+)
+def test_pages_of_the_kernel_itself_are_among_those_that_were_seen(kind, blocks):
+    row = rates(kind, blocks_0=blocks).iloc[0]
+    workload = loads._workload(kind, 1, row, 2000.0)
+    result = pm.simulate("v6.18", "ice-lake", workload, cpus=2, memory_gib=8, seconds=20.0)
+    allocated = float(result.per_cpu["alloc_pages"].sum())
+    assert allocated / result.score == pytest.approx(blocks, rel=1e-3)
+
+
+def test_page_tables_that_come_back_later_make_refills_smaller(monkeypatch):
+    # high is 252: a refill takes at most 189 pages, fewer by those of other kinds on the lists.
+    few = replace(ZONE, managed=589_824, high_min=5_972, high_max=48_307)
+    monkeypatch.setattr(__name__ + ".ZONE", few)
+    found = said("faults", 2048, blocks_0=1.00256)
+    assert 1e3 / 126 < found["refills"] < 1e3 / 63
+    assert found["drains"] == pytest.approx(1e3 / 189, rel=0.02)
+    # With a page of tables in a region, and one that lists what is unmapped, it is almost that.
+    monkeypatch.setattr(loads, "_PER_TABLE", KINDS["faults"].pages // 16)
+    monkeypatch.setattr(loads, "_BATCHES", 1)
+    assert said("faults", 2048)["refills"] < 0.8 * found["refills"]
 
 
 def test_a_burst_from_the_other_side_begins_with_small_batches():
@@ -139,5 +165,21 @@ def test_the_zone_of_a_machine_has_lists_of_its_own_size(tmp_path):
     cpus = tmp_path / "sys/devices/system/cpu"
     cpus.mkdir(parents=True)
     (cpus / "online").write_text("0-3\n")
-    zone = loads.zone_here(HostFiles(tmp_path))
+    host = HostFiles(tmp_path)
+    zone = loads.zone_here(host)
     assert zone.managed > zone.high_max >= zone.high_min > 0
+    zones = [each for each in host.snapshots()[0].zones if each.pagesets and each.managed]
+    assert len(zones) > 1
+    # The kernel takes the highest zone, however small, until its watermarks are reached.
+    assert zone.name == zones[-1].name
+
+
+@pytest.mark.parametrize("free", [400_000, 30_000])
+def test_a_low_zone_is_used_only_when_the_high_one_is_short(tmp_path, monkeypatch, free):
+    zone = SimpleNamespace(node=0, high=10_938, pagesets=[SimpleNamespace(high_min=1, high_max=2)])
+    low = SimpleNamespace(**{**vars(zone), "name": "DMA32", "managed": 772_917, "free": 772_917})
+    high = SimpleNamespace(**{**vars(zone), "name": "Normal", "managed": 589_824, "free": free})
+    host = SimpleNamespace(
+        snapshots=lambda: [SimpleNamespace(zones=[low, high])], nodes=list, online=(0, 1)
+    )
+    assert loads.zone_here(host).name == ("Normal" if free > 65_536 + 10_938 else "DMA32")

@@ -258,6 +258,7 @@ def test_a_machine_short_of_memory_is_left_alone(tmp_path, monkeypatch):
         module.refuse_busy(stalled, [0], enough, force=False)
     with pytest.raises(InputError, match=r"0 MiB may be used, needed are"):
         module.refuse_busy(host_of(tmp_path / "full"), [0], 1 << 19, force=False)
+    module.refuse_busy(stalled, [0], 1 << 19, force=True)
     module.refuse_busy(stalled, [0], enough, force=True)
 
 

@@ -92,6 +92,23 @@ def test_null_models_say_what_they_can():
     )
 
 
+def test_cells_that_do_the_same_work_say_how_far_the_machine_is_from_itself():
+    def figures(fraction, refills, rate, waits):
+        known = {"refills": refills, "drains": 2.0, "drained": 1.0, "rate": rate, "waits": waits}
+        return [
+            {"workload": "faults", "processes": 1, "high_fraction": fraction, "quantity": name,
+             "measured": value, "predicted": 9.0 if name == "rate" else value}
+            for name, value in known.items()
+        ]  # fmt: skip
+
+    cells = [*figures(0, 1.0, 100.0, 0.0), *figures(128, 1.04, 150.0, 5.0)]
+    again = module._again(pd.DataFrame([*cells, *figures(2048, 7.0, 900.0, 5.0)]))
+    assert again["rate"] == pytest.approx(50.0)  # 2048 does other work
+    assert again["refills"] == pytest.approx(4.0)
+    assert "waits" not in again  # of nothing there is no share
+    assert module._again(pd.DataFrame(figures(0, 1.0, 100.0, 1.0))).empty
+
+
 # ------------------------------------------------------- the session that is stored
 
 
@@ -217,7 +234,8 @@ RUN = """\
 from pcpmodel.study import validate as module
 module.ROUNDS = 2
 module.KINDS = {{"faults": module.KINDS["faults"]}}
-module.predict = lambda *_: dict.fromkeys(module.QUANTITIES, 1.0)
+module.predict = lambda *_, **__: dict.fromkeys(module.QUANTITIES, 1.0)
+module.measured_lines = lambda *_: None
 print("begun", flush=True)
 module.validate({name!r}, 0.2, fractions=[2048, 64], force=True, data={data!r})
 """
@@ -246,6 +264,7 @@ def ended_at(data, tracing, number, moment):
     begun = run(data)
     assert begun.stdout.readline() == "begun\n"
     time.sleep(moment)
+    assert begun.poll() is None  # it is at work
     begun.send_signal(number)
     begun.communicate(timeout=60)
     changed = fraction() != was

@@ -71,14 +71,25 @@ instance waits lock/contention_begin lock/contention_end lock/contended_release
 echo 1 > $tracing/instances/waits/options/stacktrace
 echo 4096 > $tracing/instances/waits/buffer_size_kb
 
-echo mono > $tracing/trace_clock
-echo 4096 > $tracing/buffer_size_kb
-if grep -qw function_graph $tracing/available_tracers; then
+# With the events of the pages within: which holds there were, by this source alone. In an instance
+# as `pcpmodel measure` has it, where the kernel's instances may have this tracer.
+graph=$tracing/instances/graph
+mkdir $graph
+if ! grep -qw function_graph $graph/available_tracers; then
+	lacks "function_graph in an instance"
+	rmdir $graph
+	graph=$tracing
+fi
+echo mono > $graph/trace_clock
+echo 8192 > $graph/buffer_size_kb
+if grep -qw function_graph $graph/available_tracers; then
 	for function in free_pcppages_bulk rmqueue_bulk __rmqueue_pcplist; do
-		echo $function >> $tracing/set_ftrace_filter
+		echo $function >> $graph/set_ftrace_filter
 	done
-	echo "$tids" > $tracing/set_ftrace_pid
-	echo function_graph > $tracing/current_tracer
+	echo "$tids" > $graph/set_ftrace_pid
+	echo "$tids" > $graph/set_event_pid
+	for event in $PAGE_EVENTS; do echo 1 > $graph/events/$event/enable; done
+	echo function_graph > $graph/current_tracer
 else
 	lacks "tracer function_graph"
 fi
@@ -118,9 +129,9 @@ for here in $tracing $tracing/instances/*; do echo 0 > "$here/tracing_on"; done
 kill -INT $bpf $others
 wait $bpf $others
 
-cat $tracing/trace > /out/function_graph.txt
+cat $graph/trace > /out/function_graph.txt
 for cpu in $tracing/per_cpu/cpu*; do
-	cat "$cpu/trace" > "/out/function_graph.${cpu##*/}.txt"
+	cat "$graph/per_cpu/${cpu##*/}/trace" > "/out/function_graph.${cpu##*/}.txt"
 	raw=instances/kmem/per_cpu/${cpu##*/}
 	cat "$tracing/$raw/stats" > "/out/kmem.${cpu##*/}.stats"
 	timeout 20 dd if="$tracing/$raw/trace_pipe_raw" of="/out/kmem.${cpu##*/}.raw" bs=4096
