@@ -256,6 +256,20 @@ def test_the_same_run_of_two_tables_or_two_notebooks_is_made_once(monkeypatch, t
     assert {path.suffix for path in tmp_path.iterdir()} == {".json"}
 
 
+def test_a_run_whose_caches_were_followed_serves_for_the_one_without(monkeypatch):
+    small(monkeypatch)
+    (quick,) = study.cases()
+    plain = make_spec(**{**quick.run, "workload": unix_stream(4), "release": "v6.7", "seed": 1})
+    followed = dataclasses.replace(plain, identity=True, caches=True)
+    own = shared.Taken.of(plain)
+    runs = shared.Runs()
+    assert runs(followed).cache_miss_rate > 0
+    monkeypatch.setattr(shared, "execute", lambda spec: pytest.fail("was made again"))
+    assert runs(plain) == own
+    with pytest.raises(pytest.fail.Exception):  # and not the other way round
+        shared.Runs()(followed)
+
+
 def test_what_decides_a_run_is_in_its_digest(monkeypatch):
     small(monkeypatch)
     (quick,) = study.cases()

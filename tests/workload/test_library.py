@@ -7,6 +7,7 @@ import pytest
 
 import pcpmodel as pm
 from helpers.simulation import MACHINE, assert_same
+from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
@@ -137,3 +138,23 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
 def test_impossible_workloads_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_page_of_a_file_takes_as_much_longer_as_published_where_locks_do_not_wait():
+    published = load_published("batchsize-2018").tables
+    faults = published["page_fault1"]
+    others = published["other_workloads"]
+    files = others[others["workload"] == "page_fault2 processes"].set_index("testbox")["batch31"]
+    boxes = {
+        "skylake_desktop": "lkp-skl-d01",
+        "westmere_ep_2s": "lkp-wsm-ep2",
+        "sandybridge_desktop": "lkp-sb02",
+    }
+    ratios = []
+    for machine, box in boxes.items():
+        row = faults[(faults["machine"] == machine) & (faults["batch"] == 31)].iloc[0]
+        assert row["total_lock_pct"] <= 5
+        ratios.append(row["page_fault1_score_per_s"] / files[box])
+    anonymous, file = pm.workload.page_fault1(1).params, pm.workload.page_fault2(1).params
+    times = [p["fault_ns"] + p["unmap_ns"] for p in (anonymous, file)]
+    assert times[1] / times[0] == pytest.approx(np.median(ratios), abs=0.01)

@@ -166,10 +166,10 @@ def compare(
         runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
         run = runners[0]
         at = {(f.step, f.quantity): f.parameter for f in case.fits}
+        cache_misses += cache_miss_rows(case, runners, values)  # its runs serve for the cells
         cells = case_rows(case, runners, values, rules, at)
         rows += cells
         rank += ranks(cells)
-        cache_misses += cache_miss_rows(case, runners, values)
         now = run.figures("base", values)["lock_contention"]
         for name, value in values.items():
             # What a tenth more of the parameter does to the base row's contention.

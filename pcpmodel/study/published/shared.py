@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from pcpmodel.files import read_json
@@ -44,6 +44,9 @@ class Taken:
 class Runs:
     """Makes each run once: tables of a series share most of their rows.
 
+    A run whose caches were followed serves for the one without: which page is in which cache
+    decides nothing, so that all other figures are the same.
+
     `pcpmodel rerun` names a folder in which the kernels of its notebooks leave theirs for each
     other: the tables of one notebook are part of another's.
     """
@@ -54,19 +57,29 @@ class Runs:
 
     def __call__(self, spec: RunSpec) -> Taken:
         key = _digest(spec)
-        if key not in self.done:
-            self.done[key] = self._shared(key, spec) if self.shared else Taken.of(spec)
-        return self.done[key]
-
-    def _shared(self, key: str, spec: RunSpec) -> Taken:
-        path = Path(str(self.shared), f"{key}.json")
-        if path.exists():
-            return Taken(**read_json(path))
-        taken = Taken.of(spec)
-        own = path.with_suffix(f".{os.getpid()}")  # others may be making the same run
-        own.write_text(json.dumps(asdict(taken)), encoding="utf-8")
-        own.replace(path)
+        taken = self._known(key)
+        if taken is None and not spec.identity:
+            followed = self._known(_digest(replace(spec, identity=True, caches=True)))
+            taken = followed and replace(followed, cache_miss_rate=None)
+        if taken is None:
+            taken = Taken.of(spec)
+            self._share(key, taken)
+        self.done[key] = taken
         return taken
+
+    def _known(self, key: str) -> Taken | None:
+        """A run that was made here, or by another notebook."""
+        if key not in self.done and self.shared:
+            path = Path(self.shared, f"{key}.json")
+            if path.exists():
+                self.done[key] = Taken(**read_json(path))
+        return self.done.get(key)
+
+    def _share(self, key: str, taken: Taken) -> None:
+        if self.shared:
+            own = Path(self.shared, f"{key}.{os.getpid()}")  # others may be making the same run
+            own.write_text(json.dumps(asdict(taken)), encoding="utf-8")
+            own.replace(own.with_suffix(".json"))
 
 
 def _digest(spec: RunSpec) -> str:
