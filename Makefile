@@ -58,22 +58,23 @@ wheel: env ## Build a wheel for this machine's Python below dist/
 	  $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 # In a copy, so that the ordinary build stays as it is.  Tests of rooms where nothing is
-# compiled are left out.  The C++ library comes with the sanitizer's, which must
+# compiled are left out, but those of study/ that share engines and memory.  The C++ library comes with the sanitizer's, which must
 # know where exceptions are thrown before matplotlib throws one.
 UNCOMPILED := datasets figures proc project reports test_cli.py test_files.py \
   $(addprefix hardware/test_,hold_time.py latency_input.py latency_ways.py platform.py sizes_explained.py) \
-  $(addprefix study/test_,answer.py limit.py rules.py throughput.py)
+  $(addprefix study/test_,advise.py answer.py autotuning.py batching.py compare.py cover_letter.py defaults.py \
+    left_out.py limit.py other_tables.py questions.py rules.py throughput.py validate.py)
 
 # Memory that is not there is refused with NULL, as without the sanitizer: the core looks.
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan
 	rm -rf $(SANITIZED)
 	mkdir -p $(SANITIZED)
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
-	  pcpmodel tests tools data examples notebooks | tar -x -C $(SANITIZED)
+	  pcpmodel tests tools data docs examples notebooks | tar -x -C $(SANITIZED)
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(CURDIR)/$(BIN)/python -m pytest -q -p no:cacheprovider --capture=sys \
+	  $(CURDIR)/$(PYTEST) -q -p no:cacheprovider --capture=sys \
 	  -m "not slow and not long and not notebook" $(UNCOMPILED:%=--ignore=tests/%)
 
 clean: ## Remove everything that make made, reports/ included

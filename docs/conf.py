@@ -118,6 +118,7 @@ def setup(app: object) -> None:
         "notebooks.md": notebooks.pop(".."),
         **{f"notebooks/{name}": text for name, text in notebooks.items()},
         "reference.md": generate.reference(),
+        "told-apart.md": generate.told_apart(ROOT),
         "verification.md": generate.verification(ROOT),
     }
     for name, text in pages.items():

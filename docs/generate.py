@@ -4,7 +4,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from inspect import isclass, isfunction, ismodule
 from pathlib import Path
@@ -152,6 +152,102 @@ def assumptions() -> str:
     return "\n".join(parts) + "\n"
 
 
+def told_apart(root: Path) -> str:
+    """What a replay notices: rules that are not the recorded kernel's, and falsified recordings."""
+    parts = [
+        "# What a replay tells apart\n",
+        "That a recording replays with nothing unexplained proves little if another kernel's "
+        "rules, or another recording, would pass as well.\n",
+        *_other_rules(json.loads((root / "docs" / "told-apart.json").read_text(encoding="utf-8"))),
+        *_falsified(json.loads((root / "docs" / "falsified.json").read_text(encoding="utf-8"))),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _missed(told: Mapping[str, Any]) -> str:
+    """What-ifs that differ where nothing tells the rules apart."""
+    names = [n for n, row in told["recordings"].items() if any(row["what_if"].values())]
+    if not names:
+        return ""
+    own = {
+        f"{mine} {count} for {recorded}"
+        for name in names
+        for count, (mine, recorded) in told["recordings"][name]["own"].items()
+    }
+    return (
+        f"The others are of {', '.join(names)}, whose own rules do not come to what was recorded "
+        f"either ({', '.join(sorted(own))}): a what-if knows no reclaim, and so comes to states in "
+        "which the recorded kernel never was. "
+    )
+
+
+def _other_rules(told: Mapping[str, Any]) -> Iterator[str]:
+    """Every recording under every other release."""
+    found = told["recordings"].values()
+    own = sorted({row["release"] for row in found}, key=[r.name for r in pm.releases()].index)
+    apart = sum(len(row["apart"]) for row in found)
+    alike = [counts for row in found for counts in row["what_if"].values()]
+    agree = sum(not counts for counts in alike)
+    yield "## Other kernels' rules\n"
+    yield (
+        f"Each of {len(found)} recordings is replayed under the rules of every other release, "
+        f"those that follow the same rules being one: of {apart + len(alike):,} pairs **{apart:,} "
+        "are told apart**, that is, leave something unexplained, while under its own rules none "
+        "does (a replay that allows everything would tell none apart). Of the "
+        f"{len(alike)} that are not, a what-if comes to the same counts under both on **{agree}**. "
+        f"{_missed(told)}"
+        "A cell says in how many recordings of a kernel other rules are told apart from its own. "
+        "Made by `python tools/told_apart.py --write`.\n"
+    )
+    yield f"| rules | {' | '.join(f'`{name}`' for name in own)} |"
+    yield f"|---|{'---|' * len(own)}"
+    for same in told["rules"]:
+        cells = []
+        for name in own:
+            rows = [row["apart"] for row in found if row["release"] == name]
+            n = sum(same[0] in row for row in rows)
+            cells.append("its own" if name in same else f"{n} of {len(rows)}")
+        yield f"| {', '.join(f'`{name}`' for name in same)} | {' | '.join(cells)} |"
+    yield "\nWhere they are not told apart, and in which rules they differ:\n"
+    yield "| rules | kernel | recordings | what-ifs that agree | rules that differ |"
+    yield "|---|---|---|---|---|"
+    for same in told["rules"]:
+        for name in own:
+            counts = [
+                row["what_if"][same[0]]
+                for row in found
+                if row["release"] == name and same[0] in row["what_if"]
+            ]
+            if counts:
+                mine, other = (pm.release(n).as_dict() for n in (name, same[0]))
+                unlike = ", ".join(f"`{rule}`" for rule in mine if mine[rule] != other[rule])
+                yield (
+                    f"| `{same[0]}` | `{name}` | {len(counts)} | {sum(not c for c in counts)} "
+                    f"| {unlike} |"
+                )
+    yield ""
+
+
+def _falsified(told: Mapping[str, Any]) -> Iterator[str]:
+    """Copies of recordings that were changed, kind by kind."""
+    kinds = told["kinds"]
+    total = {how: sum(row[how] for row in kinds) for how in ("refused", "found", "passed")}
+    yield "## Falsified recordings\n"
+    yield (
+        f"{sum(total.values()):,} copies of {len(told['recordings'])} recordings, each changed in "
+        f"one of {len(kinds)} ways: {total['refused']:,} are refused, {total['found']:,} leave "
+        f"something unexplained, **{total['passed']} pass** (all would if everything were "
+        "allowed). Of those that pass the last column says how a kernel could have written them. "
+        f"Made by `{told['command']}`.\n"
+    )
+    yield "| what is changed | copies | refused | found | pass | how a kernel could write it |"
+    yield "|---|---|---|---|---|---|"
+    for row in kinds:
+        numbers = [row[how] for how in ("refused", "found", "passed")]
+        cells = [_plain(row["kind"]), sum(numbers), *numbers, _plain(row["possible"])]
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
 def _largest(release: Any) -> str:
     """Largest refill and drain of one CPU that allocates, and frees, 12,000 pages."""
     said = []
@@ -227,7 +323,8 @@ def verification(root: Path) -> str:
    the kernel did, and so is each block that a refill took from the buddy lists. Of {len(replayed)}
    recordings with {events:,} events and {allocations:,} allocations **{exact} leave no difference
    unexplained**; {read_only} more, of booting kernels, have no dump of the lists to
-   start from and are read only. Tampered recordings are noticed (`tests/trace/test_replay.py`).
+   start from and are read only. Other kernels' rules and falsified recordings do not pass unseen:
+   {{doc}}`told-apart`.
 4. The event engine gives the same bits as the per-page engine, and the closed forms of queueing
    theory where they hold (`tests/simulation/test_engine.py`, `tests/simulation/test_analytic.py`).
 5. Published tables are set against the simulator, misses included: of {said} predicted cells in

@@ -1305,6 +1305,8 @@ def cover_letter_(
 
         made = [tree(path, config=config) for path in trees]
         spec["releases"] = [*spec["releases"], *made]
+        if spec.get("labels"):
+            spec["labels"] = [*spec["labels"], *map(str, made)]
     elif config is not None:
         raise InputError(f"--config {config} is of a kernel tree, and none is given")
     letter = cover_letter(**spec, policy=_policy(policy_file))

@@ -17,6 +17,7 @@ from hypothesis import settings
 from helpers.checkout import copy_checkout
 from helpers.paths import ROOT
 from helpers.policies import build_policies
+from helpers.reports import ALL, FEW
 from pcpmodel.reports.plan import Run
 from pcpmodel.reports.rerun import rerun
 
@@ -30,8 +31,9 @@ settings.load_profile("fixed")
 
 @pytest.hookimpl(tryfirst=True)  # before Hypothesis reads its options; xdist hands them on
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw a seed; and hear Ctrl-C, which what a script starts in its background ignores."""
+    """Draw a seed; and hear Ctrl-C and SIGHUP, which a script's background and nohup ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     option = config.option
     if option.hypothesis_profile == "random" and option.hypothesis_seed is None:
         option.hypothesis_seed = str(secrets.randbits(32))
@@ -89,11 +91,13 @@ def tracing(tracefs: Path) -> Path:
     return tracefs
 
 
-@pytest.fixture(scope="session")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
-    """All reports of the checkout's notebooks, made once for the tests that need them."""
+@pytest.fixture(scope="session", params=[pytest.param(FEW, id="few"), ALL])
+def reported(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[Run]]:
+    """Reports of a few of the checkout's notebooks, or of all, made once for who needs them."""
     out = tmp_path_factory.mktemp("reported")
-    return out, rerun(project=ROOT, out=out, progress=print)
+    return out, rerun(request.param, project=ROOT, out=out, progress=print)
 
 
 @pytest.fixture(scope="module")

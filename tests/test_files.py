@@ -25,6 +25,7 @@ READS = re.compile(
 ALLOWED = {
     "hardware/load.py": (2, "lines of JSON on the pipes of the processes that it has started"),
     "figures/style.py": (1, "what rerun says in the environment of a notebook it runs"),
+    "study/hold_sources.py": (1, "writes: what bpftrace prints, which is read while it runs"),
     "trace/hold_tracer.py": (2, "tracefs: its switches and the raw ring buffer, which is streamed"),
     "trace/record.py": (
         2,

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import seaborn
 from matplotlib.axes import Axes
 
 from pcpmodel.figures.style import COLUMN, SERIES, figure_style, listed, span
@@ -117,6 +116,8 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     -------
     Axes
     """
+    import seaborn  # with scipy.stats: longer than all other figures take to load
+
     machines = list(dict.fromkeys(per_scale["machine"]))
     grid = per_scale.pivot(index="machine", columns="batch_scale", values="probability")
     grid = grid.loc[machines]

@@ -184,7 +184,7 @@ def numa_gain_map(grid: pd.DataFrame, ax: Axes | None = None) -> Axes:
     table = grid.pivot(index="pages_per_thread", columns="threads", values="gain_percent")
     table = table.sort_index(ascending=False)
     limit = max(1.0, float(np.nanmax(np.abs(table.to_numpy()))))
-    ax.imshow(table, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
+    map_ = ax.imshow(table, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto")
     for (row, column), gain in np.ndenumerate(table.to_numpy()):
         ax.text(
             column,
@@ -200,7 +200,9 @@ def numa_gain_map(grid: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(table.shape[0]), [f"{n:,.0f}" for n in table.index])
     ax.set_xlabel("Threads per process")
     ax.set_ylabel("Pages per thread")
-    ax.set_title("Gain of throughput [%]", loc="left")
+    bar = ax.figure.colorbar(map_, ax=ax, pad=0.02, aspect=30)
+    bar.set_label("Gain of throughput [%]")
+    bar.outline.set_visible(False)
     return ax
 
 

@@ -18,12 +18,18 @@ _NAMES = {
     "handoff_ns": "hand-over of the lock",
     "lock_contention": "lock contention",
     "lru_hold_ns": "hold of the LRU lock",
+    "kbuild_8cgroups": "kbuild in 8 cgroups",
+    "kbuild_j224": "kbuild -j224",
     "migrated_share": "share of migrated processes",
+    "page_fault1": "page_fault1",  # as will-it-scale names its tests
+    "page_fault2": "page_fault2",
     "sctp": "SCTP",
     "sctp_stream": "SCTP stream",
+    "sctp_stream_many": "many SCTP streams",
     "slab_run_share": "share of slab runs",
     "smt_yield": "yield of two threads",
     "swap_after": "buffers between moves",
+    "try_to_unmap": "try_to_unmap()",
     "unix": "AF_UNIX",
     "unix_stream": "AF_UNIX stream",
 }
@@ -69,7 +75,8 @@ def display(name: object) -> str:
     def words(found: re.Match[str]) -> str:
         return _NAMES.get(found[0], found[0].replace("_", " "))
 
-    return re.sub(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b|^(?:sctp|unix)$", words, str(name))
+    identifier, table = r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b", r"(?:^|(?<=: ))(?:sctp|unix)$"
+    return re.sub(f"{identifier}|{table}", words, str(name))
 
 
 def latex_text(text: str) -> str:

@@ -152,6 +152,7 @@ def foreseen(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
                     marker=series[2], ms=2.8, mew=0.6, color=series[0], mfc=face,
                     label=what if of == "foreseen" else f"{what}, no change")  # fmt: skip
     ax.set_xscale("log")
+    ax.xaxis.set_major_formatter("{x:,g}")
     ax.set_yticks(range(len(names)), names)
     ax.set_xlabel("Expected / recorded holds per allocation")
     ax.grid(False, axis="y")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
@@ -22,6 +23,7 @@ from pcpmodel.figures.style import (
     figure_style,
     listed,
     span,
+    widen_y,
 )
 
 __all__ = [
@@ -94,9 +96,11 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     half, stated = (
         rows[name].fillna(0.0).to_numpy(float) for name in ("half_width", "measured_half_width")
     )
-    tables = (rows["source"] + "/" + rows["table"]).to_numpy()
-    for i, table in enumerate(dict.fromkeys(tables)):
-        of = tables == table  # a line ends with its table
+    # A line ends with its table, and where the steps are of another workload.
+    workloads = rows["step"].astype(str).str.rpartition(", ")[0]
+    lines = (rows["source"] + "/" + rows["table"] + "/" + workloads).to_numpy()
+    for i, line in enumerate(dict.fromkeys(lines)):
+        of = lines == line
         ax.plot(at[of], mean[of], color=colour, ls=dash, label="" if i else "model")
     ax.errorbar(
         at, mean, half, ecolor=colour, fmt="none", elinewidth=1.0, label="95 % over the seeds"
@@ -198,7 +202,7 @@ def misses(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         drawn = rows[["with_less", "with_more", "predicted"]].div(rows["measured"], axis=0)
         low, high = min(1.0, drawn.to_numpy().min()), max(1.0, drawn.to_numpy().max())
         ax.set_xlim(low / 1.15, high * 1.15)
-    ax.set_xlabel("model / measured")
+    ax.set_xlabel("Model / measured")
     ax.grid(False, axis="y")
     return ax
 
@@ -259,6 +263,7 @@ def by_release(
     """
     words = _words(table[x])
     order, releases = (list(dict.fromkeys(table[column])) for column in (x, "release"))
+    half = None if error is None else table[error].fillna(0.0)
     for i, (release, rows) in enumerate(table.groupby("release", sort=False)):
         colour, dash, marker = SERIES[i % len(SERIES)]
         aside = 0.08 * (i - (len(releases) - 1) / 2)
@@ -266,7 +271,7 @@ def by_release(
         ax.errorbar(
             at,
             rows[y],
-            yerr=None if error is None else rows[error],
+            yerr=None if half is None else _bars(rows[y], half[rows.index], log),
             color=colour,
             ls="none" if words else dash,
             marker=marker,
@@ -276,14 +281,34 @@ def by_release(
         ax.set_xticks(range(len(order)), [textwrap.fill(str(word), 10) for word in order])
     else:
         ax.set_xticks(order)
-    if log:
+    if log and (table[y] == 0).any():  # none of them has its place, too
+        least = _least(ax, table[y])
+        ax.set_yscale("symlog", linthresh=least)
+        highest = float((table[y] + (0.0 if half is None else half)).max())
+        widen_y(ax, -0.4 * least, 1.6 * max(highest, least))
+    elif log:
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if log:
         ax.yaxis.set_major_formatter("{x:,g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(capital(xlabel))
     ax.set_ylabel(capital(ylabel))
     return ax
+
+
+def _bars(values: pd.Series, half: pd.Series, log: bool) -> npt.NDArray[np.float64]:
+    """Lengths of error bars down and up; on a logarithmic axis none goes below 0."""
+    return np.array([np.minimum(half, values) if log else half, half], float)
+
+
+def _least(ax: Axes, values: pd.Series) -> float:
+    """Power of ten under which an axis is linear down to 0, for panels that share it, too."""
+    some = values[values > 0]
+    least = 10.0 ** np.ceil(np.log10(some.min())) if len(some) else 1.0
+    if ax.get_yscale() == "symlog":
+        least = min(least, ax.yaxis.get_transform().linthresh)
+    return float(least)
 
 
 def _half(causes: pd.DataFrame, cause: str) -> str:

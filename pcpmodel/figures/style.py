@@ -294,7 +294,8 @@ def alt_text(figure: Figure | Axes) -> str:
     str
     """
     drawn = _figure(figure)
-    axes = [ax for ax in drawn.axes if ax.axison]
+    bars = [ax for ax in drawn.axes if ax.get_label() == "<colorbar>"]
+    axes = [ax for ax in drawn.axes if ax.axison and ax not in bars]
     if not axes:
         return " ".join(text.get_text() for ax in drawn.axes for text in ax.texts)
     labels = _entries(axes)[1]
@@ -305,7 +306,7 @@ def alt_text(figure: Figure | Axes) -> str:
         for texts in zip(*((ax.get_xlabel(), ax.get_ylabel()) for ax in axes), strict=True)
     )
     words = [
-        f"{len(axes)} panels ({', '.join(titles)})"
+        f"{len(axes)} panels ({'; '.join(titles)})"
         if len(axes) > 1
         else "Chart" + "".join(f", {t}" for t in titles)
     ]
@@ -314,6 +315,7 @@ def alt_text(figure: Figure | Axes) -> str:
         if getattr(first, f"get_{axis}scale")() == "log":
             said.append("logarithmic")
         words.append(f"{name}: {', '.join(filter(None, said))}")
+    words += [f"Colour: {bar.get_ylabel()}" for bar in bars]
     if labels:
         words.append(f"Shown: {'; '.join(labels)}")
     return ". ".join(words) + "."
@@ -468,7 +470,10 @@ def panels(
         else:
             _legend(figure, used)
         figure.draw_without_rendering()  # ticks take their style now
-        shown = f"One panel per {display(listed(by))}." if len(values) > 1 else ""
+        shown = f"One panel per {display(listed(by))}" if len(values) > 1 else ""
+        if shown and len({ax.get_ylim() for ax in used}) > 1:
+            shown += "; their vertical axes differ"
+        shown += "." if shown else ""
         describe(figure, f"{draw.caption(*frames, **options)} {shown}".strip())
     return figure
 
@@ -536,9 +541,10 @@ def save(
         mpl.rc_context(wanted.style),
         scratch(f".{name}.pcpmodel-", target) as beside,
     ):
-        for kind in wanted.formats:
-            words = {"Title": name, **metadata[kind]}
-            drawn.savefig(beside / kind, format=kind, metadata=words)
+        with _laid_out(drawn):
+            for kind in wanted.formats:
+                words = {"Title": name, **metadata[kind]}
+                drawn.savefig(beside / kind, format=kind, metadata=words)
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
         (beside / "json").write_text(text, encoding="utf-8")
         if "pdf" in kinds:
@@ -547,6 +553,22 @@ def save(
             kinds.append("tex")
         for kind in kinds:
             os.replace(beside / kind, target / f"{name}.{kind}")
+
+
+@contextmanager
+def _laid_out(figure: Figure) -> Iterator[None]:
+    """Place everything once for all formats: it takes as long as writing one of them."""
+    engine = figure.get_layout_engine()
+    if engine is None:
+        yield
+        return
+    if figure.stale:  # or it was done when the figure was drawn
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    try:
+        yield
+    finally:
+        figure.set_layout_engine(engine)
 
 
 def _source(name: str) -> dict[str, Any]:

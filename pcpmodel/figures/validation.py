@@ -89,7 +89,7 @@ def predicted_measured(cells: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     ax.set_yticks(range(len(rows)), [_NAMES[q] for q in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlabel("predicted / measured")
+    ax.set_xlabel("Predicted / measured")
     return ax
 
 
@@ -134,11 +134,11 @@ def rates_measured(cells: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.plot(rates["predicted"] / first, y, marker=mark, color=other, label="predicted", **at)
     ax.axvline(1, color="0.5", lw=0.8)
     names = [
-        f"{row.workload} {row.processes}, {row.high_fraction}"
+        f"{row.workload} {row.processes:,}, {row.high_fraction:,}"
         for row in rates.itertuples(index=False)
     ]
     ax.set_yticks(y, names)
     ax.set_ylim(len(rates) - 0.5, -0.5)
-    ax.set_xlabel("rate / that of the load's first row")
-    ax.set_ylabel("load, processes, high_fraction")
+    ax.set_xlabel("Rate / that of the load's first row")
+    ax.set_ylabel("Load, processes, percpu_pagelist_high_fraction")
     return ax

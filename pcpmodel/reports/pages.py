@@ -104,7 +104,12 @@ _INDEX = """<!DOCTYPE html>
 {% if last %}
 <h2>What changed at the last run</h2>
 <ul class="changed">
-{% for run in last %}
+{% set first = last | selectattr("why", "equalto", "never run")
+ | selectattr("status", "equalto", "done") | list %}
+{% if first | length > 1 %}
+<li>{{ first | length }} reports done for the first time.</li>
+{% endif %}
+{% for run in last if first | length < 2 or run not in first %}
 <li><b>{{ run.name }}</b>: {{ run.status
 }}{% if run.why == "never run" %} for the first time{% elif run.why %}: {{ run.why }}{% endif %}.
 {% if run.before and run.before != run.now %}<br>Before: {{ run.before }}<br>Now: {{ run.now }}

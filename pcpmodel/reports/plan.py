@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pcpmodel.datasets.packages import data_dir
+from pcpmodel.datasets.packages import LATENCY_RESOURCE, data_dir
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.files import open_regular
 from pcpmodel.reports.notebook import Notebook, notebooks, placeholder, read_notebook
@@ -273,7 +273,15 @@ def _data_sets(
     if notebook.for_each is None:
         yield "all", reads
     for path in sets:
-        yield _label(path.name, path), [*reads, path]
+        yield _label(path.name, path), [*reads, *_needed_by(path, sets), path]
+
+
+def _needed_by(path: Path, sets: Sequence[Path]) -> list[Path]:
+    """Machines whose tables a machine with a cost sheet alone has its 99th percentiles from."""
+    table = LATENCY_RESOURCE["path"]
+    if path.parent.name != "hardware" or (path / table).exists():
+        return []
+    return [other for other in sets if (other / table).exists()]
 
 
 def _set_paths(notebook: Notebook, data: Path) -> list[Path]:

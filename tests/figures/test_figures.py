@@ -391,7 +391,7 @@ for name, draw in [("panels", PANELS["hold_time"]), ("alone", AXES["scale_latenc
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_files_are_the_same_bytes_from_run_to_run(tmp_path):
     here = os.path.dirname(__file__)
     for run, seed in (("a", "1"), ("b", "2")):

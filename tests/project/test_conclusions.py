@@ -20,6 +20,7 @@ import pytest
 
 import pcpmodel as pm
 from helpers.paths import ROOT
+from helpers.reports import of_every_notebook
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.reports.plan import Run
 from pcpmodel.study.published.older import ASSUMED, OLDER
@@ -253,6 +254,7 @@ def test_what_is_answered_elsewhere_names_a_place(row: dict[str, str]) -> None:
 
 
 @pytest.mark.notebook
+@of_every_notebook
 def test_what_is_answered_elsewhere_stands_there(reported: tuple[Path, list[Run]]) -> None:
     out, _ = reported
     missing = []

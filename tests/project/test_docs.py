@@ -190,7 +190,7 @@ def sphinx(builder: str, place: Path) -> Path:
     return place / builder
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_documentation_builds_without_a_warning_and_its_examples_hold(tmp_path: Path) -> None:
     page = (sphinx("html", tmp_path) / "reference.html").read_text(encoding="utf-8")
     missing = [n for n, where in pm._PUBLIC.items() if f'id="{where}.{n}"' not in page]

@@ -22,6 +22,7 @@ from click import Group
 import pcpmodel as pm
 from helpers.checkout import copy_checkout
 from helpers.paths import ROOT
+from helpers.reports import of_every_notebook
 from pcpmodel.cli import main
 from pcpmodel.reports.plan import Run
 
@@ -154,6 +155,7 @@ def checkout(tmp_path: Path, reported: tuple[Path, list[Run]]) -> Path:
 
 
 @pytest.mark.notebook
+@of_every_notebook  # `make report` has nothing to do
 def test_every_command_of_the_readme_runs(checkout: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     path = [str(checkout / ".venv/bin"), str(Path(sys.executable).parent), os.environ["PATH"]]

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.paths import ROOT
+from helpers.reports import of_every_notebook
 from pcpmodel.cli import main
 
 FILES = ("json", "pdf", "png", "svg", "tex")
@@ -57,6 +58,7 @@ def test_a_figure_is_asked_for_by_any_of_its_names():
     assert one["function"] == "residuals"
 
 
+@pytest.mark.long
 def test_files_have_caption_alt_text_and_the_same_bytes_again(tmp_path):
     names = ("ice-lake/residuals", "01-batch-latency/hold-time")
     made = [tmp_path / place for place in ("one", "two")]
@@ -139,6 +141,7 @@ def test_what_is_wrong_is_named_and_nothing_is_left(tmp_path, words, match):
 
 
 @pytest.mark.notebook
+@of_every_notebook
 def test_the_gallery_shows_every_figure_with_notebook_data_digest_and_alt_text(reported):
     out, runs = reported
     page = (out / "index.html").read_text(encoding="utf-8")

@@ -601,6 +601,19 @@ def test_pages_and_index_carry_what_figures_and_notebooks_say(project: Path) -> 
     assert "Before: It moves 63 pages. More. <br>Now: It moves 64" in index.replace("<br>", " <br>")
 
 
+def test_the_index_counts_what_was_made_for_the_first_time(
+    project: Path, papermill_stub: None
+) -> None:
+    made = len(rows(project))
+    index = (project / "reports/index.html").read_text()
+    assert f"<li>{made} reports done for the first time.</li>" in index
+    assert "</b>: done for the first time" not in index
+    write_notebook(project, "04-later", "print('later')", [])
+    assert rows(project)["04-later/all"][0] == "done"
+    index = (project / "reports/index.html").read_text()
+    assert "04-later/all</b>: done for the first time" in index
+
+
 @pytest.mark.notebook
 def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project: Path) -> None:
     rows(project)
@@ -891,3 +904,14 @@ def test_a_folder_too_long_for_sockets_is_refused(
     said = start(project, "03-rules").communicate(timeout=60)[1]
     assert "choose a shorter TMPDIR" in said.splitlines()[-1]
     assert not list(deep.glob("pcpmodel-*"))
+
+
+def test_a_machine_with_a_cost_sheet_alone_reads_those_with_tables(tmp_path: Path) -> None:
+    sets = [tmp_path / "hardware" / name for name in ("bare", "one", "other")]
+    for path in sets:
+        path.mkdir(parents=True)
+    for path in sets[1:]:
+        (path / "batch_latency.csv").touch()
+    assert plan_module._needed_by(sets[0], sets) == sets[1:]
+    assert plan_module._needed_by(sets[1], sets) == []
+    assert plan_module._needed_by(tmp_path / "published" / "x", sets) == []

@@ -51,6 +51,15 @@ def test_text_fits_a_mail_and_says_what_is_better(tmp_path):
     assert len(starts) == 1, "columns are aligned"
 
 
+def test_a_tree_is_one_more_row_beside_those_with_labels(tmp_path):
+    tree = pm.study.example_tree(tmp_path / "four-batches")
+    small = SPEC | {"workloads": [{"name": "page_fault1", "processes": 4}]}
+    done = run(tmp_path, small, "--tree", str(tree), "--format", "csv")
+    assert done.exit_code == 0, done.output
+    for row in ("base", "patch4", "patch10", str(tree)):
+        assert row in done.stdout
+
+
 def test_warm_up_calibration_and_intervals_are_said():
     letter = pm.cover_letter(
         ["v6.6", "v6.7"],

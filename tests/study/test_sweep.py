@@ -581,7 +581,7 @@ def test_command_line_says_that_no_scheduler_answers(tmp_path):
     assert os.listdir(tmp_path) == ["s.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_dask_with_a_killed_worker_gives_the_same_bytes(tmp_path):
     distributed = pytest.importorskip("distributed")
     grid = {"release": ["v6.6", "v6.7", "v6.19"], "seed": list(range(8))}
@@ -608,7 +608,7 @@ def test_dask_with_a_killed_worker_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "dask.nc").read_bytes() == (tmp_path / "threads.nc").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("who", ["scheduler", "workers"])
 def test_dask_that_is_gone_is_said_and_the_sweep_goes_on_later(who, tmp_path):
     pytest.importorskip("distributed")

@@ -52,7 +52,7 @@ def lock_starvation(
         ``hosts``: by ``holds`` (see `bulk_free`), host and release the waits for the zone lock
         [ms], the share of holds that ended over 10 ms after they were asked for, and the time in
         which a CPU gives back a million pages while all others do [s]: means over the seeds, the
-        longest wait with half of its 95 % interval; ``seeds``: by seed.
+        longest wait and the share of drains with half of their 95 % intervals; ``seeds``: by seed.
 
     Raises
     ------
@@ -146,10 +146,12 @@ def lock_starvation(
 
 
 def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFrame:
-    """Means over the seeds, the longest wait with half of its 95 % interval."""
+    """Means over the seeds, what is shown with bars with half of its 95 % interval."""
     grouped = runs.groupby(keys, sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")
     table["wait_max_error_ms"] = half * grouped["wait_max_ms"].std()
+    if "drain_over_10ms" in runs:
+        table["drain_over_10ms_error"] = half * grouped["drain_over_10ms"].std()
     return table.reset_index()
 
 

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy.special import stdtrit
 
 from pcpmodel.hardware.hold_time import LEVEL
 from pcpmodel.hardware.machines import Machine, digest, load_machines
@@ -65,6 +66,17 @@ def _said(
         )
 
 
+def _line(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float, float]:
+    """Slope, intercept and the slope's standard error, as `scipy.stats.linregress` has them.
+
+    Its import takes longer than the notebook of a new machine calculates.
+    """
+    xx, xy, _, yy = np.cov(x, y, bias=True).flat
+    slope, r = xy / xx, xy / np.sqrt(xx * yy)
+    error = np.sqrt(max(1 - r**2, 0.0) * yy / xx / (len(x) - 2))
+    return slope, y.mean() - slope * x.mean(), error
+
+
 def _gain(machine: Machine) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     table = machine.latency.dropna(subset="throughput_pages_per_s")
     if len(table) < MIN_ROWS:
@@ -73,9 +85,9 @@ def _gain(machine: Machine) -> tuple[pd.DataFrame, dict[str, Any]] | None:
     page_ns = 1e9 / throughput
     holds_us = table["alloc_latency_avg_us"] + table["free_latency_avg_us"]
     hold_ns = (1e3 * holds_us / table["batch"]).to_numpy()
-    line = stats.linregress(hold_ns, page_ns)
-    spread = stats.t.ppf((1 + LEVEL) / 2, len(table) - 2) * line.stderr
-    residual = page_ns - line.intercept - line.slope * hold_ns
+    slope, intercept, error = _line(hold_ns, page_ns)
+    spread = stdtrit(len(table) - 2, (1 + LEVEL) / 2) * error
+    residual = page_ns - intercept - slope * hold_ns
     noise = 100 * np.sqrt((residual**2).sum() / (len(table) - 2)) / page_ns.mean()
     rows = pd.DataFrame(
         {
@@ -95,9 +107,9 @@ def _gain(machine: Machine) -> tuple[pd.DataFrame, dict[str, Any]] | None:
         "last_batch": int(rows["batch"].iloc[-1]),
         "saved_ns": page_ns[0] - page_ns[-1],
         "saved_by_holds_ns": hold_ns[0] - hold_ns[-1],
-        "share": 1 / line.slope if line.slope > 0 else np.nan,
-        "share_low": 1 / (line.slope + spread) if line.slope + spread > 0 else np.nan,
-        "share_high": 1 / (line.slope - spread) if line.slope > spread else np.nan,
+        "share": 1 / slope if slope > 0 else np.nan,
+        "share_low": 1 / (slope + spread) if slope + spread > 0 else np.nan,
+        "share_high": 1 / (slope - spread) if slope > spread else np.nan,
         "noise_percent": noise,
     }
     return rows, share
