@@ -268,6 +268,19 @@ cdef inline uint32_t page_ring_pop_head(page_ring *r) noexcept nogil:
     return page
 
 
+cdef inline uint32_t page_ring_pop_tail(page_ring *r) noexcept nogil:
+    """Needs an entry."""
+    r.len -= 1
+    return r.slot[(r.head + r.len) & (r.capacity - 1)]
+
+
+cdef inline void page_ring_swap_head(page_ring *r, uint32_t i) noexcept nogil:
+    """Entry i, counted from the head, and the head change places."""
+    cdef uint32_t at = (r.head + i) & (r.capacity - 1), page = r.slot[at]
+    r.slot[at] = r.slot[r.head]
+    r.slot[r.head] = page
+
+
 cdef inline uint32_t page_ring_at(const page_ring *r, uint32_t i) noexcept nogil:
     """Entry i, counted from the head."""
     return r.slot[(r.head + i) & (r.capacity - 1)]

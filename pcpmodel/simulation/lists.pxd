@@ -30,9 +30,11 @@ from pcpmodel.kernel.pages cimport (
     page_ring,
     page_ring_at,
     page_ring_pop_head,
+    page_ring_pop_tail,
     page_ring_push_head,
     page_ring_push_tail,
     page_ring_reserve,
+    page_ring_swap_head,
     pages_unlikely,
     pcp_word,
 )
@@ -66,6 +68,8 @@ from pcpmodel.simulation.structs cimport (
     policy_of,
     state_t,
 )
+from pcpmodel.splitmix cimport draw
+from pcpmodel.workload.ops cimport AS_ALLOCATED, REVERSED
 
 
 cdef enum:
@@ -213,6 +217,19 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     s.pages.digest[c.id] = digest
 
 
+cdef inline uint32_t next_to_free(state_t *s, cpu_t *c, page_ring *mine) noexcept nogil:
+    """Of the blocks that the program holds, the one that its free takes next."""
+    cdef int sequence = c.task.pc.target
+    if sequence == AS_ALLOCATED:
+        return page_ring_pop_head(mine)
+    if sequence == REVERSED:
+        return page_ring_pop_tail(mine)
+    page_ring_swap_head(
+        mine, <uint32_t> ((draw(&s.pages.dice[c.id]) >> 32) * <uint64_t> mine.len >> 32)
+    )
+    return page_ring_pop_head(mine)
+
+
 cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noexcept nogil:
     """n blocks go from the program to the heads of their lists; returns the last one's list.
 
@@ -236,7 +253,7 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
         s.failed = LISTS_DISAGREE
         return pindex
     for _i in range(n):
-        page = page_ring_pop_head(mine)
+        page = next_to_free(s, c, mine)
         mt = block_type(&s.pages.mm.zone[zone], page)
         at = order_to_pindex(
             s.rules.nr_pcp_lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order

@@ -391,6 +391,7 @@ cdef class State(Exclusive):
             self.pages, s.pages.mm = pages, &pages.mm
             s.pages.mine = <page_ring *> get(lists * PCP_LISTS_ROOM, sizeof(page_ring))
             s.pages.digest = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
+            s.pages.dice = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
         if caches is not None:
             if pages is None or caches.cpus < s.nr_cpus:
                 raise InputError("caches need page identity, and a CPU for each")
@@ -471,6 +472,8 @@ cdef class State(Exclusive):
         key = self.seed
         key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95
         c.rng = draw(&key)
+        if s.pages.mm != NULL:
+            s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
         c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
         c.time, c.timers.tick_at = task.start_ps, task.tick_ps
         c.timers.sample_at = INT64_MAX
@@ -524,7 +527,8 @@ cdef class State(Exclusive):
         for p in (
             <size_t> self.ops, <size_t> self.s.cpu, <size_t> self.s.woken,
             <size_t> self.s.lists.pcp, <size_t> self.s.lists.held, <size_t> self.s.lists.policy,
-            <size_t> self.s.pages.mine, <size_t> self.s.pages.digest, <size_t> self.s.pages.found,
+            <size_t> self.s.pages.mine, <size_t> self.s.pages.digest, <size_t> self.s.pages.dice,
+            <size_t> self.s.pages.found,
             <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
             <size_t> self.s.zones.kswapd, <size_t> self.s.programs.channel,
             <size_t> self.s.programs.carry, <size_t> self.s.programs.table,

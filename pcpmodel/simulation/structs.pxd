@@ -218,6 +218,7 @@ cdef struct pages_t:  # with page identity
     memory *mm  # the zones and lists; else NULL
     page_ring *mine  # [cpu][zone][PCP_LISTS_ROOM]: blocks that the program holds, oldest first
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
+    uint64_t *dice  # of each CPU: which of its pages go first, where they go in any order
     page_cache *cache  # of each CPU: what it last used; else NULL
     uint64_t *found  # [cpu][3]: pages allocated, by where they were found
     page_lines *lines  # of the struct pages; else NULL

@@ -19,7 +19,6 @@ from pcpmodel.kernel.pages cimport (
     ZONE_RECLAIM_ACTIVE,
     fill_words,
     page_ring,
-    page_ring_pop_head,
     page_ring_push_tail,
     page_ring_reserve,
 )
@@ -27,6 +26,7 @@ from pcpmodel.kernel.pcp cimport pcp_alloc_begin
 from pcpmodel.simulation.cpu cimport doze, next_op, wake
 from pcpmodel.simulation.lists cimport (
     drain_pages,
+    next_to_free,
     refill_blocks,
     refill_pages,
     refill_type,
@@ -102,7 +102,7 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         zone.free += 1 << order
         n.direct_frees += 1
         if s.pages.mm != NULL:
-            free_direct(&s.pages.mm.zone[c.ask.zone], page_ring_pop_head(mine), order)
+            free_direct(&s.pages.mm.zone[c.ask.zone], next_to_free(s, c, mine), order)
         return 1
     c.ask.got = zone.free >= 1 << order
     if not c.ask.got:

@@ -16,6 +16,7 @@ from typing import Any
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.workload import builds, bursts, faults, streams
 from pcpmodel.workload import recorded as drawn
+from pcpmodel.workload.common import COMMON, adapted
 from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.recorded import recordings
 
@@ -26,6 +27,7 @@ __all__ = [
     "Program",
     "Task",
     "Workload",
+    "adapted",
     "containers",
     "exit_storm",
     "file_churn",
@@ -42,19 +44,21 @@ __all__ = [
 
 
 def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
-    """Refuse an argument that the workload has not and offer the nearest."""
+    """Take what all workloads take too; refuse what this one has not and offer the nearest."""
     name, known = make.__name__, inspect.signature(make).parameters
     needed = [k for k, p in known.items() if p.default is p.empty]
 
     @wraps(make)
     def made(*args: Any, **params: Any) -> Workload:
         for given in params:
-            if given not in known:
-                raise unknown_name(f"argument of workload {name}", given, known)
+            if given not in known and given not in COMMON:
+                raise unknown_name(f"argument of workload {name}", given, [*known, *COMMON])
         missing = [k for k in needed[len(args) :] if k not in params]
         if missing:
             raise InputError(f"workload {name} needs {', '.join(missing)}")
-        return make(*args, **params)
+        common = {k: params.pop(k) for k in COMMON if k in params}
+        workload = make(*args, **params)
+        return adapted(workload, **common) if common else workload
 
     return made
 
@@ -96,7 +100,7 @@ def make(name: str, /, **params: Any) -> Workload:
     name : str
         One of `WORKLOADS`.
     **params
-        Its arguments.
+        Its arguments, and those of `adapted`.
 
     Returns
     -------

@@ -23,6 +23,9 @@ cdef enum:
     ALL = -1  # every block held
     HOME = 0  # zones that an operation may name
     PEER = 1
+    AS_ALLOCATED = 0  # which of the blocks held a free takes: the oldest
+    REVERSED = 1  # the newest
+    SHUFFLED = 2  # any
     CHANNELS = 4  # of one task
     TABLE = 1024  # equally likely values of a distribution
     REGISTERS = 4

@@ -1,4 +1,5 @@
-__all__ = ["LIMITS", "OPS"]
+__all__ = ["LIMITS", "OPS", "SEQUENCES"]
 
 OPS: dict[str, int]
 LIMITS: dict[str, int]
+SEQUENCES: dict[str, int]

@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-__all__ = ["LIMITS", "OPS"]
+__all__ = ["LIMITS", "OPS", "SEQUENCES"]
 
 OPS = {
     "alloc": OP_ALLOC,
@@ -21,4 +21,6 @@ OPS = {
     "kswapd": OP_KSWAPD,
     "end": OP_END,
 }
+#: Which of the blocks held a free takes.
+SEQUENCES = {"allocated": AS_ALLOCATED, "reversed": REVERSED, "shuffled": SHUFFLED}
 LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}

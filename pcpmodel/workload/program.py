@@ -35,7 +35,7 @@ from pcpmodel.kernel.lists import (
 )
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.workload.calibration import Calibrated
-from pcpmodel.workload.ops import LIMITS, OPS
+from pcpmodel.workload.ops import LIMITS, OPS, SEQUENCES
 
 __all__ = ["ALL", "MIGRATETYPES", "Channel", "Program", "Register", "Task", "Workload"]
 
@@ -154,6 +154,7 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
                 "maybe": (i + 1, last),
                 "draw": (0, len(tables) - 1),
                 "pick": (0, len(tables) - 1),
+                "free": (0, max(SEQUENCES.values())),
                 "give": slots,
                 "take": slots,
             }.get(name, (0, 0)),
@@ -196,6 +197,13 @@ class Program:
         self._loops = 0
         self._registers = 0
 
+    def rewritten(self, change: Callable[[Op], Op]) -> Program:
+        """A program of the same operations, each as ``change`` gives it back."""
+        other = Program()
+        vars(other).update(vars(self))
+        other.ops = [change(op) for op in self.ops]
+        return other
+
     @property
     def endless(self) -> bool:
         """Whether it ends with a loop that never does."""
@@ -218,10 +226,15 @@ class Program:
         ns: float,
         lru: bool,
         of: str,
+        sequence: str = "allocated",
     ) -> None:
         if not isinstance(order, int | np.integer) or order not in PCP_ORDERS:
             raise InputError(f"order={order!r}; per-CPU lists hold orders {PCP_ORDERS}")
-        for what, name, names in (("migratetype", migratetype, MIGRATETYPES), ("zone", of, _ZONES)):
+        for what, name, names in (
+            ("migratetype", migratetype, MIGRATETYPES),
+            ("zone", of, _ZONES),
+            ("sequence", sequence, SEQUENCES),
+        ):
             if not isinstance(name, str) or name not in names:
                 raise unknown_name(what, name, names)
         n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
@@ -235,6 +248,7 @@ class Program:
             pindex=_pindex(order, migratetype),
             order=order,
             zone=_ZONES[of],
+            target=SEQUENCES[sequence],
             depth=int(bool(lru)),
         )
 
@@ -277,13 +291,23 @@ class Program:
         ns: float = 0.0,
         lru: bool = False,
         of: str = "home",
+        sequence: str = "allocated",
     ) -> None:
         """Free blocks one after the other; never more than the program holds.
 
         Parameters are those of `alloc`; ``ALL`` frees everything held of that order,
         migratetype and zone.
+
+        Parameters
+        ----------
+        sequence : str
+            Which of the blocks held go, and in what order: "allocated", the oldest first (a
+            mapping that was touched from end to end and is unmapped), "reversed", the newest
+            first (a stack), or "shuffled" (pages touched at random).  By count they are all
+            alike; with page identity these very pages go.  What another CPU is to free is sent
+            there: `send`.
         """
-        self._pages("free", blocks, order, migratetype, ns, lru, of)
+        self._pages("free", blocks, order, migratetype, ns, lru, of, sequence)
 
     def work(self, ns: float) -> None:
         """Compute for ``ns`` [ns] without touching the allocator."""

@@ -11,6 +11,8 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.ops import OPS, SEQUENCES
+from pcpmodel.workload.program import Op
 
 RUN = {"machine": MACHINE, "cpus": 8, "nodes": 2, "memory_gib": 16}
 
@@ -158,3 +160,40 @@ def test_a_page_of_a_file_takes_as_much_longer_as_published_where_locks_do_not_w
     anonymous, file = pm.workload.page_fault1(1).params, pm.workload.page_fault2(1).params
     times = [p["fault_ns"] + p["unmap_ns"] for p in (anonymous, file)]
     assert times[1] / times[0] == pytest.approx(np.median(ratios), abs=0.01)
+
+
+ALL_OF_THEM = {
+    "containers": {"processes": 4},
+    "exit_storm": {"processes": 4, "pages": 4096},
+    "file_churn": {"processes": 4},
+    "idle_after_burst": {"processes": 4},
+    "kbuild": {"jobs": 4},
+    "page_fault1": {"processes": 4},
+    "page_fault2": {"processes": 4},
+    "recorded": {"recording": "6.18-unixpair", "processes": 4},
+    "sctp_stream": {"pairs": 2},
+    "unix_stream": {"pairs": 2},
+}
+
+
+def test_what_holds_for_all_is_tried_on_all():
+    assert set(ALL_OF_THEM) == set(pm.workload.WORKLOADS)
+
+
+@pytest.mark.parametrize("name", ALL_OF_THEM)
+def test_every_workload_frees_in_the_order_that_is_asked_for(name):
+    plain = pm.workload.make(name, **ALL_OF_THEM[name])
+    shuffled = pm.workload.make(name, frees="shuffled", **ALL_OF_THEM[name])
+    free = OPS["free"]
+    assert shuffled.params == plain.params | {"frees": "shuffled"}
+    for before, after in zip(plain.tasks, shuffled.tasks, strict=True):
+        ops = before.program.compiled(), after.program.compiled()
+        frees = ops[0][:, 1] == free
+        target = Op._fields.index("target")
+        assert (ops[1][frees, target] == SEQUENCES["shuffled"]).all()
+        ops[1][frees, target] = 0
+        assert (ops[0] == ops[1]).all()
+    programs = [len({id(t.program) for t in w.tasks}) for w in (plain, shuffled)]
+    assert programs[0] == programs[1]  # whoever shared one still does
+    with pytest.raises(InputError, match="did you mean 'shuffled'"):
+        pm.workload.make(name, frees="shufled", **ALL_OF_THEM[name])
