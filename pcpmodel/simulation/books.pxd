@@ -8,7 +8,6 @@ Reads the state, changes nothing but the books: a run without them would be the 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from pcpmodel.kernel.lists cimport pindex_to_order
 from pcpmodel.simulation.structs cimport (
     HIST,
     LRU,
@@ -20,7 +19,7 @@ from pcpmodel.simulation.structs cimport (
     pcp_t,
     state_t,
 )
-from pcpmodel.workload.ops cimport OP_FREE
+from pcpmodel.workload.ops cimport BLOCK_KINDS, OP_FREE
 
 
 cdef extern from *:
@@ -74,15 +73,16 @@ cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
 cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     cdef int z, i
-    cdef int64_t pcp = 0, held = 0
+    cdef int64_t pcp = 0, held = 0, at
     cdef int64_t now[SERIES]
     for z in range(s.nr_zones):
         p = pcp_of(c, z)
         pcp += p.locked if p.remote > c.time else p.pcp.count
-        for i in range(s.rules.nr_pcp_lists):
-            held += held_of(s, c, z)[i] << pindex_to_order(i)
+        for i in range(BLOCK_KINDS):
+            held += <int64_t> held_of(s, c, z)[i] << s.programs.order_of[i]
     if c.task.left > 0:  # the operation under way was booked in full when it began
-        held += (c.task.left << c.task.pc.order) * (1 if c.task.pc.code == OP_FREE else -1)
+        at = <int64_t> c.task.left << c.task.pc.order
+        held += at if c.task.pc.code == OP_FREE else -at
     now[0], now[1] = pcp, held
     now[2], now[3] = c.count.score, c.count.wait_ps
     now[4], now[5] = c.count.lru_wait_ps, c.count.idle_ps

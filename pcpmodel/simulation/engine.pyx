@@ -88,11 +88,12 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     """As many PCP hits as there are blocks, or arrive for a refill."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
-    cdef int k = min(c.task.left, p.blocks[op.pindex])
+    cdef int k
     cdef int64_t ps = scaled(op.ps, c.task.factor)
     if past_its_list(s, c):
         arrive_direct(c)
         return
+    k = min(c.task.left, p.blocks[op.pindex])
     if k == 0:
         arrive_refill(c)
         return

@@ -8,7 +8,6 @@ from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.lists cimport pcp_allowed_order
 from pcpmodel.kernel.pages cimport page_ring, page_ring_at, pages_unlikely
-from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.pcp cimport (
     commit_hold,
     commit_in_bulk,
@@ -55,6 +54,7 @@ from pcpmodel.simulation.structs cimport (
 from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport (
     ALL,
+    BLOCK_KINDS,
     HOME,
     OP_ALLOC,
     OP_DRAW,
@@ -246,8 +246,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 ch.sent[ch.nsent % ch.size] = c.time
                 memcpy(
                     carried_by(ch, ch.nsent), carry_of(s, c, False),
-                    PCP_LISTS_ROOM * sizeof(int32_t))
-                memset(carry_of(s, c, False), 0, PCP_LISTS_ROOM * sizeof(int32_t))
+                    BLOCK_KINDS * sizeof(int32_t))
+                memset(carry_of(s, c, False), 0, BLOCK_KINDS * sizeof(int32_t))
                 ch.nsent += 1
                 wake(s, ch.consumer)
                 next_op(c)
@@ -261,7 +261,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 ch.received[ch.nreceived % ch.size] = c.time
                 memcpy(
                     carry_of(s, c, True), carried_by(ch, ch.nreceived),
-                    PCP_LISTS_ROOM * sizeof(int32_t))
+                    BLOCK_KINDS * sizeof(int32_t))
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.kernel.lists import HPAGE_PMD_ORDER, pindex_to_order, pindex_to_type
+from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.engine import MAX_SECONDS, Engine
 from pcpmodel.simulation.per_page import PerPage
@@ -22,7 +22,7 @@ from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.simulation.state import Failure, State
 from pcpmodel.simulation.steady import truncation
 from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import Workload
+from pcpmodel.workload.program import BLOCKS, Workload
 
 __all__ = ["ENGINES", "execute", "hold_range", "runner_of", "settle", "simulate"]
 
@@ -46,8 +46,8 @@ def _types_change(spec: RunSpec) -> bool:
     """
     tasks, smallest = spec.workload.tasks, min(size.managed for size in spec.sizes)
     crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
-    lists = {op.pindex for task in tasks for op in task.program.ops if op.code == OPS["alloc"]}
-    types = {1 if pindex_to_order(p) == HPAGE_PMD_ORDER else pindex_to_type(p) for p in lists}
+    asked = {op.pindex for task in tasks for op in task.program.ops if op.code == OPS["alloc"]}
+    types = {1 if order == HPAGE_PMD_ORDER else mt for order, mt in (BLOCKS[i] for i in asked)}
     return spec.identity and bool(crowded) and len(types) > 1
 
 

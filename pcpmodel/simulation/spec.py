@@ -14,7 +14,7 @@ import numpy as np
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.kernel.lists import HPAGE_PMD_ORDER, pindex_to_order
+from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
@@ -350,8 +350,8 @@ def _check_page_size(spec: RunSpec) -> None:
             "page blocks of order 9 and blocks up to order 10 (arm64 has 11 and 11 with 16 KiB, "
             "13 and 13 with 64 KiB)"
         )
-    lists = {op.pindex for task in workload.tasks for op in task.program.ops}
-    if any(pindex_to_order(pindex) == HPAGE_PMD_ORDER for pindex in lists):
+    orders = {op.order for task in workload.tasks for op in task.program.ops}
+    if HPAGE_PMD_ORDER in orders:
         raise InputError(
             f"workload {workload.name!r} has blocks of order 9, the huge pages of 4 KiB kernels; "
             f"with page_size_kib={kib} per-CPU lists hold orders 0 to 3 and one that is not "

@@ -10,10 +10,11 @@ from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
 from pcpmodel.hardware.lines cimport PageLines
-from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, pindex_in, pindex_to_order
+from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pindex_in
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
+    HPAGE_PMD_ORDER,
     MIGRATE_MOVABLE,
     page_ring,
     page_ring_at,
@@ -64,6 +65,7 @@ from pcpmodel.simulation.structs cimport (
 from pcpmodel.simulation.zones cimport level_of
 from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport (
+    BLOCK_KINDS,
     CHANNELS,
     HOME,
     OP_GIVE,
@@ -79,7 +81,7 @@ from enum import IntEnum
 import numpy as np
 
 from pcpmodel.errors import InputError
-from pcpmodel.workload.program import Op, check_ops
+from pcpmodel.workload.program import BLOCKS, Op, check_ops
 
 __all__ = [
     "CHANGE",
@@ -381,7 +383,7 @@ cdef class State(Exclusive):
         cdef PageLines lines = setup.lines
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
-        s.lists.held = <int32_t *> get(lists * PCP_LISTS_ROOM, sizeof(int32_t))
+        s.lists.held = <int32_t *> get(lists * BLOCK_KINDS, sizeof(int32_t))
         if setup.trylock:
             s.lists.trylock = 1
             memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
@@ -389,7 +391,7 @@ cdef class State(Exclusive):
             if pages.mm.nr_zones != s.nr_zones or pages.mm.nr_cpus < s.nr_cpus:
                 raise InputError("pages are not those of as many zones and CPUs")
             self.pages, s.pages.mm = pages, &pages.mm
-            s.pages.mine = <page_ring *> get(lists * PCP_LISTS_ROOM, sizeof(page_ring))
+            s.pages.mine = <page_ring *> get(lists * BLOCK_KINDS, sizeof(page_ring))
             s.pages.digest = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
             s.pages.dice = <uint64_t *> get(s.nr_cpus, sizeof(uint64_t))
         if caches is not None:
@@ -420,7 +422,11 @@ cdef class State(Exclusive):
         cdef channel_t *ch
         cdef int64_t at = 0
         cdef int i
-        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * PCP_LISTS_ROOM, sizeof(int32_t))
+        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * BLOCK_KINDS, sizeof(int32_t))
+        for i, (order, migratetype) in enumerate(BLOCKS):
+            s.programs.order_of[i] = order
+            # huge pages are movable, as a refill asks for them
+            s.programs.type_of[i] = MIGRATE_MOVABLE if order == HPAGE_PMD_ORDER else migratetype
         s.programs.tables = tables.shape[0]
         s.programs.table = <int32_t *> get(s.programs.tables * TABLE, sizeof(int32_t))
         if s.programs.tables:
@@ -434,7 +440,7 @@ cdef class State(Exclusive):
             ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size * PCP_LISTS_ROOM, sizeof(int32_t))
+            ch.carried = <int32_t *> get(ch.size * BLOCK_KINDS, sizeof(int32_t))
         starts = []
         self.ops = <op_t *> get(sum(map(len, setup.programs)), sizeof(op_t))
         for program in setup.programs:
@@ -442,7 +448,9 @@ cdef class State(Exclusive):
             for op in map(Op._make, program.tolist()):
                 self.ops[at] = op_t(
                     ps=op.ps, code=op.code, n=op.n, reg=op.reg,
-                    pindex=pindex_in(s.rules.nr_pcp_lists, op.pindex), order=op.order, zone=op.zone,
+                    pindex=pindex_in(s.rules.nr_pcp_lists, op.pindex)
+                    if op.pindex < MAX_PCP_LISTS else op.pindex,
+                    order=op.order, zone=op.zone,
                     target=op.target, depth=op.depth,
                 )
                 at += 1
@@ -516,7 +524,7 @@ cdef class State(Exclusive):
             for i in range(self.s.nr_zones):
                 free(self.s.zones.zone[i].notice)
         if self.s.pages.mine != NULL:
-            for i in range(self.s.nr_cpus * self.s.nr_zones * PCP_LISTS_ROOM):
+            for i in range(self.s.nr_cpus * self.s.nr_zones * BLOCK_KINDS):
                 page_ring_free(&self.s.pages.mine[i])
         if self.s.programs.channel != NULL:
             for i in range(self.s.nr_channels):
@@ -653,9 +661,10 @@ cdef class State(Exclusive):
         pages = [0] * self.s.nr_zones
         for i in range(self.s.nr_cpus):
             for z in range(self.s.nr_zones):
-                for k in range(self.s.rules.nr_pcp_lists):
+                for k in range(BLOCK_KINDS):
                     pages[z] += (
-                        held_of(&self.s, &self.s.cpu[i], z)[k] << pindex_to_order(k)
+                        <int64_t> held_of(&self.s, &self.s.cpu[i], z)[k]
+                        << self.s.programs.order_of[k]
                     )
         return pages
 

@@ -21,7 +21,7 @@ from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_state
 from pcpmodel.kernel.rules cimport pcp_rules
-from pcpmodel.workload.ops cimport CHANNELS, LOOPS, REGISTERS, TABLE
+from pcpmodel.workload.ops cimport BLOCK_KINDS, CHANNELS, LOOPS, REGISTERS, TABLE
 
 cdef enum:
     # What a CPU does
@@ -88,7 +88,7 @@ cdef struct op_t:
     int32_t code
     int32_t n  # blocks (or ALL), channel slot, times round the loop, units
     int32_t reg  # register that holds n; -1: n itself
-    int32_t pindex  # PCP list of the blocks
+    int32_t pindex  # kind of the blocks: their PCP list, if there is one of their order
     int32_t order
     int32_t zone  # HOME or PEER
     int32_t target  # OP_LOOP: index to return to; OP_DRAW: table; OP_GIVE: channel slot
@@ -98,7 +98,7 @@ cdef struct op_t:
 cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
-    int32_t *carried  # [message][PCP_LISTS_ROOM]: blocks given, by list
+    int32_t *carried  # [message][BLOCK_KINDS]: blocks given
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
@@ -110,9 +110,11 @@ cdef struct channel_t:
 
 cdef struct programs_t:
     channel_t *channel
-    int32_t *carry  # [cpu][2][PCP_LISTS_ROOM]: blocks for the next message; come with the last one
+    int32_t *carry  # [cpu][2][BLOCK_KINDS]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
+    int32_t order_of[BLOCK_KINDS]
+    int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
 
 
@@ -207,7 +209,7 @@ cdef struct pcp_t:
 
 cdef struct lists_t:
     pcp_t *pcp  # [cpu][zone]
-    int32_t *held  # [cpu][zone][PCP_LISTS_ROOM]: blocks that the program holds, by list
+    int32_t *held  # [cpu][zone][BLOCK_KINDS]: blocks that the program holds
     policy_state *policy  # [cpu][zone]: a user's rule; NULL: the kernel's alone
     int32_t asks_high  # that rule says when a free drains: every free asks it
     int32_t trylock  # PCP trylocks fail now and then
@@ -216,7 +218,7 @@ cdef struct lists_t:
 
 cdef struct pages_t:  # with page identity
     memory *mm  # the zones and lists; else NULL
-    page_ring *mine  # [cpu][zone][PCP_LISTS_ROOM]: blocks that the program holds, oldest first
+    page_ring *mine  # [cpu][zone][BLOCK_KINDS]: blocks that the program holds, oldest first
     uint64_t *digest  # of each CPU: of the pages that it allocated, in order
     uint64_t *dice  # of each CPU: which of its pages go first, where they go in any order
     page_cache *cache  # of each CPU: what it last used; else NULL
@@ -371,7 +373,7 @@ cdef inline pcp_t *pcp_of(cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    return &s.lists.held[(c.id * s.nr_zones + zone) * PCP_LISTS_ROOM]
+    return &s.lists.held[(c.id * s.nr_zones + zone) * BLOCK_KINDS]
 
 
 # The kernel's decisions, or those of a user's policy.  Once a callback has failed none is asked.
@@ -383,13 +385,13 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:
-    return &s.programs.carry[(2 * c.id + arrived) * PCP_LISTS_ROOM]
+    return &s.programs.carry[(2 * c.id + arrived) * BLOCK_KINDS]
 
 
 @cython.cdivision(True)
 cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
-    return &ch.carried[message % ch.size * PCP_LISTS_ROOM]
+    return &ch.carried[message % ch.size * BLOCK_KINDS]
 
 
-cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int pindex) noexcept nogil:
-    return &s.pages.mine[(c.id * s.nr_zones + zone) * PCP_LISTS_ROOM + pindex]
+cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int kind) noexcept nogil:
+    return &s.pages.mine[(c.id * s.nr_zones + zone) * BLOCK_KINDS + kind]

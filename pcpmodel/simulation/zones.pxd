@@ -29,7 +29,6 @@ from pcpmodel.simulation.lists cimport (
     next_to_free,
     refill_blocks,
     refill_pages,
-    refill_type,
     use_pages,
 )
 from pcpmodel.simulation.structs cimport (
@@ -93,7 +92,7 @@ cdef inline void nothing_left(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil
 cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     """rmqueue_buddy() or free_one_page() under the zone lock; returns the blocks moved."""
     cdef count_t *n = c.count
-    cdef int order = pindex_to_order(c.ask.pindex), mt = refill_type(c.ask.pindex)
+    cdef int order = c.task.pc.order, mt = s.programs.type_of[c.ask.pindex]
     cdef page_ring *mine
     cdef uint32_t page
     if s.pages.mm != NULL:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
-from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
+from pcpmodel.workload.program import ALL, ORDERS, Channel, Program, Task, Workload, _count
 
 __all__ = ["exit_storm", "file_churn", "idle_after_burst"]
 
@@ -136,7 +136,7 @@ def file_churn(
         Length of a file [pages], and files written before all are unlinked; as recorded
         (``6.12-tmpfs``).
     order : int
-        Order of the folios, 0..3 or 9; pages come and go in blocks of that order.
+        Order of the folios, 0..10; pages come and go in blocks of that order.
     copy_ns : float, optional
         Time to write one page [ns]; by default that of 4 KiB at the recorded throughput of
         64 KiB writes to a socket, which copy the same way.
@@ -163,7 +163,7 @@ def file_churn(
         copy_ns = 4096 / 2**20 / mib_per_s * 1e9
     _positive("copy_ns", copy_ns)
     _positive("unlink_ns", unlink_ns)
-    if file_pages % (1 << order if order in range(10) else 1):
+    if file_pages % (1 << order if order in ORDERS else 1):
         raise InputError(f"file_pages={file_pages} is no multiple of folios of order {order}")
     p = Program()
     with p.forever():

@@ -30,3 +30,4 @@ cdef enum:
     TABLE = 1024  # equally likely values of a distribution
     REGISTERS = 4
     LOOPS = 4
+    BLOCK_KINDS = 33  # that it may hold: by order and migratetype

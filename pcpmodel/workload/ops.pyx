@@ -23,4 +23,7 @@ OPS = {
 }
 #: Which of the blocks held a free takes.
 SEQUENCES = {"allocated": AS_ALLOCATED, "reversed": REVERSED, "shuffled": SHUFFLED}
-LIMITS = {"table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS}
+LIMITS = {
+    "table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS,
+    "kinds": BLOCK_KINDS,
+}

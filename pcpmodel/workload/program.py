@@ -26,21 +26,38 @@ import numpy.typing as npt
 
 from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.kernel.lists import (
-    HPAGE_PMD_ORDER,
     MAX_PCP_LISTS,
     MIGRATETYPES,
     PCP_ORDERS,
     order_to_pindex,
     pindex_to_order,
+    pindex_to_type,
 )
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.workload.calibration import Calibrated
 from pcpmodel.workload.ops import LIMITS, OPS, SEQUENCES
 
-__all__ = ["ALL", "MIGRATETYPES", "Channel", "Program", "Register", "Task", "Workload"]
+__all__ = [
+    "ALL",
+    "BLOCKS",
+    "MIGRATETYPES",
+    "ORDERS",
+    "Channel",
+    "Program",
+    "Register",
+    "Task",
+    "Workload",
+]
 
 #: Free everything held of that order and migratetype.
 ALL = -1
+#: Orders of blocks: MAX_PAGE_ORDER is 10.
+ORDERS = range(11)
+#: Order and migratetype of every kind of block: by list, as if each type had one of every order that
+#: has any (the engine takes the lists of the release), then those that no list holds.
+BLOCKS = [(pindex_to_order(i), pindex_to_type(i)) for i in range(MAX_PCP_LISTS)] + [
+    (order, mt) for order in ORDERS if order not in PCP_ORDERS for mt in MIGRATETYPES.values()
+]
 _ZONES = {"home": 0, "peer": 1}
 _MAX_COUNT = 1 << 30
 _MAX_BLOCK_NS = 100_000_000.0  # 0.1 s
@@ -70,10 +87,12 @@ def _ps(name: str, ns: object, most: float) -> int:
     return round(float(ns) * 1000)
 
 
-def _pindex(order: int, migratetype: str) -> int:
-    """List of such blocks."""
-    # As if every type had one of every order; the engine takes that of the release.
-    return order_to_pindex(MAX_PCP_LISTS, MIGRATETYPES[migratetype], order)
+def _kind(order: int, migratetype: str) -> int:
+    """Place in `BLOCKS`."""
+    mt = MIGRATETYPES[migratetype]
+    if order in PCP_ORDERS:
+        return order_to_pindex(MAX_PCP_LISTS, mt, order)
+    return BLOCKS.index((order, mt), MAX_PCP_LISTS)
 
 
 _NAMES = {number: name for name, number in OPS.items()}
@@ -146,8 +165,8 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
             "code": (0, max(OPS.values())),
             "n": slots if name in ("send", "recv") else (ALL, _MAX_COUNT),
             "reg": registers if counted or name == "draw" else (-1, -1),
-            "pindex": (0, MAX_PCP_LISTS - 1),
-            "order": (0, HPAGE_PMD_ORDER),
+            "pindex": (0, len(BLOCKS) - 1),
+            "order": (0, max(ORDERS)),
             "zone": (0, 1),
             "target": {
                 "loop": (0, i),
@@ -170,8 +189,8 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
                 raise InputError(
                     f"operation {i} ({name or op.code}): {field_}={value} is outside {low}..{high}"
                 )
-        if name in ("alloc", "free", "give", "take") and op.order != pindex_to_order(op.pindex):
-            raise InputError(f"operation {i} ({name}): list {op.pindex} is not of order {op.order}")
+        if name in ("alloc", "free", "give", "take") and op.order != BLOCKS[op.pindex][0]:
+            raise InputError(f"operation {i} ({name}): kind {op.pindex} is not of order {op.order}")
         if name == "loop":
             _check_time(ops, op.target, i)
         if name == "pick":
@@ -228,8 +247,8 @@ class Program:
         of: str,
         sequence: str = "allocated",
     ) -> None:
-        if not isinstance(order, int | np.integer) or order not in PCP_ORDERS:
-            raise InputError(f"order={order!r}; per-CPU lists hold orders {PCP_ORDERS}")
+        if not isinstance(order, int | np.integer) or order not in ORDERS:
+            raise InputError(f"order={order!r} is not a whole number in 0..{max(ORDERS)}")
         for what, name, names in (
             ("migratetype", migratetype, MIGRATETYPES),
             ("zone", of, _ZONES),
@@ -245,7 +264,7 @@ class Program:
             _ps("ns", ns, _MAX_BLOCK_NS),
             n,
             reg,
-            pindex=_pindex(order, migratetype),
+            pindex=_kind(order, migratetype),
             order=order,
             zone=_ZONES[of],
             target=SEQUENCES[sequence],
@@ -269,7 +288,8 @@ class Program:
         blocks : int or Register
             How many blocks.
         order : int
-            0..3 or 9: blocks of ``2**order`` pages.
+            0..10: blocks of ``2**order`` pages.  What no per-CPU list of the release holds (4..8
+            and 10; up to v5.13 all but 0) is taken and freed block by block under the zone lock.
         migratetype : str
             "unmovable", "movable" or "reclaimable".
         ns : float
@@ -341,13 +361,13 @@ class Program:
     def _move(self, code: str, blocks: dict[str, int], of: str, channel: int) -> None:
         for name, n in blocks.items():
             migratetype, _, order = name.partition("_")
-            known = [f"{m}_{o}" for m in MIGRATETYPES for o in PCP_ORDERS]
+            known = [f"{m}_{o}" for m in MIGRATETYPES for o in ORDERS]
             if name not in known:
                 raise unknown_name("kind of block", name, known)
             self._add(
                 code,
                 n=n if n == ALL else _count(name, n, 1),
-                pindex=_pindex(int(order), migratetype),
+                pindex=_kind(int(order), migratetype),
                 order=int(order),
                 zone=_ZONES[of],
                 target=channel,

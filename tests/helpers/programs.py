@@ -9,7 +9,7 @@ from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import SEQUENCES
 
 _TYPES = ("movable", "unmovable", "reclaimable")
-_ORDERS = (0, 0, 0, 0, 1, 2, 3, 9)
+_ORDERS = (0, 0, 0, 0, 1, 2, 3, 4, 7, 9, 10)
 
 
 class _Writer:
@@ -23,7 +23,7 @@ class _Writer:
 
     def alloc(self) -> None:
         order, migratetype = self.rng.choice(_ORDERS), self.rng.choice(self.types)
-        most = 400 if order == 0 else 6 if order < 9 else 1
+        most = 400 if order == 0 else 6 if order < 7 else 1
         blocks = self.rng.randint(1, most)
         if self.rng.random() < 0.3:
             blocks = self.p.draw([self.rng.randint(0, most) for _ in range(5)], 0)
@@ -108,7 +108,7 @@ def random_workload(
 ) -> Workload:
     """A workload of random programs; on each node they hand pages round a ring."""
     rng = random.Random(seed)
-    kinds = rng.sample([(o, m) for o in (0, 2) for m in types], 2)
+    kinds = rng.sample([(o, m) for o in (0, 2, 5) for m in types], 2)
     writers = []
     for _ in range(rng.randint(1, tasks)):
         w = _Writer(rng, types)

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from helpers.programs import random_workload
 from helpers.simulation import assert_same, outcome, spec
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.lists import pcp_orders
+from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS
-from pcpmodel.workload import ALL, Program, Task, Workload
+from pcpmodel.workload import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.ops import LIMITS
+from pcpmodel.workload.program import BLOCKS, MIGRATETYPES, ORDERS
 
 #: What is known of single pages only.
 OF_PAGES = ("pages", "lists")
@@ -115,3 +119,69 @@ def test_by_count_the_order_of_frees_makes_no_difference():
 def test_an_unknown_order_of_frees_is_refused():
     with pytest.raises(InputError, match="did you mean 'reversed'"):
         Program().free(ALL, sequence="reverse")
+
+
+# Orders
+
+
+@pytest.mark.parametrize("release", ["v5.10", "v5.17", "v6.6", "v7.2"])
+@pytest.mark.parametrize("order", range(11))
+def test_what_no_list_holds_is_taken_and_freed_under_the_zone_lock(release, order):
+    def write(p):
+        with p.forever():
+            p.alloc(3, order=order, ns=400)
+            p.free(2, order=order, ns=300)
+            p.free(1, order=order, ns=300)
+            p.score()
+
+    run = {"release": release, "identity": True, "seconds": 0.001, "memory_gib": 4}
+    result = assert_same(spec(one(write, tasks=3), **run))
+    n = result["counters"][0]
+    rounds = n["score"]
+    assert rounds > 20
+    listed = order in pcp_orders(find_release(release).rules.nr_pcp_lists)
+    if listed:
+        assert n["direct_allocs"] == n["direct_frees"] == 0
+        assert 1 <= n["refills"] < 3 * rounds
+    else:
+        assert n["refills"] == n["drains"] == 0
+        assert n["direct_allocs"] == pytest.approx(3 * rounds, abs=3)
+        assert n["direct_frees"] == pytest.approx(3 * rounds, abs=3)
+    assert n["alloc_pages"] == pytest.approx(3 * rounds << order, abs=3 << order)
+    pages = sum(result["zone_free"]) + sum(p["count"] for cpu in result["pcps"] for p in cpu)
+    pages += sum(c["alloc_pages"] - c["free_pages"] for c in result["counters"])
+    assert pages == 4 << 18
+
+
+def test_messages_carry_blocks_of_every_order():
+    def giver(p):
+        with p.forever():
+            for order in ORDERS:
+                p.alloc(1, order=order, migratetype="unmovable", ns=300)
+            p.send(0, **{f"unmovable_{order}": 1 for order in ORDERS})
+
+    def taker(p):
+        with p.forever():
+            p.work(100)
+            p.recv(0, **{f"unmovable_{order}": ALL for order in ORDERS})
+            for order in ORDERS:
+                p.free(order=order, migratetype="unmovable", ns=200, of="peer")
+            p.score()
+
+    tx, rx = Program(), Program()
+    giver(tx)
+    taker(rx)
+    pair = Workload(
+        "orders", (Task(tx, 0, (0,)), Task(rx, 0, (0,), 0)), "messages", 20_000, (Channel(0, 1, 2),)
+    )
+    for identity in (False, True):
+        result = assert_same(spec(pair, identity=identity, seconds=0.002))
+        sent, got = result["counters"]
+        assert got["score"] > 50
+        assert got["free_pages"] == pytest.approx(2047 * got["score"], abs=2048)
+        assert 0 <= sent["alloc_pages"] - got["free_pages"] <= 4 * 2047
+
+
+def test_a_kind_is_of_every_order_and_type():
+    assert len(BLOCKS) == LIMITS["kinds"]
+    assert {(o, m) for o, m in BLOCKS} == {(o, m) for o in ORDERS for m in MIGRATETYPES.values()}

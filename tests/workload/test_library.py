@@ -134,7 +134,7 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
         (lambda: pm.workload.unix_stream(1, room=0), "room"),
         (lambda: pm.workload.sctp_stream(1, acks_per_page=0), "acks_per_page"),
         (lambda: pm.workload.page_fault2(1, fault_ns=0), "fault_ns"),
-        (lambda: Program().give(ALL, order=7), "kind of block"),
+        (lambda: Program().give(ALL, order=11), "kind of block"),
     ],
 )
 def test_impossible_workloads_are_refused(make, message):

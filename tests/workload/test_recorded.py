@@ -438,7 +438,7 @@ def test_operations_that_changed_after_the_workload_was_made_name_a_slot_that_is
         (lambda: pm.workload.containers(4, shares={"native-unix": 1.0}), "stream"),
         (lambda: pm.workload.exit_storm(4, pages=100), "pages=100"),
         (lambda: pm.workload.exit_storm(4, unmap_ns=0), "unmap_ns=0"),
-        (lambda: pm.workload.file_churn(4, order=5), "order=5"),
+        (lambda: pm.workload.file_churn(4, order=11), "order=11"),
         (lambda: pm.workload.file_churn(4, file_pages=7, order=2), "no multiple"),
         (lambda: pm.workload.idle_after_burst(4, idle_s=-1), "idle_s=-1"),
         (lambda: Workload("x", (Task(given()),), "nothing", 0), "channel slot 0"),
