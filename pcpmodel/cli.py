@@ -843,6 +843,24 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
     return values
 
 
+def _parts(summary: dict[str, Any]) -> Iterator[str]:
+    """Lines of a run's holds by kind, and of its phases."""
+    first = "by kind"
+    for kind, of in summary["by_kind"].items():
+        if of["holds"]:
+            wait, hold = (of[f"{what}_ns"]["mean"] / 1e3 for what in ("wait", "hold"))
+            yield f"{first:22}{kind}: {of['holds']}, mean wait {wait:.2f} us, hold {hold:.2f} us"
+            first = ""
+    first = "phases"
+    for name, of in summary["phases"].items():
+        yield (
+            f"{first:22}{name or 'outside'}: {of['cpu_s']:.3g} s of CPU time, "
+            f"{100 * of['lock_contention']:.2f} % of it waiting, {of['refills']} refills, "
+            f"{of['drains']} drains"
+        )
+        first = ""
+
+
 @main.command("simulate")
 @click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
 @with_config
@@ -953,6 +971,7 @@ def simulate_(
             f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
             "wait per hold         "
             + ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items()),
+            *_parts(summary),
             "refill over           "
             + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
             f"warm-up               {result.warmup_s:.4g} s{stood[result.stands]}",

@@ -128,7 +128,7 @@ def _waiting(settings: Settings, machine: str) -> pd.DataFrame:
 
 def _price(settings: Settings, machine: str, seed: int = 1) -> dict[str, float]:
     run = _run(settings, machine, seed)
-    latency = run.latency_hist["refill"] + run.latency_hist["drain"]
+    latency = run.zone_histogram("latency")
     return {
         "cpus": settings.cpus,
         "waiting_percent": 100 * run.lock_contention,

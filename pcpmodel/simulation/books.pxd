@@ -9,8 +9,10 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
 from pcpmodel.simulation.structs cimport (
+    DIRECT,
     HIST,
     LRU,
+    PAST,
     SERIES,
     count_t,
     cpu_t,
@@ -19,7 +21,7 @@ from pcpmodel.simulation.structs cimport (
     pcp_t,
     state_t,
 )
-from pcpmodel.workload.ops cimport BLOCK_KINDS, OP_FREE
+from pcpmodel.workload.ops cimport BLOCK_KINDS, OP_FREE, PHASES
 
 
 cdef extern from *:
@@ -58,6 +60,10 @@ cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
             n.wait_max_ps = wait
     if arrival < s.course.warm:
         return
+    if c.ask.why == DIRECT:
+        kind = PAST
+    s.books.wait_ps[kind] += wait
+    s.books.hold_ps[kind] += hold
     s.books.wait[kind][bucket(wait)] += 1
     s.books.hold[kind][bucket(hold)] += 1
     wait += hold
@@ -68,6 +74,26 @@ cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
             break
         s.books.over[kind][i] += 1
         limit *= 10
+
+
+cdef inline void mark_phase(state_t *s, cpu_t *c) noexcept nogil:
+    """Counting begins here: of the run, or of a phase."""
+    s.books.mark[c.id] = c.count[0]
+    s.books.mark[c.id].end_ps = c.time
+
+
+cdef inline void end_phase(state_t *s, cpu_t *c) noexcept nogil:
+    """What the CPU has counted since its phase began is of that phase; the maxima mean nothing."""
+    cdef count_t *sum = &s.books.phase[c.id * PHASES + s.books.phase_of[c.id]]
+    cdef uint64_t *to = <uint64_t *> sum
+    cdef uint64_t *now = <uint64_t *> c.count
+    cdef uint64_t *since = <uint64_t *> &s.books.mark[c.id]
+    cdef int64_t time = sum.end_ps + c.time - s.books.mark[c.id].end_ps
+    cdef size_t i
+    for i in range(sizeof(count_t) // sizeof(uint64_t)):
+        to[i] += now[i] - since[i]
+    sum.end_ps = time
+    mark_phase(s, c)
 
 
 cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:

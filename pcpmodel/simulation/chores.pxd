@@ -19,7 +19,7 @@ from pcpmodel.kernel.pcp cimport (
     zone_hold,
 )
 from pcpmodel.kernel.rules cimport DECAY_NONE
-from pcpmodel.simulation.books cimport sample
+from pcpmodel.simulation.books cimport end_phase, mark_phase, sample
 from pcpmodel.simulation.cpu cimport arrive_drain, set_timer
 from pcpmodel.simulation.lists cimport locked_out, pages_to_decay, pcp_busy
 from pcpmodel.simulation.structs cimport (
@@ -46,6 +46,7 @@ from pcpmodel.simulation.structs cimport (
     sizes_t,
     state_t,
 )
+from pcpmodel.workload.ops cimport PHASES
 
 
 cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
@@ -217,9 +218,14 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
             if s.pages.cache != NULL:
                 memset(&s.pages.found[3 * c.id], 0, 3 * sizeof(uint64_t))
             c.count.start_ps = c.time
+            if s.books.phase != NULL:
+                mark_phase(s, c)
+                memset(&s.books.phase[c.id * PHASES], 0, PHASES * sizeof(count_t))
         if c.timers.sample_at <= c.time:
             sample(s, c)
         if s.course.end <= c.time:
+            if s.books.phase != NULL:
+                end_phase(s, c)
             c.count.end_ps = c.time
             c.state = FINISHED
             return True

@@ -5,7 +5,7 @@ Knows the structs alone.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from pcpmodel.simulation.structs cimport ARRIVED, BLOCKED, DRAIN, OFFLINE, RUNNING, cpu_t, state_t
 
@@ -13,6 +13,26 @@ from pcpmodel.simulation.structs cimport ARRIVED, BLOCKED, DRAIN, OFFLINE, RUNNI
 cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
     """A time by a factor with 16 binary digits."""
     return (ps * factor) >> 16
+
+
+cdef extern from *:
+    """
+    #define PCPMODEL_LONGEST ((int64_t)1 << 53)  /* ps: more than a run may last */
+    static inline int64_t pcpmodel_times(int64_t ps, uint64_t n, int shift)
+    {
+        unsigned __int128 t = (unsigned __int128)ps * n >> shift;
+        return t < PCPMODEL_LONGEST ? (int64_t)t : PCPMODEL_LONGEST;
+    }
+    """
+    int64_t times "pcpmodel_times"(int64_t ps, uint64_t n, int shift) noexcept nogil
+
+
+cdef inline int64_t lasts(cpu_t *c, uint32_t factor) noexcept nogil:
+    """How long the work or the sleep of the operation at hand is, at a pace as in `scaled`."""
+    cdef int64_t ps = c.task.pc.ps
+    if c.task.pc.reg >= 0:
+        ps = times(ps, c.task.regs[c.task.pc.reg], 0)
+    return times(ps, factor, 16)
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:

@@ -15,8 +15,9 @@ from pcpmodel.kernel.pcp cimport (
     pcp_alloc_end,
     pcp_commit,
 )
+from pcpmodel.simulation.books cimport end_phase
 from pcpmodel.simulation.chores cimport on_time
-from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, next_op, scaled, wake
+from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, lasts, next_op, scaled, wake
 from pcpmodel.simulation.lists cimport (
     LINES_OF_A_PAGE,
     drain_from,
@@ -39,6 +40,7 @@ from pcpmodel.simulation.structs cimport (
     NO_TIME,
     REFILL,
     ROUNDS,
+    barrier_t,
     carried_by,
     carry_of,
     channel_t,
@@ -57,6 +59,7 @@ from pcpmodel.workload.ops cimport (
     BLOCK_KINDS,
     HOME,
     OP_ALLOC,
+    OP_BARRIER,
     OP_DRAW,
     OP_FREE,
     OP_GIVE,
@@ -64,6 +67,7 @@ from pcpmodel.workload.ops cimport (
     OP_KSWAPD,
     OP_LOOP,
     OP_MAYBE,
+    OP_PHASE,
     OP_PICK,
     OP_RECV,
     OP_SCORE,
@@ -185,6 +189,33 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
         allocated(s, c)
 
 
+cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
+    """Whether a CPU that has come to a barrier stays there.
+
+    The last one to come need not be the last one to be looked at: who goes on does so when the
+    latest has come, and nobody can be two rounds ahead.
+    """
+    cdef barrier_t *b = &s.programs.barrier[c.task.pc.n]
+    cdef int i
+    if c.task.work_left < 0:
+        c.task.work_left = b.rounds
+        b.latest = max(b.latest, c.time)
+        b.here += 1
+        if b.here == b.members:
+            b.open_at[b.rounds & 1] = b.latest
+            b.rounds += 1
+            b.here = 0
+            b.latest = 0
+            for i in range(b.members):
+                wake(s, s.programs.member[c.task.pc.n * s.nr_cpus + i])
+    if b.rounds == c.task.work_left:
+        c.state = BLOCKED
+        return True
+    if jump(s, c, max(c.time, b.open_at[c.task.work_left & 1] + c.task.pc.ps)):
+        next_op(c)
+    return False
+
+
 @cython.cdivision(True)
 cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """Run the program up to its next block of pages; True if the CPU cannot go on.
@@ -226,7 +257,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif op.code == OP_WORK:
             if c.task.work_left < 0:
                 c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
-                c.task.work_left = scaled(op.ps, c.task.factor)
+                c.task.work_left = lasts(c, c.task.factor)
             ps = min(c.task.work_left, c.timer - c.time)
             c.time += ps
             c.task.work_left -= ps
@@ -234,7 +265,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 next_op(c)
         elif op.code == OP_IDLE:
             if c.task.work_left < 0:
-                c.task.work_left = c.time + op.ps  # wakes then
+                c.task.work_left = c.time + lasts(c, 1 << 16)  # wakes then
             if jump(s, c, c.task.work_left):
                 next_op(c)
         elif op.code == OP_SEND:
@@ -320,6 +351,13 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif op.code == OP_SCORE:
             c.count.score += op.n if op.reg < 0 else c.task.regs[op.reg]
             next_op(c)
+        elif op.code == OP_PHASE:
+            end_phase(s, c)
+            s.books.phase_of[c.id] = op.n
+            next_op(c)
+        elif op.code == OP_BARRIER:
+            if at_barrier(s, c):
+                return True
         elif op.code == OP_KSWAPD:
             arrive(c, LOOK, 0, c.task.zone[HOME], BY_NEED)
             return True

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,11 +21,14 @@ from pcpmodel.simulation.steady import half_width
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["THRESHOLDS_US", "Histogram", "Result"]
+__all__ = ["THRESHOLDS_US", "ZONE_KINDS", "Histogram", "Phase", "Result"]
 
-KINDS = ("refill", "drain", "lru")
+#: Holds of the zone lock: of one block past the lists, beside refills and drains of lists.
+ZONE_KINDS = ("refill", "drain", "direct")
+KINDS = ("refill", "drain", "lru", "direct")
 THRESHOLDS_US = (100, 1_000, 10_000)
 _QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_PHASE_TIMES = ("wait", "hold", "lru_wait", "lru_hold")
 _BATCH_SUMS = ("score", "wait_ps", "lru_wait_ps", "idle_ps", "refill_pages")
 
 # name -> (unit, meaning)
@@ -116,8 +119,95 @@ class Histogram:
         return Histogram(self.counts + other.counts, self.edges_ns)
 
 
+class _Counted:
+    """Figures that follow from counters of CPUs."""
+
+    per_cpu: dict[str, npt.NDArray[np.int64]]
+
+    def _sum(self, name: str) -> int:
+        return int(self.per_cpu[name].sum())
+
+    @property
+    def cpu_ps(self) -> int:
+        """CPU time of all tasks over the counted time [ps]."""
+        raise NotImplementedError
+
+    @property
+    def busy_ps(self) -> int:
+        """CPU time without sleep [ps]."""
+        return self.cpu_ps - self._sum("idle_ps")
+
+    @property
+    def lock_contention(self) -> float:
+        """Share of busy CPU cycles spent waiting for the zone lock, 0..1."""
+        return self._sum("wait_ps") / self.busy_ps if self.busy_ps else 0.0
+
+    @property
+    def lru_contention(self) -> float:
+        """Share of busy CPU cycles spent waiting for the LRU lock, 0..1."""
+        return self._sum("lru_wait_ps") / self.busy_ps if self.busy_ps else 0.0
+
+    @property
+    def refills(self) -> int:
+        """Zone-lock holds that filled a list."""
+        return self._sum("refills")
+
+    @property
+    def drains(self) -> int:
+        """Zone-lock holds that emptied lists."""
+        return self._sum("drains")
+
+    @property
+    def free_high(self) -> int:
+        """Drains caused by consecutive frees of orders 1..3."""
+        return self._sum("free_high")
+
+    @property
+    def alloc_zone_pages(self) -> int:
+        """Pages taken from the zone rather than from a per-CPU list [pages]."""
+        return self._sum("refill_pages")
+
+    @property
+    def score(self) -> int:
+        """Units of work done, as the workload calls them."""
+        return self._sum("score")
+
+
 @dataclass(frozen=True, eq=False)
-class Result:
+class Phase(_Counted):
+    """What the CPUs did in one phase of their programs (`pcpmodel.workload.Program.phase`).
+
+    Attributes
+    ----------
+    per_cpu : dict of str -> (cpus,) ndarray of int
+        Counters of each CPU, as those of `Result`, without the longest waits; ``time_ps``: how
+        long it was in the phase [ps].
+    """
+
+    per_cpu: dict[str, npt.NDArray[np.int64]]
+
+    @property
+    def cpu_ps(self) -> int:
+        """CPU time of all tasks in the phase [ps]."""
+        return self._sum("time_ps")
+
+    def summary(self) -> dict[str, float]:
+        """Its figures, ready for JSON; times of all CPUs together [s]."""
+        return {
+            "cpu_s": self.cpu_ps / 1e12,
+            "busy_s": self.busy_ps / 1e12,
+            **{
+                name: getattr(self, name)
+                for name in ("score", "lock_contention", "lru_contention", "refills", "drains")
+            },
+            "alloc_pages": self._sum("alloc_pages"),
+            "free_pages": self._sum("free_pages"),
+            **{f"{name}_s": self._sum(f"{name}_ps") / 1e12 for name in _PHASE_TIMES},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Result(_Counted):
     """Outcome of one run.
 
     Attributes
@@ -127,8 +217,12 @@ class Result:
     per_cpu : dict of str -> (cpus,) ndarray of int
         Counters of each CPU over the counted time; see ``to_dataset`` for units.
     wait_hist, hold_hist, latency_hist : dict of str -> Histogram
-        By kind of interaction ("refill", "drain", "lru"): waiting for the lock, holding it,
-        both together.
+        By kind of interaction ("refill", "drain", "lru"; "direct": one block past the lists):
+        waiting for the lock, holding it, both together.
+    by_kind : dict of str -> dict of str -> int
+        All waits ("wait") and all holds ("hold") of each kind [ps].
+    phases : dict of str -> Phase
+        By the names that the programs give; what is outside of all has the name "".
     over : dict of str -> tuple of int
         Interactions whose latency passed each of `THRESHOLDS_US`.
     pcp_pages_by_cpu, held_pages_by_cpu : (cpus, samples) ndarray of int
@@ -167,6 +261,8 @@ class Result:
     zone_free_pages: tuple[int, ...]
     run_s: float
     batch_sums: dict[str, npt.NDArray[np.int64]]
+    by_kind: dict[str, dict[str, int]]
+    phases: dict[str, Phase] = field(default_factory=dict)
     warmup_s: float = 0.0
     stands: bool | None = None
 
@@ -184,6 +280,11 @@ class Result:
                 k: Histogram(np.array(v, dtype=np.int64), edges) for k, v in hists[what].items()
             }
 
+        rows = state.phases()
+        phases = {
+            name: Phase({k: np.array([cpu[i][k] for cpu in rows]) for k in rows[0][i]})
+            for i, name in enumerate(spec.workload.phases if rows else ())
+        }
         warm = spec.warmup_s or 0.0
         step = round(spec.seconds * 1e12) // spec.samples if spec.samples else 0
         sums = np.diff(series[:, 2:].sum(axis=0), axis=1, prepend=0)
@@ -202,51 +303,15 @@ class Result:
             zone_free_pages=tuple(state.zone_free()),
             run_s=run_s,
             batch_sums=dict(zip(_BATCH_SUMS, sums, strict=True)),
+            by_kind=state.by_kind(),
+            phases=phases,
             warmup_s=warm,
         )
-
-    def _sum(self, name: str) -> int:
-        return int(self.per_cpu[name].sum())
 
     @property
     def cpu_ps(self) -> int:
         """CPU time of all tasks over the counted time [ps]."""
         return self._sum("end_ps") - self._sum("start_ps")
-
-    @property
-    def busy_ps(self) -> int:
-        """CPU time without sleep [ps]."""
-        return self.cpu_ps - self._sum("idle_ps")
-
-    @property
-    def lock_contention(self) -> float:
-        """Share of busy CPU cycles spent waiting for the zone lock, 0..1."""
-        return self._sum("wait_ps") / self.busy_ps if self.busy_ps else 0.0
-
-    @property
-    def lru_contention(self) -> float:
-        """Share of busy CPU cycles spent waiting for the LRU lock, 0..1."""
-        return self._sum("lru_wait_ps") / self.busy_ps if self.busy_ps else 0.0
-
-    @property
-    def refills(self) -> int:
-        """Zone-lock holds that filled a list."""
-        return self._sum("refills")
-
-    @property
-    def drains(self) -> int:
-        """Zone-lock holds that emptied lists."""
-        return self._sum("drains")
-
-    @property
-    def free_high(self) -> int:
-        """Drains caused by consecutive frees of orders 1..3."""
-        return self._sum("free_high")
-
-    @property
-    def alloc_zone_pages(self) -> int:
-        """Pages taken from the zone rather than from a per-CPU list [pages]."""
-        return self._sum("refill_pages")
 
     @property
     def cache_miss_rate(self) -> float:
@@ -256,11 +321,6 @@ class Result:
         """
         known = self._sum("found_private") + self._sum("found_llc") + self._sum("found_memory")
         return self._sum("found_memory") / known if known else math.nan
-
-    @property
-    def score(self) -> int:
-        """Units of work done, as the workload calls them."""
-        return self._sum("score")
 
     @property
     def score_per_s(self) -> float:
@@ -311,13 +371,45 @@ class Result:
         """
         return self.pages_in_pcp + self.pages_held
 
-    def _times_ns(
-        self, hists: dict[str, Histogram], kinds: tuple[str, ...], total: str, longest: str = ""
-    ) -> dict[str, float]:
+    def zone_histogram(self, what: str) -> Histogram:
+        """All holds of the zone lock, whatever their kind: ``what`` is one of the three histograms.
+
+        Parameters
+        ----------
+        what : str
+            "wait", "hold" or "latency".
+        """
+        known = {"wait": self.wait_hist, "hold": self.hold_hist, "latency": self.latency_hist}
+        if what not in known:
+            raise unknown_name("histogram", what, known)
+        refills, *others = (known[what][kind] for kind in ZONE_KINDS)
+        return sum(others, refills)
+
+    def kind_ns(self, kind: str) -> dict[str, dict[str, float]]:
+        """Waits and holds of one kind: mean, p50..p99.9 [ns].
+
+        Parameters
+        ----------
+        kind : str
+            "refill", "drain", "lru" or "direct".
+
+        Returns
+        -------
+        dict
+            ``wait`` and ``hold``.
+        """
+        if kind not in KINDS:
+            raise unknown_name("kind of hold", kind, KINDS)
+        hists = {"wait": self.wait_hist, "hold": self.hold_hist}
+        return {
+            what: self._times_ns(hist[kind], self.by_kind[what][kind])
+            for what, hist in hists.items()
+        }
+
+    def _times_ns(self, hist: Histogram, total_ps: int, longest: str = "") -> dict[str, float]:
         """Mean, quantiles and, where it is counted, the longest of some interactions [ns]."""
-        hist = sum((hists[k] for k in kinds[1:]), hists[kinds[0]])
         most = int(self.per_cpu[longest].max()) / 1000 if longest else math.inf
-        times = {"mean": self._sum(total) / 1000 / hist.total if hist.total else 0.0}
+        times = {"mean": total_ps / 1000 / hist.total if hist.total else 0.0}
         for q in _QUANTILES:
             times[f"p{100 * q:g}"] = min(hist.quantile_ns(q), most) if hist.total else 0.0
         return times | ({"max": most} if longest else {})
@@ -325,22 +417,22 @@ class Result:
     @property
     def wait_ns(self) -> dict[str, float]:
         """Wait for the zone lock per hold: mean, p50..p99.9, longest [ns]."""
-        return self._times_ns(self.wait_hist, ("refill", "drain"), "wait_ps", "wait_max_ps")
+        return self._times_ns(self.zone_histogram("wait"), self._sum("wait_ps"), "wait_max_ps")
 
     @property
     def hold_ns(self) -> dict[str, float]:
         """Holds of the zone lock: mean, p50..p99.9 [ns]."""
-        return self._times_ns(self.hold_hist, ("refill", "drain"), "hold_ps")
+        return self._times_ns(self.zone_histogram("hold"), self._sum("hold_ps"))
 
     @property
     def lru_wait_ns(self) -> dict[str, float]:
         """Wait for the LRU lock per hold: mean, p50..p99.9, longest [ns]."""
-        return self._times_ns(self.wait_hist, ("lru",), "lru_wait_ps", "lru_wait_max_ps")
+        return self._times_ns(self.wait_hist["lru"], self._sum("lru_wait_ps"), "lru_wait_max_ps")
 
     @property
     def lru_hold_ns(self) -> dict[str, float]:
         """Holds of the LRU lock: mean, p50..p99.9 [ns]."""
-        return self._times_ns(self.hold_hist, ("lru",), "lru_hold_ps")
+        return self._times_ns(self.hold_hist["lru"], self._sum("lru_hold_ps"))
 
     @property
     def longest_starvation_ns(self) -> float:
@@ -354,7 +446,7 @@ class Result:
     def over_probability(self, kind: str = "refill") -> dict[int, float]:
         """Probability that wait and hold together pass 100 us, 1 ms, 10 ms, by threshold [us].
 
-        ``kind`` is "refill", "drain" or "lru".
+        ``kind`` is "refill", "drain", "lru" or "direct".
         """
         total = self.latency_hist[kind].total
         return {
@@ -400,6 +492,14 @@ class Result:
             "hold_ns": self.hold_ns,
             "lru_wait_ns": self.lru_wait_ns,
             "lru_hold_ns": self.lru_hold_ns,
+            "by_kind": {
+                kind: {
+                    "holds": self.hold_hist[kind].total,
+                    **{f"{what}_ns": ns for what, ns in self.kind_ns(kind).items()},
+                }
+                for kind in KINDS
+            },
+            "phases": {name: phase.summary() for name, phase in self.phases.items()},
             "longest_starvation_ns": self.longest_starvation_ns,
             "latency_over_us": {
                 kind: {str(us): p for us, p in self.over_probability(kind).items()}
@@ -433,6 +533,19 @@ class Result:
                 ("kind", "bucket_ns"),
                 np.stack([what[k].counts for k in KINDS]),
                 {"units": "1", "long_name": f"{name} per lock interaction, by lower edge"},
+            )
+        for what, meaning in (("wait", "waiting for"), ("hold", "holding")):
+            data[f"{what}_ps_by_kind"] = (
+                "kind",
+                [self.by_kind[what][k] for k in KINDS],
+                {"units": "ps", "long_name": f"{meaning} a lock, by kind of hold"},
+            )
+        for name in next(iter(self.phases.values())).per_cpu if self.phases else ():
+            unit, meaning = _COUNTERS.get(name, ("ps", "how long the CPU was in the phase"))
+            data[f"phase_{name}"] = (
+                ("phase", "cpu"),
+                np.stack([phase.per_cpu[name] for phase in self.phases.values()]),
+                {"units": unit, "long_name": f"{meaning}, by phase of the program"},
             )
         data["over"] = (
             ("kind", "threshold_us"),
@@ -490,6 +603,7 @@ class Result:
             coords={
                 "cpu": np.arange(len(self.per_cpu["score"])),
                 "kind": list(KINDS),
+                **({"phase": list(self.phases)} if self.phases else {}),
                 "quantile": list(_QUANTILES),
                 "bucket_ns": ("bucket_ns", self.wait_hist["refill"].edges_ns[:-1], {"units": "ns"}),
                 "threshold_us": ("threshold_us", list(THRESHOLDS_US), {"units": "us"}),

@@ -22,7 +22,8 @@ from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.simulation.state import Failure, State
 from pcpmodel.simulation.steady import truncation
 from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import BLOCKS, Workload
+from pcpmodel.workload.program import BLOCKS
+from pcpmodel.workload.tasks import Workload
 
 __all__ = ["ENGINES", "execute", "hold_range", "runner_of", "settle", "simulate"]
 
@@ -86,6 +87,7 @@ def execute(
     warmup_s, stands = spec.warmup_s or 0.0, None
     if spec.settles:
         warmup_s, stands = settle(spec, progress=progress)
+        warmup_s = min(warmup_s, MAX_SECONDS - spec.seconds)
     result = _run(replace(spec, warmup_s=warmup_s), engine, progress)
     took = time.perf_counter() - began
     return replace(result, spec=spec, warmup_s=warmup_s, stands=stands, run_s=took)

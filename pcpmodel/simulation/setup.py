@@ -35,13 +35,16 @@ from pcpmodel.simulation.state import (
     State,
 )
 from pcpmodel.workload.ops import LIMITS, OPS
-from pcpmodel.workload.program import Op, Program, Task
+from pcpmodel.workload.program import Op, Program
+from pcpmodel.workload.tasks import Task
 
 __all__ = ["Setup", "prepare", "setup"]
 
 _PS = 10**12
 _TABLE: int = LIMITS["table"]
-_TIME, _CODE, _ORDER, _TARGET = (Op._fields.index(f) for f in ("ps", "code", "order", "target"))
+_TIME, _CODE, _N, _ORDER, _TARGET = (
+    Op._fields.index(f) for f in ("ps", "code", "n", "order", "target")
+)
 _BLOCK_PAGES = 1024  # of the largest block, at which zones begin
 
 
@@ -237,6 +240,10 @@ def _programs(spec: RunSpec, tasks: Sequence[Task], homes: list[int]) -> dict[st
             ops = task.program.compiled()
             draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"]))
             ops[draws, _TARGET] += len(tables)
+            marks = ops[:, _CODE] == OPS["phase"]
+            names = spec.workload.phases
+            number = np.array([names.index(name) for name in task.program.phases])
+            ops[marks, _N] = number[ops[marks, _N]]
             takes = ops[:, _CODE] == OPS["alloc"]
             ops[takes, _TIME] += round(spec.cold_page_ns * 1000) << ops[takes, _ORDER]
             code.append(ops)

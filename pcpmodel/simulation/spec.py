@@ -23,7 +23,8 @@ from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
 from pcpmodel.simulation.host import Host, ZoneSize
 from pcpmodel.workload.calibration import Calibrated
 from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import Program, Task, Workload
+from pcpmodel.workload.program import Program
+from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = [
     "HOLDS",
@@ -274,8 +275,13 @@ def _check(spec: RunSpec) -> None:
             raise InputError(f"{name}={getattr(spec, name)!r} is not a {kind.__name__}")
     for program in {id(task.program): task.program for task in spec.workload.tasks}.values():
         program.compiled()
-    _number(spec, "seconds", 1e-6, MAX_SECONDS / 2)
-    _number(spec, "warmup_s", 0.0, MAX_SECONDS / 2)
+    _number(spec, "seconds", 1e-6, MAX_SECONDS)
+    _number(spec, "warmup_s", 0.0, MAX_SECONDS)
+    if spec.seconds + (spec.warmup_s or 0.0) > MAX_SECONDS:
+        raise InputError(
+            f"seconds={spec.seconds} after warmup_s={spec.warmup_s}: a run lasts {MAX_SECONDS} s "
+            "at most"
+        )
     _number(spec, "seed", 0, 2**63 - 1, whole=True)
     _number(spec, "hold_scale", 1e-3, 1e3)
     _number(spec, "cold_block_ns", 0.0, 1e6)

@@ -29,6 +29,7 @@ cdef class State(Exclusive):
     cdef int make_changes(self, setup) except -1
     cdef int make_lists(self, setup) except -1
     cdef list make_programs(self, setup)
+    cdef int make_barriers(self, setup) except -1
     cdef int make_cpu(self, setup, int cpu, list starts) except -1
     cdef int cache(self, int cpu, int zone, pages) except -1
     cdef int take(self) except -1

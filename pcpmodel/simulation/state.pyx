@@ -48,6 +48,7 @@ from pcpmodel.simulation.structs cimport (
     POLICY_FAILED,
     RESIZE,
     SERIES,
+    barrier_t,
     change_t,
     channel_t,
     count_t,
@@ -68,11 +69,14 @@ from pcpmodel.workload.ops cimport (
     BLOCK_KINDS,
     CHANNELS,
     HOME,
+    OP_BARRIER,
     OP_GIVE,
+    OP_PHASE,
     OP_RECV,
     OP_SEND,
     OP_TAKE,
     PEER,
+    PHASES,
     TABLE,
 )
 
@@ -102,7 +106,7 @@ HISTOGRAM = HIST
 #: PCP flag of `SIZES`.
 FREE_HIGH_BATCH = PCPF_FREE_HIGH_BATCH
 FOUND = ("found_private", "found_llc", "found_memory")
-KIND_NAMES = ("refill", "drain", "lru")
+KIND_NAMES = ("refill", "drain", "lru", "direct")
 
 
 cdef struct zone_row:
@@ -441,6 +445,11 @@ cdef class State(Exclusive):
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.carried = <int32_t *> get(ch.size * BLOCK_KINDS, sizeof(int32_t))
+        self.make_barriers(setup)
+        if any((np.asarray(program)[:, 1] == OP_PHASE).any() for program in setup.programs):
+            s.books.phase = <count_t *> get(s.nr_cpus * PHASES, sizeof(count_t))
+            s.books.mark = <count_t *> get(s.nr_cpus, sizeof(count_t))
+            s.books.phase_of = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
         starts = []
         self.ops = <op_t *> get(sum(map(len, setup.programs)), sizeof(op_t))
         for program in setup.programs:
@@ -455,6 +464,28 @@ cdef class State(Exclusive):
                 )
                 at += 1
         return starts
+
+    cdef int make_barriers(self, setup) except -1:
+        """Who has to come to each: the tasks whose program names it."""
+        cdef state_t *s = &self.s
+        cdef const task_row[::1] tasks = setup.tasks
+        cdef barrier_t *b
+        cdef int cpu, n
+        named = []
+        for program in setup.programs:
+            code = np.asarray(program)
+            named.append(sorted(set(code[code[:, 1] == OP_BARRIER, 2].tolist())))
+        number = 1 + max(map(max, filter(None, named)), default=-1)
+        if number == 0:
+            return 0
+        s.programs.barrier = <barrier_t *> get(number, sizeof(barrier_t))
+        s.programs.member = <int32_t *> get(number * s.nr_cpus, sizeof(int32_t))
+        for cpu in range(s.nr_cpus):
+            for n in named[tasks[cpu].program]:
+                b = &s.programs.barrier[n]
+                s.programs.member[n * s.nr_cpus + b.members] = cpu
+                b.members += 1
+        return 0
 
     cdef int make_cpu(self, setup, int cpu, list starts) except -1:
         """A CPU, its task and its lists."""
@@ -484,6 +515,8 @@ cdef class State(Exclusive):
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
         c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
         c.time, c.timers.tick_at = task.start_ps, task.tick_ps
+        if s.books.phase != NULL:
+            s.books.mark[cpu].end_ps = c.time
         c.timers.sample_at = INT64_MAX
         if s.course.samples:
             c.timers.sample_at = s.course.warm + s.course.sample_every
@@ -540,8 +573,10 @@ cdef class State(Exclusive):
             <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
             <size_t> self.s.zones.kswapd, <size_t> self.s.programs.channel,
             <size_t> self.s.programs.carry, <size_t> self.s.programs.table,
+            <size_t> self.s.programs.barrier, <size_t> self.s.programs.member,
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.books.order,
+            <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
 
@@ -624,6 +659,31 @@ cdef class State(Exclusive):
             result["wait"][name] = self.s.books.wait[k]
             result["hold"][name] = self.s.books.hold[k]
             result["latency"][name] = self.s.books.latency[k]
+        return result
+
+    def phases(self):
+        """``[cpu][phase]``: counters since the end of the warm-up, by name; none without phases."""
+        check_idle(self)
+        cdef int i, k
+        result = []
+        for i in range(self.s.nr_cpus if self.s.books.phase != NULL else 0):
+            result.append([])
+            for k in range(PHASES):
+                counts = dict(self.s.books.phase[i * PHASES + k])
+                counts["time_ps"] = counts["end_ps"]
+                for name in ("pad", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"):
+                    del counts[name]
+                result[i].append(counts)
+        return result
+
+    def by_kind(self):
+        """``{what: {kind: ps}}``: all waits and all holds, of those that the histograms count."""
+        check_idle(self)
+        cdef int k
+        result = {"wait": {}, "hold": {}}
+        for k, name in enumerate(KIND_NAMES):
+            result["wait"][name] = self.s.books.wait_ps[k]
+            result["hold"][name] = self.s.books.hold_ps[k]
         return result
 
     def over(self):

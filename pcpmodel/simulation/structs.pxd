@@ -37,6 +37,8 @@ cdef enum:
     LRU = 2
     KINDS = 3
     LOOK = 3  # no lock: kswapd looks at its zones
+    PAST = 3  # in the books: a refill or drain of one block past the lists
+    BOOKED = 4
 
     # Why: up to BY_DEATH the CPU holds the PCP lock of its own lists meanwhile
     BY_NEED = 0  # a refill
@@ -108,8 +110,18 @@ cdef struct channel_t:
     int32_t consumer
 
 
+cdef struct barrier_t:
+    int64_t open_at[2]  # when the last two rounds were complete
+    int64_t latest  # arrival of this round
+    int64_t rounds  # complete
+    int32_t members
+    int32_t here
+
+
 cdef struct programs_t:
     channel_t *channel
+    barrier_t *barrier  # [BARRIERS], or NULL: none
+    int32_t *member  # [barrier][cpu]: its members first
     int32_t *carry  # [cpu][2][BLOCK_KINDS]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
@@ -336,13 +348,18 @@ cdef struct count_t:  # of a CPU: three cache lines, what every hold counts come
 
 cdef struct books_t:
     count_t *count
+    count_t *phase  # [cpu][PHASES], or NULL: none; the time is in end_ps
+    count_t *mark  # of each CPU: its counters when its phase began
+    int32_t *phase_of  # each CPU
     int64_t *series  # [cpu][SERIES][samples]
     uint64_t *order  # of each lock: digest of (CPU, time of arrival) in the order of grants
     int64_t events
-    uint64_t wait[KINDS][HIST]
-    uint64_t hold[KINDS][HIST]
-    uint64_t latency[KINDS][HIST]
-    uint64_t over[KINDS][3]  # latency above 100 us, 1 ms, 10 ms
+    uint64_t wait[BOOKED][HIST]
+    uint64_t hold[BOOKED][HIST]
+    uint64_t latency[BOOKED][HIST]
+    uint64_t over[BOOKED][3]  # latency above 100 us, 1 ms, 10 ms
+    int64_t wait_ps[BOOKED]
+    int64_t hold_ps[BOOKED]
 
 
 cdef struct state_t:

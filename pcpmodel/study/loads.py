@@ -36,7 +36,8 @@ from pcpmodel.study.page_lines import (
     shifted,
 )
 from pcpmodel.trace.hold_tracer import SIDES, HoldTracer, Traced
-from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.program import ALL, Program
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = [
     "QUANTITIES",
@@ -536,7 +537,7 @@ def _figures(result: Result, kind: str) -> dict[str, float]:
         "drains": 1e3 * result.drains / max(freed, 1.0),
         "drained": (drained - by_tick) / max(freed, 1.0),
     }
-    waits = result.wait_hist["refill"] + result.wait_hist["drain"]
+    waits = result.zone_histogram("wait")
     waited = _waited(waits.counts)
     for side in ("refill", "drain"):
         held = result.hold_hist[side]

@@ -17,8 +17,9 @@ from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.workload import builds, bursts, faults, streams
 from pcpmodel.workload import recorded as drawn
 from pcpmodel.workload.common import COMMON, adapted
-from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.program import ALL, Program
 from pcpmodel.workload.recorded import recordings
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = [
     "ALL",

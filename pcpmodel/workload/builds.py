@@ -29,7 +29,8 @@ from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.calibration import calibration
 from pcpmodel.workload.faults import UNMAP_NS
-from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
+from pcpmodel.workload.program import ALL, Program, _count
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = ["kbuild"]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
-from pcpmodel.workload.program import ALL, ORDERS, Channel, Program, Task, Workload, _count
+from pcpmodel.workload.program import ALL, ORDERS, Program, _count
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = ["exit_storm", "file_churn", "idle_after_burst"]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pcpmodel.errors import unknown_name
 from pcpmodel.workload.ops import OPS, SEQUENCES
-from pcpmodel.workload.program import Op, Program, Task, Workload
+from pcpmodel.workload.program import Op, Program
+from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = ["COMMON", "adapted"]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.workload.calibration import calibration
-from pcpmodel.workload.program import Program, Task, Workload, _count
+from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = ["page_fault1", "page_fault2"]
 

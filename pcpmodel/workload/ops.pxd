@@ -6,8 +6,8 @@ cdef enum:
     # Operations of a program
     OP_ALLOC = 0  # n blocks, ps each
     OP_FREE = 1  # n blocks, ps each
-    OP_WORK = 2  # busy for ps
-    OP_IDLE = 3  # asleep for ps
+    OP_WORK = 2  # busy for ps, times register reg if it is one
+    OP_IDLE = 3  # asleep, the same
     OP_SEND = 4  # message on channel n; waits while the channel is full
     OP_RECV = 5  # message from channel n; waits for one
     OP_GIVE = 6  # n blocks held (or ALL, never more) leave with the next message
@@ -18,7 +18,9 @@ cdef enum:
     OP_MAYBE = 11  # with a chance of n / 65536 go on, else to target
     OP_PICK = 12  # to one of the first n places of table target, equally likely
     OP_KSWAPD = 13  # sleeps until there is a cluster of n pages to reclaim
-    OP_END = 14
+    OP_BARRIER = 14  # until all tasks that name barrier n are there, and ps
+    OP_PHASE = 15  # what follows is of phase n
+    OP_END = 16
 
     ALL = -1  # every block held
     HOME = 0  # zones that an operation may name
@@ -30,4 +32,6 @@ cdef enum:
     TABLE = 1024  # equally likely values of a distribution
     REGISTERS = 4
     LOOPS = 4
+    BARRIERS = 1024  # of a workload
+    PHASES = 16  # of a workload; the first is no phase
     BLOCK_KINDS = 33  # that it may hold: by order and migratetype

@@ -19,11 +19,14 @@ OPS = {
     "maybe": OP_MAYBE,
     "pick": OP_PICK,
     "kswapd": OP_KSWAPD,
+    "barrier": OP_BARRIER,
+    "phase": OP_PHASE,
     "end": OP_END,
 }
 #: Which of the blocks held a free takes.
 SEQUENCES = {"allocated": AS_ALLOCATED, "reversed": REVERSED, "shuffled": SHUFFLED}
 LIMITS = {
     "table": TABLE, "registers": REGISTERS, "loops": LOOPS, "channels": CHANNELS,
-    "kinds": BLOCK_KINDS,
+    "kinds": BLOCK_KINDS, "barriers": BARRIERS,
+    "phases": PHASES,
 }

@@ -16,9 +16,9 @@ The engines interpret the compiled form; nothing here runs inside a simulation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,35 +33,23 @@ from pcpmodel.kernel.lists import (
     pindex_to_order,
     pindex_to_type,
 )
-from pcpmodel.kernel.sizing import page_shift
-from pcpmodel.workload.calibration import Calibrated
 from pcpmodel.workload.ops import LIMITS, OPS, SEQUENCES
 
-__all__ = [
-    "ALL",
-    "BLOCKS",
-    "MIGRATETYPES",
-    "ORDERS",
-    "Channel",
-    "Program",
-    "Register",
-    "Task",
-    "Workload",
-]
+__all__ = ["ALL", "BLOCKS", "MIGRATETYPES", "ORDERS", "Program", "Register", "check_ops"]
 
 #: Free everything held of that order and migratetype.
 ALL = -1
 #: Orders of blocks: MAX_PAGE_ORDER is 10.
 ORDERS = range(11)
-#: Order and migratetype of every kind of block: by list, as if each type had one of every order that
-#: has any (the engine takes the lists of the release), then those that no list holds.
+#: Order and migratetype of every kind of block: by list, as if each type had one of every order
+#: that has any (the engine takes the lists of the release), then those that no list holds.
 BLOCKS = [(pindex_to_order(i), pindex_to_type(i)) for i in range(MAX_PCP_LISTS)] + [
     (order, mt) for order in ORDERS if order not in PCP_ORDERS for mt in MIGRATETYPES.values()
 ]
 _ZONES = {"home": 0, "peer": 1}
 _MAX_COUNT = 1 << 30
 _MAX_BLOCK_NS = 100_000_000.0  # 0.1 s
-_MAX_OP_NS = 60e9
+_MAX_OP_NS = 9e12  # 2.5 hours, as long as a run may be
 
 
 @dataclass(frozen=True)
@@ -158,13 +146,13 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
     for i, op in enumerate(ops):
         name = _NAMES.get(op.code, "")
         counted = name in ("alloc", "free", "score")
-        registers = (-1 if counted else 0, LIMITS["registers"] - 1)
+        registers = (0 if name == "draw" else -1, LIMITS["registers"] - 1)
         slots = (0, LIMITS["channels"] - 1)
         allowed = {
             "ps": (0, round(1000 * (_MAX_BLOCK_NS if counted else _MAX_OP_NS))),
             "code": (0, max(OPS.values())),
             "n": slots if name in ("send", "recv") else (ALL, _MAX_COUNT),
-            "reg": registers if counted or name == "draw" else (-1, -1),
+            "reg": registers if counted or name in ("draw", "work", "idle") else (-1, -1),
             "pindex": (0, len(BLOCKS) - 1),
             "order": (0, max(ORDERS)),
             "zone": (0, 1),
@@ -181,6 +169,10 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
         }
         if name == "pick":
             allowed["n"] = (1, LIMITS["table"])
+        elif name == "barrier":
+            allowed["n"] = (0, LIMITS["barriers"] - 1)
+        elif name == "phase":
+            allowed["n"] = (0, LIMITS["phases"] - 1)
         elif name in ("alloc", "loop", "score", "kswapd"):
             allowed["n"] = (0, _MAX_COUNT)
         for field_, value in zip(Op._fields, op, strict=True):
@@ -212,6 +204,8 @@ class Program:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.tables: list[npt.NDArray[np.int32]] = []
+        self.phases: list[str] = [""]
+        self._phase = 0
         self._depth = 0
         self._loops = 0
         self._registers = 0
@@ -329,13 +323,43 @@ class Program:
         """
         self._pages("free", blocks, order, migratetype, ns, lru, of, sequence)
 
-    def work(self, ns: float) -> None:
-        """Compute for ``ns`` [ns] without touching the allocator."""
-        self._add("work", _ps("ns", ns, _MAX_OP_NS))
+    def work(self, ns: float, *, times: Register | None = None) -> None:
+        """Compute for ``ns`` [ns] without touching the allocator.
 
-    def idle(self, ns: float) -> None:
-        """Sleep for ``ns`` [ns]."""
-        self._add("idle", _ps("ns", ns, _MAX_OP_NS))
+        Parameters
+        ----------
+        ns : float
+            Up to 2.5 hours.
+        times : Register, optional
+            A drawn number of as many; 0 takes no time.
+        """
+        self._lasts("work", ns, times)
+
+    def idle(self, ns: float, *, times: Register | None = None) -> None:
+        """Sleep for ``ns`` [ns]; parameters are those of `work`."""
+        self._lasts("idle", ns, times)
+
+    def _lasts(self, code: str, ns: float, times: Register | None) -> None:
+        if times is not None and not isinstance(times, Register):
+            raise InputError(f"times={times!r} is not a Register: draw() one")
+        reg = -1 if times is None else times.index
+        self._add(code, _ps("ns", ns, _MAX_OP_NS), reg=reg)
+
+    def barrier(self, number: int = 0, *, ns: float = 0.0) -> None:
+        """Sleep until all tasks have come to this barrier that have it in their program.
+
+        Parameters
+        ----------
+        number : int
+            Which barrier of the workload, 0..1023.
+        ns : float
+            From the arrival of the last task until this one goes on [ns].
+        """
+        if isinstance(number, bool) or not isinstance(number, int | np.integer):
+            raise InputError(f"barrier {number!r} is not a whole number")
+        if number not in range(LIMITS["barriers"]):
+            raise InputError(f"barrier {number}; a workload has 0..{LIMITS['barriers'] - 1}")
+        self._add("barrier", _ps("ns", ns, _MAX_OP_NS), int(number))
 
     def send(self, channel: int = 0, **blocks: int) -> None:
         """Send a message on one of the task's channels; wait while it is full.
@@ -419,6 +443,25 @@ class Program:
             self._add("score", reg=units.index)
         else:
             self._add("score", n=_count("units", units, 1))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count what follows under a name of its own: `pcpmodel.simulation.result.Result.phases`.
+
+        Inside another phase it counts as of this one alone.  A workload has up to 15 names.
+        """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"phase {name!r} has no name")
+        if name not in self.phases:
+            if len(self.phases) == LIMITS["phases"]:
+                raise InputError(f"phase {name!r}: a workload has {LIMITS['phases'] - 1} at most")
+            self.phases.append(name)
+        outside, self._phase = self._phase, self.phases.index(name)
+        self._add("phase", n=self._phase)
+        yield
+        self._phase = outside
+        if not self.endless:
+            self._add("phase", n=outside)
 
     @contextmanager
     def maybe(self, share: float) -> Iterator[None]:
@@ -511,121 +554,3 @@ class Program:
             raise InputError(f"program: {error}") from None
         check_ops(code, tables)
         return code
-
-
-@dataclass(frozen=True)
-class Channel:
-    """Messages from one task to another, in order.
-
-    Attributes
-    ----------
-    producer, consumer : int
-        Tasks, by their place in the workload.
-    room : int
-        Messages in flight before the producer waits.
-    latency_ns : float
-        From sending to the earliest receipt [ns].
-    """
-
-    producer: int
-    consumer: int
-    room: int = 16
-    latency_ns: float = 0.0
-
-
-@dataclass(frozen=True)
-class Task:
-    """One process on a CPU of its own.
-
-    Attributes
-    ----------
-    program : Program
-    node : int or None
-        NUMA node; None spreads tasks evenly.
-    channels : tuple of int
-        Channels of the workload that the program calls 0, 1, ...
-    peer : int or None
-        Task whose zone the program calls "peer".
-    """
-
-    program: Program
-    node: int | None = None
-    channels: tuple[int, ...] = ()
-    peer: int | None = None
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What the machine is asked to do.
-
-    Attributes
-    ----------
-    name : str
-    tasks : tuple of Task
-        One per CPU used.
-    unit : str
-        What one unit of the score is.
-    pages : int
-        Pages that the tasks hold together at most [pages]; a machine with less memory is
-        refused before the run.
-    channels : tuple of Channel
-    params : dict
-        What it was made from, for the record.
-    page_size_kib : int
-        Size of the pages that it counts, and that its times are for: 4, 16 or 64 [KiB]; a machine
-        with others is refused before the run.
-    calibrated : dict of str -> Calibrated
-        What was fitted to a published table: parameters of the workload itself, and arguments of
-        `pcpmodel.simulate` that hold where none is given there.
-    steady : bool
-        It goes on at the same rates for ever, once it has warmed up; False for a course of
-        events.
-    """
-
-    name: str
-    tasks: tuple[Task, ...]
-    unit: str
-    pages: int
-    channels: tuple[Channel, ...] = ()
-    params: dict[str, Any] = field(default_factory=dict)
-    page_size_kib: int = 4
-    calibrated: Mapping[str, Calibrated] = field(default_factory=dict)
-    steady: bool = True
-
-    @property
-    def endless(self) -> bool:
-        """Whether all tasks go on at the same rates for as long as anybody looks."""
-        programs = {id(task.program): task.program for task in self.tasks}.values()
-        return self.steady and all(p.endless for p in programs)
-
-    def __post_init__(self) -> None:
-        page_shift(self.page_size_kib)
-        if not self.tasks:
-            raise InputError(f"workload {self.name!r} has no tasks")
-        n = len(self.tasks)
-        for i, channel in enumerate(self.channels):
-            _count(f"channel {i}: room", channel.room, 1)
-            _ps(f"channel {i}: latency_ns", channel.latency_ns, _MAX_OP_NS)
-            for end in (channel.producer, channel.consumer):
-                if end not in range(n):
-                    raise InputError(f"channel {i} names task {end}; there are {n}")
-        for i, task in enumerate(self.tasks):
-            if task.peer is not None and task.peer not in range(n):
-                raise InputError(f"task {i}: peer={task.peer}; there are {n} tasks")
-            for slot, channel in enumerate(task.channels):
-                if channel not in range(len(self.channels)):
-                    raise InputError(f"task {i}: channel {channel} is not in the workload")
-                ends = self.channels[channel]
-                for op in task.program.ops:
-                    for code, end in (("send", ends.producer), ("recv", ends.consumer)):
-                        if op.code == OPS[code] and op.n == slot and end != i:
-                            raise InputError(
-                                f"task {i} cannot {code} on channel {channel}: task {end} does"
-                            )
-            at = {"send": "n", "recv": "n", "give": "target", "take": "target"}
-            slots = {OPS[code]: field for code, field in at.items()}
-            used = {getattr(op, slots[op.code]) for op in task.program.ops if op.code in slots}
-            if used - set(range(len(task.channels))):
-                raise InputError(
-                    f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"
-                )

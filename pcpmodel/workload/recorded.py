@@ -29,7 +29,8 @@ from pcpmodel.datasets.packages import data_root, load_workload
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.workload.ops import LIMITS
-from pcpmodel.workload.program import ALL, Channel, Program, Task, Workload, _count
+from pcpmodel.workload.program import ALL, Program, _count
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = ["containers", "recorded", "recordings"]
 

@@ -16,7 +16,8 @@ from typing import Any
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.calibration import Calibrated, calibration
-from pcpmodel.workload.program import Channel, Program, Task, Workload, _count
+from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = ["sctp_stream", "unix_stream"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import SEQUENCES
+from pcpmodel.workload.program import Register
 
 _TYPES = ("movable", "unmovable", "reclaimable")
 _ORDERS = (0, 0, 0, 0, 1, 2, 3, 4, 7, 9, 10)
@@ -49,10 +50,15 @@ class _Writer:
             )
 
     def work(self) -> None:
-        self.p.work(self.rng.choice([1, 800, 40_000]))
+        self.p.work(self.rng.choice([1, 800, 40_000]), times=self.number())
 
     def idle(self) -> None:
-        self.p.idle(self.rng.choice([10, 5_000, 300_000]))
+        self.p.idle(self.rng.choice([10, 5_000, 300_000]), times=self.number())
+
+    def number(self) -> Register | None:
+        if self.rng.random() < 0.7:
+            return None
+        return self.p.draw([0, 1, 1, self.rng.randint(1, 9)], 1)
 
     def score(self) -> None:
         self.p.score(self.rng.randint(1, 9))
@@ -69,12 +75,16 @@ class _Writer:
     def either(self, depth: int) -> None:
         self.p.one_of([lambda: self.some(depth + 1)] * 2, [1, self.rng.randint(1, 5)])
 
+    def part(self, depth: int) -> None:
+        with self.p.phase(self.rng.choice(["fill", "drain", "rest"])):
+            self.some(depth + 1)
+
     def some(self, depth: int) -> None:
         """A few words, and at most three levels of them."""
         plain: list[Callable[[], None]] = [
             self.alloc, self.alloc, self.free, self.work, self.idle, self.score,
         ]  # fmt: skip
-        nested: list[Callable[[int], None]] = [self.loop, self.perhaps, self.either]
+        nested: list[Callable[[int], None]] = [self.loop, self.perhaps, self.either, self.part]
         for _ in range(self.rng.randint(1, 5)):
             if depth < 3 and self.rng.random() < 0.3:
                 self.rng.choice(nested)(depth)
@@ -109,6 +119,7 @@ def random_workload(
     """A workload of random programs; on each node they hand pages round a ring."""
     rng = random.Random(seed)
     kinds = rng.sample([(o, m) for o in (0, 2, 5) for m in types], 2)
+    barriers = rng.sample([0, 3], rng.randint(0, 2))  # in the same order in every program
     writers = []
     for _ in range(rng.randint(1, tasks)):
         w = _Writer(rng, types)
@@ -116,6 +127,8 @@ def random_workload(
         w.clean()
         with w.p.forever():
             w.p.work(500)
+            for number in barriers:
+                w.p.barrier(number, ns=rng.choice([0, 900]))
             w.some(0)
             w.sends(kinds)
             w.clean()

@@ -30,6 +30,8 @@ def outcome(state):
         "counters": state.counters(),
         "histograms": state.histograms(),
         "over": state.over(),
+        "by_kind": state.by_kind(),
+        "phases": state.phases(),
         "series": state.series(),
         "pcps": state.pcps(),
         "held": state.held(),

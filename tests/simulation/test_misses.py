@@ -15,7 +15,8 @@ from pcpmodel.simulation.setup import setup
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.simulation.state import State
 from pcpmodel.workload import page_fault1, unix_stream
-from pcpmodel.workload.program import Program, Task, Workload
+from pcpmodel.workload.program import Program
+from pcpmodel.workload.tasks import Task, Workload
 
 
 def spec(workload, **given):

@@ -20,7 +20,8 @@ from pcpmodel.simulation.spec import make_spec, varied
 from pcpmodel.simulation.state import HISTOGRAM
 from pcpmodel.study.sweep.grid import make_grid
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
-from pcpmodel.workload.program import Program, Task, Workload
+from pcpmodel.workload.program import Program
+from pcpmodel.workload.tasks import Task, Workload
 
 MACHINE = pm.machine("sapphire-rapids")
 

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.programs import random_workload
-from helpers.simulation import assert_same, outcome, spec
+from helpers.simulation import WORKLOADS, assert_same, outcome, spec
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pcp_orders
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.result import KINDS, ZONE_KINDS
+from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
@@ -185,3 +187,236 @@ def test_messages_carry_blocks_of_every_order():
 def test_a_kind_is_of_every_order_and_type():
     assert len(BLOCKS) == LIMITS["kinds"]
     assert {(o, m) for o, m in BLOCKS} == {(o, m) for o in ORDERS for m in MIGRATETYPES.values()}
+
+
+# Barriers
+
+
+def three(write):
+    """Three tasks with the programs that ``write`` makes of their numbers, each on its own CPU."""
+    programs = []
+    for number in range(3):
+        p = Program()
+        write(p, number)
+        programs.append(p)
+    return Workload("three", tuple(Task(p, 0) for p in programs), "rounds", 3 * 4096)
+
+
+def test_at_a_barrier_all_wait_for_the_last():
+    """Without jitter the rounds are as long as the longest work, and what is left is sleep."""
+
+    def write(p, number):
+        with p.forever():
+            p.work(10_000 * (number + 1))
+            p.barrier(7, ns=2_000)
+            p.score()
+
+    exact = {"jitter": 0.0, "seconds": 0.00321, "stat_interval_s": 0.0}
+    result = assert_same(spec(three(write), **exact))
+    for number, n in enumerate(result["counters"]):
+        assert n["score"] == 100
+        assert n["idle_ps"] == 100 * (30_000 - 10_000 * (number + 1) + 2_000) * 1000
+
+
+def test_a_barrier_is_of_the_tasks_that_have_it_in_their_program():
+    def write(p, number):
+        with p.forever():
+            p.work(1_000 * (number + 1))
+            if number < 2:
+                p.barrier(0)
+            p.score()
+
+    run = {"jitter": 0.0, "seconds": 0.0030005, "stat_interval_s": 0.0}
+    scores = [c["score"] for c in assert_same(spec(three(write), **run))["counters"]]
+    assert scores == [1500, 1500, 1000]
+
+
+def test_who_is_offline_is_waited_for():
+    def write(p, number):
+        with p.forever():
+            p.alloc(3, ns=300 * (number + 1))
+            p.free(ns=50)
+            p.barrier(0, ns=100 * number)
+            p.score()
+
+    changes = [{"at_s": 0.005, "offline": 1}, {"at_s": 0.008, "online": 1}]
+    run = {"seconds": 0.011, "samples": 3}  # they begin within the first ms
+    result = assert_same(spec(three(write), changes=changes, **run))
+    steady = assert_same(spec(three(write), **run))
+    scores = [[c["score"] for c in r["counters"]] for r in (result, steady)]
+    assert 0.69 < scores[0][0] / scores[1][0] < 0.74
+    assert max(scores[0]) - min(scores[0]) <= 1
+
+
+def test_a_barrier_without_a_place_is_refused():
+    for number in (-1, 1024):
+        with pytest.raises(InputError, match=r"a workload has 0\.\.1023"):
+            Program().barrier(number)
+    with pytest.raises(InputError, match="not a whole number"):
+        Program().barrier("start")
+    p = Program()
+    with pytest.raises(InputError, match="takes no time"), p.forever():
+        p.barrier(0)
+
+
+# Phases
+
+
+def phased(p):
+    with p.forever():
+        with p.phase("fill"):
+            p.alloc(900, ns=300, lru=True)
+            with p.phase("think"):
+                p.work(200_000)
+            p.score(3)
+        p.idle(1_000)
+        with p.phase("exit"):
+            p.free(ns=60, lru=True)
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.004])
+def test_the_phases_of_a_program_add_up_to_the_run(warmup):
+    run = spec(one(phased, tasks=4), warmup_s=warmup, seconds=0.02, high_pages=300)
+    result = execute(run)
+    assert list(result.phases) == ["", "fill", "think", "exit"]
+    for name, total in result.per_cpu.items():
+        parts = [phase.per_cpu.get(name) for phase in result.phases.values()]
+        if name.startswith("found") or parts[0] is None:
+            assert name.startswith(("found", "start", "end")) or "max" in name
+        else:
+            assert (sum(parts) == total).all(), name
+    assert sum(phase.cpu_ps for phase in result.phases.values()) == result.cpu_ps
+    fill, think, exit_ = (result.phases[name] for name in ("fill", "think", "exit"))
+    assert fill.score == result.score
+    assert fill.per_cpu["free_pages"].sum() == exit_.per_cpu["alloc_pages"].sum() == 0
+    assert fill.refills > 0 == exit_.refills
+    assert exit_.drains > 0 == fill.drains
+    assert think.lock_contention == think.lru_contention == 0
+    assert fill.lock_contention > 0
+    assert result.phases[""].busy_ps == 0
+    assert {len(c) for c in prepare(run).phases()} == {16}
+
+
+def test_phases_are_in_the_record_of_a_run():
+    result = execute(spec(one(phased, tasks=2), seconds=0.01))
+    told = result.summary()["phases"]
+    assert told["fill"]["score"] == result.score
+    assert sum(p["cpu_s"] for p in told.values()) == pytest.approx(result.cpu_ps / 1e12)
+    data = result.to_dataset()
+    assert data["phase_refills"].sel(phase="fill").sum() == result.refills
+    assert data["phase_time_ps"].attrs["units"] == "ps"
+    plain = execute(spec(WORKLOADS["page_fault1"], seconds=0.002))
+    assert plain.phases == plain.summary()["phases"] == {}
+
+
+def test_phases_of_several_programs_are_told_by_name():
+    def write(p, number):
+        with p.forever(), p.phase("same" if number else "other"):
+            p.work(1000)
+
+    workload = three(write)
+    assert workload.phases == ("", "other", "same")
+    result = execute(spec(workload, seconds=0.002))
+    busy = {name: phase.per_cpu["time_ps"] > 1e9 for name, phase in result.phases.items()}
+    assert busy["other"].tolist() == [True, False, False]
+    assert busy["same"].tolist() == [False, True, True]
+
+
+def test_too_many_phases_are_refused():
+    p = Program()
+    for number in range(15):
+        with p.phase(str(number)):
+            p.work(1)
+    with pytest.raises(InputError, match="15 at most"), p.phase("one more"):
+        p.work(1)
+    q = Program()
+    with q.phase("one more"):
+        q.work(1)
+    with pytest.raises(InputError, match="16 phases, 15 at most"):
+        Workload("many", (Task(p), Task(q)), "units", 1)
+    with pytest.raises(InputError, match="no name"), p.phase(""):
+        p.work(1)
+
+
+# Waits and holds by kind
+
+
+def test_every_hold_is_of_one_kind():
+    def write(p):
+        with p.forever():
+            p.alloc(300, ns=100, lru=True)
+            p.alloc(2, order=4, ns=500)
+            p.free(ns=40, lru=True)
+            p.free(order=4, ns=40)
+
+    run = spec(one(write, tasks=4), trylock_failure=0.01, seconds=0.02, high_pages=100)
+    result = execute(run)
+    holds = {kind: result.hold_hist[kind].total for kind in KINDS}
+    assert holds["refill"] == result.refills
+    assert holds["drain"] == result.drains
+    assert holds["lru"] == result.per_cpu["lru_holds"].sum()
+    direct = result.per_cpu["direct_allocs"].sum() + result.per_cpu["direct_frees"].sum()
+    assert holds["direct"] == direct > 0
+    for what in ("wait", "hold"):
+        of = result.by_kind[what]
+        assert sum(of[k] for k in ZONE_KINDS) == result.per_cpu[f"{what}_ps"].sum()
+        assert of["lru"] == result.per_cpu[f"lru_{what}_ps"].sum()
+        assert result.zone_histogram(what).total == sum(holds[k] for k in ZONE_KINDS)
+    # one block in a hold takes less time than the many of a refill
+    assert result.kind_ns("direct")["hold"]["mean"] < result.kind_ns("refill")["hold"]["mean"] / 2
+    told = result.summary()["by_kind"]
+    assert told["direct"]["holds"] == direct
+    assert told["drain"]["wait_ns"] == result.kind_ns("drain")["wait"]
+    data = result.to_dataset()
+    assert data["hold_ps_by_kind"].sel(kind="direct") == result.by_kind["hold"]["direct"]
+    with pytest.raises(InputError, match="did you mean 'drain'"):
+        result.kind_ns("drains")
+
+
+# Times
+
+
+def test_a_drawn_number_makes_a_time_longer_or_nothing():
+    def write(p):
+        with p.forever():
+            nap = p.draw([0, 1, 5])
+            p.idle(2_000, times=nap)
+            p.work(1_000, times=nap)
+            p.work(500)
+            p.score()
+
+    run = spec(one(write), jitter=0.0, seconds=0.5, stat_interval_s=0.0, nodes=1)
+    n = assert_same(run)["counters"][0]
+    assert n["idle_ps"] / n["score"] == pytest.approx(2 * 2_000_000, rel=0.02)
+    assert (n["end_ps"] - n["idle_ps"]) / n["score"] == pytest.approx(2_500_000, rel=0.01)
+    with pytest.raises(InputError, match="is not a Register"):
+        Program().idle(100, times=3)
+
+
+def test_a_program_may_sleep_for_hours_and_work_for_hours():
+    """Asleep with NOHZ nothing decays; a vmstat worker that goes on empties the lists."""
+    kept = {}
+    for nohz in (True, False):
+
+        def write(p):
+            p.alloc(3000, ns=100)
+            p.free(ns=50)
+            p.idle(2.4 * 3600e9)
+
+        run = spec(
+            one(write), release="v6.7", seconds=9000.0, samples=10, stat_interval_s=1.0,
+            nohz_idle=nohz,
+        )  # fmt: skip
+        kept[nohz] = execute(run).pages_in_pcp
+    assert kept[True][0] == kept[True][-1] > 3 * run.sizes[0].high_min
+    assert kept[False][-1] <= run.sizes[0].high_min
+
+    def toil(p):
+        with p.forever():
+            p.work(3600e9)
+            p.score()
+
+    n = assert_same(spec(one(toil), jitter=2.0, seconds=8000.0, stat_interval_s=0.0))["counters"]
+    assert n[0]["idle_ps"] == 0
+    with pytest.raises(InputError, match=r"outside 0\.\.9e\+12 ns"):
+        Program().idle(9.1e12)

@@ -29,7 +29,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import changes_from
 from pcpmodel.simulation.host import Host
-from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.simulation.run import ENGINES, simulate
 from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.workload import WORKLOADS, Workload, make
@@ -74,8 +74,8 @@ SCHEMA = 3
 def figures(result: Result) -> dict[str, float]:
     """The `FIGURES` of one run."""
     w = result.wait_ns
-    holds = result.hold_hist["refill"] + result.hold_hist["drain"]
-    total = result.latency_hist["refill"].total + result.latency_hist["drain"].total
+    holds = result.zone_histogram("hold")
+    total = holds.total
     pcp = result.pages_in_pcp
     values = {
         "score_per_s_half_width": result.half_width("score_per_s"),
@@ -87,7 +87,7 @@ def figures(result: Result) -> dict[str, float]:
         "wait_p99_9_ns": w["p99.9"],
         "wait_max_ns": w["max"],
         "hold_p99_ns": holds.quantile_ns(0.99) if holds.total else 0.0,
-        "over_100us": (result.over["refill"][0] + result.over["drain"][0]) / max(total, 1),
+        "over_100us": sum(result.over[kind][0] for kind in ZONE_KINDS) / max(total, 1),
         "pages_in_pcp_mean": float(pcp.mean()) if len(pcp) else 0.0,
         "pages_in_pcp_max": float(pcp.max()) if len(pcp) else 0.0,
     }

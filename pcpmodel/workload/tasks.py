@@ -1,0 +1,146 @@
+"""Which CPU runs which program: tasks, what they send each other, and all of it as a workload."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.sizing import page_shift
+from pcpmodel.workload.calibration import Calibrated
+from pcpmodel.workload.ops import LIMITS, OPS
+from pcpmodel.workload.program import _MAX_OP_NS, Program, _count, _ps
+
+__all__ = ["Channel", "Task", "Workload"]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Messages from one task to another, in order.
+
+    Attributes
+    ----------
+    producer, consumer : int
+        Tasks, by their place in the workload.
+    room : int
+        Messages in flight before the producer waits.
+    latency_ns : float
+        From sending to the earliest receipt [ns].
+    """
+
+    producer: int
+    consumer: int
+    room: int = 16
+    latency_ns: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process on a CPU of its own.
+
+    Attributes
+    ----------
+    program : Program
+    node : int or None
+        NUMA node; None spreads tasks evenly.
+    channels : tuple of int
+        Channels of the workload that the program calls 0, 1, ...
+    peer : int or None
+        Task whose zone the program calls "peer".
+    """
+
+    program: Program
+    node: int | None = None
+    channels: tuple[int, ...] = ()
+    peer: int | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the machine is asked to do.
+
+    Attributes
+    ----------
+    name : str
+    tasks : tuple of Task
+        One per CPU used.
+    unit : str
+        What one unit of the score is.
+    pages : int
+        Pages that the tasks hold together at most [pages]; a machine with less memory is
+        refused before the run.
+    channels : tuple of Channel
+    params : dict
+        What it was made from, for the record.
+    page_size_kib : int
+        Size of the pages that it counts, and that its times are for: 4, 16 or 64 [KiB]; a machine
+        with others is refused before the run.
+    calibrated : dict of str -> Calibrated
+        What was fitted to a published table: parameters of the workload itself, and arguments of
+        `pcpmodel.simulate` that hold where none is given there.
+    steady : bool
+        It goes on at the same rates for ever, once it has warmed up; False for a course of
+        events.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    unit: str
+    pages: int
+    channels: tuple[Channel, ...] = ()
+    params: dict[str, Any] = field(default_factory=dict)
+    page_size_kib: int = 4
+    calibrated: Mapping[str, Calibrated] = field(default_factory=dict)
+    steady: bool = True
+
+    @property
+    def endless(self) -> bool:
+        """Whether all tasks go on at the same rates for as long as anybody looks."""
+        programs = {id(task.program): task.program for task in self.tasks}.values()
+        return self.steady and all(p.endless for p in programs)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Names of the phases that its programs tell apart; the first, "", is outside of all."""
+        programs = {id(task.program): task.program for task in self.tasks}.values()
+        return tuple(dict.fromkeys(["", *(name for p in programs for name in p.phases)]))
+
+    def __post_init__(self) -> None:
+        page_shift(self.page_size_kib)
+        if not self.tasks:
+            raise InputError(f"workload {self.name!r} has no tasks")
+        if len(self.phases) > LIMITS["phases"]:
+            raise InputError(
+                f"workload {self.name!r} has {len(self.phases) - 1} phases, "
+                f"{LIMITS['phases'] - 1} at most"
+            )
+        n = len(self.tasks)
+        for i, channel in enumerate(self.channels):
+            _count(f"channel {i}: room", channel.room, 1)
+            _ps(f"channel {i}: latency_ns", channel.latency_ns, _MAX_OP_NS)
+            for end in (channel.producer, channel.consumer):
+                if end not in range(n):
+                    raise InputError(f"channel {i} names task {end}; there are {n}")
+        for i, task in enumerate(self.tasks):
+            if task.peer is not None and task.peer not in range(n):
+                raise InputError(f"task {i}: peer={task.peer}; there are {n} tasks")
+            for slot, channel in enumerate(task.channels):
+                if channel not in range(len(self.channels)):
+                    raise InputError(f"task {i}: channel {channel} is not in the workload")
+                ends = self.channels[channel]
+                for op in task.program.ops:
+                    for code, end in (("send", ends.producer), ("recv", ends.consumer)):
+                        if op.code == OPS[code] and op.n == slot and end != i:
+                            raise InputError(
+                                f"task {i} cannot {code} on channel {channel}: task {end} does"
+                            )
+            at = {"send": "n", "recv": "n", "give": "target", "take": "target"}
+            slots = {OPS[code]: field for code, field in at.items()}
+            used = {getattr(op, slots[op.code]) for op in task.program.ops if op.code in slots}
+            if used - set(range(len(task.channels))):
+                raise InputError(
+                    f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"
+                )
