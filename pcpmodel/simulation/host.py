@@ -17,9 +17,11 @@ __all__ = ["Host", "ZoneSize"]
 
 
 @cache  # of every CPU, by every run of a sweep
-def _zonelist(cpu: int, home: int, nodes: int, per_node: int) -> tuple[int, ...]:
+def _zonelist(cpu: int, home: int, nodes: int, cpuless: int, per_node: int) -> tuple[int, ...]:
+    """find_next_best_node(), every other node as far away: headless ones, those above, the rest."""
     instances = [instance for _, instance in zone_split.zonelist(cpu, [per_node])]
-    around = [(home + step) % nodes for step in range(nodes)]
+    others = [node for node in range(nodes + cpuless) if node != home]
+    around = [home, *sorted(others, key=lambda node: (node < home) + (node < nodes))]
     return tuple(node * per_node + instance for node in around for instance in instances)
 
 
@@ -44,8 +46,13 @@ class Host:
     cpus : int
         Logical CPUs, spread evenly over the nodes, node by node.
     nodes : int
+        Those with CPUs.
     memory_gib : float
-        Memory of the whole machine, all of it in ZONE_NORMAL [GiB].
+        Memory of these nodes together, all of it in ZONE_NORMAL [GiB].
+    cpuless_nodes : int
+        Nodes of memory alone, numbered behind the others.
+    cpuless_gib : float
+        Memory of these together [GiB].
     zones_per_node : int
         Instances of ZONE_NORMAL per node: 1, or up to 4 as in the zone-splitting RFC.
     watermark_scale_factor : int
@@ -66,6 +73,8 @@ class Host:
     llc_slice_kib: float = 1024.0
     l2_kib: float = 1024.0
     page_size_kib: int = 4
+    cpuless_nodes: int = 0
+    cpuless_gib: float = 0.0
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -77,14 +86,31 @@ class Host:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
                 raise InputError(f"{name}={value!r} is not a whole number in 1..{most}")
+        value = self.cpuless_nodes
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 16:
+            raise InputError(f"cpuless_nodes={value!r} is not a whole number in 0..16")
+        if self.zones > 32:
+            raise InputError(f"{self.zones} zones; a machine has 32 at most")
         if self.cpus % self.nodes:
             raise InputError(f"cpus={self.cpus} cannot be spread evenly over nodes={self.nodes}")
-        for name, most in (("memory_gib", 65536), ("llc_slice_kib", 2**21), ("l2_kib", 2**21)):
+        for name, most in (
+            ("memory_gib", 65536),
+            ("cpuless_gib", 65536),
+            ("llc_slice_kib", 2**21),
+            ("l2_kib", 2**21),
+        ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{name}={value!r} is not a number")
             if not 0 <= value <= most or (name == "memory_gib" and value < 0.0625 * self.nodes):
                 raise InputError(f"{name}={value} is outside what is possible")
+        if self.cpuless_gib < 0.0625 * self.cpuless_nodes or (
+            self.cpuless_gib and not self.cpuless_nodes
+        ):
+            raise InputError(
+                f"cpuless_gib={self.cpuless_gib} is not the memory of "
+                f"cpuless_nodes={self.cpuless_nodes}"
+            )
         sizing.page_shift(self.page_size_kib)
 
     @property
@@ -94,8 +120,13 @@ class Host:
 
     @property
     def pages(self) -> int:
-        """Memory of the whole machine [pages]."""
+        """Memory of the nodes with CPUs [pages]."""
         return int(self.memory_gib * (1 << 30 - self.page_shift))
+
+    @property
+    def memory_nodes(self) -> int:
+        """Nodes that have memory: all of them."""
+        return self.nodes + self.cpuless_nodes
 
     def mib(self, pages: Any) -> Any:
         """Pages in MiB."""
@@ -107,11 +138,25 @@ class Host:
 
     @property
     def zones(self) -> int:
-        return self.nodes * self.zones_per_node
+        return self.memory_nodes * self.zones_per_node
 
-    def zonelist(self, cpu: int) -> list[int]:
-        """Zones that a CPU tries, in order: its node's, then those of the nodes above, around."""
-        return list(_zonelist(cpu, cpu // self.cpus_per_node, self.nodes, self.zones_per_node))
+    def node_of(self, cpu: int) -> int:
+        """Node of a CPU."""
+        return cpu // self.cpus_per_node
+
+    def zonelist(self, cpu: int, home: int | None = None) -> list[int]:
+        """Zones that a CPU tries, in order.
+
+        Those of its own node, or of ``home`` where it prefers another one; then those of the
+        other nodes, all as far away: without CPUs first, then those above, then those below.
+
+        References
+        ----------
+        mm/page_alloc.c, find_next_best_node(); the load of nodes, which breaks ties by the order
+        in which the lists were built at boot, is left out.
+        """
+        home = self.node_of(cpu) if home is None else home
+        return list(_zonelist(cpu, home, self.nodes, self.cpuless_nodes, self.zones_per_node))
 
     def free_high_batch(self, batch: int, release: Release) -> bool:
         """Whether the lists carry PCPF_FREE_HIGH_BATCH."""
@@ -146,22 +191,26 @@ class Host:
         high_fraction : int
             sysctl vm.percpu_pagelist_high_fraction: 0, or 8 and more.
         online : sequence of int, optional
-            Online CPUs of each node; default: all.
+            Online CPUs of each node that has any; default: all.
         coming : bool
             Whether another CPU is just coming online.
         """
         online = [self.cpus_per_node] * self.nodes if online is None else online
+        online = [*online, *[0] * self.cpuless_nodes]
         if high_pages is not None and (high_min_pages is not None or high_fraction):
             raise InputError("give one of high_pages, high_min_pages, high_fraction")
-        managed = self.pages // self.zones
+        own = self.pages // (self.nodes * self.zones_per_node)
+        alone = int(self.cpuless_gib * (1 << 30 - self.page_shift))
+        others = self.cpuless_nodes * self.zones_per_node
+        memory = [own] * (self.zones - others) + [alone // max(others, 1)] * others
         marks = sizing.setup_per_zone_wmarks(
-            [sizing.ZoneMemory(managed)] * self.zones,
-            sizing.min_free_kbytes_at_boot(managed * self.zones * self.page_size_kib),
+            [sizing.ZoneMemory(managed) for managed in memory],
+            sizing.min_free_kbytes_at_boot(sum(memory) * self.page_size_kib),
             self.watermark_scale_factor,
             self.page_shift,
         )
         result = []
-        for zone, mark in enumerate(marks):
+        for zone, (managed, mark) in enumerate(zip(memory, marks, strict=True)):
             node = zone // self.zones_per_node
             size = sizing.zone_set_pageset_high_and_batch(
                 managed,

@@ -96,12 +96,16 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
 
 
 cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
-    """Pages on their way to or from the LRU; a full pagevec asks for the LRU lock."""
-    cdef int zone = c.task.zone[c.task.pc.zone]
+    """Pages on their way to or from the LRU; a full pagevec asks for the LRU lock.
+
+    Each node has one, or one for every memcg: that which the pages are charged to.
+    """
+    cdef int lock, zone = c.task.zone[c.task.pc.zone]
     if c.task.pc.depth:
         c.task.lru_left -= blocks
         if c.task.lru_left == 0:
-            arrive(c, LRU, s.nr_zones + s.zones.zone[zone].node, zone, BY_NEED)
+            lock = s.zones.lru[2 * c.id + c.task.pc.zone] + s.zones.zone[zone].node
+            arrive(c, LRU, lock, zone, BY_NEED)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:

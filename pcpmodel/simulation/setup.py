@@ -229,7 +229,9 @@ def _drawn(program: Program) -> list[np.ndarray]:
     return tables
 
 
-def _programs(spec: RunSpec, tasks: Sequence[Task], homes: list[int]) -> dict[str, Any]:
+def _programs(
+    spec: RunSpec, tasks: Sequence[Task], homes: list[int], cpus: list[int]
+) -> dict[str, Any]:
     """Operations, tables and channels; and of each task, which of them and on what zones."""
     programs: dict[int, int] = {}
     code: list[npt.NDArray[np.int64]] = []
@@ -261,6 +263,11 @@ def _programs(spec: RunSpec, tasks: Sequence[Task], homes: list[int]) -> dict[st
     rows["program"] = [programs[id(task.program)] for task in tasks]
     rows["start_ps"] = starts
     rows["tick_ps"] = rng.integers(1, max(tick, 2), len(tasks))
+    rows["node"] = [spec.host.node_of(cpu) for cpu in cpus]
+    rows["memcg"] = [task.memcg for task in tasks]
+    rows["peer_memcg"] = [
+        task.memcg if task.peer is None else tasks[task.peer].memcg for task in tasks
+    ]
     slots = LIMITS["channels"]
     return {
         "tasks": rows,
@@ -323,7 +330,9 @@ def setup(spec: RunSpec) -> Setup:
     """What the simulation of a run begins with."""
     host, tasks, sizes = spec.host, spec.tasks, spec.sizes
     cpus = place(tasks, host)
-    zonelists = np.array([host.zonelist(cpu) for cpu in cpus], dtype=np.int32)
+    zonelists = np.full((len(cpus), host.zones), -1, dtype=np.int32)
+    for row, zones in zip(zonelists, spec.zonelists, strict=True):
+        row[: len(zones)] = zones
     homes = zonelists[:, 0].tolist()
     # Who hands pages to another, or takes them from it, names their zone: that is where it stays.
     hands_over = [bool(task.channels) for task in tasks]
@@ -357,7 +366,7 @@ def setup(spec: RunSpec) -> Setup:
         ),
         sizes=_rows(SIZES, [_size_row(spec, size) for size in sizes]),
         zonelists=zonelists,
-        **_programs(spec, tasks, homes),
+        **_programs(spec, tasks, homes, cpus),
         speed=_paces(spec.cost("jitter")),
         spread=spread,
         costs=costs,

@@ -223,12 +223,28 @@ class RunSpec:
         if not self.page_cache:
             return self.workload.tasks
         program = _kswapd(self)
-        return (*self.workload.tasks, *(Task(program, node) for node in range(self.host.nodes)))
+        nodes = range(self.host.memory_nodes)
+        # That of a node without CPUs runs anywhere.
+        return (
+            *self.workload.tasks,
+            *(Task(program, n if n < self.host.nodes else None, membind=(n,)) for n in nodes),
+        )
 
     @property
     def cpus(self) -> list[int]:
         """CPU of each task."""
         return place(self.tasks, self.host)
+
+    @property
+    def zonelists(self) -> list[list[int]]:
+        """Zones that each task takes pages from, in order, as far as its memory policy lets it."""
+        found = []
+        for task, cpu in zip(self.tasks, self.cpus, strict=True):
+            zones = self.host.zonelist(cpu, task.preferred)
+            bound = task.membind
+            each = self.host.zones_per_node
+            found.append([z for z in zones if not bound or z // each in bound])
+        return found
 
     def held_by_others(self, size: ZoneSize) -> int:
         """Pages of a zone that others hold for the whole run."""
@@ -316,16 +332,15 @@ def _check(spec: RunSpec) -> None:
     _check_page_size(spec)
     sizes = spec.sizes
     _check_sizes(sizes)
-    cpus, nodes = len(spec.tasks), spec.host.nodes
+    cpus = len(spec.tasks)
     if cpus > spec.host.cpus or cpus > MAX_CPUS:
-        kswapds = f" and {nodes} kswapd" if spec.page_cache else ""
+        kswapds = f" and {spec.host.memory_nodes} kswapd" if spec.page_cache else ""
         raise InputError(
             f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "
             f"machine {spec.host.cpus} CPUs; each task needs a CPU of its own"
         )
     for i, task in enumerate(spec.workload.tasks):
-        if task.node is not None and task.node not in range(nodes):
-            raise InputError(f"task {i} is to run on node {task.node}; there are {nodes}")
+        _check_place(i, task, spec.host)
     _check_messages(spec)
     largest = [sizes, *(after for _, after in timeline(spec))]
     lists = max(sum(size.high_max for size in sizes) // len(sizes) for sizes in largest) * cpus
@@ -337,6 +352,22 @@ def _check(spec: RunSpec) -> None:
             f"per-CPU lists up to {lists}; the machine has {memory} for them "
             f"({spec.host.memory_gib} GiB{others})"
         )
+
+
+def _check_place(i: int, task: Task, host: Host) -> None:
+    """Refuse a CPU or a node that the machine has not."""
+    if task.node is not None and task.node not in range(host.nodes):
+        alone = ", the others have no CPUs" if task.node in range(host.memory_nodes) else ""
+        raise InputError(f"task {i} is to run on node {task.node}; there are {host.nodes}{alone}")
+    if task.cpu is not None and task.cpu not in range(host.cpus):
+        raise InputError(f"task {i} is to run on CPU {task.cpu}; there are {host.cpus}")
+    if task.membind and task.preferred is not None:
+        raise InputError(f"task {i} both prefers and is bound to nodes for its memory: choose one")
+    for node in (*task.membind, *(() if task.preferred is None else (task.preferred,))):
+        if node not in range(host.memory_nodes):
+            raise InputError(
+                f"task {i} is to have memory of node {node!r}; there are {host.memory_nodes}"
+            )
 
 
 def _check_page_size(spec: RunSpec) -> None:
@@ -368,7 +399,7 @@ def _check_page_size(spec: RunSpec) -> None:
 def _check_messages(spec: RunSpec) -> None:
     """Who gives and who takes blocks of a message must name the same zone."""
     tasks = spec.workload.tasks
-    homes = [spec.host.zonelist(cpu)[0] for cpu in spec.cpus]
+    homes = [zones[0] for zones in spec.zonelists]
     moves: dict[int, set[tuple[int, int]]] = {}
     zones: dict[int, int] = {}
     for i, task in enumerate(tasks):
@@ -460,23 +491,34 @@ def _kswapd(spec: RunSpec) -> Program:
 
 
 def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
-    """CPU of each task: its node's lowest free one; tasks without a node go in turn."""
+    """CPU of each task: its own, or its node's lowest free one; tasks without either go in turn."""
     per_node = host.cpus_per_node
-    used = [0] * host.nodes
+    pinned = [task.cpu for task in tasks if task.cpu is not None]
+    if len(set(pinned)) < len(pinned):
+        twice = next(cpu for cpu in pinned if pinned.count(cpu) > 1)
+        raise InputError(f"several tasks are to run on CPU {twice}; each needs one of its own")
+    free = [
+        [cpu for cpu in range(n * per_node, (n + 1) * per_node) if cpu not in set(pinned)]
+        for n in range(host.nodes)
+    ]
+    bound = [0] * host.nodes
     for task in tasks:
-        if task.node is not None:
-            used[task.node] += 1
-    if max(used) > per_node:
-        raise InputError(f"{max(used)} tasks are bound to a node of {per_node} CPUs")
-    free = [0] * host.nodes
+        if task.cpu is None and task.node is not None:
+            bound[task.node] += 1
+    for node, number in enumerate(bound):
+        if number > len(free[node]):
+            raise InputError(f"{number} tasks are bound to a node of {len(free[node])} CPUs")
+    used = [per_node - len(cpus) + number for cpus, number in zip(free, bound, strict=True)]
     cpus = []
     for task in tasks:
         node = task.node
+        if task.cpu is not None:
+            cpus.append(task.cpu)
+            continue
         if node is None:
             node = used.index(min(used))
             used[node] += 1
-        cpus.append(node * per_node + free[node])
-        free[node] += 1
+        cpus.append(free[node].pop(0))
     return cpus
 
 

@@ -123,6 +123,9 @@ cdef struct task_row:
     int64_t program
     int64_t start_ps
     int64_t tick_ps
+    int64_t node
+    int64_t memcg
+    int64_t peer_memcg
 
 
 cdef struct channel_row:
@@ -146,8 +149,11 @@ def _rows(kind, *names):
 ZONE = _rows(np.int64, "free", "min_wmark", "low_wmark", "high_wmark", "node")
 #: Sizes of a zone's lists [pages] and their PCP flags (of a change: -1, as they are).
 SIZES = _rows(np.int32, "batch", "high_min", "high_max", "flags")
-#: Zones that a task calls its own and its peer's, number of its program, start, first vmstat tick.
-TASK = _rows(np.int64, "home", "peer", "program", "start_ps", "tick_ps")
+#: Zones that a task calls its own and its peer's, number of its program, start, first vmstat tick,
+#: node of its CPU, memcgs that its pages and its peer's are charged to.
+TASK = _rows(
+    np.int64, "home", "peer", "program", "start_ps", "tick_ps", "node", "memcg", "peer_memcg"
+)
 #: Room [messages], latency, tasks at the ends.
 CHANNEL = _rows(np.int64, "room", "latency_ps", "producer", "consumer")
 #: Time, one of `CHANGES`, task (-1: none).
@@ -247,6 +253,9 @@ def _check(setup):
     _within("program of a task", tasks["program"], 0, len(setup.programs) - 1)
     _within("start of a task", tasks["start_ps"], 0, long)
     _within("first tick of a CPU", tasks["tick_ps"], 0, long)
+    _within("node of a task's CPU", tasks["node"], 0, 1023)
+    _within("memcg of a task", tasks["memcg"], 0, 1023)
+    _within("memcg of a task's peer", tasks["peer_memcg"], 0, 1023)
     _within("zonelists", setup.zonelists, -1, nr_zones - 1)
     _within("first zone of a zonelist", setup.zonelists[:, 0], 0, nr_zones - 1)
     _within("task_channels", setup.task_channels, 0, max(nr_channels - 1, 0))
@@ -338,7 +347,8 @@ cdef class State(Exclusive):
         cdef const zone_row[::1] zones = setup.zones
         cdef const int32_t[:, ::1] zonelists = setup.zonelists
         cdef zone_t *zone
-        cdef int i
+        cdef int i, memcgs
+        tasks = setup.tasks
         s.zones.zone = <zone_t *> get(s.nr_zones, sizeof(zone_t))
         for i in range(s.nr_zones):
             zone = &s.zones.zone[i]
@@ -352,7 +362,14 @@ cdef class State(Exclusive):
                 zone.mask = 2 * zone.mask + 1
             zone.notice = <notice_t *> get(zone.mask + 1, sizeof(notice_t))
             s.zones.nodes = max(s.zones.nodes, zone.node + 1)
-        self.nlocks = s.nr_zones + s.zones.nodes
+        memcgs = 1 + max(tasks["memcg"].max(), tasks["peer_memcg"].max())
+        self.nlocks = s.nr_zones + s.zones.nodes * memcgs
+        s.zones.lru = <int32_t *> get(2 * s.nr_cpus, sizeof(int32_t))
+        s.zones.node_of = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
+        for i in range(s.nr_cpus):
+            s.zones.lru[2 * i + HOME] = s.nr_zones + s.zones.nodes * tasks["memcg"][i]
+            s.zones.lru[2 * i + PEER] = s.nr_zones + s.zones.nodes * tasks["peer_memcg"][i]
+            s.zones.node_of[i] = tasks["node"][i]
         s.zones.zonelist = <int32_t *> get(s.nr_cpus * s.nr_zones, sizeof(int32_t))
         memcpy(s.zones.zonelist, &zonelists[0, 0], s.nr_cpus * s.nr_zones * sizeof(int32_t))
         s.zones.kswapd = <int32_t *> get(s.zones.nodes, sizeof(int32_t))
@@ -571,7 +588,8 @@ cdef class State(Exclusive):
             <size_t> self.s.pages.mine, <size_t> self.s.pages.digest, <size_t> self.s.pages.dice,
             <size_t> self.s.pages.found,
             <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
-            <size_t> self.s.zones.kswapd, <size_t> self.s.programs.channel,
+            <size_t> self.s.zones.kswapd, <size_t> self.s.zones.lru, <size_t> self.s.zones.node_of,
+            <size_t> self.s.programs.channel,
             <size_t> self.s.programs.carry, <size_t> self.s.programs.table,
             <size_t> self.s.programs.barrier, <size_t> self.s.programs.member,
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,

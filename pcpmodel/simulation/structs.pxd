@@ -266,6 +266,8 @@ cdef struct zones_t:
     zone_t *zone
     int32_t *zonelist  # [cpu][zone]; -1: no more
     int32_t *kswapd  # CPU of each node's; -1: none
+    int32_t *lru  # [cpu][2], HOME and PEER: LRU lock of the first node and the pages' memcg
+    int32_t *node_of  # each CPU
     int32_t nodes
     int32_t watch  # some zone has been short of pages
     int32_t starving  # CPUs that are starved
@@ -397,8 +399,8 @@ cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    """Whether a zone is on the CPU's node, as the first that it takes pages from is."""
-    return s.zones.zone[zone].node == s.zones.zone[s.zones.zonelist[c.id * s.nr_zones]].node
+    """Whether a zone is on the CPU's node: not where a policy binds its memory elsewhere."""
+    return s.zones.zone[zone].node == s.zones.node_of[c.id]
 
 
 cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:

@@ -188,6 +188,18 @@ cdef inline void feed(state_t *s, cpu_t *c, int64_t now) noexcept nogil:
         wake(s, c.id)
 
 
+cdef inline bint takes_from(state_t *s, cpu_t *c, int node) noexcept nogil:
+    """Whether a node is one that the CPU's memory may come from."""
+    cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
+    cdef int i
+    for i in range(s.nr_zones):
+        if zonelist[i] < 0:
+            break
+        if s.zones.zone[zonelist[i]].node == node:
+            return True
+    return False
+
+
 cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
     """A CPU needs a block: whether it takes it from the zone that it has in mind.
 
@@ -203,7 +215,7 @@ cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
         s.zones.starving -= 1
     if zone < 0:
         for node in range(s.zones.nodes):
-            if s.zones.kswapd[node] < 0:
+            if s.zones.kswapd[node] < 0 or not takes_from(s, c, node):
                 continue
             kswapd = &s.cpu[s.zones.kswapd[node]]
             cached = 0
@@ -249,7 +261,10 @@ cdef inline void balance_pgdat(state_t *s, cpu_t *c) noexcept nogil:
             s.zones.zone[i].reclaims = ZONE_RECLAIM_ACTIVE if active else 0
     if not c.task.starved and s.zones.starving:
         for i in range(s.nr_cpus):
-            if s.cpu[i].task.starved and s.cpu[i].task.program != c.task.program:
+            if (
+                s.cpu[i].task.starved and s.cpu[i].task.program != c.task.program
+                and takes_from(s, &s.cpu[i], node)
+            ):
                 s.zones.starving -= 1
                 feed(s, &s.cpu[i], c.time)
     if active:

@@ -57,7 +57,7 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
         missing = [k for k in needed[len(args) :] if k not in params]
         if missing:
             raise InputError(f"workload {name} needs {', '.join(missing)}")
-        common = {k: params.pop(k) for k in COMMON if k in params}
+        common = {k: params.pop(k) for k in COMMON if k in params and k not in known}
         workload = make(*args, **params)
         return adapted(workload, **common) if common else workload
 

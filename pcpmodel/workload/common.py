@@ -1,14 +1,16 @@
-"""What every ready-made workload takes beside its own arguments."""
+"""What every ready-made workload takes beside its own arguments: numactl's words, memcgs, frees."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from pcpmodel.errors import unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.proc.cpulist import parse_cpu_list
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op, Program
 from pcpmodel.workload.tasks import Task, Workload
@@ -16,25 +18,66 @@ from pcpmodel.workload.tasks import Task, Workload
 __all__ = ["COMMON", "adapted"]
 
 #: Arguments of `adapted`.
-COMMON = ("frees",)
+COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "frees")
+
+_Numbers = int | str | Sequence[int] | None
 
 
-def _rewritten(tasks: tuple[Task, ...], change: Callable[[Op], Op]) -> tuple[Task, ...]:
+def _numbers(name: str, value: _Numbers) -> tuple[int, ...]:
+    """CPUs or nodes: one, several, or as numactl and the kernel write them: "0-3,8"."""
+    try:
+        if isinstance(value, str):
+            found = parse_cpu_list(value, Path(name))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            found = (integer(name, value, 0, 1023),)
+        else:
+            found = tuple(integer(name, n, 0, 1023) for n in value)  # type: ignore[union-attr]
+    except (InputError, TypeError):
+        found = ()
+    if not found or len(set(found)) < len(found):
+        raise InputError(
+            f"{name}={value!r} is not a number in 0..1023, a list of different ones, or text such "
+            "as '0-3,8'"
+        )
+    return found
+
+
+def _rewritten(tasks: Sequence[Task], change: Callable[[Op], Op]) -> list[Task]:
     """The tasks with every operation changed; who shared a program still does."""
     made: dict[int, Program] = {}
     for task in tasks:
         if id(task.program) not in made:
             made[id(task.program)] = task.program.rewritten(change)
-    return tuple(replace(task, program=made[id(task.program)]) for task in tasks)
+    return [replace(task, program=made[id(task.program)]) for task in tasks]
 
 
-def adapted(workload: Workload, *, frees: str | None = None) -> Workload:
+def adapted(
+    workload: Workload,
+    *,
+    cpunodebind: _Numbers = None,
+    physcpubind: _Numbers = None,
+    membind: _Numbers = None,
+    preferred: int | None = None,
+    memcgs: int | None = None,
+    frees: str | None = None,
+) -> Workload:
     """The same workload under other circumstances.
 
     Parameters
     ----------
     workload : Workload
         Any; the ready-made ones take the other arguments as their own.
+    cpunodebind, physcpubind : int, str or sequence of int, optional
+        Nodes whose CPUs the tasks run on, in turn, or the very CPUs, the first task on the first;
+        one of the two.  As `numactl` takes them: 0, "0-3,8", [0, 1].
+    membind : int, str or sequence of int, optional
+        Nodes that all memory comes from, and no other: MPOL_BIND.  Once they have none left above
+        the min watermark the tasks wait for kswapd, or the run ends.
+    preferred : int, optional
+        Node that memory comes from as long as it has any: MPOL_PREFERRED.
+    memcgs : int, optional
+        Memory cgroups that the tasks are divided among, neighbours together: each has an LRU lock
+        of its own on every node.
     frees : str, optional
         Order in which blocks held are freed: "allocated", "reversed" or "shuffled", see
         `Program.free`; by default as the workload says, which is as allocated.
@@ -49,7 +92,32 @@ def adapted(workload: Workload, *, frees: str | None = None) -> Workload:
         For what is impossible; an unknown name with the nearest.
     """
     given: dict[str, Any] = {}
-    tasks = workload.tasks
+    tasks = list(workload.tasks)
+    if cpunodebind is not None and physcpubind is not None:
+        raise InputError("give one of cpunodebind and physcpubind")
+    if cpunodebind is not None:
+        nodes = _numbers("cpunodebind", cpunodebind)
+        given["cpunodebind"] = list(nodes)
+        tasks = [replace(t, node=nodes[i % len(nodes)], cpu=None) for i, t in enumerate(tasks)]
+    if physcpubind is not None:
+        cpus = _numbers("physcpubind", physcpubind)
+        if len(cpus) < len(tasks):
+            raise InputError(
+                f"physcpubind: {len(cpus)} CPUs for {len(tasks)} tasks; each needs one of its own"
+            )
+        given["physcpubind"] = list(cpus[: len(tasks)])
+        tasks = [replace(t, cpu=cpu) for t, cpu in zip(tasks, cpus, strict=False)]
+    if membind is not None and preferred is not None:
+        raise InputError("give one of membind and preferred")
+    if membind is not None:
+        given["membind"] = list(bound := _numbers("membind", membind))
+        tasks = [replace(t, membind=bound, preferred=None) for t in tasks]
+    if preferred is not None:
+        given["preferred"] = integer("preferred", preferred, 0, 1023)
+        tasks = [replace(t, membind=(), preferred=given["preferred"]) for t in tasks]
+    if memcgs is not None:
+        given["memcgs"] = integer("memcgs", memcgs, 1, len(tasks))
+        tasks = [replace(t, memcg=i * memcgs // len(tasks)) for i, t in enumerate(tasks)]
     if frees is not None:
         if not isinstance(frees, str) or frees not in SEQUENCES:
             raise unknown_name("order of frees", frees, SEQUENCES)
@@ -58,4 +126,4 @@ def adapted(workload: Workload, *, frees: str | None = None) -> Workload:
         tasks = _rewritten(
             tasks, lambda op: op._replace(target=sequence) if op.code == OPS["free"] else op
         )
-    return replace(workload, tasks=tasks, params=workload.params | given)
+    return replace(workload, tasks=tuple(tasks), params=workload.params | given)

@@ -45,17 +45,29 @@ class Task:
     ----------
     program : Program
     node : int or None
-        NUMA node; None spreads tasks evenly.
+        NUMA node of its CPU; None spreads tasks evenly.
     channels : tuple of int
         Channels of the workload that the program calls 0, 1, ...
     peer : int or None
         Task whose zone the program calls "peer".
+    cpu : int or None
+        This very CPU, whatever the node says.
+    membind : tuple of int
+        Nodes that its memory comes from, and no other: MPOL_BIND; empty: any, its own first.
+    preferred : int or None
+        Node that its memory comes from as long as there is any: MPOL_PREFERRED.
+    memcg : int
+        Memory cgroup that its pages are charged to, 0..1023: each has an LRU lock on every node.
     """
 
     program: Program
     node: int | None = None
     channels: tuple[int, ...] = ()
     peer: int | None = None
+    cpu: int | None = None
+    membind: tuple[int, ...] = ()
+    preferred: int | None = None
+    memcg: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,8 @@ class Workload:
                 if end not in range(n):
                     raise InputError(f"channel {i} names task {end}; there are {n}")
         for i, task in enumerate(self.tasks):
+            if _count(f"task {i}: memcg", task.memcg) > 1023:
+                raise InputError(f"task {i}: memcg={task.memcg} is outside 0..1023")
             if task.peer is not None and task.peer not in range(n):
                 raise InputError(f"task {i}: peer={task.peer}; there are {n} tasks")
             for slot, channel in enumerate(task.channels):

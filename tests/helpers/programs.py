@@ -133,13 +133,21 @@ def random_workload(
             w.sends(kinds)
             w.clean()
         writers.append(w)
+    bound, memcgs = rng.choice([(), (), (0,), (1, 0)]), rng.choice([1, 1, 3])
     rings = [list(range(k, tasks, nodes)) for k in range(nodes)]
     after = {g[i]: g[(i + 1) % len(g)] for g in rings for i in range(len(g))}
     before = {b: a for a, b in after.items()}
     return Workload(
         f"random {seed}",
         tuple(
-            Task(writers[i % len(writers)].p, i % nodes, (i, before[i]), before[i])
+            Task(
+                writers[i % len(writers)].p,
+                i % nodes,
+                (i, before[i]),
+                before[i],
+                membind=bound,
+                memcg=rng.randrange(memcgs),
+            )
             for i in range(tasks)
         ),
         "units",

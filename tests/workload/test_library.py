@@ -197,3 +197,21 @@ def test_every_workload_frees_in_the_order_that_is_asked_for(name):
     assert programs[0] == programs[1]  # whoever shared one still does
     with pytest.raises(InputError, match="did you mean 'shuffled'"):
         pm.workload.make(name, frees="shufled", **ALL_OF_THEM[name])
+
+
+@pytest.mark.parametrize("name", ALL_OF_THEM)
+def test_every_workload_is_placed_as_numactl_does_it_and_charged_to_memcgs(name):
+    given = {"cpunodebind": 1, "membind": 0, "memcgs": 2}
+    made = pm.workload.make(name, **given, **ALL_OF_THEM[name])
+    assert {task.node for task in made.tasks} == {1}
+    assert {task.membind for task in made.tasks} == {(0,)}
+    assert {task.memcg for task in made.tasks} == {0, 1}
+    run = {"memory_gib": 4, "seconds": 0.02, "warmup_s": 0.0, "release": "v7.2"}
+    spec = make_spec(workload=made, **RUN | run)
+    assert spec.cpus == [4, 5, 6, 7]
+    result = assert_same(spec)
+    assert result["zone_free"][1] == 1 << 19  # nothing was ever taken from the node's own
+    pinned = pm.workload.make(name, physcpubind="2-5", preferred=1, **ALL_OF_THEM[name])
+    spec = make_spec(workload=pinned, release="v7.2", **RUN)
+    assert spec.cpus == [2, 3, 4, 5]
+    assert {zones[0] for zones in spec.zonelists} == {1}

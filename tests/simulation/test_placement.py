@@ -1,0 +1,247 @@
+"""Where tasks run, where their memory comes from, and what it is charged to."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import pytest
+
+import pcpmodel as pm
+from helpers.simulation import MACHINE, assert_same, faults, outcome, spec
+from pcpmodel.errors import InputError
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import release
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.setup import prepare
+from pcpmodel.workload import ALL, Channel, Program, Task, Workload, adapted, page_fault1
+
+
+def taken(result, gib=8.0):
+    """Pages that are no longer on the buddy lists of each zone."""
+    return [int(gib * 2**18) - free for free in result["zone_free"]]
+
+
+def holder(pages=5000, **where):
+    """One task that takes pages and keeps them."""
+    p = Program()
+    p.alloc(pages, ns=100)
+    p.idle(1e9)
+    return Workload("holder", (Task(p, **where),), "nothing", pages)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_bound_memory_comes_from_these_nodes(identity):
+    for node in (0, 1):
+        for bound in ((0,), (1,), (1, 0), ()):
+            run = spec(holder(node=node, membind=bound), identity=identity)
+            pages = taken(assert_same(run))
+            zone = bound[0] if len(bound) == 1 else node  # the nearest of those allowed
+            assert pages[zone] >= 5000
+            assert pages[1 - zone] == 0
+
+
+def test_preferred_memory_is_followed_by_the_others_and_bound_memory_by_nothing():
+    """What is above the min watermark goes first; then the next node, or the end."""
+    small = {"memory_gib": 0.25, "cpus": 2, "seconds": 0.02, "release": "v6.12"}
+    for identity in (False, True):
+        preferred = assert_same(
+            spec(holder(45_000, node=0, preferred=1), identity=identity, **small)
+        )
+        away, at_home = taken(preferred, 0.125)[::-1]
+        assert away > 30_000
+        assert 10_000 < at_home < 16_000
+    with pytest.raises(InputError, match="ran out of memory"):
+        execute(spec(holder(45_000, node=0, membind=(1,)), **small))
+
+
+def test_a_list_of_another_nodes_zone_expires():
+    """refresh_cpu_vm_stats(): by the node of the CPU, not by what its memory is bound to."""
+    p = Program()
+    p.alloc(300, ns=100)
+    p.free(ns=50)
+    with p.forever():  # busy, so that its vmstat worker goes on
+        p.work(100_000)
+    kept = {}
+    for bound in ((0,), (1,)):
+        work = Workload("once", (Task(p, 0, membind=bound),), "nothing", 300)
+        result = assert_same(spec(work, release="v6.6", stat_interval_s=0.001, seconds=0.06))
+        kept[bound] = [zone["count"] for zone in result["pcps"][0]]
+    assert kept[(0,)][0] >= 300
+    assert kept[(0,)][1] == kept[(1,)][0] == 0
+    assert kept[(1,)][1] == 0  # a batch at every third tick
+
+
+def test_messages_carry_pages_of_where_the_sender_has_them():
+    p, q = Program(), Program()
+    with p.forever():
+        p.alloc(10, ns=100)
+        p.send(0, movable_0=10)
+    with q.forever():
+        q.recv(0, movable_0=10)
+        q.free(10, ns=50, of="peer")
+        q.score()
+    pair = Workload(
+        "pair", (Task(p, 0, (0,)), Task(q, 1, (0,), 0)), "messages", 200, (Channel(0, 1),)
+    )
+    far = adapted(pair, membind=1)
+    result = assert_same(spec(far))
+    assert result["counters"][1]["score"] > 100
+    assert [zone["count"] > 0 for zone in result["pcps"][1]] == [False, True]
+
+
+# Nodes without CPUs
+
+
+def test_a_node_without_cpus_has_lists_for_all_cpus():
+    host = Host(8, 2, 16.0, cpuless_nodes=1, cpuless_gib=64.0)
+    kernel = release("v6.12")
+    sizes = host.sizes(kernel)
+    assert [s.node for s in sizes] == [0, 1, 2]
+    assert [s.managed for s in sizes] == [2 << 20, 2 << 20, 16 << 20]
+    low = sizes[2].watermarks[1]
+    expected = sizing.zone_set_pageset_high_and_batch(
+        16 << 20, low, kernel.rules, node_cpus=0, online_cpus=8
+    )
+    assert (sizes[2].batch, sizes[2].high_min) == (expected.batch, expected.high_min)
+    assert sizes[2].high_min == low // 8  # as of a node with all of them
+    whole = sizing.min_free_kbytes_at_boot(80 << 20)
+    assert sum(s.watermarks[0] for s in sizes) == pytest.approx(whole / 4, abs=3)
+
+
+def test_a_node_without_cpus_comes_before_others_as_far_away():
+    host = Host(4, 2, 8.0, cpuless_nodes=2, cpuless_gib=4.0)
+    assert host.zonelist(0) == [0, 2, 3, 1]
+    assert host.zonelist(2) == [1, 2, 3, 0]
+    assert host.zonelist(0, 2) == [2, 3, 0, 1]
+    split = Host(4, 2, 8.0, zones_per_node=2, cpuless_nodes=1, cpuless_gib=4.0)
+    assert split.zonelist(1) == [1, 0, 5, 4, 3, 2]
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_memory_of_a_node_without_cpus_is_used(identity):
+    run = {"cpuless_nodes": 1, "cpuless_gib": 1.0, "identity": identity}
+    bound = assert_same(spec(holder(node=0, membind=(2,)), **run))
+    assert [pages > 0 for pages in taken(bound)[:2]] == [False, False]
+    assert (1 << 18) - bound["zone_free"][2] >= 5000
+    work = adapted(faults(4), membind=2)
+    result = assert_same(spec(work, release="v7.2", **run))
+    assert all(zone[2]["count"] > 0 for zone in result["pcps"])
+
+
+def test_a_node_without_cpus_has_a_kswapd_that_runs_on_another():
+    run = spec(
+        adapted(page_fault1(2, pages=60_000, fault_ns=100.0, like=None), membind=1),
+        release="v6.12", memory_gib=1.0, nodes=1, cpus=8, cpuless_nodes=1, cpuless_gib=0.5,
+        page_cache=0.5, reclaim_page_ns=100.0, seconds=0.03,
+    )  # fmt: skip
+    assert [zones[0] for zones in run.zonelists] == [1, 1, 0, 1]
+    result = assert_same(run)
+    freed = [c["free_pages"] for c in result["counters"]]
+    assert freed[3] > 10_000 > freed[2] == 0  # of the node that is short
+
+
+# CPUs
+
+
+def test_tasks_run_where_they_are_pinned():
+    work = faults(3)
+    run = {"cpus": 8, "nodes": 2}
+    assert spec(work, **run).cpus == [0, 4, 1]
+    assert spec(adapted(work, cpunodebind=1), **run).cpus == [4, 5, 6]
+    assert spec(adapted(work, cpunodebind="0-1"), **run).cpus == [0, 4, 1]
+    assert spec(adapted(work, physcpubind=[6, 0, 3]), **run).cpus == [6, 0, 3]
+    mixed = (*work.tasks, Task(work.tasks[0].program, cpu=0), Task(work.tasks[0].program, 0))
+    assert spec(Workload("mixed", mixed, "pages", 10_000), **run).cpus == [4, 5, 1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: adapted(faults(3), cpunodebind=0, physcpubind=0), "one of cpunodebind and"),
+        (lambda: adapted(faults(3), membind=0, preferred=0), "one of membind and preferred"),
+        (lambda: adapted(faults(3), physcpubind="0-1"), "2 CPUs for 3 tasks"),
+        (lambda: adapted(faults(3), membind="0-"), "membind='0-' is not a number"),
+        (lambda: adapted(faults(3), membind=[1, 1]), "a list of different ones"),
+        (lambda: adapted(faults(3), membind=True), "membind=True"),
+        (lambda: adapted(faults(3), preferred="1"), "preferred='1' is not an integer"),
+        (lambda: adapted(faults(3), memcgs=4), r"memcgs=4 is outside 1\.\.3"),
+        (lambda: spec(adapted(faults(3), membind=2)), "memory of node 2; there are 2"),
+        (lambda: spec(adapted(faults(3), cpunodebind=2)), "on node 2; there are 2"),
+        (lambda: spec(adapted(faults(1), physcpubind=8)), "on CPU 8; there are 8"),
+        (lambda: spec(Workload("two", (Task(faults().tasks[0].program, cpu=1),) * 2, "x", 9)),
+         "several tasks are to run on CPU 1"),
+        (lambda: spec(adapted(faults(5), cpunodebind=1)), "5 tasks are bound to a node of 4 CPUs"),
+        (lambda: spec(adapted(faults(1), cpunodebind=2), cpuless_nodes=1, cpuless_gib=1),
+         "the others have no CPUs"),
+        (lambda: Host(4, 2, cpuless_nodes=1), "is not the memory of cpuless_nodes=1"),
+        (lambda: Host(4, 2, cpuless_gib=1), "is not the memory of cpuless_nodes=0"),
+        (lambda: Host(4, 2, cpuless_nodes=17, cpuless_gib=99), r"whole number in 0\.\.16"),
+    ],
+)  # fmt: skip
+def test_what_is_impossible_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+# Memcgs
+
+
+def test_each_memcg_has_an_lru_lock_on_every_node():
+    plain = faults(8, lru=True)
+    runs = {}
+    for memcgs in (1, 2, 8):
+        run = spec(adapted(plain, memcgs=memcgs), lru_hold_ns=4000.0)
+        state = prepare(run)
+        assert Engine(state).run()
+        runs[memcgs] = outcome(state)
+        assert state.nlocks == 2 + 2 * memcgs
+        assert_same(run)
+    waits = {m: sum(c["lru_wait_ps"] for c in r["counters"]) for m, r in runs.items()}
+    assert waits[1] > 2 * waits[2] > 0 == waits[8]
+    one = prepare(spec(plain, lru_hold_ns=4000.0))
+    assert Engine(one).run()
+    assert outcome(one) == runs[1]  # the root memcg alone is no memcg
+    used = [digest != 0 for digest in runs[2]["order"]]
+    assert used == [True, True] + [True] * 4  # tasks of both on both nodes
+
+
+def test_a_page_belongs_to_the_lru_of_the_memcg_that_it_was_charged_to():
+    """Also where a task of another one frees it."""
+    p, q = Program(), Program()
+    with p.forever():
+        p.alloc(30, ns=100)
+        p.send(0, movable_0=30)
+    with q.forever():
+        q.recv(0, movable_0=30)
+        q.free(30, ns=50, of="peer", lru=True)
+        q.alloc(15, ns=50, lru=True)
+        q.free(15, ns=50, lru=True)
+        q.score()
+    tasks = (Task(p, 0, (0,), memcg=1), Task(q, 0, (0,), 0, memcg=3))
+    pair = Workload("pair", tasks, "messages", 500, (Channel(0, 1),))
+    result = assert_same(spec(pair, nodes=1, pagevec=15))
+    assert len(result["order"]) == 1 + 4
+    assert [digest != 0 for digest in result["order"][1:]] == [False, True, False, True]
+    locks = {k: n["lru_holds"] for k, n in enumerate(result["counters"])}
+    assert locks[0] == 0
+    assert locks[1] == pytest.approx(4 * result["counters"][1]["score"], abs=4)
+
+
+def test_a_memcg_out_of_range_is_refused():
+    with pytest.raises(InputError, match=r"memcg=1024 is outside 0\.\.1023"):
+        Workload("x", (Task(faults().tasks[0].program, memcg=1024),), "x", 1)
+
+
+# From the command line on
+
+
+def test_a_run_says_where_it_ran():
+    work = page_fault1(4, pages=900, cpunodebind=0, membind="1", memcgs=2, frees="reversed")
+    run = pm.simulate("v7.2", MACHINE, work, cpus=8, nodes=2, memory_gib=16, seconds=0.01)
+    told = run.spec.as_dict()["workload"]
+    assert (told["cpunodebind"], told["membind"], told["memcgs"]) == ([0], [1], 2)
+    assert run.zone_free_pages[0] == 8 << 18 > run.zone_free_pages[1]
+    assert ALL == -1
