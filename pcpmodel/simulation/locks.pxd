@@ -65,7 +65,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef int64_t blocks
     cdef uint64_t bits, before
     if c.ask.kind == LRU:
-        blocks = s.holds.pagevec
+        blocks = s.holds.pagevec - c.task.lru_left
         c.task.lru_left = s.holds.pagevec
         n.lru_holds += 1
     else:

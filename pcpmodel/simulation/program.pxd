@@ -17,7 +17,7 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.simulation.books cimport end_phase
 from pcpmodel.simulation.chores cimport on_time
-from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, lasts, next_op, scaled, wake
+from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, lasts, next_op, scaled, times, wake
 from pcpmodel.simulation.lists cimport (
     LINES_OF_A_PAGE,
     drain_from,
@@ -66,10 +66,12 @@ from pcpmodel.workload.ops cimport (
     OP_IDLE,
     OP_KSWAPD,
     OP_LOOP,
+    OP_LRU,
     OP_MAYBE,
     OP_PHASE,
     OP_PICK,
     OP_RECV,
+    OP_REST,
     OP_SCORE,
     OP_SEND,
     OP_TAKE,
@@ -355,6 +357,21 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif op.code == OP_SCORE:
             c.count.score += op.n if op.reg < 0 else c.task.regs[op.reg]
             next_op(c)
+        elif op.code == OP_REST:
+            if c.task.work_left < 0:
+                moved = op.target * TABLE + <int> (draw(&c.rng) >> 54)
+                ps = times(c.time - s.programs.rested[c.id], op.n, 16)
+                c.task.work_left = c.time + times(ps, s.programs.table[moved], 16)
+            if jump(s, c, c.task.work_left):
+                s.programs.rested[c.id] = c.time
+                next_op(c)
+        elif op.code == OP_LRU:
+            zone = c.task.zone[op.zone]
+            moved = s.zones.lru[2 * c.id + op.zone] + s.zones.zone[zone].node
+            next_op(c)
+            if c.task.lru_left < s.holds.pagevec:
+                arrive(c, LRU, moved, zone, BY_NEED)
+                return True
         elif op.code == OP_PHASE:
             end_phase(s, c)
             s.books.phase_of[c.id] = op.n

@@ -240,7 +240,7 @@ def _programs(
         if id(task.program) not in programs:
             programs[id(task.program)] = len(code)
             ops = task.program.compiled()
-            draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"]))
+            draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"], OPS["rest"]))
             ops[draws, _TARGET] += len(tables)
             marks = ops[:, _CODE] == OPS["phase"]
             names = spec.workload.phases

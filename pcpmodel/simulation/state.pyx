@@ -448,6 +448,7 @@ cdef class State(Exclusive):
             s.programs.order_of[i] = order
             # huge pages are movable, as a refill asks for them
             s.programs.type_of[i] = MIGRATE_MOVABLE if order == HPAGE_PMD_ORDER else migratetype
+        s.programs.rested = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         s.programs.tables = tables.shape[0]
         s.programs.table = <int32_t *> get(s.programs.tables * TABLE, sizeof(int32_t))
         if s.programs.tables:
@@ -532,6 +533,7 @@ cdef class State(Exclusive):
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
         c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
         c.time, c.timers.tick_at = task.start_ps, task.tick_ps
+        s.programs.rested[cpu] = c.time
         if s.books.phase != NULL:
             s.books.mark[cpu].end_ps = c.time
         c.timers.sample_at = INT64_MAX
@@ -592,6 +594,7 @@ cdef class State(Exclusive):
             <size_t> self.s.programs.channel,
             <size_t> self.s.programs.carry, <size_t> self.s.programs.table,
             <size_t> self.s.programs.barrier, <size_t> self.s.programs.member,
+            <size_t> self.s.programs.rested,
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.books.order,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,

@@ -125,6 +125,7 @@ cdef struct programs_t:
     int32_t *carry  # [cpu][2][BLOCK_KINDS]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
+    int64_t *rested  # [cpu]: until when, as its program says
     int32_t order_of[BLOCK_KINDS]
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point

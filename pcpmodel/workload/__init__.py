@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
-from pcpmodel.workload import builds, bursts, faults, streams
+from pcpmodel.workload import builds, bursts, faults, streams, will_it_scale
 from pcpmodel.workload import recorded as drawn
 from pcpmodel.workload.common import COMMON, adapted
 from pcpmodel.workload.program import ALL, Program
@@ -31,15 +31,20 @@ __all__ = [
     "adapted",
     "containers",
     "exit_storm",
+    "fallocate1",
     "file_churn",
     "idle_after_burst",
     "kbuild",
     "make",
+    "malloc1",
     "page_fault1",
     "page_fault2",
+    "page_fault3",
     "recorded",
     "recordings",
     "sctp_stream",
+    "tlb_flush1",
+    "tlb_flush2",
     "unix_stream",
 ]
 
@@ -66,13 +71,18 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
 
 containers = _named(drawn.containers)
 exit_storm = _named(bursts.exit_storm)
+fallocate1 = _named(will_it_scale.fallocate1)
 file_churn = _named(bursts.file_churn)
 idle_after_burst = _named(bursts.idle_after_burst)
 kbuild = _named(builds.kbuild)
+malloc1 = _named(will_it_scale.malloc1)
 page_fault1 = _named(faults.page_fault1)
 page_fault2 = _named(faults.page_fault2)
+page_fault3 = _named(will_it_scale.page_fault3)
 recorded = _named(drawn.recorded)
 sctp_stream = _named(streams.sctp_stream)
+tlb_flush1 = _named(will_it_scale.tlb_flush1)
+tlb_flush2 = _named(will_it_scale.tlb_flush2)
 unix_stream = _named(streams.unix_stream)
 
 #: Workloads by name.
@@ -81,13 +91,18 @@ WORKLOADS = {
     for f in (
         containers,
         exit_storm,
+        fallocate1,
         file_churn,
         idle_after_burst,
         kbuild,
+        malloc1,
         page_fault1,
         page_fault2,
+        page_fault3,
         recorded,
         sctp_stream,
+        tlb_flush1,
+        tlb_flush2,
         unix_stream,
     )
 }
@@ -110,14 +125,23 @@ def make(name: str, /, **params: Any) -> Workload:
     Raises
     ------
     InputError
-        For an unknown name or argument (the nearest is offered), or a missing one.
+        For an unknown name or argument (the nearest is offered), or a missing one; for a test of
+        will-it-scale that is not modelled, with the reason.
     """
     if not isinstance(name, str) or name not in WORKLOADS:
-        raise unknown_name("workload", name, WORKLOADS)
+        raise _unknown(name)
     return WORKLOADS[name](**params)
+
+
+def _unknown(name: object) -> InputError:
+    if isinstance(name, str) and name in will_it_scale.REFUSED:
+        return InputError(
+            f"will-it-scale's {name} has no workload here: {will_it_scale.REFUSED[name]}"
+        )
+    return unknown_name("workload", name, WORKLOADS)
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    raise AttributeError(str(unknown_name("workload", name, WORKLOADS)))
+    raise AttributeError(str(_unknown(name)))

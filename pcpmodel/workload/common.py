@@ -18,7 +18,7 @@ from pcpmodel.workload.tasks import Task, Workload
 __all__ = ["COMMON", "adapted"]
 
 #: Arguments of `adapted`.
-COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "frees")
+COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "busy", "frees")
 
 _Numbers = int | str | Sequence[int] | None
 
@@ -42,12 +42,12 @@ def _numbers(name: str, value: _Numbers) -> tuple[int, ...]:
     return found
 
 
-def _rewritten(tasks: Sequence[Task], change: Callable[[Op], Op]) -> list[Task]:
-    """The tasks with every operation changed; who shared a program still does."""
+def _changed(tasks: Sequence[Task], change: Callable[[Program], Program]) -> list[Task]:
+    """The tasks with changed programs; who shared one still does."""
     made: dict[int, Program] = {}
     for task in tasks:
         if id(task.program) not in made:
-            made[id(task.program)] = task.program.rewritten(change)
+            made[id(task.program)] = change(task.program)
     return [replace(task, program=made[id(task.program)]) for task in tasks]
 
 
@@ -59,6 +59,7 @@ def adapted(
     membind: _Numbers = None,
     preferred: int | None = None,
     memcgs: int | None = None,
+    busy: float | None = None,
     frees: str | None = None,
 ) -> Workload:
     """The same workload under other circumstances.
@@ -78,9 +79,12 @@ def adapted(
     memcgs : int, optional
         Memory cgroups that the tasks are divided among, neighbours together: each has an LRU lock
         of its own on every node.
+    busy : float, optional
+        Share of the time that a task has something to do, 0.001..1: it rests at the end of every
+        round (`Program.rest`), for times of an exponential law.  By default always.
     frees : str, optional
         Order in which blocks held are freed: "allocated", "reversed" or "shuffled", see
-        `Program.free`; by default as the workload says, which is as allocated.
+        `Program.free`; what the workload itself frees in another order than as allocated stays.
 
     Returns
     -------
@@ -123,7 +127,12 @@ def adapted(
             raise unknown_name("order of frees", frees, SEQUENCES)
         given["frees"] = frees
         sequence = SEQUENCES[frees]
-        tasks = _rewritten(
-            tasks, lambda op: op._replace(target=sequence) if op.code == OPS["free"] else op
-        )
+
+        def freeing(op: Op) -> Op:
+            return op if op.code != OPS["free"] or op.target else op._replace(target=sequence)
+
+        tasks = _changed(tasks, lambda program: program.rewritten(freeing))
+    if busy is not None:
+        given["busy"] = busy
+        tasks = _changed(tasks, lambda program: program.resting(busy))
     return replace(workload, tasks=tuple(tasks), params=workload.params | given)

@@ -20,7 +20,9 @@ cdef enum:
     OP_KSWAPD = 13  # sleeps until there is a cluster of n pages to reclaim
     OP_BARRIER = 14  # until all tasks that name barrier n are there, and ps
     OP_PHASE = 15  # what follows is of phase n
-    OP_END = 16
+    OP_REST = 16  # asleep for n / 65536 of the time since the last rest, times a value of table
+    OP_LRU = 17  # the pages that wait for the LRU lock do so no longer
+    OP_END = 18
 
     ALL = -1  # every block held
     HOME = 0  # zones that an operation may name

@@ -21,6 +21,8 @@ OPS = {
     "kswapd": OP_KSWAPD,
     "barrier": OP_BARRIER,
     "phase": OP_PHASE,
+    "rest": OP_REST,
+    "lru_drain": OP_LRU,
     "end": OP_END,
 }
 #: Which of the blocks held a free takes.

@@ -161,6 +161,7 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
                 "maybe": (i + 1, last),
                 "draw": (0, len(tables) - 1),
                 "pick": (0, len(tables) - 1),
+                "rest": (0, len(tables) - 1),
                 "free": (0, max(SEQUENCES.values())),
                 "give": slots,
                 "take": slots,
@@ -173,7 +174,7 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
             allowed["n"] = (0, LIMITS["barriers"] - 1)
         elif name == "phase":
             allowed["n"] = (0, LIMITS["phases"] - 1)
-        elif name in ("alloc", "loop", "score", "kswapd"):
+        elif name in ("alloc", "loop", "score", "kswapd", "rest"):
             allowed["n"] = (0, _MAX_COUNT)
         for field_, value in zip(Op._fields, op, strict=True):
             low, high = allowed[field_]
@@ -215,6 +216,16 @@ class Program:
         other = Program()
         vars(other).update(vars(self))
         other.ops = [change(op) for op in self.ops]
+        return other
+
+    def resting(self, busy: float) -> Program:
+        """A program that does the same and rests (`rest`) at the end of every endless round."""
+        other = self.rewritten(lambda op: op)
+        if other.endless:
+            other.tables = list(self.tables)
+            loop = other.ops.pop()
+            other.rest(busy)
+            other.ops.append(loop)
         return other
 
     @property
@@ -344,6 +355,29 @@ class Program:
             raise InputError(f"times={times!r} is not a Register: draw() one")
         reg = -1 if times is None else times.index
         self._add(code, _ps("ns", ns, _MAX_OP_NS), reg=reg)
+
+    def rest(self, busy: float) -> None:
+        """Sleep so long that the task is busy for a share ``busy`` of the time, 0.001..1.
+
+        It is the time since it last rested that counts, or since it began; how long the rest lasts
+        around its mean is drawn from an exponential law: jobs that come and go.
+        """
+        if isinstance(busy, bool) or not isinstance(busy, int | float) or not 0.001 <= busy <= 1:
+            raise InputError(f"busy={busy!r} is not a number in 0.001..1")
+        size = LIMITS["table"]
+        law = -np.log1p(-(np.arange(size) + 0.5) / size)
+        self.tables.append(np.rint(65536 * law / law.mean()).astype(np.int32))
+        self._add("rest", n=round(65536 * (1 / busy - 1)), target=len(self.tables) - 1)
+
+    def lru_drain(self, *, of: str = "home") -> None:
+        """Take the LRU lock for the pages that wait for it, if there are any.
+
+        Otherwise they wait until a pagevec is full.  lru_add_drain() does so before pages are
+        unmapped, release_pages() as it frees them.
+        """
+        if not isinstance(of, str) or of not in _ZONES:
+            raise unknown_name("zone", of, _ZONES)
+        self._add("lru_drain", zone=_ZONES[of])
 
     def barrier(self, number: int = 0, *, ns: float = 0.0) -> None:
         """Sleep until all tasks have come to this barrier that have it in their program.

@@ -75,6 +75,12 @@ class _Writer:
     def either(self, depth: int) -> None:
         self.p.one_of([lambda: self.some(depth + 1)] * 2, [1, self.rng.randint(1, 5)])
 
+    def rest(self) -> None:
+        self.p.rest(self.rng.choice([0.5, 0.9, 1.0]))
+
+    def drain(self) -> None:
+        self.p.lru_drain()
+
     def part(self, depth: int) -> None:
         with self.p.phase(self.rng.choice(["fill", "drain", "rest"])):
             self.some(depth + 1)
@@ -83,6 +89,7 @@ class _Writer:
         """A few words, and at most three levels of them."""
         plain: list[Callable[[], None]] = [
             self.alloc, self.alloc, self.free, self.work, self.idle, self.score,
+            self.rest, self.drain,
         ]  # fmt: skip
         nested: list[Callable[[int], None]] = [self.loop, self.perhaps, self.either, self.part]
         for _ in range(self.rng.randint(1, 5)):

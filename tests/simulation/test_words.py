@@ -420,3 +420,36 @@ def test_a_program_may_sleep_for_hours_and_work_for_hours():
     assert n[0]["idle_ps"] == 0
     with pytest.raises(InputError, match=r"outside 0\.\.9e\+12 ns"):
         Program().idle(9.1e12)
+
+
+def test_who_rests_is_busy_for_a_share_of_the_time():
+    def write(p):
+        with p.forever():
+            p.work(2_000)
+            p.rest(0.8)
+
+    run = spec(one(write, tasks=4), seconds=0.4, stat_interval_s=0.0)
+    result = execute(run)
+    assert result.busy_ps / result.cpu_ps == pytest.approx(0.8, abs=0.01)
+    n = assert_same(spec(one(write), jitter=0.0, seconds=0.01))["counters"][0]
+    assert n["idle_ps"] % 500_000 != 0  # not each as long as the mean
+    with pytest.raises(InputError, match=r"busy=0 is not a number in 0\.001\.\.1"):
+        Program().rest(0)
+
+
+@pytest.mark.parametrize("pagevec", [15, 31])
+def test_pages_that_wait_for_the_lru_lock_go_at_once_where_the_program_says_so(pagevec):
+    def write(p):
+        with p.forever():
+            p.alloc(20, ns=100, lru=True)
+            p.lru_drain()
+            p.lru_drain()  # of nothing
+            p.free(ns=50)
+            p.score()
+
+    run = spec(one(write), pagevec=pagevec, nodes=1, hold="mean", lru_hold_ns=1000.0)
+    n = assert_same(run)["counters"][0]
+    holds = 1 + 20 // pagevec
+    assert n["lru_holds"] == pytest.approx(holds * n["score"], abs=2)
+    with pytest.raises(InputError, match="unknown zone"):
+        Program().lru_drain(of="somewhere")
