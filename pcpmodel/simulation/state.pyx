@@ -69,6 +69,7 @@ from pcpmodel.workload.ops cimport (
     BLOCK_KINDS,
     CHANNELS,
     HOME,
+    KINDS_ROOM,
     OP_BARRIER,
     OP_GIVE,
     OP_PHASE,
@@ -404,7 +405,7 @@ cdef class State(Exclusive):
         cdef PageLines lines = setup.lines
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
-        s.lists.held = <int32_t *> get(lists * BLOCK_KINDS, sizeof(int32_t))
+        s.lists.held = <int32_t *> get(lists * KINDS_ROOM, sizeof(int32_t))
         if setup.trylock:
             s.lists.trylock = 1
             memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
@@ -443,7 +444,7 @@ cdef class State(Exclusive):
         cdef channel_t *ch
         cdef int64_t at = 0
         cdef int i
-        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * BLOCK_KINDS, sizeof(int32_t))
+        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * KINDS_ROOM, sizeof(int32_t))
         for i, (order, migratetype) in enumerate(BLOCKS):
             s.programs.order_of[i] = order
             # huge pages are movable, as a refill asks for them
@@ -462,7 +463,7 @@ cdef class State(Exclusive):
             ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
             ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
             ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size * BLOCK_KINDS, sizeof(int32_t))
+            ch.carried = <int32_t *> get(ch.size * KINDS_ROOM, sizeof(int32_t))
         self.make_barriers(setup)
         if any((np.asarray(program)[:, 1] == OP_PHASE).any() for program in setup.programs):
             s.books.phase = <count_t *> get(s.nr_cpus * PHASES, sizeof(count_t))

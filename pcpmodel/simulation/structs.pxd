@@ -21,7 +21,7 @@ from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_state
 from pcpmodel.kernel.rules cimport pcp_rules
-from pcpmodel.workload.ops cimport BLOCK_KINDS, CHANNELS, LOOPS, REGISTERS, TABLE
+from pcpmodel.workload.ops cimport BLOCK_KINDS, CHANNELS, KINDS_ROOM, LOOPS, REGISTERS, TABLE
 
 cdef enum:
     # What a CPU does
@@ -100,7 +100,7 @@ cdef struct op_t:
 cdef struct channel_t:
     int64_t *sent  # ring of times
     int64_t *received
-    int32_t *carried  # [message][BLOCK_KINDS]: blocks given
+    int32_t *carried  # [message][KINDS_ROOM]: blocks given
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
@@ -122,7 +122,7 @@ cdef struct programs_t:
     channel_t *channel
     barrier_t *barrier  # [BARRIERS], or NULL: none
     int32_t *member  # [barrier][cpu]: its members first
-    int32_t *carry  # [cpu][2][BLOCK_KINDS]: blocks for the next message; come with the last one
+    int32_t *carry  # [cpu][2][KINDS_ROOM]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
     int64_t *rested  # [cpu]: until when, as its program says
@@ -222,7 +222,7 @@ cdef struct pcp_t:
 
 cdef struct lists_t:
     pcp_t *pcp  # [cpu][zone]
-    int32_t *held  # [cpu][zone][BLOCK_KINDS]: blocks that the program holds
+    int32_t *held  # [cpu][zone][KINDS_ROOM]: blocks that the program holds
     policy_state *policy  # [cpu][zone]: a user's rule; NULL: the kernel's alone
     int32_t asks_high  # that rule says when a free drains: every free asks it
     int32_t trylock  # PCP trylocks fail now and then
@@ -393,7 +393,7 @@ cdef inline pcp_t *pcp_of(cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    return &s.lists.held[(c.id * s.nr_zones + zone) * BLOCK_KINDS]
+    return &s.lists.held[(c.id * s.nr_zones + zone) * KINDS_ROOM]
 
 
 # The kernel's decisions, or those of a user's policy.  Once a callback has failed none is asked.
@@ -405,12 +405,12 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:
-    return &s.programs.carry[(2 * c.id + arrived) * BLOCK_KINDS]
+    return &s.programs.carry[(2 * c.id + arrived) * KINDS_ROOM]
 
 
 @cython.cdivision(True)
 cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
-    return &ch.carried[message % ch.size * BLOCK_KINDS]
+    return &ch.carried[message % ch.size * KINDS_ROOM]
 
 
 cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int kind) noexcept nogil:

@@ -37,3 +37,4 @@ cdef enum:
     BARRIERS = 1024  # of a workload
     PHASES = 16  # of a workload; the first is no phase
     BLOCK_KINDS = 33  # that it may hold: by order and migratetype
+    KINDS_ROOM = 48  # the same in whole cache lines; what has lists is in the first
