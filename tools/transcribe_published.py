@@ -2,9 +2,10 @@
 
     python tools/transcribe_published.py SHARED OUT
 
-SHARED holds ``seeds/`` (texts of list mails) and ``published/`` (collected
-CSV files); OUT gets one directory per source.  What goes where, and what a
-column means, is in ``published.toml``.  Numbers are copied as text, digit for
+SHARED holds ``seeds/`` (texts of list mails), ``published/`` (collected CSV
+files) and ``reviews/field.md`` (which quotes reports); OUT gets one directory
+per source.  What goes where, and what a column means, is in
+``published.toml``.  Numbers are copied as text, digit for
 digit; a reduction gets a minus sign, "same" is replaced by what it stands for,
 and a range such as 67-74 goes into two columns.
 """
@@ -210,10 +211,44 @@ def hahn_ratio(shared: Shared) -> Iterator[Row]:
         }
 
 
+def robot_reports(shared: Shared) -> Iterator[Row]:
+    """Yield the reports of 2025 that ``reviews/field.md`` quotes, a figure a row."""
+    lines = (shared.root / "reviews" / "field.md").read_text(encoding="utf-8").splitlines()
+    number = r"(-?[\d.,]+(?:e\d+)?)"
+    pair = rf"{number} -> {number}"
+    blank = dict.fromkeys(
+        ("report", "commit_before", "commit_after", "machine", "cpus", "sockets", "memory_gb",
+         "workload", "metric", "unit", "before", "after", "change_pct", "source"), "",
+    )  # fmt: skip
+    for line in SPEC["robot_reports"]["facts"].strip().splitlines():
+        report, machine, cpus, memory, workload, metric, unit, pattern = line.split(" | ")
+        known = SPEC["robot_reports"]["reports"][report]
+        (row,) = (line for line in lines if report in line)
+        figures = find(row, pattern.replace("PAIR", pair).replace("NUMBER", number))
+        columns = ("before", "after", "change_pct") if "PAIR" in pattern else ("change_pct",)
+        found = {c: f.replace(",", "") for c, f in zip(columns, figures, strict=False)}
+        yield blank | {
+            "report": report.split("-lkp")[0],
+            "commit_before": known[0],
+            "commit_after": known[1],
+            "machine": machine,
+            "cpus": cpus,
+            "sockets": known[2],
+            "memory_gb": memory,
+            "workload": workload,
+            "metric": metric,
+            "unit": unit,
+            **found,
+            "source": f"kernel test robot, {report.split('-lkp')[0]}, and its thread",
+        }
+
+
 READERS = {
     reader.__name__: reader
-    for reader in (layout, layout_totals, layout_v3, layout_v3_totals, hahn_kbuild, hahn_ratio)
-}
+    for reader in (
+        layout, layout_totals, layout_v3, layout_v3_totals, hahn_kbuild, hahn_ratio, robot_reports,
+    )
+}  # fmt: skip
 
 # --- packages ----------------------------------------------------------------
 

@@ -53,6 +53,8 @@ MAILS = {
     "zone-split-rfc": 3,
     "numa-delay-mapping-v2": 4,
 }
+#: Read out of ``reviews/field.md``, which quotes the reports.
+QUOTED = "lkp-reports-2025"
 
 
 def rows_of(table: str) -> list[dict[str, str]]:
@@ -120,7 +122,7 @@ def test_every_collected_file_has_its_place():
     assert {path.stem for path in (SHARED / "published").glob("*.csv")} == PLACES.keys()
     taken = {table for tables in PLACES.values() for table in tables}
     there = {f"{path.parent.name}/{path.stem}" for path in PUBLISHED.glob("*/*.csv")}
-    assert {table.split("/")[0] for table in there - taken} <= MAILS.keys()
+    assert {table.split("/")[0] for table in there - taken} <= MAILS.keys() | {QUOTED}
 
 
 @SOURCES
@@ -188,6 +190,23 @@ def test_every_figure_of_hahns_machines_stands_in_its_row(size):
         delta = row["delta_pct"].lstrip("-")
         line = rf"\| {row['metric']} \| {row['variation_pct_cv']} \| {sign} ?{delta} \|"
         assert re.search(line, after[:400]), row
+
+
+@SOURCES
+def test_every_figure_of_the_robots_reports_of_2025_stands_in_its_row():
+    quoted = (SHARED / "reviews" / "field.md").read_text(encoding="utf-8").splitlines()
+    rows = rows_of(f"{QUOTED}/reports")
+    assert len(rows) == 9
+    for row in rows:
+        (line,) = (line for line in quoted if row["report"] in line)
+        figures = line.replace(",", "")
+        assert row["workload"].split(",")[0].split()[-1] in line
+        pair = f"{row['before']} -> {row['after']}"
+        assert not row["before"] or pair in figures, row
+        change = row["change_pct"]
+        assert not change or re.search(rf"(?<![\d.]){re.escape(change)} %", figures), row
+        for column in ("cpus", "memory_gb", "machine"):
+            assert row[column].split(" cut to ")[0] in line, row
 
 
 def stated_figures():
