@@ -128,7 +128,13 @@ def page_fault3(
     )  # fmt: skip
 
 
-def malloc1(processes: int, *, iteration_ns: float | None = None, lru: bool = True) -> Workload:
+def malloc1(
+    processes: int,
+    *,
+    iteration_ns: float | None = None,
+    lru: bool = True,
+    rcu_rounds: int = 0,
+) -> Workload:
     """Processes that malloc() 128 MiB and free() it, of which they touch the first page.
 
     That is an anonymous page and the page table over it, taken and freed in every round.  The page
@@ -143,6 +149,10 @@ def malloc1(processes: int, *, iteration_ns: float | None = None, lru: bool = Tr
         takes, as published of three machines whose locks do not wait (2.30 to 2.96).
     lru : bool
         Take the LRU lock.
+    rcu_rounds : int
+        Rounds after which the page tables of all of them come back at once, where RCU frees them
+        (MMU_GATHER_RCU_TABLE_FREE); each round then also takes a page that lists its table.  0:
+        they come back in their round.
 
     Returns
     -------
@@ -158,19 +168,25 @@ def malloc1(processes: int, *, iteration_ns: float | None = None, lru: bool = Tr
     iteration_ns = _time("iteration_ns", iteration_ns, _MALLOC_OVER_ANONYMOUS * least)
     if iteration_ns < least:
         raise InputError(f"iteration_ns={iteration_ns} is less than fault and unmap, {least:g} ns")
+    rcu_rounds = _count("rcu_rounds", rcu_rounds)
+    tables = 2 if rcu_rounds else 1
     p = Program()
     with p.forever():
-        p.work(iteration_ns - least)
-        p.alloc(1, migratetype="unmovable")
-        p.alloc(1, ns=FAULT_NS, lru=lru)
-        if lru:
-            p.lru_drain()
-        p.free(1, ns=UNMAP_NS, lru=lru)
-        if lru:
-            p.lru_drain()
-        p.free(1, migratetype="unmovable")
-        p.score()
-    return _made("malloc1", p, processes, "rounds", 2, iteration_ns=iteration_ns, lru=lru)
+        with p.repeat(max(rcu_rounds, 1)):
+            p.work(iteration_ns - least)
+            p.alloc(tables, migratetype="unmovable")
+            p.alloc(1, ns=FAULT_NS, lru=lru)
+            if lru:
+                p.lru_drain()
+            p.free(1, ns=UNMAP_NS, lru=lru)
+            if lru:
+                p.lru_drain()
+            p.score()
+        p.free(migratetype="unmovable")
+    return _made(
+        "malloc1", p, processes, "rounds", 1 + tables * max(rcu_rounds, 1),
+        iteration_ns=iteration_ns, lru=lru, rcu_rounds=rcu_rounds,
+    )  # fmt: skip
 
 
 def _flushed(

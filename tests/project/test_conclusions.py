@@ -23,7 +23,8 @@ from helpers.paths import ROOT
 from helpers.reports import of_every_notebook
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.reports.plan import Run
-from pcpmodel.study.published.older import ASSUMED, OLDER
+from pcpmodel.study.published.asked import ASKED
+from pcpmodel.study.published.question import ASSUMED
 
 NUMBER = re.compile(r"(?<![\w.])[-+\u2212]?\d[\d,]*(?:\.\d+)?(?![\w]|\.\d)")
 #: What such a number counts is a name, or words of a source in quotation marks, not a finding.
@@ -245,7 +246,7 @@ def test_what_is_answered_elsewhere_names_a_place(row: dict[str, str]) -> None:
             drains = [str(sum(held)) for _ in range(40_000) if (held := pages.free())]
             assert " ".join(drains).startswith((holds, f"63 {holds}"))
         elif call := re.fullmatch(r"compare (.+)", place):
-            assert call[1] in OLDER
+            assert call[1] in ASKED
             assert holds in ASSUMED.lower()
         else:
             number = re.fullmatch(r"notebook (\d\d)", place)

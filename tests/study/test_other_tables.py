@@ -5,20 +5,23 @@
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from helpers.paths import DATA
 from helpers.robot_report import BODY
 from pcpmodel.cli import main
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.datasets.robot_report import add_report
 from pcpmodel.errors import InputError
-from pcpmodel.study.published import older, report
+from pcpmodel.study.published import question, report
+from pcpmodel.study.published.asked import ASKED
 from pcpmodel.study.published.compare import compare
 
 
 def test_a_table_of_an_older_kernel_is_compared(monkeypatch):
-    monkeypatch.setattr(older, "_TIMES", {"seconds": 0.004, "warmup_s": 0.002})
+    monkeypatch.setattr(question, "TIMES", {"seconds": 0.004, "warmup_s": 0.002})
     answer = compare("high-order-pcp-2022/page_fault1")
     cells = answer["cells"]
     assert len(cells) == 7
@@ -26,6 +29,61 @@ def test_a_table_of_an_older_kernel_is_compared(monkeypatch):
     assert (cells.predicted > 150).all()  # of what two processes do
     assert "Nothing is fitted" in answer.text
     assert not answer.facts["fitted"]
+
+
+def test_what_is_asked_for_by_name_is_accounted_for():
+    accounted = load_workload("answer-key").tables["accounted"]
+    places = accounted["place"].dropna().str.split("; ").explode()
+    asked = places[places.str.startswith("compare ")].str.removeprefix("compare ")
+    assert set(asked) == set(ASKED)
+    named = accounted.loc[asked.index, ["source", "table"]].agg("/".join, axis=1)
+    assert (named == asked).all()
+
+
+def test_the_trace_of_drains_is_exact():
+    answer = compare("pcp-high-2021")
+    rows = answer["rows"]
+    assert len(rows) == 10
+    assert (rows["predicted"] == rows["measured"]).all()
+    assert rows["within"].all()
+    assert "begins behind that one" in answer.text
+    wrong, *_ = (c for c in answer["rows"].to_dict("records") if c["measured"] == 504.0)
+    assert wrong["tolerance"] == "factor 1"
+
+
+def test_a_difference_within_its_variation_counts_as_none():
+    answer = compare("hahn-v2")
+    rows = answer["rows"].set_index("step")
+    beyond = rows["measured"].abs() > rows["measured_half_width"]
+    assert beyond.sum() == 2  # ten workers of 30 GiB: 4.9 and 5.2 %, of 2.2 and 2.3 that they vary
+    assert rows["sign"].notna().tolist() == beyond.tolist()
+    assert "4 of the 6 measured differences" in answer.text
+
+
+def test_holds_are_told_by_who_waits(monkeypatch):
+    monkeypatch.setattr(question, "TIMES", {"seconds": 0.01, "warmup_s": 0.005})
+    rows = compare("no-merge-2018-rfc4")["rows"].set_index("quantity")
+    assert rows["measured"].to_dict() == {
+        "lock_contention": 80.0, "waiting to free": 35.0, "lru_contention": 5.0
+    }  # fmt: skip
+    assert rows["predicted"]["waiting to free"] < rows["predicted"]["lock_contention"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ASKED)
+def test_every_table_has_an_answer(name):
+    answer = compare(name)
+    rows = answer["rows"]
+    assert len(rows)
+    assert set(rows["source"] + "/" + rows["table"]) == {name}
+    assert np.isfinite(rows[["measured", "predicted", "half_width"]]).all(axis=None)
+    assert rows["fitted"].isna().all()
+    assert not answer.facts["fitted"]
+    assert f"Known to be lacking in {name}" in answer.text
+    if name == "remote-drain-2022/pft":
+        few = rows[rows["step"].str.match(r"(2S EPYC|Dell).* ([3-7]|12) clients")]
+        assert len(few) == 7
+        assert few["within"].all()  # as long as there is a core for each
 
 
 def test_they_are_not_judged_with_the_others():

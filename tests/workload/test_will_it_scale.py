@@ -78,6 +78,9 @@ def test_malloc1_takes_a_page_and_its_table_and_the_lru_lock_twice():
     assert n["lru_holds"] == pytest.approx(2 * n["score"], abs=8)
     assert n["refills"] + n["drains"] < n["score"] / 20  # the lists serve
     assert counted("malloc1", lru=False)["lru_holds"] == 0
+    rcu = counted("malloc1", rcu_rounds=300)
+    assert rcu["alloc_blocks"] == pytest.approx(3 * rcu["score"], abs=12)
+    assert rcu["alloc_pages"] - rcu["free_pages"] > 4 * 100  # they wait for each other
     with pytest.raises(InputError, match="is less than fault and unmap"):
         pm.workload.malloc1(1, iteration_ns=1000)
 

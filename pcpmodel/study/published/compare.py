@@ -25,6 +25,7 @@ from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer, digest_of, records
+from pcpmodel.study.published.asked import ASKED
 from pcpmodel.study.published.cases import Case, cases, stored
 from pcpmodel.study.published.causes import TIMES_OF
 from pcpmodel.study.published.inputs import inputs
@@ -44,7 +45,6 @@ from pcpmodel.study.published.null_models import (
     NULL_MODELS,
     score_null_models,
 )
-from pcpmodel.study.published.older import OLDER
 from pcpmodel.study.published.repeats import stated_half_width
 from pcpmodel.study.published.report import is_report, report_rows
 from pcpmodel.study.published.rows import Row, ranks, tolerances, with_constants
@@ -74,7 +74,7 @@ def compare(
         A source of ``data/published`` ("pcp-auto-tuning-v2") or one table of it
         ("pcp-auto-tuning-v2/unix"), or several; None for all of machines that have a latency
         table.  Those of older kernels, on machines that are only like one that was measured
-        (`pcpmodel.study.published.older`), are asked for by name.
+        (`pcpmodel.study.published.asked`), are asked for by name.
     seed : int
         Of every run; changes from row to row are also run with the next two.
     left_out : bool
@@ -117,7 +117,7 @@ def compare(
         For a source without a modelled table.
     """
     asked = None if source is None else [source] if isinstance(source, str) else list(source)
-    names = [c.name for c in cases()] + list(SINGLE) + ([] if left_out else list(OLDER))
+    names = [c.name for c in cases()] + list(SINGLE) + ([] if left_out else list(ASKED))
     reports = [] if left_out else [name for name in asked or () if is_report(name)]
     if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
         raise InputError(
@@ -137,7 +137,7 @@ def compare(
 
     asked_cases = [c for c in cases() if wanted(c.name)]
     singles = [n for n in SINGLE if wanted(n)]
-    older = [n for n in OLDER if asked is not None and wanted(n)]
+    by_name = [n for n in ASKED if asked is not None and wanted(n)]
     rules = tolerances()
     if hold not in HOLDS:
         raise unknown_name("hold", hold, HOLDS)
@@ -207,10 +207,10 @@ def compare(
             progress(name)
         answers, fitted[name], notes[name] = SINGLE[name](seed, rules, None)
         rows += answers
-    for name in older:
+    for name in by_name:
         if progress is not None:
             progress(name)
-        answers, notes[name] = OLDER[name](rules)
+        answers, notes[name] = ASKED[name](rules)
         rows += answers
         rank += ranks(answers)
     for name in reports:

@@ -1,121 +1,80 @@
-"""Published tables of older kernels, on machines without a latency table.
-
-A machine is taken to be like one that was measured (`pcpmodel.machine`, ``like``); nothing is
-fitted to these tables.  What their sources leave out is the same for all of them: memory that is
-never short, and the hold of the LRU lock that the simulator assumes everywhere.
-"""
+"""Published tables of page_fault1 and its kin under older kernels."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.hardware.machines import Machine, machine
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.simulation.result import Result
-from pcpmodel.simulation.run import simulate
-from pcpmodel.study.published.model import REPEATS
-from pcpmodel.study.published.rows import Row, after, make_row
-from pcpmodel.workload import page_fault1
-
-__all__ = ["ASSUMED", "OLDER"]
-
-_MEMORY_GIB = 192.0
-#: A part of will-it-scale's mapping, longer than any list, so that a run has many rounds of it.
-_PAGES = 4096
-_TIMES = {"seconds": 0.04, "warmup_s": 0.03}
-#: What a table of older kernels rests on.
-ASSUMED = (
-    "Nothing is fitted here. Assumed: holds of {like}, {memory:g} GiB, holds of the LRU lock of "
-    "1,000 ns for each pagevec, and of a core's two threads that each does the work of one."
+from pcpmodel.study.published.cases import notes
+from pcpmodel.study.published.question import (
+    ASSUMED,
+    MEMORY_GIB,
+    PAGES,
+    Answer,
+    Rules,
+    Server,
+    Step,
+    figures_of,
+    hardware_of,
+    rows_of,
+    runs_of,
 )
+from pcpmodel.study.published.rows import Row
+from pcpmodel.workload import Workload, malloc1, page_fault1, page_fault2, page_fault3
 
+__all__ = ["OLDER"]
 
-@dataclass(frozen=True)
-class _Server:
-    """A machine of a table: its CPUs, and which measured ones it is like."""
-
-    cpus: int
-    nodes: int
-    like: tuple[str, ...]
-
-
+_XEONS = ("cascade-lake", "ice-lake", "sapphire-rapids")
 #: Machines of batchsize-2018 whose CPUs are stated, there or (Broadwell) in numa-stat-2017.
 _BATCHSIZE = {
-    "skylake_ep_2s": _Server(112, 2, ("cascade-lake",)),
-    "broadwell_ep_2s": _Server(88, 2, ("cascade-lake", "ice-lake", "sapphire-rapids")),
+    "skylake_ep_2s": Server(112, 2, ("cascade-lake",)),
+    "broadwell_ep_2s": Server(88, 2, _XEONS),
 }
-#: mmtests asks for up to four clients a CPU: 320 on 80.
-_GORMAN = _Server(80, 2, ("cascade-lake",))
-
-_Figures = Mapping[str, float]
+#: 40 cores, 80 CPUs (20220217002227.5739-6).
+_GORMAN = Server(80, 2, ("cascade-lake",))
 
 
-def _runs(
-    hardware: Machine, server: _Server, release: str, processes: int, **given: Any
+def _twice(server: Server) -> Server:
+    """Four sockets for two."""
+    return replace(server, cpus=2 * server.cpus, nodes=2 * server.nodes)
+
+
+#: Those of 2018 and 2022: four sockets have twice the CPUs of two.
+_ZONE_LOCK = {
+    "2S Broadwell": _BATCHSIZE["broadwell_ep_2s"],
+    "2S Skylake": _BATCHSIZE["skylake_ep_2s"],
+    "4S Broadwell": _twice(_BATCHSIZE["broadwell_ep_2s"]),
+    "4S Skylake": _twice(_BATCHSIZE["skylake_ep_2s"]),
+}
+_CONTENTION = {"4S Cooper Lake": _twice(_GORMAN), "2S Cascade Lake": _GORMAN}
+
+
+def _faults(
+    hardware: Machine, server: Server, release: str, processes: int, **given: float
 ) -> list[Result]:
-    return [
-        simulate(
-            release,
-            hardware,
-            page_fault1(processes, pages=_PAGES, lru=True),
-            cpus=server.cpus,
-            nodes=server.nodes,
-            memory_gib=_MEMORY_GIB,
-            seed=seed,
-            **_TIMES,
-            **given,
-        )
-        for seed in range(1, REPEATS + 1)
-    ]
+    return runs_of(
+        hardware, server, release, page_fault1(processes, pages=PAGES, lru=True), **given
+    )
 
 
-def _table(
-    source: str,
-    table: str,
-    steps: Sequence[tuple[str, _Figures, Sequence[_Figures]]],
-    rules: Mapping[str, Mapping[str, float]],
-) -> list[Row]:
-    """Rows of steps: name, figures measured, figures by seed."""
-    rows: list[Row] = []
-    for i, (step, measured, said) in enumerate(steps):
-        for quantity, value in measured.items():
-            by_seed = [one[quantity] for one in said]
-            kind = "score" if quantity == "score" else "lock_contention"
-            row = make_row(source, table, step, quantity, value, by_seed[0], rules, kind=kind)
-            if i == 0:
-                if quantity != "score":  # 100 by definition
-                    rows.append(replace(row, runs=tuple(by_seed)))
-                continue
-            _, before, said_before = steps[i - 1]
-            rows.append(
-                after(
-                    row,
-                    by_seed,
-                    before=before[quantity],
-                    runs_before=[one[quantity] for one in said_before],
-                    first=steps[0][1][quantity],
-                )
-            )
-    return rows
-
-
-def _batchsize(rules: Mapping[str, Mapping[str, float]]) -> tuple[list[Row], str]:
+def _batchsize(rules: Rules) -> tuple[list[Row], str]:
     """Batches of 31 to 498 pages, high six times the batch: which lock waits, and the score."""
     frame = load_published("batchsize-2018").tables["page_fault1"]
     rows = []
     for name, server in _BATCHSIZE.items():
         mine = frame[frame.machine == name].sort_values("batch")
-        hardware = machine(name.replace("_", "-"), like=server.like)
+        hardware = hardware_of(name.replace("_", "-"), server)
         base: list[Result] = []
-        steps = []
+        steps: list[Step] = []
         for line in mine.itertuples():
-            runs = _runs(
+            runs = _faults(
                 hardware,
                 server,
                 "v4.17",
@@ -130,44 +89,159 @@ def _batchsize(rules: Mapping[str, Mapping[str, float]]) -> tuple[list[Row], str
                 "lru_contention": float(line.lru_lock_pct),
             }
             said = [
-                {
-                    "score": 100 * run.score / first.score,
-                    "lock_contention": 100 * run.lock_contention,
-                    "lru_contention": 100 * run.lru_contention,
-                }
+                {"score": 100 * run.score / first.score, **figures_of(run)}
                 for run, first in zip(runs, base, strict=True)
             ]
             known = {k: v for k, v in measured.items() if not pd.isna(v)}
             steps.append((f"{name}, batch {line.batch}", known, said))
-        rows += _table("batchsize-2018", "page_fault1", steps, rules)
-    note = ASSUMED.format(like="other machines", memory=_MEMORY_GIB)
+        rows += rows_of("batchsize-2018", "page_fault1", steps, rules, ("score",))
+    note = ASSUMED.format(like="other machines", memory=MEMORY_GIB)
     return rows, note + " Desktops and Westmere are left out: their CPUs are not stated."
 
 
-def _gorman(rules: Mapping[str, Mapping[str, float]]) -> tuple[list[Row], str]:
+def _gorman(rules: Rules) -> tuple[list[Row], str]:
     """Score by processes, in % of that of two."""
     frame = load_published("high-order-pcp-2022").tables["page_fault1"]
     frame = frame[frame.processes <= _GORMAN.cpus]
     column = "vanilla_5.17rc3_hmean_score_per_s"
-    hardware = machine("cascade-lake-2s-80", like=_GORMAN.like)
+    hardware = hardware_of("cascade-lake-2s-80", _GORMAN)
     base: list[Result] = []
-    steps = []
+    steps: list[Step] = []
     for processes, score in zip(frame.processes, frame[column], strict=True):
-        runs = _runs(hardware, _GORMAN, "v5.17", int(processes))
+        runs = _faults(hardware, _GORMAN, "v5.17", int(processes))
         base = base or runs
         said = [{"score": 100 * r.score / b.score} for r, b in zip(runs, base, strict=True)]
         steps.append(
             (f"{processes} processes", {"score": 100 * score / frame[column].iloc[0]}, said)
         )
-    note = ASSUMED.format(like="Cascade Lake", memory=_MEMORY_GIB)
+    note = ASSUMED.format(like="Cascade Lake", memory=MEMORY_GIB)
     return (
-        _table("high-order-pcp-2022", "page_fault1", steps, rules),
-        note + " 80 CPUs are inferred from the 320 clients; more processes than CPUs are left out.",
+        rows_of("high-order-pcp-2022", "page_fault1", steps, rules, ("score",)),
+        note + " More processes than CPUs are left out.",
     )
 
 
+def _contention(rules: Rules) -> tuple[list[Row], str]:
+    """Who waits for which lock with every CPU faulting, v5.17."""
+    frame = load_published("high-order-pcp-2022").tables["contention"].set_index("machine")
+    steps: list[Step] = []
+    for name, server in _CONTENTION.items():
+        line = frame.loc[name]
+        hardware = hardware_of(name.lower().replace(" ", "-"), server)
+        runs = _faults(hardware, server, "v5.17", server.cpus)
+        alloc, free = float(line["alloc_path_pct"]), float(line["free_path_pct"])
+        measured = {
+            "waiting to allocate": alloc,
+            "waiting to free": free,
+            "lru_contention": float(line["lock_share_pct"]) - alloc - free,
+        }
+        steps.append((name, measured, [figures_of(run) for run in runs]))
+    note = ASSUMED.format(like="Cascade Lake", memory=MEMORY_GIB)
+    return (
+        rows_of("high-order-pcp-2022", "contention", steps, rules),
+        note + " " + notes("contention-2022 twice"),
+    )
+
+
+def _zone_lock(rules: Rules) -> tuple[list[Row], str]:
+    """Rates on four machines; what picking pages outside the lock and prefetching are worth."""
+    frame = load_published("zone-lock-2018-v4").tables["page_fault1"].set_index("machine")
+    steps: list[Step] = []
+    for name, server in _ZONE_LOCK.items():
+        line = frame.loc[name]
+        hardware = hardware_of(name.lower().replace(" ", "-"), server)
+        base = _faults(hardware, server, "v4.17", server.cpus)
+        warm = _faults(hardware, server, "v4.17", server.cpus, cold_block_ns=0.0)
+        gains = [100 * (w.score / b.score - 1) for w, b in zip(warm, base, strict=True)]
+        steps += [
+            (
+                f"{name}, base",
+                {"rate": float(line["base_score_per_s"])},
+                [{"rate": run.score_per_s} for run in base],
+            ),
+            (
+                f"{name}, pages picked outside the lock",
+                {"score change": float(line["change_pct"])},
+                [{"score change": 0.0} for _ in base],
+            ),
+            (
+                f"{name}, buddies prefetched as well",
+                {"score change": float(line["further_change_pct"])},
+                [{"score change": gain} for gain in gains],
+            ),
+        ]
+    note = ASSUMED.format(like="other machines", memory=MEMORY_GIB)
+    return (
+        rows_of("zone-lock-2018-v4", "page_fault1", steps, rules),
+        note + " " + notes("zone-lock twice"),
+    )
+
+
+def _no_merge(rules: Rules) -> tuple[list[Row], str]:
+    """Who waits for which lock before the RFC of October 2018."""
+    frame = load_published("no-merge-2018-rfc4").tables["contention"]
+    frame = frame[frame["machine"] == "2S Skylake 112 CPU"].set_index("metric")["before"]
+    server = _BATCHSIZE["skylake_ep_2s"]
+    runs = _faults(hardware_of("skylake-2s-112", server), server, "v4.17", server.cpus)
+    measured = {
+        "lock_contention": float(frame["cycles spinning on zone lock"]),
+        "waiting to free": float(frame["free path on zone lock"]),
+        "lru_contention": float(frame["lru_lock"]),
+    }
+    steps: list[Step] = [("2S Skylake, before", measured, [figures_of(run) for run in runs])]
+    note = ASSUMED.format(like="Cascade Lake", memory=MEMORY_GIB)
+    return (
+        rows_of("no-merge-2018-rfc4", "contention", steps, rules),
+        note + " " + notes("no-merge"),
+    )
+
+
+def _kin(rules: Rules) -> tuple[list[Row], str]:
+    """page_fault2 and 3 and malloc1 with batches of 31, 63 and 127."""
+    frame = load_published("batchsize-2018").tables["other_workloads"]
+    makers = {
+        "page_fault2 processes": lambda n: page_fault2(n, pages=PAGES, lru=True),
+        "page_fault3 processes": lambda n: page_fault3(n, pages=PAGES),
+        "malloc1 processes": malloc1,
+    }
+    boxes = {"skylake_ep_2s": "lkp-skl-2sp2", "broadwell_ep_2s": "lkp-bdw-ep2"}
+    steps: list[Step] = []
+    for work, make in makers.items():
+        for name, box in boxes.items():
+            server = _BATCHSIZE[name]
+            line = frame[(frame["workload"] == work) & (frame["testbox"] == box)].iloc[0]
+            hardware, workload = hardware_of(name.replace("_", "-"), server), make(server.cpus)
+            runs = {b: _batched(hardware, server, workload, b) for b in (31, 63, 127)}
+            where = f"{work}, {name}"
+            rate = [{"rate": run.score_per_s} for run in runs[31]]
+            steps.append((f"{where}, batch 31", {"rate": float(line["batch31"])}, rate))
+            for batch in (63, 127):
+                gains = [
+                    {"score change": 100 * (b.score / a.score - 1)}
+                    for a, b in zip(runs[31], runs[batch], strict=True)
+                ]
+                change = {"score change": float(line[f"change{batch}_pct"])}
+                steps.append((f"{where}, batch {batch}", change, gains))
+    rows = rows_of(
+        "batchsize-2018", "other_workloads", steps, rules, group=lambda name: name.split(",")[0]
+    )
+    note = ASSUMED.format(like="other machines", memory=MEMORY_GIB)
+    return rows, note + " " + notes("batchsize-kin")
+
+
+def _batched(hardware: Machine, server: Server, workload: Workload, batch: int) -> list[Result]:
+    return runs_of(
+        hardware, server, "v4.17", workload, batch=batch, high_pages=6 * batch,
+        warmup_s=0.1, seconds=0.1,
+    )  # fmt: skip
+
+
 #: Table -> its rows and what is assumed.
-OLDER: dict[str, Callable[[Mapping[str, Mapping[str, float]]], tuple[list[Row], str]]] = {
+OLDER: Mapping[str, Answer] = {
     "batchsize-2018/page_fault1": _batchsize,
+    "batchsize-2018/other_workloads": _kin,
     "high-order-pcp-2022/page_fault1": _gorman,
+    "high-order-pcp-2022/contention": _contention,
+    "zone-lock-2018-v4/page_fault1": _zone_lock,
+    "no-merge-2018-rfc4/contention": _no_merge,
 }

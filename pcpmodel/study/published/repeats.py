@@ -10,6 +10,7 @@ has no sign that a prediction could have.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import pandas as pd
 
@@ -22,7 +23,12 @@ __all__ = ["repeated_signs", "sign_stands", "stated_half_width"]
 #: Standard deviations that a difference of two means of some runs is beyond its variation at
 #: least: the sources do not state how many runs a mean is of.
 _DEVIATIONS = 2.0
-_STATED = "hahn-v4"  # the source that states how much its figures vary
+#: Tables that state how much their figures vary: table -> columns that name a row.
+_STATED = {
+    "hahn-v4/kbuild": ("machine",),
+    "hahn-v1/stress_ng": ("machine", "workload", "metric"),
+    "hahn-v2/stress_ng": ("machine", "workload", "metric"),
+}
 
 
 def repeated_signs(case: Case) -> dict[tuple[str, str, str], list[float]]:
@@ -91,16 +97,19 @@ def sign_stands(cells: pd.DataFrame) -> pd.Series[object]:
 
 def stated_half_width(source: str, table: str, step: str) -> float:
     """Half of the interval of a measured figure, at least, by its stated variation; NaN: none."""
-    if source != _STATED:
-        return math.nan
     return _DEVIATIONS * _variation().get((f"{source}/{table}", step), math.nan)
 
 
+@cache
 def _variation() -> dict[tuple[str, str], float]:
     """Stated standard deviation of a figure [% of it], by table and row."""
-    frame = load_published(_STATED).tables["kbuild"]
-    real = frame[frame["metric"] == "real"]
-    return {
-        (f"{_STATED}/kbuild", str(machine)): float(percent)
-        for machine, percent in zip(real["machine"], real["variation_pct_cv"], strict=True)
-    }
+    found = {}
+    for name, columns in _STATED.items():
+        source, table = name.split("/")
+        frame = load_published(source).tables[table]
+        if len(columns) == 1:
+            frame = frame[frame["metric"] == "real"]
+        for row in frame.to_dict("records"):
+            step = ", ".join(str(row[column]) for column in columns)
+            found[name, step] = float(row["variation_pct_cv"])
+    return found
