@@ -199,7 +199,8 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
     """Whether a CPU that has come to a barrier stays there.
 
     The last one to come need not be the last one to be looked at: who goes on does so when the
-    latest has come, and nobody can be two rounds ahead.
+    latest has come, and nobody can be two rounds ahead.  It takes a picosecond, so that what one
+    does at that time is over before another does anything.
     """
     cdef barrier_t *b = &s.programs.barrier[c.task.pc.n]
     cdef int i
@@ -217,7 +218,7 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
     if b.rounds == c.task.work_left:
         c.state = BLOCKED
         return True
-    if jump(s, c, max(c.time, b.open_at[c.task.work_left & 1] + c.task.pc.ps)):
+    if jump(s, c, max(c.time, b.open_at[c.task.work_left & 1] + max(c.task.pc.ps, 1))):
         next_op(c)
     return False
 

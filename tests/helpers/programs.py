@@ -160,7 +160,7 @@ def random_workload(
         "units",
         tasks * 60_000,
         tuple(
-            Channel(i, after[i], room=rng.randint(1, 3), latency_ns=rng.choice([0, 700]))
+            Channel(i, after[i], room=rng.randint(1, 3), latency_ns=rng.choice([0.3, 700]))
             for i in range(tasks)
         ),
     )
