@@ -3,7 +3,7 @@
     python tools/transcribe_published.py SHARED OUT
 
 SHARED holds ``seeds/`` (texts of list mails), ``published/`` (collected CSV
-files) and ``reviews/field.md`` (which quotes reports); OUT gets one directory
+files) and ``reviews/`` (of which one quotes reports); OUT gets one directory
 per source.  What goes where, and what a column means, is in
 ``published.toml``.  Numbers are copied as text, digit for
 digit; a reduction gets a minus sign, "same" is replaced by what it stands for,
@@ -212,7 +212,7 @@ def hahn_ratio(shared: Shared) -> Iterator[Row]:
 
 
 def robot_reports(shared: Shared) -> Iterator[Row]:
-    """Yield the reports of 2025 that ``reviews/field.md`` quotes, a figure a row."""
+    """Yield the reports of 2025 that a review of the field quotes, a figure a row."""
     lines = (shared.root / "reviews" / "field.md").read_text(encoding="utf-8").splitlines()
     number = r"(-?[\d.,]+(?:e\d+)?)"
     pair = rf"{number} -> {number}"

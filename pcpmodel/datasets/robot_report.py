@@ -50,8 +50,14 @@ _ALLOCATOR = re.compile(
 )
 #: Names of parameters that say nothing of the workload; tbox_group is a host's name.
 _NO_WORKLOAD = {"compiler", "kconfig", "rootfs", "tbox_group", "cpufreq_governor", "ucode"}
+#: Case, parameter, its value, workload: that of the same name, if none is said.
 _MODELS = (
-    ("will-it-scale", "test", re.compile("page_fault1$"), "page_fault1"),
+    (
+        "will-it-scale",
+        "test",
+        re.compile("(page_fault[123]|malloc1|tlb_flush[12]|fallocate1)$"),
+        None,
+    ),
     ("kbuild", None, None, "kbuild"),
     ("netperf", "test", re.compile("SCTP_STREAM"), "sctp_stream"),
 )
@@ -111,11 +117,13 @@ class Comparison:
 
     @property
     def model(self) -> str:
-        """Workload of the simulator that the test is, or nothing."""
+        """Workload of the simulator that the test is, or nothing: of threads there is none."""
+        if self.parameters.get("mode") == "thread":
+            return ""
         for case, name, pattern, model in _MODELS:
             value = self.parameters.get(name or "", "")
             if self.parameters.get("testcase") == case and (not pattern or pattern.match(value)):
-                return model
+                return model or value
         return ""
 
 

@@ -53,7 +53,7 @@ MAILS = {
     "zone-split-rfc": 3,
     "numa-delay-mapping-v2": 4,
 }
-#: Read out of ``reviews/field.md``, which quotes the reports.
+#: Read out of a review that quotes the reports.
 QUOTED = "lkp-reports-2025"
 
 

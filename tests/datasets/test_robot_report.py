@@ -18,6 +18,7 @@ from pcpmodel.cli import main
 from pcpmodel.datasets import load_published, packages
 from pcpmodel.datasets.robot_report import read_report
 from pcpmodel.errors import InputError
+from pcpmodel.workload import WORKLOADS
 
 HEADERS = """\
 From: kernel test robot <robot@example.org>
@@ -105,6 +106,15 @@ def test_it_becomes_a_published_source(tmp_path, monkeypatch):
     assert "box-2sp7" not in (source.path / "figures.csv").read_text()
     assert "is there already" in run(path, "--data", root).stderr
     assert run(path, "--data", root, "--replace").exit_code == 0
+
+
+@pytest.mark.parametrize("test", ["page_fault3", "malloc1", "tlb_flush2", "fallocate1"])
+def test_tests_of_will_it_scale_are_workloads_by_their_names(test, tmp_path):
+    assert test in WORKLOADS
+    for mode, model in (("process", test), ("thread", "")):
+        body = BODY + FAULT.replace("process/page_fault1", f"{mode}/{test}")
+        found = read_report(write(tmp_path, mail(body=body)))
+        assert found.comparisons[-1].model == model
 
 
 def test_it_gives_the_numbers_that_were_transcribed_by_hand(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.published.model import REPEATS
 from pcpmodel.study.published.rows import Row, after, make_row
-from pcpmodel.workload import Workload, kbuild, page_fault1, sctp_stream
+from pcpmodel.workload import Workload, kbuild, make, sctp_stream
 
 __all__ = ["is_report", "report_rows"]
 
@@ -61,7 +61,7 @@ def _workload(model: str, text: str, cpus: int) -> Workload:
         return kbuild(min(tasks, cpus))
     if model == "sctp_stream":
         return sctp_stream(max(min(tasks, cpus // 2), 1))
-    return page_fault1(min(tasks, cpus))
+    return make(model, processes=min(tasks, cpus))
 
 
 def _machine_of(text: str, given: str | Machine | None, source: str) -> Machine:
