@@ -1,4 +1,7 @@
-"""Memory that comes slowly and goes at once: exits, unlinks, the end of a burst."""
+"""Memory that comes slowly and goes at once: exits, unlinks, the end of a burst.
+
+Each tells its phases apart: faults and exit, writes and unlinks, the burst (`Result.phases`).
+"""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
@@ -69,16 +72,17 @@ def exit_storm(
         p = Program()
         first, last = number == 0, number == threads - 1
         with p.forever():
-            with p.repeat(tables):
+            with p.phase("fault"), p.repeat(tables):
                 p.alloc(1, migratetype="unmovable", ns=fault_ns)
                 p.alloc(_TABLE_PAGES, ns=fault_ns, lru=lru)
             if not (spread or last):
                 p.recv(1, **everything)
             if spread or first:
-                for of in ("home", "peer"):  # one zone, unless the threads are but two
-                    p.free(ALL, ns=unmap_ns, lru=lru, of=of)
-                for of in ("home", "peer"):
-                    p.free(ALL, migratetype="unmovable", ns=unmap_ns, of=of)
+                with p.phase("exit"):
+                    for of in ("home", "peer"):  # one zone, unless the threads are but two
+                        p.free(ALL, ns=unmap_ns, lru=lru, of=of)
+                    for of in ("home", "peer"):
+                        p.free(ALL, migratetype="unmovable", ns=unmap_ns, of=of)
                 p.score()
             else:
                 p.give(ALL, of="peer")
@@ -168,8 +172,9 @@ def file_churn(
         raise InputError(f"file_pages={file_pages} is no multiple of folios of order {order}")
     p = Program()
     with p.forever():
-        p.alloc(files * file_pages >> order, order=order, ns=copy_ns * (1 << order), lru=lru)
-        with p.repeat(files):
+        with p.phase("write"):
+            p.alloc(files * file_pages >> order, order=order, ns=copy_ns * (1 << order), lru=lru)
+        with p.phase("unlink"), p.repeat(files):
             p.free(file_pages >> order, order=order, ns=unlink_ns, lru=lru)
             p.score()
     return Workload(
@@ -231,7 +236,7 @@ def idle_after_burst(
     _positive("idle_s", idle_s)
     p = Program()
     with p.forever():
-        with p.repeat(bursts):
+        with p.phase("burst"), p.repeat(bursts):
             p.alloc(pages, ns=fault_ns)
             p.free(pages, ns=unmap_ns)
             p.score(pages)

@@ -450,3 +450,18 @@ def test_operations_that_changed_after_the_workload_was_made_name_a_slot_that_is
 def test_impossible_workloads_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "comes", "goes"),
+    [("exit on all", "fault", "exit"), ("exit on one CPU", "fault", "exit"),
+     ("files", "write", "unlink")],
+)  # fmt: skip
+def test_what_comes_and_goes_is_told_by_phase(name, comes, goes):
+    result = run(NEW[name], seconds=0.2)
+    assert list(result.phases) == ["", comes, goes]
+    filled, emptied = result.phases[comes], result.phases[goes]
+    assert filled.per_cpu["free_pages"].sum() == emptied.per_cpu["alloc_pages"].sum() == 0
+    assert filled.refills == result.refills
+    assert emptied.drains == pytest.approx(result.drains, abs=8)  # the vmstat worker's elsewhere
+    assert filled.cpu_ps > emptied.cpu_ps
