@@ -163,6 +163,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.simulation.per_page.PerPage": lambda: PerPage(prepare(_spec())),
     "pcpmodel.simulation.state.State": lambda: prepare(_spec()),
     "pcpmodel.trace.buddy_lists.BuddyLists": _buddy,
+    "pcpmodel.trace.buddy_lists.Saved": lambda: _buddy().save(),
     "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
     "pcpmodel.trace.inference.Tracker": _tracker,
     "pcpmodel.trace.page_lists.PageLists": page_lists.PageLists,

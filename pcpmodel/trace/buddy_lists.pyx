@@ -3,8 +3,8 @@
 
 The free lists of a recording's first dump are kept up to date by what the trace shows under the
 zone lock (refills, drains), and by acts (`ACT`): what happens to the lists where no line says
-so.  All of it is done by the kernel's own functions (`kernel/buddy.pxd`).  Before every page that the
-kernel took, the model says which one it is.
+so.  All of it is done by the kernel's own functions (`kernel/buddy.pxd`).  Before every page that
+the kernel took, the model says which one it is.
 
 Acts are placed by `unseen`.  Two things are seen here, at the line where they show.  A page that is
 freed while it is on the lists had left them in silence.  And where the kernel took a block that is
@@ -19,9 +19,11 @@ the real page, so that one event counts once.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, malloc
+from libc.stdlib cimport free as c_free
+from libc.string cimport memcpy, memset
 
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.buddy cimport (
@@ -45,6 +47,7 @@ from pcpmodel.kernel.buddy cimport (
 )
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.pages cimport (
+    MAX_ORDER_NR_PAGES,
     MAX_PAGE_ORDER,
     MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
@@ -60,6 +63,7 @@ from pcpmodel.kernel.pages cimport (
     block_list,
     block_list_at,
     block_list_free,
+    block_word,
     fill_words,
     pages_ctz,
     pages_likely,
@@ -68,8 +72,10 @@ from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_
 from pcpmodel.kernel.zone_state cimport free_list
 from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
+    EV_ALLOC,
     EV_EXTFRAG,
     EV_FREE,
+    EV_FREE_BATCHED,
     EV_PCPU_DRAIN,
     EV_ZONE_LOCKED,
     event_row,
@@ -92,6 +98,7 @@ cdef enum:
     ISOLATED = 2  # the free block that a page is in is isolated as a whole
     TURNED = 3    # the list of that block is turned, so that it is the first
 
+    REGION_BYTES = MAX_ORDER_NR_PAGES * 4  # of the words of a largest block
     UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
     NEVER = 0x7FFFFFFFFFFFFFFF
 
@@ -101,6 +108,12 @@ cdef struct act:
     int64_t proof   # row that shows it
     int32_t order   # of what joins
     int32_t kind
+
+# One zone's lists.
+cdef struct zone_lists:
+    zone *z
+    uint32_t **before   # by largest block: its words before anything changed there, or NULL
+    int64_t agreed[NR_PAGE_ORDERS]  # last row at which the first movable block was the one taken
 
 #: What happens to free lists without a line at that moment: the fields of an act.
 ACT = np.dtype(
@@ -172,30 +185,155 @@ cdef bint turn(zone *z, uint32_t page, int order, int mt) noexcept nogil:
     return True
 
 
-cdef int copy_lists(zone *to, const zone *of) except -1:
-    """Give a zone the pages and free lists of another one of the same size."""
-    cdef block_list *mine
-    cdef const block_list *other
+cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
+    """The words of a largest block."""
+    return zl.z.page + (n << MAX_PAGE_ORDER)
+
+
+cdef inline bint touch(zone_lists *zl, uint32_t page) noexcept nogil:
+    """Something in a largest block will change: keep what was; false if there is no memory."""
+    cdef uint32_t **before = &zl.before[page >> MAX_PAGE_ORDER]
+    if pages_likely(before[0] != NULL):
+        return True
+    before[0] = <uint32_t *>malloc(REGION_BYTES)
+    if before[0] != NULL:
+        memcpy(before[0], region(zl, page >> MAX_PAGE_ORDER), REGION_BYTES)
+    return before[0] != NULL
+
+
+cdef inline bint in_use(const zone *z, uint32_t page, int order) noexcept nogil:
+    """Is a block known to be on no list, and no part of one that is?"""
+    cdef uint32_t i
+    for i in range(1U << order):
+        if z.page[page + i] == W_NONE or z.page[page + i] & W_ORDER:
+            return False
+    return True
+
+
+cdef bint usual(zone_lists *zl, const event_row *r, Py_ssize_t k) noexcept nogil:
+    """Do what a row about a page of this zone says, if it is as foreseen; else nothing."""
+    cdef zone *z = zl.z
+    cdef uint32_t page = zone_page(z, r.a), orders
+    cdef int order = <int>r.b, mt = <int>r.c, o
+    if <uint64_t>r.b > MAX_PAGE_ORDER or page & ((1U << order) - 1):
+        return False
+    if r.event == EV_ZONE_LOCKED:
+        if <uint64_t>r.c >= MIGRATE_PCPTYPES:
+            return False
+        orders = <uint32_t>z.nonempty[mt] >> order
+        if orders == 0:
+            return False
+        o = order + pages_ctz(orders)
+        if first_free(z, o, mt) != page or not touch(zl, page):
+            return False
+        if mt == MIGRATE_MOVABLE:
+            zl.agreed[o] = k
+        take_block(z, page, order, mt)
+        fill_words(z.page + page, W_HELD, 1U << order)
+        return True
+    if not in_use(z, page, order):
+        return False
+    if r.event == EV_PCPU_DRAIN:
+        if <uint64_t>r.c > MIGRATE_PCPTYPES + 2 or not touch(zl, page):
+            return False
+        fill_words(z.page + page, W_NONE, 1U << order)
+        free_one(z, page, order, mt, False)
+    return True
+
+
+cdef Py_ssize_t first_since(const int64_t[::1] rows, int64_t k) noexcept:
+    """The place of the first of some ascending rows that is not before row *k*."""
+    cdef Py_ssize_t low = 0, high = rows.shape[0], middle
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] < k:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef class Saved:
+    """What free lists were at some row; made by `BuddyLists.save`, and only for that one."""
+
+    cdef BuddyLists of
+    cdef tuple counts
+    cdef list zones
+
+
+cdef tuple saved_zone(const zone_lists *zl):
+    """A zone: its struct, page blocks, isolated blocks, lists, words where any changed."""
+    cdef const zone *z = zl.z
+    cdef const block_list *area
+    cdef uint32_t at, i, page, blocks = z.nr_words >> PAGEBLOCK_ORDER
+    cdef uint32_t *out
     cdef int o, mt
-    memcpy(to.page, of.page, of.nr_words * sizeof(uint32_t))
-    memcpy(to.block, of.block, of.nr_words >> PAGEBLOCK_ORDER)
-    memcpy(to.isolated, of.isolated, of.nr_words >> PAGEBLOCK_ORDER)
-    memcpy(to.nonempty, of.nonempty, sizeof(of.nonempty))
-    to.nr_free, to.nr_free_cma = of.nr_free, of.nr_free_cma
-    to.nr_free_highatomic, to.nr_reserved_highatomic = (
-        of.nr_free_highatomic, of.nr_reserved_highatomic)
-    to.watermark_boost, to.nr_isolated, to.flags = of.watermark_boost, of.nr_isolated, of.flags
+    lists = []
     for o in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
-            mine, other = &to.free_area[o][mt], &of.free_area[o][mt]
-            block_list_free(mine)
-            if other.capacity:
-                mine.slot = <uint32_t *>malloc(other.capacity * sizeof(uint32_t))
-                if mine.slot == NULL:
-                    raise MemoryError
-                memcpy(mine.slot, other.slot, other.capacity * sizeof(uint32_t))
-                mine.capacity, mine.live = other.capacity, other.live
-                mine.head, mine.tail = other.head, other.tail
+            area = &z.free_area[o][mt]
+            lists.append(PyBytes_FromStringAndSize(NULL, area.live * sizeof(uint32_t)))
+            out = <uint32_t *><char *>lists[-1]
+            at = area.head
+            while at != area.tail:
+                page = block_list_at(area, z.page, free_kind(o, mt), at)
+                if page != NO_PAGE:
+                    out[0] = page
+                    out += 1
+                at += 1
+    words = {i: (<const char *>region(zl, i))[:REGION_BYTES]
+             for i in range(z.nr_words >> MAX_PAGE_ORDER) if zl.before[i] != NULL}
+    return ((<const char *>z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
+            (<const char *>z.block)[:blocks], (<const char *>z.isolated)[:blocks], lists, words)
+
+
+cdef Py_ssize_t restore_zone(zone_lists *zl, tuple saved) except -1:
+    """Undo it; how many words were copied."""
+    cdef zone *z = zl.z
+    cdef zone was = (<const zone *><const char *>saved[0])[0]
+    cdef uint32_t i, n
+    cdef int o, mt
+    cdef Py_ssize_t copied = 0
+    memcpy(zl.agreed, <const char *>saved[1], len(saved[1]))
+    memcpy(z.block, <const char *>saved[2], len(saved[2]))
+    memcpy(z.isolated, <const char *>saved[3], len(saved[3]))
+    for i in range(z.nr_words >> MAX_PAGE_ORDER):
+        if zl.before[i] != NULL:
+            words = saved[5].get(i)
+            memcpy(region(zl, i), zl.before[i] if words is None else <const char *>words,
+                   REGION_BYTES)
+            copied += MAX_ORDER_NR_PAGES
+    for o in range(NR_PAGE_ORDERS):
+        for mt in range(MIGRATE_TYPES):
+            slots = saved[4][o * MIGRATE_TYPES + mt]
+            n = len(slots) // sizeof(uint32_t)
+            restore_list(&z.free_area[o][mt], <const char *>slots, n)
+            for i in range(n):  # where the words say that they are
+                z.page[z.free_area[o][mt].slot[i]] = block_word(free_kind(o, mt), i)
+            copied += n
+    z.nonempty = was.nonempty
+    z.nr_free, z.nr_free_cma = was.nr_free, was.nr_free_cma
+    z.nr_free_highatomic = was.nr_free_highatomic
+    z.nr_reserved_highatomic = was.nr_reserved_highatomic
+    z.watermark_boost, z.nr_isolated, z.flags = was.watermark_boost, was.nr_isolated, was.flags
+    return copied
+
+
+cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1:
+    """These pages and no others, from place 0 on."""
+    cdef uint32_t capacity = 16
+    if area.capacity < n:
+        while capacity < n:
+            capacity *= 2
+        block_list_free(area)
+        area.slot = <uint32_t *>malloc(capacity * sizeof(uint32_t))
+        if area.slot == NULL:
+            raise MemoryError
+        area.capacity = capacity
+    if n:
+        memcpy(area.slot, slots, n * sizeof(uint32_t))
+    area.head = 0
+    area.live = area.tail = n
     return 0
 
 
@@ -220,7 +358,9 @@ cdef class BuddyLists:
     cdef object _rows
     cdef object history
     cdef bint spilled
-    cdef zone *near  # of the last page frame
+    cdef int nr_zones
+    cdef zone_lists *lists  # of each zone
+    cdef zone_lists *near  # of the last page frame
     cdef readonly int64_t taken  #: blocks taken from the buddy lists
     cdef readonly int64_t foreseen  #: of them, those that the model named
     cdef readonly int64_t isolated  #: pages that left the lists without a line
@@ -233,14 +373,26 @@ cdef class BuddyLists:
     cdef list late  # (row after which, pfn, order) of those that have to happen again
     cdef int64_t next_late
     cdef Py_ssize_t compacted  # last row at which a page was freed that was on the lists, -1 none
-    cdef int64_t[:, ::1] agreed  # by zone and order: last row at which the movable head was right
 
     def __cinit__(self, Memory memory not None, rows, history=None, bint spilled=False):
         cdef const uint8_t[::1] raw = rows.view("u1")
+        cdef zone_lists *zl
+        cdef int n, o
         if rows.dtype.itemsize != sizeof(event_row):
             raise ValueError("rows are not event rows")
         self.memory = memory
-        self.near = &memory.mm.zone[0]
+        self.lists = self.near = <zone_lists *>calloc(memory.mm.nr_zones, sizeof(zone_lists))
+        if self.lists == NULL:
+            raise MemoryError
+        self.nr_zones = memory.mm.nr_zones
+        for n in range(self.nr_zones):
+            zl = &self.lists[n]
+            zl.z = &memory.mm.zone[n]
+            for o in range(NR_PAGE_ORDERS):
+                zl.agreed[o] = -1
+            zl.before = <uint32_t **>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, sizeof(uint32_t *))
+            if zl.before == NULL:
+                raise MemoryError
         self._rows = rows
         self.history = history
         self.spilled = spilled
@@ -253,28 +405,37 @@ cdef class BuddyLists:
         self.late = []
         self.next_late = NEVER
         self.compacted = -1
-        self.agreed = np.full((memory.mm.nr_zones, NR_PAGE_ORDERS), -1, np.int64)
 
-    def resume(self, BuddyLists other not None):
-        """Go on where *other* is, which follows the same trace."""
-        cdef int z
+    def __dealloc__(self):
+        cdef uint32_t i
+        for n in range(self.nr_zones):
+            if self.lists[n].before != NULL:
+                for i in range(self.lists[n].z.nr_words >> MAX_PAGE_ORDER):
+                    c_free(self.lists[n].before[i])
+            c_free(self.lists[n].before)
+        c_free(self.lists)
+
+    def save(self):
+        """What the lists are now, for `restore`."""
+        cdef Saved saved = Saved()
         check_idle(self.memory)
-        check_idle(other.memory)
-        if other.memory is self.memory:
-            raise ValueError("the very same memory")
-        if other.memory.mm.nr_zones != self.memory.mm.nr_zones:
-            raise ValueError("another machine")
-        for z in range(self.memory.mm.nr_zones):
-            if other.memory.mm.zone[z].nr_words != self.memory.mm.zone[z].nr_words:
-                raise ValueError("another machine")
-            copy_lists(&self.memory.mm.zone[z], &other.memory.mm.zone[z])
-        self.taken, self.foreseen = other.taken, other.foreseen
-        self.isolated, self.freed = other.isolated, other.freed
-        self.unforeseen, self.explained = other.unforeseen[:], other.explained[:]
-        self.around, self.late = other.around[:], other.late[:]
-        self.next_late, self.compacted = other.next_late, other.compacted
-        self.agreed = other.agreed.copy()
-        return self
+        saved.of = self
+        saved.counts = (
+            self.taken, self.foreseen, self.isolated, self.freed, self.compacted, self.next_late,
+            self.unforeseen[:], self.explained[:], self.around[:], self.late[:])
+        saved.zones = [saved_zone(&self.lists[n]) for n in range(self.nr_zones)]
+        return saved
+
+    def restore(self, Saved saved not None):
+        """Go on where the lists were then; how many page words were copied."""
+        check_idle(self.memory)
+        if saved.of is not self:
+            raise ValueError("saved of other free lists")
+        (self.taken, self.foreseen, self.isolated, self.freed, self.compacted, self.next_late,
+         unforeseen, explained, around, late) = saved.counts
+        self.unforeseen, self.explained = unforeseen[:], explained[:]
+        self.around, self.late = around[:], late[:]
+        return sum([restore_zone(&self.lists[n], saved.zones[n]) for n in range(self.nr_zones)])
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
             most=None):
@@ -294,20 +455,13 @@ cdef class BuddyLists:
         int
             Rows that were followed.
         """
-        cdef Py_ssize_t low = 0, high = acts.shape[0], middle, limit
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
-        limit = self.nr_rows if most is None else most
         begin_use(self.memory)
         try:
-            while low < high:  # the first act that has not happened yet
-                middle = (low + high) // 2
-                if acts[middle].row < start:
-                    low = middle + 1
-                else:
-                    high = middle
-            self.acts, self.nr_acts = acts, low
-            stop = self._run(start, stop, doubtful, limit)
+            self.acts = acts
+            self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)
+            stop = self._run(start, stop, doubtful, self.nr_rows if most is None else most)
             self.memory._check()
         finally:
             end_use(self.memory)
@@ -330,8 +484,8 @@ cdef class BuddyLists:
             then = self.acts[self.nr_acts].row if self.nr_acts < self.acts.shape[0] else NEVER
             then = min(then, self.next_late, (k // STRETCH + 1) * STRETCH - 1, stop - 1)
             k = self._follow(k, then + 1, doubtful, most)
-            if k < 0:  # one block too many was unforeseen
-                return -k
+            if len(self.unforeseen) > most:
+                return k
             if self.spilled and k % STRETCH == 0:
                 leave_memory(self.rows + k - STRETCH, self.rows + k)
 
@@ -339,56 +493,78 @@ cdef class BuddyLists:
                             Py_ssize_t most) except? -1:
         """Follow rows *k* ... *stop* - 1, between which there are no acts; *stop*."""
         cdef const event_row *r
+        cdef zone_lists *zl = self.near
+        cdef int64_t counts[EV_EXTFRAG + 1]
+        memset(counts, 0, sizeof(counts))
         while k < stop:
             r = &self.rows[k]
-            if r.event == EV_FREE:
-                if self._leaves(r.a, <int>r.b):
-                    self.compacted = k
-            elif r.event == EV_PCPU_DRAIN:
-                self._free(r.a, <int>r.b, <int>r.c)
-            elif r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
-                self._take(k, doubtful)
-                if len(self.unforeseen) > most:
-                    return -k - 1
+            if EV_FREE <= r.event <= EV_EXTFRAG and r.event != EV_FREE_BATCHED:
+                if not zone_spans(zl.z, r.a):
+                    zl = self._lists_of(r.a)
+                if not doubtful and r.event != EV_EXTFRAG and zl != NULL and usual(zl, r, k):
+                    counts[r.event] += 1
+                elif r.event == EV_FREE:
+                    if self._leaves(r.a, <int>r.b):
+                        self.compacted = k
+                elif r.event == EV_PCPU_DRAIN:
+                    self._free(r.a, <int>r.b, <int>r.c)
+                else:
+                    self._take(k, doubtful)
+                    if len(self.unforeseen) > most:
+                        stop = k
+                zl = self.near
             k += 1
-        return stop
+        self.taken += counts[EV_ZONE_LOCKED]
+        self.foreseen += counts[EV_ZONE_LOCKED]
+        self.freed += counts[EV_PCPU_DRAIN]
+        return k
 
-    cdef zone *_zone_of(self, int64_t pfn) noexcept:
-        """The zone of a page frame, or NULL."""
+    cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
+        """Those of a page frame's zone, or NULL."""
         cdef int n
-        if pages_likely(zone_spans(self.near, pfn)):
+        if pages_likely(zone_spans(self.near.z, pfn)):
             return self.near
-        for n in range(self.memory.mm.nr_zones):
-            if zone_spans(&self.memory.mm.zone[n], pfn):
-                self.near = &self.memory.mm.zone[n]
+        for n in range(self.nr_zones):
+            if zone_spans(self.lists[n].z, pfn):
+                self.near = &self.lists[n]
                 return self.near
         return NULL
 
+    cdef int _touch(self, zone_lists *zl, uint32_t page) except -1:
+        if not touch(zl, page):
+            raise MemoryError
+        return 0
+
     cdef int _do(self, const act *a) except -1:
         """Something happens to the lists."""
-        cdef zone *z
+        cdef zone_lists *zl
         cdef int o = 0
         cdef uint32_t base
         if a.kind == JOINS:
             return self._free(a.pfn, a.order, -1)
         if a.kind == LEAVES:
             return self._leaves(a.pfn, 0)
-        z = self._zone_of(a.pfn)
-        base = NO_PAGE if z == NULL else containing(z, zone_page(z, a.pfn), 0, &o)
-        if base != NO_PAGE and a.kind == ISOLATED:
+        zl = self._lists_of(a.pfn)
+        base = NO_PAGE if zl == NULL else containing(zl.z, zone_page(zl.z, a.pfn), 0, &o)
+        if base == NO_PAGE:
+            return 0
+        if a.kind == ISOLATED:
+            self._touch(zl, base)
             self.isolated += 1 << o
-            isolate_free_page(z, base)
-        elif base != NO_PAGE and a.kind == TURNED and o >= PAGE_ALLOC_COSTLY_ORDER:
-            turn(z, base, o, MIGRATE_MOVABLE)
+            isolate_free_page(zl.z, base)
+        elif a.kind == TURNED and o >= PAGE_ALLOC_COSTLY_ORDER:
+            turn(zl.z, base, o, MIGRATE_MOVABLE)
         return 0
 
     cdef int _free(self, int64_t pfn, int order, int mt) except -1:
         """To the lists, of a type or (-1) that of the page block; not if it is there already."""
-        cdef zone *z = self._zone_of(pfn)
+        cdef zone_lists *zl = self._lists_of(pfn)
+        cdef zone *z
         cdef int o = 0
         cdef uint32_t page, i
-        if z == NULL or not 0 <= order <= MAX_PAGE_ORDER or not -1 <= mt <= MIGRATE_PCPTYPES + 2:
+        if zl == NULL or not 0 <= order <= MAX_PAGE_ORDER or not -1 <= mt <= MIGRATE_PCPTYPES + 2:
             return 0
+        z = zl.z
         page = zone_page(z, pfn)
         if page & ((1U << order) - 1) or containing(z, page, 0, &o) != NO_PAGE:
             return 0
@@ -396,6 +572,7 @@ cdef class BuddyLists:
             if z.page[page + i] & W_ORDER:
                 return 0
         self.freed += 1
+        self._touch(zl, page)
         if mt < 0:
             free_direct(z, page, order)
         else:
@@ -403,18 +580,18 @@ cdef class BuddyLists:
             free_one(z, page, order, mt, False)
         return 0
 
-    cdef bint _leaves(self, int64_t pfn, int order) noexcept:
+    cdef bint _leaves(self, int64_t pfn, int order) except -1:
         """Take what is free of a block off the lists; was anything?"""
-        cdef zone *z = self._zone_of(pfn)
+        cdef zone_lists *zl = self._lists_of(pfn)
         cdef int o = 0
-        cdef int64_t page
-        cdef int64_t was = self.isolated
-        if z == NULL or not 0 <= order <= MAX_PAGE_ORDER:
+        cdef int64_t page, was = self.isolated
+        if zl == NULL or not 0 <= order <= MAX_PAGE_ORDER:
             return False
-        page = zone_page(z, pfn)
-        for page in range(page, min(page + (1 << order), <int64_t>z.nr_words)):
-            if containing(z, <uint32_t>page, 0, &o) != NO_PAGE:
-                take_anyway(z, <uint32_t>page, 0)
+        page = zone_page(zl.z, pfn)
+        for page in range(page, min(page + (1 << order), <int64_t>zl.z.nr_words)):
+            if containing(zl.z, <uint32_t>page, 0, &o) != NO_PAGE:
+                self._touch(zl, <uint32_t>page)
+                take_anyway(zl.z, <uint32_t>page, 0)
                 self.isolated += 1
         return self.isolated != was
 
@@ -422,12 +599,14 @@ cdef class BuddyLists:
         """A block that the kernel took: say which, then take the real one."""
         cdef const event_row *r = &self.rows[k]
         cdef const event_row *claim = NULL
-        cdef zone *z = self._zone_of(r.a)
+        cdef zone_lists *zl = self._lists_of(r.a)
+        cdef zone *z
         cdef int order = <int>r.b, mt = <int>r.c, o = 0
         cdef uint32_t page, said = NO_PAGE, named = NO_PAGE, orders
         cdef Py_ssize_t why = -1
-        if z == NULL or not 0 <= r.b <= MAX_PAGE_ORDER or not 0 <= r.c <= MIGRATE_PCPTYPES:
+        if zl == NULL or not 0 <= r.b <= MAX_PAGE_ORDER or not 0 <= r.c <= MIGRATE_PCPTYPES:
             return 0
+        z = zl.z
         page = zone_page(z, r.a)
         if page & ((1U << order) - 1):
             return 0
@@ -438,19 +617,20 @@ cdef class BuddyLists:
         if doubtful and containing(z, page, order, &o) == NO_PAGE:
             return 0
         self.taken += 1
+        self._touch(zl, page)
         orders = 0 if claim != NULL else <uint32_t>z.nonempty[mt] >> order
         if orders:
             said = named = first_free(z, order + pages_ctz(orders), mt)
             if named != page:
-                why = self._pass_over(k, z, page, order, mt)
+                why = self._pass_over(k, zl, page, order, mt)
                 said = page if why >= 0 else named
                 orders = <uint32_t>z.nonempty[mt] >> order
         if orders and said == page:
             if mt == MIGRATE_MOVABLE:
-                self.agreed[z - &self.memory.mm.zone[0], order_of_free(z, page)] = k
+                zl.agreed[order_of_free(z, page)] = k
             take_block(z, page, order, mt)
         elif not orders and mt < MIGRATE_PCPTYPES:
-            said = self._fall_back(k, z, page, order, mt, claim)
+            said = self._fall_back(k, zl, page, order, mt, claim)
             named = said if named == NO_PAGE else named
         if said != page:
             self._unlike(k, z, page, order, mt, named)
@@ -470,10 +650,11 @@ cdef class BuddyLists:
         return j >= 0 and self.rows[j].event == EV_ZONE_LOCKED and self.rows[j].a == self.rows[k].a
 
     cdef uint32_t _fall_back(
-        self, Py_ssize_t k, zone *z, uint32_t page, int order, int mt, const event_row *claim
+        self, Py_ssize_t k, zone_lists *zl, uint32_t page, int order, int mt, const event_row *claim
     ) except? NO_PAGE:
         """A block of another type; what is not the page goes back."""
-        cdef int mode = RMQUEUE_NORMAL
+        cdef zone *z = zl.z
+        cdef int mode = RMQUEUE_NORMAL, o, other
         cdef unsigned int flags = 0
         cdef uint32_t said
         cdef Py_ssize_t j
@@ -488,6 +669,10 @@ cdef class BuddyLists:
             if z.rules.fallback == FALLBACK_CLAIM_OR_STEAL and z.claim == CLAIM_NEVER:
                 mode = RMQUEUE_STEAL
                 flags = 0
+        for o in range(order, NR_PAGE_ORDERS):
+            for other in range(MIGRATE_TYPES):
+                if z.free_area[o][other].live:
+                    self._touch(zl, first_free(z, o, other))
         said = rmqueue(z, order, mt, flags, &mode)
         if said != page and said != NO_PAGE:
             free_one(z, said, order, mt, False)
@@ -513,9 +698,13 @@ cdef class BuddyLists:
             take_anyway(z, page, order)
         return 0
 
-    cdef Py_ssize_t _pass_over(self, Py_ssize_t k, zone *z, uint32_t page, int order,
+    cdef Py_ssize_t _pass_over(self, Py_ssize_t k, zone_lists *zl, uint32_t page, int order,
                                int mt) except -2:
-        """Take what may not be there off the lists, if the page or nothing is left; the proof, or -1."""
+        """Take off the lists what may not be there, if only the page or nothing is left.
+
+        The row that proves it, or -1.
+        """
+        cdef zone *z = zl.z
         cdef block_list *area
         cdef uint32_t at, block = NO_PAGE
         cdef int o
@@ -530,28 +719,29 @@ cdef class BuddyLists:
                 if block == NO_PAGE or block == page:
                     continue
                 d = self._under_way(k, z.base_pfn + block, o)
-                j = self.acts[d].proof if d >= 0 else self._left(k, z.base_pfn + block)
+                j = self.acts[d].proof if d >= 0 else self.left(k, z.base_pfn + block)
                 if j >= 0:
                     why = j
                     absent.append((block, o, d >= 0))
-                elif self._may_turn(k, z, o, mt) and turn(z, page, o, mt):
-                    return max(self.compacted, self.history.compacted(k))
+                elif self._may_turn(k, zl, o, mt) and turn(z, page, o, mt):
+                    return max(self.compacted, <Py_ssize_t>self.history.compacted(k))
                 else:
                     return -1
             if block == page:
                 break
         for block, o, late in absent:
-            self._take_back(k, z, block, o, late)
+            self._take_back(k, zl, block, o, late)
         return why
 
-    cdef int _take_back(self, Py_ssize_t k, zone *z, uint32_t block, int o,
+    cdef int _take_back(self, Py_ssize_t k, zone_lists *zl, uint32_t block, int o,
                         bint under_way) except -1:
         """This block is not there at row *k*; one that is under way comes once the lock is free."""
-        del_from_free_list(z, block)
-        fill_words(z.page + block, W_HELD, 1U << o)
+        self._touch(zl, block)
+        del_from_free_list(zl.z, block)
+        fill_words(zl.z.page + block, W_HELD, 1U << o)
         if under_way:
             self.freed -= 1
-            self.late.append((self.held_until(k), z.base_pfn + block, o))
+            self.late.append((self.held_until(k), zl.z.base_pfn + block, o))
             self.late.sort()
             self.next_late = self.late[0][0]
         else:
@@ -574,15 +764,37 @@ cdef class BuddyLists:
     cdef Py_ssize_t _until(self, Py_ssize_t j) except -1:
         return self.nr_rows if self.history is None else self.history.until(j)
 
-    cdef Py_ssize_t _left(self, Py_ssize_t k, uint64_t pfn) except -2:
-        return -1 if self.history is None else self.history.left(k, pfn)
+    cpdef Py_ssize_t left(self, Py_ssize_t k, uint64_t pfn) except -2:
+        """The row that shows in use a page which no row from *k* on allocates, or -1."""
+        cdef const int64_t[::1] about
+        cdef const event_row *r
+        cdef Py_ssize_t i, j
+        if self.history is None:
+            return -1
+        about = self.history.about(pfn >> PAGEBLOCK_ORDER)
+        for i in range(first_since(about, k), about.shape[0]):
+            j = about[i]
+            if not 0 <= j < self.nr_rows:
+                raise IndexError(f"row {j} is outside 0..{self.nr_rows - 1}")
+            r = &self.rows[j]
+            if <uint64_t>r.a <= pfn < <uint64_t>r.a + (<uint64_t>1 << (r.b & 15)):
+                if r.event == EV_FREE:
+                    return j
+                if r.event in (EV_ZONE_LOCKED, EV_ALLOC, EV_EXTFRAG):
+                    return -1
+        return self.history.at_end(pfn)
 
-    cdef bint _may_turn(self, Py_ssize_t k, const zone *z, int order, int mt) except -1:
+    def gone(self, Py_ssize_t k, int64_t pfn, int order):
+        """{page of a block: row that shows that it left in silence}, from row *k* on."""
+        cdef int64_t page
+        shown = {page: self.left(k, page) for page in range(pfn, pfn + (1 << (order & 15)))}
+        return {page: j for page, j in shown.items() if j >= 0}
+
+    cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""
-        cdef int64_t agreed = self.agreed[z - &self.memory.mm.zone[0], order]
         if mt != MIGRATE_MOVABLE or order < PAGE_ALLOC_COSTLY_ORDER or self.history is None:
             return False
-        return self.compacted > agreed or self.history.compacted(k) > agreed
+        return max(self.compacted, <Py_ssize_t>self.history.compacted(k)) > zl.agreed[order]
 
     cpdef Py_ssize_t held_until(self, Py_ssize_t k) except -1:
         """The last of the rows that *k*'s hold of the zone lock shows."""
@@ -635,11 +847,11 @@ cdef class BuddyLists:
 
     def movable(self, int64_t pfn, int order):
         """The movable blocks of an order in a page's zone, head first."""
-        cdef zone *z = self._zone_of(pfn)
-        if z == NULL or not 0 <= order <= MAX_PAGE_ORDER:
+        cdef zone_lists *zl = self._lists_of(pfn)
+        if zl == NULL or not 0 <= order <= MAX_PAGE_ORDER:
             return []
         check_idle(self.memory)
-        return free_list(z, order, MIGRATE_MOVABLE)
+        return free_list(zl.z, order, MIGRATE_MOVABLE)
 
     def differing(self, zones, free, among=None):
         """Free lists that are not those of a dump; of all, or *among* these.

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,8 +67,7 @@ class _Followed:
 
     def __init__(self, cap, state, work, markers, resized, touched) -> None:
         events, reader = cap.trace
-        self.cap, self.state, self.resized = cap, state, resized
-        self.rows, self.spilled = events.rows, events.spilled
+        self.rows = events.rows
         self.start, self.first = markers.state["before"].begin, markers.state["before"].end
         after = markers.state.get("after")
         seen = cap.snapshot("after") if "after" in cap.tags else None
@@ -94,38 +92,22 @@ class _Followed:
             self.rows, names, None if self.seen is None else (self.begin, self.seen.free)
         )
 
-    def fresh(self) -> BuddyLists:
-        memory = memory_at_start(self.state, self.dump, self.cap, resized=self.resized)
-        return BuddyLists(memory, self.rows, self.history, self.spilled)
-
-    def begun(self) -> BuddyLists:
-        """At the end of the first dump."""
-        lists = self.fresh()
-        lists.run(self.start, self.first, np.empty(0, ACT), True)
-        return lists
-
-    @cached_property
-    def search(self) -> Search:
-        pages = sum(z.spanned for z in self.dump.zones)
-        return Search(
-            self.fresh, self.begun(), self.first, self.begin, self.acts, self.history, pages
+        memory = memory_at_start(state, self.dump, cap, resized=resized)
+        self.lists = BuddyLists(memory, self.rows, self.history, events.spilled)
+        self.lists.run(self.start, self.first, np.empty(0, ACT), True)
+        self.search = Search(
+            self.lists, self.lists.save(), self.first, self.begin, self.acts, self.history
         )
 
-    def cut(self) -> bool:
-        return "search" in vars(self) and self.search.cut
-
-    def blocks(self) -> BuddyLists:
+    def blocks(self) -> None:
         """Up to the last dump."""
-        lists = self.begun()
-        lists.run(self.first, self.begin, self.acts)
-        if 0 < len(lists.unforeseen) <= _MOST:
-            lists = self.search.settled()
-            self.acts = self.search.acts
-        return lists
+        self.lists.run(self.first, self.begin, self.acts)
+        if 0 < len(self.lists.unforeseen) <= _MOST:
+            self.search.settled()
 
-    def free_lists(self, lists: BuddyLists):
-        """The lists, those that are at no moment of the last dump as it shows them, and `shown`."""
-        zones, free, shown = self.dump.zones, self.seen.free, []
+    def free_lists(self) -> tuple[set[Any], list[tuple[int, int, str]]]:
+        """Lists that are at no moment of the last dump as it shows them, and `follow`'s *shown*."""
+        lists, zones, free = self.lists, self.dump.zones, self.seen.free
         wrong = set(lists.differing(zones, free))
         walks = {}
         for n, what in wrong:
@@ -137,19 +119,19 @@ class _Followed:
                 walks[n, what].see(lists.blocks(n, *what), at)
             moved = lists.taken + lists.freed
             while at < self.end and lists.taken + lists.freed == moved:
-                lists.run(at, at + 1, self.acts)
+                lists.run(at, at + 1, self.search.acts)
                 at += 1
             wrong &= lists.differing(zones, free, wrong).keys()
         read = {what for what in wrong if walks[what].over is not None}
         shown = [(self.begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
         wrong -= read
         if wrong and self.history.stints:
-            lists, found = self.search.agree(zones, free)
+            found = self.search.agree(zones, free)
             left = wrong & lists.differing(zones, free, wrong).keys()
             shown += [(self.begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
-            lists.run(self.begin, at, self.acts)
+            lists.run(self.begin, at, self.search.acts)
             wrong = left
-        return lists, wrong, shown
+        return wrong, shown
 
 
 def _alike(free, other) -> bool:
@@ -195,9 +177,9 @@ def follow(
         What has no line was looked for no further: that had cost what it may.
     """
     mine = _Followed(cap, state, work, markers, resized, touched)
-    lists = mine.blocks()
+    mine.blocks()
     if mine.seen is None:
-        return lists, 0, 0, [], mine.cut()
+        return mine.lists, 0, 0, [], mine.search.cut
     total = sum(len(at) for at in mine.seen.free.values())
-    lists, wrong, shown = mine.free_lists(lists)
-    return lists, total, total - len(wrong), shown, mine.cut()
+    wrong, shown = mine.free_lists()
+    return mine.lists, total, total - len(wrong), shown, mine.search.cut

@@ -18,14 +18,12 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
 
 __all__ = ["History"]
 
-_FREE, _DRAIN, _LOCKED = (
-    EVENT_IDS[name] for name in ("mm_page_free", "mm_page_pcpu_drain", "mm_page_alloc_zone_locked")
-)
-_USED = (EVENT_IDS["mm_page_alloc"], _LOCKED, EVENT_IDS["mm_page_alloc_extfrag"])
+_DRAIN, _LOCKED = (EVENT_IDS[f"mm_page_{n}"] for n in ("pcpu_drain", "alloc_zone_locked"))
+#: Events that tell where a page is.
+_TOLD = (_DRAIN, _LOCKED, *(EVENT_IDS[f"mm_page_{n}"] for n in ("alloc", "free", "alloc_extfrag")))
 _INTERRUPT = FLAGS["hardirq"] | FLAGS["softirq"] | FLAGS["nmi"]
 
 _BLOCK = 9  # order of a page block
-_PAGES = 1 << _BLOCK
 #: Rows looked at in one step for a task's next one, which is mostly near.
 _NEAR = 256
 #: That kcompactd may scan before it shows a page, and after [ns].
@@ -55,8 +53,10 @@ class History:
         self.rows = rows
         self._compactors = list(compactors)
         self._last = last
+        #: (row) -> the next row of the same task on the same CPU, in no interrupt more or less
         self.until = cache(self._until)
-        self._used = cache(self._use)
+        #: (page block) -> rows that tell of pages in it, ascending
+        self.about = cache(self._about)
 
     @cached_property
     def _free(self) -> tuple[list[int], list[int]]:
@@ -74,51 +74,26 @@ class History:
     def _by_block(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(blocks, rows): each page block that a row tells of, and that row; sorted."""
         rows = self.rows
-        at = np.flatnonzero(np.isin(rows["event"], (_FREE, _DRAIN, *_USED)) & (rows["a"] >= 0))
-        first, last = (page >> _BLOCK for page in self._pages(at))
-        at, block = _each(at, first, last)
+        at = np.flatnonzero(np.isin(rows["event"], _TOLD) & (rows["a"] >= 0))
+        first = rows["a"][at] >> _BLOCK
+        last = (rows["a"][at] + (np.int64(1) << (rows["b"][at] & 15)) - 1) >> _BLOCK
+        times = last - first + 1
+        begin = np.cumsum(times) - times
+        block = np.arange(times.sum()) - np.repeat(begin - first, times)
+        at = np.repeat(at, times)
         order = np.lexsort((at, block))
         return block[order], at[order]
 
-    def _pages(self, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and last page frame of the blocks that rows tell of."""
-        first = self.rows["a"][at]
-        return first, first + (np.int64(1) << (self.rows["b"][at] & 15)) - 1
-
     def _about(self, block: int) -> NDArray[np.int64]:
-        """Rows that tell of a page block, ascending."""
         blocks, rows = self._by_block
         return rows[np.searchsorted(blocks, block) : np.searchsorted(blocks, block + 1)]
 
-    def _use(self, block: int) -> tuple[list[int], list[bool], list[int]]:
-        """By page of a page block: rows that show it in use, and whether each frees it.
-
-        Those of page n are from the n-th number of the third list on.
-        """
-        at = self._about(block)
-        at = at[self.rows["event"][at] != _DRAIN]
-        first, last = (page - (block << _BLOCK) for page in self._pages(at))
-        at, page = _each(at, np.maximum(first, 0), np.minimum(last, _PAGES - 1))
-        order = np.lexsort((at, page))
-        at, begin = at[order], np.searchsorted(page[order], np.arange(_PAGES + 1))
-        return at.tolist(), (self.rows["event"][at] == _FREE).tolist(), begin.tolist()
-
-    def left(self, k: int, pfn: int) -> int:
-        """The row that shows in use a page which no row from *k* on allocates, or -1."""
-        rows, frees, begin = self._used(pfn >> _BLOCK)
-        end = begin[pfn % _PAGES + 1]
-        n = bisect_left(rows, k, begin[pfn % _PAGES], end)
-        if n < end:
-            return rows[n] if frees[n] else -1
+    def at_end(self, pfn: int) -> int:
+        """Row of the last dump, if it shows this page in use, or -1."""
         if self._last is None:
             return -1
         i = bisect_right(self._free[0], pfn) - 1
         return -1 if i >= 0 and pfn < self._free[1][i] else self._last[0]
-
-    def gone(self, k: int, pfn: int, order: int) -> dict[int, int]:
-        """Return {page: row that shows that it left the free lists in silence}, from row *k* on."""
-        shown = {page: self.left(k, page) for page in range(pfn, pfn + (1 << order))}
-        return {page: row for page, row in shown.items() if row >= 0}
 
     def joined(self, k: int, pfn: int, order: int, joins: NDArray[Any]) -> list[int]:
         """Rows before *k* at which pages of a block came to the lists, latest first.
@@ -127,7 +102,7 @@ class History:
         """
         end = pfn + (1 << order)
         at = np.unique(np.concatenate([
-            self._about(block) for block in range(pfn >> _BLOCK, (end - 1 >> _BLOCK) + 1)
+            self.about(block) for block in range(pfn >> _BLOCK, (end - 1 >> _BLOCK) + 1)
         ]))  # fmt: skip
         at = at[: np.searchsorted(at, k)]
         within = (self.rows["a"][at] >= pfn) & (self.rows["a"][at] < end)
@@ -139,7 +114,6 @@ class History:
         return sorted(came[came >= since].tolist(), reverse=True)
 
     def _until(self, j: int) -> int:
-        """The next row of the same task on the same CPU, in no interrupt more or less."""
         rows, one = self.rows, self.rows[j]
         for at in range(j + 1, len(rows), _NEAR):
             some = rows[at : at + _NEAR]
@@ -184,12 +158,3 @@ class History:
                 at = np.r_[begin, own[0], own[pause], own[pause + 1], drains, own[-1], end]
                 found.append((int(own[-1]), at))
         return found
-
-
-def _each(
-    at: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every number from *first* to *last* of each, and whose it is."""
-    times = last - first + 1
-    begin = np.cumsum(times) - times
-    return np.repeat(at, times), np.arange(times.sum()) - np.repeat(begin - first, times)

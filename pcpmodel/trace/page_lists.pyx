@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_prefetch
 
 import mmap
 import tempfile
@@ -263,7 +263,8 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
         row_ret[0] = row
         if row % STRETCH == 0:
             let_go(s, row + STRETCH, row + 3 * STRETCH)
-        if row >= start + AHEAD:
+        if row >= start + 4 * AHEAD:
+            pages_prefetch(<void *>(r - 4 * AHEAD))
             fetch_page(s, r - AHEAD)
         if not 0 <= r.pid < MAX_PID:
             return NO_TASK

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
-from pcpmodel.trace.buddy_lists import ACT, KINDS, BuddyLists
+from pcpmodel.trace.buddy_lists import ACT, KINDS, BuddyLists, Saved
 from pcpmodel.trace.history import History
 
 __all__ = ["ACTS", "Search", "Unseen"]
@@ -41,7 +40,7 @@ _PLACES = 24
 _MOMENTS = 64
 #: Latest times that pages of a block came to the lists.
 _JOINED = 3
-#: Rows that all tries follow; to copy the lists counts as a row for 8 pages.  About a second.
+#: Rows that all tries follow; a row stands for 8 page words that are copied.  About a second.
 _EFFORT = 200_000_000
 
 
@@ -106,10 +105,9 @@ class Search:
 
     Parameters
     ----------
-    fresh : callable
-        Makes BuddyLists.
-    start : BuddyLists
-        At row *first*.
+    lists : BuddyLists
+    start : Saved
+        What they were at row *first*.
     first, stop : int
     acts : (M,) ndarray of ACT
         What is known without a search.
@@ -125,45 +123,45 @@ class Search:
 
     def __init__(
         self,
-        fresh: Callable[[], BuddyLists],
-        start: BuddyLists,
+        lists: BuddyLists,
+        start: Saved,
         first: int,
         stop: int,
         acts: NDArray[Any],
         history: History,
-        pages: int,
     ) -> None:
-        self.fresh = fresh
-        self.spare: list[BuddyLists] = []  # that nobody needs any more
+        self.lists = lists
         self.kept = [(first, start)]  # to go on from
         self.first, self.stop = first, stop
         self.acts = acts
         self.history = history
-        self.effort, self.copying = _EFFORT, pages // 8
+        self.effort = _EFFORT
         self.cut = False
         self.found: dict[int, tuple[int, int, int]] = {}  # row -> (row, named, evidence)
 
-    def until(
-        self, stop: int, acts: NDArray[Any], since: int, keep: int = 0, most: int | None = None
+    def follow(
+        self, stop: int, since: int, acts: NDArray[Any] | None = None, most: int | None = None
     ) -> BuddyLists:
-        """Follow up to row *stop* what differs after row *since*; keep a place every so often."""
+        """The lists at row *stop* with other acts after row *since*."""
         n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
-        at, start = self.kept[n - 1]
-        lists = self.copy(start)
-        if keep:
-            self.spare += [old for _, old in self.kept[n:]]
-            del self.kept[n:]
-            while at + keep < stop:
-                lists.run(at, at + keep, acts)
-                at += keep
-                self.kept.append((at, self.copy(lists)))
-        self.effort -= lists.run(at, max(stop, at), acts, most=most)
-        return lists
+        at, saved = self.kept[n - 1]
+        self.effort -= self.lists.restore(saved) // 8
+        acts = self.acts if acts is None else acts
+        self.effort -= self.lists.run(at, max(stop, at), acts, most=most)
+        return self.lists
 
-    def copy(self, lists: BuddyLists) -> BuddyLists:
-        """BuddyLists that go on where these are."""
-        self.effort -= self.copying
-        return (self.spare.pop() if self.spare else self.fresh()).resume(lists)
+    def accept(self, since: int) -> None:
+        """Follow what differs after row *since* to the end; keep a place every so often."""
+        n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
+        del self.kept[n:]
+        at, saved = self.kept[-1]
+        self.lists.restore(saved)
+        keep = (self.stop - self.first) // _PLACES + 1
+        while at + keep < self.stop:
+            self.lists.run(at, at + keep, self.acts)
+            at += keep
+            self.kept.append((at, self.lists.save()))
+        self.lists.run(at, self.stop, self.acts)
 
     def put(self, proof: int, more: list[tuple[int, ...]], less: Collection[int] = ()) -> Change:
         """These acts, in place of those at some places."""
@@ -175,17 +173,6 @@ class Search:
         acts = np.delete(self.acts, change.less) if change.less else self.acts
         more = np.array(sorted(change.more), ACT)
         return np.insert(acts, np.searchsorted(acts["row"], more["row"], side="right"), more)
-
-    @contextmanager
-    def tried(
-        self, stop: int, since: int, acts: NDArray[Any] | None = None, most: int | None = None
-    ) -> Iterator[BuddyLists]:
-        """`until`, for a look."""
-        lists = self.until(stop, self.acts if acts is None else acts, since, most=most)
-        try:
-            yield lists
-        finally:
-            self.spare.append(lists)
 
     def best(
         self,
@@ -211,41 +198,34 @@ class Search:
 
     # So that the next block is foreseen.
 
-    def settled(self) -> BuddyLists:
+    def settled(self) -> None:
         """Follow it to the end as well as can be."""
-        keep = (self.stop - self.first) // _PLACES + 1
-        lists = self.until(self.stop, self.acts, self.first, keep)
+        self.accept(self.first)
         left: set[int] = set()
+        while len(self.lists.unforeseen) > len(left):
+            known, around = self.lists.unforeseen, self.lists.around
+            n = next(n for n, (k, _) in enumerate(known) if k not in left)
+            k, named = known[n]
 
-        def unforeseen(change: Change, fewest: int) -> int | None:
-            acts = self.changed(change)
-            with self.tried(k + 1, change.since, acts, len(left)) as tried:
+            def unforeseen(change: Change, fewest: int, k: int = k) -> int | None:
+                acts = self.changed(change)
+                tried = self.follow(k + 1, change.since, acts, len(left))
                 if not {j for j, _ in tried.unforeseen} <= left:
                     return None
                 self.effort -= tried.run(k + 1, self.stop, acts, most=fewest - 1)
                 return len(tried.unforeseen)
 
-        while len(lists.unforeseen) > len(left):
-            bad, (k, named) = next(
-                (n, row) for n, row in enumerate(lists.unforeseen) if row[0] not in left
-            )
-            around = lists.around[bad]
-            with self.tried(k, k) as before:
-                groups = self.elsewhere(before, k, around)
-                best = self.best(groups, unforeseen, len(lists.unforeseen))
+            best = self.best(self.elsewhere(k, around[n]), unforeseen, len(known))
             if best is None:
                 left.add(k)
-                continue
-            self.acts = self.changed(best)
-            self.found[k] = k, named, best.proof
-            self.spare.append(lists)
-            lists = self.until(self.stop, self.acts, best.since, keep)
-        lists.settle(self.found)
-        return lists
+                self.follow(self.stop, self.stop)
+            else:
+                self.acts = self.changed(best)
+                self.found[k] = k, named, best.proof
+                self.accept(best.since)
+        self.lists.settle(self.found)
 
-    def elsewhere(
-        self, before: BuddyLists, k: int, around: list[tuple[int, int]]
-    ) -> Iterator[Iterable[Change]]:
+    def elsewhere(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """What may have happened at another moment than it shows, the surest kind first."""
         history, pfn = self.history, int(self.history.rows["a"][k])
         at = {row: why for why, rows in history.stints for row in rows.tolist() if row <= k}
@@ -253,11 +233,11 @@ class Search:
             if rows[0] <= k <= rows[-1]:
                 at[k] = why
         scans = [row for row in sorted(at, reverse=True)[:_MOMENTS] if row > self.first]
-        yield self._later(before, k, {p >> _LARGEST for p in (pfn, *(p for p, _ in around))})
+        yield self._later(k, {p >> _LARGEST for p in (pfn, *(p for p, _ in around))})
         yield [
             self._isolated(row, at[row], half)
             for half in {(p ^ _HALF) & ~(_HALF - 1) for p, _ in around} for row in scans
-            if len(history.gone(row, half, _BLOCK - 1)) == _HALF
+            if len(self.lists.gone(row, half, _BLOCK - 1)) == _HALF
         ]  # fmt: skip
         # The scanners of compaction go through a block of pages at a time.
         joins = self.acts[self.acts["kind"] == _JOINS]
@@ -265,31 +245,31 @@ class Search:
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
                 for j in history.joined(k, p, order, joins)[:_JOINED]:
-                    shown = history.gone(j, p & ~((1 << wide) - 1), wide)
+                    shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
                     if shown:
                         left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
                         yield [self.put(max(shown.values()), left)]
         for row in scans:
             yield [self.put(at[row], [_act(row - 1, _TURNED, pfn, at[row])])]
         for row in scans:
-            with self.tried(row, row - 1) as there:
-                lists = [there.movable(p, order) for p, order in around]
+            there = self.follow(row, row - 1)
+            lists = [there.movable(p, order) for p, order in around]
             for blocks in lists:
                 yield [
                     self.put(at[row], [_act(row - 1, _TURNED, blocks[n], at[row])])
                     for n in _SCANNED if n < len(blocks)
                 ]  # fmt: skip
 
-    def _later(self, before: BuddyLists, k: int, near: set[int]) -> Iterator[Change]:
+    def _later(self, k: int, near: set[int]) -> Iterator[Change]:
         """A block past the per-CPU lists joins them once its task has the zone's lock.
 
         *near*: the largest blocks that such a one can be, or come, before the page in.
         """
-        for d in reversed(before.under_way()):
+        for d in reversed(self.follow(k, k).under_way()):
             _, pfn, proof, order, _ = self.acts[d].tolist()
             if pfn >> _LARGEST in near:
                 end = self.history.until(proof)
-                then = before.held_until(k) if end > k else end - 1
+                then = self.lists.held_until(k) if end > k else end - 1
                 yield self.put(proof, [_act(then, _JOINS, pfn, proof, order)], (d,))
 
     def _isolated(self, row: int, why: int, pfn: int) -> Change:
@@ -300,7 +280,7 @@ class Search:
 
     # So that the free lists are those of the last dump.
 
-    def agree(self, zones: Any, free: Any) -> tuple[BuddyLists, dict[Any, int]]:
+    def agree(self, zones: Any, free: Any) -> dict[Any, int]:
         """Find what has no line and shows only in the free lists of the last dump.
 
         As in `settled`, it is put where it makes most blocks stand where the dump shows them,
@@ -308,35 +288,31 @@ class Search:
 
         Returns
         -------
-        BuddyLists
         dict
             (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
-        stop, first = self.stop, self.first
-        keep = (stop - first) // _PLACES + 1
-        lists = self.until(stop, self.acts, first, keep)
-        wrong, shown = lists.differing(zones, free), {}
+        self.accept(self.first)
+        wrong, shown = self.lists.differing(zones, free), {}
+        most = len(self.lists.unforeseen)
 
         def misplaced(change: Change, fewest: int) -> int | None:
-            acts, most = self.changed(change), len(lists.unforeseen)
-            with self.tried(stop, change.since, acts, most) as tried:
-                if len(tried.unforeseen) > most:
-                    return None
-                return sum(map(len, tried.differing(zones, free).values()))
+            tried = self.follow(self.stop, change.since, self.changed(change), most)
+            if len(tried.unforeseen) > most:
+                return None
+            return sum(map(len, tried.differing(zones, free).values()))
 
         while wrong:
-            best = self.best(
-                self.unlike(wrong, zones, free), misplaced, sum(map(len, wrong.values()))
-            )
+            groups = self.unlike(wrong, zones, free)
+            best = self.best(groups, misplaced, sum(map(len, wrong.values())))
             if best is None:
+                self.follow(self.stop, self.stop)
                 break
             self.acts = self.changed(best)
-            self.spare.append(lists)
-            lists = self.until(stop, self.acts, best.since, keep)
-            before, wrong = wrong, lists.differing(zones, free)
+            self.accept(best.since)
+            before, wrong = wrong, self.lists.differing(zones, free)
             shown |= dict.fromkeys(before.keys() - wrong.keys(), best.proof)
-        lists.settle(self.found)
-        return lists, shown
+        self.lists.settle(self.found)
+        return shown
 
     def unlike(self, wrong: Mapping[Any, list[int]], zones: Any, free: Any):
         """What may make the lists those of the dump; yields what `elsewhere` does."""
@@ -383,8 +359,7 @@ class Search:
     def _taken(self, row: int, why: int, n: int, block: int, pages: set[int]) -> Change:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
         more = [_act(self.stop - 1, _LEAVES, page, why) for page in pages]
-        with self.tried(row, row - 1) as lists:
-            there = lists.free(n)
+        there = self.follow(row, row - 1).free(n)
         for (order, _), blocks in there.items():
             for pfn in blocks:
                 if pfn >> _BLOCK == block:
@@ -405,8 +380,7 @@ class Search:
             (k, j) for k in near for j in self.history.joined(self.stop, real[k], order, joins)[:1]
         ]
         for k, j in came:
-            with self.tried(j, j - 1) as lists:
-                there = lists.movable(real[k], order)
+            there = self.follow(j, j - 1).movable(real[k], order)
             after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
             after = [step for step in after if step or j == self.stop - 1]
             if after:
