@@ -23,63 +23,25 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 from libc.stdlib cimport free as c_free
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.buddy cimport (
-    ALLOC_NOFRAGMENT,
-    CLAIM_ALWAYS,
-    CLAIM_COMPUTE,
-    CLAIM_NEVER,
-    add_to_free_list,
-    del_from_free_list,
-    first_free,
-    free_direct,
-    free_kind,
-    free_one,
-    is_free_block,
-    isolate_free_page,
-    rmqueue,
-    take_block,
-    zone,
-    zone_page,
-    zone_spans,
+    ALLOC_NOFRAGMENT, CLAIM_ALWAYS, CLAIM_COMPUTE, CLAIM_NEVER, add_to_free_list,
+    del_from_free_list, first_free, free_direct, free_kind, free_one, is_free_block,
+    isolate_free_page, rmqueue, take_block, zone, zone_page, zone_spans,
 )
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.pages cimport (
-    MAX_ORDER_NR_PAGES,
-    MAX_PAGE_ORDER,
-    MIGRATE_MOVABLE,
-    MIGRATE_PCPTYPES,
-    MIGRATE_TYPES,
-    NO_PAGE,
-    NR_PAGE_ORDERS,
-    PAGE_ALLOC_COSTLY_ORDER,
-    PAGEBLOCK_ORDER,
-    W_HELD,
-    W_NONE,
-    W_ORDER,
-    W_TYPE_SHIFT,
-    block_list,
-    block_list_at,
-    block_list_free,
-    block_word,
-    fill_words,
-    pages_ctz,
-    pages_likely,
+    MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
+    NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_ORDER, W_HELD, W_NONE, W_ORDER, W_TYPE_SHIFT,
+    block_list, block_list_at, block_list_free, block_word, fill_words, pages_ctz, pages_likely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
 from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
-    EV_ALLOC,
-    EV_EXTFRAG,
-    EV_FREE,
-    EV_FREE_BATCHED,
-    EV_PCPU_DRAIN,
-    EV_ZONE_LOCKED,
-    event_row,
-    extfrag_claims,
+    EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row, extfrag_claims,
     extfrag_order,
 )
 from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
@@ -99,7 +61,7 @@ cdef enum:
     TURNED = 3    # the list of that block is turned, so that it is the first
 
     REGION_BYTES = MAX_ORDER_NR_PAGES * 4  # of the words of a largest block
-    UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
+    NR_UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
     NEVER = 0x7FFFFFFFFFFFFFFF
 
 cdef struct act:
@@ -123,6 +85,7 @@ if ACT.itemsize != sizeof(act):
 #: Why a free list of the last dump is not the model's at any moment.
 COMPACTED = ASSUMPTIONS[E_COMPACTED].name
 READ_MEANWHILE = ASSUMPTIONS[E_READ].name
+UNDER_WAY = NR_UNDER_WAY
 #: ``kind`` of an act.
 KINDS = {"joins": JOINS, "leaves": LEAVES, "isolated": ISOLATED, "turned": TURNED}
 
@@ -201,46 +164,6 @@ cdef inline bint touch(zone_lists *zl, uint32_t page) noexcept nogil:
     return before[0] != NULL
 
 
-cdef inline bint in_use(const zone *z, uint32_t page, int order) noexcept nogil:
-    """Is a block known to be on no list, and no part of one that is?"""
-    cdef uint32_t i
-    for i in range(1U << order):
-        if z.page[page + i] == W_NONE or z.page[page + i] & W_ORDER:
-            return False
-    return True
-
-
-cdef bint usual(zone_lists *zl, const event_row *r, Py_ssize_t k) noexcept nogil:
-    """Do what a row about a page of this zone says, if it is as foreseen; else nothing."""
-    cdef zone *z = zl.z
-    cdef uint32_t page = zone_page(z, r.a), orders
-    cdef int order = <int>r.b, mt = <int>r.c, o
-    if <uint64_t>r.b > MAX_PAGE_ORDER or page & ((1U << order) - 1):
-        return False
-    if r.event == EV_ZONE_LOCKED:
-        if <uint64_t>r.c >= MIGRATE_PCPTYPES:
-            return False
-        orders = <uint32_t>z.nonempty[mt] >> order
-        if orders == 0:
-            return False
-        o = order + pages_ctz(orders)
-        if first_free(z, o, mt) != page or not touch(zl, page):
-            return False
-        if mt == MIGRATE_MOVABLE:
-            zl.agreed[o] = k
-        take_block(z, page, order, mt)
-        fill_words(z.page + page, W_HELD, 1U << order)
-        return True
-    if not in_use(z, page, order):
-        return False
-    if r.event == EV_PCPU_DRAIN:
-        if <uint64_t>r.c > MIGRATE_PCPTYPES + 2 or not touch(zl, page):
-            return False
-        fill_words(z.page + page, W_NONE, 1U << order)
-        free_one(z, page, order, mt, False)
-    return True
-
-
 cdef Py_ssize_t first_since(const int64_t[::1] rows, int64_t k) noexcept:
     """The place of the first of some ascending rows that is not before row *k*."""
     cdef Py_ssize_t low = 0, high = rows.shape[0], middle
@@ -262,10 +185,10 @@ cdef class Saved:
 
 
 cdef tuple saved_zone(const zone_lists *zl):
-    """A zone: its struct, page blocks, isolated blocks, lists, words where any changed."""
+    """A zone: its struct, types of its page blocks, lists, words where any changed."""
     cdef const zone *z = zl.z
     cdef const block_list *area
-    cdef uint32_t at, i, page, blocks = z.nr_words >> PAGEBLOCK_ORDER
+    cdef uint32_t at, i, page
     cdef uint32_t *out
     cdef int o, mt
     lists = []
@@ -274,54 +197,48 @@ cdef tuple saved_zone(const zone_lists *zl):
             area = &z.free_area[o][mt]
             lists.append(PyBytes_FromStringAndSize(NULL, area.live * sizeof(uint32_t)))
             out = <uint32_t *><char *>lists[-1]
-            at = area.head
-            while at != area.tail:
-                page = block_list_at(area, z.page, free_kind(o, mt), at)
+            for at in range(area.tail - area.head):
+                page = block_list_at(area, z.page, free_kind(o, mt), area.head + at)
                 if page != NO_PAGE:
                     out[0] = page
                     out += 1
-                at += 1
     words = {i: (<const char *>region(zl, i))[:REGION_BYTES]
              for i in range(z.nr_words >> MAX_PAGE_ORDER) if zl.before[i] != NULL}
     return ((<const char *>z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
-            (<const char *>z.block)[:blocks], (<const char *>z.isolated)[:blocks], lists, words)
+            (<const char *>z.block)[:z.nr_words >> PAGEBLOCK_ORDER], lists, words)
 
 
 cdef Py_ssize_t restore_zone(zone_lists *zl, tuple saved) except -1:
     """Undo it; how many words were copied."""
     cdef zone *z = zl.z
-    cdef zone was = (<const zone *><const char *>saved[0])[0]
+    cdef zone now = z[0]
     cdef uint32_t i, n
     cdef int o, mt
     cdef Py_ssize_t copied = 0
+    z[0] = (<const zone *><const char *>saved[0])[0]
+    z.free_area = now.free_area
     memcpy(zl.agreed, <const char *>saved[1], len(saved[1]))
     memcpy(z.block, <const char *>saved[2], len(saved[2]))
-    memcpy(z.isolated, <const char *>saved[3], len(saved[3]))
     for i in range(z.nr_words >> MAX_PAGE_ORDER):
         if zl.before[i] != NULL:
-            words = saved[5].get(i)
+            words = saved[4].get(i)
             memcpy(region(zl, i), zl.before[i] if words is None else <const char *>words,
                    REGION_BYTES)
             copied += MAX_ORDER_NR_PAGES
     for o in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
-            slots = saved[4][o * MIGRATE_TYPES + mt]
+            slots = saved[3][o * MIGRATE_TYPES + mt]
             n = len(slots) // sizeof(uint32_t)
             restore_list(&z.free_area[o][mt], <const char *>slots, n)
-            for i in range(n):  # where the words say that they are
+            for i in range(n):  # the words say where on its list a block is
                 z.page[z.free_area[o][mt].slot[i]] = block_word(free_kind(o, mt), i)
             copied += n
-    z.nonempty = was.nonempty
-    z.nr_free, z.nr_free_cma = was.nr_free, was.nr_free_cma
-    z.nr_free_highatomic = was.nr_free_highatomic
-    z.nr_reserved_highatomic = was.nr_reserved_highatomic
-    z.watermark_boost, z.nr_isolated, z.flags = was.watermark_boost, was.nr_isolated, was.flags
     return copied
 
 
 cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1:
-    """These pages and no others, from place 0 on."""
-    cdef uint32_t capacity = 16
+    """These blocks and no others, from place 0 on."""
+    cdef uint32_t capacity = max(area.capacity, 16)
     if area.capacity < n:
         while capacity < n:
             capacity *= 2
@@ -362,11 +279,11 @@ cdef class BuddyLists:
     cdef zone_lists *lists  # of each zone
     cdef zone_lists *near  # of the last page frame
     cdef readonly int64_t taken  #: blocks taken from the buddy lists
-    cdef readonly int64_t foreseen  #: of them, those that the model named
+    cdef public int64_t foreseen  #: of them, those that the model named
     cdef readonly int64_t isolated  #: pages that left the lists without a line
     cdef readonly int64_t freed  #: blocks given back to the buddy lists
     cdef readonly list unforeseen  #: (row, pfn that the model named or -1)
-    cdef readonly list explained  #: (row, pfn that the model named, row that explains it)
+    cdef public list explained  #: (row, pfn that the model named, row that explains it)
     cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
     cdef const act[::1] acts
     cdef Py_ssize_t nr_acts  # of them, those that have happened
@@ -490,34 +407,21 @@ cdef class BuddyLists:
                 leave_memory(self.rows + k - STRETCH, self.rows + k)
 
     cdef Py_ssize_t _follow(self, Py_ssize_t k, Py_ssize_t stop, bint doubtful,
-                            Py_ssize_t most) except? -1:
-        """Follow rows *k* ... *stop* - 1, between which there are no acts; *stop*."""
+                            Py_ssize_t most) except -1:
+        """Follow rows *k* ... *stop* - 1, among which no act is; the row after the last."""
         cdef const event_row *r
-        cdef zone_lists *zl = self.near
-        cdef int64_t counts[EV_EXTFRAG + 1]
-        memset(counts, 0, sizeof(counts))
-        while k < stop:
+        for k in range(k, stop):
             r = &self.rows[k]
-            if EV_FREE <= r.event <= EV_EXTFRAG and r.event != EV_FREE_BATCHED:
-                if not zone_spans(zl.z, r.a):
-                    zl = self._lists_of(r.a)
-                if not doubtful and r.event != EV_EXTFRAG and zl != NULL and usual(zl, r, k):
-                    counts[r.event] += 1
-                elif r.event == EV_FREE:
-                    if self._leaves(r.a, <int>r.b):
-                        self.compacted = k
-                elif r.event == EV_PCPU_DRAIN:
-                    self._free(r.a, <int>r.b, <int>r.c)
-                else:
-                    self._take(k, doubtful)
-                    if len(self.unforeseen) > most:
-                        stop = k
-                zl = self.near
-            k += 1
-        self.taken += counts[EV_ZONE_LOCKED]
-        self.foreseen += counts[EV_ZONE_LOCKED]
-        self.freed += counts[EV_PCPU_DRAIN]
-        return k
+            if r.event == EV_FREE:
+                if self._leaves(r.a, <int>r.b):
+                    self.compacted = k
+            elif r.event == EV_PCPU_DRAIN:
+                self._free(r.a, <int>r.b, <int>r.c)
+            elif r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
+                self._take(k, doubtful)
+                if len(self.unforeseen) > most:
+                    return k + 1
+        return stop
 
     cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
         """Those of a page frame's zone, or NULL."""
@@ -754,7 +658,7 @@ cdef class BuddyLists:
         cdef int seen = 0
         for d in range(self.nr_acts - 1, -1, -1):
             seen += self.acts[d].kind == JOINS
-            if seen > UNDER_WAY:
+            if seen > NR_UNDER_WAY:
                 break
             if self.acts[d].kind == JOINS and <uint64_t>self.acts[d].pfn == pfn \
                     and self.acts[d].order == order:
@@ -784,12 +688,6 @@ cdef class BuddyLists:
                     return -1
         return self.history.at_end(pfn)
 
-    def gone(self, Py_ssize_t k, int64_t pfn, int order):
-        """{page of a block: row that shows that it left in silence}, from row *k* on."""
-        cdef int64_t page
-        shown = {page: self.left(k, page) for page in range(pfn, pfn + (1 << (order & 15)))}
-        return {page: j for page, j in shown.items() if j >= 0}
-
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""
         if mt != MIGRATE_MOVABLE or order < PAGE_ALLOC_COSTLY_ORDER or self.history is None:
@@ -814,94 +712,15 @@ cdef class BuddyLists:
             j += step
         return j if 0 <= j < self.nr_rows else -1
 
-    def under_way(self):
-        """Places in ``acts`` of the last blocks that came to the lists past the per-CPU lists."""
-        cdef Py_ssize_t d
-        found = [d for d in range(self.nr_acts) if self.acts[d].kind == JOINS]
-        return found[-UNDER_WAY:]
-
-    def settle(self, found):
-        """Count as explained the blocks that are foreseen because of what *found* says."""
-        known = {k for k, _, _ in self.explained} | {k for k, _ in self.unforeseen}
-        more = [why for k, why in found.items() if k not in known]
-        self.explained = sorted(self.explained + more)
-        self.foreseen -= len(more)
-
-    def free(self, n):
-        """The free lists of a zone: (order, migratetype) -> pfns, head first."""
-        cdef zone *z = &self.memory.mm.zone[self.memory._zone_number(n)]
-        check_idle(self.memory)
-        return {
-            (order, mt): free_list(z, order, mt)
-            for order in range(NR_PAGE_ORDERS) for mt in range(MIGRATE_TYPES)
-            if z.free_area[order][mt].live
-        }
+    def zone_of(self, int64_t pfn):
+        """The number of a page frame's zone, or -1."""
+        cdef zone_lists *zl = self._lists_of(pfn)
+        return -1 if zl == NULL else zl - self.lists
 
     def blocks(self, n, int order, int mt):
-        """One of the lists of `free`."""
+        """A free list of a zone: page frames, head first."""
         cdef int at = self.memory._zone_number(n)
         if not 0 <= order <= MAX_PAGE_ORDER or not 0 <= mt < MIGRATE_TYPES:
             raise IndexError(f"no free list of order {order}, type {mt}")
         check_idle(self.memory)
         return free_list(&self.memory.mm.zone[at], order, mt)
-
-    def movable(self, int64_t pfn, int order):
-        """The movable blocks of an order in a page's zone, head first."""
-        cdef zone_lists *zl = self._lists_of(pfn)
-        if zl == NULL or not 0 <= order <= MAX_PAGE_ORDER:
-            return []
-        check_idle(self.memory)
-        return free_list(zl.z, order, MIGRATE_MOVABLE)
-
-    def differing(self, zones, free, among=None):
-        """Free lists that are not those of a dump; of all, or *among* these.
-
-        Returns
-        -------
-        dict
-            (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
-            and those that are not to be there.
-        """
-        cdef int order, mt
-        cdef zone *z
-        wrong = {}
-        check_idle(self.memory)
-        for n, spec in enumerate(zones):
-            real = free.get(spec.key, {})
-            z = &self.memory.mm.zone[self.memory._zone_number(n)]
-            mine = {(order, mt): None for order in range(NR_PAGE_ORDERS)
-                    for mt in range(MIGRATE_TYPES) if z.free_area[order][mt].live}
-            for what in mine.keys() | real.keys():
-                if among is None or (n, what) in among:
-                    order, mt = what
-                    told = real.get(what, _NO_BLOCKS)
-                    if not is_list(z, order, mt, told):
-                        wrong[n, what] = _misplaced(free_list(z, order, mt), told.tolist())
-        return wrong
-
-
-cdef bint is_list(const zone *z, int order, int mt, const int64_t[::1] told) except -1:
-    """Does a free list hold just these page frames, head first?"""
-    cdef const block_list *area = &z.free_area[order][mt]
-    cdef uint32_t at = area.head, page
-    cdef Py_ssize_t k = 0
-    if told.shape[0] != area.live:
-        return False
-    while at != area.tail:
-        page = block_list_at(area, z.page, free_kind(order, mt), at)
-        if page != NO_PAGE:
-            if <uint64_t>told[k] != z.base_pfn + page:
-                return False
-            k += 1
-        at += 1
-    return True
-
-
-def _misplaced(has, real):
-    """Blocks of a list that another one, or none, is to be before, and those not to be there."""
-    before = dict(zip(has, [None, *has]))
-    bad = [pfn for pfn, other in zip(real, [None, *real]) if before.get(pfn, -1) != other]
-    return bad + list(before.keys() - set(real))
-
-
-_NO_BLOCKS = np.empty(0, np.int64)

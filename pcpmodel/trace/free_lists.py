@@ -16,7 +16,7 @@ from pcpmodel.trace.history import History
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.start import memory_at_start
-from pcpmodel.trace.unseen import Search
+from pcpmodel.trace.unseen import Search, differing
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["follow"]
@@ -108,7 +108,7 @@ class _Followed:
     def free_lists(self) -> tuple[set[Any], list[tuple[int, int, str]]]:
         """Lists that are at no moment of the last dump as it shows them, and `follow`'s *shown*."""
         lists, zones, free = self.lists, self.dump.zones, self.seen.free
-        wrong = set(lists.differing(zones, free))
+        wrong = set(differing(lists, zones, free))
         walks = {}
         for n, what in wrong:
             key = zones[n].key
@@ -121,13 +121,13 @@ class _Followed:
             while at < self.end and lists.taken + lists.freed == moved:
                 lists.run(at, at + 1, self.search.acts)
                 at += 1
-            wrong &= lists.differing(zones, free, wrong).keys()
+            wrong &= differing(lists, zones, free, wrong).keys()
         read = {what for what in wrong if walks[what].over is not None}
         shown = [(self.begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
         wrong -= read
         if wrong and self.history.stints:
             found = self.search.agree(zones, free)
-            left = wrong & lists.differing(zones, free, wrong).keys()
+            left = wrong & differing(lists, zones, free, wrong).keys()
             shown += [(self.begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
             lists.run(self.begin, at, self.search.acts)
             wrong = left

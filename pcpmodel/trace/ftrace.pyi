@@ -23,22 +23,14 @@ EVENT: np.dtype[np.void]
 EVENT_IDS: dict[str, int]
 FLAGS: dict[str, int]
 HIT: int
-MAX_RATIO: int
 PROBE_COLUMNS: tuple[str, ...]
-RATIO_FROM: int
 ZONES: tuple[str, ...]
 
 class Events:
     rows: np.ndarray
     probes: np.ndarray
     spilled: bool
-    def __init__(
-        self,
-        rows: np.ndarray,
-        probes: np.ndarray,
-        event: np.ndarray | None = None,
-        spilled: bool = False,
-    ) -> None: ...
+    def __init__(self, rows: np.ndarray, probes: np.ndarray, spilled: bool = False) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, column: str) -> np.ndarray: ...
     def is_event(self, name: str) -> np.ndarray: ...

@@ -12,8 +12,9 @@ block that was not (or stand right the lists of the last dump), and spoils none 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -21,15 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
-from pcpmodel.trace.buddy_lists import ACT, KINDS, BuddyLists, Saved
+from pcpmodel.trace.buddy_lists import ACT, KINDS, UNDER_WAY, BuddyLists, Saved
 from pcpmodel.trace.history import History
 
-__all__ = ["ACTS", "Search", "Unseen"]
+__all__ = ["ACTS", "Search", "Unseen", "differing"]
 
 _JOINS, _LEAVES, _ISOLATED, _TURNED = (KINDS[k] for k in ("joins", "leaves", "isolated", "turned"))
+_TYPES = 6  # MIGRATE_TYPES
 _MOVABLE = MIGRATETYPES["movable"]
 _BLOCK = 9  # order of a page block
 _LARGEST = 10  # largest order
+_NONE = np.empty(0, np.int64)
 _HALF = 1 << _BLOCK - 1
 #: Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
@@ -223,7 +226,20 @@ class Search:
                 self.acts = self.changed(best)
                 self.found[k] = k, named, best.proof
                 self.accept(best.since)
-        self.lists.settle(self.found)
+        self._count()
+
+    def _count(self) -> None:
+        """Blocks that are foreseen because of what was found are explained by it."""
+        lists = self.lists
+        known = {k for k, _, _ in lists.explained} | {k for k, _ in lists.unforeseen}
+        more = [why for k, why in self.found.items() if k not in known]
+        lists.explained = sorted(lists.explained + more)
+        lists.foreseen -= len(more)
+
+    def gone(self, k: int, pfn: int, order: int) -> dict[int, int]:
+        """Return {page: row that shows that it left in silence}, of a block from row *k* on."""
+        shown = {page: self.lists.left(k, page) for page in range(pfn, pfn + (1 << order))}
+        return {page: row for page, row in shown.items() if row >= 0}
 
     def elsewhere(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """What may have happened at another moment than it shows, the surest kind first."""
@@ -237,7 +253,7 @@ class Search:
         yield [
             self._isolated(row, at[row], half)
             for half in {(p ^ _HALF) & ~(_HALF - 1) for p, _ in around} for row in scans
-            if len(self.lists.gone(row, half, _BLOCK - 1)) == _HALF
+            if len(self.gone(row, half, _BLOCK - 1)) == _HALF
         ]  # fmt: skip
         # The scanners of compaction go through a block of pages at a time.
         joins = self.acts[self.acts["kind"] == _JOINS]
@@ -245,7 +261,7 @@ class Search:
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
                 for j in history.joined(k, p, order, joins)[:_JOINED]:
-                    shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
+                    shown = self.gone(j, p & ~((1 << wide) - 1), wide)
                     if shown:
                         left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
                         yield [self.put(max(shown.values()), left)]
@@ -253,7 +269,7 @@ class Search:
             yield [self.put(at[row], [_act(row - 1, _TURNED, pfn, at[row])])]
         for row in scans:
             there = self.follow(row, row - 1)
-            lists = [there.movable(p, order) for p, order in around]
+            lists = [there.blocks(there.zone_of(p), order, _MOVABLE) for p, order in around]
             for blocks in lists:
                 yield [
                     self.put(at[row], [_act(row - 1, _TURNED, blocks[n], at[row])])
@@ -265,7 +281,8 @@ class Search:
 
         *near*: the largest blocks that such a one can be, or come, before the page in.
         """
-        for d in reversed(self.follow(k, k).under_way()):
+        came = np.flatnonzero((self.acts["kind"] == _JOINS) & (self.acts["row"] < k))
+        for d in came[: -UNDER_WAY - 1 : -1].tolist():
             _, pfn, proof, order, _ = self.acts[d].tolist()
             if pfn >> _LARGEST in near:
                 end = self.history.until(proof)
@@ -292,14 +309,14 @@ class Search:
             (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
         self.accept(self.first)
-        wrong, shown = self.lists.differing(zones, free), {}
+        wrong, shown = differing(self.lists, zones, free), {}
         most = len(self.lists.unforeseen)
 
         def misplaced(change: Change, fewest: int) -> int | None:
             tried = self.follow(self.stop, change.since, self.changed(change), most)
             if len(tried.unforeseen) > most:
                 return None
-            return sum(map(len, tried.differing(zones, free).values()))
+            return sum(map(len, differing(tried, zones, free).values()))
 
         while wrong:
             groups = self.unlike(wrong, zones, free)
@@ -309,9 +326,9 @@ class Search:
                 break
             self.acts = self.changed(best)
             self.accept(best.since)
-            before, wrong = wrong, self.lists.differing(zones, free)
+            before, wrong = wrong, differing(self.lists, zones, free)
             shown |= dict.fromkeys(before.keys() - wrong.keys(), best.proof)
-        self.lists.settle(self.found)
+        self._count()
         return shown
 
     def unlike(self, wrong: Mapping[Any, list[int]], zones: Any, free: Any):
@@ -359,9 +376,9 @@ class Search:
     def _taken(self, row: int, why: int, n: int, block: int, pages: set[int]) -> Change:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
         more = [_act(self.stop - 1, _LEAVES, page, why) for page in pages]
-        there = self.follow(row, row - 1).free(n)
-        for (order, _), blocks in there.items():
-            for pfn in blocks:
+        there = self.follow(row, row - 1)
+        for order, mt in product(range(_LARGEST + 1), range(_TYPES)):
+            for pfn in there.blocks(n, order, mt):
                 if pfn >> _BLOCK == block:
                     here = pages.intersection(range(pfn, pfn + (1 << order)))
                     if len(here) == 1 << order:
@@ -380,7 +397,8 @@ class Search:
             (k, j) for k in near for j in self.history.joined(self.stop, real[k], order, joins)[:1]
         ]
         for k, j in came:
-            there = self.follow(j, j - 1).movable(real[k], order)
+            lists = self.follow(j, j - 1)
+            there = lists.blocks(lists.zone_of(real[k]), order, _MOVABLE)
             after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
             after = [step for step in after if step or j == self.stop - 1]
             if after:
@@ -396,3 +414,27 @@ def _missing(free: Mapping[Any, NDArray[np.int64]], pfn: int, order: int) -> set
         for base in blocks[(blocks > pfn - (1 << o)) & (blocks < pfn + (1 << order))].tolist():
             pages.difference_update(range(base, base + (1 << o)))
     return pages
+
+
+def differing(
+    lists: BuddyLists, zones: Sequence[Any], free: Any, among: Collection[Any] | None = None
+) -> dict[Any, list[int]]:
+    """Free lists that are not those of a dump; of all, or *among* these.
+
+    Returns
+    -------
+    dict
+        (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
+        and those that are not to be there.
+    """
+    if among is None:
+        among = product(range(len(zones)), product(range(_LARGEST + 1), range(_TYPES)))
+    wrong = {}
+    for n, what in among:
+        has, told = lists.blocks(n, *what), free.get(zones[n].key, {}).get(what, _NONE).tolist()
+        if has != told:
+            before = dict(zip(has, [None, *has], strict=False))
+            bad = [pfn for pfn, other in zip(told, [None, *told], strict=False)
+                   if before.get(pfn, -1) != other]  # fmt: skip
+            wrong[n, what] = bad + list(before.keys() - set(told))
+    return wrong
