@@ -14,6 +14,7 @@ __all__ = [
     "Events",
     "TraceReader",
     "open_text",
+    "page_frames",
     "read_trace",
 ]
 
@@ -57,6 +58,7 @@ class TraceReader:
     def numbers(self) -> dict[str, Any]: ...
 
 def open_text(path: str | PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]: ...
+def page_frames(text: bytes) -> np.ndarray: ...
 def read_trace(
     source: str | PathLike[str] | bytes | bytearray | memoryview,
     *,
