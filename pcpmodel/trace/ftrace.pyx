@@ -1064,11 +1064,11 @@ class Events:
 
     __slots__ = ("_event", "probes", "rows", "spilled")
 
-    def __init__(self, rows, probes, spilled=False):
+    def __init__(self, rows, probes, spilled=False, event=None):
         self.rows = rows
         self.probes = probes
         self.spilled = spilled
-        self._event = None
+        self._event = event
 
     def __len__(self):
         return len(self.rows)
@@ -1087,6 +1087,7 @@ class Events:
 
 cdef enum:
     ROWS_PER_BLOCK = 1 << 16
+    ROWS_PER_WRITE = 1 << 14    # to a file: they are still in the L2 cache
     PROBES_PER_BLOCK = 1 << 14
     BYTES_OF_LINE = 100     # or more, as a rule
     HUGE = 1 << 22          # of memory, from which on it may lie on huge pages [bytes]
@@ -1224,14 +1225,18 @@ def read_trace(source, *, progress=False, max_bytes=None):
         lie in a temporary file (of ``TMPDIR``), which nobody else sees and which ends with them.
     """
     reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    rows, probes = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64)
+    rows, probes, event = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64), []
     for text in reader._texts():
         while len(text):
+            into = rows.room(len(text))
+            first = rows.n
             used, rows.n, probes.n = reader._parser.parse(
-                text, rows.room(len(text)).view(np.uint8), probes.room(len(text)),
-                rows.n, probes.n, probes.spilled)
+                text, into.view(np.uint8), probes.room(len(text)), first, probes.n, probes.spilled)
+            event.append(into["event"][first:rows.n].copy())
             text = text[used:]
-    return Events(rows.whole(), probes.whole(), rows.file is not None), reader
+            into = None
+    event = np.concatenate(event) if event else np.empty(0, np.uint16)
+    return Events(rows.whole(), probes.whole(), rows.file is not None, event), reader
 
 
 class _Growing:
@@ -1255,10 +1260,11 @@ class _Growing:
         """An array with those in memory and room for one more, if not for all of a text."""
         if self.n == self._size:
             limit = max(IN_MEMORY // self._bytes, 1)
-            if self._size >= limit:
+            if self.file is None and self._size < limit:
+                self._resize(min(max(2 * self._size, text // BYTES_OF_LINE + 1), limit))
+            else:
                 self._spill()
-                limit = ROWS_PER_BLOCK
-            self._resize(min(max(2 * self._size, text // BYTES_OF_LINE + 1), limit))
+                self._resize(min(limit, ROWS_PER_WRITE))
         return np.frombuffer(self._map, self._none.dtype).reshape(-1, *self._none.shape[1:])
 
     def _resize(self, n):
