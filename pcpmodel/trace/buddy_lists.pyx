@@ -153,15 +153,16 @@ cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     return zl.z.page + (n << MAX_PAGE_ORDER)
 
 
-cdef inline bint touch(zone_lists *zl, uint32_t page) noexcept nogil:
-    """Something in a largest block will change: keep what was; false if there is no memory."""
+cdef inline int touch(zone_lists *zl, uint32_t page) except -1:
+    """Something in a largest block will change: keep what was."""
     cdef uint32_t **before = &zl.before[page >> MAX_PAGE_ORDER]
     if pages_likely(before[0] != NULL):
-        return True
+        return 0
     before[0] = <uint32_t *>malloc(REGION_BYTES)
-    if before[0] != NULL:
-        memcpy(before[0], region(zl, page >> MAX_PAGE_ORDER), REGION_BYTES)
-    return before[0] != NULL
+    if before[0] == NULL:
+        raise MemoryError
+    memcpy(before[0], region(zl, page >> MAX_PAGE_ORDER), REGION_BYTES)
+    return 0
 
 
 cdef Py_ssize_t first_since(const int64_t[::1] rows, int64_t k) noexcept:
@@ -434,11 +435,6 @@ cdef class BuddyLists:
                 return self.near
         return NULL
 
-    cdef int _touch(self, zone_lists *zl, uint32_t page) except -1:
-        if not touch(zl, page):
-            raise MemoryError
-        return 0
-
     cdef int _do(self, const act *a) except -1:
         """Something happens to the lists."""
         cdef zone_lists *zl
@@ -453,7 +449,7 @@ cdef class BuddyLists:
         if base == NO_PAGE:
             return 0
         if a.kind == ISOLATED:
-            self._touch(zl, base)
+            touch(zl, base)
             self.isolated += 1 << o
             isolate_free_page(zl.z, base)
         elif a.kind == TURNED and o >= PAGE_ALLOC_COSTLY_ORDER:
@@ -476,7 +472,7 @@ cdef class BuddyLists:
             if z.page[page + i] & W_ORDER:
                 return 0
         self.freed += 1
-        self._touch(zl, page)
+        touch(zl, page)
         if mt < 0:
             free_direct(z, page, order)
         else:
@@ -494,7 +490,7 @@ cdef class BuddyLists:
         page = zone_page(zl.z, pfn)
         for page in range(page, min(page + (1 << order), <int64_t>zl.z.nr_words)):
             if containing(zl.z, <uint32_t>page, 0, &o) != NO_PAGE:
-                self._touch(zl, <uint32_t>page)
+                touch(zl, <uint32_t>page)
                 take_anyway(zl.z, <uint32_t>page, 0)
                 self.isolated += 1
         return self.isolated != was
@@ -521,7 +517,7 @@ cdef class BuddyLists:
         if doubtful and containing(z, page, order, &o) == NO_PAGE:
             return 0
         self.taken += 1
-        self._touch(zl, page)
+        touch(zl, page)
         orders = 0 if claim != NULL else <uint32_t>z.nonempty[mt] >> order
         if orders:
             said = named = first_free(z, order + pages_ctz(orders), mt)
@@ -576,7 +572,7 @@ cdef class BuddyLists:
         for o in range(order, NR_PAGE_ORDERS):
             for other in range(MIGRATE_TYPES):
                 if z.free_area[o][other].live:
-                    self._touch(zl, first_free(z, o, other))
+                    touch(zl, first_free(z, o, other))
         said = rmqueue(z, order, mt, flags, &mode)
         if said != page and said != NO_PAGE:
             free_one(z, said, order, mt, False)
@@ -613,6 +609,8 @@ cdef class BuddyLists:
         cdef uint32_t at, block = NO_PAGE
         cdef int o
         cdef Py_ssize_t why = -1
+        if self.history is None:
+            return -1
         absent = []
         for o in range(order, NR_PAGE_ORDERS):
             area = &z.free_area[o][mt]
@@ -640,7 +638,7 @@ cdef class BuddyLists:
     cdef int _take_back(self, Py_ssize_t k, zone_lists *zl, uint32_t block, int o,
                         bint under_way) except -1:
         """This block is not there at row *k*; one that is under way comes once the lock is free."""
-        self._touch(zl, block)
+        touch(zl, block)
         del_from_free_list(zl.z, block)
         fill_words(zl.z.page + block, W_HELD, 1U << o)
         if under_way:
@@ -662,11 +660,8 @@ cdef class BuddyLists:
                 break
             if self.acts[d].kind == JOINS and <uint64_t>self.acts[d].pfn == pfn \
                     and self.acts[d].order == order:
-                return d if self._until(self.acts[d].proof) > k else -1
+                return d if self.history.until(self.acts[d].proof) > k else -1
         return -1
-
-    cdef Py_ssize_t _until(self, Py_ssize_t j) except -1:
-        return self.nr_rows if self.history is None else self.history.until(j)
 
     cpdef Py_ssize_t left(self, Py_ssize_t k, uint64_t pfn) except -2:
         """The row that shows in use a page which no row from *k* on allocates, or -1."""
@@ -690,7 +685,7 @@ cdef class BuddyLists:
 
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""
-        if mt != MIGRATE_MOVABLE or order < PAGE_ALLOC_COSTLY_ORDER or self.history is None:
+        if mt != MIGRATE_MOVABLE or order < PAGE_ALLOC_COSTLY_ORDER:
             return False
         return max(self.compacted, <Py_ssize_t>self.history.compacted(k)) > zl.agreed[order]
 

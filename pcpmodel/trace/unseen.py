@@ -47,49 +47,6 @@ _JOINED = 3
 _EFFORT = 200_000_000
 
 
-@dataclass(frozen=True)
-class Unseen:
-    """One row of `ACTS`."""
-
-    does: str  #: to the lists
-    when: str  #: it may have happened
-    proof: str  #: the line that shows it
-    bound: str  #: how often, at most
-
-
-#: What happens to free lists without a line at that moment, the surest kind first.
-ACTS = {
-    "joins": Unseen(
-        "a block freed past the per-CPU lists comes to the lists",
-        "from the line that announces it to the next one of its task, while nobody else holds the "
-        "zone's lock",
-        "the line that announces it",
-        "each once",
-    ),
-    "isolated": Unseen(
-        "compaction isolates half a page block or more, and what else is free in that page block "
-        "goes to the ends of its lists (__isolate_free_page(), since v6.10)",
-        "while kcompactd has a CPU",
-        "kcompactd's line; each page is then freed without an allocation, or not free at the end",
-        "compact_isolated",
-    ),
-    "leaves": Unseen(
-        "a page is isolated or taken in silence, and parts its neighbours",
-        "from when the block that it was in came to the lists",
-        "the line that frees it without an allocation, or the last dump",
-        "compact_isolated",
-    ),
-    "turned": Unseen(
-        "a list of movable blocks of order 3 or more begins with another one: the scanners of "
-        "compaction move what they have seen to its end (move_freelist_head(), "
-        "move_freelist_tail())",
-        "while kcompactd has a CPU",
-        "kcompactd's line",
-        "each time that it has a CPU",
-    ),
-}
-
-
 class Change(NamedTuple):
     """Acts that are put elsewhere."""
 
@@ -243,57 +200,68 @@ class Search:
 
     def elsewhere(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """What may have happened at another moment than it shows, the surest kind first."""
-        history, pfn = self.history, int(self.history.rows["a"][k])
-        at = {row: why for why, rows in history.stints for row in rows.tolist() if row <= k}
-        for why, rows in history.stints:
+        for kind in ACTS.values():
+            yield from kind.moments(self, k, around)
+
+    def _scans(self, k: int) -> dict[int, int]:
+        """The last rows up to *k* before which compaction may have been at work -> its proof."""
+        at = {row: why for why, rows in self.history.stints for row in rows.tolist() if row <= k}
+        for why, rows in self.history.stints:
             if rows[0] <= k <= rows[-1]:
                 at[k] = why
-        scans = [row for row in sorted(at, reverse=True)[:_MOMENTS] if row > self.first]
-        yield self._later(k, {p >> _LARGEST for p in (pfn, *(p for p, _ in around))})
-        yield [
-            self._isolated(row, at[row], half)
-            for half in {(p ^ _HALF) & ~(_HALF - 1) for p, _ in around} for row in scans
-            if len(self.gone(row, half, _BLOCK - 1)) == _HALF
-        ]  # fmt: skip
-        # The scanners of compaction go through a block of pages at a time.
-        joins = self.acts[self.acts["kind"] == _JOINS]
-        for wide in (2, _BLOCK):
-            for p, order in around:
-                wide = min(max(order + 2, wide), _BLOCK)
-                for j in history.joined(k, p, order, joins)[:_JOINED]:
-                    shown = self.gone(j, p & ~((1 << wide) - 1), wide)
-                    if shown:
-                        left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
-                        yield [self.put(max(shown.values()), left)]
-        for row in scans:
-            yield [self.put(at[row], [_act(row - 1, _TURNED, pfn, at[row])])]
-        for row in scans:
-            there = self.follow(row, row - 1)
-            lists = [there.blocks(there.zone_of(p), order, _MOVABLE) for p, order in around]
-            for blocks in lists:
-                yield [
-                    self.put(at[row], [_act(row - 1, _TURNED, blocks[n], at[row])])
-                    for n in _SCANNED if n < len(blocks)
-                ]  # fmt: skip
+        return {
+            row: at[row] for row in sorted(at, reverse=True)[:_MOMENTS] if row > self.first
+        }  # fmt: skip
 
-    def _later(self, k: int, near: set[int]) -> Iterator[Change]:
-        """A block past the per-CPU lists joins them once its task has the zone's lock.
-
-        *near*: the largest blocks that such a one can be, or come, before the page in.
-        """
+    def joins(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
+        """One that is part of a block about row *k* joins it once its task has the lock."""
+        near = {p >> _LARGEST for p in (int(self.history.rows["a"][k]), *(p for p, _ in around))}
         came = np.flatnonzero((self.acts["kind"] == _JOINS) & (self.acts["row"] < k))
+        later = []
         for d in came[: -UNDER_WAY - 1 : -1].tolist():
             _, pfn, proof, order, _ = self.acts[d].tolist()
             if pfn >> _LARGEST in near:
                 end = self.history.until(proof)
                 then = self.lists.held_until(k) if end > k else end - 1
-                yield self.put(proof, [_act(then, _JOINS, pfn, proof, order)], (d,))
+                later.append(self.put(proof, [_act(then, _JOINS, pfn, proof, order)], [d]))
+        yield later
 
-    def _isolated(self, row: int, why: int, pfn: int) -> Change:
-        """The half of a page block from this page on was isolated then, and at no other moment."""
-        same = (self.acts["kind"] == _ISOLATED) & (self.acts["pfn"] == pfn)
-        isolated = _act(row - 1, _ISOLATED, pfn, why)
-        return self.put(why, [isolated], np.flatnonzero(same).tolist())
+    def isolated(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
+        """The other half of a page block was isolated then, and at no other moment."""
+        for half in {(p ^ _HALF) & ~(_HALF - 1) for p, _ in around}:
+            same = (self.acts["kind"] == _ISOLATED) & (self.acts["pfn"] == half)
+            less = np.flatnonzero(same).tolist()
+            yield [
+                self.put(why, [_act(row - 1, _ISOLATED, half, why)], less)
+                for row, why in self._scans(k).items()
+                if len(self.gone(row, half, _BLOCK - 1)) == _HALF
+            ]
+
+    def leaves(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
+        """Pages beside had left already; the scanners go through a block at a time."""
+        joins = self.acts[self.acts["kind"] == _JOINS]
+        for wide in (2, _BLOCK):
+            for p, order in around:
+                wide = min(max(order + 2, wide), _BLOCK)
+                for j in self.history.joined(k, p, order, joins)[:_JOINED]:
+                    shown = self.gone(j, p & ~((1 << wide) - 1), wide)
+                    if shown:
+                        left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
+                        yield [self.put(max(shown.values()), left)]
+
+    def turned(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
+        """The page was the first then, or the one after those that had been scanned."""
+        scans, pfn = self._scans(k), int(self.history.rows["a"][k])
+        for row, why in scans.items():
+            yield [self.put(why, [_act(row - 1, _TURNED, pfn, why)])]
+        for row, why in scans.items():
+            there = self.follow(row, row - 1)
+            lists = [there.blocks(there.zone_of(p), order, _MOVABLE) for p, order in around]
+            for blocks in lists:
+                yield [
+                    self.put(why, [_act(row - 1, _TURNED, blocks[n], why)])
+                    for n in _SCANNED if n < len(blocks)
+                ]  # fmt: skip
 
     # So that the free lists are those of the last dump.
 
@@ -405,6 +373,55 @@ class Search:
                 head = real[(k + min(after)) % len(real)]
                 for row in rows[: bisect_right(rows, j)]:
                     yield self.put(at[row], [_act(row - 1, _TURNED, head, at[row])])
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """One row of `ACTS`."""
+
+    does: str  #: to the lists
+    when: str  #: it may have happened
+    proof: str  #: the line that shows it
+    bound: str  #: how often, at most
+    #: (search, row of a block that is not as foreseen, (pfn, order) about it) -> groups of changes
+    moments: Callable[[Search, int, list[tuple[int, int]]], Iterator[Iterable[Change]]]
+
+
+#: What happens to free lists without a line at that moment, the surest kind first.
+ACTS = {
+    "joins": Unseen(
+        "a block freed past the per-CPU lists comes to the lists",
+        "from the line that announces it to the next one of its task, while nobody else holds the "
+        "zone's lock",
+        "the line that announces it",
+        "each once",
+        Search.joins,
+    ),
+    "isolated": Unseen(
+        "compaction isolates half a page block or more, and what else is free in that page block "
+        "goes to the ends of its lists (__isolate_free_page(), since v6.10)",
+        "while kcompactd has a CPU",
+        "kcompactd's line; each page is then freed without an allocation, or not free at the end",
+        "compact_isolated",
+        Search.isolated,
+    ),
+    "leaves": Unseen(
+        "a page is isolated or taken in silence, and parts its neighbours",
+        "from when the block that it was in came to the lists",
+        "the line that frees it without an allocation, or the last dump",
+        "compact_isolated",
+        Search.leaves,
+    ),
+    "turned": Unseen(
+        "a list of movable blocks of order 3 or more begins with another one: the scanners of "
+        "compaction move what they have seen to its end (move_freelist_head(), "
+        "move_freelist_tail())",
+        "while kcompactd has a CPU",
+        "kcompactd's line",
+        "each time that it has a CPU",
+        Search.turned,
+    ),
+}
 
 
 def _missing(free: Mapping[Any, NDArray[np.int64]], pfn: int, order: int) -> set[int]:
