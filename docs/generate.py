@@ -17,6 +17,7 @@ from pcpmodel.reports.plan import Run, plan
 from pcpmodel.reports.publish import published
 from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.exactness import Exactness
+from pcpmodel.trace.unseen import ACTS
 
 #: Columns of the table of published tables.
 COUNTED = ("table", "predictions", "within", "fitted")
@@ -149,6 +150,14 @@ def assumptions() -> str:
         "|---|---|---|---|",
     ]
     parts += [f"| {a.name} | {a.when} | {a.does} | {a.proof} |" for a in ASSUMPTIONS.values()]
+    parts += [
+        "\n## Free lists\n",
+        "What happens to the buddy lists without a line is an act; `pcpmodel/trace/unseen.py` has "
+        "the table of them and the search for their moments.\n",
+        "| what happens | when | line that proves it | at most |",
+        "|---|---|---|---|",
+    ]
+    parts += [f"| {a.does} | {a.when} | {a.proof} | {a.bound} |" for a in ACTS.values()]
     return "\n".join(parts) + "\n"
 
 

@@ -63,6 +63,7 @@ from pcpmodel.simulation.per_page import PerPage  # noqa: E402
 from pcpmodel.simulation.setup import prepare  # noqa: E402
 from pcpmodel.simulation.spec import make_spec  # noqa: E402
 from pcpmodel.trace import buddy_lists, ftrace, inference, page_lists, replay  # noqa: E402
+from pcpmodel.trace.history import History  # noqa: E402
 from pcpmodel.trace.start import memory_at_start  # noqa: E402
 
 RECORDING = ROOT / "data/traces/6.18-pf1-2cpu"
@@ -132,8 +133,9 @@ def _tracker() -> Any:
 def _buddy() -> Any:
     cap, dump, (events, _) = recorded()
     return buddy_lists.BuddyLists(
-        memory_at_start(cap.release, dump, cap, resized=False), events.rows
-    )
+        memory_at_start(cap.release, dump, cap, resized=False), events.rows,
+        History(events.rows, ()),
+    )  # fmt: skip
 
 
 def _numa() -> Any:
@@ -161,9 +163,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.simulation.per_page.PerPage": lambda: PerPage(prepare(_spec())),
     "pcpmodel.simulation.state.State": lambda: prepare(_spec()),
     "pcpmodel.trace.buddy_lists.BuddyLists": _buddy,
-    "pcpmodel.trace.buddy_lists._Index": lambda: buddy_lists._Index(
-        np.zeros(4, ftrace.EVENT), _memory()
-    ),
+    "pcpmodel.trace.buddy_lists.Saved": lambda: _buddy().save(),
     "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
     "pcpmodel.trace.inference.Tracker": _tracker,
     "pcpmodel.trace.page_lists.PageLists": page_lists.PageLists,
@@ -196,7 +196,7 @@ def odd_values() -> list[Any]:
         ),
         *([(0, 1)], {"free": {(0, 1): [0, 1, 2]}}, {"free": {}, "pcp": [1]}, object(), len, set()),
         *(np.zeros(0, np.int64), np.arange(9), np.full(9, -1), np.zeros(3), np.zeros(9, np.int32)),
-        *(np.zeros((4, 4), np.int64), np.zeros((3, 3), np.int64), np.zeros(64, np.uint8)),
+        *(np.zeros((4, 4), np.int64), np.zeros(3, buddy_lists.ACT), np.zeros(64, np.uint8)),
         *(np.zeros(4, np.uint32), np.zeros(4, np.int8), np.full((2, 4), 10**6)),
         *(ftrace.EVENT, np.zeros(4, ftrace.EVENT)),
         *(Zone(1024), [Zone(1024)], release("v6.18"), pm.workload.page_fault1(1)),

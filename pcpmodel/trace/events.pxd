@@ -94,3 +94,19 @@ cdef struct event_row:
     uint16_t flags      # FL_*
     uint16_t cpu
     uint16_t event      # EV_*
+
+
+# What EV_EXTFRAG packs into d.
+
+cdef inline int64_t pack_extfrag(int64_t order, int64_t migratetype, int64_t owns) noexcept nogil:
+    return order | migratetype << 8 | (owns & 1) << 16
+
+
+cdef inline int extfrag_order(const event_row *r) noexcept nogil:
+    """fallback_order: of the block that is broken up."""
+    return r.d & 0xFF
+
+
+cdef inline bint extfrag_claims(const event_row *r) noexcept nogil:
+    """change_ownership: the page block is the request's now."""
+    return r.d >> 16 & 1

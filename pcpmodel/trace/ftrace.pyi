@@ -14,6 +14,7 @@ __all__ = [
     "Events",
     "TraceReader",
     "open_text",
+    "page_frames",
     "read_trace",
 ]
 
@@ -23,9 +24,7 @@ EVENT: np.dtype[np.void]
 EVENT_IDS: dict[str, int]
 FLAGS: dict[str, int]
 HIT: int
-MAX_RATIO: int
 PROBE_COLUMNS: tuple[str, ...]
-RATIO_FROM: int
 ZONES: tuple[str, ...]
 
 class Events:
@@ -36,8 +35,8 @@ class Events:
         self,
         rows: np.ndarray,
         probes: np.ndarray,
-        event: np.ndarray | None = None,
         spilled: bool = False,
+        event: np.ndarray | None = None,
     ) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, column: str) -> np.ndarray: ...
@@ -65,6 +64,7 @@ class TraceReader:
     def numbers(self) -> dict[str, Any]: ...
 
 def open_text(path: str | PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]: ...
+def page_frames(text: bytes) -> np.ndarray: ...
 def read_trace(
     source: str | PathLike[str] | bytes | bytearray | memoryview,
     *,

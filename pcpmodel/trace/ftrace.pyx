@@ -1,18 +1,19 @@
+# cython: auto_pickle=False, autotestdict=False
 """Reader of the text that ftrace, ``trace-cmd report`` and ``perf script`` print.
 
-One pass, no Python object per line: `memchr` finds the line ends, the six kmem
-tracepoints are read field by field in the order the kernel prints them, and
-everything rarer goes through a ``key=value`` reader.  A file is read in pieces,
-so memory does not grow with it.
+One pass, no Python object per line.  The five frequent kmem tracepoints, as the kernel itself
+prints them, are read by their places (`usual_line`); whatever is not just that, and everything
+rarer, goes through readers of heads and of ``key=value`` pairs, and a table says what becomes of
+these (`FORMS`).  A file is read in pieces, so memory does not grow with it.
 
-The text may come from a stranger.  Every number is range-checked, every access
-stays inside the line, the expansion of a compressed file is limited, and a line
-that is not understood is an error with its number.
+The text may come from a stranger.  Every number is range-checked, every access stays inside the
+text, the expansion of a compressed file is limited, and a line that is not understood is an error
+with its number.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint16_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint16_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
@@ -21,17 +22,16 @@ from pcpmodel.trace.events cimport *
 import mmap
 import tempfile
 import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import open_stream
+from pcpmodel.trace.packed import open_text
 
 __all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "PROBE_COLUMNS", "ZONES", "Events", "TraceReader",
-           "open_text", "read_trace"]
+           "open_text", "page_frames", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(
@@ -56,6 +56,89 @@ FLAGS = {
     "irqs_off": FL_IRQS_OFF, "bh_off": FL_BH_OFF, "need_resched": FL_NEED_RESCHED,
     "resched_lazy": FL_RESCHED_LAZY, "hardirq": FL_HARDIRQ, "softirq": FL_SOFTIRQ,
     "nmi": FL_NMI, "migrate_disabled": FL_MIGRATE_DISABLED, "known": FL_KNOWN,
+}
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #include <string.h>
+    #define MAX_PFN ((int64_t)1 << 40)
+    static inline uint64_t load8(const char *p)
+    {
+        uint64_t x;
+        memcpy(&x, p, sizeof(x));
+        return x;
+    }
+    /* Is any of eight bytes a control character, such as the end of a line? */
+    #define has_control(x) ((((x) - 0x2020202020202020) & ~(x) & 0x8080808080808080) != 0)
+    """
+    const int64_t MAX_PFN       # one above the largest page frame number read
+    uint64_t load8(const char *p) noexcept nogil
+    bint has_control(uint64_t x) noexcept nogil
+
+
+cdef enum:
+    MAX_WORD = 40
+    WORD_SLOTS = 128        # of a table
+    COMM_SLOTS = 1 << 17
+    TASK_SLOTS = 64         # power of two
+    MAX_COMMS = 65535       # the last id stands for every later name
+    MAX_MARKERS = 4096      # per block
+    MAX_ORDER_READ = 10     # MAX_PAGE_ORDER
+    MAX_TYPE_READ = 7
+    MAX_CPU = 65535
+    MAX_LINE = 1 << 16
+    NO_KEY = -1
+
+# Why a line was refused; texts in _WHY.
+cdef enum:
+    OK = 0
+    BLANK = 1               # nothing to record: comment, heading, event we do not follow
+    FULL = 2
+    BAD_HEAD = -1
+    BAD_CPU = -2
+    BAD_TIME = -3
+    BAD_FIELD = -4
+    BAD_PFN = -5
+    BAD_ORDER = -6
+    BAD_TYPE = -7
+    BAD_NUMBER = -8
+    BAD_PID = -9
+    BAD_NUL = -10
+
+_WHY = {
+    BAD_HEAD: "not a trace line; expected 'TASK-PID [CPU] flags seconds: event: fields'",
+    BAD_CPU: f"CPU number outside 0..{MAX_CPU}",
+    BAD_TIME: "time stamp is not 'seconds.fraction:' or a count below 2^63",
+    BAD_FIELD: "a field of this event is missing or unreadable",
+    BAD_PFN: "pfn outside 0..2^40",
+    BAD_ORDER: f"order outside 0..{MAX_ORDER_READ}",
+    BAD_TYPE: f"migratetype outside 0..{MAX_TYPE_READ}",
+    BAD_NUMBER: "a number does not fit 64 bits",
+    BAD_PID: "process number outside 0..2^31",
+    BAD_NUL: "the file is not text",
+}
+
+# Keys of key=value fields; first those of a probe's columns.
+cdef enum:
+    K_N, K_PINDEX, K_PCP, K_ZONE, K_NODE, K_ZFL, K_FREE, K_COUNT, K_HIGH, K_BATCH, K_HMIN
+    K_HMAX, K_AF, K_FC, K_PFL, K_FF, K_PFN, K_ORDER, K_MT, K_REFILL, K_AORDER, K_FORDER, K_AMT
+    K_FMT, K_OWN, K_OFCPU, K_PAGE, K_NR, K_GFP, K_NID, K_LIST, K_SMT, K_RECLAIMED, KEYS
+
+DEF_KEYS = (
+    b"n", b"pindex", b"pcp", b"zone", b"node", b"zfl", b"free", b"count", b"high", b"batch",
+    b"hmin", b"hmax", b"af", b"fc", b"pfl", b"ff", b"pfn", b"order", b"migratetype",
+    b"percpu_refill", b"alloc_order", b"fallback_order", b"alloc_migratetype",
+    b"fallback_migratetype", b"change_ownership", b"of_cpu", b"page", b"nr", b"gfp", b"nid",
+    b"list", b"mt", b"nr_reclaimed",
+)
+#: What a field may be, where an event needs it: least, most, what is wrong with another one.
+_RANGES = {
+    K_PFN: (0, MAX_PFN - 1, BAD_PFN), K_ORDER: (0, MAX_ORDER_READ, BAD_ORDER),
+    K_AORDER: (0, MAX_ORDER_READ, BAD_ORDER), K_FORDER: (0, MAX_ORDER_READ, BAD_ORDER),
+    K_MT: (0, MAX_TYPE_READ, BAD_TYPE), K_AMT: (0, MAX_TYPE_READ, BAD_TYPE),
+    K_FMT: (0, MAX_TYPE_READ, BAD_TYPE), K_SMT: (0, MAX_TYPE_READ, BAD_TYPE),
+    K_OFCPU: (0, MAX_CPU - 1, BAD_CPU), K_NR: (0, MAX_PFN - 1, BAD_NUMBER),
 }
 
 DEF_EVENTS = (
@@ -87,103 +170,131 @@ DEF_EVENTS = (
 #: Event name -> id in the ``event`` column (the first name of an id is its usual one).
 EVENT_IDS = {name.decode(): number for name, number in DEF_EVENTS}
 
-cdef enum:
-    NAMES = 40
-    MAX_NAME = 40
-    KEYS = 37
-    MAX_KEY = 20
-    COMM_SLOTS = 1 << 17
-    MAX_COMMS = 65535       # the last id stands for every later name
-    MAX_MARKERS = 4096      # per block
-    MAX_ORDER_READ = 10     # MAX_PAGE_ORDER
-    MAX_TYPE_READ = 7
-    MAX_CPU = 65535
-    MAX_LINE = 1 << 16
-
-# Why a line was refused; texts in _WHY.
-cdef enum:
-    OK = 0
-    BLANK = 1               # nothing to record: comment, heading, event we do not follow
-    BAD_HEAD = -1
-    BAD_CPU = -2
-    BAD_TIME = -3
-    BAD_FIELD = -4
-    BAD_PFN = -5
-    BAD_ORDER = -6
-    BAD_TYPE = -7
-    BAD_NUMBER = -8
-    BAD_PID = -9
-    BAD_NUL = -10
-    FULL = 2
-
-_WHY = {
-    BAD_HEAD: "not a trace line; expected 'TASK-PID [CPU] flags seconds: event: fields'",
-    BAD_CPU: f"CPU number outside 0..{MAX_CPU}",
-    BAD_TIME: "time stamp is not 'seconds.fraction:' or a count below 2^63",
-    BAD_FIELD: "a field of this event is missing or unreadable",
-    BAD_PFN: "pfn outside 0..2^40",
-    BAD_ORDER: f"order outside 0..{MAX_ORDER_READ}",
-    BAD_TYPE: f"migratetype outside 0..{MAX_TYPE_READ}",
-    BAD_NUMBER: "a number does not fit 64 bits",
-    BAD_PID: "process number outside 0..2^31",
-    BAD_NUL: "the file is not text",
+#: By event: fields that it needs, in the order in which they are missed; what a, b, c, d are then
+#: (`_USUAL` where not said); and whether all goes to the probe table.  Events that are not here,
+#: functions but for their own probes, need nothing and go to that table.
+_USUAL = {"a": K_PFN, "b": K_ORDER, "c": K_MT, "d": K_N}
+_FORMS = {
+    EV_ALLOC: ((K_PFN, K_ORDER, K_MT), {"d": K_REFILL}, False),
+    EV_FREE: ((K_PFN, K_ORDER), {"d": K_REFILL}, False),
+    EV_FREE_BATCHED: ((K_PFN, K_ORDER), {"d": K_REFILL}, False),
+    EV_ZONE_LOCKED: ((K_PFN, K_ORDER, K_MT), {"d": K_REFILL}, False),
+    EV_PCPU_DRAIN: ((K_PFN, K_ORDER, K_MT), {"d": K_REFILL}, False),
+    EV_EXTFRAG: ((K_PFN, K_AORDER, K_AMT, K_FORDER, K_FMT), {"b": K_AORDER, "c": K_AMT}, False),
+    EV_KSWAPD_WAKE: ((), {"c": K_NID}, False),
+    EV_KSWAPD_SLEEP: ((), {"c": K_NID}, False),
+    EV_RECLAIM_BEGIN: ((), {"c": K_NID}, False),
+    EV_RECLAIM_END: ((), {"d": K_RECLAIMED}, False),
+    EV_ALLOC_PAGES_BULK: ((K_NR,), {"a": K_GFP, "c": K_NID, "d": K_NR}, False),
+    EV_ALLOC_PAGES_BULK_RET: ((K_N,), {}, False),
+    EV_FREE_ONE_PAGE: ((K_PFN, K_ORDER), {}, False),
+    EV_FREE_CONTIG: ((K_PAGE, K_NR), {"a": K_PAGE, "d": K_NR}, False),
+    EV_SET_BLOCK_TYPE: ((K_PAGE, K_SMT), {"a": K_PAGE, "c": K_SMT}, False),
+    EV_PAGE_COMMIT: ((K_PAGE, K_SMT, K_ORDER, K_PCP), {"a": K_PAGE, "c": K_SMT}, True),
+    EV_DRAIN_PAGES_ZONE: ((K_OFCPU, K_ZONE), {"d": K_OFCPU}, True),
+    EV_RMQUEUE_BULK: ((K_ORDER, K_N, K_LIST), {"c": K_SMT}, True),
+    EV_FREE_PCPPAGES_BULK: ((K_PCP, K_COUNT, K_N, K_PINDEX), {}, True),
+    EV_DRAIN_ZONE_PAGES: ((K_PCP, K_COUNT), {}, True),
+    EV_DECAY_PCP_HIGH: ((K_PCP, K_COUNT), {}, True),
 }
 
-# Keys of key=value fields.
-cdef enum:
-    K_PFN, K_ORDER, K_MT, K_REFILL, K_AORDER, K_FORDER, K_BORDER, K_AMT, K_FMT, K_FRAG, K_OWN
-    K_N, K_PINDEX, K_PCP, K_ZONE, K_NODE, K_ZFL, K_FREE, K_COUNT, K_HIGH, K_BATCH, K_HMIN
-    K_HMAX, K_AF, K_FF, K_FC, K_PFL, K_OFCPU, K_PAGE, K_NR, K_GFP, K_NID, K_LIST, K_SMT
-    K_CHILD, K_PID, K_RECLAIMED
-
-DEF_KEYS = (
-    b"pfn", b"order", b"migratetype", b"percpu_refill", b"alloc_order", b"fallback_order",
-    b"pageblock_order", b"alloc_migratetype", b"fallback_migratetype", b"fragmenting",
-    b"change_ownership", b"n", b"pindex", b"pcp", b"zone", b"node", b"zfl", b"free", b"count",
-    b"high", b"batch", b"hmin", b"hmax", b"af", b"ff", b"fc", b"pfl", b"of_cpu", b"page", b"nr",
-    b"gfp", b"nid", b"list", b"mt", b"child_pid", b"pid", b"nr_reclaimed",
-)
-
-cdef struct text_name:
+# A word and the number that it stands for.
+cdef struct word:
     int length
     int value
-    char text[MAX_NAME]
+    char text[MAX_WORD]
 
-cdef text_name names[NAMES]
-cdef text_name keys[KEYS]
-cdef int zone_lengths[6]
-cdef char zone_names[6][8]
+cdef struct word_table:
+    word slot[WORD_SLOTS]
 
-assert len(DEF_EVENTS) == NAMES and len(DEF_KEYS) == KEYS and K_RECLAIMED + 1 == KEYS
+# What a field of an event may be.
+cdef struct range_of:
+    int64_t least
+    int64_t most
+    int wrong
+
+cdef struct event_form:
+    int8_t needs[8]         # keys, up to NO_KEY
+    int8_t column[4]        # keys of a, b, c, d
+    bint probe
+
+cdef word_table event_names, key_names, zone_names
+cdef range_of ranges[KEYS]
+cdef event_form forms[EV_HIT]
+cdef uint16_t flag_of[5][256]   # by place in the flags and character
+
+assert len(DEF_KEYS) == KEYS and len(PROBE_COLUMNS) == P_COLUMNS == K_FF + 1
+
+
+cdef inline word *find_slot(word_table *table, const char *text, Py_ssize_t n) noexcept nogil:
+    """The slot of a word of 1 to MAX_WORD characters, or the free one that is its."""
+    cdef unsigned int at = (<unsigned char>text[0] * 31 + <unsigned char>text[n - 1]) * 31 + n
+    cdef word *slot = &table.slot[at % WORD_SLOTS]
+    while slot.length and (slot.length != n or memcmp(slot.text, text, n)):
+        at += 1
+        slot = &table.slot[at % WORD_SLOTS]
+    return slot
+
+
+cdef inline int number_of(word_table *table, const char *text, Py_ssize_t n) noexcept nogil:
+    """What a word stands for, or -1."""
+    cdef word *slot
+    if not 0 < n <= MAX_WORD:
+        return -1
+    slot = find_slot(table, text, n)
+    return slot.value if slot.length else -1
+
+
+cdef int fill(word_table *table, pairs) except -1:
+    cdef bytes text
+    cdef word *slot
+    for text, number in pairs:
+        slot = find_slot(table, text, len(text))
+        slot.length, slot.value = len(text), number
+        memcpy(slot.text, <const char *>text, len(text))
+    return 0
 
 
 def _fill_tables():
-    cdef int i
-    cdef bytes text
-    cdef const char *p
-    for i, (text, number) in enumerate(DEF_EVENTS):
-        p = text
-        names[i].length = len(text)
-        names[i].value = number
-        memcpy(names[i].text, p, len(text))
-    for i, text in enumerate(DEF_KEYS):
-        p = text
-        keys[i].length = len(text)
-        keys[i].value = i
-        memcpy(keys[i].text, p, len(text))
-    for i, name in enumerate(ZONES):
-        text = name.encode()
-        p = text
-        zone_lengths[i] = len(text)
-        memcpy(zone_names[i], p, len(text))
+    cdef int c
+    fill(&event_names, DEF_EVENTS)
+    fill(&key_names, [(key, k) for k, key in enumerate(DEF_KEYS)])
+    fill(&zone_names, [(name.encode(), k) for k, name in enumerate(ZONES)])
+    for k in range(KEYS):
+        least, most, wrong = _RANGES.get(k, (-(1 << 63), (1 << 63) - 1, OK))
+        ranges[k] = range_of(least, most, wrong)
+    for event in range(EV_HIT):
+        needs, columns, probe = _FORMS.get(event, ((), {}, True))
+        for k, key in enumerate([*needs, NO_KEY]):
+            forms[event].needs[k] = key
+        for k, column in enumerate("abcd"):
+            forms[event].column[k] = columns.get(column, _USUAL[column])
+        forms[event].probe = probe
+    # irqs-off, need-resched, context, preempt depth, migrate-disable
+    for c in range(256):
+        flag_of[1][c] = 0 if c == c"." else FL_NEED_RESCHED
+        flag_of[4][c] = 0 if c == c"." else FL_MIGRATE_DISABLED
+        flag_of[3][c] = max(hex_digit(<char>c), 0)
+    for place, text, bits in (
+        (0, b"d", FL_IRQS_OFF), (0, b"D", FL_IRQS_OFF | FL_BH_OFF), (0, b"b", FL_BH_OFF),
+        (1, b"lL", FL_RESCHED_LAZY), (1, b"bB", FL_RESCHED_LAZY | FL_NEED_RESCHED),
+        (2, b"h", FL_HARDIRQ), (2, b"s", FL_SOFTIRQ), (2, b"H", FL_HARDIRQ | FL_SOFTIRQ),
+        (2, b"zZ", FL_NMI),
+    ):
+        for c in text:
+            flag_of[<int>place][c] = bits
 
-
-_fill_tables()
 
 cdef struct comm_slot:
     uint64_t lo
     uint64_t hi
     int number      # id + 1; 0 = empty
+
+# How a line began, and what that said.
+cdef struct task_slot:
+    uint64_t text[3]
+    int32_t pid
+    uint16_t comm
 
 cdef struct marker_span:
     Py_ssize_t row
@@ -197,13 +308,12 @@ cdef struct parser:
     int64_t *probes         # P_COLUMNS per row
     Py_ssize_t nr_probes
     Py_ssize_t max_probes
+    Py_ssize_t probes_before    # that are elsewhere
     marker_span *markers
     Py_ssize_t nr_markers
     comm_slot *comms
     int nr_comms
-    int last_comm
-    uint64_t last_lo
-    uint64_t last_hi
+    task_slot tasks[TASK_SLOTS]     # by CPU, of the last line
     const char *base        # start of the text of this call
     int64_t line            # lines read so far
     int64_t events          # event lines read so far, known or not
@@ -286,7 +396,13 @@ cdef inline const char *read_pfn(const char *p, int64_t *out) noexcept nogil:
     else:
         p = read_dec(p, &value)
     if p != NULL:
-        out[0] = <int64_t>value if value < (<uint64_t>1 << 40) else -2
+        out[0] = <int64_t>value if value < <uint64_t>MAX_PFN else -1
+    return p
+
+
+cdef inline const char *past(const char *p, char c) noexcept nogil:
+    while p[0] == c:
+        p += 1
     return p
 
 
@@ -305,8 +421,6 @@ cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept no
         text += length - 16
         length = 16
     memcpy(<char *>word, text, length)
-    if word[0] == s.last_lo and word[1] == s.last_hi:
-        return s.last_comm
     h = (word[0] * <uint64_t>0x9E3779B97F4A7C15) ^ (word[1] * <uint64_t>0xC2B2AE3D27D4EB4F)
     h ^= h >> 29
     h = (h * <uint64_t>0xBF58476D1CE4E5B9) >> 40
@@ -319,55 +433,27 @@ cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept no
             slot.lo = word[0]
             slot.hi = word[1]
             slot.number = s.nr_comms
-            break
         if slot.lo == word[0] and slot.hi == word[1]:
-            break
+            return slot.number - 1
         h += 1
-    s.last_lo = word[0]
-    s.last_hi = word[1]
-    s.last_comm = slot.number - 1
-    return s.last_comm
 
 
 cdef inline int flag_bits(const char *p, Py_ssize_t n) noexcept nogil:
     """The ``irqs-off need-resched context depth migrate-disable`` characters."""
     cdef int bits = FL_KNOWN
-    cdef int depth
+    cdef int k
     if n < 4:
         return 0
-    if p[0] == c'd':
-        bits |= FL_IRQS_OFF
-    elif p[0] == c'D':
-        bits |= FL_IRQS_OFF | FL_BH_OFF
-    elif p[0] == c'b':
-        bits |= FL_BH_OFF
-    if p[1] == c'l' or p[1] == c'L':
-        bits |= FL_RESCHED_LAZY
-    elif p[1] == c'b' or p[1] == c'B':
-        bits |= FL_RESCHED_LAZY | FL_NEED_RESCHED
-    elif p[1] != c'.':
-        bits |= FL_NEED_RESCHED
-    if p[2] == c'h':
-        bits |= FL_HARDIRQ
-    elif p[2] == c's':
-        bits |= FL_SOFTIRQ
-    elif p[2] == c'H':
-        bits |= FL_HARDIRQ | FL_SOFTIRQ
-    elif p[2] == c'z' or p[2] == c'Z':
-        bits |= FL_NMI
-    depth = hex_digit(p[3])
-    if depth > 0:
-        bits |= depth
-    if n > 4 and p[4] != c'.':
-        bits |= FL_MIGRATE_DISABLED
-    return bits
+    for k in range(4):
+        bits |= flag_of[k][<unsigned char>p[k]]
+    return bits | flag_of[4][<unsigned char>p[4]] if n > 4 else bits
 
 
-cdef int read_time(parser *s, const char *p, int64_t *out, const char **end) noexcept nogil:
+cdef inline int read_time(parser *s, const char *p, int64_t *out, const char **end) noexcept nogil:
     """``seconds.fraction:`` to ns, or a plain count."""
     cdef uint64_t seconds, part = 0
     cdef int digits = 0
-    p = read_dec(p, &seconds)
+    p = read_dec(past(p, c' '), &seconds)
     if p == NULL:
         return BAD_TIME
     if p[0] == c'.':
@@ -391,71 +477,41 @@ cdef int read_time(parser *s, const char *p, int64_t *out, const char **end) noe
     if p[0] != c':':
         return BAD_TIME
     out[0] = <int64_t>seconds
-    end[0] = p + 1
+    end[0] = past(p + 1, c' ')
     return OK
 
 
 cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
                    const char **rest) noexcept nogil:
-    """``task-pid [cpu] flags time:``; *rest* is the event name."""
-    cdef const char *bracket = NULL
+    """``task-pid [cpu] flags time:``; *rest* is the event name.
+
+    The CPU is the last "[digits]" that is followed by flags or a time stamp.
+    """
+    cdef const char *bracket = p
     cdef const char *q
     cdef const char *name_end
     cdef uint64_t value
-    cdef int code
-    if e - p > 48 and p[16] == c'-' and p[24] == c' ' and p[25] == c'[' and p[29] == c']' \
-            and p[36] == c' ':
-        # What the kernel prints for process numbers of up to 7 and CPUs of up to 3 digits.
-        q = read_dec(p + 17, &value)
-        if q != NULL and is_digit(p[26]) and is_digit(p[27]) and is_digit(p[28]) \
-                and p[31] != c' ' and p[35] != c' ':
-            r.pid = <int32_t>value
-            r.cpu = <uint16_t>((p[26] - c'0') * 100 + (p[27] - c'0') * 10 + p[28] - c'0')
-            r.flags = <uint16_t>flag_bits(p + 31, 5)
-            q = p + 16
-            name_end = q
-            q = p
-            while q[0] == c' ' and q < name_end:
-                q += 1
-            r.comm = <uint16_t>intern_comm(s, q, name_end - q)
-            q = p + 37
-            while q[0] == c' ':
-                q += 1
-            code = read_time(s, q, &r.time, &q)
-            if code == OK:
-                while q[0] == c' ':
-                    q += 1
-                rest[0] = q
-                return OK
-    # Anything else: the last "[digits]" that is followed by flags or a time stamp.
-    q = p
     while True:
-        q = <const char *>memchr(q, c'[', e - q)
-        if q == NULL:
+        bracket = <const char *>memchr(bracket, c'[', e - bracket)
+        if bracket == NULL:
             return BAD_HEAD
-        bracket = q
-        q += 1
-        if not is_digit(q[0]):
+        bracket += 1
+        if not is_digit(bracket[0]):
             continue
-        q = read_dec(q, &value)
+        q = read_dec(bracket, &value)
         if q == NULL:
             return BAD_CPU
-        if q[0] != c']' or q[1] != c' ':
-            q = bracket + 1
-            continue
-        break
+        if q[0] == c']' and q[1] == c' ':
+            break
     if value > MAX_CPU - 1:
         return BAD_CPU
     r.cpu = <uint16_t>value
-    name_end = bracket
-    while name_end > p and name_end[-1] == c' ':
-        name_end -= 1
+    name_end = before(p, bracket - 1)
     if name_end > p and name_end[-1] == c')':
         # record-tgid prints "(tgid)" here.
         while name_end > p and name_end[0] != c'(':
             name_end -= 1
-        while name_end > p and name_end[-1] == c' ':
-            name_end -= 1
+        name_end = before(p, name_end)
     bracket = name_end
     while bracket > p and is_digit(bracket[-1]):
         bracket -= 1
@@ -464,15 +520,11 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
     if read_dec(bracket, &value) == NULL or value > <uint64_t>0x7FFFFFFF:
         return BAD_PID
     r.pid = <int32_t>value
-    name_end = bracket - 1
-    while name_end > p and name_end[-1] == c' ':
-        name_end -= 1
+    name_end = before(p, bracket - 1)
     while p < name_end and p[0] == c' ':
         p += 1
     r.comm = <uint16_t>intern_comm(s, p, name_end - p)
-    q += 1
-    while q[0] == c' ':
-        q += 1
+    q = past(q + 1, c' ')
     r.flags = 0
     if not is_digit(q[0]):
         bracket = <const char *>memchr(q, c' ', e - q)
@@ -480,15 +532,14 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
             return BAD_HEAD
         r.flags = <uint16_t>flag_bits(q, bracket - q)
         q = bracket
-        while q[0] == c' ':
-            q += 1
-    code = read_time(s, q, &r.time, &q)
-    if code != OK:
-        return code
-    while q[0] == c' ':
-        q += 1
-    rest[0] = q
-    return OK
+    return read_time(s, q, &r.time, rest)
+
+
+cdef inline const char *before(const char *start, const char *p) noexcept nogil:
+    """Where the blanks before a place begin."""
+    while p > start and p[-1] == c' ':
+        p -= 1
+    return p
 
 
 cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *have) noexcept nogil:
@@ -497,10 +548,9 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
     cdef const char *q
     cdef uint64_t value
     cdef bint negative
-    cdef int i, key
+    cdef int key
     while p < e:
-        while p < e and p[0] == c' ':
-            p += 1
+        p = past(p, c' ')
         if p < e and p[0] == c'(':
             # "(function+0x0/0x280)" of a probe.
             p = <const char *>memchr(p, c')', e - p)
@@ -513,24 +563,15 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
             p += 1
         if p >= e or p[0] != c'=':
             continue
-        key = -1
-        for i in range(KEYS):
-            if keys[i].length == p - start and memcmp(keys[i].text, start, p - start) == 0:
-                key = i
-                break
+        key = number_of(&key_names, start, p - start)
         p += 1
         if p < e and p[0] == c'"':
-            p += 1
-            start = p
-            p = <const char *>memchr(p, c'"', e - p)
+            start = p + 1
+            p = <const char *>memchr(start, c'"', e - start)
             if p == NULL:
                 return BAD_FIELD
             if key == K_ZONE:
-                values[K_ZONE] = -1
-                for i in range(6):
-                    if zone_lengths[i] == p - start \
-                            and memcmp(zone_names[i], start, p - start) == 0:
-                        values[K_ZONE] = i
+                values[K_ZONE] = number_of(&zone_names, start, p - start)
                 if values[K_ZONE] < 0:
                     return BAD_FIELD
                 have[0] |= <uint64_t>1 << K_ZONE
@@ -554,9 +595,7 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
                 return BAD_NUMBER if is_digit(p[0]) else BAD_FIELD
             if q < e and q[0] != c' ':
                 return BAD_FIELD
-            if negative:
-                value = 0 - value
-            values[key] = <int64_t>value
+            values[key] = <int64_t>(0 - value if negative else value)
             have[0] |= <uint64_t>1 << key
             p = q
         while p < e and p[0] != c' ':
@@ -564,25 +603,12 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
     return OK
 
 
-cdef inline bint has(uint64_t have, int key) noexcept nogil:
-    return (have >> key) & 1
-
-
-cdef inline int check_page(parser *s, int64_t pfn, int64_t order, int64_t mt) noexcept nogil:
-    if pfn < 0:
-        return BAD_PFN
-    if order < 0 or order > MAX_ORDER_READ:
-        return BAD_ORDER
-    if mt < 0 or mt > MAX_TYPE_READ:
-        return BAD_TYPE
-    if pfn > s.max_pfn:
-        s.max_pfn = pfn
-    return OK
-
-
 cdef const char *read_page_fields(parser *s, const char *p, const char *e,
                                   event_row *r) noexcept nogil:
-    """``page=... pfn=0x... order=n``, as the kernel prints it; NULL if it is not that."""
+    """Fields of the five page tracepoints, as the kernel prints them; NULL if they are not that.
+
+    Where they end, which is a blank or the end of a line.
+    """
     cdef uint64_t page
     cdef const char *q
     if at(p, e, b"page=", 5):
@@ -595,74 +621,47 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
                 if q != NULL and r.a >= 0:
                     s.vmemmap = page - (<uint64_t>r.a << 6)
                     s.has_vmemmap = True
-        if e - p > 18 and p[16] == c' ':
+        if e - p > 16 and p[16] == c' ' and not has_control(load8(p)) \
+                and not has_control(load8(p + 8)):
             p += 17
-        elif e - p > 20 and p[18] == c' ':
-            p += 19
         else:
-            q = <const char *>memchr(p, c' ', e - p)
-            if q == NULL:
+            while <unsigned char>p[0] > c' ':
+                p += 1
+            if p[0] != c' ':
                 return NULL
-            p = q + 1
+            p += 1
     if not at(p, e, b"pfn=", 4):
         return NULL
     p = read_pfn(p + 4, &r.a)
     if p == NULL or not at(p, e, b" order=", 7):
         return NULL
-    return read_small(p + 7, &r.b)
-
-
-cdef int read_kmem(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
-    """Fields of the five page tracepoints."""
-    cdef int64_t values[KEYS]
-    cdef uint64_t have = 0
-    cdef int code
-    cdef const char *q = read_page_fields(s, p, e, r)
+    p = read_small(p + 7, &r.b)
     r.c = 0
     r.d = 0
-    if q != NULL and r.event != EV_FREE and r.event != EV_FREE_BATCHED:
-        if at(q, e, b" migratetype=", 13):
-            q = read_small(q + 13, &r.c)
-            if q != NULL and r.event == EV_ZONE_LOCKED:
-                if at(q, e, b" percpu_refill=", 15):
-                    q = read_small(q + 15, &r.d)
-                elif q < e and q[0] != c' ':
-                    q = NULL
-        else:
-            q = NULL
-    if q == NULL or (q < e and q[0] != c' '):
-        # Same fields, another order or spacing.
-        code = read_pairs(p, e, values, &have)
-        if code != OK:
-            return code
-        if not has(have, K_PFN) or not has(have, K_ORDER):
-            return BAD_FIELD
-        if r.event in (EV_ALLOC, EV_ZONE_LOCKED, EV_PCPU_DRAIN) and not has(have, K_MT):
-            return BAD_FIELD
-        r.a = values[K_PFN] if 0 <= values[K_PFN] < (<int64_t>1 << 40) else -2
-        r.b = values[K_ORDER]
-        r.c = values[K_MT] if has(have, K_MT) else 0
-        r.d = values[K_REFILL] if has(have, K_REFILL) else 0
-    code = check_page(s, r.a, r.b, r.c)
-    if code == OK and r.event == EV_ALLOC and r.a == 0:
+    if p != NULL and r.event != EV_FREE and r.event != EV_FREE_BATCHED:
+        if not at(p, e, b" migratetype=", 13):
+            return NULL
+        p = read_small(p + 13, &r.c)
+        if p != NULL and r.event == EV_ZONE_LOCKED and at(p, e, b" percpu_refill=", 15):
+            p = read_small(p + 15, &r.d)
+    if p == NULL or (p < e and p[0] != c' ' and p[0] != c'\n') or r.a < 0 \
+            or not 0 <= r.b <= MAX_ORDER_READ or not 0 <= r.c <= MAX_TYPE_READ:
+        return NULL
+    s.max_pfn = max(s.max_pfn, r.a)
+    if r.event == EV_ALLOC and r.a == 0:
         r.a = -1    # a failed request
-    return code
+    return p
 
 
-cdef int read_other(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
-    """Fields of the rarer events."""
+cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
+    """Fields of any event but the five, or of these in another order or spacing."""
     cdef int64_t values[KEYS]
     cdef uint64_t have = 0
+    cdef const event_form *form = &forms[r.event]
     cdef int64_t *row
-    cdef int code, i
-    cdef int[P_COLUMNS] columns = [
-        K_N, K_PINDEX, K_PCP, K_ZONE, K_NODE, K_ZFL, K_FREE, K_COUNT, K_HIGH, K_BATCH, K_HMIN,
-        K_HMAX, K_AF, K_FC, K_PFL, K_FF,
-    ]
+    cdef int code, i, key
     if r.event == EV_MARKER:
-        s.markers[s.nr_markers].row = s.nr_rows
-        s.markers[s.nr_markers].start = p - s.base
-        s.markers[s.nr_markers].length = e - p
+        s.markers[s.nr_markers] = marker_span(s.nr_rows, p - s.base, e - p)
         s.nr_markers += 1
         return OK
     if r.event == EV_WORK_START or r.event == EV_WORK_END:
@@ -672,107 +671,53 @@ cdef int read_other(parser *s, const char *p, const char *e, event_row *r) noexc
     if r.event in (EV_FORK, EV_EXEC, EV_EXIT):
         # comm= may hold anything, blanks and equal signs included.
         return OK
+    for i in range(KEYS):
+        values[i] = -1
     code = read_pairs(p, e, values, &have)
     if code != OK:
         return code
-    for i in range(KEYS):
-        if not has(have, i):
-            values[i] = -1
-    r.a = values[K_PFN]
-    r.b = values[K_ORDER]
-    r.c = values[K_MT]
-    r.d = values[K_N]
-    if r.event == EV_EXTFRAG:
-        if not (has(have, K_PFN) and has(have, K_AORDER) and has(have, K_FORDER)
-                and has(have, K_AMT) and has(have, K_FMT)):
+    i = 0
+    while form.needs[i] != NO_KEY:
+        key = form.needs[i]
+        if not have >> key & 1:
             return BAD_FIELD
-        r.b = values[K_AORDER]
-        r.c = values[K_AMT]
-        code = check_page(s, r.a if r.a < (<int64_t>1 << 40) else -1, r.b, r.c)
-        if code != OK:
-            return code
-        if values[K_FORDER] < 0 or values[K_FORDER] > MAX_ORDER_READ:
-            return BAD_ORDER
-        if values[K_FMT] < 0 or values[K_FMT] > MAX_TYPE_READ:
-            return BAD_TYPE
-        r.d = values[K_FORDER] | values[K_FMT] << 8 | (values[K_OWN] & 1) << 16 \
-            if has(have, K_OWN) else values[K_FORDER] | values[K_FMT] << 8
-        return OK
-    if r.event in (EV_KSWAPD_WAKE, EV_KSWAPD_SLEEP, EV_RECLAIM_BEGIN):
-        r.c = values[K_NID]
-        return OK
-    if r.event == EV_RECLAIM_END:
-        r.d = values[K_RECLAIMED]
-        return OK
-    if r.event == EV_ALLOC_PAGES_BULK:
-        if not has(have, K_NR):
-            return BAD_FIELD
-        r.a = values[K_GFP]
-        r.c = values[K_NID]
-        r.d = values[K_NR]
-        return OK if 0 <= r.d < (<int64_t>1 << 40) else BAD_NUMBER
-    if r.event == EV_ALLOC_PAGES_BULK_RET:
-        return OK if 0 <= r.d < (<int64_t>1 << 40) else BAD_FIELD
-    # Probes on functions that work on pages or on a struct per_cpu_pages.
-    if r.event == EV_FREE_ONE_PAGE:
-        if not has(have, K_PFN) or not has(have, K_ORDER):
-            return BAD_FIELD
-        return check_page(s, r.a if r.a < (<int64_t>1 << 40) else -1, r.b, 0)
-    if r.event in (EV_FREE_CONTIG, EV_PAGE_COMMIT, EV_SET_BLOCK_TYPE):
-        if not has(have, K_PAGE):
-            return BAD_FIELD
-        r.a = values[K_PAGE]
-        if r.event == EV_FREE_CONTIG:
-            if not has(have, K_NR) or values[K_NR] < 1 or values[K_NR] > (<int64_t>1 << 40):
-                return BAD_FIELD
-            r.d = values[K_NR]
-            return OK
-        r.c = values[K_SMT]
-        if not has(have, K_SMT) or r.c < 0 or r.c > MAX_TYPE_READ:
-            return BAD_TYPE
-        if r.event == EV_SET_BLOCK_TYPE:
-            return OK
-        if not has(have, K_ORDER) or not has(have, K_PCP):
-            return BAD_FIELD
-        if r.b < 0 or r.b > MAX_ORDER_READ:
-            return BAD_ORDER
-    elif r.event == EV_DRAIN_PAGES_ZONE:
-        if not has(have, K_OFCPU) or not has(have, K_ZONE):
-            return BAD_FIELD
-        r.d = values[K_OFCPU]
-        if r.d < 0 or r.d >= MAX_CPU:
-            return BAD_CPU
+        if not ranges[key].least <= values[key] <= ranges[key].most:
+            return ranges[key].wrong
+        i += 1
+    r.a = values[form.column[0]]
+    r.b = values[form.column[1]]
+    r.c = values[form.column[2]]
+    r.d = values[form.column[3]]
+    if r.event <= EV_EXTFRAG or r.event == EV_FREE_ONE_PAGE:
+        s.max_pfn = max(s.max_pfn, r.a)
+    if r.event < EV_EXTFRAG:
+        r.c = max(r.c, <int64_t>0)
+        r.d = max(r.d, <int64_t>0)
+        if r.event == EV_ALLOC and r.a == 0:
+            r.a = -1    # a failed request
+    elif r.event == EV_EXTFRAG:
+        r.d = pack_extfrag(values[K_FORDER], values[K_FMT], max(values[K_OWN], <int64_t>0))
+    elif r.event == EV_ALLOC_PAGES_BULK_RET and not 0 <= r.d < MAX_PFN:
+        return BAD_FIELD
+    elif r.event == EV_FREE_CONTIG and r.d < 1:
+        return BAD_FIELD
     elif r.event == EV_RMQUEUE_BULK:
-        if not has(have, K_ORDER) or not has(have, K_N) or not has(have, K_LIST):
-            return BAD_FIELD
-        r.c = values[K_SMT]
         values[K_PCP] = values[K_LIST]
-        if r.b < 0 or r.b > MAX_ORDER_READ:
-            return BAD_ORDER
-    elif r.event in (EV_FREE_PCPPAGES_BULK, EV_DRAIN_ZONE_PAGES, EV_DECAY_PCP_HIGH):
-        if not has(have, K_PCP) or not has(have, K_COUNT):
-            return BAD_FIELD
-        if r.event == EV_FREE_PCPPAGES_BULK and (not has(have, K_N) or not has(have, K_PINDEX)):
-            return BAD_FIELD
-    r.probe = <int32_t>s.nr_probes
-    row = s.probes + s.nr_probes * P_COLUMNS
-    for i in range(P_COLUMNS):
-        row[i] = values[columns[i]]
-    s.nr_probes += 1
+    if form.probe:
+        r.probe = <int32_t>(s.probes_before + s.nr_probes)
+        row = s.probes + s.nr_probes * P_COLUMNS
+        for i in range(P_COLUMNS):
+            row[i] = values[i]
+        s.nr_probes += 1
     return OK
 
 
 cdef int find_name(const char *p, Py_ssize_t n) noexcept nogil:
     """Event id of a name, or 0; compiler suffixes of functions do not count."""
-    cdef int i
-    cdef const char *dot
-    dot = <const char *>memchr(p, c'.', n)
+    cdef const char *dot = <const char *>memchr(p, c'.', n)
     if dot != NULL and dot > p:
         n = dot - p
-    for i in range(NAMES):
-        if names[i].length == n and memcmp(names[i].text, p, n) == 0:
-            return names[i].value
-    return 0
+    return max(number_of(&event_names, p, n), 0)
 
 
 cdef int read_heading(parser *s, const char *p, const char *e) noexcept nogil:
@@ -815,90 +760,127 @@ cdef int read_heading(parser *s, const char *p, const char *e) noexcept nogil:
     return BAD_HEAD
 
 
-cdef int read_line(parser *s, const char *p, const char *e) noexcept nogil:
-    """Parse one line, without its newline at *e*."""
-    cdef event_row *r = s.rows + s.nr_rows
+cdef inline int page_event(const char **p, const char *e) noexcept nogil:
+    """Which of the five frequent events begins here, and what follows its name; or 0."""
+    cdef const char *q = p[0] + 8
+    if not at(p[0], e, b"mm_page_", 8):
+        return 0
+    if at(q, e, b"alloc: ", 7):
+        p[0] = q + 7
+        return EV_ALLOC
+    if at(q, e, b"free: ", 6):
+        p[0] = q + 6
+        return EV_FREE
+    if at(q, e, b"free_batched: ", 14):
+        p[0] = q + 14
+        return EV_FREE_BATCHED
+    if at(q, e, b"alloc_zone_locked: ", 19):
+        p[0] = q + 19
+        return EV_ZONE_LOCKED
+    if at(q, e, b"pcpu_drain: ", 12):
+        p[0] = q + 12
+        return EV_PCPU_DRAIN
+    return 0
+
+
+cdef inline void count_event(parser *s, const event_row *r) noexcept nogil:
+    if s.events == 0:
+        s.first_time = r.time
+    s.events += 1
+    s.last_time = r.time
+    s.max_cpu = max(s.max_cpu, <int>r.cpu)
+    s.unknown += r.event == 0
+
+
+cdef inline bint usual_head(parser *s, const char *p, const char *end, event_row *r,
+                            const char **rest) noexcept nogil:
+    """`read_head` of what the kernel prints: processes of up to 7, CPUs of up to 3 digits.
+
+    False if it is something else.
+    """
+    cdef task_slot *task
     cdef const char *q
+    cdef uint64_t value, name, name_end, pid
+    if end - p < 64 or p[16] != c'-' or p[24] != c' ' or p[25] != c'[' or p[29] != c']' \
+            or p[31] == c' ' or p[35] == c' ' or p[36] != c' ' or has_control(load8(p + 28)) \
+            or not (is_digit(p[26]) and is_digit(p[27]) and is_digit(p[28])):
+        return False
+    r.cpu = <uint16_t>((p[26] - c'0') * 100 + (p[27] - c'0') * 10 + p[28] - c'0')
+    r.flags = <uint16_t>flag_bits(p + 31, 5)
+    task = &s.tasks[r.cpu % TASK_SLOTS]
+    name = load8(p)
+    name_end = load8(p + 8)
+    pid = load8(p + 16)
+    if task.text[0] != name or task.text[1] != name_end or task.text[2] != pid:
+        if has_control(name) or has_control(name_end) or has_control(pid) \
+                or read_dec(p + 17, &value) == NULL:
+            return False
+        task.text[0] = name
+        task.text[1] = name_end
+        task.text[2] = pid
+        task.pid = <int32_t>value
+        q = past(p, c' ')
+        task.comm = <uint16_t>intern_comm(s, q, p + 16 - q)
+    r.pid = task.pid
+    r.comm = task.comm
+    return read_time(s, p + 37, &r.time, rest) == OK
+
+
+cdef inline const char *usual_event(parser *s, const char *p, const char *end,
+                                    event_row *r) noexcept nogil:
+    """Read one of the five events, just as the kernel prints it; where its line ends, or NULL."""
+    r.event = <uint16_t>page_event(&p, end)
+    if not r.event:
+        return NULL
+    p = read_page_fields(s, p, end, r)
+    if p == NULL or p[0] == c'\n':
+        return p
+    return <const char *>memchr(p, c'\n', end - p)
+
+
+cdef int read_line(parser *s, const char *p, const char *e, const char *q,
+                   event_row *r) noexcept nogil:
+    """Read any line, without its newline at *e*; *q*: its event's name, where that is known."""
     cdef const char *name
     cdef int code
     if e > p and e[-1] == c'\r':
         e -= 1
     if p == e:
         return BLANK
-    if p[0] == c'#':
-        return read_heading(s, p, e)
-    code = read_head(s, p, e, r, &q)
-    if code != OK:
-        if code == BAD_HEAD and read_heading(s, p, e) == BLANK:
-            return BLANK
-        return code
+    if q == NULL:
+        if p[0] == c'#':
+            return read_heading(s, p, e)
+        code = read_head(s, p, e, r, &q)
+        if code != OK:
+            return BLANK if code == BAD_HEAD and read_heading(s, p, e) == BLANK else code
     if q >= e:
         return BAD_HEAD
-    r.line = s.line
-    r.probe = -1
-    r.event = 0
-    # The five frequent events, by their first bytes.
-    if at(q, e, b"mm_page_", 8):
-        if at(q + 8, e, b"alloc: ", 7):
-            r.event = EV_ALLOC
-            q += 15
-        elif at(q + 8, e, b"free: ", 6):
-            r.event = EV_FREE
-            q += 14
-        elif at(q + 8, e, b"free_batched: ", 14):
-            r.event = EV_FREE_BATCHED
-            q += 22
-        elif at(q + 8, e, b"alloc_zone_locked: ", 19):
-            r.event = EV_ZONE_LOCKED
-            q += 27
-        elif at(q + 8, e, b"pcpu_drain: ", 12):
-            r.event = EV_PCPU_DRAIN
-            q += 20
-    if r.event:
-        code = read_kmem(s, q, e, r)
-    else:
-        name = q
+    name = q
+    while q < e and q[0] != c':' and q[0] != c' ':
+        q += 1
+    if q + 1 < e and q[0] == c':' and q[1] != c' ':
+        # perf prints the subsystem first: "kmem:mm_page_alloc: ".
+        name = q + 1
+        q += 1
         while q < e and q[0] != c':' and q[0] != c' ':
             q += 1
-        if q + 1 < e and q[0] == c':' and q[1] != c' ':
-            # perf prints the subsystem first: "kmem:mm_page_alloc: ".
-            name = q + 1
-            q += 1
-            while q < e and q[0] != c':' and q[0] != c' ':
-                q += 1
-        if q == name:
-            return BAD_HEAD
-        r.event = <uint16_t>find_name(name, q - name)
-        r.a = 0
-        r.b = 0
-        r.c = 0
-        r.d = 0
-        if at(q, e, b" <-", 3):
-            # A hit of the function tracer; a = 1 if the vmstat worker called.
-            if r.event:
-                r.event |= EV_HIT
-                r.a = at(q + 3, e, b"vmstat_update", 13)
-        elif q < e and q[0] == c':':
-            q += 1
-            while q < e and q[0] == c' ':
-                q += 1
-            if r.event in (EV_ALLOC, EV_FREE, EV_FREE_BATCHED, EV_ZONE_LOCKED, EV_PCPU_DRAIN):
-                code = read_kmem(s, q, e, r)
-            elif r.event:
-                code = read_other(s, q, e, r)
-        elif r.event:
-            return BAD_FIELD
-    if code != OK:
-        return code
-    s.events += 1
-    if s.events == 1:
-        s.first_time = r.time
-    s.last_time = r.time
-    if r.cpu > s.max_cpu:
-        s.max_cpu = r.cpu
-    if r.event == 0:
-        s.unknown += 1
-        return BLANK
+    if q == name:
+        return BAD_HEAD
+    r.event = <uint16_t>find_name(name, q - name)
+    r.a = r.b = r.c = r.d = 0
+    if at(q, e, b" <-", 3):
+        # A hit of the function tracer; a = 1 if the vmstat worker called.
+        if r.event:
+            r.event |= EV_HIT
+            r.a = at(q + 3, e, b"vmstat_update", 13)
+    elif r.event and (q == e or q[0] != c':'):
+        return BAD_FIELD
+    elif r.event:
+        q = past(q + 1, c' ')
+        if r.event >= EV_EXTFRAG or read_page_fields(s, q, e, r) == NULL:
+            code = read_fields(s, q, e, r)
+            if code != OK:
+                return code
     return OK
 
 
@@ -911,6 +893,8 @@ cdef int parse_lines(parser *s, const char *text, Py_ssize_t length,
     cdef const char *p = text
     cdef const char *end = text + length
     cdef const char *e
+    cdef const char *q
+    cdef event_row *r
     cdef int code
     s.base = text
     while p < end:
@@ -918,11 +902,20 @@ cdef int parse_lines(parser *s, const char *text, Py_ssize_t length,
                 or s.nr_markers >= MAX_MARKERS:
             used[0] = p - text
             return FULL
-        e = <const char *>memchr(p, c'\n', end - p)
         s.line += 1
-        code = read_line(s, p, e)
+        r = s.rows + s.nr_rows
+        r.line = s.line
+        r.probe = -1
+        q = e = NULL
+        code = OK
+        if usual_head(s, p, end, r, &q):
+            e = usual_event(s, q, end, r)
+        if e == NULL:
+            e = <const char *>memchr(p, c'\n', end - p)
+            code = read_line(s, p, e, q, r)
         if code == OK:
-            s.nr_rows += 1
+            count_event(s, r)
+            s.nr_rows += r.event != 0
         elif code < 0:
             used[0] = p - text
             if memchr(p, 0, e - p) != NULL:
@@ -931,6 +924,9 @@ cdef int parse_lines(parser *s, const char *text, Py_ssize_t length,
         p = e + 1
     used[0] = length
     return OK
+
+
+_fill_tables()
 
 
 cdef class _Parser(Exclusive):
@@ -957,40 +953,47 @@ cdef class _Parser(Exclusive):
         self._names = []
 
     def parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
-              int64_t[:, ::1] probes):
-        """Parse whole lines of *text*; bytes used, rows and probe rows written."""
+              int64_t[:, ::1] probes, Py_ssize_t n=0, Py_ssize_t m=0, Py_ssize_t before=0):
+        """Parse whole lines of *text* to row *n* and probe row *m* and after them.
+
+        *before*: probe rows that are elsewhere.
+
+        Returns
+        -------
+        (int, int, int)
+            Bytes used, rows and probe rows that there are.
+        """
         begin_use(self)
         try:
-            return self._parse(text, rows, probes)
+            self.s.probes_before = before
+            return self._parse(text, rows, probes, n, m)
         finally:
             end_use(self)
 
     cdef tuple _parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
-                      int64_t[:, ::1] probes):
-        cdef Py_ssize_t used = 0
-        cdef Py_ssize_t length = text.shape[0]
+                      int64_t[:, ::1] probes, Py_ssize_t n, Py_ssize_t m):
+        cdef Py_ssize_t i, used = 0, length = text.shape[0]
         cdef int code
         cdef const char *p
-        if length == 0:
-            return 0, 0, 0
-        if text[length - 1] != c'\n' or probes.shape[1] != P_COLUMNS:
+        cdef marker_span *span
+        self.s.max_rows = rows.shape[0] // <Py_ssize_t>sizeof(event_row)
+        self.s.max_probes = probes.shape[0]
+        if length == 0 or n >= self.s.max_rows or m >= self.s.max_probes:
+            return 0, n, m
+        if text[length - 1] != c'\n' or probes.shape[1] != P_COLUMNS or n < 0 or m < 0:
             raise ValueError("text must end in a newline, probes have P_COLUMNS columns")
         p = <const char *>&text[0]
         self.s.rows = <event_row *>&rows[0]
-        self.s.max_rows = rows.shape[0] // <Py_ssize_t>sizeof(event_row)
         self.s.probes = &probes[0, 0]
-        self.s.max_probes = probes.shape[0]
-        self.s.nr_rows = self.s.nr_probes = self.s.nr_markers = 0
+        self.s.nr_rows, self.s.nr_probes, self.s.nr_markers = n, m, 0
         with nogil:
             code = parse_lines(&self.s, p, length, &used)
         if code < 0:
             raise InputError(_WHY[code], file=self.file, row=self.s.line)
-        cdef Py_ssize_t i
         for i in range(self.s.nr_markers):
-            self.s.rows[self.s.markers[i].row].a = len(self.markers)
-            self.markers.append(
-                p[self.s.markers[i].start:self.s.markers[i].start + self.s.markers[i].length]
-                .decode("utf-8", "replace"))
+            span = &self.s.markers[i]
+            self.s.rows[span.row].a = len(self.markers)
+            self.markers.append(p[span.start:span.start + span.length].decode("utf-8", "replace"))
         return used, self.s.nr_rows, self.s.nr_probes
 
     @property
@@ -1010,7 +1013,6 @@ cdef class _Parser(Exclusive):
         """Task names by id."""
         cdef Py_ssize_t i
         cdef comm_slot *slot
-        cdef char text[16]
         check_idle(self)
         if len(self._names) == self.s.nr_comms:
             return self._names[:]
@@ -1018,11 +1020,32 @@ cdef class _Parser(Exclusive):
         for i in range(COMM_SLOTS):
             slot = &self.s.comms[i]
             if slot.number:
-                memcpy(text, &slot.lo, 8)
-                memcpy(text + 8, &slot.hi, 8)
-                found[slot.number - 1] = text[:16].rstrip(b"\0").decode("utf-8", "replace")
+                found[slot.number - 1] = (<char *>&slot.lo)[:16].rstrip(b"\0").decode(
+                    "utf-8", "replace")
         self._names = found
         return found[:]
+
+
+def page_frames(const unsigned char[::1] text):
+    """Hexadecimal numbers between blanks, as int64; ValueError if anything is something else."""
+    cdef Py_ssize_t n = 0, i = 0, length = text.shape[0]
+    cdef int64_t[::1] found = np.empty(length // 2 + 1, np.int64)
+    cdef uint64_t value
+    cdef int digit, digits
+    while i < length:
+        value = digits = 0
+        while i < length and text[i] != c' ':
+            digit = hex_digit(<char>text[i])
+            digits += 1
+            i += 1
+            if digit < 0 or digits > 15:
+                raise ValueError("not hexadecimal")
+            value = value << 4 | <uint64_t>digit
+        if digits:
+            found[n] = <int64_t>value
+            n += 1
+        i += 1
+    return np.asarray(found)[:n].copy()
 
 
 class Events:
@@ -1041,7 +1064,7 @@ class Events:
 
     __slots__ = ("_event", "probes", "rows", "spilled")
 
-    def __init__(self, rows, probes, event=None, spilled=False):
+    def __init__(self, rows, probes, spilled=False, event=None):
         self.rows = rows
         self.probes = probes
         self.spilled = spilled
@@ -1064,104 +1087,13 @@ class Events:
 
 cdef enum:
     ROWS_PER_BLOCK = 1 << 16
+    ROWS_PER_WRITE = 1 << 14    # to a file: they are still in the L2 cache
     PROBES_PER_BLOCK = 1 << 14
-    PIECE = 1 << 22         # bytes read at a time; a larger one left the L2 cache and was slower
+    BYTES_OF_LINE = 100     # or more, as a rule
+    HUGE = 1 << 22          # of memory, from which on it may lie on huge pages [bytes]
 
 #: Rows of a trace that are kept in memory [bytes]; more lie in a temporary file.
 IN_MEMORY = 1 << 29
-
-#: A compressed file may grow this many times; trace text reaches about 20.
-MAX_RATIO = 400
-#: ... once it has reached this size [bytes].
-RATIO_FROM = 1 << 26
-
-
-def _gunzip(raw):
-    """Pieces of a gzip file, up to where it was cut."""
-    member = zlib.decompressobj(31)
-    while data := raw.read(1 << 18):
-        while data:
-            yield member.decompress(data, PIECE)
-            data = member.unconsumed_tail
-            if member.eof:
-                data = member.unused_data.lstrip(b"\0")
-                member = zlib.decompressobj(31)
-
-
-def _unzstd(raw):
-    import zstandard
-
-    stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(
-        raw, read_across_frames=True)
-    try:
-        while piece := stream.read(PIECE):
-            yield piece
-    except zstandard.ZstdError as error:
-        raise zlib.error(error) from None
-
-
-class _Counted:
-    """A file or pipe that knows how much of it was read."""
-
-    def __init__(self, raw):
-        self.raw = raw
-        self.bytes = 0
-
-    def read(self, size=-1):
-        data = self.raw.read(size)
-        self.bytes += len(data)
-        return data
-
-
-def open_text(path, *, max_bytes=None):
-    """Open a plain, gzip or zstd file for reading, whatever its name says.
-
-    Parameters
-    ----------
-    path : path-like
-        It may be a pipe.
-    max_bytes : int, optional
-        Refuse a file that expands beyond this size [bytes].
-
-    Yields
-    ------
-    bytes
-        Pieces of the text.  A compressed file that ends early ends the pieces
-        and sets nothing: the caller sees an unfinished line.
-
-    Raises
-    ------
-    InputError
-        For damaged compression, or one that expands suspiciously.
-    """
-    path = Path(path)
-    with open_stream(path) as raw:
-        magic = raw.peek(4)[:4]
-        source = _Counted(raw)
-        packed = True
-        if magic[:2] == b"\x1f\x8b":
-            pieces = _gunzip(source)
-        elif magic == b"\x28\xb5\x2f\xfd":
-            pieces = _unzstd(source)
-        else:
-            packed = False
-            pieces = iter(lambda: raw.read(PIECE), b"")
-        total = 0
-        while True:
-            try:
-                piece = next(pieces, None)
-            except zlib.error as error:
-                raise InputError(f"damaged compression: {error}", file=path) from None
-            if piece is None:
-                return
-            total += len(piece)
-            if packed and total > RATIO_FROM and total > MAX_RATIO * source.bytes:
-                raise InputError(
-                    f"{source.bytes} bytes expand to more than {total}; trace text is never "
-                    f"compressed over {MAX_RATIO} times", file=path)
-            if max_bytes is not None and total > max_bytes:
-                raise InputError(f"expands to more than {max_bytes} bytes", file=path)
-            yield piece
 
 
 class TraceReader:
@@ -1207,68 +1139,57 @@ class TraceReader:
         self._parser = _Parser(self._file)
         self._reading = threading.Lock()
 
-    def _pieces(self):
-        if self._file is None:
-            yield self._source
-            return
-        if not self._progress:
-            yield from open_text(self._file, max_bytes=self._max_bytes)
-            return
-        from tqdm import tqdm
-
-        with tqdm(desc=self._file.name, unit="B", unit_scale=True) as bar:
-            for piece in open_text(self._file, max_bytes=self._max_bytes):
-                yield piece
-                bar.update(len(piece))
-
     def __iter__(self) -> Iterator[Events]:
+        for text in self._texts():
+            while len(text):
+                rows = np.empty(min(len(text), ROWS_PER_BLOCK), EVENT)  # a line has its end
+                probes = np.empty((min(len(text), PROBES_PER_BLOCK), P_COLUMNS), np.int64)
+                used, n, m = self._parser.parse(text, rows.view(np.uint8), probes)
+                text = text[used:]
+                if n:
+                    yield Events(rows[:n], probes[:m])
+
+    def _texts(self):
+        """The text in pieces of whole lines; what is parsed of it goes to a fresh parser."""
         if not self._reading.acquire(blocking=False):
             raise RuntimeError("this TraceReader is being read already; give each reader its own")
         try:
             self._parser = _Parser(self._file)
             self.truncated = None
-            yield from self._events()
+            carry = b""
+            for piece in self._pieces():
+                end = piece.rfind(b"\n") + 1
+                if carry and end:
+                    first = piece.find(b"\n") + 1
+                    yield memoryview(self._checked(carry + piece[:first]))
+                    yield memoryview(piece)[first:end]
+                    carry = b""
+                elif end:
+                    yield memoryview(piece)[:end]
+                carry = self._checked(carry + piece[end:])
+            if carry:
+                self.truncated = carry.decode("utf-8", "replace")
         finally:
             self._reading.release()
 
-    def _events(self):
-        parser = self._parser
-        carry = b""
-        for piece in self._pieces():
-            view = memoryview(piece)
-            if carry:
-                head = bytes(view[:MAX_LINE])
-                cut = head.find(b"\n") + 1
-                if cut == 0:
-                    carry += head
-                    if len(view) > len(head) or len(carry) > MAX_LINE:
-                        raise InputError(f"a line of more than {MAX_LINE} bytes",
-                                         file=self._file, row=parser.numbers["lines"] + 1)
-                    continue
-                yield from self._blocks(memoryview(carry + head[:cut]))
-                view = view[cut:]
-            end = piece.rfind(b"\n", len(piece) - len(view)) if not isinstance(
-                piece, memoryview) else bytes(piece).rfind(b"\n")
-            end = end + 1 - (len(piece) - len(view)) if end >= 0 else 0
-            carry = bytes(view[end:])
-            if len(carry) > MAX_LINE:
-                raise InputError(f"a line of more than {MAX_LINE} bytes",
-                                 file=self._file, row=parser.numbers["lines"] + 1)
-            if end:
-                yield from self._blocks(view[:end])
-        if carry:
-            self.truncated = carry.decode("utf-8", "replace")
+    def _checked(self, line):
+        if len(line) > MAX_LINE:
+            raise InputError(f"a line of more than {MAX_LINE} bytes", file=self._file,
+                             row=self._parser.numbers["lines"] + 1)
+        return line
 
-    def _blocks(self, text):
-        done = 0
-        while done < len(text):
-            most = len(text) - done  # a line has at least its end
-            rows = np.empty(min(most, ROWS_PER_BLOCK), EVENT)
-            probes = np.empty((min(most, PROBES_PER_BLOCK), P_COLUMNS), np.int64)
-            used, n, m = self._parser.parse(text[done:], rows.view(np.uint8), probes)
-            done += used
-            if n:
-                yield Events(rows[:n], probes[:m])
+    def _pieces(self):
+        if self._file is None:
+            yield bytes(self._source)
+        elif not self._progress:
+            yield from open_text(self._file, max_bytes=self._max_bytes)
+        else:
+            from tqdm import tqdm
+
+            with tqdm(desc=self._file.name, unit="B", unit_scale=True) as bar:
+                for piece in open_text(self._file, max_bytes=self._max_bytes):
+                    yield piece
+                    bar.update(len(piece))
 
     @property
     def comms(self):
@@ -1304,53 +1225,78 @@ def read_trace(source, *, progress=False, max_bytes=None):
         lie in a temporary file (of ``TMPDIR``), which nobody else sees and which ends with them.
     """
     reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    rows, probes, event = _Growing(EVENT), _Growing(np.int64), [np.empty(0, np.uint16)]
-    base = 0
-    for block in reader:
-        r = block.rows
-        if base:
-            r["probe"][r["probe"] >= 0] += base
-        base += len(block.probes)
-        rows.append(r)
-        probes.append(block.probes.copy().reshape(-1))
-        event.append(r["event"].copy())
-    return Events(rows.whole(), probes.whole().reshape(-1, P_COLUMNS), np.concatenate(event),
-                  rows.file is not None), reader
+    rows, probes, event = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64), []
+    for text in reader._texts():
+        while len(text):
+            into = rows.room(len(text))
+            first = rows.n
+            used, rows.n, probes.n = reader._parser.parse(
+                text, into.view(np.uint8), probes.room(len(text)), first, probes.n, probes.spilled)
+            event.append(into["event"][first:rows.n].copy())
+            text = text[used:]
+            into = None
+    event = np.concatenate(event) if event else np.empty(0, np.uint16)
+    return Events(rows.whole(), probes.whole(), rows.file is not None, event), reader
 
 
 class _Growing:
-    """Records that come block by block.
+    """Records that come one after the other.
 
     Attributes
     ----------
-    file : file or None
-        Where they lie once they are more than `IN_MEMORY` bytes.
+    n : int
+        Those in memory.
+    spilled : int
+        Those before them, in ``file``: all together were more than `IN_MEMORY` bytes.
     """
 
-    def __init__(self, dtype):
-        self._dtype = dtype
-        self._blocks = [np.empty(0, dtype)]
-        self._bytes = 0
-        self.file = None
+    def __init__(self, shape, dtype):
+        self._none = np.empty((0, *shape), dtype)
+        self._bytes = np.empty(shape, dtype).nbytes
+        self._size = self.n = self.spilled = 0
+        self._map = self.file = None
 
-    def append(self, block):
-        self._bytes += block.nbytes
-        self._blocks.append(block)
-        if self._bytes <= IN_MEMORY:
-            return
+    def room(self, text):
+        """An array with those in memory and room for one more, if not for all of a text."""
+        if self.n == self._size:
+            limit = max(IN_MEMORY // self._bytes, 1)
+            if self.file is None and self._size < limit:
+                self._resize(min(max(2 * self._size, text // BYTES_OF_LINE + 1), limit))
+            else:
+                self._spill()
+                self._resize(min(limit, ROWS_PER_WRITE))
+        return np.frombuffer(self._map, self._none.dtype).reshape(-1, *self._none.shape[1:])
+
+    def _resize(self, n):
+        """Room for *n*, which costs nothing before it is touched; it grows without a copy."""
+        size = max(n * self._bytes, 1)
+        if self._map is None:
+            self._map = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            self._map.resize(size)
+        if size >= HUGE:
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._size = n
+
+    def _spill(self):
         try:
             if self.file is None:
                 self.file = tempfile.TemporaryFile(prefix="pcpmodel-")
-            for old in self._blocks:
-                self.file.write(old.view(np.uint8))
+            self.file.write(memoryview(self._map)[:self.n * self._bytes])
+            self.file.flush()
         except OSError as error:
             raise InputError(
                 f"no room for the events of this trace in {tempfile.gettempdir()} "
                 f"({error.strerror}); TMPDIR may name another place") from error
-        self._blocks = []
+        self.spilled += self.n
+        self.n = 0
 
     def whole(self):
-        if self.file is None:
-            return np.concatenate(self._blocks)
-        self.file.flush()
-        return np.frombuffer(mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ), self._dtype)
+        if self.file is not None:
+            self._spill()
+            self._map = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+        elif self.n:
+            self._resize(self.n)
+        else:
+            return self._none
+        return np.frombuffer(self._map, self._none.dtype).reshape(-1, *self._none.shape[1:])

@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
@@ -170,7 +170,7 @@ cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
 
 cdef inline int64_t index_or_first(PageLists s, int64_t pfn) noexcept nogil:
     cdef int64_t p = pfn - s.base
-    return p if <uint64_t>p < <uint64_t>s.nr_pages else 0
+    return p & -<int64_t>(<uint64_t>p < <uint64_t>s.nr_pages)
 
 
 cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
@@ -190,9 +190,11 @@ cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:
 
 
 cdef inline void fetch_page(PageLists s, const event_row *r) noexcept nogil:
-    """Have the page of an event near when its turn comes; if it is none, nothing happens."""
-    if EV_ALLOC <= r.event <= EV_EXTFRAG:
-        pages_prefetch(&s.page[index_or_first(s, r.a)])
+    """Have the page of an event near when its turn comes; if it is none, that of page 0.
+
+    Without a branch on the row, which would wait for it.
+    """
+    pages_prefetch(&s.page[index_or_first(s, r.a)])
 
 
 cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:

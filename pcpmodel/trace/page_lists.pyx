@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_prefetch
 
 import mmap
 import tempfile
@@ -240,6 +240,28 @@ cdef int grow_spans(PageLists s, int64_t room) noexcept nogil:
     return LINKED
 
 
+cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,
+                     int32_t *span) noexcept nogil:
+    """Of free_prepared_contig_range(): each of its pages has a chain, in spans."""
+    cdef int64_t k, p = page_of(s, r)
+    cdef int code
+    if not 0 <= r.d <= s.nr_pages:
+        return TOO_LONG
+    if p < 0:
+        return LINKED
+    code = grow_spans(s, span[0] + r.d)
+    if code:
+        return code
+    at.chain = span[0]
+    for k in range(p, min(p + r.d, s.nr_pages)):
+        tell_of(s, k)
+        s.spans[span[0]] = s.page[k].cursor
+        s.page[k].cursor = row
+        s.page[k].event = EV_FREE_CONTIG
+        span[0] += 1
+    return LINKED
+
+
 cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) noexcept nogil:
     """Links from every row on, and from every page to its first row.
 
@@ -251,21 +273,22 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     cdef int32_t *seen_idle = seen_irq + cpus
     cdef int32_t *seen_cpu = seen_idle + cpus
     cdef int32_t *flow
-    cdef int64_t p, k
+    cdef int64_t p
     cdef const event_row *rows = s.rows
     cdef const event_row *r
     cdef row_link *links = s.link
     cdef row_link at
-    cdef traced_page *page = s.page
+    cdef traced_page *page
     cdef int code
     for row in range(s.nr_rows - 1, start - 1, -1):
         r = &rows[row]
         row_ret[0] = row
-        if row % STRETCH == 0:
+        if row & (STRETCH - 1) == 0:
             let_go(s, row + STRETCH, row + 3 * STRETCH)
-        if row >= start + AHEAD:
+        if row >= start + 4 * AHEAD:
+            pages_prefetch(<void *>(r - 4 * AHEAD))
             fetch_page(s, r - AHEAD)
-        if not 0 <= r.pid < MAX_PID:
+        if <uint32_t>r.pid >= MAX_PID:
             return NO_TASK
         if r.cpu >= cpus:
             return NO_CPU
@@ -276,36 +299,28 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
             flow = &seen_idle[r.cpu]
         j = flow[0]
         flow[0] = row
-        if j:
-            links[j].own_prev = row
+        links[j].own_prev = row  # of row 0, which has none, it is put right at the end
         at.own_next = j
         at.own_prev = 0
         at.next_cpu = seen_cpu[r.cpu]
         seen_cpu[r.cpu] = row
         at.chain = 0
         at.then = 0
-        p = page_of(s, r)
         if r.event == EV_FREE_CONTIG:
-            if not 0 <= r.d <= s.nr_pages:
-                return TOO_LONG
+            code = link_contig(s, r, row, &at, &span)
+            if code:
+                return code
+        else:
+            p = page_of(s, r)
             if p >= 0:
-                code = grow_spans(s, span + r.d)
-                if code:
-                    return code
-                at.chain = span
-                for k in range(p, min(p + r.d, s.nr_pages)):
-                    tell_of(s, k)
-                    s.spans[span] = page[k].cursor
-                    page[k].cursor = row
-                    page[k].event = EV_FREE_CONTIG
-                    span += 1
-        elif p >= 0:
-            tell_of(s, p)
-            at.chain = page[p].cursor
-            at.then = page[p].event
-            page[p].cursor = row
-            page[p].event = <uint8_t>r.event
+                tell_of(s, p)
+                page = &s.page[p]
+                at.chain = page.cursor
+                at.then = page.event
+                page.cursor = row
+                page.event = <uint8_t>r.event
         links[row] = at
+    links[0].own_prev = 0
     return LINKED
 
 

@@ -78,7 +78,7 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.trace.assumptions import ASSUMPTIONS
-from pcpmodel.trace.buddy_lists import follow
+from pcpmodel.trace.free_lists import follow
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.markers import read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained

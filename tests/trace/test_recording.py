@@ -253,7 +253,7 @@ def test_a_recording_of_the_data_is_opened_by_its_name():
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_no_mutation_of_a_snapshot_ends_in_another_error(data):
-    from pcpmodel.trace.recording import _read_pcps
+    from pcpmodel.trace.dumps import read_pcps
 
     text = bytearray("\n".join((ZONE, PCP, LISTS)).encode())
     for _ in range(data.draw(st.integers(1, 5))):
@@ -262,7 +262,7 @@ def test_no_mutation_of_a_snapshot_ends_in_another_error(data):
             st.text("0123456789abcdefx=: \n-!", max_size=4)
         ).encode()
     try:
-        state = _read_pcps(text.decode(), "file", "tag")
+        state = read_pcps(text.decode(), "file", "tag")
     except InputError:
         return
     for pcp in state.pcps.values():
