@@ -70,7 +70,7 @@ def adapted(
         Any; the ready-made ones take the other arguments as their own.
     cpunodebind, physcpubind : int, str or sequence of int, optional
         Nodes whose CPUs the tasks run on, in turn, or the very CPUs, the first task on the first;
-        one of the two.  As `numactl` takes them: 0, "0-3,8", [0, 1].
+        one of the two.  As numactl takes them: 0, "0-3,8", [0, 1].
     membind : int, str or sequence of int, optional
         Nodes that all memory comes from, and no other: MPOL_BIND.  Once they have none left above
         the min watermark the tasks wait for kswapd, or the run ends.
