@@ -88,6 +88,8 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
     cdef int i
     if pages_unlikely(c.task.strayed != 0) and op.zone == HOME:
         for i in range(s.nr_zones):
+            if zonelist[i] < 0:
+                break
             if held_of(s, c, zonelist[i])[op.pindex]:
                 c.task.zone[HOME] = zonelist[i]
                 break

@@ -57,6 +57,22 @@ def test_preferred_memory_is_followed_by_the_others_and_bound_memory_by_nothing(
         execute(spec(holder(45_000, node=0, membind=(1,)), **small))
 
 
+def test_who_is_bound_and_frees_what_it_does_not_hold_frees_nothing():
+    """It has pages of both nodes that it may use; there is no third one to look for any on."""
+    p = Program()
+    p.alloc(30_000, ns=100)
+    p.free(ALL, ns=50)
+    p.free(ALL, ns=50)
+    p.score()
+    p.idle(1e9)
+    keeps = holder(node=2).tasks[0]
+    work = Workload("both", (keeps, Task(p, 0, membind=(0, 1))), "units", 35_000)
+    run = spec(work, cpus=6, nodes=3, memory_gib=0.3, high_pages=200, seconds=0.02)
+    result = assert_same(run)
+    assert result["counters"][1]["score"] == 1
+    assert result["held"] == [0, 0, 5000]
+
+
 def test_a_list_of_another_nodes_zone_expires():
     """refresh_cpu_vm_stats(): by the node of the CPU, not by what its memory is bound to."""
     p = Program()
