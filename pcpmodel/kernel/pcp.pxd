@@ -82,6 +82,7 @@ cdef enum:
 
 
 cdef struct per_cpu_pages:
+    int own[16]  # bytes of the fields that only a tree has; first, for what follows to be one line
     int count  # base pages on the lists; == sum of the blocks' sizes between calls
     int high  # drain once count >= high [pages]; tuned lazily if rules.auto_high
     int high_min  # bounds of high [pages]; all three are equal in a kernel
@@ -91,14 +92,13 @@ cdef struct per_cpu_pages:
     int count_min  # smallest count since the last decay (rules.count_min)
     # Of a tree: what it was told (> 0: 1 + what an allocation that has begun halves; < 0: ~order
     # of a free), or what it is to drain yet [pages]; pages of each hold, less than 0 if high-order
-    # pages came in bulk; its own fields' bytes.
+    # pages came in bulk.
     int due
     int chunk
     int8_t flags  # PCPF_*
     int8_t alloc_factor  # refill batch << alloc_factor; 0 .. batch_scale_max
     int8_t free_factor  # drain batch << free_factor (kernels without rules.free_count)
     int8_t expire  # vmstat ticks until a remote pageset is drained
-    int own[16]
 
 
 # Functions of a tree as decisions on a struct per_cpu_pages (tree_glue.h).

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define PCPMODEL_TREE_ABI 4
+#define PCPMODEL_TREE_ABI 5
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -28,10 +28,10 @@ struct tree_hold {
 
 /* struct per_cpu_pages as the engines keep it (pcp.pxd): the same words in the same order. */
 struct tree_pcp {
+	char own[PCPMODEL_TREE_OWN]; /* fields that only the tree has, one after the other */
 	int count, high, high_min, high_max, batch, free_count, count_min;
 	int due, chunk;
 	signed char flags, alloc_factor, free_factor, expire;
-	char own[PCPMODEL_TREE_OWN]; /* fields that only the tree has, one after the other */
 };
 
 /* Decisions on it (pcp.pxd says what each is). */

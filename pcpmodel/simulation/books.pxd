@@ -7,7 +7,9 @@ Reads the state, changes nothing but the books: a run without them would be the 
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+from libc.string cimport memcpy
 
+from pcpmodel.simulation.cpu cimport lock_of
 from pcpmodel.simulation.structs cimport (
     DIRECT,
     HIST,
@@ -16,12 +18,11 @@ from pcpmodel.simulation.structs cimport (
     SERIES,
     count_t,
     cpu_t,
-    held_of,
     pcp_of,
     pcp_t,
     state_t,
 )
-from pcpmodel.workload.ops cimport BLOCK_KINDS, OP_FREE, PHASES
+from pcpmodel.workload.ops cimport OP_FREE, PHASES
 
 
 cdef extern from *:
@@ -43,12 +44,12 @@ cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
                             int64_t hold) noexcept nogil:
     """A hold of the lock that the CPU has asked for, and the wait before it."""
     cdef count_t *n = c.count
-    cdef int kind = c.ask.kind, i
+    cdef int kind = c.ask.kind, lock = lock_of(s, c), i
     cdef int64_t limit
-    cdef uint64_t order = s.books.order[c.ask.lock]
+    cdef uint64_t order = s.books.order[lock]
     s.books.events += 1
     order = (order ^ <uint64_t> arrival ^ <uint64_t> c.id << 48) * <uint64_t> 0x9E3779B97F4A7C15
-    s.books.order[c.ask.lock] = order ^ order >> 29
+    s.books.order[lock] = order ^ order >> 29
     if kind == LRU:
         n.lru_wait_ps += wait
         n.lru_hold_ps += hold
@@ -98,14 +99,12 @@ cdef inline void end_phase(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
-    cdef int z, i
-    cdef int64_t pcp = 0, held = 0, at
+    cdef int z
+    cdef int64_t pcp = 0, held = s.lists.pages[c.id], at
     cdef int64_t now[SERIES]
     for z in range(s.nr_zones):
         p = pcp_of(c, z)
         pcp += p.locked if p.remote > c.time else p.pcp.count
-        for i in range(BLOCK_KINDS):
-            held += <int64_t> held_of(s, c, z)[i] << s.programs.order_of[i]
     if c.task.left > 0:  # the operation under way was booked in full when it began
         at = <int64_t> c.task.left << c.task.pc.order
         held += at if c.task.pc.code == OP_FREE else -at
@@ -114,8 +113,9 @@ cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
     now[4], now[5] = c.count.lru_wait_ps, c.count.idle_ps
     now[6] = c.count.refill_pages
     while c.timers.sample_at <= c.time:
-        for i in range(SERIES):
-            s.books.series[(SERIES * c.id + i) * s.course.samples + c.timers.sample] = now[i]
+        memcpy(
+            &s.books.series[(c.id * s.course.samples + c.timers.sample) * SERIES], now,
+            SERIES * sizeof(int64_t))
         c.timers.sample += 1
         c.timers.sample_at += s.course.sample_every
         if c.timers.sample == s.course.samples:

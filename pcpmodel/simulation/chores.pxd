@@ -20,7 +20,7 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.kernel.rules cimport DECAY_NONE
 from pcpmodel.simulation.books cimport end_phase, mark_phase, sample
-from pcpmodel.simulation.cpu cimport arrive_drain, set_timer
+from pcpmodel.simulation.cpu cimport arrive_drain, count_blocks, set_timer
 from pcpmodel.simulation.lists cimport locked_out, pages_to_decay, pcp_busy
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
@@ -58,10 +58,10 @@ cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
         if locked_out(s, c, p):
             return True
         if c.chore.rest > 0:
-            c.ask.drain = c.chore.rest
+            c.plan.drain = c.chore.rest
             if c.chore.phase == 1:
-                c.ask.drain = decay_hold(&p.pcp, &s.rules, c.chore.rest)
-            c.chore.rest -= c.ask.drain
+                c.plan.drain = decay_hold(&p.pcp, &s.rules, c.chore.rest)
+            c.chore.rest -= c.plan.drain
             arrive_drain(c, c.chore.zone, 0, BY_TICK)
             return True
         if c.chore.phase == 0:
@@ -84,7 +84,7 @@ cdef inline bint tick_step(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void whole_zone(state_t *s, cpu_t *c, pcp_t *p, int why) noexcept nogil:
     """One hold of drain_pages_zone()."""
-    c.ask.drain = zone_hold(&p.pcp, &s.rules)
+    c.plan.drain = zone_hold(&p.pcp, &s.rules)
     arrive_drain(c, c.chore.zone, 0, why)
 
 
@@ -214,6 +214,7 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
     while c.timer <= c.time:
         if not c.timers.warm and s.course.warm <= c.time:
             c.timers.warm = 1
+            count_blocks(c)
             memset(c.count, 0, sizeof(count_t))
             if s.pages.cache != NULL:
                 memset(&s.pages.found[3 * c.id], 0, 3 * sizeof(uint64_t))
@@ -224,6 +225,7 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
         if c.timers.sample_at <= c.time:
             sample(s, c)
         if s.course.end <= c.time:
+            count_blocks(c)
             if s.books.phase != NULL:
                 end_phase(s, c)
             c.count.end_ps = c.time

@@ -7,7 +7,18 @@ Knows the structs alone.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from pcpmodel.simulation.structs cimport ARRIVED, BLOCKED, DRAIN, OFFLINE, RUNNING, cpu_t, state_t
+from pcpmodel.simulation.structs cimport (
+    ARRIVED,
+    BLOCKED,
+    BY_NEED,
+    DRAIN,
+    LRU,
+    OFFLINE,
+    RUNNING,
+    cpu_t,
+    state_t,
+)
+from pcpmodel.workload.ops cimport OP_ALLOC, OP_FREE
 
 
 cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
@@ -31,27 +42,52 @@ cdef inline int64_t lasts(cpu_t *c, uint32_t factor) noexcept nogil:
     """How long the work or the sleep of the operation at hand is, at a pace as in `scaled`."""
     cdef int64_t ps = c.task.pc.ps
     if c.task.pc.reg >= 0:
-        ps = times(ps, c.task.regs[c.task.pc.reg], 0)
+        ps = times(ps, c.vars.regs[c.task.pc.reg], 0)
     return times(ps, factor, 16)
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:
     c.task.pc += 1
     c.task.left = -1
-    c.task.work_left = -1
+    c.vars.work_left = -1
 
 
-cdef inline void arrive(cpu_t *c, int kind, int lock, int zone, int why) noexcept nogil:
+cdef inline void arrive(cpu_t *c, int kind, int zone, int why) noexcept nogil:
     c.state = ARRIVED
     c.ask.kind = kind
     c.ask.why = why
-    c.ask.lock = lock
     c.ask.zone = zone
 
 
+cdef inline int lock_of(state_t *s, cpu_t *c) noexcept nogil:
+    """The lock that a CPU asks for: of a zone, or of the LRU lists of its node and a memcg."""
+    if c.ask.kind == LRU:
+        return s.zones.lru[2 * c.id + c.ask.pindex] + s.zones.zone[c.ask.zone].node
+    return c.ask.zone
+
+
+cdef inline void count_blocks(cpu_t *c) noexcept nogil:
+    """Into the books with what has been allocated or freed of the operation under way."""
+    cdef int64_t blocks = c.task.counted - c.task.left
+    if c.task.left < 0:
+        return
+    c.task.counted = c.task.left
+    if c.task.pc.code == OP_ALLOC:
+        c.count.alloc_blocks += blocks
+        c.count.alloc_pages += blocks << c.task.pc.order
+    elif c.task.pc.code == OP_FREE:
+        c.count.free_pages += blocks << c.task.pc.order
+
+
 cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept nogil:
-    arrive(c, DRAIN, zone, zone, why)
+    arrive(c, DRAIN, zone, why)
     c.ask.pindex = pindex
+
+
+cdef inline void arrive_lru(cpu_t *c) noexcept nogil:
+    """At the lock of the LRU lists that the pages of the operation at hand are on."""
+    arrive(c, LRU, c.task.zone[c.task.pc.zone], BY_NEED)
+    c.ask.pindex = c.task.pc.zone
 
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:

@@ -34,7 +34,7 @@ from pcpmodel.hardware.lock cimport (
     lock_init,
     lock_leave,
 )
-from pcpmodel.simulation.cpu cimport doze, due, scaled
+from pcpmodel.simulation.cpu cimport doze, due, lock_of, scaled
 from pcpmodel.simulation.lists cimport put_pages, take_pages
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
 from pcpmodel.simulation.program cimport (
@@ -98,20 +98,18 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
         arrive_refill(c)
         return
     if s.lists.trylock:
-        k = min(k, c.task.quiet)
+        k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.task.lru_left)
     k = fitting(k, ps, c.timer - c.time)
     pcp_alloc_hits(&p.pcp, &s.rules, k, op.order)
     p.blocks[op.pindex] -= k
     take_pages(s, c, c.task.zone[op.zone], op.pindex, k)
-    c.count.alloc_blocks += k
-    c.count.alloc_pages += <uint64_t> k << op.order
     c.task.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
     if s.lists.trylock:
-        c.task.quiet -= k
+        c.quiet -= k
     elif c.task.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
         arrive_refill(c)
 
@@ -130,7 +128,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
         return
     k = c.task.left
     if s.lists.trylock:
-        k = min(k, c.task.quiet)
+        k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.task.lru_left)
     ps = scaled(op.ps, c.task.factor)
@@ -140,12 +138,11 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
         free_block(s, c)
         return
     put_pages(s, c, c.task.zone[op.zone], op.pindex, n)
-    c.count.free_pages += n
     c.task.left -= n
     c.time += n * ps
     lru_counts(s, c, n)
     if s.lists.trylock:
-        c.task.quiet -= n
+        c.quiet -= n
     elif n < k:
         free_block(s, c)
 
@@ -301,7 +298,7 @@ cdef class Engine:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
         cdef int64_t hold = interact(s, c)
-        crowd_take(&self.crowds[c.ask.lock], c.id)
+        crowd_take(&self.crowds[lock_of(s, c)], c.id)
         account(s, c, c.time, now, hold)
         self.until[c.id] = now + hold
 
@@ -319,8 +316,8 @@ cdef class Engine:
         the heir sees the lock free.
         """
         cdef state_t *s = &self.state.s
-        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
-        cdef int64_t *price = self.state.handoff[c.ask.lock >= s.nr_zones]
+        cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
+        cdef int64_t *price = self.state.handoff[lock_of(s, c) >= s.nr_zones]
         cdef int64_t beside[LEVELS]
         cdef int64_t now
         cdef int other
@@ -400,7 +397,7 @@ cdef class Engine:
                 pass
             elif c.state == ARRIVED:
                 arrival = c.time
-                lock = &self.locks[c.ask.lock]
+                lock = &self.locks[lock_of(s, c)]
                 grant = lock_grant(lock, arrival)
                 hold = interact(s, c)
                 if s.failed:  # nothing was refilled: there is no block to go on with

@@ -141,7 +141,7 @@ cdef inline int pages_to_decay(state_t *s, cpu_t *c, pcp_t *p, int zone) noexcep
 
 
 cdef inline bint trylock_fails(state_t *s, cpu_t *c) noexcept nogil:
-    return s.lists.trylock and c.task.quiet == 0
+    return s.lists.trylock and c.quiet == 0
 
 
 cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
@@ -328,7 +328,7 @@ cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
     cdef pageset *ps = pageset_of(s.pages.mm, c.ask.zone, owner)
     ps.pcp.count = before
     if s.pages.lines != NULL:
-        drained_lines(s, c, ps, min(c.ask.drain, before))
-    free_pcppages_bulk(&s.pages.mm.zone[c.ask.zone], ps, c.ask.drain, c.ask.pindex)
+        drained_lines(s, c, ps, min(c.plan.drain, before))
+    free_pcppages_bulk(&s.pages.mm.zone[c.ask.zone], ps, c.plan.drain, c.ask.pindex)
     if ps.pcp.count != after:
         s.failed = LISTS_DISAGREE

@@ -12,7 +12,7 @@ from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, pcp_alloc_end
 from pcpmodel.simulation.books cimport count_hold
 from pcpmodel.simulation.cpu cimport scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
-from pcpmodel.simulation.program cimport allocated, freed
+from pcpmodel.simulation.program cimport stepped
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     BY_COMMIT,
@@ -124,7 +124,7 @@ cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
     if c.waiter and c.ask.kind == DRAIN and c.ask.why == BY_COMMIT and c.ask.relocks:
         c.state = RUNNING
         unlock_pcp(s, c)
-        freed(s, c)
+        stepped(s, c)
         return True
     p = pcp_of(c, c.ask.zone)
     p.view = (p.view & ~ZONE_RECLAIM_ACTIVE) | s.zones.zone[c.ask.zone].reclaims
@@ -140,30 +140,27 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     cdef bint commit = c.ask.kind == DRAIN and c.ask.why == BY_COMMIT
     if commit:
         p = pcp_of(c, c.ask.zone)
-        if commit_goes_on(&p.pcp, &s.rules, c.ask.rest, c.ask.high):
-            c.ask.drain = commit_hold(&p.pcp, &s.rules, c.ask.rest)
-            c.ask.rest -= c.ask.drain
+        if commit_goes_on(&p.pcp, &s.rules, c.plan.rest, c.plan.high):
+            c.plan.drain = commit_hold(&p.pcp, &s.rules, c.plan.rest)
+            c.plan.rest -= c.plan.drain
             c.ask.relocks = 1
             return
     c.state = RUNNING
     unlock_pcp(s, c)
-    if pages_unlikely(c.ask.kind == REFILL and c.ask.got == 0):
+    if pages_unlikely(c.ask.kind == REFILL and c.plan.got == 0):
         return  # looks for another zone
     if commit:
-        freed(s, c)
+        stepped(s, c)
     elif pages_unlikely(c.ask.why == BY_REMOTE):
         pcp_of(&s.cpu[c.chore.owner], c.ask.zone).remote = c.time
     elif pages_unlikely(c.ask.why == DIRECT):
         if trylock_fails(s, c):
-            c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
-        if c.ask.kind == REFILL:
-            allocated(s, c)
-        else:
-            freed(s, c)
+            c.quiet = s.lists.fails[draw(&c.rng) >> 54]
+        stepped(s, c)
     elif c.ask.kind == REFILL:
-        c.task.quiet -= s.lists.trylock
+        c.quiet -= s.lists.trylock
         p = pcp_of(c, c.ask.zone)
         p.blocks[c.ask.pindex] -= 1
         take_pages(s, c, c.ask.zone, c.ask.pindex, 1)
         pcp_alloc_end(&p.pcp, &s.rules, c.task.pc.order)
-        allocated(s, c)
+        stepped(s, c)

@@ -19,7 +19,7 @@ from pcpmodel.hardware.lock cimport (
     crowd_lock,
     crowd_take,
 )
-from pcpmodel.simulation.cpu cimport doze, due
+from pcpmodel.simulation.cpu cimport doze, due, lock_of
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
 from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
@@ -185,14 +185,15 @@ cdef class PerPage:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
         cdef int64_t hold = interact(s, c)
-        crowd_take(&self.crowds[c.ask.lock], c.id)
+        crowd_take(&self.crowds[lock_of(s, c)], c.id)
         account(s, c, c.time, now, hold)
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
 
     cdef void contend(self, cpu_t *c) noexcept nogil:
         """The CPU comes to an unfair lock."""
-        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
+        cdef state_t *s = &self.state.s
+        cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
         if lock.holder >= 0:
             crowd_join(lock, c.id)
             self.unschedule(c.id)
@@ -203,8 +204,10 @@ cdef class PerPage:
 
     cdef void leave(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU leaves an unfair lock."""
-        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
-        cdef int64_t *price = self.state.handoff[c.ask.lock >= self.state.s.nr_zones]
+        cdef state_t *s = &self.state.s
+        cdef int number = lock_of(s, c)
+        cdef crowd_lock *lock = &self.crowds[number]
+        cdef int64_t *price = self.state.handoff[number >= s.nr_zones]
         crowd_leave(lock)
         if lock.heir >= 0:
             self.schedule(lock.heir, RELEASE, now + price[0] + price[1] * (lock.waiting - 1))
@@ -220,11 +223,11 @@ cdef class PerPage:
             if self.crowds != NULL:
                 self.leave(c, e.time)
             else:
-                q = &self.locks[c.ask.lock]
+                q = &self.locks[lock_of(s, c)]
                 q.head = (q.head + 1) % s.nr_cpus
                 q.length -= 1
                 if q.length:
-                    self.grant(c.ask.lock, e.time)
+                    self.grant(lock_of(s, c), e.time)
             c.time = e.time
             released(s, c)
         elif e.rank == RELEASE:  # the heir of an unfair lock sees that it is free
@@ -236,7 +239,7 @@ cdef class PerPage:
             self.contend(c)
             queued = True
         elif c.state == ARRIVED:
-            q = &self.locks[c.ask.lock]
+            q = &self.locks[lock_of(s, c)]
             i = (q.head + q.length) % s.nr_cpus
             q.cpu[i] = c.id
             q.arrival[i] = c.time
@@ -244,7 +247,7 @@ cdef class PerPage:
             q.length += 1
             self.unschedule(c.id)
             if q.length == 1:
-                self.grant(c.ask.lock, c.time)
+                self.grant(lock_of(s, c), c.time)
             queued = True
         elif c.state == BLOCKED:
             doze(s, c, due(s, c))

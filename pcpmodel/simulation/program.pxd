@@ -17,7 +17,18 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.simulation.books cimport end_phase
 from pcpmodel.simulation.chores cimport on_time
-from pcpmodel.simulation.cpu cimport arrive, arrive_drain, jump, lasts, next_op, scaled, times, wake
+from pcpmodel.simulation.cpu cimport (
+    arrive,
+    arrive_drain,
+    arrive_lru,
+    count_blocks,
+    jump,
+    lasts,
+    next_op,
+    scaled,
+    times,
+    wake,
+)
 from pcpmodel.simulation.lists cimport (
     LINES_OF_A_PAGE,
     drain_from,
@@ -30,13 +41,13 @@ from pcpmodel.simulation.lists cimport (
     use_pages,
 )
 from pcpmodel.simulation.structs cimport (
+    ARRIVED,
     BLOCKED,
     BY_COMMIT,
     BY_NEED,
     DIRECT,
     DRAIN,
     LOOK,
-    LRU,
     NO_TIME,
     REFILL,
     ROUNDS,
@@ -44,9 +55,9 @@ from pcpmodel.simulation.structs cimport (
     carried_by,
     carry_of,
     channel_t,
-    count_t,
     cpu_t,
     held_of,
+    hold_more,
     mine_of,
     op_t,
     pcp_of,
@@ -84,8 +95,7 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
     """Blocks to free of one zone: where the CPU has strayed, the first that it holds any of."""
     cdef op_t *op = c.task.pc
     cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
-    cdef int32_t *held
-    cdef int i
+    cdef int i, zone
     if pages_unlikely(c.task.strayed != 0) and op.zone == HOME:
         for i in range(s.nr_zones):
             if zonelist[i] < 0:
@@ -93,10 +103,11 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
             if held_of(s, c, zonelist[i])[op.pindex]:
                 c.task.zone[HOME] = zonelist[i]
                 break
-    held = &held_of(s, c, c.task.zone[op.zone])[op.pindex]
-    c.task.left = min(c.task.wanted, held[0])
-    held[0] -= c.task.left
+    zone = c.task.zone[op.zone]
+    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.pindex])
+    hold_more(s, c, zone, op.pindex, op.order, -c.task.left)
     c.task.wanted -= c.task.left
+    c.task.counted = c.task.left
 
 
 cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
@@ -104,45 +115,29 @@ cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
 
     Each node has one, or one for every memcg: that which the pages are charged to.
     """
-    cdef int lock, zone = c.task.zone[c.task.pc.zone]
     if c.task.pc.depth:
         c.task.lru_left -= blocks
         if c.task.lru_left == 0:
-            lock = s.zones.lru[2 * c.id + c.task.pc.zone] + s.zones.zone[zone].node
-            arrive(c, LRU, lock, zone, BY_NEED)
+            arrive_lru(c)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
+    """One block has left its list for the program, or is freed and what had to be drained is."""
     c.task.left -= 1
     c.time += scaled(c.task.pc.ps, c.task.factor)
     lru_counts(s, c, 1)
 
 
-cdef inline void allocated(state_t *s, cpu_t *c) noexcept nogil:
-    """One block has left its list for the program."""
-    cdef op_t *op = c.task.pc
-    cdef count_t *n = c.count
-    n.alloc_blocks += 1
-    n.alloc_pages += 1 << op.order
-    stepped(s, c)
-
-
-cdef inline void freed(state_t *s, cpu_t *c) noexcept nogil:
-    """One block has gone to its list, and what had to be drained is drained."""
-    c.count.free_pages += 1 << c.task.pc.order
-    stepped(s, c)
-
-
 cdef inline void arrive_refill(cpu_t *c) noexcept nogil:
     cdef int zone = c.task.zone[c.task.pc.zone]
-    arrive(c, REFILL, zone, zone, BY_NEED)
+    arrive(c, REFILL, zone, BY_NEED)
     c.ask.pindex = c.task.pc.pindex
 
 
 cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
     """One block past the lists."""
     cdef int zone = c.task.zone[c.task.pc.zone]
-    arrive(c, REFILL if c.task.pc.code == OP_ALLOC else DRAIN, zone, zone, DIRECT)
+    arrive(c, REFILL if c.task.pc.code == OP_ALLOC else DRAIN, zone, DIRECT)
     c.ask.pindex = c.task.pc.pindex
 
 
@@ -160,20 +155,20 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p = pcp_of(c, zone)
     cdef bint free_high
     cdef int n, pindex = put_pages(s, c, zone, op.pindex, 1)
-    c.task.quiet -= s.lists.trylock
+    c.quiet -= s.lists.trylock
     free_high = in_bulk(s, c, p, zone, op.order, pcp_commit(&p.pcp, &s.rules, op.order))
-    c.ask.high = drain_from(s, c, p, zone, op.order, free_high)
-    if p.pcp.count < c.ask.high:
-        freed(s, c)
+    c.plan.high = drain_from(s, c, p, zone, op.order, free_high)
+    if p.pcp.count < c.plan.high:
+        stepped(s, c)
         return
-    n = pages_to_drain(s, c, p, zone, op.order, c.ask.high, free_high)
+    n = pages_to_drain(s, c, p, zone, op.order, c.plan.high, free_high)
     if n <= 0:
-        freed(s, c)
+        stepped(s, c)
         return
     if commit_in_bulk(&p.pcp, &s.rules, free_high):
         c.count.free_high += 1
-    c.ask.drain = commit_hold(&p.pcp, &s.rules, n)
-    c.ask.rest = n - c.ask.drain
+    c.plan.drain = commit_hold(&p.pcp, &s.rules, n)
+    c.plan.rest = n - c.plan.drain
     c.ask.relocks = 0
     arrive_drain(c, zone, pindex, BY_COMMIT)
 
@@ -189,12 +184,12 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
     elif p.blocks[op.pindex] == 0:
         arrive_refill(c)
     else:
-        c.task.quiet -= s.lists.trylock
+        c.quiet -= s.lists.trylock
         pcp_alloc_begin(&p.pcp, &s.rules)
         p.blocks[op.pindex] -= 1
         take_pages(s, c, c.task.zone[op.zone], op.pindex, 1)
         pcp_alloc_end(&p.pcp, &s.rules, op.order)
-        allocated(s, c)
+        stepped(s, c)
 
 
 cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
@@ -206,8 +201,8 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
     """
     cdef barrier_t *b = &s.programs.barrier[c.task.pc.n]
     cdef int i
-    if c.task.work_left < 0:
-        c.task.work_left = b.rounds
+    if c.vars.work_left < 0:
+        c.vars.work_left = b.rounds
         b.latest = max(b.latest, c.time)
         b.here += 1
         if b.here == b.members:
@@ -217,10 +212,10 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
             b.latest = 0
             for i in range(b.members):
                 wake(s, s.programs.member[c.task.pc.n * s.nr_cpus + i])
-    if b.rounds == c.task.work_left:
+    if b.rounds == c.vars.work_left:
         c.state = BLOCKED
         return True
-    if jump(s, c, max(c.time, b.open_at[c.task.work_left & 1] + max(c.task.pc.ps, 1))):
+    if jump(s, c, max(c.time, b.open_at[c.vars.work_left & 1] + max(c.task.pc.ps, 1))):
         next_op(c)
     return False
 
@@ -234,7 +229,6 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """
     cdef op_t *op
     cdef channel_t *ch
-    cdef int32_t *held
     cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps, start = c.time
@@ -250,35 +244,39 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         if op.code <= OP_FREE:
             if c.task.left < 0:
                 c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
-                c.task.left = op.n if op.reg < 0 else c.task.regs[op.reg]
+                c.task.left = op.n if op.reg < 0 else c.vars.regs[op.reg]
                 if op.code == OP_FREE:
                     c.task.wanted = c.task.left if c.task.left != ALL else INT32_MAX
                     next_part(s, c)
                 else:
                     if pages_unlikely(c.task.strayed != 0):
                         c.task.zone[HOME] = s.zones.zonelist[c.id * s.nr_zones]
-                    held_of(s, c, c.task.zone[op.zone])[op.pindex] += c.task.left
+                    zone = c.task.zone[op.zone]
+                    hold_more(s, c, zone, op.pindex, op.order, c.task.left)
+                    c.task.counted = c.task.left
             elif pages_unlikely(c.task.strayed != 0) and c.task.left == 0 and op.code == OP_FREE:
+                count_blocks(c)
                 next_part(s, c)
             if c.task.left > 0:
                 return False
+            count_blocks(c)
             next_op(c)
         elif op.code == OP_WORK:
-            if c.task.work_left < 0:
+            if c.vars.work_left < 0:
                 c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
-                c.task.work_left = lasts(c, c.task.factor)
-            ps = min(c.task.work_left, c.timer - c.time)
+                c.vars.work_left = lasts(c, c.task.factor)
+            ps = min(c.vars.work_left, c.timer - c.time)
             c.time += ps
-            c.task.work_left -= ps
-            if c.task.work_left == 0:
+            c.vars.work_left -= ps
+            if c.vars.work_left == 0:
                 next_op(c)
         elif op.code == OP_IDLE:
-            if c.task.work_left < 0:
-                c.task.work_left = c.time + lasts(c, 1 << 16)  # wakes then
-            if jump(s, c, c.task.work_left):
+            if c.vars.work_left < 0:
+                c.vars.work_left = c.time + lasts(c, 1 << 16)  # wakes then
+            if jump(s, c, c.vars.work_left):
                 next_op(c)
         elif op.code == OP_SEND:
-            ch = &s.programs.channel[c.task.channel[op.n]]
+            ch = &s.programs.channel[c.vars.channel[op.n]]
             if ch.nsent - ch.nreceived == ch.size:
                 c.state = BLOCKED
                 return True
@@ -292,7 +290,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 wake(s, ch.consumer)
                 next_op(c)
         elif op.code == OP_RECV:
-            ch = &s.programs.channel[c.task.channel[op.n]]
+            ch = &s.programs.channel[c.vars.channel[op.n]]
             if ch.nsent == ch.nreceived:
                 c.state = BLOCKED
                 return True
@@ -306,20 +304,18 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 wake(s, ch.producer)
                 next_op(c)
         elif op.code == OP_GIVE or op.code == OP_TAKE:
-            held = &held_of(s, c, c.task.zone[op.zone])[op.pindex]
+            zone = c.task.zone[op.zone]
             carry = &carry_of(s, c, op.code == OP_TAKE)[op.pindex]
-            moved = held[0] if op.code == OP_GIVE else carry[0]
+            moved = held_of(s, c, zone)[op.pindex] if op.code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
-            if op.code == OP_TAKE:
-                held[0] += moved
-                carry[0] -= moved
-            else:
-                held[0] -= moved
-                carry[0] += moved
+            if op.code == OP_GIVE:
+                moved = -moved
+            hold_more(s, c, zone, op.pindex, op.order, moved)
+            carry[0] -= moved
+            moved = abs(moved)
             if s.pages.mm != NULL:
-                ch = &s.programs.channel[c.task.channel[op.target]]
-                zone = c.task.zone[op.zone]
+                ch = &s.programs.channel[c.vars.channel[op.target]]
                 mine = mine_of(s, c, zone, op.pindex)
                 if op.code == OP_TAKE:
                     pass_pages(s, &ch.pages, mine, moved)
@@ -342,7 +338,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             next_op(c)
             c.task.pc = c.task.program + s.programs.table[moved]
         elif op.code == OP_DRAW:
-            c.task.regs[op.reg] = s.programs.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
+            c.vars.regs[op.reg] = s.programs.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
             next_op(c)
         elif op.code == OP_LOOP:
             # What has no more blocks to free takes no time; the program is known to end otherwise.
@@ -358,22 +354,21 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 c.task.loops[op.depth] = 0
                 next_op(c)
         elif op.code == OP_SCORE:
-            c.count.score += op.n if op.reg < 0 else c.task.regs[op.reg]
+            c.count.score += op.n if op.reg < 0 else c.vars.regs[op.reg]
             next_op(c)
         elif op.code == OP_REST:
-            if c.task.work_left < 0:
+            if c.vars.work_left < 0:
                 moved = op.target * TABLE + <int> (draw(&c.rng) >> 54)
                 ps = times(c.time - s.programs.rested[c.id], op.n, 16)
-                c.task.work_left = c.time + times(ps, s.programs.table[moved], 16)
-            if jump(s, c, c.task.work_left):
+                c.vars.work_left = c.time + times(ps, s.programs.table[moved], 16)
+            if jump(s, c, c.vars.work_left):
                 s.programs.rested[c.id] = c.time
                 next_op(c)
         elif op.code == OP_LRU:
-            zone = c.task.zone[op.zone]
-            moved = s.zones.lru[2 * c.id + op.zone] + s.zones.zone[zone].node
-            next_op(c)
             if c.task.lru_left < s.holds.pagevec:
-                arrive(c, LRU, moved, zone, BY_NEED)
+                arrive_lru(c)
+            next_op(c)
+            if c.state == ARRIVED:
                 return True
         elif op.code == OP_PHASE:
             end_phase(s, c)
@@ -383,7 +378,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if at_barrier(s, c):
                 return True
         elif op.code == OP_KSWAPD:
-            arrive(c, LOOK, 0, c.task.zone[HOME], BY_NEED)
+            arrive(c, LOOK, c.task.zone[HOME], BY_NEED)
             return True
         else:  # OP_END: asleep for the rest of the run
             jump(s, c, s.course.end)

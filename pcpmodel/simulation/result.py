@@ -271,8 +271,9 @@ class Result(_Counted):
         counters = state.counters()
         hists = state.histograms()
         series = np.frombuffer(state.series(), dtype=np.int64).reshape(
-            len(counters), 2 + len(_BATCH_SUMS), spec.samples
+            len(counters), spec.samples, 2 + len(_BATCH_SUMS)
         )
+        series = np.ascontiguousarray(series.transpose(0, 2, 1))
         edges = bucket_edges_ns(len(hists["wait"]["refill"]))
 
         def histogram(what: str) -> dict[str, Histogram]:

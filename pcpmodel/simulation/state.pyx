@@ -32,7 +32,7 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.simulation.chores cimport drain_all_over
-from pcpmodel.simulation.cpu cimport set_timer
+from pcpmodel.simulation.cpu cimport count_blocks, set_timer
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     COSTS,
@@ -54,6 +54,7 @@ from pcpmodel.simulation.structs cimport (
     count_t,
     cpu_t,
     held_of,
+    hold_more,
     mine_of,
     notice_t,
     op_t,
@@ -406,6 +407,7 @@ cdef class State(Exclusive):
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
         s.lists.held = <int32_t *> get(lists * KINDS_ROOM, sizeof(int32_t))
+        s.lists.pages = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         if setup.trylock:
             s.lists.trylock = 1
             memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
@@ -521,10 +523,10 @@ cdef class State(Exclusive):
         c.lists, c.count = &s.lists.pcp[cpu * s.nr_zones], &s.books.count[cpu]
         c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
         for k in range(CHANNELS):
-            c.task.channel[k] = channels[cpu, k]
+            c.vars.channel[k] = channels[cpu, k]
         c.task.program = c.task.pc = self.ops + <int64_t> starts[task.program]
         c.task.left = -1
-        c.task.work_left = -1
+        c.vars.work_left = -1
         c.task.lru_left = s.holds.pagevec
         # Each CPU its own stream, from seed and CPU number alone.
         key = self.seed
@@ -542,7 +544,7 @@ cdef class State(Exclusive):
             c.timers.sample_at = s.course.warm + s.course.sample_every
         c.timers.change_at = s.changes.change[0].at if s.changes.number else INT64_MAX
         if s.lists.trylock:
-            c.task.quiet = s.lists.fails[draw(&c.rng) >> 54]
+            c.quiet = s.lists.fails[draw(&c.rng) >> 54]
         set_timer(s, c)
         for k in range(s.nr_zones):
             pcp = &pcp_of(c, k).pcp
@@ -560,7 +562,7 @@ cdef class State(Exclusive):
         s.zones.kswapd[s.zones.zone[zone].node] = cpu
         s.cpu[cpu].task.starved = s.zones.watch = 1
         if s.pages.mm == NULL:
-            held_of(s, &s.cpu[cpu], zone)[MIGRATE_MOVABLE] = pages
+            hold_more(s, &s.cpu[cpu], zone, MIGRATE_MOVABLE, 0, pages)
             return 0
         numbers = pages
         mine = mine_of(s, &s.cpu[cpu], zone, MIGRATE_MOVABLE)
@@ -568,7 +570,7 @@ cdef class State(Exclusive):
             raise MemoryError
         for i in range(numbers.shape[0]):
             page_ring_push_tail(mine, <uint32_t> numbers[i])
-        held_of(s, &s.cpu[cpu], zone)[MIGRATE_MOVABLE] = numbers.shape[0]
+        hold_more(s, &s.cpu[cpu], zone, MIGRATE_MOVABLE, 0, numbers.shape[0])
         return 0
 
     def __dealloc__(self):
@@ -587,9 +589,9 @@ cdef class State(Exclusive):
                 free(self.s.programs.channel[i].carried)
         for p in (
             <size_t> self.ops, <size_t> self.s.cpu, <size_t> self.s.woken,
-            <size_t> self.s.lists.pcp, <size_t> self.s.lists.held, <size_t> self.s.lists.policy,
-            <size_t> self.s.pages.mine, <size_t> self.s.pages.digest, <size_t> self.s.pages.dice,
-            <size_t> self.s.pages.found,
+            <size_t> self.s.lists.pcp, <size_t> self.s.lists.held, <size_t> self.s.lists.pages,
+            <size_t> self.s.lists.policy, <size_t> self.s.pages.mine, <size_t> self.s.pages.digest,
+            <size_t> self.s.pages.dice, <size_t> self.s.pages.found,
             <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
             <size_t> self.s.zones.kswapd, <size_t> self.s.zones.lru, <size_t> self.s.zones.node_of,
             <size_t> self.s.programs.channel,
@@ -665,6 +667,7 @@ cdef class State(Exclusive):
         cdef int i, k
         result = []
         for i in range(self.s.nr_cpus):
+            count_blocks(&self.s.cpu[i])
             counts = dict(self.s.books.count[i])
             del counts["pad"]
             for k, where in enumerate(FOUND):
@@ -718,7 +721,7 @@ cdef class State(Exclusive):
         return result
 
     def series(self):
-        """Pages, work, waits, sleep over the counted time: int64 of [cpu][7][samples] as bytes."""
+        """Pages, work, waits, sleep over the counted time: int64 of [cpu][samples][7] as bytes."""
         check_idle(self)
         cdef int numbers = SERIES * self.s.nr_cpus * self.s.course.samples
         return (<char *> self.s.books.series)[: numbers * sizeof(int64_t)]

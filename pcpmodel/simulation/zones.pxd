@@ -103,8 +103,8 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         if s.pages.mm != NULL:
             free_direct(&s.pages.mm.zone[c.ask.zone], next_to_free(s, c, mine), order)
         return 1
-    c.ask.got = zone.free >= 1 << order
-    if not c.ask.got:
+    c.plan.got = zone.free >= 1 << order
+    if not c.plan.got:
         nothing_left(s, c, zone)
         return 0
     zone.free -= 1 << order
@@ -125,26 +125,39 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     return 1
 
 
+cdef inline void drained(pcp_t *p, zone_t *zone, count_t *n, int pages) noexcept nogil:
+    """Pages have gone from the lists to the zone; which ones see to it themselves."""
+    p.pcp.count -= pages
+    zone.free += pages
+    n.drains += 1
+    n.drain_pages += pages
+
+
+cdef inline void refilled(pcp_t *p, zone_t *zone, count_t *n, int pindex, int order,
+                          int blocks) noexcept nogil:
+    """Blocks have come from the zone to a list."""
+    zone.free -= blocks << order
+    p.pcp.count += blocks << order
+    p.blocks[pindex] += blocks
+    n.refills += 1
+    n.refill_pages += blocks << order
+
+
 cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
-    """free_pcppages_bulk(): ``ask.drain`` pages of a CPU's lists; returns the blocks freed."""
+    """free_pcppages_bulk(): ``plan.drain`` pages of a CPU's lists; returns the blocks freed."""
     cdef pcp_t *p = pcp_of(&s.cpu[owner], c.ask.zone)
-    cdef count_t *n = c.count
-    cdef int before = p.pcp.count, got
+    cdef int before = p.pcp.count, pages
     cdef int64_t blocks = drain_counts(
-        p.blocks, &s.rules, min(c.ask.drain, p.pcp.count), c.ask.pindex, &got
+        p.blocks, &s.rules, min(c.plan.drain, before), c.ask.pindex, &pages
     )
-    p.pcp.count -= got
+    drained(p, zone, c.count, pages)
     if s.pages.mm != NULL:
         drain_pages(s, c, owner, before, p.pcp.count)
-    zone.free += got
-    n.drains += 1
-    n.drain_pages += got
     return blocks
 
 
 cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) noexcept nogil:
     """rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
-    cdef count_t *n = c.count
     cdef int order = pindex_to_order(c.ask.pindex), got
     if s.rules.below_high and zone.free <= zone.high_wmark:
         zone.flags |= ZONE_BELOW_HIGH
@@ -154,14 +167,10 @@ cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) no
         got = <int> (zone.free >> order)
     if s.pages.mm != NULL:
         got = refill_pages(s, c, order, got)
-    c.ask.got = got
+    c.plan.got = got
     if got == 0:
         nothing_left(s, c, zone)
-    zone.free -= got << order
-    p.pcp.count += got << order
-    p.blocks[c.ask.pindex] += got
-    n.refills += 1
-    n.refill_pages += got << order
+    refilled(p, zone, c.count, c.ask.pindex, order, got)
     return got
 
 
