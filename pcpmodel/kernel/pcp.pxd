@@ -57,6 +57,7 @@ from pcpmodel.cython_pcp cimport pcp_policy, pcp_view
 from pcpmodel.kernel.buddy cimport zone
 from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.pages cimport (
+    MAX_PAGE_ORDER,
     PAGE_ALLOC_COSTLY_ORDER,
     ZONE_BELOW_HIGH,
     ZONE_RECLAIM_ACTIVE,
@@ -202,6 +203,12 @@ cdef inline int nr_pcp_alloc(
             pcp.alloc_factor += 1
         n = min(n, cap)
     return max(n >> order, 2) if n > 1 else n
+
+
+cdef inline int most_refilled(int batch, const pcp_rules *r) noexcept nogil:
+    """Pages that no refill exceeds, of whatever order, by the rules of a release."""
+    cdef int n = batch << r.batch_scale_max if r.alloc_scale else batch
+    return max(n, 2 << MAX_PAGE_ORDER)
 
 
 cdef inline bint pcp_commit(per_cpu_pages *pcp, const pcp_rules *r, int order) noexcept nogil:
@@ -370,6 +377,23 @@ cdef inline void pcp_alloc_hits(
         pcp.free_count >>= min(k, 31)
     else:
         pcp.free_factor >>= min(k, 31)
+    pcp.count -= k << order
+    if r.count_min and pcp.count < pcp.count_min:
+        pcp.count_min = pcp.count
+
+
+cdef inline void pcp_alloc_rest(
+    per_cpu_pages *pcp, const pcp_rules *r, int k, int order
+) noexcept nogil:
+    """After a refill: pcp_alloc_end() of the block that it was for, then k - 1 hits."""
+    if r.tree:
+        pcp_alloc_end(pcp, r, order)
+        pcp_alloc_hits(pcp, r, k - 1, order)
+        return
+    if r.free_count:
+        pcp.free_count >>= min(k - 1, 31)
+    else:
+        pcp.free_factor >>= min(k - 1, 31)
     pcp.count -= k << order
     if r.count_min and pcp.count < pcp.count_min:
         pcp.count_min = pcp.count

@@ -9,7 +9,6 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
 
-from pcpmodel.simulation.cpu cimport lock_of
 from pcpmodel.simulation.structs cimport (
     DIRECT,
     HIST,
@@ -40,11 +39,11 @@ cdef inline int bucket(int64_t ps) noexcept nogil:
     return min(e * 8 + <int> (ns >> e), HIST - 1)
 
 
-cdef inline void count_hold(state_t *s, cpu_t *c, int64_t arrival, int64_t wait,
-                            int64_t hold) noexcept nogil:
+cdef inline void count_hold(state_t *s, cpu_t *c, int kind, int lock, int64_t arrival,
+                            int64_t wait, int64_t hold) noexcept nogil:
     """A hold of the lock that the CPU has asked for, and the wait before it."""
     cdef count_t *n = c.count
-    cdef int kind = c.ask.kind, lock = lock_of(s, c), i
+    cdef int i
     cdef int64_t limit
     cdef uint64_t order = s.books.order[lock]
     s.books.events += 1

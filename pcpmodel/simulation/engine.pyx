@@ -1,14 +1,15 @@
 """The event engine: one event per lock interaction.
 
-Between two interactions a CPU touches only what is its own, so it is advanced
-in one go: a run of PCP hits or of frees below ``high`` is a handful of integer
-operations whatever its length.  When a CPU arrives at a lock its grant and its
-hold are known at once, so the interaction needs no second event.  Only a lock that is not
-first come, first served has to be asked again when it is released.
+Between two interactions a CPU touches only what is its own, so it is advanced in one go
+(`pcpmodel.simulation.at_once`).  When a CPU arrives at a lock its grant and its hold are known at
+once, so the interaction needs no second event.  Only a lock that is not first come, first served
+has to be asked again when it is released.
 
-Arrivals are taken in order of (time, CPU number).  The order lives in a winner
-tree over 64-bit keys, ``time << 10 | cpu``, four to a match: half the levels of a tree of
-pairs, and 8 % less time an event with 224 CPUs.  Sixteen to a match take 10 % more.
+Arrivals are taken in order of (time, CPU number).  The order lives in winner trees over 64-bit
+keys, ``time << 10 | cpu``, one for each island: CPUs that share no node, channel or barrier with
+others.  As long as no zone can become short of pages islands cannot notice each other, and one
+event of each is done in turn, whatever their times: the processor works on one while another waits
+for memory or for its place in the tree.
 `pcpmodel.simulation.per_page` does the same work a page at a time; both give the
 same numbers, bit for bit.
 """
@@ -16,11 +17,10 @@ same numbers, bit for bit.
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, INT64_MIN, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
-from pcpmodel.kernel.pcp cimport pcp_alloc_hits, pcp_free_hits
+from pcpmodel.kernel.pages cimport pages_unlikely
 from pcpmodel.hardware.lock cimport (
     crowd_free,
     crowd_init,
@@ -34,41 +34,50 @@ from pcpmodel.hardware.lock cimport (
     lock_init,
     lock_leave,
 )
-from pcpmodel.simulation.cpu cimport doze, due, lock_of, scaled
-from pcpmodel.simulation.lists cimport put_pages, take_pages
-from pcpmodel.simulation.locks cimport account, interact, released, turns_back
-from pcpmodel.simulation.program cimport (
-    arrive_direct,
-    arrive_refill,
-    control,
-    free_block,
-    lru_counts,
-    past_its_list,
-    step_block,
+from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once
+from pcpmodel.simulation.cpu cimport doze, due, lock_of
+from pcpmodel.simulation.locks cimport (
+    account,
+    interact,
+    most_of_a_refill,
+    quickest_refill,
+    released,
+    turns_back,
 )
+from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
+    BY_NEED,
     BY_REMOTE,
     LRU,
     RUNNING,
     cpu_t,
-    op_t,
-    pcp_of,
-    pcp_t,
     state_t,
+    zone_t,
 )
-from pcpmodel.workload.ops cimport OP_ALLOC
+from pcpmodel.workload.ops cimport HOME, PEER
 
 __all__ = ["MAX_CPUS", "MAX_SECONDS", "Engine"]
 
 cdef enum:
     CPU_BITS = 10
-    LEVELS = 5  # of the tree, for 4 ** 5 CPUs
+
+cdef int64_t LAST = (<int64_t> 1 << 53) - 1  # [ps], what a key has room for
 
 MAX_CPUS = 1 << CPU_BITS
 MAX_SECONDS = 9007  # 2 ** 53 ps, what a key has room for
+
+
+cdef struct island_t:
+    int64_t *tree  # the smaller of each two keys: at 1 of all; from `width` on those of the CPUs
+    size_t width
+    int cpus
+
+
+cdef inline int64_t time_of(int64_t key) noexcept nogil:
+    return <int64_t> (<uint64_t> (key ^ INT64_MIN) >> CPU_BITS)
 
 
 cdef inline int64_t key_at(int64_t time, int cpu) noexcept nogil:
@@ -76,90 +85,28 @@ cdef inline int64_t key_at(int64_t time, int cpu) noexcept nogil:
     return <int64_t> (<uint64_t> time << CPU_BITS | cpu) ^ INT64_MIN
 
 
-@cython.cdivision(True)
-cdef inline int fitting(int64_t k, int64_t ps, int64_t room) noexcept nogil:
-    """How many of ``k`` steps of ``ps`` begin before ``room`` has passed."""
-    if k * ps <= room:
-        return <int> k
-    return <int> ((room + ps - 1) // ps)
+class Parts:
+    """Zones that belong together: a forest of them."""
+
+    def __init__(self, zones):
+        self.above = list(range(zones))
+
+    def of(self, zone):
+        while self.above[zone] != zone:
+            zone = self.above[zone]
+        return zone
+
+    def join(self, a, b):
+        self.above[self.of(b)] = self.of(a)
 
 
-cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
-    """As many PCP hits as there are blocks, or arrive for a refill."""
-    cdef op_t *op = c.task.pc
-    cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
-    cdef int k
-    cdef int64_t ps = scaled(op.ps, c.task.factor)
-    if past_its_list(s, c):
-        arrive_direct(c)
-        return
-    k = min(c.task.left, p.blocks[op.pindex])
-    if k == 0:
-        arrive_refill(c)
-        return
-    if s.lists.trylock:
-        k = min(k, c.quiet)
-    if op.depth:
-        k = min(k, c.task.lru_left)
-    k = fitting(k, ps, c.timer - c.time)
-    pcp_alloc_hits(&p.pcp, &s.rules, k, op.order)
-    p.blocks[op.pindex] -= k
-    take_pages(s, c, c.task.zone[op.zone], op.pindex, k)
-    c.task.left -= k
-    c.time += k * ps
-    lru_counts(s, c, k)
-    if s.lists.trylock:
-        c.quiet -= k
-    elif c.task.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
-        arrive_refill(c)
-
-
-cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
-    """As many order-0 frees as stay below ``high``; the next one goes step by step."""
-    cdef op_t *op = c.task.pc
-    cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
-    cdef int k, n
-    cdef int64_t ps
-    if past_its_list(s, c):
-        arrive_direct(c)
-        return
-    if op.order or s.lists.asks_high:
-        free_block(s, c)
-        return
-    k = c.task.left
-    if s.lists.trylock:
-        k = min(k, c.quiet)
-    if op.depth:
-        k = min(k, c.task.lru_left)
-    ps = scaled(op.ps, c.task.factor)
-    k = fitting(k, ps, c.timer - c.time)
-    n = pcp_free_hits(&p.pcp, &s.rules, p.view, k)
-    if n == 0:
-        free_block(s, c)
-        return
-    put_pages(s, c, c.task.zone[op.zone], op.pindex, n)
-    c.task.left -= n
-    c.time += n * ps
-    lru_counts(s, c, n)
-    if s.lists.trylock:
-        c.quiet -= n
-    elif n < k:
-        free_block(s, c)
-
-
-cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
-    """Run a CPU up to its next interaction, or until it blocks or finishes.
-
-    Not past `careful_from`: from then on all go step by step, in the order of time.
-    """
-    while c.state == RUNNING and c.time < s.changes.careful_from and not s.failed:
-        # With blocks left of an operation and nothing else to do there is nothing to control.
-        if (c.task.left <= 0 or c.chore.kind or c.timer <= c.time) and control(s, c):
-            return
-        if c.task.pc.code == OP_ALLOC:
-            skip_allocs(s, c)
-        else:
-            skip_frees(s, c)
+cdef inline int64_t up(int64_t *tree, size_t *i, int64_t key) noexcept nogil:
+    """One level up in a tree."""
+    cdef size_t at = i[0] ^ 1
+    key = min(key, tree[at])
+    i[0] = at >> 1
+    tree[i[0]] = key
+    return key
 
 
 cdef class Engine:
@@ -175,50 +122,110 @@ cdef class Engine:
     cdef fifo_lock *locks
     cdef crowd_lock *crowds  # NULL: locks are queued
     cdef int64_t *until  # of each CPU at an unfair lock: see at_crowd()
-    # The keys of the CPUs, then the smallest of each four of them, and so on up to four.
-    cdef int64_t *tree
-    cdef size_t leaves
-    cdef int64_t *top
+    cdef bint plain  # counts alone, and queued locks
+    cdef island_t *islands
+    cdef int nr_islands
+    cdef int32_t *island  # of each CPU
+    cdef size_t *leaf  # of each CPU in the tree of its island
+    cdef int64_t quickest  # refill [ps]
+    cdef int64_t most  # pages of a refill
 
     def __cinit__(self, State state not None):
-        cdef int64_t beside[LEVELS]
-        cdef size_t width
-        cdef int i, k
+        cdef int i
         cdef state_t *s = &state.s
         state.take()
         self.state = state
-        self.leaves = 4
-        while self.leaves < <size_t> s.nr_cpus:
-            self.leaves *= 4
-        self.tree = <int64_t *> calloc(2 * self.leaves, sizeof(int64_t))
-        self.locks = <fifo_lock *> calloc(state.nlocks, sizeof(fifo_lock))
-        if self.tree == NULL or self.locks == NULL:
-            raise MemoryError
-        for i in range(state.nlocks):
-            k = i >= s.nr_zones
-            lock_init(&self.locks[i], s.nr_cpus, state.handoff[k][0], state.handoff[k][1])
-        if state.test_and_set:
-            self.until = <int64_t *> calloc(s.nr_cpus, sizeof(int64_t))
-            self.crowds = <crowd_lock *> calloc(state.nlocks, sizeof(crowd_lock))
-            if self.until == NULL or self.crowds == NULL:
-                raise MemoryError
-            for i in range(state.nlocks):
-                crowd_init(&self.crowds[i], s.nr_cpus, state.seed + i)
-            for i in range(s.nr_cpus):
-                self.until[i] = -1
-        self.top = self.tree
-        width = self.leaves
-        while width > 4:
-            self.top += width
-            width >>= 2
-        for i in range(2 * <int> self.leaves):
-            self.tree[i] = NEVER
+        self.plain = counts_alone(s) and not state.test_and_set
+        self.make_locks()
+        self.make_islands()
+        self.quickest, self.most = min(quickest_refill(s), 1 << 30), most_of_a_refill(s)
+        if self.plain and not s.zones.watch:
+            for i in range(s.nr_zones):
+                s.zones.zone[i].plenty = s.zones.zone[i].high_wmark + self.most
         state.begin()
         for i in range(s.nr_cpus):
-            self.look_beside(i, beside)
-            self.run_cpu(&s.cpu[i], beside)
+            advance(s, &s.cpu[i])
+            self.follow(&s.cpu[i])
         state.end()
         state.check()
+
+    cdef int make_locks(self) except -1:
+        cdef State state = self.state
+        cdef int i, k, cpus = state.s.nr_cpus
+        self.locks = <fifo_lock *> calloc(state.nlocks, sizeof(fifo_lock))
+        if self.locks == NULL:
+            raise MemoryError
+        for i in range(state.nlocks):
+            k = i >= state.s.nr_zones
+            lock_init(&self.locks[i], cpus, state.handoff[k][0], state.handoff[k][1])
+        if not state.test_and_set:
+            return 0
+        self.until = <int64_t *> calloc(cpus, sizeof(int64_t))
+        self.crowds = <crowd_lock *> calloc(state.nlocks, sizeof(crowd_lock))
+        if self.until == NULL or self.crowds == NULL:
+            raise MemoryError
+        for i in range(state.nlocks):
+            crowd_init(&self.crowds[i], cpus, state.seed + i)
+        for i in range(cpus):
+            self.until[i] = -1
+        return 0
+
+    cdef int make_islands(self) except -1:
+        """Part the CPUs, and give each island its tree, where all keys are NEVER yet."""
+        cdef state_t *s = &self.state.s
+        cdef island_t *island
+        cdef cpu_t *c
+        cdef int i, z
+        cdef size_t k
+        cdef bint alone = self.plain and not s.zones.watch  # kswapd wakes CPUs of all nodes
+        parts = Parts(s.nr_zones)
+        for z in range(s.nr_zones):
+            for i in range(z):
+                if not alone or s.zones.zone[i].node == s.zones.zone[z].node:
+                    parts.join(i, z)
+        for i in range(s.nr_cpus):
+            parts.join(s.cpu[i].task.zone[HOME], s.cpu[i].task.zone[PEER])
+        for i in range(s.nr_channels):
+            parts.join(
+                s.cpu[s.programs.channel[i].producer].task.zone[HOME],
+                s.cpu[s.programs.channel[i].consumer].task.zone[HOME],
+            )
+        self.join_barriers(parts)
+        self.islands = <island_t *> calloc(s.nr_zones, sizeof(island_t))
+        self.island = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
+        self.leaf = <size_t *> calloc(s.nr_cpus, sizeof(size_t))
+        if self.islands == NULL or self.island == NULL or self.leaf == NULL:
+            raise MemoryError
+        numbers = {}
+        for i in range(s.nr_cpus):
+            c = &s.cpu[i]
+            self.island[i] = numbers.setdefault(parts.of(c.task.zone[HOME]), len(numbers))
+            self.leaf[i] = self.islands[self.island[i]].cpus
+            self.islands[self.island[i]].cpus += 1
+        self.nr_islands = len(numbers)
+        for i in range(self.nr_islands):
+            island = &self.islands[i]
+            island.width = 2
+            while island.width < <size_t> island.cpus:
+                island.width *= 2
+            island.tree = <int64_t *> calloc(2 * island.width, sizeof(int64_t))
+            if island.tree == NULL:
+                raise MemoryError
+            for k in range(2 * island.width):
+                island.tree[k] = NEVER
+        for i in range(s.nr_cpus):
+            self.leaf[i] += self.islands[self.island[i]].width
+        return 0
+
+    cdef int join_barriers(self, parts) except -1:
+        cdef state_t *s = &self.state.s
+        cdef int32_t *member
+        cdef int b, i
+        for b in range(s.programs.barriers):
+            member = &s.programs.member[b * s.nr_cpus]
+            for i in range(1, s.programs.barrier[b].members):
+                parts.join(s.cpu[member[0]].task.zone[HOME], s.cpu[member[i]].task.zone[HOME])
+        return 0
 
     def __dealloc__(self):
         cdef int i
@@ -228,10 +235,14 @@ cdef class Engine:
         if self.crowds != NULL:
             for i in range(self.state.nlocks):
                 crowd_free(&self.crowds[i])
+        for i in range(self.nr_islands):
+            free(self.islands[i].tree)
         free(self.crowds)
         free(self.until)
         free(self.locks)
-        free(self.tree)
+        free(self.islands)
+        free(self.island)
+        free(self.leaf)
 
     cdef inline int64_t key_of(self, cpu_t *c) noexcept nogil:
         """What the CPU's next time sorts by; of two at one time the lower number is first."""
@@ -245,54 +256,26 @@ cdef class Engine:
             return key_at(due(&self.state.s, c), c.id)
         return NEVER
 
-    cdef inline int64_t first(self) noexcept nogil:
-        """The smallest key."""
-        return min(min(self.top[0], self.top[1]), min(self.top[2], self.top[3]))
+    cdef inline void place(self, island_t *island, int cpu, int64_t key) noexcept nogil:
+        """Put a CPU's key into the tree of its island."""
+        cdef int64_t *tree = island.tree
+        cdef size_t i = self.leaf[cpu]
+        tree[i] = key
+        while i > 3:
+            key = up(tree, &i, key)
+            key = up(tree, &i, key)
+        if i > 1:
+            up(tree, &i, key)
 
-    cdef inline int64_t look_beside(self, int cpu, int64_t *beside) noexcept nogil:
-        """The smallest key beside the CPU's way up, so far at each level, and in all."""
-        cdef int64_t key = NEVER
-        cdef int64_t *level = self.tree
-        cdef size_t i = cpu, width = self.leaves
-        while width > 1:
-            key = min(key, min(level[i ^ 1], min(level[i ^ 2], level[i ^ 3])))
-            beside[0] = key
-            beside += 1
-            level += width
-            width >>= 2
-            i >>= 2
-        return key
-
-    cdef inline void place(self, int cpu, int64_t key, const int64_t *beside) noexcept nogil:
-        """Put a CPU's key into the tree."""
-        cdef int64_t *level = self.tree
-        cdef size_t i = cpu, width = self.leaves
-        level[i] = key
-        while width > 4:
-            level += width
-            width >>= 2
-            i >>= 2
-            level[i] = min(key, beside[0])
-            beside += 1
-
-    cdef inline int64_t run_cpu(self, cpu_t *c, int64_t *beside) noexcept nogil:
-        """Advance a CPU, and those that its messages set free.
-
-        Returns its key; INT64_MIN if others have been set free, whose keys have changed, too.
-        """
+    cdef inline void follow(self, cpu_t *c) noexcept nogil:
+        """What a CPU does next is known; so it is then for those that its messages set free."""
         cdef state_t *s = &self.state.s
-        cdef int64_t key
-        advance(s, c)
-        key = self.key_of(c)
-        self.place(c.id, key, beside)
+        self.place(&self.islands[self.island[c.id]], c.id, self.key_of(c))
         while s.nwoken:
             s.nwoken -= 1
             c = &s.cpu[s.woken[s.nwoken]]
             advance(s, c)
-            self.look_beside(c.id, beside)
-            self.place(c.id, self.key_of(c), beside)
-            key = INT64_MIN
-        return key
+            self.place(&self.islands[self.island[c.id]], c.id, self.key_of(c))
 
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU has an unfair lock at ``now``."""
@@ -304,10 +287,8 @@ cdef class Engine:
 
     cdef void expect(self, int cpu, int64_t at) noexcept nogil:
         """A waiting CPU sees that its lock is free at ``at``; INT64_MAX: it does not."""
-        cdef int64_t beside[LEVELS]
         self.until[cpu] = at
-        self.look_beside(cpu, beside)
-        self.place(cpu, self.key_of(&self.state.s.cpu[cpu]), beside)
+        self.follow(&self.state.s.cpu[cpu])
 
     cdef void at_crowd(self, cpu_t *c) noexcept nogil:
         """Next step of a CPU at an unfair lock.
@@ -318,7 +299,6 @@ cdef class Engine:
         cdef state_t *s = &self.state.s
         cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
         cdef int64_t *price = self.state.handoff[lock_of(s, c) >= s.nr_zones]
-        cdef int64_t beside[LEVELS]
         cdef int64_t now
         cdef int other
         if self.until[c.id] < 0:  # a release, or a grant, precedes an arrival of the same time
@@ -345,8 +325,43 @@ cdef class Engine:
                 self.expect(lock.heir, now + price[0] + price[1] * (lock.waiting - 1))
             c.time = now
             released(s, c)
-        self.look_beside(c.id, beside)
-        self.run_cpu(c, beside)
+        advance(s, c)
+        self.follow(c)
+
+    cdef inline void at_queue(self, cpu_t *c) noexcept nogil:
+        """A CPU comes to a queued lock: when it gets it, what it does with it and afterwards."""
+        cdef state_t *s = &self.state.s
+        cdef fifo_lock *lock = &self.locks[lock_of(s, c)]
+        cdef int64_t arrival = c.time, grant = lock_grant(lock, arrival)
+        cdef int64_t hold = interact(s, c)
+        if s.failed:  # nothing was refilled: there is no block to go on with
+            return
+        account(s, c, arrival, grant, hold)
+        c.time = grant + hold
+        lock_leave(lock, c.time)
+        if pages_unlikely(s.changes.careful_from != INT64_MAX):
+            c.last.release_at = c.time
+            c.last.zone = c.ask.zone if c.ask.kind != LRU and c.ask.why < BY_REMOTE else -1
+        released(s, c)
+
+    cdef void any_event(self, cpu_t *c) noexcept nogil:
+        """What a CPU does, whatever it is."""
+        cdef state_t *s = &self.state.s
+        if self.until != NULL and c.state == ARRIVED:
+            self.at_crowd(c)
+            return
+        if (c.waiter | s.zones.watch) != 0 and c.state == ARRIVED and turns_back(s, c):
+            pass
+        elif c.state == ARRIVED:
+            self.at_queue(c)
+        elif c.state == RUNNING:
+            if c.time >= s.changes.careful_from and not control(s, c):
+                step_block(s, c)
+        else:  # asleep, and a timer is due
+            doze(s, c, due(s, c))
+            c.state = RUNNING
+        advance(s, c)
+        self.follow(c)
 
     def run(self, int64_t max_events=INT64_MAX):
         """Process up to ``max_events`` events; True once the run is over."""
@@ -361,68 +376,103 @@ cdef class Engine:
     @property
     def now_ps(self):
         """Time of the next event [ps]; the end of the run once it is over."""
-        cdef int64_t first = self.first()
+        cdef int64_t first = self.islands[self.earliest()].tree[1]
         if first == NEVER:
             return self.state.s.course.end
-        return <uint64_t> (first ^ INT64_MIN) >> CPU_BITS
+        return time_of(first)
 
-    cdef bint loop(self, int64_t max_events) noexcept nogil:
+    cdef int earliest(self) noexcept nogil:
+        """The island whose next event is the first of all."""
+        cdef int i, best = 0
+        for i in range(self.nr_islands):
+            if self.islands[i].tree[1] < self.islands[best].tree[1]:
+                best = i
+        return best
+
+    cdef int64_t others_first(self, int island) noexcept nogil:
+        """The smallest key of the other islands."""
+        cdef int64_t key = NEVER
+        cdef int i
+        for i in range(self.nr_islands):
+            if i != island:
+                key = min(key, self.islands[i].tree[1])
+        return key
+
+    @cython.cdivision(True)
+    cdef int64_t part_until(self, int64_t first) noexcept nogil:
+        """The key up to which islands cannot notice each other; ``first`` is the smallest of all.
+
+        CPUs leave their zones, and look at others, only once a zone has been short of pages.  Up to
+        a moment each CPU may have queued for one refill, and any more took their time.
+        """
         cdef state_t *s = &self.state.s
+        cdef zone_t *zone
+        cdef int64_t refills = 1 << 30
+        cdef int z
+        if self.nr_islands == 1:
+            return NEVER
+        if s.zones.watch:
+            return first
+        for z in range(s.nr_zones):
+            zone = &s.zones.zone[z]
+            refills = min(refills, (zone.free - zone.high_wmark) // self.most - s.nr_cpus)
+        if refills <= 0:
+            return first
+        return key_at(min(time_of(first) + refills * self.quickest, LAST), 0)
+
+    cdef bint loop(self, int64_t left) noexcept nogil:
+        """Do ``left`` events, or all that there are; True if there are no more."""
+        cdef state_t *s = &self.state.s
+        cdef int64_t first, until
+        cdef int at
+        while not s.failed:
+            at = self.earliest()
+            first = self.islands[at].tree[1]
+            if first == NEVER or left <= 0:
+                return first == NEVER
+            until = self.part_until(first)
+            if until > first:
+                left = self.run_islands(0, self.nr_islands, until, left)
+            else:  # one after the other
+                left = self.run_islands(at, at + 1, self.others_first(at), left)
+        return True
+
+    cdef int64_t run_islands(self, int begin, int end, int64_t until, int64_t left) noexcept nogil:
+        """One event of each island in turn, up to a key or ``left`` events; how many are left."""
+        cdef state_t *s = &self.state.s
+        cdef island_t *island
+        cdef island_t *last = &self.islands[end - 1]
         cdef cpu_t *c
-        cdef cpu_t *ahead
-        cdef char *line
-        cdef fifo_lock *lock
-        cdef int64_t grant, hold, arrival
-        cdef int64_t first = self.first(), second
-        cdef int64_t beside[LEVELS]
-        while max_events > 0:
-            if first == NEVER or s.failed:
-                return True
-            max_events -= 1
-            c = &s.cpu[first & ((1 << CPU_BITS) - 1)]
-            if pages_unlikely(self.until != NULL) and c.state == ARRIVED:
-                self.at_crowd(c)
-                first = self.first()
-                continue
-            second = self.look_beside(c.id, beside)
-            # The state of all CPUs is more than the first cache holds: ask for what comes next.
-            ahead = &s.cpu[0 if second == NEVER else second & ((1 << CPU_BITS) - 1)]
-            pages_prefetch(ahead)
-            pages_prefetch(<char *> ahead + 64)
-            if (
-                pages_unlikely((c.waiter | s.zones.watch) != 0)
-                and c.state == ARRIVED
-                and turns_back(s, c)
-            ):
-                pass
-            elif c.state == ARRIVED:
-                arrival = c.time
-                lock = &self.locks[lock_of(s, c)]
-                grant = lock_grant(lock, arrival)
-                hold = interact(s, c)
-                if s.failed:  # nothing was refilled: there is no block to go on with
-                    return True
-                line = <char *> pcp_of(ahead, ahead.ask.zone)
-                pages_prefetch(line)
-                pages_prefetch(line + 128)
-                line = <char *> ahead.count
-                pages_prefetch(line)
-                pages_prefetch(line + 64)
-                account(s, c, arrival, grant, hold)
-                c.time = grant + hold
-                lock_leave(lock, c.time)
-                if pages_unlikely(s.changes.careful_from != INT64_MAX):
-                    c.last.release_at = c.time
-                    c.last.zone = c.ask.zone if c.ask.kind != LRU and c.ask.why < BY_REMOTE else -1
-                released(s, c)
-            elif c.state == RUNNING:
-                if c.time >= s.changes.careful_from and not control(s, c):
-                    step_block(s, c)
-            else:  # asleep, and a timer is due
-                doze(s, c, due(s, c))
-                c.state = RUNNING
-            # As a rule the runner-up is next.  The processor guesses that, and need not wait for
-            # what this CPU's next time comes to.
-            first = self.run_cpu(c, beside)
-            first = self.first() if pages_unlikely(first < second) else second
-        return first == NEVER or s.failed
+        cdef zone_t *zone
+        cdef int64_t before = 0
+        while left != before and not s.failed:
+            before = left
+            island = &self.islands[begin]
+            while island <= last and left > 0:
+                if island.tree[1] < until:
+                    left -= 1
+                    c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
+                    zone = &s.zones.zone[c.ask.zone]
+                    if (
+                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind != LRU
+                        and zone.free > zone.plenty
+                    ):
+                        if not hold_at_once(s, c, &self.locks[c.ask.zone], zone):
+                            self.leave(c)
+                        if c.state == ARRIVED:
+                            self.place(island, c.id, key_at(c.time, c.id))
+                        else:
+                            self.go_on(c)
+                    else:
+                        self.any_event(c)
+                island += 1
+        return left
+
+    cdef void leave(self, cpu_t *c) noexcept nogil:
+        """A CPU has just left a lock."""
+        released(&self.state.s, c)
+
+    cdef void go_on(self, cpu_t *c) noexcept nogil:
+        """Up to its next interaction."""
+        advance(&self.state.s, c)
+        self.follow(c)

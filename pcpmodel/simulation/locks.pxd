@@ -5,12 +5,12 @@ How long a hold takes is said in one place, `hold_ps`.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE, pages_unlikely
-from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, pcp_alloc_end
+from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, most_refilled, pcp_alloc_end
 from pcpmodel.simulation.books cimport count_hold
-from pcpmodel.simulation.cpu cimport scaled
+from pcpmodel.simulation.cpu cimport lock_of, scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
 from pcpmodel.simulation.program cimport stepped
 from pcpmodel.simulation.structs cimport (
@@ -56,6 +56,36 @@ cdef inline int64_t hold_ps(state_t *s, int kind, int64_t blocks, uint64_t bits)
     return max(scaled(mean, s.holds.spread[kind][bits]), 1)
 
 
+cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int64_t blocks) noexcept nogil:
+    """How long this hold takes; the pace of the work that follows is drawn, too."""
+    cdef uint64_t bits = draw(&c.rng)
+    c.task.factor = s.programs.speed[bits >> 44 & (TABLE - 1)]
+    return hold_ps(s, kind, blocks, bits >> 54)
+
+
+cdef inline int64_t quickest_refill(state_t *s) noexcept nogil:
+    """No hold that takes pages from a zone is shorter [ps]."""
+    cdef int64_t mean = s.holds.cost[REFILL][1], luck = s.holds.spread[REFILL][0]
+    cdef int i
+    if s.holds.cost[REFILL][COSTS] < s.holds.cost[REFILL][COSTS - 1]:
+        return 1  # and so of as many blocks as one likes
+    for i in range(1, COSTS + 1):
+        mean = min(mean, s.holds.cost[REFILL][i])
+    for i in range(TABLE):
+        luck = min(luck, <int64_t> s.holds.spread[REFILL][i])
+    return max(scaled(mean, <uint32_t> luck), 1)
+
+
+cdef inline int64_t most_of_a_refill(state_t *s) noexcept nogil:
+    """No hold takes more pages from a zone, before or after any change of the machine."""
+    cdef int i, z, batch = 1
+    for z in range(s.nr_zones):
+        batch = max(batch, s.lists.pcp[z].pcp.batch)
+        for i in range(s.changes.number):
+            batch = max(batch, s.changes.size[i * s.nr_zones + z].batch)
+    return most_refilled(batch, &s.rules)
+
+
 cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     """What a CPU does with the lock, in lock order; returns how long it holds it."""
     cdef pcp_t *p
@@ -63,7 +93,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef cpu_t *owner
     cdef count_t *n = c.count
     cdef int64_t blocks
-    cdef uint64_t bits, before
+    cdef uint64_t before
     if c.ask.kind == LRU:
         blocks = s.holds.pagevec - c.task.lru_left
         c.task.lru_left = s.holds.pagevec
@@ -91,9 +121,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         p.touched = 1
         p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
         n.moved_blocks += blocks
-    bits = draw(&c.rng)
-    c.task.factor = s.programs.speed[bits >> 44 & (TABLE - 1)]  # the pace of the work that follows
-    return hold_ps(s, c.ask.kind, blocks, bits >> 54)
+    return drawn_hold(s, c, c.ask.kind, blocks)
 
 
 cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
@@ -106,7 +134,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
             tell(s, zone, grant + hold)
         if pages_unlikely(s.lists.policy != NULL) and grant > arrival and c.ask.why < BY_REMOTE:
             policy_of(s, c, c.ask.zone).waits += 1
-    count_hold(s, c, arrival, grant - arrival, hold)
+    count_hold(s, c, c.ask.kind, lock_of(s, c), arrival, grant - arrival, hold)
 
 
 cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:

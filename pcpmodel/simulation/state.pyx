@@ -358,6 +358,7 @@ cdef class State(Exclusive):
             zone.low_wmark, zone.high_wmark = zones[i].low_wmark, zones[i].high_wmark
             zone.node = zones[i].node
             zone.level = zone.seen = level_of(zone)
+            zone.plenty = INT64_MAX
             s.zones.watch |= zone.level < ABOVE_HIGH
             zone.mask = 1
             while zone.mask < s.nr_cpus:
@@ -499,6 +500,7 @@ cdef class State(Exclusive):
         number = 1 + max(map(max, filter(None, named)), default=-1)
         if number == 0:
             return 0
+        s.programs.barriers = number
         s.programs.barrier = <barrier_t *> get(number, sizeof(barrier_t))
         s.programs.member = <int32_t *> get(number * s.nr_cpus, sizeof(int32_t))
         for cpu in range(s.nr_cpus):

@@ -3,7 +3,7 @@
 What happens to them stands in headers of their own, one concept each; who may use whom:
 `cpu` (asks, sleeps, wakes) < `lists`, `books` < `zones` < `chores` < `program` < `locks`.  All
 of it serves both engines: fetching operations, channels, timers, what one hold of a lock does.  How
-single pages move (`engine.pyx` skips, `per_page.pyx` does not), in which order CPUs run and who
+single pages move (`at_once` skips, `per_page.pyx` does not), in which order CPUs run and who
 gets a lock is each engine's own.
 
 Times are integers [ps].
@@ -121,6 +121,7 @@ cdef struct barrier_t:
 cdef struct programs_t:
     channel_t *channel
     barrier_t *barrier
+    int32_t barriers
     int32_t *member  # [barrier][cpu]: its members first
     int32_t *carry  # [cpu][2][KINDS_ROOM]: blocks for the next message; come with the last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
@@ -262,6 +263,7 @@ cdef struct zone_t:
     int64_t min_wmark
     int64_t low_wmark
     int64_t high_wmark
+    int64_t plenty  # with more free pages no hold makes it short of them; INT64_MAX: not known
     int32_t flags
     int32_t node
     int32_t reclaims  # ZONE_RECLAIM_ACTIVE while kswapd is at work, else 0

@@ -6,7 +6,7 @@ Who takes pages learns at the end of a hold what it left (`tell`); others see it
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 
 from pcpmodel.kernel.buddy cimport free_direct, rmqueue_buddy
 from pcpmodel.kernel.lists cimport drain_counts, pindex_to_order
@@ -59,13 +59,21 @@ cdef inline int level_of(const zone_t *zone) noexcept nogil:
     )
 
 
+cdef inline void watch(state_t *s) noexcept nogil:
+    """From now on CPUs look at the free pages of zones."""
+    cdef int i
+    s.zones.watch = 1
+    for i in range(s.nr_zones):
+        s.zones.zone[i].plenty = INT64_MAX
+
+
 cdef inline void tell(state_t *s, zone_t *zone, int64_t at) noexcept nogil:
     """From ``at`` on, the end of a hold, all CPUs see what it has done to the zone."""
     cdef notice_t *notice
     cdef int level = level_of(zone)
     if level == zone.level:
         return
-    s.zones.watch = 1
+    watch(s)
     zone.level = level
     # There are more places than CPUs, each in one hold: with none left the oldest is past.
     if zone.tail - zone.head > <uint32_t> zone.mask:

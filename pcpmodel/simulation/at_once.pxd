@@ -1,0 +1,201 @@
+"""What the event engine does at once: all that a CPU does up to its next interaction.
+
+A run of PCP hits or of frees below ``high`` is a handful of integer operations whatever its
+length.  `pcpmodel.simulation.per_page` has none of these short cuts.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t, uint64_t
+
+from pcpmodel.hardware.lock cimport fifo_lock, lock_grant, lock_leave
+from pcpmodel.kernel.lists cimport drain_counts
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pcp cimport (
+    nr_pcp_alloc,
+    pcp_alloc_begin,
+    pcp_alloc_hits,
+    pcp_alloc_rest,
+    pcp_free_hits,
+)
+from pcpmodel.simulation.books cimport count_hold
+from pcpmodel.simulation.cpu cimport scaled
+from pcpmodel.simulation.lists cimport put_pages, take_pages
+from pcpmodel.simulation.locks cimport drawn_hold, released
+from pcpmodel.simulation.program cimport (
+    arrive_direct,
+    arrive_refill,
+    control,
+    free_block,
+    lru_counts,
+    past_its_list,
+)
+from pcpmodel.simulation.structs cimport (
+    REFILL,
+    RUNNING,
+    count_t,
+    cpu_t,
+    op_t,
+    pcp_of,
+    pcp_t,
+    state_t,
+    zone_t,
+)
+from pcpmodel.simulation.zones cimport drained, refilled
+from pcpmodel.workload.ops cimport OP_ALLOC
+
+
+cdef inline bint counts_alone(const state_t *s) noexcept nogil:
+    """Whether a run has nothing but counts: no pages, no rule or tree of a user's, no careful CPU.
+
+    Most runs have not, and `hold_at_once` is for them.
+    """
+    return (
+        s.pages.mm == NULL and s.lists.policy == NULL and not s.lists.trylock
+        and not s.rules.tree and s.changes.careful_from == INT64_MAX
+    )
+
+
+@cython.cdivision(True)
+cdef inline int fitting(int64_t k, int64_t ps, int64_t room) noexcept nogil:
+    """How many of ``k`` steps of ``ps`` begin before ``room`` has passed."""
+    if k * ps <= room:
+        return <int> k
+    return <int> ((room + ps - 1) // ps)
+
+
+cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
+    """As many PCP hits as there are blocks, or arrive for a refill."""
+    cdef op_t *op = c.task.pc
+    cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
+    cdef int k
+    cdef int64_t ps = scaled(op.ps, c.task.factor)
+    if past_its_list(s, c):
+        arrive_direct(c)
+        return
+    k = min(c.task.left, p.blocks[op.pindex])
+    if k == 0:
+        arrive_refill(c)
+        return
+    if s.lists.trylock:
+        k = min(k, c.quiet)
+    if op.depth:
+        k = min(k, c.task.lru_left)
+    k = fitting(k, ps, c.timer - c.time)
+    pcp_alloc_hits(&p.pcp, &s.rules, k, op.order)
+    p.blocks[op.pindex] -= k
+    take_pages(s, c, c.task.zone[op.zone], op.pindex, k)
+    c.task.left -= k
+    c.time += k * ps
+    lru_counts(s, c, k)
+    if s.lists.trylock:
+        c.quiet -= k
+    elif c.task.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
+        arrive_refill(c)
+
+
+cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
+    """As many order-0 frees as stay below ``high``; the next one goes step by step."""
+    cdef op_t *op = c.task.pc
+    cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
+    cdef int k, n
+    cdef int64_t ps
+    if past_its_list(s, c):
+        arrive_direct(c)
+        return
+    if op.order or s.lists.asks_high:
+        free_block(s, c)
+        return
+    k = c.task.left
+    if s.lists.trylock:
+        k = min(k, c.quiet)
+    if op.depth:
+        k = min(k, c.task.lru_left)
+    ps = scaled(op.ps, c.task.factor)
+    k = fitting(k, ps, c.timer - c.time)
+    n = pcp_free_hits(&p.pcp, &s.rules, p.view, k)
+    if n == 0:
+        free_block(s, c)
+        return
+    put_pages(s, c, c.task.zone[op.zone], op.pindex, n)
+    c.task.left -= n
+    c.time += n * ps
+    lru_counts(s, c, n)
+    if s.lists.trylock:
+        c.quiet -= n
+    elif n < k:
+        free_block(s, c)
+
+
+cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
+    """Run a CPU up to its next interaction, or until it blocks or finishes.
+
+    Not past `careful_from`: from then on all go step by step, in the order of time.
+    """
+    while c.state == RUNNING and c.time < s.changes.careful_from and not s.failed:
+        # With blocks left of an operation and nothing else to do there is nothing to control.
+        if (c.task.left <= 0 or c.chore.kind or c.timer <= c.time) and control(s, c):
+            return
+        if c.task.pc.code == OP_ALLOC:
+            skip_allocs(s, c)
+        else:
+            skip_frees(s, c)
+
+
+cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
+    """After a refill: the block that it was for and all others, up to the next one or the LRU lock.
+
+    Then the CPU is at a lock again, or, at the end of the operation, RUNNING.  False, and nothing
+    is done, where a timer comes between.
+    """
+    cdef op_t *op = c.task.pc
+    cdef int k = min(p.blocks[op.pindex], c.task.left)
+    cdef int64_t ps
+    if op.depth:
+        k = min(k, c.task.lru_left)
+    ps = k * scaled(op.ps, c.task.factor)
+    if ps >= c.timer - c.time:
+        return False
+    pcp_alloc_rest(&p.pcp, &s.rules, k, op.order)
+    p.blocks[op.pindex] -= k
+    c.task.left -= k
+    c.time += ps
+    if c.task.left == 0:
+        c.state = RUNNING
+    lru_counts(s, c, k)
+    return True
+
+
+cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zone) noexcept nogil:
+    """A refill, or a drain of a commit, by count at a queued lock, and what follows it.
+
+    What `interact`, `account` and `released` do, without what cannot be: the zone has plenty of
+    pages and the CPU comes for itself.
+    """
+    cdef op_t *op = c.task.pc
+    cdef pcp_t *p = pcp_of(c, c.ask.zone)
+    cdef count_t *n = c.count
+    cdef int kind = c.ask.kind, flags, pages
+    cdef int64_t arrival = c.time, grant = lock_grant(lock, arrival), hold, blocks
+    flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
+    if kind == REFILL:
+        pcp_alloc_begin(&p.pcp, &s.rules)
+        blocks = nr_pcp_alloc(&p.pcp, &s.rules, flags, op.order)
+        refilled(p, zone, n, c.ask.pindex, op.order, <int> blocks)
+    else:
+        blocks = drain_counts(
+            p.blocks, &s.rules, min(c.plan.drain, p.pcp.count), c.ask.pindex, &pages
+        )
+        drained(p, zone, n, pages)
+        zone.flags &= ~ZONE_BELOW_HIGH
+        flags &= ~ZONE_BELOW_HIGH
+    p.touched = 1
+    p.view = flags
+    n.moved_blocks += blocks
+    hold = drawn_hold(s, c, kind, blocks)
+    count_hold(s, c, kind, c.ask.zone, arrival, grant - arrival, hold)
+    c.time = grant + hold
+    lock_leave(lock, c.time)
+    c.plan.got = <int> blocks
+    return kind == REFILL and take_at_once(s, c, p)
