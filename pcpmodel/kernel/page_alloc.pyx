@@ -50,10 +50,9 @@ from pcpmodel.kernel.pages cimport (
     page_ring,
     page_ring_at,
     page_ring_reserve,
-    pages_ctz,
-    pages_log2,
     pages_prefetch,
     pcp_word,
+    run_order,
 )
 from pcpmodel.kernel.pcp cimport (
     EXPIRED,
@@ -486,11 +485,7 @@ cdef void free_run(memory *mm, int z, int cpu, uint64_t pfn, uint64_t n) noexcep
     """free_prepared_contig_range(): a run as aligned blocks, v7.2."""
     cdef int order
     while n:
-        order = MAX_PAGE_ORDER
-        if pfn & (1 << MAX_PAGE_ORDER) - 1:
-            order = pages_ctz(<uint32_t>(pfn & (1 << MAX_PAGE_ORDER) - 1))
-        if n < 1U << order:
-            order = pages_log2(<uint32_t>n)
+        order = run_order(pfn, n)
         free_prepared(
             &mm.zone[z], pageset_of(mm, z, cpu), zone_page(&mm.zone[z], pfn), order, False
         )

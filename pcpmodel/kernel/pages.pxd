@@ -19,7 +19,7 @@ bytes per entry and grow by doubling.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -105,6 +105,15 @@ cdef enum:
     W_CACHED_SHIFT = 7  # of a page on a PCP list
     W_PINDEX_SHIFT = 10
     W_CPU_SHIFT = 16
+
+
+cdef inline int run_order(uint64_t pfn, uint64_t n) noexcept nogil:
+    """Order of the first block that free_prepared_contig_range() makes of n > 0 pages (v7.2)."""
+    cdef uint32_t low = <uint32_t>(pfn & MAX_ORDER_NR_PAGES - 1)
+    cdef int order = pages_ctz(low) if low else <int>MAX_PAGE_ORDER
+    if n < 1U << order:
+        order = pages_log2(<uint32_t>n)
+    return order
 
 
 cdef inline uint32_t pcp_word(int cached, int pindex, int cpu) noexcept nogil:
