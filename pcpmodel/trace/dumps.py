@@ -121,7 +121,8 @@ _FIELDS: dict[str, dict[str, tuple[int, int]]] = {
     "zone": {f.name: (0, MAX_PFN) for f in fields(ZoneState) if f.name != "name"}
     | {"idx": (0, 15), "addr": _WORD, "flags": _WORD, "pageset_high_max": (-1, MAX_PFN)},
     "pcp": {"cpu": (0, MAX_CPUS - 1), "addr": _WORD}
-    | {f.name: (-1, MAX_INT) for f in fields(PcpState)[4:-2]},
+    | {f.name: (-1, MAX_INT) for f in fields(PcpState)[4:-2]}
+    | {"flags": (-1, 127)},
     "list": {"cpu": (0, MAX_CPUS - 1), "idx": (0, MAX_PCP_LISTS - 1)},
     "free": {"order": (0, 10), "mt": (0, 5)},
     "pageblocks": {"first_block_pfn": (0, MAX_PFN), "order": (9, 9)},

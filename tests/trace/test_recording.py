@@ -130,6 +130,7 @@ def test_a_description_that_cannot_be_is_refused(make, change):
         ("pcpstate.before", "count=6", "count=many", 2),
         ("pcpstate.before", "count=6", "", 2),
         ("pcpstate.before", "high=1068", "high=99999999999", 2),
+        ("pcpstate.before", "flags=2", "flags=128", 2),
         ("pcpstate.before", "cpu=3 idx=6", "cpu=2 idx=6", 4),
         ("pcpstate.before", "idx=6", "idx=15", 4),
         ("pcpstate.before", "idx=6", "idx=1", 4),
