@@ -29,6 +29,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -62,7 +63,8 @@ from pcpmodel.simulation.engine import Engine  # noqa: E402
 from pcpmodel.simulation.per_page import PerPage  # noqa: E402
 from pcpmodel.simulation.setup import prepare  # noqa: E402
 from pcpmodel.simulation.spec import make_spec  # noqa: E402
-from pcpmodel.trace import buddy_lists, ftrace, inference, page_lists, replay  # noqa: E402
+from pcpmodel.trace import buddy_lists, ftrace, page_lists  # noqa: E402
+from pcpmodel.trace.follower import Follower  # noqa: E402
 from pcpmodel.trace.history import History  # noqa: E402
 from pcpmodel.trace.start import memory_at_start  # noqa: E402
 
@@ -114,20 +116,14 @@ def _spec(**options: Any) -> Any:
     return make_spec(**made)
 
 
-def _replayer() -> Any:
-    cap, dump, (events, reader) = recorded()
-    return replay._Replayer(cap.release, cap.cpus, dump, events, reader, 24, 0)
-
-
-def _tracker() -> Any:
+def _follower() -> Any:
+    """One that starts from a dump, or one that does not."""
     cap, dump, (events, _) = recorded()
+    if random.random() < 0.5:
+        return Follower(cap.release, cap.cpus, dump, events, 0)
     kept = np.isin(events.rows["event"], [ftrace.EVENT_IDS["mm_page_alloc"]])
-    places = np.zeros(cap.cpus + 1, int)
-    none = np.empty(0, np.int64)
-    enough = [0] * len(dump.zones)
-    return inference.Tracker(
-        cap.release, cap.cpus, dump, events.rows[kept], 0, none, places, {}, enough, []
-    )
+    plain = ftrace.Events(events.rows[kept], events.probes[:0])
+    return Follower(cap.release, cap.cpus, replace(dump, blocks=None), plain, 0)
 
 
 def _buddy() -> Any:
@@ -165,9 +161,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.trace.buddy_lists.BuddyLists": _buddy,
     "pcpmodel.trace.buddy_lists.Saved": lambda: _buddy().save(),
     "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
-    "pcpmodel.trace.inference.Tracker": _tracker,
+    "pcpmodel.trace.beliefs.Beliefs": lambda: import_module("pcpmodel.trace.beliefs").Beliefs(),
+    "pcpmodel.trace.follower.Follower": _follower,
     "pcpmodel.trace.page_lists.PageLists": page_lists.PageLists,
-    "pcpmodel.trace.replay._Replayer": _replayer,
 }
 
 #: Kept for people; the rest is called by the package alone.

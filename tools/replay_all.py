@@ -25,7 +25,7 @@ from pcpmodel.trace.exactness import COUNTED
 from pcpmodel.trace.ftrace import Events
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Recording
-from pcpmodel.trace.start import replay_without_dump
+from pcpmodel.trace.replay import replay_without_dump
 
 ROOT = Path(__file__).parents[1]
 PINNED = ROOT / "tests" / "data" / "replayed.json"

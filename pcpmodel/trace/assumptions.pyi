@@ -8,3 +8,4 @@ class Assumption:
     proof: str
 
 ASSUMPTIONS: dict[int, Assumption]
+UNSEEN: int

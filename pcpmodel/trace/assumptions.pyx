@@ -3,9 +3,8 @@
 
 A difference is *explained* by one of these, and by nothing else.  Each says when it is
 possible, what it does to what is known, and which line proves it: a line other than the
-differing one, which the report names.  Both replays go by it, the one that starts from a
-dump (`replay`) and the one that infers its start (`inference`), and `buddy_lists` for the
-last two.
+differing one, which the report names.  The follower goes by it, whether it starts from a dump or
+infers its start, and `buddy_lists` and `free_lists` for the last two.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -134,3 +133,6 @@ ASSUMPTIONS = {
         "the line that moved a block meanwhile",
     ),
 }
+
+#: Number of the one that `buddy_lists` assumes.
+UNSEEN = E_UNSEEN

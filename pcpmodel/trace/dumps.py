@@ -280,9 +280,12 @@ def read_zoneinfo(text: str, path: Path, tag: str) -> Snapshot:
     for zone in found[0].zones:
         if not zone.managed:
             continue
+        # Without the boost, which comes and goes, as a dump has them.
+        mark = {name: (getattr(zone, name) or zone.boost) - zone.boost
+                for name in ("min", "low", "high", "promo")}  # fmt: skip
         counted = {
-            "nr_free": zone.free, "wmark_min": zone.min, "wmark_low": zone.low,
-            "wmark_high": zone.high, "wmark_promo": zone.promo or 0, "managed": zone.managed,
+            "nr_free": zone.free, "managed": zone.managed,
+            **{f"wmark_{name}": value for name, value in mark.items()},
             "start_pfn": zone.start_pfn or 0, "spanned": zone.spanned,
         }  # fmt: skip
         for name, value in counted.items():

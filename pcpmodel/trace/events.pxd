@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One parsed event, as ftrace.pyx writes it and replay.pyx reads it."""
+"""One parsed event, as ftrace.pyx writes it and follower.pyx reads it."""
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import re
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.lists import (
     MIGRATETYPES,
@@ -21,13 +19,12 @@ from pcpmodel.kernel.lists import (
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.zone import Zone
-from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
-from pcpmodel.trace.inference import Tracker
-from pcpmodel.trace.markers import Markers, read_markers
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
-__all__ = ["enough", "memory_at_start", "replay_without_dump", "sizes"]
+__all__ = [
+    "block_types", "counts_at_start", "enough", "memory_at_start", "passed_over", "sizes",
+]  # fmt: skip
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
@@ -38,29 +35,6 @@ _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
 #: Flags of a line that no task's own work made.
 _INTERRUPT = FLAGS["softirq"] | FLAGS["hardirq"] | FLAGS["nmi"]
-
-#: Pages by which a count of /proc/zoneinfo may be off where no marker says when it was read: some
-#: come and go before the tracer's first line.  Chosen: what is
-#: followed at first grows with it.
-_SLACK = 4
-
-#: Up to it vmalloc() fills a stack by alloc_pages_bulk(), which no line tells; then it asks for a
-#: larger block first.
-_LAST_SILENT = (6, 18)
-
-
-def _version(kernel: str) -> tuple[int, int]:
-    major, minor = kernel.split(".")[:2]
-    return int(major), int(re.sub(r"\D.*", "", minor) or 0)
-
-
-#: What every kernel with tracing shows.
-_FOLLOWED = (
-    "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
-    "mm_page_pcpu_drain", "mm_page_alloc_extfrag", "tracing_mark_write", "workqueue_execute_start",
-    "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
-    "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
-)  # fmt: skip
 
 
 def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -160,7 +134,7 @@ def memory_at_start(
     return memory
 
 
-def _passed_over(
+def passed_over(
     rows: np.ndarray, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Frees to small lists, and by type an allocation that shows each was not on that list.
@@ -270,7 +244,7 @@ def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.
     return found
 
 
-def _block_types(
+def block_types(
     rows: np.ndarray,
     chain: np.ndarray,
     base: int,
@@ -286,7 +260,7 @@ def _block_types(
     A drain prints the block's own; a page that comes from a per-CPU list comes from the list of
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
-    on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `_passed_over`.
+    on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -365,34 +339,8 @@ def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
     return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
 
 
-#: What a recording says when it has written the sysctl.
-_FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
-
-
-def _fractions(markers: Markers) -> dict[int, int]:
-    """Row -> percpu_pagelist_high_fraction that was written just before."""
-    found = {row: _FRACTION.fullmatch(text) for row, text in markers.texts.items()}
-    return {row: int(told[1]) for row, told in found.items() if told}
-
-
-def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
-    """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
-    # The sysctl is known at the end, and so at the start unless the recording tells of a change.
-    fraction = 0 if _fractions(markers) else cap.high_fraction
-    for zone in snapshot.zones:
-        _, low, top = sizes(cap, zone, state.rules, fraction)
-        for cpu in range(cap.cpus):
-            pcp = snapshot.pcps.get((*zone.key, cpu))
-            if pcp is None:
-                continue
-            if not state.rules.high_min_max:
-                pcp.high_min = pcp.high_max = pcp.high
-            elif pcp.high_min < 0:
-                pcp.high_min, pcp.high_max = low, top
-
-
-def _counts(
-    rows: np.ndarray, begin: int, end: int, snapshot: Snapshot, state: Release
+def counts_at_start(
+    rows: np.ndarray, begin: int, end: int, snapshot: Snapshot
 ) -> dict[tuple[int, str, int], list[int]]:
     """Pages that the lists may have held at the end of a snapshot.
 
@@ -419,160 +367,3 @@ def _counts(
         for key, sums in since.items()
         if key in snapshot.pcps
     }
-
-
-def _compare(
-    tracker: Any, told: Snapshot, first: Snapshot, cpus: int, begin: int, end: int
-) -> tuple[int, int]:
-    """Run through a later snapshot; its counts must be the model's at some moment of it.
-
-    Returns how many pagesets were compared, and how many of them are so.
-    """
-    places = {
-        (*z.key, cpu): n * cpus + cpu for n, z in enumerate(first.zones) for cpu in range(cpus)
-    }
-    sets = {
-        places[key]: pcp
-        for key, pcp in told.pcps.items()
-        if key in places and tracker.counts_and_highs(places[key]) is not None
-    }
-    had: dict[int, set[tuple[int, int]]] = {x: tracker.counts_and_highs(x) for x in sets}
-    # Everything that happens takes one row; of a long snapshot both ends must do.
-    for row in range(begin, end) if end - begin <= 2000 else [end - 1]:
-        tracker.run(begin if end - begin > 2000 else row, row + 1)
-        for x, some in had.items():
-            some |= tracker.counts_and_highs(x) or set()
-    wrong = 0
-    for x, pcp in sets.items():
-        count = pcp.count in {count for count, _ in had[x]}
-        high = pcp.high in {high for _, high in had[x]}
-        if not count:
-            tracker.unlike(x, end, pcp.count, False)
-        if not high:
-            tracker.unlike(x, end, pcp.high, True)
-        wrong += not (count and high)
-    return len(sets), len(sets) - wrong
-
-
-def replay_without_dump(
-    cap: Recording,
-    state: Release,
-    snapshot: Snapshot | None = None,
-    first: int | None = None,
-    stop: int | None = None,
-) -> Any:
-    """Replay a recording that shows no lists; what they held at the start follows from its trace.
-
-    Parameters
-    ----------
-    cap : Recording
-    state : Release
-    snapshot : Snapshot, optional
-        Counts and sizes at the start; by default the recording's ``zoneinfo.before``.
-    first, stop : int, optional
-        Rows to start from and to end before; by default from the first snapshot on.
-
-    Returns
-    -------
-    (Exactness, Tracker)
-    """
-    events, reader = cap.trace
-    rows = events.rows
-    if snapshot is None:
-        snapshot = cap.zoneinfo("before")
-    notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
-    markers = read_markers(cap)
-    _sized(snapshot, state, cap, markers)
-    begin = first
-    before, after = markers.snapshot.get("before"), markers.snapshot.get("after")
-    if first is None and not markers.snapshot:
-        begin = first = 0
-        notes.append(
-            "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
-            f"counts to {_SLACK} pages; a later zoneinfo is not compared"
-        )
-    elif first is None:
-        if before is None or before.end is None:
-            raise InputError(
-                "the trace has no markers of its first snapshot", file=cap.file("trace.txt")
-            )
-        begin, first = before.begin, before.end + 1
-    base = min(z.start_pfn for z in snapshot.zones) & ~511
-    blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    end = len(rows) if stop is None else stop
-    # Probes and function hits are for those who have a dump.
-    kept = np.flatnonzero(np.isin(rows["event"], [EVENT_IDS[name] for name in _FOLLOWED]))
-    begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
-    rows = rows[kept]
-    new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    if _version(cap.kernel) > _LAST_SILENT:
-        new = new[:0]
-    new = new[np.argsort(rows["cpu"][new], kind="stable")]
-    places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
-    counts = _counts(rows, begin, first, snapshot, state)
-    if not markers.snapshot:
-        counts = {
-            key: [max(pcp.count + n, 0) for n in sorted(range(-_SLACK, _SLACK + 1), key=abs)]
-            for key, pcp in snapshot.pcps.items()
-        }
-    workers = [k for k, name in enumerate(reader.comms) if name.startswith("kworker")]
-    enough_free = [enough(zone, snapshot.zones, cap.cpus) for zone in snapshot.zones]
-    tracker = Tracker(
-        state, cap.cpus, snapshot, rows, first, new, places, counts, enough_free, workers
-    )
-    chain = tracker.next_of_page()
-    starts = np.sort([z.start_pfn for z in snapshot.zones])
-    freed, elsewhere = _passed_over(rows, chain, first, starts, new)
-    tracker.set_block_types(_block_types(rows, chain, base, blocks, first, freed, elsewhere))
-    some = elsewhere.any(axis=1)
-    tracker.set_passed_over(freed[some], elsewhere[some])
-    resizes = [
-        (int(np.searchsorted(kept, row)), fraction)
-        for row, fraction in sorted(_fractions(markers).items())
-    ]
-
-    def run(at: int, until: int) -> None:
-        for row, fraction in resizes:
-            if not at <= row < until:
-                continue
-            tracker.run(at, row)
-            at = row
-            for z, zone in enumerate(snapshot.zones):
-                if zone.managed:
-                    size = sizes(cap, zone, state.rules, fraction)
-                    for cpu in range(cap.cpus):
-                        tracker.resize(z * cap.cpus + cpu, *size)
-        tracker.run(at, until)
-
-    probes = probes_right = 0
-    if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
-        a, b = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
-        run(first, a)
-        probes, probes_right = _compare(tracker, cap.zoneinfo("after"), snapshot, cap.cpus, a, b)
-        first_left = b
-    else:
-        first_left = first
-    run(first_left, end)
-    if tracker.nr_cut:
-        notes.append(
-            "after a first difference the search was cut at line "
-            f"{rows['line'][tracker.cut_row]}: of {tracker.nr_cut} pagesets only the pages are "
-            "followed from there on"
-        )
-    if reader.truncated:
-        notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
-    if reader.missing > 0:
-        notes.append(f"{reader.missing} events of the trace's heading are not in the file")
-    elif reader.missing < 0:
-        notes.append(f"the file has {-reader.missing} events more than its heading says")
-    t = tracker.tally
-    bad, nr_bad, good, nr_good = tracker.notes()
-    kinds = ("allocations", "refills", "drains", "drained_pages")
-    found = Exactness(
-        recording=cap.name, release=state.name, events=end - first,
-        **{k + which: t[k + which] for k in kinds for which in ("", "_foreseen", "_explained")},
-        probes=probes, probes_foreseen=probes_right, probes_explained=0, nr_unexplained=nr_bad,
-        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
-        inferred={k: t[f"{k}_inferred"] for k in kinds},
-    )  # fmt: skip
-    return found, tracker

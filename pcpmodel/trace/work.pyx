@@ -3,6 +3,8 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.stdlib cimport realloc
+
 import numpy as np
 
 __all__ = ["WORK", "WORK_OPS"]
@@ -16,3 +18,36 @@ if WORK.itemsize != sizeof(work_row):
 WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
             "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
             "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
+
+
+cdef work_row *new_work(work_log *log) noexcept nogil:
+    """Room for one more row; NULL when memory is out."""
+    cdef void *more
+    if log.nr == log.cap:
+        more = realloc(log.rows, (2 * log.cap + (1 << 16)) * sizeof(work_row))
+        if more == NULL:
+            log.broken = True
+            return NULL
+        log.rows = <work_row *>more
+        log.cap = 2 * log.cap + (1 << 16)
+    log.nr += 1
+    return &log.rows[log.nr - 1]
+
+
+cdef void forget_free(work_log *log, int64_t pfn, int32_t since) noexcept nogil:
+    """The free of this page, noted at row *since* or after, was not done yet."""
+    cdef int64_t w = log.nr - 1
+    while w >= 0 and log.rows[w].row >= since:
+        if log.rows[w].op == WORK_FREE and log.rows[w].pfn == pfn:
+            log.rows[w].op = 0
+            return
+        w -= 1
+
+
+cdef object work_of(const work_log *log):
+    """Records of `WORK`, in the order in which the kernel did it."""
+    if log.broken:
+        raise MemoryError
+    if log.nr == 0:
+        return np.empty(0, WORK)
+    return np.frombuffer((<const char *>log.rows)[:log.nr * sizeof(work_row)], WORK)

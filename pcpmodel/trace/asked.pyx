@@ -1,0 +1,113 @@
+# cython: auto_pickle=False, autotestdict=False
+"""A policy of the user's, asked at every decision of a recorded kernel.
+
+What it would do in the state that the kernel was in; what that would have led to is for `what_if`.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdlib cimport realloc
+
+from pcpmodel.kernel.pcp cimport (
+    decide_alloc,
+    decide_decay,
+    decide_free,
+    decide_free_high,
+    decide_high,
+    pcp_commit,
+)
+
+import numpy as np
+
+__all__ = ["DECISION"]
+
+#: `Exactness.decisions`: line of the trace, "refill" [blocks] or "drain" [pages], whose lists, and
+#: what kernel and policy made of the same state: blocks or pages, and ``high`` afterwards [pages].
+DECISION = np.dtype([("line", "i8"), ("kind", "U6"), ("node", "i4"), ("zone", "U8"), ("cpu", "i4"),
+                     ("kernel", "i4"), ("policy", "i4"), ("kernel_high", "i4"),
+                     ("policy_high", "i4")])
+_RAW = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kernel", "i4"),
+                 ("policy", "i4"), ("kernel_high", "i4"), ("policy_high", "i4")])
+
+
+cdef void note_decision(
+    interview *w, int x, int64_t line, int kind, int kernel, int policy, int kernel_high,
+    int policy_high
+) noexcept nogil:
+    """Note a decision that moves pages, the kernel's or the policy's."""
+    cdef decision *d
+    cdef void *more
+    w.of[x].holds += kernel > 0
+    if w.of[x].error:
+        # Nobody else may be asked: its exception waits.
+        w.failed = &w.of[x]
+        w.on = False
+        return
+    if kernel == 0 and policy == 0:
+        return
+    if w.nr == w.cap:
+        more = realloc(w.rows, (2 * w.cap + 1024) * sizeof(decision))
+        if more == NULL:
+            w.broken = True
+            return
+        w.rows = <decision *>more
+        w.cap = 2 * w.cap + 1024
+    d = &w.rows[w.nr]
+    d.line = line
+    d.kind = kind
+    d.set = x
+    d.kernel = kernel
+    d.policy = policy
+    d.kernel_high = kernel_high
+    d.policy_high = policy_high
+    w.nr += 1
+
+
+cdef void ask_at_refill(
+    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
+    per_cpu_pages mine, int kernel, int kernel_high
+) noexcept nogil:
+    """What it asks for where the kernel asked for *kernel* blocks; *mine*: before that."""
+    cdef int n = decide_alloc(&w.of[x], &mine, r, flags, order)
+    note_decision(w, x, line, ASKED_REFILL, kernel, n, kernel_high, mine.high)
+
+
+cdef void ask_at_free(
+    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
+    per_cpu_pages mine, int kernel, int kernel_high
+) noexcept nogil:
+    """What it drains where the kernel drains *kernel* pages; *mine*: before the free."""
+    cdef bint free_high = pcp_commit(&mine, r, order)
+    cdef int high, n = 0
+    free_high = decide_free_high(&w.of[x], &mine, r, flags, order, free_high)
+    high = decide_high(&w.of[x], &mine, r, flags, order, free_high)
+    if mine.count >= high:
+        n = min(decide_free(&w.of[x], &mine, r, flags, order, free_high, high), mine.count)
+    note_decision(w, x, line, ASKED_DRAIN, min(kernel, mine.count), n, kernel_high, mine.high)
+
+
+cdef void ask_at_tick(
+    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags,
+    per_cpu_pages mine, int kernel, int kernel_high
+) noexcept nogil:
+    """What it drains at a vmstat tick."""
+    cdef bint work
+    cdef int n = decide_decay(&w.of[x], &mine, r, flags, &work)
+    note_decision(w, x, line, ASKED_DRAIN, kernel, n, kernel_high, mine.high)
+
+
+cdef object decisions_of(const interview *w, int cpus, zones):
+    """Records of `DECISION`; *zones*: (name, node) of each."""
+    if w.broken:
+        raise MemoryError
+    raw = np.empty(0, _RAW)
+    if w.nr:
+        raw = np.frombuffer((<const char *>w.rows)[:w.nr * sizeof(decision)], _RAW)
+    told = np.empty(len(raw), DECISION)
+    for name in ("line", "kernel", "policy", "kernel_high", "policy_high"):
+        told[name] = raw[name]
+    told["kind"] = np.where(raw["kind"] == ASKED_REFILL, "refill", "drain")
+    zone, told["cpu"] = np.divmod(raw["set"], cpus)
+    told["zone"] = np.array([name for name, _ in zones])[zone]
+    told["node"] = np.array([node for _, node in zones])[zone]
+    return told

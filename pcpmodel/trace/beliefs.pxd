@@ -1,0 +1,468 @@
+"""What is known of every pageset: the states that it may be in, and how it came to them."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memset
+
+from pcpmodel.kernel.lists cimport MAX_PCP_LISTS
+from pcpmodel.kernel.pcp cimport (
+    decay_pcp_high,
+    nr_pcp_alloc,
+    pcp_alloc_begin,
+    pcp_alloc_end,
+    pcp_commit_due,
+    per_cpu_pages,
+)
+from pcpmodel.kernel.rules cimport pcp_rules
+from pcpmodel.trace.asked cimport interview
+from pcpmodel.trace.events cimport *
+from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.work cimport note_work, work_log
+
+cdef enum:
+    MAX_LATE = 64       # frees and ticks that are done with a later line
+    MAX_BULK = 64
+    MAX_LOG = 4096      # operations that are gone through again
+    EFFORT = 9_000_000  # states followed in all searches of a trace: 2 s
+    STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
+
+    # What runs on a CPU.
+    RUN_NONE = 0
+    RUN_DRAIN = 1
+    RUN_REFILL = 2
+
+    # What is done to a pageset.
+    OP_ALLOC = 1        # a block leaves its list
+    OP_SILENT = 2       # pages leave, and alloc_pages_bulk() halves nothing for each
+    OP_FREE = 3
+    OP_REFILL = 4
+    OP_DRAINED = 5
+    OP_TICK = 6         # decay_pcp_high()
+    OP_EMPTIED = 8      # a drain begins of all pages that there are
+    OP_UNKNOWN = 7      # some of the pages that no line told of yet may have left
+
+    # operation.got of a free or a tick, unless it is the first row of its drain.
+    NO_DRAIN = 0
+    UNDECIDED = -1      # no line tells yet
+
+    # Why a drain is under way.
+    DUE_NONE = 0
+    DUE_COMMIT = 1
+    DUE_DECAY = 2
+    DUE_REMOTE = 3      # drain_zone_pages()
+
+    ANYTHING = -1       # sight.hold: whatever is due
+
+    # What the states say of what was seen.
+    SAID_NONE = 0       # none of them says so
+    SAID_ALL = 1
+    SAID_SOME = 2       # the others are wrong
+    SAID_LATE = 3       # only with something that the trace tells elsewhere
+    SAID_NOTHING = 4    # nobody is asked any more
+
+# What the fields may be: those of ``pcp``, and free_count up to ``span`` more, which all have led
+# to the same.
+cdef struct state:
+    per_cpu_pages pcp
+    int span
+    int zone_flags
+    int due             # blocks that the last refill asked for; pages that a free or tick drains
+    int threshold       # of a commit: what nr_pcp_high() said [pages]
+
+cdef struct operation:
+    int32_t row
+    int32_t since       # an allocation is not older than this row; last row of the drain of a free
+    int32_t page
+    int32_t got         # blocks of a refill; pages; the drain of a free or a tick
+    uint8_t op
+    uint8_t order
+    uint8_t pindex
+    uint8_t begin       # a refill halves free_count first
+    uint8_t cut         # a refill got less, as there was no more; a drain, as others had the lists
+    uint8_t zone_flags  # that the trace had told by then
+
+# What a line shows of a pageset.
+cdef struct sight:
+    const int64_t *fields   # of a probe, or NULL
+    int hold            # pages of the first hold of the last free's drain, 0 none
+    int pindex          # and its list
+
+# The drain under way, of which some holds are to come.
+cdef struct drain:
+    int why             # DUE_*
+    int left            # [pages]
+    int threshold       # of a commit, for commit_goes_on()
+    int hold            # per_cpu_pages.chunk when it was decided
+    int pindex
+    int32_t row
+    int32_t doubt       # row at which another CPU had the lists locked, -1 none
+    bint started
+
+cdef struct pageset:
+    page_list *list
+    int zone
+    int cpu
+    uint64_t addr
+    bint used           # there are states
+    bint cut            # no longer: the search took too long, and only the pages are followed
+    state *s
+    int n
+    int cap
+    bint undecided      # nothing shows yet whether the last operation, a free, drains
+    int zone_told       # zone_info.told that the states go by
+    int64_t touched
+    drain due
+    int since_merged    # operations
+    int rest            # blocks that a drain, whose holds no line tells, has yet
+    int rest_pindex
+    int drainer         # another CPU that empties these lists, or -1
+    int32_t known_row   # since when one state is left, or -1
+    # Since when something else may be found to have happened, and what did happen.
+    state *was
+    int nr_was
+    int was_cap
+    int32_t was_row
+    state *mid          # ... and the states before operation mid_at; -1 none
+    int nr_mid
+    int mid_cap
+    int mid_at
+    bint nearest        # searches go back to there first
+    operation *log
+    int log_n
+    int log_cap
+    # Where no dump told of the start.
+    bint open[MAX_PCP_LISTS]        # below the known pages there may be others
+    int32_t moved[MAX_PCP_LISTS]    # last row of a change
+    int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
+    int32_t stack_told
+    per_cpu_pages first  # where only some fields are told
+    int *counts         # that the lists may have held at the start
+    int nr_counts
+
+cdef struct zone_info:
+    int64_t start
+    int64_t end
+    int node
+    int name
+    unsigned int flags  # as the trace told last
+    int told            # how often it did
+    int maybe           # that may be set at the start, for all that is known
+    int seen_flags      # that any probe shows
+    int told_flags      # by the last probe, or the first dump
+    int32_t cleared[3]  # row from which on each flag is known to be clear, by its bit
+    int32_t unboosted   # last probe without ZONE_BOOSTED_WATERMARK that was over by the last one
+    int32_t doubted     # ... and the last one, of which the CPU shows no other line until then
+    int32_t boosted     # last row that shows a fallback in this zone
+    int32_t woken       # last row that shows its node's kswapd awake
+    int32_t reclaiming  # last probe with ZONE_RECLAIM_ACTIVE
+    int32_t slept       # last row that shows it going to sleep
+    int32_t low         # first row at which a watermark test may fail, or nr_rows
+    int64_t nr_free     # as the last probe told, and with what moved since [pages]
+    int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
+    int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
+
+# A free, or a tick of a pageset, that is done with a later line.
+cdef struct late_act:
+    int32_t row         # that line; 0: with the next one about the page
+    int32_t told        # its own
+    int32_t page        # -1: a tick
+    int order
+    int cpu
+
+# A page, or the stack of a new task, that may have left before its line.
+cdef struct candidate:
+    int32_t page
+    int32_t report      # row of its line
+    int32_t since
+    int32_t until       # what joined above it and stayed came later
+    int pages           # of a stack; 0: a block with a line of its own
+
+# A state that a pageset can have come to: see search.pyx.
+cdef struct guess:
+    state s
+    uint64_t gone       # candidates that have left
+    int16_t moved[2]    # operations (from 1) done before their turn, or (negative) not done yet
+    int16_t cost        # assumptions on the way
+    int16_t floats      # of them, operations at another moment
+    int16_t rank        # of these: how far they are from the likeliest
+    int32_t trail
+    uint64_t hash
+    bint good           # as something shows
+
+cdef struct step_back:
+    int32_t parent
+    int16_t what
+    int8_t act
+    int8_t zone_flags
+
+cdef struct cpu_run:
+    int kind
+    int set             # pageset
+    int pindex          # list that a refill is for, or that a drain is at
+    int order
+    int want            # pages of a drain's hold
+    int left            # pages of a drain, or blocks of a refill, that are to come
+    int share           # blocks that a drain takes of its list yet, where lists take turns
+    int32_t row
+    int bulk            # index of the bulk section, or -1
+    bint silent         # no line reports the first block of a refill
+    bint bad
+    bint told           # the model would have had it otherwise; another line explains it
+    int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
+    int ticking         # task that does a vmstat tick here, 0 none
+    int decays          # that its probes have shown
+    int32_t last_pfn
+
+cdef struct contig:
+    int64_t pfn
+    int64_t left
+    int32_t row
+
+cdef struct bulk_call:
+    int pid
+    int cpu
+    int taken
+    int migratetype
+    int nid
+    int32_t row
+
+cdef struct first_page:
+    int32_t page
+    int32_t set
+    int8_t pindex
+    int8_t drained      # from the tail
+
+cdef struct tally:
+    int64_t allocations
+    int64_t allocations_foreseen
+    int64_t allocations_explained
+    int64_t allocations_inferred
+    int64_t refills
+    int64_t refills_foreseen
+    int64_t refills_explained
+    int64_t refills_inferred
+    int64_t drains
+    int64_t drains_foreseen
+    int64_t drains_explained
+    int64_t drains_inferred
+    int64_t drained_pages
+    int64_t drained_pages_foreseen
+    int64_t drained_pages_explained
+    int64_t drained_pages_inferred
+    int64_t probes
+    int64_t probes_foreseen
+    int64_t probes_explained
+
+cdef class Beliefs(PageLists):
+    cdef pcp_rules rules
+    cdef zone_info zones[MAX_ZONES]
+    cdef pageset *sets
+    cdef const int64_t *probes
+    cdef int zone_flags     # that this kernel has
+    cdef int32_t large_row  # first row of a block that costs, 0 none, -1 not known yet
+    cdef bint dumped        # a dump told of the lists at the start
+    cdef bint past_told     # a probe shows free_one_page()
+    cdef bint decay_told    # a probe shows decay_pcp_high()
+    cdef int p_lists
+    cdef int nr_populated   # zones with memory
+    cdef int top_zone       # where stacks come from
+    cdef int *node_of_cpu
+    cdef cpu_run *runs
+    cdef contig *contigs
+    cdef bulk_call bulk[MAX_BULK]
+    cdef int nr_bulk
+    cdef first_page *there
+    cdef int64_t nr_there
+    cdef int64_t there_cap
+    cdef tally t
+    cdef bint hurried       # one difference that nothing explains is enough
+    cdef interview asked
+    cdef bint holds_told    # a probe shows every free_pcppages_bulk()
+    cdef late_act late[MAX_LATE]
+    cdef int nr_late
+    cdef work_log work_done
+    cdef int64_t effort     # states that searches may still follow, and all after a difference
+    cdef int32_t cut_row    # at which there was none left, -1 not so far
+    cdef readonly int most_states   # followed side by side
+    cdef bint broken        # out of memory
+    cdef uint8_t *orders    # of a drain's blocks
+    cdef int nr_orders
+    cdef int orders_cap
+    cdef int32_t orders_row  # its first row, and the last one
+    cdef int32_t last_drained
+    # What takes pages, or gives them back, without a line of its own; see taking.pyx and frees.pyx.
+    cdef const int32_t *passed      # rows of frees, ascending
+    cdef const int32_t *passed_by   # of each by type: row of an allocation that took what lay below
+    cdef int32_t nr_passed
+    cdef const int32_t *forks       # rows of new tasks, by CPU
+    cdef const int32_t *forks_of    # cpus + 1 places in it
+    cdef uint8_t *stacks            # pages that each of them may still have taken in silence
+    cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
+    cdef readonly int nr_cut    # pagesets that are followed no longer
+    cdef operation nowhere  # of those
+    # For searches.
+    cdef candidate found[64]
+    cdef int nr_found
+    cdef int ahead[64]
+    cdef int nr_ahead
+    cdef int32_t search_row
+    cdef int64_t enough     # effort that is to be left after a search
+    cdef bint early         # allocations may have come before their turn
+    cdef int first          # operation at which something can have gone otherwise
+    cdef int begin          # operation from which on searches go
+    cdef int kinds          # flags of the zone that may be set at all
+    cdef int slots
+    cdef bint moved_some    # the last one found operations at another moment
+    cdef state *spare       # states that are not a pageset's yet
+    cdef int nr_spare
+    cdef int spare_cap
+    cdef guess *layers
+    cdef step_back *trail
+    cdef int32_t used
+    cdef int32_t *table
+    cdef int table_cap
+    cdef uint8_t *turns
+    cdef int32_t *movable       # of each place, the allocations that may be done from there on
+    cdef int32_t *next_movable  # ... each with the next one
+    cdef int turns_cap
+
+    cdef int believe(self, release, events) except -1
+
+cdef bint room(Beliefs s, state **states, int *cap, int n) noexcept nogil
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
+cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
+cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
+cdef bint clear_table(Beliefs s, int n) noexcept nogil
+cdef void merge_states(Beliefs s, pageset *set) noexcept nogil
+cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
+cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
+cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
+cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil
+cdef void milestone(Beliefs s, int x, bint nearest=*) noexcept nogil
+cdef void make_room(Beliefs s, int x) noexcept nogil
+cdef void checkpoint(Beliefs s, int x, int32_t row) noexcept nogil
+cdef void agree(Beliefs s, int x, int32_t row, int flags) noexcept nogil
+cdef bint agrees(const per_cpu_pages *p, const int64_t *f) noexcept nogil
+cdef bint meets(Beliefs s, const pageset *set, const state *v, const operation *last,
+                const sight *g) noexcept nogil
+cdef int keep(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
+cdef bint goes_on(Beliefs s, const pageset *set) noexcept nogil
+cdef int next_hold(Beliefs s, pageset *set) noexcept nogil
+cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil
+cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noexcept nogil
+
+
+cdef inline bint goes_silently(PageLists s, int32_t q, int32_t row) noexcept nogil:
+    """Whether the next that the trace tells of this page is that it is freed."""
+    cdef int32_t j = s.page[q].cursor
+    return j > row and s.rows[j].event == EV_FREE and s.rows[j].b == 0
+
+
+cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogil:
+    """Whether the task that freed this page can still be on its way to the list."""
+    cdef int32_t j = s.page[q].pushed
+    # One search may put off two.
+    return s.nr_late + 1 < MAX_LATE and (on_its_way(s, q, row) or (
+        j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next
+        and not seen_over(s, j, row)))
+
+
+cdef inline int64_t page_at(Beliefs s, int32_t row) noexcept nogil:
+    """The page that an event is about, which this passes; or -1, and that is a difference."""
+    cdef int64_t p = page_of(s, &s.rows[row])
+    if p < 0:
+        differ(s, row, D_PAGE, -1, 0, s.rows[row].a)
+    elif s.rows[row].event != EV_FREE_CONTIG:
+        passed(s, p, row)
+    return p
+
+
+cdef inline void work(Beliefs s, int op, int64_t p, int order, int mt, int cpu, int64_t n,
+                      int32_t row) noexcept nogil:
+    note_work(&s.work_done, op, p + s.base, order, mt, s.zone_of[p >> 9] if p >= 0 else 0, cpu, n,
+              row)
+
+
+cdef inline void begin_alloc(const pcp_rules *r, state *v) noexcept nogil:
+    """pcp_alloc_begin()"""
+    cdef int last = v.pcp.free_count + v.span
+    pcp_alloc_begin(&v.pcp, r)
+    if v.span:
+        v.span = (last >> 1) - v.pcp.free_count
+
+
+cdef inline void add_pages(pageset *set, int n) noexcept nogil:
+    cdef int k
+    for k in range(set.n):
+        set.s[k].pcp.count += n
+
+
+cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
+                       state *other) noexcept nogil:
+    """Do an operation; or true, and the state is cut in two by `commit_free`."""
+    cdef bint work
+    if e.op == OP_ALLOC:
+        begin_alloc(r, v)
+        pcp_alloc_end(&v.pcp, r, e.order)
+    elif e.op == OP_FREE:
+        return commit_free(r, v, e.order, other)
+    elif e.op == OP_DRAINED:
+        v.pcp.count -= e.got
+        v.due = 0
+    elif e.op == OP_REFILL:
+        if e.begin:
+            begin_alloc(r, v)
+        v.due = nr_pcp_alloc(&v.pcp, r, v.zone_flags, e.order)
+        v.pcp.count += e.got << e.order
+        if e.begin and e.got:
+            pcp_alloc_end(&v.pcp, r, e.order)
+    elif e.op == OP_EMPTIED:
+        v.due = v.pcp.count - e.got
+    elif e.op == OP_SILENT:
+        pcp_alloc_end(&v.pcp, r, e.order)
+    elif e.op == OP_TICK:
+        v.due = decay_pcp_high(&v.pcp, r, &work)
+        v.threshold = 0
+        # Once it has drained.
+        v.pcp.count_min = v.pcp.count - max(v.due, 0)
+    return False
+
+
+cdef inline void do_op(Beliefs s, int x, const operation *e) noexcept nogil:
+    """Do an operation in every state; `settle` is to follow where there are several."""
+    cdef pageset *set = &s.sets[x]
+    cdef state *v = set.s
+    if set.n != 1 or v.span or e.op == OP_UNKNOWN:
+        do_op_slowly(s, x, e)
+    elif e.op == OP_FREE:
+        v.due = pcp_commit_due(&v.pcp, &s.rules, v.zone_flags, e.order, &v.threshold)
+    else:
+        apply(&s.rules, v, e, NULL)
+
+
+cdef inline void fill_op(operation *e, int32_t row, int op, int order,
+                         unsigned int zone_flags) noexcept nogil:
+    e.row = row
+    e.since = row
+    e.page = -1
+    e.got = 0
+    e.op = <uint8_t>op
+    e.order = <uint8_t>order
+    e.pindex = 0
+    e.begin = 0
+    e.cut = 0
+    e.zone_flags = <uint8_t>zone_flags
+
+
+cdef inline bint same_state(const state *a, const state *b) noexcept nogil:
+    return a.span == b.span and a.zone_flags == b.zone_flags and a.due == b.due \
+        and a.threshold == b.threshold and memcmp(&a.pcp, &b.pcp, sizeof(per_cpu_pages)) == 0
+
+
+cdef inline uint64_t hash_of(const state *v) noexcept nogil:
+    cdef uint64_t h = <uint64_t>v.pcp.high * <uint64_t>0x9E3779B97F4A7C15
+    h ^= <uint64_t>(v.pcp.count * 8 + v.zone_flags) * <uint64_t>0xC2B2AE3D27D4EB4F
+    h ^= <uint64_t>(v.pcp.free_count * 1024 + v.pcp.alloc_factor * 64 + v.pcp.free_factor * 4
+                    + v.pcp.flags) * <uint64_t>0xBF58476D1CE4E5B9
+    return h >> 32

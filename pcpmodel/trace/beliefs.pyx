@@ -1,0 +1,488 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What is known of every pageset: the states that it may be in, and how it came to them.
+
+A dump of the lists starts with one state, `/proc/zoneinfo` alone with all values of the fields that
+it does not print.  What is done to a pageset is done in every state; what a line shows (a probe's
+fields, the size of a refill, a drain or none) is asked of every one, and those that say otherwise
+are dropped.  Where none is left, `search` goes through what was done again, from the last
+milestone on.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memmove
+
+from pcpmodel.kernel.lists cimport lists_in_use
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
+from pcpmodel.kernel.rules cimport rules_of
+from pcpmodel.trace.events cimport *
+
+import numpy as np
+
+cdef enum:
+    SETTLED = 64        # up to so many states are merged after each operation
+    SELDOM = 16         # more of them after so many operations
+
+
+# -- states --------------------------------------------------------------------------
+
+cdef bint room(Beliefs s, state **states, int *cap, int n) noexcept nogil:
+    cdef void *more
+    if n <= cap[0]:
+        return True
+    more = realloc(states[0], (2 * n + 2) * sizeof(state))
+    if more == NULL:
+        s.broken = True
+        return False
+    states[0] = <state *>more
+    cap[0] = 2 * n + 2
+    return True
+
+
+cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noexcept nogil:
+    """pcp_commit() and what it drains; or true, and *v* is cut in two, *other* the second half.
+
+    What depends on free_count depends on it in steps: where its least and its greatest value lead
+    to the same, so do those between.
+    """
+    cdef int due, threshold
+    cdef per_cpu_pages least = v.pcp, most
+    v.due = pcp_commit_due(&least, r, v.zone_flags, order, &v.threshold)
+    if v.span:
+        most = v.pcp
+        most.free_count += v.span
+        due = pcp_commit_due(&most, r, v.zone_flags, order, &threshold)
+        most.free_count -= v.span
+        if due != v.due or threshold != v.threshold or most.free_count != least.free_count \
+                or most.high != least.high or most.flags != least.flags:
+            other[0] = v[0]
+            v.span >>= 1
+            other.pcp.free_count += v.span + 1
+            other.span -= v.span + 1
+            return True
+    v.pcp = least
+    return False
+
+
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) noexcept nogil:
+    """How many blocks of the drain of `find_drain` are the one that a state wants, all its holds
+    together; -1: there are too few.  *cut*: it may end with any of them."""
+    cdef per_cpu_pages pcp = v.pcp
+    cdef int left = v.due, k = 0, hold, n, got
+    cdef bint more = v.due > 0 and pcp.count > 0
+    while more:
+        hold = decay_hold(&pcp, &s.rules, left) if decays else commit_hold(&pcp, &s.rules, left)
+        n = min(hold, pcp.count)
+        got = 0
+        while got < n and k < s.nr_orders:
+            got += 1 << s.orders[k]
+            k += 1
+        if cut and k > 0 and got == 0:
+            return k
+        if got < n or hold <= 0:
+            return -1
+        pcp.count -= got
+        left -= hold
+        if decays:
+            more = left > 0 and pcp.count > 0
+        else:
+            more = commit_goes_on(&pcp, &s.rules, left, v.threshold)
+    return k
+
+
+cdef inline int owner(Beliefs s, int64_t p, int32_t row, int x) noexcept nogil:
+    """The pageset that has a page at a later row; *x* if nobody tells."""
+    cdef int32_t k = s.page[p].cursor
+    if k == row or k > row or k == 0:
+        return (s.page[p].where - 1) >> 4 if s.page[p].where else x
+    while 0 < s.link[k].chain < row:
+        k = s.link[k].chain
+    return set_of(s, p, s.rows[k].cpu)
+
+
+cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=0) noexcept nogil:
+    """The blocks of one drain by a CPU, from *row* on; returns the row after it.
+
+    *last*: its last row, if that was found before; the pages were on their lists then.
+    """
+    cdef int zone = s.sets[x].zone
+    cdef int64_t p
+    cdef const event_row *r
+    cdef void *more
+    s.orders_row = row
+    s.nr_orders = 0
+    while row > 0:
+        r = &s.rows[row]
+        if r.event != EV_PCPU_DRAIN or r.cpu != cpu:
+            break
+        p = index_of(s, r.a)
+        if not last and (p < 0 or s.zone_of[p >> 9] != zone or owner(s, p, row, x) != x):
+            break   # of other lists
+        if s.nr_orders == s.orders_cap:
+            more = realloc(s.orders, 2 * s.orders_cap + 4096)
+            if more == NULL:
+                s.broken = True
+                break
+            s.orders = <uint8_t *>more
+            s.orders_cap = 2 * s.orders_cap + 4096
+        s.orders[s.nr_orders] = <uint8_t>min(max(r.b, 0), 10)
+        s.nr_orders += 1
+        s.last_drained = row
+        row = s.link[row].own_next
+        if s.last_drained == last:
+            break
+    return row
+
+
+cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil:
+    """Whether an operation went in a state as the trace shows that it did."""
+    if e.op == OP_REFILL:
+        return v.due == e.got or (e.cut and v.due > e.got)
+    if e.op == OP_EMPTIED:
+        return v.due == 0
+    if (e.op != OP_FREE and e.op != OP_TICK) or e.got == UNDECIDED:
+        return True
+    if e.got == NO_DRAIN:
+        return v.due <= 0 or v.pcp.count <= 0
+    if s.orders_row != e.got:
+        find_drain(s, x, e.got, s.rows[e.got].cpu, e.since)
+    return blocks_drained(s, v, e.op == OP_TICK, e.cut) == s.nr_orders
+
+
+cdef bint clear_table(Beliefs s, int n) noexcept nogil:
+    """A table for so many states."""
+    cdef void *more
+    s.slots = 16
+    while s.slots < 3 * n:
+        s.slots *= 2
+    if s.slots > s.table_cap:
+        more = realloc(s.table, s.slots * sizeof(int32_t))
+        if more == NULL:
+            s.broken = True
+            return False
+        s.table = <int32_t *>more
+        s.table_cap = s.slots
+    memset(s.table, 255, s.slots * sizeof(int32_t))
+    return True
+
+
+cdef void merge_states(Beliefs s, pageset *set) noexcept nogil:
+    """States that have become the same are one."""
+    cdef int k, n = 0
+    cdef uint64_t h
+    if not clear_table(s, set.n):
+        return
+    for k in range(set.n):
+        h = hash_of(&set.s[k]) & (s.slots - 1)
+        while s.table[h] >= 0 and not same_state(&set.s[s.table[h]], &set.s[k]):
+            h = (h + 1) & (s.slots - 1)
+        if s.table[h] < 0:
+            s.table[h] = n
+            set.s[n] = set.s[k]
+            n += 1
+    set.n = n
+
+
+cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Merge; note when one state is left."""
+    cdef pageset *set = &s.sets[x]
+    if set.n > 1:
+        if s.nr_unexplained:
+            s.effort -= set.n
+            if s.effort < 0:
+                give_up(s, x, row)
+                return
+        set.since_merged += 1
+        if set.n <= SETTLED or set.since_merged >= SELDOM:
+            # Of many states the same ones come seldom.
+            set.since_merged = 0
+            merge_states(s, set)
+        s.most_states = max(s.most_states, set.n)
+    if set.n == 1 and set.known_row < 0 and not set.s[0].span:
+        set.known_row = row
+
+
+cdef void give_up(Beliefs s, int x, int32_t row) noexcept nogil:
+    """After a difference, when the search has taken long enough: follow the pages alone.
+
+    But where a probe will tell, one state is as good as another.
+    """
+    cdef pageset *set = &s.sets[x]
+    if s.holds_told:
+        set.n = min(set.n, 1)
+        return
+    if not set.cut:
+        set.cut = True
+        s.nr_cut += 1
+        if s.cut_row < 0:
+            s.cut_row = row
+    set.n = 0
+    set.log_n = 0
+    set.undecided = False
+
+
+cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil:
+    """Every value that the fields may have which nobody told."""
+    cdef pageset *set = &s.sets[x]
+    cdef const pcp_rules *r = &s.rules
+    cdef per_cpu_pages base = like[0]
+    cdef int scale = r.batch_scale_max
+    cdef int afs = scale + 1 if r.alloc_scale else 1
+    cdef int span = (base.batch << scale) + 7 if r.free_count else 0
+    cdef int fcs = span + 1 if r.tree else 1
+    cdef int ffs = 1 if r.free_count else 7
+    cdef int flags = 4 if r.free_high_two_in_a_row else 1
+    cdef int counts = set.nr_counts if at_start else 1
+    cdef int maybe = s.zones[set.zone].maybe
+    cdef int n = 0, c, a, f, k, g
+    cdef state *v
+    set.used = True
+    if not room(s, &set.s, &set.cap, 4 * counts * afs * fcs * ffs * flags):
+        return
+    for c in range(counts):
+        for a in range(afs):
+            for f in range(fcs):
+                for g in range(ffs):
+                    for k in range(4 * flags):
+                        if k // flags * ZONE_RECLAIM_ACTIVE & ~maybe:
+                            continue
+                        v = &set.s[n]
+                        memset(v, 0, sizeof(state))
+                        v.pcp = base
+                        if at_start:
+                            v.pcp.count = set.counts[c]
+                        v.pcp.alloc_factor = <int8_t>a
+                        v.pcp.free_count = f
+                        v.span = 0 if r.tree else span
+                        v.pcp.free_factor = <int8_t>g
+                        v.pcp.flags = <int8_t>(k % flags)
+                        v.zone_flags = k // flags * ZONE_RECLAIM_ACTIVE
+                        n += 1
+    set.n = n
+    set.known_row = -1
+    set.undecided = False
+    set.log_n = 0
+
+
+cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
+    """After a difference: the fields are unknown again, but for count and high."""
+    cdef pageset *set = &s.sets[x]
+    cdef per_cpu_pages like
+    if set.cut or set.n == 0:
+        return
+    if s.effort < 0:
+        give_up(s, x, row)
+        return
+    like = set.s[0].pcp
+    open_states(s, x, &like, False)
+    set.was_row = row
+
+
+# -- what was done -------------------------------------------------------------------
+
+cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil:
+    if room(s, to, cap, set.n):
+        memcpy(to[0], set.s, set.n * sizeof(state))
+        nr[0] = set.n
+
+
+cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
+    """Searches go back to here; farther only if they find nothing, or this is not *nearest*."""
+    cdef pageset *set = &s.sets[x]
+    cdef state *states = set.was
+    if set.log_n == 0:
+        return
+    if set.mid_at > 0:
+        set.was_row = set.log[set.mid_at].row
+        set.log_n -= set.mid_at
+        memmove(set.log, set.log + set.mid_at, set.log_n * sizeof(operation))
+        set.was, set.mid = set.mid, states
+        set.nr_was, set.nr_mid = set.nr_mid, set.nr_was
+        set.was_cap, set.mid_cap = set.mid_cap, set.was_cap
+    save(s, set, &set.mid, &set.nr_mid, &set.mid_cap)
+    set.mid_at = set.log_n
+    set.nearest = nearest
+
+
+cdef void make_room(Beliefs s, int x) noexcept nogil:
+    """Room for another operation; nobody will look back farther than MAX_LOG of them."""
+    cdef pageset *set = &s.sets[x]
+    cdef void *more
+    if set.log_n == 0:
+        save(s, set, &set.was, &set.nr_was, &set.was_cap)
+        set.mid_at = -1
+    elif set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2:
+        milestone(s, x, False)
+    if set.log_n == set.log_cap:
+        more = realloc(set.log, (2 * set.log_cap + 64) * sizeof(operation))
+        if more == NULL:
+            s.broken = True
+            set.log_n = 0
+            return
+        set.log = <operation *>more
+        set.log_cap = 2 * set.log_cap + 64
+
+
+cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:
+    """`do_op` where there are several states, or one that may have to be cut in two."""
+    cdef pageset *set = &s.sets[x]
+    cdef int k = 0, n, less
+    if e.op == OP_UNKNOWN:
+        n = set.n
+        if room(s, &set.s, &set.cap, (1 + e.got - e.begin) * n):
+            for k in range(n):
+                for less in range(e.begin, e.got):
+                    if set.s[k].pcp.count >= less:
+                        set.s[set.n] = set.s[k]
+                        set.s[set.n].pcp.count -= less
+                        set.n += 1
+        return
+    while k < set.n:
+        if not room(s, &set.s, &set.cap, set.n + 1):
+            return
+        if apply(&s.rules, &set.s[k], e, &set.s[set.n]):
+            set.n += 1
+        else:
+            k += 1
+
+
+cdef void checkpoint(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Whatever comes, nothing before *row* was otherwise."""
+    s.sets[x].log_n = 0
+    s.sets[x].was_row = row
+
+
+cdef void agree(Beliefs s, int x, int32_t row, int flags) noexcept nogil:
+    """Model and kernel have the same fields at *row*, and a probe shows the zone's flags."""
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
+    cdef int k
+    checkpoint(s, x, row)
+    set.undecided = False
+    z.flags = flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+    z.told += 1
+    set.zone_told = z.told
+    for k in range(set.n):
+        set.s[k].zone_flags = z.flags
+
+
+# -- what is seen --------------------------------------------------------------------
+
+cdef inline bint same(int64_t told, int64_t have) noexcept nogil:
+    return told < 0 or told == have
+
+
+cdef bint agrees(const per_cpu_pages *p, const int64_t *f) noexcept nogil:
+    return same(f[P_COUNT], p.count) and same(f[P_HIGH], p.high) \
+        and same(f[P_BATCH], p.batch) and same(f[P_HIGH_MIN], p.high_min) \
+        and same(f[P_HIGH_MAX], p.high_max) and same(f[P_ALLOC_FACTOR], p.alloc_factor) \
+        and same(f[P_FREE_COUNT], p.free_count) and same(f[P_FREE_FACTOR], p.free_factor) \
+        and same(f[P_FLAGS], p.flags)
+
+
+cdef bint meets(Beliefs s, const pageset *set, const state *v, const operation *last,
+                const sight *g) noexcept nogil:
+    """Whether a state is as something shows; *last*: what was done last, or NULL."""
+    if g.fields != NULL and not agrees(&v.pcp, g.fields):
+        return False
+    if g.hold == ANYTHING:
+        return True
+    if last == NULL or last.op != OP_FREE or last.got != UNDECIDED:
+        return g.hold == 0
+    if g.hold == 0:
+        return v.due <= 0
+    return v.due > 0 and commit_hold(&v.pcp, &s.rules, v.due) == g.hold \
+        and last.pindex == g.pindex
+
+
+cdef int keep(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
+    """Keep the states that are as something shows; SAID_*."""
+    cdef pageset *set = &s.sets[x]
+    cdef const operation *last = &set.log[set.log_n - 1] if set.log_n else NULL
+    cdef int k, n = 0, had = set.n
+    if set.cut:
+        return SAID_NOTHING
+    for k in range(had):
+        if meets(s, set, &set.s[k], last, g) \
+                and (last == NULL or decided(s, x, &set.s[k], last)):
+            if n < k:
+                set.s[n] = set.s[k]
+            n += 1
+    if n:
+        set.n = n
+        settle(s, x, row)
+        return SAID_ALL if n == had else SAID_SOME
+    return SAID_NONE
+
+
+cdef bint goes_on(Beliefs s, const pageset *set) noexcept nogil:
+    """After a hold: has the drain that is under way yet another one?"""
+    if set.due.why == DUE_COMMIT:
+        return commit_goes_on(&set.s[0].pcp, &s.rules, set.due.left, set.due.threshold)
+    return set.due.left > 0 and set.s[0].pcp.count > 0
+
+
+cdef int next_hold(Beliefs s, pageset *set) noexcept nogil:
+    """Size of the next free_pcppages_bulk() of the drain that is under way."""
+    # Of a tree: another task's free between two holds has put its own answer there.
+    set.s[0].pcp.chunk = set.due.hold
+    if set.due.why == DUE_COMMIT:
+        return commit_hold(&set.s[0].pcp, &s.rules, set.due.left)
+    if set.due.why == DUE_DECAY:
+        return decay_hold(&set.s[0].pcp, &s.rules, set.due.left)
+    return set.due.left
+
+
+# -- binding -------------------------------------------------------------------------
+
+cdef class Beliefs(PageLists):
+    """The pagesets of one machine, each with the states that it may be in.
+
+    Empty by itself, as `PageLists`; who derives from it calls `believe`.
+    """
+
+    def __dealloc__(self):
+        cdef int x
+        if self.sets != NULL:
+            for x in range(self.nr_sets):
+                free(self.sets[x].s)
+                free(self.sets[x].was)
+                free(self.sets[x].mid)
+                free(self.sets[x].log)
+                free(self.sets[x].counts)
+        free(self.sets)
+        free(self.orders)
+        free(self.spare)
+        free(self.layers)
+        free(self.trail)
+        free(self.table)
+        free(self.turns)
+        free(self.movable)
+        free(self.work_done.rows)
+        free(self.workers)
+        free(self.stacks)
+
+    cdef int believe(self, release, events) except -1:
+        """Have pagesets under these rules; *events*: those of the trace, with their probes."""
+        cdef int x
+        cdef const int64_t[:, ::1] probes
+        self.rules = rules_of(release)
+        self.rules.nr_pcp_lists = lists_in_use(self.rules.nr_pcp_lists)
+        self.sets = <pageset *>self.room(self.nr_sets, sizeof(pageset))
+        for x in range(self.nr_sets):
+            self.sets[x].list = &self.lists[16 * x]
+            self.sets[x].zone = x // self.cpus
+            self.sets[x].cpu = x % self.cpus
+            self.sets[x].known_row = self.sets[x].mid_at = self.sets[x].due.doubt = -1
+            self.sets[x].drainer = -1
+        self.large_row = -1
+        self.effort = EFFORT
+        self.cut_row = -1
+        self.most_states = 1
+        probes = np.ascontiguousarray(events.probes)
+        self.keep.append(probes)
+        if len(probes):
+            self.probes = &probes[0, 0]
+        return 0

@@ -1,0 +1,788 @@
+# cython: auto_pickle=False, autotestdict=False
+"""The follower: does the model do, page for page, what a recorded kernel did?
+
+One loop over the rows of a trace drives the kernel's own decisions (`kernel/pcp.pxd`) on the lists
+of every CPU, from a first dump or from what `/proc/zoneinfo` tells.  Whatever the trace shows is
+compared: the page of every allocation with the head of its list; the size and list of every refill;
+the moment, size and start list of every drain, and its pages in order; the fields of
+`struct per_cpu_pages` wherever a probe printed them; the lists in every later dump.
+
+What a pageset may be is `beliefs`.  Where no dump told of the start, a page that leaves a list
+before any event put it there was on it: those that are allocated in the order of the head, those
+that are drained in the order of the tail; a list that is refilled was empty.  An event is foreseen
+where all states agree on it; where they do not it serves to infer which are right.
+
+A trace is written late: `mm_page_alloc` comes after the lists were unlocked, so another task may be
+ahead of it in the text.  What may be assumed for such reasons is the table of `assumptions`; a
+difference counts as explained only by the line that proves it, and the rest is listed.
+
+Half of the file is the binding: what `replay` asks the one class for.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+
+from pcpmodel.exclusive cimport begin_use, check_idle, end_use
+from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order, pindex_to_type
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_ISOLATE,
+    MIGRATE_PCPTYPES,
+    ZONE_BELOW_HIGH,
+    ZONE_BOOSTED_WATERMARK,
+    ZONE_RECLAIM_ACTIVE,
+)
+from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
+from pcpmodel.trace.asked cimport decisions_of
+from pcpmodel.trace.assumptions cimport *
+from pcpmodel.trace.beliefs cimport *
+from pcpmodel.trace.drains cimport *
+from pcpmodel.trace.events cimport *
+from pcpmodel.trace.frees cimport *
+from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.search cimport *
+from pcpmodel.trace.taking cimport *
+from pcpmodel.trace.work cimport *
+from pcpmodel.trace.zone_flags cimport check_zone_flags, kswapd
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+from pcpmodel.trace.start import enough
+from pcpmodel.trace.work import WORK_OPS
+
+
+# -- the loop ------------------------------------------------------------------------
+
+cdef void over(Beliefs s, int cpu, int32_t row) noexcept nogil:
+    """What ran with interrupts off on this CPU is over."""
+    finish_run(s, cpu, row)
+    if s.contigs[cpu].left:
+        commit_contig(s, cpu)
+
+
+cdef void tick_begins(Beliefs s, int32_t row) noexcept nogil:
+    """The worker of vmstat_update() runs."""
+    cdef const event_row *r = &s.rows[row]
+    if not r.a:
+        return
+    work(s, WORK_TICK, -1, 0, 0, r.cpu, 0, row)
+    s.runs[r.cpu].ticking = r.pid
+    s.runs[r.cpu].decays = 0
+    if not s.dumped:
+        vmstat_update(s, row)
+
+
+cdef void tick_ends(Beliefs s, int32_t row) noexcept nogil:
+    cdef cpu_run *run = &s.runs[s.rows[row].cpu]
+    if run.ticking == s.rows[row].pid and run.ticking:
+        # refresh_cpu_vm_stats() goes through all zones with memory.
+        run.ticking = 0
+        if s.decay_told and run.decays != s.nr_populated:
+            differ(s, row, D_TICK, -1, s.nr_populated, run.decays)
+
+
+cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
+    """One event of those that come less often."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int e = r.event, x
+    cdef int64_t p
+    if e == EV_FREE_PCPPAGES_BULK:
+        x = find_set(s, <uint64_t>s.probes[r.probe * P_COLUMNS + P_PCP])
+        if x >= 0 and s.sets[x].cpu != r.cpu and s.runs[s.sets[x].cpu].kind \
+                and s.runs[s.sets[x].cpu].set == x:
+            over(s, s.sets[x].cpu, row)
+        drain_begins(s, row)
+    elif e == EV_FREE_ONE_PAGE:
+        freed_past(s, row)
+    elif e == EV_PAGE_COMMIT:
+        committed(s, row)
+    elif e == EV_FREE_CONTIG:
+        freed_contig(s, row)
+    elif e == EV_DECAY_PCP_HIGH or e == EV_DRAIN_ZONE_PAGES:
+        decays_or_expires(s, row)
+    elif e == EV_DRAIN_PAGES_ZONE:
+        empties(s, row)
+    elif e == EV_RMQUEUE_BULK:
+        refill_begins(s, row)
+    elif e == EV_ALLOC_PAGES_BULK:
+        bulk_begins(s, row)
+    elif e == EV_ALLOC_PAGES_BULK_RET:
+        bulk_returned(s, row)
+    elif e == EV_WORK_START:
+        tick_begins(s, row)
+    elif e == EV_WORK_END:
+        tick_ends(s, row)
+    elif e == EV_FORK:
+        forked(s, s.top_zone, row)
+    elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
+        kswapd(s, row, e == EV_KSWAPD_WAKE)
+    elif e == EV_SET_BLOCK_TYPE:
+        p = index_of(s, <int64_t>(<uint64_t>r.a - s.vmemmap) >> 6)
+        if p >= 0:
+            s.block_type[p >> 9] = <int8_t>r.c
+
+
+cdef void end_run(Beliefs s, int32_t row) noexcept nogil:
+    """Does this event show that what ran with interrupts off on its CPU is over?"""
+    cdef const event_row *r = &s.rows[row]
+    cdef cpu_run *run = &s.runs[r.cpu]
+    if run.kind == RUN_REFILL:
+        if r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG:
+            over(s, r.cpu, row)
+    elif r.event != EV_PCPU_DRAIN and not (
+            # An interrupt may come between the probe and the zone lock.
+            run.left == run.want and r.flags & (FL_SOFTIRQ | FL_HARDIRQ)
+            and not s.rows[run.row].flags & (FL_SOFTIRQ | FL_HARDIRQ)):
+        over(s, r.cpu, row)
+
+
+cdef bint arrives(Beliefs s, int32_t row) noexcept nogil:
+    """Whether an allocated page's free was under way until now; its list has it first."""
+    cdef int64_t p = index_of(s, s.rows[row].a)
+    cdef int k
+    if p >= 0 and s.page[p].status & 15 == DELAYED:
+        for k in range(s.nr_late):
+            if s.late[k].page == p:
+                complete(s, k, row)
+                return True
+    return False
+
+
+cdef void step(Beliefs s, int32_t row) noexcept nogil:
+    """One event."""
+    cdef const event_row *r = &s.rows[row]
+    cdef cpu_run *run = &s.runs[r.cpu]
+    cdef int k, e = r.event
+    if r.time < s.last_time:
+        differ(s, row, D_TIME, -1, s.last_time, r.time)
+    s.last_time = r.time
+    if r.probe >= 0:
+        if not s.dumped:
+            return  # its addresses are of no pageset that is known
+        check_zone_flags(s, row)
+    if s.nr_late:
+        for k in range(s.nr_late - 1, -1, -1):
+            if k < s.nr_late and s.late[k].row == row:
+                complete(s, k, row)
+    if run.kind:
+        end_run(s, row)
+    if run.draining >= 0 and (e == EV_ALLOC or e == EV_FREE or e == EV_FREE_BATCHED) \
+            and not r.flags & IRQ:
+        run.draining = -1
+    if e == EV_ALLOC:
+        reported(s, row, s.nr_late and arrives(s, row))
+    elif e == EV_FREE:
+        freed(s, row)
+    elif e == EV_FREE_BATCHED:
+        batched(s, row)
+    elif e == EV_ZONE_LOCKED:
+        taken_from_buddy(s, row)
+    elif e == EV_PCPU_DRAIN:
+        drained(s, row)
+    elif e == EV_EXTFRAG:
+        fallback(s, row)
+    else:
+        step_seldom(s, row)
+
+
+cdef void skip(Beliefs s, int32_t row) noexcept nogil:
+    """Pass an event that the first dump contains."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = page_of(s, r), k
+    if p >= 0 and r.event == EV_FREE_CONTIG:
+        for k in range(p, min(p + r.d, s.nr_pages)):
+            s.page[k].cursor = s.spans[s.link[row].chain + k - p]
+    elif p >= 0:
+        passed(s, p, row)
+
+
+# -- binding -------------------------------------------------------------------------
+
+#: Of struct per_cpu_pages, as a dump names them.
+_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count",
+           "free_factor", "flags")
+#: Names by the index that `ftrace.ZONES` gives them.
+_ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
+_NOTHING = np.empty(0, np.int64)
+
+
+cdef class Follower(Beliefs):
+    """The lists of one machine, and the trace that drives them."""
+
+    def __dealloc__(self):
+        free(self.runs)
+        free(self.contigs)
+        free(self.node_of_cpu)
+        free(self.there)
+        free(self.asked.of)
+        free(self.asked.rows)
+
+    def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, int64_t vmemmap=0,
+                  int p_lists=24):
+        """Lists as *snapshot* shows them, and the rows of *events* from *start* on."""
+        cdef int z
+        cdef Py_ssize_t k
+        zones = snapshot.zones
+        self.spilled = events.spilled
+        self.set_up(cpus, zones, events.rows)
+        self.believe(release, events)
+        self.dumped = snapshot.blocks is not None
+        if not (self.dumped or self.rules.drain_by_list):
+            raise InputError(
+                f"release={release}: its drains take turns of the lists, which cannot be followed "
+                f"without a dump of the lists before the trace; allowed: releases from v5.18 on"
+            )
+        self.p_lists = p_lists
+        self.nr_populated = sum(zone.managed > 0 for zone in zones)
+        if self.dumped:
+            self.holds_told = bool(events.is_event("free_pcppages_bulk").any())
+            self.past_told = bool(events.is_event("free_one_page").any())
+            self.decay_told = bool(events.is_event("decay_pcp_high").any())
+        self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE
+        if self.rules.below_high:
+            self.zone_flags |= ZONE_BELOW_HIGH
+        self.vmemmap = <uint64_t>vmemmap or 0xFFFFEA0000000000
+        self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
+        self.contigs = <contig *>self.room(cpus, sizeof(contig))
+        self.node_of_cpu = <int *>self.room(cpus, sizeof(int))
+        nodes = max(zone.node for zone in zones) + 1
+        for cpu in range(cpus):
+            self.runs[cpu].draining = -1
+            self.node_of_cpu[cpu] = cpu * nodes // cpus
+        for z, zone in enumerate(zones):
+            self._load_zone(z, zone, snapshot, enough(zone, zones, cpus), start)
+        for k in range(len(events.probes)):
+            self._see_flags(&self.probes[k * P_COLUMNS])
+        self.follow_rows(start)
+        for z, zone in enumerate(zones):
+            for cpu in range(cpus):
+                self._load(z * cpus + cpu, snapshot.pcps.get((*zone.key, cpu)), start)
+
+    cdef _load_zone(self, int z, zone, snapshot, int64_t enough_free, int32_t start):
+        cdef zone_info *info = &self.zones[z]
+        cdef const int8_t[::1] types
+        cdef Py_ssize_t k, n = ((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)
+        cdef int64_t first = (zone.start_pfn >> 9) - (self.base >> 9)
+        info.start, info.end, info.node = zone.start_pfn, zone.end_pfn, zone.node
+        info.name = _ZONES.index(zone.name)
+        info.nr_free = info.least_free = zone.nr_free
+        info.enough = enough_free
+        info.low = start if info.nr_free <= enough_free else self.nr_rows
+        if zone.managed:
+            self.top_zone = z
+        if not self.dumped:
+            info.maybe = self.zone_flags & (ZONE_BELOW_HIGH | self._awake(zone.node, start))
+            for k in range(n):
+                self.block_type[first + k] = -1
+            return
+        info.flags = zone.flags & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        info.told_flags = zone.flags
+        for k in range(3):
+            info.cleared[k] = self.nr_rows if zone.flags >> k & 1 else start
+        info.unboosted = info.doubted = info.boosted = start
+        info.woken = info.reclaiming = start
+        at, seen = snapshot.blocks[zone.key]
+        types = seen[(zone.start_pfn >> 9) - (at >> 9):]
+        for k in range(n):
+            self.block_type[first + k] = types[k]
+
+    cdef int _awake(self, int node, int32_t start) noexcept:
+        """ZONE_RECLAIM_ACTIVE, if the kswapd of a node is at work at the start, or nobody tells."""
+        cdef int32_t j
+        for j in range(start, self.nr_rows):
+            if self.rows[j].event == EV_KSWAPD_WAKE or self.rows[j].event == EV_KSWAPD_SLEEP:
+                if self.rows[j].c < 0 or self.rows[j].c == node:
+                    return ZONE_RECLAIM_ACTIVE if self.rows[j].event == EV_KSWAPD_SLEEP else 0
+        return 0
+
+    cdef int _see_flags(self, const int64_t *told) except -1:
+        """Which flags a probe shows that a zone may have."""
+        cdef int z
+        for z in range(self.nr_zones if told[P_ZONE_FLAGS] > 0 else 0):
+            if self.zones[z].name == told[P_ZONE] and self.zones[z].node == told[P_NODE]:
+                self.zones[z].seen_flags |= told[P_ZONE_FLAGS] & (
+                    ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        return 0
+
+    cdef _load(self, int x, pcp, int32_t start):
+        """A pageset as a dump shows it, or /proc/zoneinfo."""
+        cdef pageset *set = &self.sets[x]
+        cdef per_cpu_pages *first = &set.first
+        cdef int i
+        cdef const int64_t[::1] told
+        cdef Py_ssize_t k
+        cdef int32_t p
+        for i in range(MAX_PCP_LISTS):
+            set.open[i] = not self.dumped
+            set.moved[i] = start
+        set.was_row = start
+        set.used = self.dumped
+        if self.dumped:
+            if not room(self, &set.s, &set.cap, 1):
+                raise MemoryError
+            memset(set.s, 0, sizeof(state))
+            set.n = 1
+        if pcp is None:
+            return
+        set.addr = pcp.addr
+        first.count = pcp.count
+        first.high = pcp.high
+        resize_pcp(first, self.rules.high_min_max, pcp.batch, pcp.high_min, pcp.high_max,
+                   pcp.high if self.dumped else -1)
+        if not self.dumped:
+            set.counts = <int *>self.room(1, sizeof(int))
+            set.counts[0], set.nr_counts = pcp.count, 1
+            return
+        first.flags = max(pcp.flags, 0)
+        first.alloc_factor = min(max(pcp.alloc_factor, 0), 10)
+        first.free_factor = min(max(pcp.free_factor, 0), 20)
+        first.free_count = max(pcp.free_count, 0)
+        set.s[0].pcp = first[0]
+        set.s[0].zone_flags = self.zones[set.zone].flags
+        for i, pfns in pcp.lists.items():
+            told = pfns
+            for k in range(told.shape[0]):
+                p = <int32_t>(told[k] - self.base)
+                tell_of(self, p)
+                if self.page[p].where:
+                    raise InputError(f"page {told[k]:#x} is on two lists of the first dump")
+                push(self, x, i, p, -1, True)
+                self.page[p].cached = <int8_t>pindex_to_type(i)
+
+    def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
+        """zone_set_pageset_high_and_batch() for one CPU."""
+        cdef pageset *set = &self.sets[self.check_set(x)]
+        cdef int k
+        check_idle(self)
+        resize_pcp(&set.first, self.rules.high_min_max, batch, high_min, high_max, high)
+        for k in range(set.n):
+            resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, high)
+        set.undecided = False
+        set.log_n = 0
+
+    def keep_work(self, ops):
+        """Note from now on what the kernel was given to do of these kinds; see `work`."""
+        if self.work_done.ops:
+            raise ValueError("work is kept already")
+        for op in ops:
+            self.work_done.ops |= 1 << <int>WORK_OPS[op]
+
+    @property
+    def work(self):
+        """Work in the order in which the kernel did it: records of `WORK`."""
+        check_idle(self)
+        return work_of(&self.work_done)
+
+    def ask(self, policy):
+        """Ask this policy at every decision; see `decisions`."""
+        cdef int x
+        if self.asked.of != NULL:
+            raise ValueError("a policy is asked already")
+        check_idle(self)
+        self.asked.of = <policy_state *>self.room(self.nr_sets, sizeof(policy_state))
+        for x in range(self.nr_sets):
+            policy_from(policy, &self.rules, &self.asked.of[x].policy)
+            self.asked.of[x].cpu = self.sets[x].cpu
+        self.asked.on = True
+        self.keep.append(policy)
+
+    @property
+    def decisions(self):
+        """Every decision that moved pages, the kernel's or the policy's: records of `DECISION`."""
+        check_idle(self)
+        return decisions_of(&self.asked, self.cpus, [
+            (_ZONES[self.zones[z].name], self.zones[z].node) for z in range(self.nr_zones)])
+
+    # What is known of the start where no dump told.
+
+    cdef const int32_t *_kept(self, values) except NULL:
+        cdef const int32_t[::1] view
+        self.keep.append(np.append(values, 0).astype(np.int32))
+        view = self.keep[-1]
+        return &view[0]
+
+    def set_forks(self, forks, forks_of, workers):
+        """Rows of new tasks by CPU, and every CPU's place in them; indices of kworkers' names."""
+        cdef Py_ssize_t k
+        check_idle(self)
+        if self.forks != NULL or len(forks_of) != self.cpus + 1 \
+                or np.any(np.diff([0, *forks_of, len(forks)]) < 0) \
+                or np.any(np.less(forks, 0)) or np.any(np.greater_equal(forks, self.nr_rows)):
+            raise InputError("forks are not rows by CPU")
+        self.stacks = <uint8_t *>self.room(len(forks), 1)
+        memset(self.stacks, STACK_PAGES, len(forks))
+        self.workers = <uint8_t *>self.room(1 << 16, 1)
+        for k in workers:
+            if not 0 <= k < 1 << 16:
+                raise InputError(f"{k} is no index of a name")
+            self.workers[k] = 1
+        self.forks_of = self._kept(forks_of)
+        self.forks = self._kept(forks)
+
+    def set_counts(self, int x, counts):
+        """Pages that the lists of a pageset may have held at the start."""
+        cdef pageset *set = &self.sets[self.check_set(x)]
+        cdef Py_ssize_t k
+        check_idle(self)
+        if set.used or len(counts) < 1:
+            raise ValueError("the lists are followed already, or may have held nothing")
+        free(set.counts)
+        set.counts = NULL
+        set.counts = <int *>self.room(len(counts), sizeof(int))
+        for k in range(len(counts)):
+            set.counts[k] = counts[k]
+        set.nr_counts = <int>len(counts)
+
+    def set_block_types(self, const int8_t[::1] types):
+        """Migratetype of every block of 512 pages from the first zone's on, -1 unknown."""
+        cdef Py_ssize_t b
+        if types.shape[0] > self.nr_pages >> 9:
+            raise InputError(f"{types.shape[0]} types of {self.nr_pages >> 9} blocks")
+        check_idle(self)
+        for b in range(types.shape[0]):
+            if not -1 <= types[b] <= MIGRATE_ISOLATE:
+                raise InputError(f"block {b}: {types[b]} is no migratetype")
+            self.block_type[b] = types[b]
+
+    def set_passed_over(self, freed, taken):
+        """Rows of frees, ascending, and by type of list allocations that took what lay below."""
+        for name, values in (("frees", freed), ("allocations", taken)):
+            if np.any(np.less(values, 0)) or np.any(np.greater_equal(values, self.nr_rows)):
+                raise InputError(f"{name} are not rows")
+        if np.shape(taken) != (len(freed), MIGRATE_PCPTYPES) or np.any(np.diff(freed) <= 0):
+            raise InputError(f"{len(freed)} frees, allocations of {np.shape(taken)}")
+        check_idle(self)
+        self.passed, self.passed_by = self._kept(freed), self._kept(np.ravel(taken))
+        self.nr_passed = len(freed)
+
+    def next_of_page(self):
+        """Row -> the next row about the same page, 0 none."""
+        cdef size_t size = self.nr_rows * sizeof(row_link)
+        check_idle(self)
+        raw = (<char *>self.link)[:size] if size else b""
+        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0]
+
+    def first_lists(self):
+        """What the lists held at the start: {(set, pindex): (from the head, from the tail)}."""
+        cdef int64_t k
+        check_idle(self)
+        answer = {}
+        for k in range(self.nr_there):
+            f = self.there[k]
+            ends = answer.setdefault((f.set, f.pindex), ([], []))
+            ends[f.drained].append(f.page + self.base)
+        return answer
+
+    def states(self, int x):
+        """(count, high, alloc_factor, free_count, free_factor, flags) of what a pageset may be, and
+        the row since when it is one, or -1."""
+        cdef int k
+        cdef pageset *set = &self.sets[self.check_set(x)]
+        check_idle(self)
+        return [
+            (set.s[k].pcp.count, set.s[k].pcp.high, set.s[k].pcp.alloc_factor,
+             set.s[k].pcp.free_count, set.s[k].pcp.free_factor, set.s[k].pcp.flags)
+            for k in range(min(set.n, 64))
+        ], set.known_row if set.n == 1 else -1
+
+    def more_below(self, int x, int i):
+        """Whether there may be pages below those that are known to be on a list."""
+        return bool(self.sets[self.check_set(x)].open[self.check_list(i)])
+
+    # The loop.
+
+    def run(self, int32_t start, int32_t stop):
+        """Apply the events of rows *start* ... *stop* - 1."""
+        cdef int32_t row
+        check_idle(self)
+        self.pass_rows(start, stop)
+        begin_use(self)
+        with nogil:
+            for row in range(start, stop):
+                if row & (STRETCH - 1) == 0:
+                    let_go(self, row - 3 * STRETCH, row - STRETCH)
+                if row + AHEAD < self.nr_rows:
+                    fetch_page(self, &self.rows[row + AHEAD])
+                step(self, row)
+                if self.asked.failed != NULL or (self.hurried and self.nr_unexplained > 0):
+                    break
+        end_use(self)
+        self._check()
+
+    cdef int _check(self) except -1:
+        if self.asked.failed != NULL:
+            policy_failed(self.asked.failed)
+        if self.broken:
+            raise MemoryError
+        return 0
+
+    def hurry(self):
+        """Stop at the first difference that nothing explains; see `stopped`."""
+        self.hurried = True
+
+    @property
+    def stopped(self):
+        return self.hurried and self.nr_unexplained > 0
+
+    def first_dump(self, int32_t start, int32_t stop):
+        """Events while the first dump was taken: those that it does not contain.
+
+        Returns the number of events that leave the start in doubt.
+        """
+        cdef int32_t row
+        cdef int doubtful = 0
+        cdef const event_row *r
+        cdef int64_t p
+        check_idle(self)
+        self.pass_rows(start, stop)
+        for row in range(start, stop):
+            r = &self.rows[row]
+            p = index_of(self, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
+            if r.event == EV_DECAY_PCP_HIGH or r.event == EV_FREE_PCPPAGES_BULK:
+                # Its probe shows the fields before it: if they are the dump's, it came later.
+                x = find_set(self, <uint64_t>self.probes[r.probe * P_COLUMNS + P_PCP])
+                if x >= 0 and self.sets[x].n and agrees(
+                        &self.sets[x].s[0].pcp, &self.probes[r.probe * P_COLUMNS]) and (
+                        r.event == EV_DECAY_PCP_HIGH or self.sets[x].undecided
+                        or self.sets[x].due.why):
+                    step(self, row)
+                else:
+                    doubtful += 1
+            elif r.event == EV_PCPU_DRAIN and self.runs[r.cpu].kind == RUN_DRAIN:
+                step(self, row)
+            elif p < 0:
+                skip(self, row)
+            elif r.event == EV_FREE or r.event == EV_ALLOC:
+                if (self.page[p].where == 0) == (r.event == EV_FREE):
+                    step(self, row)
+                else:
+                    skip(self, row)
+            else:
+                doubtful += 1
+                skip(self, row)
+        return doubtful
+
+    def settle(self, int32_t row):
+        """Complete what ran with interrupts off and has no further event."""
+        cdef int cpu, e
+        cdef int32_t j
+        check_idle(self)
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        for cpu in range(self.cpus):
+            for j in range(row, self.nr_rows):
+                if self.rows[j].cpu == cpu:
+                    e = self.rows[j].event
+                    if e != EV_PCPU_DRAIN and e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
+                        over(self, cpu, row)
+                    break
+
+    def run_until_touched(self, int32_t start, int32_t stop, sets):
+        """`run`, until an event touches one of these pagesets: (row after it, those touched)."""
+        cdef const int32_t[::1] some = np.array([self.check_set(x) for x in sets] + [0], np.int32)
+        cdef const int32_t *watched = &some[0]
+        cdef Py_ssize_t k, n = some.shape[0] - 1
+        cdef int64_t before = 0, now = 0
+        check_idle(self)
+        was = {x: self.sets[x].touched for x in some[:n]}
+        before = now = sum(was.values())
+        self.pass_rows(start, start)
+        if stop > self.nr_rows:
+            raise IndexError(f"row {stop} is above {self.nr_rows}")
+        begin_use(self)
+        with nogil:
+            while start < stop and now == before and self.asked.failed == NULL:
+                step(self, start)
+                start += 1
+                now = 0
+                for k in range(n):
+                    now += self.sets[watched[k]].touched
+        self.next_row = start
+        end_use(self)
+        self._check()
+        return start, [x for x in was if self.sets[x].touched != was[x]]
+
+    # Later dumps.
+
+    def differing(self, int x, pcp, lists):
+        """Which of these lists of a pageset are not those of a dump."""
+        cdef int i
+        cdef int32_t p
+        cdef Py_ssize_t k, n
+        cdef const int64_t[::1] told
+        self.check_set(x)
+        found = set()
+        for i in lists:
+            self.check_list(i)
+            check_idle(self)
+            p = self.sets[x].list[i].head
+            told = pcp.lists.get(i, _NOTHING)
+            n = told.shape[0]
+            k = 0
+            while k < n and p >= 0 and told[k] == p + self.base:
+                p = self.page[p].next
+                k += 1
+            if p >= 0 or k < n:
+                found.add(i)
+        return found
+
+    def fields_unlike(self, int x, pcp):
+        """Names of the fields of which no state of a pageset has the value of a dump."""
+        cdef int k
+        cdef per_cpu_pages *p
+        cdef pageset *set = &self.sets[self.check_set(x)]
+        check_idle(self)
+        left = {name: getattr(pcp, name) for name in _FIELDS}
+        left = {name: told for name, told in left.items() if told >= 0}
+        for k in range(set.n):
+            p = &set.s[k].pcp
+            mine = (p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
+                    p.free_factor, p.flags)
+            for name, have in zip(_FIELDS, mine):
+                if left.get(name) == have:
+                    del left[name]
+            if not left:
+                break
+        return {*left}
+
+    def is_followed(self, int x):
+        """Whether there are states of a pageset to compare."""
+        return bool(self.sets[self.check_set(x)].used) and not self.sets[x].cut
+
+    def tell_fields(self, int x, int row, pcp, int zone_flags):
+        """`see_fields` for a dump."""
+        cdef int64_t f[P_COLUMNS]
+        cdef int k
+        cdef zone_info *z
+        self._check_row(row)
+        self.check_set(x)
+        check_idle(self)
+        for k in range(P_COLUMNS):
+            f[k] = -1
+        f[P_COUNT], f[P_HIGH], f[P_BATCH] = pcp.count, pcp.high, pcp.batch
+        f[P_HIGH_MIN], f[P_HIGH_MAX] = pcp.high_min, pcp.high_max
+        f[P_ALLOC_FACTOR], f[P_FREE_COUNT] = pcp.alloc_factor, pcp.free_count
+        f[P_FREE_FACTOR], f[P_FLAGS] = pcp.free_factor, pcp.flags
+        f[P_ZONE_FLAGS] = zone_flags
+        z = &self.zones[self.sets[x].zone]
+        k = z.flags
+        see_fields(self, x, row, f, 0, 0)
+        z.flags = k
+        z.told += 1
+
+    cdef int _check_row(self, int row) except -1:
+        if not 0 <= row < self.nr_rows:
+            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        return 0
+
+    def tell_counts(self, int x, int32_t row, int count, int high):
+        """/proc/zoneinfo tells count and high; whether something that came before shows why."""
+        cdef int64_t f[P_COLUMNS]
+        cdef int k
+        cdef pageset *set = &self.sets[self.check_set(x)]
+        cdef sight g
+        self._check_row(row)
+        check_idle(self)
+        for k in range(P_COLUMNS):
+            f[k] = -1
+        f[P_COUNT], f[P_HIGH] = count, high
+        g.fields, g.hold, g.pindex = f, 0, 0
+        if observe(self, x, row, &g) != SAID_NONE:
+            return True
+        for told, code in ((count, D_TOLD_COUNT), (high, D_TOLD_HIGH)):
+            mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count
+                    for k in range(set.n)]
+            if told not in mine:
+                near = min(mine, key=lambda value: abs(value - told), default=-1)
+                differ(self, row, code, x, near, told)
+        return False
+
+    def count_of(self, int x):
+        """Pages on the lists of a pageset."""
+        check_idle(self)
+        return self.sets[x].s[0].pcp.count if self.sets[self.check_set(x)].n else -1
+
+    def explain_count(self, int x, int row, int moved):
+        """``count`` was read of a pageset that moved meanwhile, last at row *moved*."""
+        self.check_set(x)
+        check_idle(self)
+        self._check_row(row)
+        self._check_row(moved)
+        self.t.probes += 1
+        self.t.probes_explained += 1
+        explain(self, row, E_MOVED, x, moved)
+
+    def count_fields(self, int64_t n):
+        """So many pagesets of a dump have the model's fields."""
+        check_idle(self)
+        self.t.probes += n
+        self.t.probes_foreseen += n
+
+    def note_list(self, int x, int i, int row, told):
+        """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
+        cdef int32_t p, nxt
+        self.check_set(x)
+        self.check_list(i)
+        self._check_row(row)
+        wanted = set(told.tolist())
+        check_idle(self)
+        p = self.sets[x].list[i].head
+        while p >= 0:
+            nxt = self.page[p].next
+            if p + self.base not in wanted:
+                if not in_flight(self, p, row):
+                    break
+                explain(self, row, E_IN_FLIGHT, x, self.page[p].cursor)
+                take(self, x, p, row, OP_ALLOC)
+                await_report(self, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
+            p = nxt
+        if self.list_of(x, i) != told.tolist():
+            differ(self, row, D_FINAL_LIST, x, i, len(told))
+
+    def unlike(self, int x, int i, int row, int moved, pcp, before):
+        """A list of a dump was never the model's while it was taken; is that explained?
+
+        *before*: the list when the dump began.  If it moved since, whoever walked it
+        saw pages of both states; what stayed must be there, and in its order.  A walk
+        that was carried off to another list (torn) proves nothing.
+        """
+        told = pcp.lists.get(i, _NOTHING).tolist()
+        now = self.list_of(x, i)
+        if not all(0 <= p - self.base < self.nr_pages for p in before):
+            raise IndexError("a page of the list is in no zone")
+        was = self.nr_unexplained
+        if before == now or not moved:
+            self.note_list(x, i, row, pcp.lists.get(i, _NOTHING))
+            return self.nr_unexplained == was
+        stayed = [p for p in before if self.page[p - self.base].where == 1 + 16 * x + i
+                  and self.page[p - self.base].pushed < row]
+        kept = set(stayed)
+        known = set(before) | set(now)
+        seen = [p for p in told if p in kept]
+        came = {p for p in told if index_of(self, p) >= 0 and self.told[(p - self.base) >> 9]
+                and self.page[p - self.base].pushed >= row}
+        if not pcp.torn and (not set(told) <= known | came or seen != stayed):
+            differ(self, row, D_FINAL_LIST, x, len(now), len(told))
+        else:
+            explain(self, row, E_MOVED, x, moved)
+        return self.nr_unexplained == was
+
+    @property
+    def nr_lists(self):
+        """Lists of a pageset that may have blocks."""
+        return self.rules.nr_pcp_lists
+
+    @property
+    def cut(self):
+        """Line at which searches had cost what they may, or None."""
+        return None if self.cut_row < 0 else self.rows[self.cut_row].line
+
+    @property
+    def effort_left(self):
+        return self.effort
+
+    @property
+    def tally(self):
+        return self.t

@@ -1,0 +1,445 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What joins a list, or goes past it.
+
+A free in an interrupt that finds the lists locked goes straight to the buddy lists.  vfree() gives
+back neighbours as one block (v7.2).  Where a kernel has no probe for these, later lines tell.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, uint8_t, uint64_t
+
+from pcpmodel.kernel.lists cimport order_to_pindex, pcp_allowed_order, pcp_migratetype
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_MOVABLE,
+    MIGRATE_PCPTYPES,
+    PAGE_ALLOC_COSTLY_ORDER,
+    run_order,
+)
+from pcpmodel.kernel.pcp cimport per_cpu_pages
+from pcpmodel.trace.asked cimport ask_at_free
+from pcpmodel.trace.assumptions cimport *
+from pcpmodel.trace.beliefs cimport *
+from pcpmodel.trace.drains cimport *
+from pcpmodel.trace.events cimport *
+from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.search cimport *
+from pcpmodel.trace.taking cimport first_from, fork_between, leave, stacks_below
+from pcpmodel.trace.work cimport *
+from pcpmodel.trace.zone_flags cimport move_free
+
+cdef enum:
+    STACK_ORDER = 2     # of a task's stack, THREAD_SIZE_ORDER
+    MAX_BURST = 4096    # rows of an interrupt
+
+
+# -- frees that go past the lists ----------------------------------------------------
+
+cdef int32_t passed_over(Beliefs s, int32_t row) noexcept nogil:
+    """The allocation that took what lies below a page freed with *row*, were it on its list; or 0.
+    """
+    cdef int64_t q = index_of(s, s.rows[row].a)
+    cdef int mt = s.block_type[q >> 9] if q >= 0 else -1
+    cdef int32_t k
+    if not 0 <= mt < MIGRATE_PCPTYPES:
+        return 0
+    k = first_from(s.passed, 0, s.nr_passed, row)
+    if k == s.nr_passed or s.passed[k] != row:
+        return 0
+    return s.passed_by[MIGRATE_PCPTYPES * k + mt]
+
+
+cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """The line that shows that the task below an interrupt has the lists of this page locked; or 0.
+
+    free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one.
+    """
+    cdef int32_t j = s.link[row].next_cpu, before
+    cdef int64_t q, last
+    for _ in range(MAX_BURST):
+        if not j or not s.rows[j].flags & IRQ:
+            break
+        j = s.link[j].next_cpu
+    before = s.link[j].own_prev
+    if not j or s.rows[j].event != EV_FREE_BATCHED or s.rows[before].event != EV_FREE_BATCHED \
+            or s.rows[before].cpu != s.rows[j].cpu:
+        return 0
+    q = index_of(s, s.rows[j].a)
+    last = index_of(s, s.rows[before].a)
+    if q < 0 or last < 0 or s.zone_of[q >> 9] != s.zone_of[p >> 9] \
+            or s.zone_of[last >> 9] != s.zone_of[p >> 9]:
+        return 0
+    return j
+
+
+cdef bint straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """Whether a freed page goes straight to the buddy lists: the interrupted task had the locks.
+
+    The preempt depth shows that locks are held below this interrupt.  What becomes of
+    the page shows which, or an allocation that takes what would lie below it; where nothing does,
+    the next page of the same interrupt.
+    """
+    cdef const event_row *r = &s.rows[row]
+    cdef int32_t j = s.link[row].chain, k = row
+    cdef int64_t q
+    if not r.flags & IRQ or not r.flags & FL_KNOWN or r.flags & FL_DEPTH < 2:
+        return False
+    j = holds_lists(s, p, row)
+    if j:
+        explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
+        return True
+    j = s.link[row].chain
+    for _ in range(512):
+        if j:
+            if s.rows[j].event == EV_ZONE_LOCKED or s.rows[j].event == EV_EXTFRAG:
+                explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
+                return True
+            if s.rows[j].event == EV_PCPU_DRAIN or s.rows[j].event == EV_ALLOC:
+                return False
+        j = passed_over(s, k)
+        if j:
+            explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
+            return True
+        k = s.link[k].own_next
+        if not k or s.rows[k].event != EV_FREE or s.rows[k].flags != r.flags:
+            return False
+        q = index_of(s, s.rows[k].a)
+        if q < 0 or s.zone_of[q >> 9] != s.zone_of[p >> 9]:
+            return False
+        j = s.link[k].chain
+    return False
+
+
+cdef bint emptied_meanwhile(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """Whether a freed page goes straight to the buddy lists: another CPU empties its lists."""
+    cdef int x = set_of(s, p, s.rows[row].cpu), then = s.link[row].then
+    cdef cpu_run *run = &s.runs[s.sets[x].drainer]
+    if s.sets[x].drainer < 0 or then == EV_PCPU_DRAIN or then == EV_ALLOC:
+        return False
+    explain(s, row, E_TRYLOCK, x, run.row)
+    return True
+
+
+# -- frees that join a list ----------------------------------------------------------
+
+cdef int list_type(Beliefs s, int64_t p) noexcept nogil:
+    """Migratetype of the list that a freed page goes to, as the trace tells of its block."""
+    cdef int mt = s.block_type[p >> 9]
+    cdef int32_t j
+    if mt < 0:
+        j = s.page[p].cursor
+        if not j or (s.rows[j].event != EV_ALLOC and s.rows[j].event != EV_PCPU_DRAIN) \
+                or not 0 <= s.rows[j].c < 6:
+            return MIGRATE_MOVABLE
+        mt = <int>s.rows[j].c
+        s.block_type[p >> 9] = <int8_t>mt
+    return pcp_migratetype(mt)
+
+
+cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept nogil:
+    """A freed block joins its list; says whether a drain must follow."""
+    cdef int x = set_of(s, p, cpu)
+    cdef pageset *set = &s.sets[x]
+    cdef int i = order_to_pindex(s.rules.nr_pcp_lists, list_type(s, p), order)
+    cdef operation *e
+    cdef per_cpu_pages before
+    cdef int k, due
+    if s.page[p].where:
+        differ(s, row, D_FREED_TWICE, x, 0, p + s.base)
+        return
+    if i == 0 and not s.dumped:
+        stacks_below(s, x, p, row)
+    e = begin_op(s, x, row, OP_FREE, order)
+    e.pindex = <uint8_t>i
+    e.page = <int32_t>p
+    e.got = UNDECIDED
+    if s.page[p].status != TOGETHER:
+        work(s, WORK_FREE, p, order, 0, cpu, 0, row)
+    s.page[p].status = AWAY
+    s.page[p].cached = s.block_type[p >> 9]
+    set.moved[i] = row
+    push(s, x, i, <int32_t>p, row, False)
+    if s.asked.on:
+        before = set.s[0].pcp
+    do_op(s, x, e)
+    for k in range(set.n):
+        if set.s[k].due > 0:
+            set.undecided = True
+            break
+    if s.asked.on:
+        due = max(set.s[0].due, 0)
+        ask_at_free(&s.asked, &s.rules, x, s.rows[row].line, set.s[0].zone_flags, order, before,
+                    due, set.s[0].pcp.high)
+    if set.undecided and set.due.why:
+        give_up_drain(s, x, row)
+    if set.n != 1:
+        settle(s, x, row)
+
+
+cdef void commit_contig(Beliefs s, int cpu) noexcept nogil:
+    """Go on with a contiguous free (v7.2): aligned chunks, until one of them drains."""
+    cdef contig *c = &s.contigs[cpu]
+    cdef int order, x
+    cdef int64_t p
+    cdef int32_t nxt
+    while c.left > 0:
+        order = run_order(c.pfn, c.left)
+        p = c.pfn - s.base
+        x = set_of(s, p, cpu)
+        if s.sets[x].undecided or (s.sets[x].due.why and (
+                not s.sets[x].due.started or s.runs[cpu].kind == RUN_DRAIN)):
+            return
+        c.pfn += <int64_t>1 << order
+        c.left -= <int64_t>1 << order
+        nxt = s.page[p].cursor
+        if not pcp_allowed_order(s.rules.nr_pcp_lists, order) or (
+                nxt and s.rows[nxt].b == order
+                and (s.rows[nxt].event == EV_FREE_ONE_PAGE or s.rows[nxt].event == EV_PAGE_COMMIT)):
+            continue
+        commit(s, p, order, cpu, c.row)
+
+
+cdef void complete(Beliefs s, int k, int32_t row) noexcept nogil:
+    """A free that was under way joins its list now, or a tick comes to its drain."""
+    cdef late_act d = s.late[k]
+    cdef int cpu = d.cpu if d.cpu >= 0 else s.rows[row].cpu
+    s.nr_late -= 1
+    s.late[k] = s.late[s.nr_late]
+    if d.page < 0:
+        tick(s, set_of(s, -d.page, cpu), row)
+    else:
+        commit(s, d.page, d.order, cpu, row)
+
+
+# -- mm_page_free and what follows ---------------------------------------------------
+
+cdef void check_batch(Beliefs s, int32_t row) noexcept nogil:
+    """mm_page_free of a batch: free_unref_folios() prepares all, then frees them in that order.
+
+    Until v6.9 free_unref_page_list() does so.  Its task does nothing else meanwhile, but that what
+    no list may hold goes straight to the buddy lists.
+    """
+    cdef int32_t then = s.link[row].chain
+    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
+    if not nxt:
+        return
+    if s.rows[nxt].event == EV_FREE:
+        if s.link[nxt].then == EV_FREE_BATCHED and s.link[nxt].chain < then:
+            differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
+    elif s.rows[nxt].event == EV_FREE_BATCHED:
+        if nxt != then and s.rows[last].event == EV_FREE_BATCHED:
+            differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+    elif s.rows[nxt].event != EV_FREE_ONE_PAGE:
+        differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
+
+
+cdef bint in_batch(Beliefs s, int32_t row) noexcept nogil:
+    """Whether a task that frees a page by itself is in the midst of a batch."""
+    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
+    if nxt and s.rows[nxt].event == EV_FREE_BATCHED:
+        return True     # which it has prepared before
+    return s.rows[last].event == EV_FREE and s.link[last].then == EV_FREE_BATCHED \
+        and s.link[last].chain > row
+
+
+cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
+    """mm_page_free of a page that is on a list: it left that without a line, or not at all."""
+    cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
+    cdef int32_t moved = s.sets[x].moved[i]
+    cdef int32_t f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, 1) if i == 0 else -1
+    if f >= 0:
+        explain(s, row, E_SILENT, x, s.forks[f])
+    else:
+        differ(s, row, D_FREED_TWICE, x, 0, s.rows[row].a)
+    leave(s, x, <int32_t>p, row, OP_SILENT)
+    if f >= 0:
+        s.sets[x].moved[i] = moved  # it left at some time before
+
+
+cdef int joins_with(Beliefs s, int64_t p, int32_t row, int32_t *told) noexcept nogil:
+    """Order of the block that a page is the first of, if v7.2 gives its pages back together.
+
+    vfree() prepares all pages (mm_page_free, each of order 0) before the first one joins a list.
+    That the pages are one block then tells the line that allocated it, or the next one about it.
+    0: not so; ``told``: that line, -1 if it came before.
+    """
+    cdef int order = s.page[p].status >> 4, k
+    cdef bint never = False
+    cdef int32_t j = row
+    cdef int32_t then = s.link[row].chain
+    if s.rows[row].b != 0 or s.rows[row].flags & IRQ or p & 1:
+        return 0
+    told[0] = -1
+    if s.page[p].status & 15 != AWAY or order == 0:
+        if not then and s.workers != NULL and s.workers[s.rows[row].comm]:
+            # vfree() of a stack is put off to a worker; no line tells of them one by one.
+            order = STACK_ORDER
+            never = True
+        elif then and (s.rows[then].event == EV_ALLOC
+                       or s.rows[then].event == EV_PCPU_DRAIN):
+            order = <int>s.rows[then].b
+            told[0] = then
+    if order < 1 or order > 9 or p & ((1 << order) - 1):
+        return 0
+    for k in range(1, 1 << order):
+        j = s.link[j].own_next
+        if not j or s.rows[j].event != EV_FREE or s.rows[j].b != 0 \
+                or s.rows[j].a != s.rows[row].a + k or s.rows[j].cpu != s.rows[row].cpu \
+                or s.link[j].then == EV_FREE_BATCHED or (never and s.link[j].chain):
+            return 0
+    return order
+
+
+cdef bint freed_together(Beliefs s, int32_t row, int64_t p) noexcept nogil:
+    """mm_page_free of a page that joins its list with its neighbours, when all are prepared."""
+    cdef int order = s.page[p].status >> 4
+    cdef int64_t k
+    cdef int32_t told
+    if s.page[p].status & 15 == TOGETHER:
+        s.page[p].status = AWAY
+        k = (<int64_t>1 << order) - 1
+        if p & k == k and pcp_allowed_order(s.rules.nr_pcp_lists, order):
+            commit(s, p & ~k, order, s.rows[row].cpu, row)
+        return True
+    order = joins_with(s, p, row, &told)
+    if not order:
+        return False
+    if told >= 0:
+        explain(s, row, E_TOGETHER, set_of(s, p, s.rows[row].cpu), told)
+    for k in range(<int64_t>1 << order):
+        s.page[p + k].status = <uint8_t>(TOGETHER | order << 4)
+    s.page[p].status = AWAY
+    return True
+
+
+cdef void freed(Beliefs s, int32_t row) noexcept nogil:
+    """mm_page_free."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = page_at(s, row)
+    cdef int n = s.link[row].then, status
+    cdef int32_t d = s.link[row].own_next, k
+    cdef cpu_run *run = &s.runs[r.cpu]
+    if p < 0:
+        return
+    if s.page[p].where:
+        freed_again(s, row, p)
+    status = s.page[p].status & 15
+    if status == FREED:
+        differ(s, row, D_FREED_TWICE, -1, 0, r.a)
+    elif (status == TAKEN or status == SHOWN) and (r.b or not s.dumped):
+        # alloc_pages_bulk() alone takes pages without a line, and only single ones.
+        differ(s, row, D_LOST_ALLOC, -1, 0, r.a)
+    if s.rules.free_coalesce and not s.dumped and freed_together(s, row, p):
+        return
+    if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT or n == EV_FREE_CONTIG:
+        s.page[p].status = <uint8_t>(FREED | r.b << 4)
+        if (r.flags & IRQ or not r.pid) and s.rows[s.link[row].chain].cpu != r.cpu \
+                and n != EV_FREE_CONTIG:
+            # Neither an interrupt nor an idle task is moved to another CPU.
+            differ(s, row, D_BATCHED, -1, 0, r.a)
+        if n == EV_FREE_BATCHED:
+            check_batch(s, row)
+        elif n == EV_PAGE_COMMIT and in_batch(s, row):
+            differ(s, row, D_IN_BATCH, -1, 0, r.a)
+        return
+    s.page[p].status = AWAY
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+        work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
+        if not s.dumped:
+            move_free(s, p, <int64_t>1 << r.b, row)
+        return
+    if run.kind == RUN_DRAIN and run.set == set_of(s, p, r.cpu) and s.holds_told:
+        # The drain that this interrupt stopped holds the lock of these lists.  (Within a
+        # probe's handler the kernel skips other probes, so free_one_page is not seen.)
+        explain(s, row, E_TRYLOCK, run.set, run.row)
+        work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
+        return
+    if (not s.past_told and straight(s, p, row)) or emptied_meanwhile(s, p, row):
+        work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
+        return
+    if in_batch(s, row) and (s.dumped or s.link[row].chain):
+        k = emptied_soon(s, set_of(s, p, r.cpu), row)
+        if k:
+            # Whoever finds the lists locked in a batch frees that page by itself.
+            explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), k)
+            return
+        differ(s, row, D_IN_BATCH, -1, 0, r.a)
+    if d and d != s.link[row].next_cpu and s.rows[d].event == EV_PCPU_DRAIN \
+            and put_late(s, d, row, <int32_t>p, <int>r.b):
+        return  # its task was stopped, and may have been moved, before the page joined a list
+    commit(s, p, <int>r.b, r.cpu, row)
+
+
+cdef void batched(Beliefs s, int32_t row) noexcept nogil:
+    """mm_page_free_batched: the page joins its list now."""
+    cdef int64_t p = page_at(s, row)
+    cdef int order
+    if p < 0:
+        return
+    order = s.page[p].status >> 4
+    if s.page[p].status & 15 != FREED:
+        differ(s, row, D_BATCHED, -1, 0, s.rows[row].a)
+        order = 0
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, order):
+        differ(s, row, D_BATCHED, -1, 0, s.rows[row].a)
+    elif s.link[row].then != EV_PAGE_COMMIT:
+        # Printed order is always 0; the order is that of its mm_page_free.
+        commit(s, p, order, s.rows[row].cpu, row)
+
+
+cdef void freed_past(Beliefs s, int32_t row) noexcept nogil:
+    """free_one_page()."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = page_at(s, row)
+    if p < 0:
+        return
+    if s.page[p].status & 15 == FREED:
+        work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
+        if r.b <= PAGE_ALLOC_COSTLY_ORDER:
+            explain(s, row, E_TRYLOCK, -1, row)
+    s.page[p].status = AWAY
+
+
+cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil:
+    """free_prepared_contig_range()."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = page_at(s, row)
+    cdef int n
+    if p < 0:
+        return
+    if p + r.d > s.nr_pages:
+        differ(s, row, D_PAGE, -1, 0, r.a)
+        return
+    if not s.rules.free_coalesce:
+        differ(s, row, D_CONTIG, -1, 0, r.d)
+    for n in range(<int>r.d):
+        s.page[p + n].cursor = s.spans[s.link[row].chain + n]
+        if s.page[p + n].status & 15 != FREED:
+            differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
+        s.page[p + n].status = TOGETHER
+    work(s, WORK_CONTIG, p, 0, 0, r.cpu, r.d, row)
+    s.contigs[r.cpu].pfn = p + s.base
+    s.contigs[r.cpu].left = r.d
+    s.contigs[r.cpu].row = row
+    commit_contig(s, r.cpu)
+
+
+cdef void committed(Beliefs s, int32_t row) noexcept nogil:
+    """A probe of free_frozen_page_commit(), before it does anything."""
+    cdef const event_row *r = &s.rows[row]
+    cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
+    cdef int64_t p = page_of(s, r)
+    cdef int x = find_set(s, <uint64_t>f[P_PCP])
+    if p < 0 or x < 0 or x != set_of(s, p, r.cpu):
+        differ(s, row, D_PCP, x, 0, r.a)
+        return
+    passed(s, p, row)
+    see_fields(s, x, row, f, 0, 0)
+    if list_type(s, p) != r.c:
+        differ(s, row, D_COMMIT_TYPE, x, list_type(s, p), r.c)
+    # Who commits a block has freed it before (free_pages_prepare()), with its order; v7.2's
+    # free_prepared_contig_range() makes larger blocks of what was freed by the page.
+    if s.page[p].status & 15 != TOGETHER \
+            and (s.page[p].status & 15 != FREED or s.page[p].status >> 4 != r.b):
+        differ(s, row, D_BATCHED, x, 0, p + s.base)
+    commit(s, p, <int>r.b, r.cpu, row)

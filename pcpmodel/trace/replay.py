@@ -1,0 +1,623 @@
+"""Replay: does the model do, page for page, what a recorded kernel did?
+
+A recording with a dump of its lists starts from that; of another one, `/proc/zoneinfo` says how
+many pages each CPU keeps, and the rest follows from the trace.  Both are followed by the same loop
+(`follower`).  Here is what it starts from, where it stops to look at a later dump, and the result.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import Release, Rules
+from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
+from pcpmodel.trace.exactness import Exactness
+from pcpmodel.trace.follower import Follower
+from pcpmodel.trace.free_lists import follow
+from pcpmodel.trace.ftrace import EVENT_IDS, Events
+from pcpmodel.trace.markers import Markers, read_markers, stops
+from pcpmodel.trace.page_lists import Difference, Explained
+from pcpmodel.trace.recording import PcpState, Recording, Snapshot
+from pcpmodel.trace.recording import recording as open_recording
+from pcpmodel.trace.start import block_types, counts_at_start, passed_over, sizes
+from pcpmodel.trace.work import WORK_OPS
+
+__all__ = ["replay", "replay_without_dump", "replay_work"]
+
+#: Pages by which a count of /proc/zoneinfo may be off where no marker says when it was read: some
+#: come and go before the tracer's first line.  Chosen: what is
+#: followed at first grows with it.
+_SLACK = 4
+
+#: Up to it vmalloc() fills a stack by alloc_pages_bulk(), which no line tells; then it asks for a
+#: larger block first.
+_LAST_SILENT = (6, 18)
+
+#: What every kernel with tracing shows.
+_FOLLOWED = (
+    "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
+    "mm_page_pcpu_drain", "mm_page_alloc_extfrag", "tracing_mark_write", "workqueue_execute_start",
+    "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
+    "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
+)  # fmt: skip
+
+#: What a recording says when it has written the sysctl.
+_FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
+
+_KINDS = ("allocations", "refills", "drains", "drained_pages")
+
+
+def replay(
+    recording: Recording | str | PathLike[str],
+    *,
+    release: str | Release | None = None,
+    policy: object = None,
+    progress: bool = False,
+) -> Exactness:
+    """Replay a recording and compare everything that its trace shows.
+
+    Parameters
+    ----------
+    recording : str, path-like or Recording
+        As `pcpmodel.recording` opens it.
+    release : str or Release, optional
+        Replay under other rules than those of the recorded kernel, or of the known release nearest
+        to it (``notes`` says which).
+    policy : optional
+        A policy of one's own (`pcpmodel.cython_pcp`).  At every decision it is asked what it would
+        do in the state that the kernel was in (`Exactness.decisions`); what it would have led to
+        is for `what_if`.
+    progress : bool
+        Show a tqdm bar while the trace is read.
+
+    Returns
+    -------
+    Exactness
+
+    Raises
+    ------
+    InputError
+        If the recording has neither a first dump nor the ``zoneinfo`` of its start, or it cannot
+        be read.
+
+    Notes
+    -----
+    Where the kernel showed no lists (no ``pcpstate.before``), what they held at the start is
+    inferred from the trace (`Exactness.inferred`), and everything else is predicted as ever.
+    """
+    cap = open_recording(recording)
+    cap.progress = progress
+    if "before" in cap.tags or not cap.has("zoneinfo.before"):
+        return replay_work(cap, release, policy, ("direct_free",))[0]
+    state = cap.release if release is None else find_release(release)
+    if policy is not None or state.policy is not None:
+        raise InputError("a policy needs a recording with dumps of the lists", file=cap.path)
+    found = replay_without_dump(cap, state)[0]
+    if release is None and cap.assumed:
+        found.notes.insert(0, cap.assumed)
+    return found
+
+
+# -- with dumps -----------------------------------------------------------------------
+
+
+def replay_work(
+    recording: Recording | str | PathLike[str],
+    release: str | Release | None = None,
+    policy: object = None,
+    ops: Iterable[str] = WORK_OPS,
+    whole: bool = True,
+) -> tuple[Exactness, np.ndarray, list[tuple[int, int]]]:
+    """`replay`, and the work that the kernel was given (`WORK`), and (row, fraction) resizes.
+
+    *ops*: kinds of work to return.  Not *whole*: only until something is unexplained, for whoever
+    asks whether there is anything; what is counted then ends there, as a note says.
+    """
+    cap = open_recording(recording)
+    state = find_release(release) if release is not None else cap.release
+    policy = state.policy if policy is None else policy
+    events, reader = cap.trace
+    dump = _first_dump(cap)
+    markers = read_markers(cap)
+    before = markers.state.get("before")
+    if before is None or before.end is None:
+        raise InputError("the trace has no marker state-before-end", file=cap.file("trace.txt"))
+    begin, first = before.begin, before.end
+    _check_dump(cap, dump, events.rows["cpu"][begin + 1 : first])
+    halts = stops(cap, markers)
+    notes = [cap.assumed] if release is None and cap.assumed else []
+    notes += _notes_of(reader)
+    r = Follower(
+        state, cap.cpus, dump, events, begin,
+        vmemmap=_signed(reader.numbers["vmemmap"]), p_lists=_p_lists(cap),
+    )  # fmt: skip
+    r.keep_work(ops)
+    if policy is not None:
+        r.ask(policy)
+    if not whole:
+        r.hurry()
+    doubtful = r.first_dump(begin, first)
+    if doubtful:
+        notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")
+    later = {s.tag: s for s in cap.series()}
+    for tag in [*cap.tags, *later]:
+        if tag not in markers.state:
+            notes.append(f"dump {tag!r} is not compared: its markers are not in the trace")
+    counted, misplaced = _run(r, cap, state, dump, later, markers, halts, first)
+    t, work = r.tally, r.work
+    bad, nr_bad, good, nr_good = r.notes()
+    if r.cut is not None:
+        notes.append(
+            f"from line {r.cut} on no other order of operations was looked for to explain "
+            "a difference: what such searches may cost was spent"
+        )
+    resizes = [
+        (k, stop[2])
+        for k, stop in halts.items()
+        if stop[0] == "size" and stop[1] == 0 and k >= first
+    ]
+    counted |= {
+        kind + end: t[kind + end]
+        for kind in (*_KINDS, "probes")
+        for end in ("", "_foreseen", "_explained")
+    }
+    if r.stopped:
+        notes.append("ends where the first difference is that nothing explains")
+    elif dump.free is None:
+        notes.append("no buddylists.before: the blocks of refills are taken from the trace")
+    else:
+        more, more_bad, more_good, wrong_lists = _free_lists(
+            cap, state, work, markers, bool(resizes), r, counted, notes
+        )
+        bad, nr_bad = bad + more_bad, nr_bad + len(more_bad) + wrong_lists
+        good, nr_good = good + more_good, nr_good + len(more_good)
+        counted |= more
+    found = Exactness(
+        recording=cap.name, release=state.name, events=len(events) - first, **counted,
+        nr_unexplained=nr_bad + len(misplaced), nr_explained=nr_good, unexplained=bad + misplaced,
+        explained=good, lost=cap.lost, notes=notes, states=r.most_states,
+        decisions=None if policy is None else r.decisions,
+    )  # fmt: skip
+    return found, work, resizes
+
+
+def _first_dump(cap: Recording) -> Snapshot:
+    """The dump that a replay starts from."""
+    if "before" not in cap.tags:
+        raise InputError(
+            "has no pcpstate.before; a replay starts from the contents of the lists, and not every "
+            "kernel shows them",
+            file=cap.path,
+        )
+    dump = cap.snapshot("before")
+    if dump.blocks is None:
+        raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)
+    for zone in dump.zones:
+        for cpu in range(cap.cpus):
+            if (*zone.key, cpu) not in dump.pcps:
+                raise InputError(
+                    f"no pcp line of node {zone.node}, zone {zone.name}, CPU {cpu}",
+                    file=cap.file("pcpstate.before"),
+                )
+    return dump
+
+
+def _check_dump(cap: Recording, dump: Snapshot, busy: np.ndarray) -> None:
+    """The first dump must not contradict itself; *busy*: CPUs of the events while it was taken."""
+    for (node, zone, cpu), pcp in dump.pcps.items():
+        if pcp.count != pcp.listed and not pcp.torn and cpu not in busy:
+            raise InputError(
+                f"count={pcp.count} of node {node}, zone {zone}, CPU {cpu}, but its lists hold "
+                f"{pcp.listed} pages",
+                file=cap.file(f"pcpstate.{dump.tag}"),
+            )
+
+
+def _p_lists(cap: Recording) -> int:
+    """Offset of the lists in struct per_cpu_pages [bytes]."""
+    layout = cap.meta.get("struct_layout")
+    p_lists = layout.get("p_lists", 24) if isinstance(layout, dict) else 24
+    if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
+        raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
+    return p_lists
+
+
+def _signed(address: int) -> int:
+    return address - (1 << 64) if address >= 1 << 63 else address
+
+
+def _notes_of(reader: Any) -> list[str]:
+    """What a reader found to be missing of its file."""
+    notes = []
+    if reader.truncated:
+        notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
+    if reader.missing > 0:
+        notes.append(f"{reader.missing} events of the trace's heading are not in the file")
+    elif reader.missing < 0:
+        notes.append(f"the file has {-reader.missing} events more than its heading says")
+    return notes
+
+
+def _run(
+    r: Follower,
+    cap: Recording,
+    state: Release,
+    dump: Snapshot,
+    later: dict[str, Snapshot],
+    markers: Markers,
+    halts: dict[int, tuple],
+    first: int,
+) -> tuple[dict[str, int], list[Difference]]:
+    """Follow the trace from row *first* on, with a look at every later dump on the way.
+
+    Returns what was counted of the dumps' lists and page blocks, and the page blocks that differ.
+    """
+    events = cap.trace[0]
+    zones = [(z.key, z.start_pfn, z.spanned) for z in dump.zones]
+    lists = foreseen = explained = blocks = 0
+    misplaced: list[Difference] = []
+    at = first
+    rows = list(halts)
+    pos = bisect_left(rows, first + 1)
+    while pos < len(rows):
+        k = rows[pos]
+        stop = halts[k]
+        r.run(at, k)
+        if r.stopped:
+            break
+        at = k
+        pos += 1
+        if stop[0] == "size":
+            _resize(r, cap, dump, state.rules, stop[1], stop[2])
+        elif stop[0] == "begin":
+            tag, end = stop[1], markers.state[stop[1]].end
+            if end is None or not (tag in cap.tags or tag in later):
+                continue
+            seen = cap.snapshot(tag) if tag in cap.tags else later[tag]
+            if [(z.key, z.start_pfn, z.spanned) for z in seen.zones] != zones:
+                raise InputError(
+                    f"the zones of dump {tag!r} are not those of the first one",
+                    file=cap.file("pcpstate." + (tag if tag in cap.tags else "series")),
+                )
+            was = [r.types_of(z.start_pfn, z.end_pfn) for z in seen.zones]
+            n, good, shown = _compare(r, cap, seen, k, end)
+            if seen.blocks is not None:
+                blocks, wrong = _compare_blocks(r, seen, was)
+                misplaced = [Difference(int(events.rows["line"][k]), *bad) for bad in wrong]
+            at = end
+            lists += n
+            foreseen += good
+            explained += shown
+            while pos < len(rows) and rows[pos] < end:
+                pos += 1
+    if not r.stopped:
+        r.run(at, len(events))
+    return {
+        "lists": lists, "lists_foreseen": foreseen, "lists_explained": explained,
+        "page_blocks": blocks, "page_blocks_foreseen": blocks - len(misplaced),
+    }, misplaced  # fmt: skip
+
+
+def _resize(
+    r: Follower, cap: Recording, dump: Snapshot, rules: Rules, nth: int, fraction: int
+) -> None:
+    """zone_set_pageset_high_and_batch() of the nth zone with memory."""
+    populated = [z for z in dump.zones if z.managed]
+    if not 0 <= nth < len(populated):
+        return
+    zone = populated[nth]
+    z = dump.zones.index(zone)
+    for cpu in range(cap.cpus):
+        r.resize(z * cap.cpus + cpu, *sizes(cap, zone, rules, fraction))
+
+
+def _compare(
+    r: Follower, cap: Recording, seen: Snapshot, begin: int, end: int
+) -> tuple[int, int, int]:
+    """Go through the rows of a dump; lists and fields must be the model's at some moment of it.
+
+    Returns the number of lists, of those that are so, and of the others that a line explains.
+    """
+    places = {
+        (*z.key, cpu): x
+        for x, (z, cpu) in enumerate((z, cpu) for z in seen.zones for cpu in range(cap.cpus))
+    }
+    r.settle(begin)
+    total = len(seen.pcps) * r.nr_lists
+    open_: dict[int, tuple[PcpState, set[int], set[str]]] = {}
+    before = {}
+    for key, pcp in seen.pcps.items():
+        x = places[key]
+        left, fields = r.differing(x, pcp, range(r.nr_lists)), r.fields_unlike(x, pcp)
+        if left or fields:
+            open_[x] = pcp, left, fields
+            before |= {(x, i): r.list_of(x, i) for i in left}
+    moved = dict.fromkeys(open_, 0)
+    counts = {x: {r.count_of(x)} for x in open_}
+    row = begin
+    while row < end:
+        row, touched = r.run_until_touched(row, end, list(open_))
+        for x in touched:
+            moved[x] = row - 1
+            counts[x].add(r.count_of(x))
+            pcp, left, fields = open_[x]
+            left &= r.differing(x, pcp, left)
+            fields &= r.fields_unlike(x, pcp)
+            if not left and not fields:
+                del open_[x]
+    wrong = shown = told = 0
+    flags = [z.flags for z in seen.zones]
+    for x, (pcp, left, fields) in open_.items():
+        for i in sorted(left):
+            wrong += 1
+            shown += r.unlike(x, i, begin, moved[x], pcp, before[x, i])
+        fields &= r.fields_unlike(x, pcp)
+        if fields:
+            told += 1
+            counts[x].add(r.count_of(x))
+            if moved[x] and fields == {"count"} and min(counts[x]) < pcp.count < max(counts[x]):
+                r.explain_count(x, begin, moved[x])  # read in the middle of a refill or a drain
+            else:
+                r.tell_fields(x, begin, pcp, flags[x // cap.cpus])
+    r.count_fields(len(seen.pcps) - told)
+    return total, total - wrong, shown
+
+
+def _compare_blocks(
+    r: Follower, seen: Snapshot, was: Sequence[np.ndarray]
+) -> tuple[int, list[tuple[str, str, int, int]]]:
+    """Page blocks of a dump with memory, and (what, where, expected, got) of other types.
+
+    *was*: the model's types when the dump began; they may have changed until now.
+    """
+    assert seen.blocks is not None
+    n, wrong = 0, []
+    for zone, before in zip(seen.zones, was, strict=True):
+        first, told = seen.blocks[zone.key]
+        skip = (zone.start_pfn >> 9) - (first >> 9)
+        told = told[skip : skip + len(before)]
+        now = r.types_of(zone.start_pfn, zone.end_pfn)
+        n += int((told >= 0).sum())
+        for k in np.flatnonzero((told >= 0) & (told != before) & (told != now)).tolist():
+            pfn = ((zone.start_pfn >> 9) + k) << 9
+            where = f"node {zone.node} {zone.name} {pfn:#x}"
+            wrong.append(("migratetype of a page block", where, int(now[k]), int(told[k])))
+    return n, wrong
+
+
+def _free_lists(
+    cap: Recording,
+    state: Release,
+    work: np.ndarray,
+    markers: Markers,
+    resized: bool,
+    r: Follower,
+    counted: dict[str, Any],
+    notes: list[str],
+) -> tuple[dict[str, Any], list[Difference], list[Explained], int]:
+    """Which blocks of the buddy lists the kernel took, and its free lists at the end.
+
+    Returns what was counted, what differs, what is explained, and the free lists that differ.
+    """
+    rows = cap.trace[0].rows
+    lists, total, right, shown, cut = follow(cap, state, work, markers, resized, r.tells_of)
+    most = cap.compaction()
+    counted = {
+        "blocks": lists.taken, "blocks_foreseen": lists.foreseen,
+        "blocks_explained": len(lists.explained), "free_lists": total,
+        "free_lists_foreseen": right - len(shown), "free_lists_explained": len(shown),
+        "isolated": lists.isolated, "isolated_at_most": most,
+    }  # fmt: skip
+    if cut:
+        notes.append(
+            "what left the free lists without a line was looked for no further: what "
+            "such searches may cost was spent"
+        )
+    line, pfn = rows["line"], rows["a"]
+    bad = []
+    if most is not None and lists.isolated > most:
+        what = "pages that left the free lists unseen"
+        bad.append(Difference(int(line[-1]), what, "", most, lists.isolated))
+    bad += [
+        Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
+        for k, named in lists.unforeseen
+    ]
+    unseen = ASSUMPTIONS[UNSEEN].name
+    good = [Explained(int(line[k]), unseen, "", int(line[why])) for k, _, why in lists.explained]
+    good += [Explained(int(line[k]), what, "", int(line[why])) for k, why, what in shown]
+    if right != total:
+        notes.append(f"{total - right} free lists of the last dump differ")
+    return counted, bad, good, total - right
+
+
+# -- without ------------------------------------------------------------------------
+
+
+def replay_without_dump(
+    cap: Recording,
+    state: Release,
+    snapshot: Snapshot | None = None,
+    first: int | None = None,
+    stop: int | None = None,
+) -> tuple[Exactness, Follower]:
+    """Replay a recording that shows no lists; what they held at the start follows from its trace.
+
+    Parameters
+    ----------
+    cap : Recording
+    state : Release
+    snapshot : Snapshot, optional
+        Counts and sizes at the start; by default the recording's ``zoneinfo.before``.
+    first, stop : int, optional
+        Rows to start from and to end before; by default from the first snapshot on.
+
+    Returns
+    -------
+    (Exactness, Follower)
+    """
+    events, reader = cap.trace
+    if snapshot is None:
+        snapshot = cap.zoneinfo("before")
+    notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
+    markers = read_markers(cap)
+    _sized(snapshot, state, cap, markers)
+    begin = first
+    before, after = markers.snapshot.get("before"), markers.snapshot.get("after")
+    if first is None and not markers.snapshot:
+        begin = first = 0
+        notes.append(
+            "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
+            f"counts to {_SLACK} pages; a later zoneinfo is not compared"
+        )
+    elif first is None:
+        if before is None or before.end is None:
+            raise InputError(
+                "the trace has no markers of its first snapshot", file=cap.file("trace.txt")
+            )
+        begin, first = before.begin, before.end + 1
+    end = len(events) if stop is None else stop
+    # Probes and function hits are for those who have a dump.
+    kept = np.flatnonzero(np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED]))
+    begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
+    plain = Events(events.rows[kept], events.probes[:0])
+    rows = plain.rows
+    r = Follower(state, cap.cpus, snapshot, plain, first)
+    _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
+    resizes = [
+        (int(np.searchsorted(kept, row)), fraction)
+        for row, fraction in sorted(_fractions(markers).items())
+    ]
+
+    def run(at: int, until: int) -> None:
+        for row, fraction in resizes:
+            if at <= row < until:
+                r.run(at, row)
+                at = row
+                for nth in range(sum(bool(zone.managed) for zone in snapshot.zones)):
+                    _resize(r, cap, snapshot, state.rules, nth, fraction)
+        r.run(at, until)
+
+    probes = probes_right = probes_shown = 0
+    left = first
+    if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
+        a, left = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
+        run(first, a)
+        probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
+    run(left, end)
+    if r.nr_cut:
+        notes.append(
+            f"after a first difference the search was cut at line {r.cut}: of {r.nr_cut} pagesets "
+            "only the pages are followed from there on"
+        )
+    notes += _notes_of(reader)
+    t = r.tally
+    bad, nr_bad, good, nr_good = r.notes()
+    found = Exactness(
+        recording=cap.name, release=state.name, events=end - first,
+        **{k + which: t[k + which] for k in _KINDS for which in ("", "_foreseen", "_explained")},
+        probes=probes, probes_foreseen=probes_right, probes_explained=probes_shown,
+        nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost,
+        notes=notes, states=r.most_states, inferred={k: t[f"{k}_inferred"] for k in _KINDS},
+    )  # fmt: skip
+    return found, r
+
+
+def _start_without_dump(
+    r: Follower,
+    cap: Recording,
+    snapshot: Snapshot,
+    rows: np.ndarray,
+    begin: int,
+    first: int,
+    marked: bool,
+) -> None:
+    """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
+    new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
+    if _version(cap.kernel) > _LAST_SILENT:
+        new = new[:0]
+    new = new[np.argsort(rows["cpu"][new], kind="stable")]
+    places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
+    comms = cap.trace[1].comms
+    r.set_forks(new, places, [k for k, name in enumerate(comms) if name.startswith("kworker")])
+    counts = counts_at_start(rows, begin, first, snapshot)
+    if not marked:
+        slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
+        counts = {key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()}
+    for z, zone in enumerate(snapshot.zones):
+        for cpu in range(cap.cpus):
+            if (*zone.key, cpu) in counts:
+                r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
+    chain = r.next_of_page()
+    starts = np.sort([z.start_pfn for z in snapshot.zones])
+    base = int(starts[0]) & ~511
+    blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
+    freed, elsewhere = passed_over(rows, chain, first, starts, new)
+    r.set_block_types(block_types(rows, chain, base, blocks, first, freed, elsewhere))
+    some = elsewhere.any(axis=1)
+    r.set_passed_over(freed[some], elsewhere[some])
+
+
+def _version(kernel: str) -> tuple[int, int]:
+    major, minor = kernel.split(".")[:2]
+    return int(major), int(re.sub(r"\D.*", "", minor) or 0)
+
+
+def _fractions(markers: Markers) -> dict[int, int]:
+    """Row -> percpu_pagelist_high_fraction that was written just before."""
+    found = {row: _FRACTION.fullmatch(text) for row, text in markers.texts.items()}
+    return {row: int(told[1]) for row, told in found.items() if told}
+
+
+def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
+    """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
+    # The sysctl is known at the end, and so at the start unless the recording tells of a change.
+    fraction = 0 if _fractions(markers) else cap.high_fraction
+    for zone in snapshot.zones:
+        _, low, top = sizes(cap, zone, state.rules, fraction)
+        for cpu in range(cap.cpus):
+            pcp = snapshot.pcps.get((*zone.key, cpu))
+            if pcp is None:
+                continue
+            if not state.rules.high_min_max:
+                pcp.high_min = pcp.high_max = pcp.high
+            elif pcp.high_min < 0:
+                pcp.high_min, pcp.high_max = low, top
+
+
+def _compare_counts(
+    r: Follower, cap: Recording, first: Snapshot, begin: int, end: int
+) -> tuple[int, int, int]:
+    """Run through a later snapshot; its counts must be the model's at some moment of it.
+
+    Returns how many pagesets were compared, how many of them are so, and of how many others the
+    trace tells why.
+    """
+    told = cap.zoneinfo("after")
+    sets = {}
+    for z, zone in enumerate(first.zones):
+        for cpu in range(cap.cpus):
+            x, pcp = z * cap.cpus + cpu, told.pcps.get((*zone.key, cpu))
+            if pcp is not None and r.is_followed(x):
+                # The other fields were never compared with what this prints.
+                sets[x] = PcpState(
+                    pcp.node, pcp.zone, cpu, 0, pcp.count, pcp.high, -1, -1, -1, -1, -1, -1, -1, -1
+                )
+    left = {x: set(r.fields_unlike(x, pcp)) for x, pcp in sets.items()}
+    row = begin
+    while row < end:
+        row, touched = r.run_until_touched(row, end, [x for x in left if left[x]])
+        for x in touched:
+            left[x] &= r.fields_unlike(x, sets[x])
+    wrong = [x for x, names in left.items() if names]
+    shown = sum(r.tell_counts(x, end, sets[x].count, sets[x].high) for x in wrong)
+    return len(sets), len(sets) - len(wrong), shown

@@ -1,0 +1,35 @@
+"""What may have happened otherwise."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from pcpmodel.trace.beliefs cimport *
+
+cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil
+cdef int observe(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
+cdef bint rerun(Beliefs s, int x) noexcept nogil
+cdef void do_earlier(Beliefs s, int x, int32_t until) noexcept nogil
+cdef void forget_op(Beliefs s, int x, int k) noexcept nogil
+cdef void delay(Beliefs s, int32_t page, int32_t row) noexcept nogil
+cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil
+cdef int32_t asks_large(Beliefs s) noexcept nogil
+cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
+cdef operation *begin_op_slowly(Beliefs s, int x, int32_t row, int op, int order) noexcept nogil
+
+
+cdef inline operation *begin_op(Beliefs s, int x, int32_t row, int op, int order) noexcept nogil:
+    """Something is to be done to a pageset (`do_op`): note it."""
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
+    cdef operation *e
+    if not 0 < set.log_n < set.log_cap or set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2 \
+            or set.undecided or set.due.why or set.zone_told != z.told:
+        return begin_op_slowly(s, x, row, op, order)
+    set.touched += 1
+    e = &set.log[set.log_n]
+    if e[-1].got == UNDECIDED:
+        e[-1].got = NO_DRAIN
+    set.log_n += 1
+    fill_op(e, row, op, order, z.flags)
+    return e

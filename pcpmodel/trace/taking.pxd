@@ -1,0 +1,26 @@
+"""What leaves a list, and what comes from the buddy lists."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from pcpmodel.trace.beliefs cimport *
+
+cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil
+cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
+cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=*) noexcept nogil
+cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil
+cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil
+cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil
+cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil
+cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil
+cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil
+cdef void fallback(Beliefs s, int32_t row) noexcept nogil
+cdef void refill_begins(Beliefs s, int32_t row) noexcept nogil
+cdef void bulk_begins(Beliefs s, int32_t row) noexcept nogil
+cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil

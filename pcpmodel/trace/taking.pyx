@@ -1,0 +1,629 @@
+# cython: auto_pickle=False, autotestdict=False
+"""What leaves a list, and what comes from the buddy lists: allocations and refills.
+
+A list gives what came last.  mm_page_alloc is written after the lists were unlocked, so what lies
+above the page that it tells of has to be accounted for (`uncover`).  Where no dump told of the
+start, a page that no line told of before was on its list then.  alloc_pages_bulk() tells of none of
+its pages: so the stacks of new tasks leave (until v6.18).
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport int8_t, uint8_t, uint64_t
+from libc.stdlib cimport realloc
+
+from pcpmodel.kernel.lists cimport (
+    order_to_pindex,
+    pcp_allowed_order,
+    pindex_may_hold,
+    pindex_to_only_type,
+    pindex_to_order,
+)
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
+from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
+from pcpmodel.trace.asked cimport ask_at_refill
+from pcpmodel.trace.assumptions cimport *
+from pcpmodel.trace.beliefs cimport *
+from pcpmodel.trace.events cimport *
+from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.search cimport *
+from pcpmodel.trace.work cimport *
+from pcpmodel.trace.zone_flags cimport move_free
+
+cdef enum:
+    COPIED = 20_000     # rows in which a new task's parent copies its memory, before it is told of
+
+
+# -- what leaves a list --------------------------------------------------------------
+
+cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
+    """Remember that a page was on a list at the start."""
+    cdef void *more
+    if s.nr_there == s.there_cap:
+        more = realloc(s.there, (2 * s.there_cap + 1024) * sizeof(first_page))
+        if more == NULL:
+            s.broken = True
+            return
+        s.there = <first_page *>more
+        s.there_cap = 2 * s.there_cap + 1024
+    s.there[s.nr_there].page = p
+    s.there[s.nr_there].set = x
+    s.there[s.nr_there].pindex = <int8_t>i
+    s.there[s.nr_there].drained = drained
+    s.nr_there += 1
+
+
+cdef int find_bulk(Beliefs s, int pid) noexcept nogil:
+    cdef int i
+    for i in range(s.nr_bulk):
+        if s.bulk[i].pid == pid:
+            return i
+    return -1
+
+
+cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil:
+    """A block leaves its list."""
+    cdef int i = (s.page[p].where - 1) & 15
+    cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
+    if not s.page[p].where:
+        # It was found to have left earlier.
+        s.sets[x].log_n -= e != &s.nowhere
+        return
+    s.sets[x].moved[i] = row
+    e.page = p
+    unlink_page(s, p)
+    do_op(s, x, e)
+    settle(s, x, row)
+
+
+cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0) noexcept nogil:
+    """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for."""
+    cdef int i = (s.page[p].where - 1) & 15
+    cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
+    if not s.page[p].where:
+        # It was found to have left earlier.
+        s.sets[x].log_n -= e != &s.nowhere
+        differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
+        return
+    e.since = max(s.link[row].own_prev, s.page[p].pushed)
+    e.page = p
+    work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, pindex_to_order(i), i, s.sets[x].cpu,
+         call, row)
+    s.sets[x].moved[i] = row
+    unlink_page(s, p)
+    do_op(s, x, e)
+    if s.sets[x].n != 1:
+        settle(s, x, row)
+
+
+cdef void take_before(Beliefs s, int x, int32_t p, int32_t row, int32_t until) noexcept nogil:
+    """A block left its list before row *until*, when others were put above it."""
+    cdef int i = (s.page[p].where - 1) & 15
+    cdef operation *e = begin_op(s, x, row, OP_ALLOC, pindex_to_order(i))
+    explain(s, row, E_LATE, x, until)
+    e.since = max(s.link[row].own_prev, s.page[p].pushed)
+    e.page = p
+    work(s, WORK_ALLOC, p, pindex_to_order(i), i, s.sets[x].cpu, 0, row)
+    s.sets[x].moved[i] = row
+    if s.page[p].where:
+        unlink_page(s, p)
+    do_earlier(s, x, until)
+    settle(s, x, row)
+
+
+cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
+    """A block left its list before *row*; its mm_page_alloc comes later."""
+    cdef int i = (s.page[p].where - 1) & 15
+    explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
+    take(s, x, p, row, OP_ALLOC)
+    await_report(s, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
+
+
+# -- stacks of new tasks -------------------------------------------------------------
+
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil:
+    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
+    cdef int32_t mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if rows[mid] < row:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil:
+    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
+    cdef int32_t lo
+    if s.forks == NULL:
+        return -1
+    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
+    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
+        if s.stacks[lo] > 0 and s.stacks[lo] >= pages:
+            s.stacks[lo] -= <uint8_t>pages
+            return lo
+        lo += 1
+    return -1
+
+
+cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """Pages above *p* that a new task on this CPU took for its stack without a line; takes them.
+
+    All at once, but where they are the last ones of the list (*p*: -1): the others come from the
+    refill that follows.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef int32_t f = -1, k, told, q = set.list[i].head
+    cdef int n = 0, most = set.stack_left
+    cdef int32_t moved = set.moved[i]
+    if i != 0:
+        return False
+    if most > 0 or (most < 0 and p >= 0):
+        told = set.stack_told
+        most = most if most > 0 else STACK_PAGES
+    else:
+        # It is reported once the memory of its parent is copied.
+        f = fork_between(s, set.cpu, moved, row + COPIED, 0)
+        if f < 0:
+            return False
+        told = s.forks[f]
+        most = s.stacks[f]
+    while q >= 0 and q != p and n < most:
+        k = s.page[q].cursor
+        if k and s.rows[k].event != EV_FREE:
+            return False
+        q = s.page[q].next
+        n += 1
+    if n == 0 or (n < most and p >= 0 and set.stack_left >= 0):
+        return False
+    set.stack_left = 0
+    if f >= 0:
+        s.stacks[f] = 0
+        set.stack_left = most - n
+        set.stack_told = told
+    while n:
+        q = set.list[i].head
+        explain(s, row, E_SILENT, x, s.page[q].cursor or told)
+        s.page[q].status = AWAY
+        leave(s, x, q, row, OP_SILENT)
+        n -= 1
+    set.moved[i] = moved
+    return True
+
+
+cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil:
+    """Before *p* joins the unmovable list: pages that must have left it in silence by now.
+
+    A list gives what came last, and drains what came first.  A page below *p* whose next line is a
+    free has left before *p* came, if *p* is drained, or still there when that line comes.
+    """
+    cdef int32_t q = s.sets[x].list[0].head, j = s.page[p].cursor
+    if q < 0 or j <= row or not goes_silently(s, q, row):
+        return
+    if s.rows[j].event != EV_PCPU_DRAIN and (s.rows[j].event != EV_ALLOC
+                                             or j < s.page[q].cursor):
+        return
+    while q >= 0 and goes_silently(s, q, row):
+        q = s.page[q].next
+    while s.sets[x].list[0].head != q:
+        if not stack_of_fork(s, x, 0, q, row):
+            return
+
+
+cdef void unknown(Beliefs s, int x, int32_t row, int least, int most) noexcept nogil:
+    """So many of the pages that no line told of yet may have left."""
+    cdef operation *e = begin_op(s, x, row, OP_UNKNOWN, 0)
+    e.begin = <uint8_t>least
+    e.got = most + 1
+    do_op(s, x, e)
+    settle(s, x, row)
+
+
+cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
+    """A refill whose first page no line reports: is it for the stack of a new task?
+
+    The first pages of that may have been there already, and unknown.
+    """
+    cdef pageset *set = &s.sets[x]
+    if i == 0 and set.open[i] and not set.cut \
+            and fork_between(s, set.cpu, row, row + COPIED, 0) >= 0:
+        set.stack_left = -1
+        set.stack_told = s.link[row].chain or row
+        unknown(s, x, row, 1, STACK_PAGES - 1)
+
+
+cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
+    """A new task: its stack may have come from what is not known of the list."""
+    cdef int x = zone * s.cpus + s.rows[row].cpu
+    if s.forks != NULL and s.sets[x].used and s.sets[x].open[0]:
+        unknown(s, x, row, STACK_PAGES, STACK_PAGES)
+
+
+# -- allocations ---------------------------------------------------------------------
+
+cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
+    """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
+
+    ``until``: the first row with which one joined after the task that reports *p* was last seen; it
+    has had *p* before, then.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef int32_t q = set.list[i].head, above
+    cdef int32_t since = s.link[row].own_prev if p >= 0 else s.nr_rows
+    until[0] = s.nr_rows
+    while q >= 0 and q != p:
+        above = q
+        q = s.page[q].next
+        if not s.page[above].where:
+            continue    # found to have left meanwhile
+        if p >= 0 and s.page[above].pushed > s.page[p].pushed \
+                and on_its_way(s, p, s.page[above].pushed):
+            # An interrupt came between mm_page_free of *p* and the list.
+            explain(s, row, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
+        elif above == set.list[i].head and stack_of_fork(s, x, i, p, row):
+            q = set.list[i].head
+        elif s.page[above].pushed > since:
+            until[0] = min(until[0], s.page[above].pushed)
+        elif in_flight(s, above, row):
+            take_shown(s, x, above, row)
+        elif may_be_delayed(s, above, row):
+            delay(s, above, row)
+        else:
+            differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
+                   s.rows[row].a if p >= 0 else above + s.base)
+            if p >= 0 and s.dumped:
+                return False
+            s.page[above].status = SILENT
+            leave(s, x, above, row, OP_SILENT)
+    return True
+
+
+cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexcept nogil:
+    """The mm_page_alloc of a block that has left already: of the order and type asked for?"""
+    cdef const event_row *r = &s.rows[row]
+    cdef int order = s.page[p].status >> 4
+    cdef int mt = s.page[p].cached
+    if order != r.b:
+        differ(s, row, D_ORDER, -1, order, r.b)
+    elif mt >= 0 and mt != r.c:
+        differ(s, row, D_TYPE, -1, mt, r.c)
+    else:
+        s.t.allocations_explained += explained
+        s.t.allocations_foreseen += not explained
+
+
+cdef bint moved(Beliefs s, int32_t row, int x, int cpu, bint *explained_ret) noexcept nogil:
+    """A page of this CPU is reported from another one: was its task moved meanwhile?"""
+    cdef int32_t k = moved_from(s, row, cpu)
+    if k:
+        explain(s, row, E_MIGRATED, x, k)
+        explained_ret[0] = True
+        return True
+    differ(s, row, D_MIGRATED, x, cpu, s.rows[row].cpu)
+    return False
+
+
+cdef void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explained) noexcept nogil:
+    """The mm_page_alloc of a block that the model has on a list."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
+    cdef pageset *set = &s.sets[x]
+    cdef int64_t told = s.helped - explained
+    cdef bint good = True
+    cdef int32_t k = s.nr_rows
+    if set.cpu != r.cpu:
+        good = moved(s, row, x, set.cpu, &explained)
+    if not pindex_may_hold(i, <int>r.c, <int>r.b):
+        differ(s, row, D_TYPE, x, i, order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b))
+        good = False
+    if set.list[i].head != p:
+        good = uncover(s, x, i, p, row, &k) and good
+    if k < s.nr_rows and s.page[p].where:
+        take_before(s, x, p, row, k)
+    else:
+        take(s, x, p, row, OP_ALLOC)
+    if good:
+        s.t.allocations_explained += s.helped != told
+        s.t.allocations_foreseen += s.helped == told
+
+
+cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
+    """The mm_page_alloc of a block of which no line has told: was it on its list at the start?"""
+    cdef const event_row *r = &s.rows[row]
+    cdef bint listed = pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b) and r.c < MIGRATE_PCPTYPES
+    cdef int x, i
+    cdef int32_t k
+    cdef operation *e
+    if s.dumped or s.page[p].status != UNSEEN or not listed:
+        if s.dumped or s.page[p].status != UNSEEN \
+                or pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+            differ(s, row, D_NOT_LISTED, -1, 0, r.a)
+        return
+    x = set_of(s, p, r.cpu)
+    i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    if not s.sets[x].open[i]:
+        differ(s, row, D_NOT_LISTED, x, 0, r.a)
+        return
+    uncover(s, x, i, -1, row, &k)
+    s.t.allocations_inferred += 1
+    was_there(s, p, x, i, False)
+    s.sets[x].moved[i] = row
+    e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
+    do_op(s, x, e)
+    settle(s, x, row)
+
+
+cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
+    """mm_page_alloc."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p
+    cdef int status, k
+    cdef int32_t q
+    if r.a < 0:
+        return
+    s.t.allocations += 1
+    p = page_at(s, row)
+    if p < 0:
+        return
+    status = s.page[p].status & 15
+    if status == TAKEN or status == SHOWN:
+        q = s.link[row].own_prev
+        if status == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
+            # Who has a block reports it before all else.
+            differ(s, row, D_REPORTED, -1, 0, r.a)
+        else:
+            # Foreseen is that some page had to go to this task; ``blocks`` compares which.
+            explained = status == SHOWN
+            if status == TAKEN and q and s.rows[q].cpu != r.cpu \
+                    and not moved(s, row, -1, s.rows[q].cpu, &explained):
+                s.page[p].status = <uint8_t>(AWAY | r.b << 4)
+                return
+            count_report(s, row, p, explained)
+    elif s.page[p].where:
+        reported_of_list(s, row, <int32_t>p, explained)
+        status = TAKEN
+    else:
+        reported_unseen(s, row, <int32_t>p)
+    s.page[p].status = <uint8_t>(AWAY | r.b << 4)
+    if s.nr_bulk and status == TAKEN:
+        k = find_bulk(s, r.pid)
+        if k >= 0 and not r.flags & IRQ:
+            s.bulk[k].taken += 1
+
+
+# -- refills -------------------------------------------------------------------------
+
+cdef bint more_follows(Beliefs s, int32_t row, int order) noexcept nogil:
+    """Whether the same CPU goes on taking blocks of this order from the buddy lists."""
+    cdef int32_t j = s.link[row].next_cpu
+    if not j or s.rows[j].b != order:
+        return False
+    return s.rows[j].event == EV_ZONE_LOCKED \
+        or (s.rows[j].event == EV_EXTFRAG and s.rows[j].a != s.rows[row].a)
+
+
+cdef bint exhausted(Beliefs s, int x, operation *e, int want, int32_t last) noexcept nogil:
+    """Whether a refill got less than it asked for because the zone had no more, as a probe tells.
+    """
+    cdef int32_t j = next_flags(s, x, last)
+    cdef zone_info *z = &s.zones[s.sets[x].zone]
+    cdef int64_t left = z.nr_free
+    if s.holds_told:
+        if j < 0:
+            return False
+        left = s.probes[s.rows[j].probe * P_COLUMNS + P_NR_FREE]
+    elif z.low < e.row:
+        j = z.low
+        left -= e.got << e.order
+    else:
+        return False
+    if not left < max(128, (want - e.got) << e.order):
+        return False
+    e.cut = 1
+    explain(s, e.row, E_EXHAUSTED, x, j)
+    return True
+
+
+cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil:
+    """No state is as it was seen, and nothing explains it; go on."""
+    if s.dumped:
+        checkpoint(s, x, row)
+    else:
+        reopen(s, x, row)
+
+
+cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int asked) noexcept nogil:
+    """A list is empty, or what is left on it has been taken already; *asked*: blocks, -1 not told.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef cpu_run *run = &s.runs[set.cpu]
+    cdef const event_row *r = &s.rows[row]
+    cdef int32_t last, first = row if asked < 0 else s.link[row].next_cpu
+    cdef int64_t told = s.helped
+    cdef int said, want = 0
+    cdef sight g
+    cdef operation *e
+    cdef per_cpu_pages before
+    run.kind = RUN_REFILL
+    run.set = x
+    run.pindex = i
+    run.order = order
+    run.row = row
+    run.bulk = find_bulk(s, r.pid)
+    if run.bulk >= 0 and (order != 0 or s.bulk[run.bulk].cpu != set.cpu or r.flags & IRQ):
+        run.bulk = -1
+    while run.bulk >= 0 and set.list[i].head >= 0:
+        s.page[set.list[i].head].status = SILENT
+        s.bulk[run.bulk].taken += 1
+        take(s, x, set.list[i].head, row, OP_SILENT, s.bulk[run.bulk].row)
+    uncover(s, x, i, -1, row, &last)
+    run.silent = run.bulk >= 0
+    if not s.dumped and order == 0 and not (
+            s.link[row].chain and s.rows[s.link[row].chain].event == EV_ALLOC):
+        run.silent = True
+        stack_of_refill(s, x, i, row)
+    set.open[i] = False
+    e = begin_op(s, x, row, OP_REFILL, order)
+    e.begin = not run.silent
+    if first or asked < 0:
+        e.got = run_length(s, s.rules.fallback, s.rules.nr_pcp_lists, x, i, order, first, &last)
+    if set.n:
+        before = set.s[0].pcp
+        if e.begin:
+            pcp_alloc_begin(&before, &s.rules)
+    do_op(s, x, e)
+    if set.n:
+        want = set.s[0].due
+    if run.bulk >= 0 and e.got > want:
+        # Another one for the same call follows.
+        add_pages(set, want - e.got)
+        e.got = want
+    if s.asked.on:
+        ask_at_refill(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, order, before, want,
+                      set.s[0].pcp.high)
+    run.left = e.got
+    g.fields = NULL
+    g.hold = 0
+    g.pindex = 0
+    said = keep(s, x, row, &g)
+    if said == SAID_NONE and e.got < want and exhausted(s, x, e, want, last):
+        said = keep(s, x, row, &g)
+    if said == SAID_NONE and reconsider(s, x, row, &g):
+        said = SAID_LATE
+    run.told = s.helped != told
+    s.t.refills += 1
+    s.t.refills_foreseen += said == SAID_ALL and not run.told
+    s.t.refills_explained += said == SAID_LATE or (said == SAID_ALL and run.told) \
+        or (said == SAID_SOME and s.dumped)
+    s.t.refills_inferred += said == SAID_SOME and not s.dumped
+    if said == SAID_NONE or (asked >= 0 and asked != want):
+        differ(s, row, D_REFILL_SIZE, x, want, run.left if asked < 0 else asked)
+        failed(s, x, row)
+
+
+cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
+    """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = page_at(s, row)
+    cdef int cpu = r.cpu, order = <int>r.b, mt = <int>r.c
+    cdef cpu_run *run = &s.runs[cpu]
+    cdef int x, i
+    cdef bint direct
+    if p < 0:
+        return
+    move_free(s, p, -(<int64_t>1 << order), row)
+    if s.page[p].where:
+        x = (s.page[p].where - 1) >> 4
+        differ(s, row, D_FREED_TWICE, x, 0, r.a)
+        leave(s, x, <int32_t>p, row, OP_SILENT)
+    x = set_of(s, p, cpu)
+    run.last_pfn = <int32_t>p
+    await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, order) or mt >= MIGRATE_PCPTYPES:
+        work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
+        return
+    i = order_to_pindex(s.rules.nr_pcp_lists, mt, order)
+    if run.kind != RUN_REFILL or run.set != x or run.pindex != i or run.left == 0:
+        if r.flags & FL_KNOWN:
+            # Under the locks of the lists and of the zone the preempt depth is 3 more.
+            direct = (r.flags & FL_DEPTH) < 3
+        else:
+            direct = s.sets[x].list[i].head >= 0 and not more_follows(s, row, order) \
+                and find_bulk(s, r.pid) < 0
+        if direct:
+            # The lists were locked, so the block comes from the buddy lists.
+            await_report(s, p, SHOWN, order, mt)
+            work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
+            explain(s, row, E_DIRECT, x, s.link[row].chain or row)
+            return
+        begin_refill(s, x, i, order, row, -1)
+    run.left -= 1
+    if not run.silent:
+        # The first one goes to who waits for it.
+        run.silent = True
+        await_report(s, p, SHOWN if run.told else TAKEN, order, pindex_to_only_type(i))
+        work(s, WORK_ALLOC, p, order, i, cpu, 0, row)
+        return
+    s.page[p].status = AWAY
+    s.page[p].cached = <int8_t>mt
+    s.sets[x].moved[i] = row
+    push(s, x, i, <int32_t>p, row, True)
+
+
+cdef void fallback(Beliefs s, int32_t row) noexcept nogil:
+    """mm_page_alloc_extfrag."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int64_t p = index_of(s, r.a)
+    if p >= 0:
+        claim_blocks(s, p, r)
+        s.zones[s.zone_of[p >> 9]].boosted = row
+        if s.rules.fallback == 0 or s.runs[r.cpu].last_pfn == p:
+            passed(s, p, row)
+            return
+    taken_from_buddy(s, row)
+
+
+cdef void refill_begins(Beliefs s, int32_t row) noexcept nogil:
+    """rmqueue_bulk()."""
+    cdef const event_row *r = &s.rows[row]
+    cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
+    cdef int x, n
+    for x in range(s.nr_sets):
+        n = <int>(<uint64_t>f[P_PCP] - s.sets[x].addr) - s.p_lists
+        if s.sets[x].cpu == r.cpu and 0 <= n < 16 * MAX_PCP_LISTS:
+            if pindex_to_order(n >> 4) != r.b:
+                differ(s, row, D_REFILL_LIST, x, n >> 4, r.b)
+            else:
+                begin_refill(s, x, n >> 4, <int>r.b, row, <int>r.d)
+            return
+    differ(s, row, D_PCP, -1, 0, f[P_PCP])
+
+
+# -- alloc_pages_bulk() --------------------------------------------------------------
+
+cdef void bulk_begins(Beliefs s, int32_t row) noexcept nogil:
+    """alloc_pages_bulk()."""
+    cdef const event_row *r = &s.rows[row]
+    if s.nr_bulk < MAX_BULK:
+        s.bulk[s.nr_bulk] = bulk_call(r.pid, r.cpu, 0, (r.a >> 3) & 3, <int>r.c, row)
+        s.nr_bulk += 1
+
+
+cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
+    """alloc_pages_bulk() has taken its pages; from the first list that has them."""
+    cdef const event_row *r = &s.rows[row]
+    cdef int b = find_bulk(s, r.pid)
+    cdef int left, z, x, best
+    cdef int32_t p = -1, q
+    cdef bulk_call *call
+    if b < 0:
+        differ(s, row, D_BULK, -1, 0, r.d)
+        return
+    call = &s.bulk[b]
+    left = <int>r.d - call.taken
+    while left > 0:
+        best = -1
+        for z in range(s.nr_zones - 1, -1, -1):
+            if call.nid >= 0 and s.zones[z].node != call.nid:
+                continue
+            x = z * s.cpus + r.cpu
+            p = s.sets[x].list[call.migratetype].head
+            while p >= 0 and in_flight(s, p, row):
+                q = s.page[p].next
+                take_shown(s, x, p, row)
+                p = q
+            if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
+                best = x
+                break
+        if best < 0:
+            differ(s, row, D_BULK, -1, r.d, r.d - left)
+            break
+        take(s, best, p, row, OP_SILENT, call.row)
+        s.page[p].status = SILENT
+        left -= 1
+    s.nr_bulk -= 1
+    s.bulk[b] = s.bulk[s.nr_bulk]
