@@ -63,7 +63,7 @@ wheel: env ## Build a wheel for this machine's Python below dist/
 UNCOMPILED := datasets figures proc project reports test_cli.py test_files.py \
   $(addprefix hardware/test_,hold_time.py latency_input.py latency_ways.py platform.py sizes_explained.py) \
   $(addprefix study/test_,advise.py answer.py autotuning.py batching.py compare.py cover_letter.py defaults.py \
-    left_out.py limit.py other_tables.py questions.py rules.py throughput.py validate.py)
+    judge.py limit.py other_tables.py questions.py rules.py throughput.py validate.py)
 
 # Memory that is not there is refused with NULL, as without the sanitizer: the core looks.
 sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSan

@@ -944,14 +944,6 @@ def simulate_(
         True: ": until the rates stood",
         False: ": the rates never stood; the figures are of a run that still changes",
     }
-    calibrated = [str(c) for c in spec.calibrated.values()]
-    others = sorted({c.machine for c in spec.calibrated.values()} - {spec.machine.name})
-    if others:
-        calibrated.append(
-            f"{spec.machine.name} has no calibration of its own: values of {', '.join(others)}"
-        )
-    if not calibrated:
-        calibrated = ["nothing: holds as measured, on warm pages"]
     spread = {}
     if spec.machine.derived:
         for factor, run in hold_range(spec).items():
@@ -975,7 +967,7 @@ def simulate_(
             "refill over           "
             + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
             f"warm-up               {result.warmup_s:.4g} s{stood[result.stands]}",
-            *(f"{'' if i else 'calibrated':22}{line}" for i, line in enumerate(calibrated)),
+            "assumed               " + "; ".join(spec.assumed),
             f"real-time factor      {summary['real_time_factor']:.1f}",
             *(f"* {note}" for note in summary["notes"]),
         ]
@@ -986,15 +978,6 @@ def simulate_(
 @main.command("compare")
 @click.argument("source", required=False)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option(
-    "--left-out", is_flag=True, help="Predict every source by parameters of the others alone."
-)
-@click.option(
-    "--hold",
-    default="fitted",
-    show_default=True,
-    help="With --left-out: fitted constants, or misses counted from the workload.",
-)
 @click.option("--before", metavar="R", help="Of a report: what its first commit stands for.")
 @click.option("--after", metavar="R", help="Of a report: what its second commit stands for.")
 @click.option("--machine", metavar="NAME", help="Of a report: whose holds are used.")
@@ -1002,8 +985,6 @@ def simulate_(
 def compare_(
     source: str | None,
     seed: int,
-    left_out: bool,
-    hold: str,
     before: str | None,
     after: str | None,
     machine: str | None,
@@ -1021,8 +1002,6 @@ def compare_(
     answer = compare(
         source,
         seed=seed,
-        left_out=left_out,
-        hold=hold,
         releases=None if before is None or after is None else (before, after),
         machine=machine,
         progress=_progress,

@@ -28,17 +28,13 @@ COUNTED = (
 
 
 def tally(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Cells by table: predicted, within tolerance, fitted; the null models; tables not compared."""
+    """Cells by table: predicted, within tolerance; the null models; tables not compared."""
     tables: dict[str, dict[str, Any]] = {}
     for row in answer["rows"]:
         name = f"{row['source']}/{row['table']}"
-        zero = {"table": name, "predictions": 0, "within": 0, "fitted": 0}
-        counts = tables.setdefault(name, zero)
-        if row["fitted"]:
-            counts["fitted"] += 1
-        else:
-            counts["predictions"] += 1
-            counts["within"] += row["within"]
+        counts = tables.setdefault(name, {"table": name, "predictions": 0, "within": 0})
+        counts["predictions"] += 1
+        counts["within"] += row["within"]
     nulls: dict[str, dict[str, int]] = {}
     for row in answer["null_models"]:
         counts = nulls.setdefault(row["predictor"], dict.fromkeys(COUNTED, 0))

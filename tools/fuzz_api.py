@@ -61,7 +61,7 @@ from pcpmodel.numa.parameters import experiment  # noqa: E402
 from pcpmodel.numa.runs import weights  # noqa: E402
 from pcpmodel.simulation.engine import Engine  # noqa: E402
 from pcpmodel.simulation.per_page import PerPage  # noqa: E402
-from pcpmodel.simulation.setup import prepare  # noqa: E402
+from pcpmodel.simulation.pilot import prepare  # noqa: E402
 from pcpmodel.simulation.spec import make_spec  # noqa: E402
 from pcpmodel.trace import buddy_lists, ftrace, page_lists  # noqa: E402
 from pcpmodel.trace.follower import Follower  # noqa: E402

@@ -24,20 +24,19 @@ ASKED = [
     ("machine", "string", "", "machine"),
     ("like", "string", "", "measured machines that it is like, with blanks between"),
     ("cpus", "integer", "CPUs", "stated by the source"),
+    ("memory_gib", "number", "GiB", "stated by the source"),
     ("quantity", "string", "", "figure of a result: lock_contention or score_per_s"),
 ]
 SAID = [
     *ASKED[:4],
     ("value", "number", "as in the column", "what simulate says"),
     ("half_width", "number", "as in the column", "half of the 95 % interval of the run"),
-    ("fitted_here", "string", "", "parameters of the run fitted to the cell's own series"),
-    ("fitted_elsewhere", "string", "", "parameters of the run fitted to other sources"),
 ]
 
 
 def main() -> int:
     tables = load_workload("defaults").tables
-    asked = tables["asked"]
+    asked = tables["asked"].astype(object)
     known = {
         tuple(row[:4]): tuple(row) for row in tables["said"].itertuples(index=False, name=None)
     }
@@ -49,7 +48,7 @@ def main() -> int:
             continue
         found = defaults.by_default(row)
         value, half_width = float(f"{found.value:.6g}"), float(f"{found.half_width:.3g}")
-        said.append((*key, value, half_width, found.fitted_here, found.fitted_elsewhere))
+        said.append((*key, value, half_width))
         print(*key, *found, file=sys.stderr, flush=True)
     write(
         "defaults",
@@ -60,7 +59,10 @@ def main() -> int:
             "kernel that are modelled; of what was posted several times the last.",
         },
         {
-            "asked": (ASKED, list(asked.itertuples(index=False, name=None))),
+            "asked": (
+                ASKED,
+                list(asked.where(asked.notna(), None).itertuples(index=False, name=None)),
+            ),
             "said": (SAID, said),
         },
     )

@@ -27,6 +27,95 @@ def write(name: str, title: str, source: dict[str, str], tables: dict[str, tuple
     store_package(OUT, "workload", name, files, replace=True)
 
 
+#: Holds of the zone lock: event of each block, and the side.
+SIDES = {"mm_page_alloc_zone_locked": "refill", "mm_page_pcpu_drain": "drain"}
+#: Longer than any hold; an interrupt, or the host, came between.
+DISTURBED_NS = 30_000
+#: Pages of a run in the timeline at most: about a batch.
+RUN_PAGES = 64
+#: A gap in which its CPU did something else than the build [ns].
+PAUSE_NS = 200_000_000
+
+HOLD = [
+    ("side", "string", "", "refill or drain"),
+    ("order", "integer", "1", "of the block"),
+    ("beside", "integer", "1", "1: its struct page is beside that of the block before, else 0"),
+    ("blocks", "integer", "blocks", "how many"),
+    ("mean", "number", "ns", "from the event of the block before to its own, the event included"),
+    ("error", "number", "ns", "standard error of the mean"),
+]
+
+
+def holds_of(trace: Path) -> list[tuple]:
+    """What a block of a hold takes, from the events of a hold that follow each other on a CPU.
+
+    The clock of the trace counts whole us; of many the mean is right all the same.
+    """
+    events, _ = read_trace(trace)
+    rows = events.rows
+    found = []
+    for cpu in np.unique(rows["cpu"]):
+        mine = rows[rows["cpu"] == cpu]
+        for event, side in SIDES.items():
+            is_one = events.is_event(event)[rows["cpu"] == cpu]
+            pair = is_one[1:] & is_one[:-1] & (np.diff(mine["pid"]) == 0)
+            gap = np.diff(mine["time"])[pair]
+            beside = np.abs(np.diff(mine["a"])[pair]) <= 1
+            order = mine["b"][1:][pair]
+            found.append(pd.DataFrame({"side": side, "order": order, "beside": beside, "gap": gap}))
+    frame = pd.concat(found)
+    frame = frame[frame["gap"] < DISTURBED_NS]
+    told = []
+    for (side, order, beside), part in frame.groupby(["side", "order", "beside"]):
+        if len(part) >= 100:
+            error = part["gap"].std() / len(part) ** 0.5
+            told.append(
+                (side, int(order), int(beside), len(part),
+                 round(float(part["gap"].mean()), 1), round(float(error), 1))
+            )  # fmt: skip
+    return told
+
+
+def timeline_of(trace: Path) -> list[tuple]:
+    """What each CPU allocated and freed, run after run with the time that it took, and exits."""
+    events, _ = read_trace(trace)
+    names = ("mm_page_alloc", "mm_page_free", "sched_process_exit")
+    kinds = np.select([events.is_event(name) for name in names], [1, 2, 3], 0)
+    wanted = (kinds > 0) & ((kinds == 3) | (events.rows["b"] <= 3))
+    rows, kinds = events.rows[wanted], kinds[wanted]
+    types: dict[int, int] = {}
+    told = []
+    for cpu in np.unique(rows["cpu"]):
+        mine = rows["cpu"] == cpu
+        columns = [rows[name][mine].tolist() for name in ("time", "a", "b", "c")]
+        runs: list[list] = []
+        before, exits = None, 0
+        for kind, time, pfn, order, mt in zip(kinds[mine], *columns, strict=True):
+            gap = 0 if before is None else time - before
+            before = time
+            if kind == 3:  # its pages are freed next to it
+                exits += 1
+                before -= gap
+                continue
+            gap = gap if gap < PAUSE_NS else 0
+            if kind == 1:
+                types[pfn] = mt
+                if exits and runs[-1][0] == "free":
+                    runs.append(["exit", 0, 0, exits, 0])
+                    exits = 0
+            what = (("alloc", "free")[kind - 1], order, mt if kind == 1 else types.get(pfn, 1))
+            if runs and tuple(runs[-1][:3]) == what and runs[-1][3] < RUN_PAGES >> order:
+                runs[-1][3] += 1
+                runs[-1][4] += gap
+            else:
+                runs.append([*what, 1, gap])
+        told += [
+            (int(cpu), what, order, mt, blocks, round(ns / 1000))
+            for what, order, mt, blocks, ns in runs
+        ]
+    return told
+
+
 FIGURE = [
     ("quantity", "string", "", "what"),
     ("value", "number", "as in the column unit", "how much"),
@@ -117,6 +206,23 @@ def kbuild(directory: Path) -> None:
                 high,
             ),
             "figures": (FIGURE, figures),
+            "holds": (HOLD, holds_of(directory / "trace.txt.gz")),
+            "timeline": (
+                [
+                    ("cpu", "integer", "1", "of the recording"),
+                    ("what", "string", "", "alloc, free, or exit of processes"),
+                    ("order", "integer", "1", "of the blocks"),
+                    ("migratetype", "integer", "1", "0 unmovable, 1 movable, 2 reclaimable"),
+                    (
+                        "blocks",
+                        "integer",
+                        "1",
+                        "blocks without another kind between them; processes",
+                    ),
+                    ("time", "integer", "us", "since the run before"),
+                ],
+                timeline_of(directory / "trace.txt.gz"),
+            ),
             "rates": (
                 [
                     ("workload", "string", "", "what ran"),
@@ -218,6 +324,7 @@ def streams(directory: Path) -> None:
                 ],
                 times,
             ),
+            "holds": (HOLD, holds_of(directory / "unix.trace.txt.gz")),
             "periods": (
                 [
                     ("stream", "string", "", "unix"),

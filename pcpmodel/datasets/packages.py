@@ -5,7 +5,7 @@ Schema) and the files that it names::
 
     data/hardware/<machine>/    batch_latency.csv, platform.json
     data/published/<source>/    the tables of one publication
-    data/workload/<name>/       a recorded workload, fitted constants, the key of `compare`
+    data/workload/<name>/       a recorded workload, the key of `compare`
 
 The reader refuses what the schema forbids and says where; see
 `pcpmodel.datasets.schema`.  A UTF-8
@@ -358,7 +358,7 @@ def load_published(source: str) -> Dataset:
 
 
 def load_workload(name: str) -> Dataset:
-    """Load the summary of a recorded workload, the calibrations or the key of `pcpmodel compare`.
+    """Load the summary of a recorded workload, or the key of `pcpmodel compare`.
 
     What a data directory of the user's own does not have comes from the package's.
 

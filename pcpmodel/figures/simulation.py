@@ -30,33 +30,30 @@ __all__ = [
     "answer_key",
     "by_release",
     "memory_on_lists",
-    "misses",
     "tradeoff",
     "tradeoff_latency",
     "waterfall",
 ]
 
 
-def _answer_key(rows: pd.DataFrame) -> str:
-    fitted = rows["fitted"].notna()
-    said = rows[~fitted]
-    names = dict.fromkeys(rows["source"] + "/" + rows["table"]) if len(rows) else ()
-    tables = listed(map(display, names)) if len(rows) else "none"
+def _answer_key(said: pd.DataFrame) -> str:
+    names = dict.fromkeys(said["source"] + "/" + said["table"]) if len(said) else ()
+    tables = listed(map(display, names)) if len(said) else "none"
     whole = (said["measured"] != 0) & ~said["quantity"].str.contains("change")
     ratio = (said["mean"] / said["measured"])[whole]
     half = np.hypot(said["half_width"].fillna(0.0), said["measured_half_width"].fillna(0.0))
     inside = (said["mean"] - said["measured"]).abs() <= half
-    stated = rows["measured_half_width"].notna()
+    stated = said["measured_half_width"].notna()
     scatter = (
         "bars of the measured are two standard deviations, as stated"
         if stated.all()
-        else f"of {int((~stated).sum())} of {len(rows)} measured figures no scatter is stated"
+        else f"of {int((~stated).sum())} of {len(said)} measured figures no scatter is stated"
     )
     return (
         f"Measured and simulated figures of {tables}. Model over measurement is "
-        f"{ratio.median():.2f} in the median ({span(ratio)}); {int(fitted.sum())} of {len(rows)} "
-        f"cells were fitted. Bars of the model are 95 % intervals over its seeds; {scatter}. The "
-        f"bars of {int(inside.sum())} of {len(said)} predictions reach the measured figure, "
+        f"{ratio.median():.2f} in the median ({span(ratio)}); nothing was fitted. Bars of the "
+        f"model are 95 % intervals over its seeds; {scatter}. The bars of "
+        f"{int(inside.sum())} of {len(said)} predictions reach the measured figure, "
         f"{int(said['within'].sum())} are within tolerance. {_nothing_changes(said)}"
     ).strip()
 
@@ -82,8 +79,7 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ----------
     rows : pandas.DataFrame
         ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``mean`` (of the prediction)
-        and for both ``measured_half_width`` and ``half_width`` (NaN: not known), ``within``,
-        ``fitted`` (None: a prediction).
+        and for both ``measured_half_width`` and ``half_width`` (NaN: not known), ``within``.
     ax : Axes, optional
 
     Returns
@@ -116,14 +112,12 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
             elinewidth=0.8,
             label="2 standard deviations, stated",
         )
-    fitted = rows["fitted"].notna().to_numpy()
-    missed = ~rows["within"].to_numpy(bool) & ~fitted
-    for which, look, words in (
-        (fitted, {"marker": "o", "mfc": "white", "mec": colour}, "fitted"),
-        (missed, {"marker": "x", "color": "black", "ms": 6}, "outside the tolerance"),
-    ):
-        if which.any():
-            ax.plot(at[which], mean[which], ls="none", zorder=3, label=words, **look)
+    missed = ~rows["within"].to_numpy(bool)
+    if missed.any():
+        ax.plot(
+            at[missed], mean[missed], "x", color="black", ms=6, zorder=3,
+            label="outside the tolerance",
+        )  # fmt: skip
     ax.set_xticks(at, rows["step"], rotation=40, ha="right")
     ends = np.r_[mean - half, mean + half, measured - stated, measured + stated]
     low, high = ends.min(initial=np.inf), ends.max(initial=0.0)
@@ -134,76 +128,6 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         for q in rows["quantity"]
     }
     ax.set_ylabel(" or ".join(sorted(units)))
-    return ax
-
-
-def _misses(rows: pd.DataFrame) -> str:
-    if not len(rows):
-        return "No prediction is outside its tolerance."
-    cells = rows.groupby(["source", "table", "step", "quantity"], sort=False)
-    moved = _moved(rows)
-    words = [
-        f"{display(name)} {100 * part.median():.0f} %"
-        for name, part in moved[moved > _STILL].groupby(rows["parameter"], sort=False)
-    ]
-    return (
-        f"{len(cells)} predictions outside their tolerance, model over measurement "
-        f"{span(cells['ratio'].first())}. Bars: the prediction with a fifth less to a quarter more "
-        f"of one parameter; median length {', '.join(words)}."
-    )
-
-
-_RATIOS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 10.0)
-_STILL = 0.03  # a parameter that moves a prediction by less is not drawn
-
-
-def _moved(rows: pd.DataFrame) -> pd.Series:
-    return (rows["with_more"] - rows["with_less"]).abs() / rows["predicted"]
-
-
-@figure_style(size=(COLUMN, 3.6), caption=_misses)
-def misses(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """What the predictions outside their tolerance hang on.
-
-    Parameters
-    ----------
-    rows : pandas.DataFrame
-        ``table``, ``step``, ``quantity``, ``measured``, ``predicted``, ``parameter``,
-        ``with_less`` and ``with_more``: the prediction with a fifth less and a quarter more of
-        the parameter.
-    ax : Axes, optional
-
-    Returns
-    -------
-    Axes
-    """
-    moving = rows[_moved(rows) > _STILL] if len(rows) else rows
-    names = list(dict.fromkeys(moving["parameter"])) if len(rows) else []
-    labels = []
-    cells = rows.groupby(["source", "table", "step", "quantity"], sort=False) if len(rows) else ()
-    for at, (cell, part) in enumerate(cells):
-        source, table, step, quantity = cell
-        said = f"{source.rsplit('-', 1)[-1]} {display(table)} {step}: {display(quantity)}"
-        labels.append(textwrap.fill(said, 34, break_on_hyphens=False))
-        ax.plot(part["predicted"].iloc[0] / part["measured"].iloc[0], at, "x", color="black", ms=5)
-        part = part[_moved(part) > _STILL]
-        for i, (_, row) in enumerate(part.iterrows()):
-            colour, dash, _ = SERIES[names.index(row["parameter"]) % len(SERIES)]
-            y = at + 0.7 * ((i + 1) / (len(part) + 1) - 0.5)
-            ends = np.array([row["with_less"], row["with_more"]]) / row["measured"]
-            ax.plot(ends, [y, y], color=colour, ls=dash, lw=1.4, label=display(row["parameter"]))
-    ax.axvline(1.0, color="0.5", lw=0.8)
-    ax.set_yticks(range(len(labels)), labels)
-    ax.invert_yaxis()
-    ax.set_xscale("log")
-    ax.set_xticks(_RATIOS, [f"{ratio:g}" for ratio in _RATIOS])
-    ax.minorticks_off()
-    if len(rows):  # as wide as what is drawn, and 1 in it
-        drawn = rows[["with_less", "with_more", "predicted"]].div(rows["measured"], axis=0)
-        low, high = min(1.0, drawn.to_numpy().min()), max(1.0, drawn.to_numpy().max())
-        ax.set_xlim(low / 1.15, high * 1.15)
-    ax.set_xlabel("Model / measured")
-    ax.grid(False, axis="y")
     return ax
 
 
@@ -540,8 +464,7 @@ def _tradeoff_latency(table: pd.DataFrame, p99_us: float) -> str:
         f"{last['measured_alloc_p99_us']:.0f} µs (refill) and "
         f"{last['measured_free_p99_us']:.0f} µs (drain) measured, "
         f"{last['hold_p99_us']:.0f} ± {last['hold_p99_us_half_width']:.0f} µs simulated. With the "
-        "kernel's own high the pages are cold, at a cost fitted to another table. The tables state "
-        "no uncertainty."
+        "kernel's own high the pages are where a pilot finds them. The tables state no uncertainty."
     )
 
 

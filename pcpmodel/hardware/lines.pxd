@@ -6,51 +6,65 @@ from pcpmodel.exclusive cimport Exclusive
 
 cdef enum:
     LINE_OWN = 0  # in the CPU's private cache
-    LINE_AHEAD = 1  # beside the line before it: the prefetcher has asked for it
-    LINE_LLC = 2  # written back to the last-level cache
-    LINE_DIRTY = 3  # in the private cache of the CPU that wrote it last
-    LINE_MEMORY = 4
-    LINE_STATES = 5
+    LINE_AHEAD = 1  # beside the line before it, which was asked for: it comes with that one
+    LINE_BESIDE = 2  # beside the line before it, which was at hand
+    LINE_LLC = 3  # written back to the last-level cache
+    LINE_DIRTY = 4  # in the private cache of the CPU that wrote it last
+    LINE_MEMORY = 5
+    LINE_STATES = 6
+    LINE_ORDERS = 11  # of the blocks that were moved
     CPU_SHIFT = 48
 
 
 cdef struct page_lines:
-    # By page: the CPU that wrote its line last + 1, and how many lines that CPU had used then.
+    # By page: the CPU that wrote its line last under the zone lock + 1, and how many lines that CPU
+    # had used then; how many its CPU had when it freed the page to its lists (low 32 bits).
     uint64_t **last  # [zone][page]
+    uint32_t **freed  # [zone][page]
     uint64_t *used  # [cpu]: cache lines used so far
-    uint64_t *found  # [cpu][refill, drain][LINE_STATES]
-    uint64_t *blocks  # [cpu][refill, drain]
+    uint64_t *seen  # [cpu][zone]: the same at the CPU's last hold of the zone's lock
+    uint64_t *found  # [cpu][refill, drain][LINE_ORDERS][LINE_STATES]
+    uint64_t *blocks  # [cpu][refill, drain][LINE_ORDERS]
     uint64_t own  # lines that a private cache holds
     uint64_t both  # and the CPU's share of the last-level cache with it
+    int zones
 
 
-cdef inline int line_write(page_lines *l, int cpu, int zone, uint32_t page) noexcept nogil:
-    """A CPU writes the line of a page: where it was."""
+cdef inline int line_at(page_lines *l, uint64_t age, bint mine) noexcept nogil:
+    """Where a line is that its last writer has followed by so many others."""
+    if age > l.both:
+        return LINE_MEMORY
+    if age > l.own:
+        return LINE_LLC
+    return LINE_OWN if mine else LINE_DIRTY
+
+
+cdef inline int line_write(page_lines *l, int cpu, int zone, uint32_t page, uint32_t before,
+                           bint listed, bint at_hand) noexcept nogil:
+    """A CPU writes the line of a page under the zone lock, after that of ``before``: where it was.
+
+    ``listed``: the page is on the CPU's own lists, so that the CPU wrote it when it freed it;
+    ``at_hand``: that of ``before`` was, and nothing was asked for.
+    """
     cdef uint64_t *at = &l.last[zone][page]
-    cdef uint64_t now = at[0], age, one = 1
+    cdef uint64_t now = at[0], one = 1
     cdef int owner = <int> (now >> CPU_SHIFT) - 1, where
-    if owner < 0:
+    if listed:
+        where = line_at(l, <uint32_t> l.used[cpu] - l.freed[zone][page], True)
+    elif owner < 0:
         where = LINE_MEMORY
     else:
-        age = l.used[owner] - (now & ((one << CPU_SHIFT) - 1))
-        if age > l.both:
-            where = LINE_MEMORY
-        elif age > l.own:
-            where = LINE_LLC
+        now &= (one << CPU_SHIFT) - 1
+        if owner == cpu:
+            where = line_at(l, l.used[cpu] - now, True)
         else:
-            where = LINE_OWN if owner == cpu else LINE_DIRTY
-    l.used[cpu] += where != LINE_OWN
+            where = line_at(l, l.seen[owner * l.zones + zone] - now, False)
+    if where != LINE_OWN:
+        l.used[cpu] += 1
+        if page - before + 1 <= 2:  # the line beside it
+            where = LINE_BESIDE if at_hand else LINE_AHEAD
     at[0] = <uint64_t> (cpu + 1) << CPU_SHIFT | l.used[cpu]
     return where
-
-
-cdef inline void line_count(page_lines *l, int cpu, int zone, int side, uint32_t page,
-                            uint32_t before) noexcept nogil:
-    """The same under the zone lock, after the line of page ``before``, and counted."""
-    cdef int where = line_write(l, cpu, zone, page)
-    if where != LINE_OWN and page - before + 1 <= 2:  # the line beside it
-        where = LINE_AHEAD
-    l.found[(2 * cpu + side) * LINE_STATES + where] += 1
 
 
 cdef class PageLines(Exclusive):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,12 @@ from pcpmodel.datasets.packages import (
 )
 from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.costs import Known, Sheet, class_rows, rows_of, table_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from pcpmodel.hardware.hold_time import HoldTime
-    from pcpmodel.hardware.sheet import Known
 
 __all__ = ["Machine", "digest", "load_machines", "machine", "machines"]
 
@@ -54,6 +54,12 @@ class Machine:
         Its cost sheet, where there is one (``costs.csv``).
     derived : str or None
         What the table follows from, in a sentence; None: it was measured.
+    alike : tuple of Machine
+        Machines that it is said to be like.
+    changes : tuple of (str, float)
+        Rows of its sheet that are not as stored; see `with_costs`.
+    times : float
+        How many times as long everything takes as on the machine; see `slower`.
     """
 
     name: str
@@ -63,6 +69,41 @@ class Machine:
     digest: str
     costs: Table | None = None
     derived: str | None = None
+    alike: tuple[Machine, ...] = ()
+    changes: tuple[tuple[str, float], ...] = ()
+    times: float = 1.0
+
+    @cached_property
+    def sheet(self) -> Sheet:
+        """What its operations take; rows that its own sheet lacks are those of its class."""
+        sheet = _sheet_of(self).changed(dict(self.changes))
+        return sheet if self.times == 1.0 else sheet.slower(self.times)
+
+    def with_costs(self, **values: float) -> Machine:
+        """The machine with other values of some rows of its cost sheet.
+
+        Parameters
+        ----------
+        **values : float
+            Operation -> value, in its unit; a dictionary with ``"line_dirty.node"`` for one of
+            several distances.
+
+        Examples
+        --------
+        >>> machine("ice-lake").with_costs(handover=0.0).sheet.value("handover", "llc")
+        0.0
+        """
+        changes = {**dict(self.changes), **values}
+        self.sheet.changed(values)  # or an error
+        told = hashlib.sha256(f"{self.digest} {sorted(changes.items())}".encode()).hexdigest()
+        return replace(self, changes=tuple(sorted(changes.items())), digest=told)
+
+    def slower(self, factor: float) -> Machine:
+        """A machine on which everything takes ``factor`` times as long, holds included."""
+        if not 1e-6 <= factor <= 1e6:
+            raise InputError(f"factor={factor!r} is outside 1e-6..1e6")
+        told = hashlib.sha256(f"{self.digest} times {factor}".encode()).hexdigest()
+        return replace(self, times=self.times * factor, digest=told)
 
     @cached_property
     def latency(self) -> pd.DataFrame:
@@ -87,12 +128,8 @@ class Machine:
     @cached_property
     def line_memory(self) -> Known:
         """A load from the memory of a CPU's own node [ns]: its sheet's, else its class's."""
-        from pcpmodel.hardware.sheet import LINE_MEMORY, Known
-
-        for row in () if self.costs is None else self.costs.records():
-            if row["operation"] == "line_memory" and not row["distance"] and row["low"] > 0:
-                return Known(row["value"], row["low"], row["high"], f"{row['origin']} on it")
-        return LINE_MEMORY
+        known = self.sheet["line_memory", ""]
+        return known._replace(source=f"{known.origin}: {known.source}")
 
     @property
     def notes(self) -> list[str]:
@@ -117,6 +154,32 @@ class Machine:
     def __repr__(self) -> str:
         rows = f"{len(self.measured['batch'])} {'made' if self.derived else 'measured'} batches"
         return f"<Machine {self.name}: {rows}>"
+
+
+def _sheet_of(machine: Machine) -> Sheet:
+    """Its own rows; those that it lacks are of the machines it is like, of its kind, or of all."""
+    own = {} if machine.costs is None else table_rows(machine.costs.records())
+    if all(row in own for row in rows_of()):
+        return Sheet(own)
+    others = [m for m in _with_sheets() if m.name != machine.name]
+    kind = machine.platform.get("kind")
+    alike = [m.name for m in machine.alike]
+    rows: dict[tuple[str, str], Known] = {}
+    for some in (
+        others,
+        [m for m in others if kind and m.platform.get("kind") == kind],
+        [m for m in others if m.name in alike],
+    ):
+        rows |= class_rows(table_rows(m.costs.records()) for m in some if m.costs is not None)
+    return Sheet(rows | own)
+
+
+def _with_sheets() -> Iterator[Machine]:
+    for name in machines():
+        data = load_hardware(name)
+        if "costs" in data.tables:
+            costs = data.tables["costs"]
+            yield Machine(name, {}, None, data.platform, data.digest, costs)
 
 
 def _frame(table: Table | pd.DataFrame) -> pd.DataFrame:
@@ -195,8 +258,9 @@ def _like(bare: Machine, like: str | Machine | Iterable[str | Machine]) -> Machi
         f"No hold of {bare.name} was measured: its holds are those of {names}, with intervals as "
         f"wide as {len(measured)} measured machines differ (by a factor of {factor:.2f})."
     )
+    like_them = replace(bare, alike=alike)
     return _with(
-        bare, table, interval, derived, bare.name, bare.digest, digest(alike), digest(measured)
+        like_them, table, interval, derived, bare.name, bare.digest, digest(alike), digest(measured)
     )
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from pcpmodel.datasets.packages import INTERVAL_RESOURCE, LATENCY_RESOURCE
 from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.costs import Known
 from pcpmodel.hardware.hold_time import COLUMNS, SIDES, HoldTime
 
-__all__ = ["COLD_LINES", "HOLD_ROWS", "LINE_MEMORY", "Known", "class_holds", "of_class", "of_sheet"]
+__all__ = ["COLD_LINES", "HOLD_ROWS", "class_holds", "of_class", "of_sheet"]
 
 #: Pages of a hold in the rows that are made.
 BATCHES = np.array([63 << k for k in range(6)])
@@ -34,26 +35,10 @@ HOLD_ROWS = ("hold_fixed", *PAGE_ROWS.values())
 _FEWEST = 2  # machines that tell how far one is from another
 
 
-class Known(NamedTuple):
-    """A figure with its 95 % interval, and where it is from."""
-
-    value: float
-    low: float
-    high: float
-    source: str
-
-    @property
-    def log_sd(self) -> float:
-        """Standard error of its logarithm."""
-        return math.log(self.high / self.low) / (2 * 1.96)
-
-
 #: Lines of struct pages that a hold waits for, per block of pages that are in no cache: that of the
 #: block itself.  The interval is what is counted for pages freed on another CPU (AF_UNIX under
-#: v6.6, `pcpmodel.simulation.misses`), without and with the neighbours in the free lists.
+#: v6.6, `pcpmodel.simulation.pilot`), without and with the neighbours in the free lists.
 COLD_LINES = Known(1.0, 0.78, 1.48, "the block's own; AF_UNIX's counts")
-#: A load of a line from the memory of the CPU's own node [ns], where no sheet says.
-LINE_MEMORY = Known(100.0, 50.0, 160.0, "assumed: from idle desktop parts to loaded servers")
 
 
 def of_sheet(costs: Table, measured: Sequence[HoldTime]) -> tuple[Table, Table]:

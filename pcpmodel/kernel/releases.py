@@ -574,6 +574,13 @@ class Release:
             values.pop("nr_pcp_lists", None)
         return replace(Rules(), batch_scale_max=self.batch_scale_max, **values)
 
+    @property
+    def folio_batch(self) -> int:
+        """Folios that go to or from the LRU at once: PAGEVEC_SIZE, 31 since v6.9, 15 before."""
+        number = re.search(r"(\d+)\.(\d+)", self.name)
+        newer = number is None or (int(number[1]), int(number[2])) >= (6, 9)
+        return 31 if newer else 15
+
     def plus(self, *names: str | int) -> Release:
         """Put patches on.
 

@@ -55,19 +55,19 @@ WORKLOADS = {
     "large-bursts": _Kind(
         "touch 4,000 pages, give all back, idle",
         (("alloc", 4000), ("free", 4000), ("decay", 15)),
-        lambda cpus: page_fault1(cpus, pages=4000, like=None),
+        lambda cpus: page_fault1(cpus, pages=4000),
         0.05,
     ),
     "small-bursts": _Kind(
         "ten times touch 300 pages and give them back, idle",
         (*(("alloc", 300), ("free", 300)) * 10, ("decay", 15)),
-        lambda cpus: page_fault1(cpus, pages=300, like=None),
+        lambda cpus: page_fault1(cpus, pages=300),
         0.02,
     ),
     "stream": _Kind(
         "receive 300 writes of a stream: free what another CPU allocated",
         tuple(("free", 1, order) for order in (3, 2, 1, 0)) * 300,
-        lambda cpus: unix_stream(cpus // 2, like=None),
+        lambda cpus: unix_stream(cpus // 2),
         0.005,
     ),
 }
@@ -113,6 +113,7 @@ def _run(settings: Settings, machine: str, seed: int = 1) -> Result:
         high_min_pages=settings.high_min,
         batch_scale_max=settings.batch_scale_max,
         samples=50,
+        warm=True,
         seed=seed,
     )
 

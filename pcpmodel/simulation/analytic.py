@@ -3,8 +3,8 @@
 Every CPU works ("thinks") on its own, then takes the lock, then works again: a
 closed queueing network with one delay station and one first-come-first-served
 server.  `mva` solves it exactly for exponential holds (any law of the work);
-`chain` solves it when the cost of handing the lock over grows with the number
-of waiting CPUs.  The event engine is checked against both.
+`chain` solves it when the lock has to be handed over to who waits.  The event
+engine is checked against both.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -107,24 +107,20 @@ def chain(
     cpus: int,
     think_ns: float,
     hold_ns: float,
-    handoff_ns: float = 0.0,
-    handoff_per_waiter_ns: float = 0.0,
+    handover_ns: float = 0.0,
 ) -> Closed:
-    """Load-dependent Markov chain: a lock whose hand-over slows under load.
+    """Load-dependent Markov chain: a lock that is slower once somebody waits for it.
 
     With ``j`` CPUs at the lock (the holder included) one of them leaves after
-    ``hold_ns`` on average, plus, when somebody waits (``j >= 2``),
-    ``handoff_ns + handoff_per_waiter_ns * (j - 2)`` for the hand-over: the same
-    cost as `pcpmodel.hardware.lock`.  Work and holds are exponential.
+    ``hold_ns`` on average, plus, when somebody waits (``j >= 2``), ``handover_ns``: as
+    `pcpmodel.hardware.lock` has it.  Work and holds are exponential.
 
     Parameters
     ----------
     cpus, think_ns, hold_ns
         As for `mva`.
-    handoff_ns : float
+    handover_ns : float
         Cost of handing the lock to a waiting CPU [ns].
-    handoff_per_waiter_ns : float
-        Additional cost per further CPU waiting [ns].
 
     Returns
     -------
@@ -136,18 +132,12 @@ def chain(
        "Non-scalable locks are dangerous", Linux Symposium 2012, section 4.
     """
     _checked(cpus, think_ns, hold_ns)
-    for name, value in (
-        ("handoff_ns", handoff_ns),
-        ("handoff_per_waiter_ns", handoff_per_waiter_ns),
-    ):
-        if not (np.isfinite(value) and value >= 0):
-            raise InputError(f"{name}={value!r} is not a finite time >= 0 ns")
+    if not (np.isfinite(handover_ns) and handover_ns >= 0):
+        raise InputError(f"handover_ns={handover_ns!r} is not a finite time >= 0 ns")
     if think_ns == 0:
         raise InputError("think_ns=0: the chain needs a think time above 0 ns")
     j = np.arange(cpus + 1)
-    leave: npt.NDArray[np.float64] = hold_ns + np.where(
-        j >= 2, handoff_ns + handoff_per_waiter_ns * (j - 2), 0.0
-    )
+    leave: npt.NDArray[np.float64] = hold_ns + np.where(j >= 2, handover_ns, 0.0)
     # Birth-death balance: p[j] (cpus - j) / think = p[j + 1] / leave[j + 1], in logarithms.
     log_p = np.zeros(cpus + 1)
     log_p[1:] = np.cumsum(np.log((cpus - j[:-1]) * leave[1:] / think_ns))

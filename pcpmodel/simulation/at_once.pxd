@@ -9,8 +9,7 @@ length.  `pcpmodel.simulation.per_page` has none of these short cuts.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from pcpmodel.hardware.lock cimport fifo_lock, lock_grant, lock_leave
-from pcpmodel.kernel.lists cimport drain_counts
+from pcpmodel.hardware.lock cimport fifo_lock, lock_grant
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport (
     nr_pcp_alloc,
@@ -20,7 +19,7 @@ from pcpmodel.kernel.pcp cimport (
     pcp_free_hits,
 )
 from pcpmodel.simulation.books cimport count_hold
-from pcpmodel.simulation.cpu cimport scaled
+from pcpmodel.simulation.cpu cimport granted, meet, scaled
 from pcpmodel.simulation.lists cimport put_pages, take_pages
 from pcpmodel.simulation.locks cimport drawn_hold, released
 from pcpmodel.simulation.program cimport (
@@ -36,13 +35,14 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     count_t,
     cpu_t,
+    handover,
     op_t,
     pcp_of,
     pcp_t,
     state_t,
     zone_t,
 )
-from pcpmodel.simulation.zones cimport drained, refilled
+from pcpmodel.simulation.zones cimport blocks_drained, drained, refilled
 from pcpmodel.workload.ops cimport OP_ALLOC
 
 
@@ -177,25 +177,28 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     cdef pcp_t *p = pcp_of(c, c.ask.zone)
     cdef count_t *n = c.count
     cdef int kind = c.ask.kind, flags, pages
-    cdef int64_t arrival = c.time, grant = lock_grant(lock, arrival), hold, blocks
+    cdef int number = c.ask.zone
+    cdef int64_t arrival = c.time, hold, blocks
+    cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+    meet(s, c)
     flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:
         pcp_alloc_begin(&p.pcp, &s.rules)
         blocks = nr_pcp_alloc(&p.pcp, &s.rules, flags, op.order)
         refilled(p, zone, n, c.ask.pindex, op.order, <int> blocks)
+        s.holds.late = blocks * s.holds.block[REFILL][c.ask.pindex]
     else:
-        blocks = drain_counts(
-            p.blocks, &s.rules, min(c.plan.drain, p.pcp.count), c.ask.pindex, &pages
-        )
+        blocks = blocks_drained(s, p, c.plan.drain, c.ask.pindex, &pages)
         drained(p, zone, n, pages)
         zone.flags &= ~ZONE_BELOW_HIGH
         flags &= ~ZONE_BELOW_HIGH
     p.touched = 1
     p.view = flags
     n.moved_blocks += blocks
-    hold = drawn_hold(s, c, kind, blocks)
-    count_hold(s, c, kind, c.ask.zone, arrival, grant - arrival, hold)
+    hold = drawn_hold(s, c, kind, number, blocks)
+    granted(s, c, grant)
+    count_hold(s, c, kind, number, arrival, grant - arrival, hold)
     c.time = grant + hold
-    lock_leave(lock, c.time)
+    lock.free_at = c.time
     c.plan.got = <int> blocks
     return kind == REFILL and take_at_once(s, c, p)

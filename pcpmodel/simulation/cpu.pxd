@@ -5,8 +5,10 @@ Knows the structs alone.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
+from pcpmodel.kernel.pages cimport pages_likely, pages_unlikely
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
@@ -17,8 +19,12 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     cpu_t,
     state_t,
+    thread_t,
 )
 from pcpmodel.workload.ops cimport OP_ALLOC, OP_FREE
+
+cdef enum:
+    ONE = 1 << 16  # a factor that changes nothing
 
 
 cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
@@ -44,6 +50,46 @@ cdef inline int64_t lasts(cpu_t *c, uint32_t factor) noexcept nogil:
     if c.task.pc.reg >= 0:
         ps = times(ps, c.vars.regs[c.task.pc.reg], 0)
     return times(ps, factor, 16)
+
+
+@cython.cdivision(True)
+cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
+    """A CPU comes to a lock: until it comes to one again, its pace is what its core leaves to it.
+
+    Two threads that work share the core; one that waits for a lock leaves it to the other: for as
+    much of the time to come as since the CPU last came to a lock.
+    """
+    cdef thread_t *me
+    cdef thread_t *other
+    cdef int64_t waited, passed
+    cdef double alone
+    if pages_likely(s.programs.thread == NULL):
+        return
+    me = &s.programs.thread[c.id]
+    passed = c.time - me.looked_at
+    if me.sibling >= 0 and passed > 0:
+        other = &s.programs.thread[me.sibling]
+        waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
+        alone = <double> (waited - me.other_waited) / <double> passed
+        me.pace = <uint32_t> (
+            ONE * (<double> s.programs.beside / (ONE + alone * (s.programs.beside - ONE)))
+        )
+        me.looked_at, me.other_waited = c.time, waited
+    me.waited += me.granted - me.arrived
+    me.arrived, me.granted = c.time, INT64_MAX
+
+
+cdef inline void granted(state_t *s, cpu_t *c, int64_t at) noexcept nogil:
+    """A CPU has the lock at ``at``."""
+    if pages_unlikely(s.programs.thread != NULL):
+        s.programs.thread[c.id].granted = at
+
+
+cdef inline int64_t paced(state_t *s, cpu_t *c, int64_t time) noexcept nogil:
+    """A time by the pace of the CPU's core."""
+    if pages_unlikely(s.programs.thread != NULL):
+        return scaled(time, s.programs.thread[c.id].pace)
+    return time
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:

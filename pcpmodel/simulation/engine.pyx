@@ -29,13 +29,10 @@ from pcpmodel.hardware.lock cimport (
     crowd_lock,
     crowd_take,
     fifo_lock,
-    lock_free,
     lock_grant,
-    lock_init,
-    lock_leave,
 )
 from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once
-from pcpmodel.simulation.cpu cimport doze, due, lock_of
+from pcpmodel.simulation.cpu cimport doze, due, granted, lock_of, meet
 from pcpmodel.simulation.locks cimport (
     account,
     interact,
@@ -54,6 +51,7 @@ from pcpmodel.simulation.structs cimport (
     LRU,
     RUNNING,
     cpu_t,
+    handover,
     state_t,
     zone_t,
 )
@@ -151,13 +149,10 @@ cdef class Engine:
 
     cdef int make_locks(self) except -1:
         cdef State state = self.state
-        cdef int i, k, cpus = state.s.nr_cpus
+        cdef int i, cpus = state.s.nr_cpus
         self.locks = <fifo_lock *> calloc(state.nlocks, sizeof(fifo_lock))
         if self.locks == NULL:
             raise MemoryError
-        for i in range(state.nlocks):
-            k = i >= state.s.nr_zones
-            lock_init(&self.locks[i], cpus, state.handoff[k][0], state.handoff[k][1])
         if not state.test_and_set:
             return 0
         self.until = <int64_t *> calloc(cpus, sizeof(int64_t))
@@ -191,6 +186,12 @@ cdef class Engine:
                 s.cpu[s.programs.channel[i].consumer].task.zone[HOME],
             )
         self.join_barriers(parts)
+        for i in range(s.nr_cpus if s.programs.thread != NULL else 0):
+            if s.programs.thread[i].sibling >= 0:  # which sees how long this one waited
+                parts.join(
+                    s.cpu[i].task.zone[HOME],
+                    s.cpu[s.programs.thread[i].sibling].task.zone[HOME],
+                )
         self.islands = <island_t *> calloc(s.nr_zones, sizeof(island_t))
         self.island = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
         self.leaf = <size_t *> calloc(s.nr_cpus, sizeof(size_t))
@@ -229,9 +230,6 @@ cdef class Engine:
 
     def __dealloc__(self):
         cdef int i
-        if self.locks != NULL:
-            for i in range(self.state.nlocks):
-                lock_free(&self.locks[i])
         if self.crowds != NULL:
             for i in range(self.state.nlocks):
                 crowd_free(&self.crowds[i])
@@ -281,6 +279,7 @@ cdef class Engine:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
         cdef int64_t hold = interact(s, c)
+        granted(s, c, now)
         crowd_take(&self.crowds[lock_of(s, c)], c.id)
         account(s, c, c.time, now, hold)
         self.until[c.id] = now + hold
@@ -297,8 +296,8 @@ cdef class Engine:
         the heir sees the lock free.
         """
         cdef state_t *s = &self.state.s
-        cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
-        cdef int64_t *price = self.state.handoff[lock_of(s, c) >= s.nr_zones]
+        cdef int number = lock_of(s, c)
+        cdef crowd_lock *lock = &self.crowds[number]
         cdef int64_t now
         cdef int other
         if self.until[c.id] < 0:  # a release, or a grant, precedes an arrival of the same time
@@ -310,9 +309,11 @@ cdef class Engine:
             if pages_unlikely((c.waiter | s.zones.watch) != 0) and turns_back(s, c):
                 pass
             elif lock.holder >= 0:
+                meet(s, c)
                 crowd_join(lock, c.id)
                 self.until[c.id] = INT64_MAX
             else:
+                meet(s, c)
                 if lock.heir >= 0:
                     self.expect(lock.heir, INT64_MAX)
                 self.seize(c, c.time)
@@ -322,7 +323,7 @@ cdef class Engine:
             self.until[c.id] = -1
             crowd_leave(lock)
             if lock.heir >= 0:
-                self.expect(lock.heir, now + price[0] + price[1] * (lock.waiting - 1))
+                self.expect(lock.heir, now + handover(s, number, lock.heir))
             c.time = now
             released(s, c)
         advance(s, c)
@@ -331,14 +332,18 @@ cdef class Engine:
     cdef inline void at_queue(self, cpu_t *c) noexcept nogil:
         """A CPU comes to a queued lock: when it gets it, what it does with it and afterwards."""
         cdef state_t *s = &self.state.s
-        cdef fifo_lock *lock = &self.locks[lock_of(s, c)]
-        cdef int64_t arrival = c.time, grant = lock_grant(lock, arrival)
-        cdef int64_t hold = interact(s, c)
+        cdef int number = lock_of(s, c)
+        cdef fifo_lock *lock = &self.locks[number]
+        cdef int64_t arrival = c.time, hold
+        cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+        meet(s, c)
+        hold = interact(s, c)
+        granted(s, c, grant)
         if s.failed:  # nothing was refilled: there is no block to go on with
             return
         account(s, c, arrival, grant, hold)
         c.time = grant + hold
-        lock_leave(lock, c.time)
+        lock.free_at = c.time
         if pages_unlikely(s.changes.careful_from != INT64_MAX):
             c.last.release_at = c.time
             c.last.zone = c.ask.zone if c.ask.kind != LRU and c.ask.why < BY_REMOTE else -1

@@ -63,6 +63,9 @@ class Host:
         Its private caches, for V2 of the series [KiB].
     page_size_kib : int
         Base page of the kernel: 4, 16 or 64 [KiB].
+    threads_per_core : int
+        Hardware threads that share a core: 1, or 2; the CPUs of a node are then first one thread of
+        each core, then the other.
     """
 
     cpus: int
@@ -73,6 +76,7 @@ class Host:
     llc_slice_kib: float = 1024.0
     l2_kib: float = 1024.0
     page_size_kib: int = 4
+    threads_per_core: int = 1
     cpuless_nodes: int = 0
     cpuless_gib: float = 0.0
 
@@ -82,6 +86,7 @@ class Host:
             ("cpus", 1024),
             ("zones_per_node", zone_split.MAX_NR_ZONES_PER_TYPE),
             ("watermark_scale_factor", 3000),
+            ("threads_per_core", 2),
         ):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
@@ -93,6 +98,11 @@ class Host:
             raise InputError(f"{self.zones} zones; a machine has 32 at most")
         if self.cpus % self.nodes:
             raise InputError(f"cpus={self.cpus} cannot be spread evenly over nodes={self.nodes}")
+        if self.cpus_per_node % self.threads_per_core:
+            raise InputError(
+                f"threads_per_core={self.threads_per_core}: {self.cpus_per_node} CPUs of a node "
+                "are not pairs"
+            )
         for name, most in (
             ("memory_gib", 65536),
             ("cpuless_gib", 65536),
@@ -135,6 +145,10 @@ class Host:
     @property
     def cpus_per_node(self) -> int:
         return self.cpus // self.nodes
+
+    def core(self, cpu: int) -> int:
+        """Core of a CPU, counted on its node."""
+        return cpu % self.cpus_per_node % (self.cpus_per_node // self.threads_per_core)
 
     @property
     def zones(self) -> int:

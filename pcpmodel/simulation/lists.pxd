@@ -10,8 +10,9 @@ zone lock: what needs either is in `zones`.
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport cache_touch
-from pcpmodel.hardware.lines cimport line_count, line_write
-from pcpmodel.kernel.buddy cimport block_type, rmqueue_bulk
+from pcpmodel.hardware.lines cimport LINE_ORDERS, LINE_OWN, LINE_STATES, line_write, page_lines
+from pcpmodel.kernel.buddy cimport block_type, free_kind, is_free_block, rmqueue_bulk
+from pcpmodel.kernel.buddy cimport zone as buddy_zone
 from pcpmodel.kernel.lists cimport (
     order_to_pindex,
     pindex_after,
@@ -22,10 +23,19 @@ from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
     MIGRATE_MOVABLE,
+    MAX_PAGE_ORDER,
     MIGRATE_PCPTYPES,
     NO_PAGE,
+    W_CPU_SHIFT,
     W_HELD,
     W_MOVABLE,
+    W_PCP,
+    W_SLOT_MASK,
+    W_SLOT_SHIFT,
+    W_TYPE_SHIFT,
+    W_WHAT,
+    block_list,
+    block_list_at,
     fill_words,
     page_ring,
     page_ring_at,
@@ -212,7 +222,6 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         if pages_unlikely(s.pages.cache != NULL):
             use_pages(s, c, zone, page, order, True)
         if pages_unlikely(s.pages.lines != NULL):
-            line_write(s.pages.lines, c.id, zone, page)
             s.pages.lines.used[c.id] += LINES_OF_A_PAGE << order
     s.pages.digest[c.id] = digest
 
@@ -264,7 +273,7 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
         page_ring_push_head(&ps.lists[at], page)
         p.blocks[at] += 1
         if pages_unlikely(s.pages.lines != NULL):
-            line_write(s.pages.lines, c.id, zone, page)
+            s.pages.lines.freed[zone][page] = <uint32_t> s.pages.lines.used[c.id]
     return at
 
 
@@ -284,6 +293,45 @@ cdef inline int refill_type(int pindex) noexcept nogil:
     return MIGRATE_MOVABLE if pindex_to_order(pindex) == HPAGE_PMD_ORDER else pindex_to_type(pindex)
 
 
+cdef inline bint hold_line(state_t *s, cpu_t *c, int order, uint32_t page, uint32_t before,
+                           bint listed, bint at_hand) noexcept nogil:
+    """A hold that moves a block of an order writes the line of a page; whether that was at hand."""
+    cdef page_lines *lines = s.pages.lines
+    cdef int where = line_write(lines, c.id, c.ask.zone, page, before, listed, at_hand)
+    lines.found[((2 * c.id + c.ask.kind) * LINE_ORDERS + order) * LINE_STATES + where] += 1
+    s.holds.late += s.holds.line[c.ask.kind][where]
+    return where == LINE_OWN
+
+
+cdef inline void held_lines(state_t *s, cpu_t *c, int order, int blocks) noexcept nogil:
+    """A hold has moved as many blocks of an order."""
+    cdef page_lines *lines = s.pages.lines
+    lines.blocks[(2 * c.id + c.ask.kind) * LINE_ORDERS + order] += blocks
+    lines.seen[c.id * lines.zones + c.ask.zone] = lines.used[c.id]
+
+
+cdef inline bint is_listed(uint32_t word, int cpu) noexcept nogil:
+    """Whether a page is on a CPU's lists, by its word."""
+    return word & W_WHAT == W_PCP and word >> W_CPU_SHIFT == <uint32_t> cpu
+
+
+cdef inline void neighbour_lines(state_t *s, cpu_t *c, int order, buddy_zone *z, uint32_t page,
+                                 int at_order) noexcept nogil:
+    """A free block is going to leave its list: the lines of those beside it are written."""
+    cdef uint32_t word = z.page[page], beside, at
+    cdef int mt = word >> W_TYPE_SHIFT & 7
+    cdef block_list *list = &z.free_area[at_order][mt]
+    at = list.head + ((word >> W_SLOT_SHIFT) - list.head & W_SLOT_MASK)
+    if at != list.head:
+        beside = block_list_at(list, z.page, free_kind(at_order, mt), at - 1)
+        if beside != NO_PAGE:
+            hold_line(s, c, order, beside, NO_PAGE, False, False)
+    if at + 1 != list.tail:
+        beside = block_list_at(list, z.page, free_kind(at_order, mt), at + 1)
+        if beside != NO_PAGE:
+            hold_line(s, c, order, beside, NO_PAGE, False, False)
+
+
 cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept nogil:
     """rmqueue_bulk() with page identity; returns the blocks it found."""
     cdef page_ring *list = &pageset_of(s.pages.mm, c.ask.zone, c.id).lists[c.ask.pindex]
@@ -295,17 +343,24 @@ cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept no
     if s.pages.lines != NULL:
         for i in range(list.len - got, list.len):
             page = page_ring_at(list, i)
-            line_count(s.pages.lines, c.id, c.ask.zone, 0, page, before)
+            hold_line(s, c, order, page, before, False, False)
             before = page
-        s.pages.lines.blocks[2 * c.id] += got
+        held_lines(s, c, order, got)
     return got
 
 
-cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n) noexcept nogil:
-    """The lines that a drain of n pages is going to write: each block's and its buddy's."""
+cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n, bint mine) noexcept nogil:
+    """The lines that a drain of n pages is going to write.
+
+    Each block's and its buddy's; where __free_one_page() merges also those of the buddy's
+    neighbours in its list, and the next larger buddy's.  What the blocks of one drain merge with each
+    other is at hand.
+    """
     cdef page_ring *list
+    cdef buddy_zone *z = &s.pages.mm.zone[c.ask.zone]
     cdef uint32_t i, page, buddy, before = NO_PAGE
-    cdef int pindex = c.ask.pindex, order
+    cdef int pindex = c.ask.pindex, order, k
+    cdef bint at_hand
     while n > 0:
         list = &ps.lists[pindex]
         order = pindex_to_order(pindex)
@@ -314,12 +369,20 @@ cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n) noexcep
             i -= 1
             n -= 1 << order
             page = page_ring_at(list, i)
-            buddy = page ^ <uint32_t> 1 << order
-            line_count(s.pages.lines, c.id, c.ask.zone, 1, page, before)
-            if buddy < s.pages.mm.zone[c.ask.zone].end:
-                line_count(s.pages.lines, c.id, c.ask.zone, 1, buddy, page)
+            at_hand = hold_line(s, c, order, page, before, mine, False)
             before = page
-            s.pages.lines.blocks[2 * c.id + 1] += 1
+            for k in range(order, MAX_PAGE_ORDER):
+                buddy = page ^ <uint32_t> 1 << k
+                if buddy >= z.end:
+                    break
+                hold_line(
+                    s, c, order, buddy, page, mine and is_listed(z.page[buddy], c.id), at_hand
+                )
+                if not is_free_block(z, buddy, k):
+                    break
+                neighbour_lines(s, c, order, z, buddy, k)
+                page &= buddy
+            held_lines(s, c, order, 1)
         pindex = pindex_after(s.rules.nr_pcp_lists, pindex)
 
 
@@ -328,7 +391,7 @@ cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,
     cdef pageset *ps = pageset_of(s.pages.mm, c.ask.zone, owner)
     ps.pcp.count = before
     if s.pages.lines != NULL:
-        drained_lines(s, c, ps, min(c.plan.drain, before))
+        drained_lines(s, c, ps, min(c.plan.drain, before), owner == c.id)
     free_pcppages_bulk(&s.pages.mm.zone[c.ask.zone], ps, c.plan.drain, c.ask.pindex)
     if ps.pcp.count != after:
         s.failed = LISTS_DISAGREE

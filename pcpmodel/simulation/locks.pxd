@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE, pages_unlikely
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, most_refilled, pcp_alloc_end
 from pcpmodel.simulation.books cimport count_hold
-from pcpmodel.simulation.cpu cimport lock_of, scaled
+from pcpmodel.simulation.cpu cimport lock_of, paced, scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
 from pcpmodel.simulation.program cimport stepped
 from pcpmodel.simulation.structs cimport (
@@ -25,6 +25,7 @@ from pcpmodel.simulation.structs cimport (
     LRU,
     REFILL,
     RUNNING,
+    apart,
     count_t,
     cpu_t,
     pcp_of,
@@ -45,22 +46,30 @@ from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport HOME, TABLE
 
 
-cdef inline int64_t hold_ps(state_t *s, int kind, int64_t blocks, uint64_t bits) noexcept nogil:
-    """How long a hold takes that moves as many blocks; ``bits`` (10) are its luck."""
+cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int lock, int64_t blocks,
+                            uint64_t bits) noexcept nogil:
+    """How long a hold takes that moves as many blocks; ``bits`` (10) are its luck.
+
+    A fixed part and what is warm, at the pace of the core; then the lines that come from elsewhere:
+    of the pages that it moves, and of the lock and its lists from who had them last.
+    """
     cdef int64_t *cost = s.holds.cost[kind]
     cdef int64_t mean
     if blocks <= COSTS:
         mean = cost[blocks]
     else:
         mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
+    mean = paced(s, c, mean) + s.holds.late + s.holds.first[kind == LRU][apart(s, lock, c.id)]
+    s.holds.last[lock] = c.id
     return max(scaled(mean, s.holds.spread[kind][bits]), 1)
 
 
-cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int64_t blocks) noexcept nogil:
+cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int lock,
+                               int64_t blocks) noexcept nogil:
     """How long this hold takes; the pace of the work that follows is drawn, too."""
     cdef uint64_t bits = draw(&c.rng)
-    c.task.factor = s.programs.speed[bits >> 44 & (TABLE - 1)]
-    return hold_ps(s, kind, blocks, bits >> 54)
+    c.task.factor = paced(s, c, s.programs.speed[bits >> 44 & (TABLE - 1)])
+    return hold_ps(s, c, kind, lock, blocks, bits >> 54)
 
 
 cdef inline int64_t quickest_refill(state_t *s) noexcept nogil:
@@ -94,6 +103,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
     cdef count_t *n = c.count
     cdef int64_t blocks
     cdef uint64_t before
+    s.holds.late = 0
     if c.ask.kind == LRU:
         blocks = s.holds.pagevec - c.task.lru_left
         c.task.lru_left = s.holds.pagevec
@@ -121,7 +131,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         p.touched = 1
         p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
         n.moved_blocks += blocks
-    return drawn_hold(s, c, c.ask.kind, blocks)
+    return drawn_hold(s, c, c.ask.kind, lock_of(s, c), blocks)
 
 
 cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,

@@ -19,7 +19,7 @@ from pcpmodel.hardware.lock cimport (
     crowd_lock,
     crowd_take,
 )
-from pcpmodel.simulation.cpu cimport doze, due, lock_of
+from pcpmodel.simulation.cpu cimport doze, due, granted, lock_of, meet
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
 from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
@@ -30,6 +30,7 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     WAITING,
     cpu_t,
+    handover,
     state_t,
 )
 
@@ -50,7 +51,7 @@ cdef struct event_t:
 cdef struct queue_t:
     int32_t *cpu  # ring of those at the lock, the holder first
     int64_t *arrival
-    int32_t *ahead  # how many were at the lock when it arrived
+    bint *waited  # somebody was at the lock when it arrived
     int32_t head
     int32_t length
 
@@ -95,9 +96,9 @@ cdef class PerPage:
         for i in range(state.nlocks):
             self.locks[i].cpu = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
             self.locks[i].arrival = <int64_t *> calloc(s.nr_cpus, sizeof(int64_t))
-            self.locks[i].ahead = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
+            self.locks[i].waited = <bint *> calloc(s.nr_cpus, sizeof(bint))
             if self.locks[i].cpu == NULL or self.locks[i].arrival == NULL \
-                    or self.locks[i].ahead == NULL:
+                    or self.locks[i].waited == NULL:
                 raise MemoryError
         if state.test_and_set:
             self.crowds = <crowd_lock *> calloc(state.nlocks, sizeof(crowd_lock))
@@ -115,7 +116,7 @@ cdef class PerPage:
         for i in range(self.state.nlocks if self.locks != NULL else 0):
             free(self.locks[i].cpu)
             free(self.locks[i].arrival)
-            free(self.locks[i].ahead)
+            free(self.locks[i].waited)
         for i in range(self.state.nlocks if self.crowds != NULL else 0):
             crowd_free(&self.crowds[i])
         free(self.crowds)
@@ -171,12 +172,11 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef queue_t *q = &self.locks[lock]
         cdef cpu_t *c = &s.cpu[q.cpu[q.head]]
-        cdef int kind = lock >= s.nr_zones
         cdef int64_t hold
-        if q.ahead[q.head]:
-            now += self.state.handoff[kind][0]
-            now += self.state.handoff[kind][1] * (q.ahead[q.head] - 1)
+        if q.waited[q.head]:
+            now += handover(s, lock, c.id)
         hold = interact(s, c)
+        granted(s, c, now)
         account(s, c, q.arrival[q.head], now, hold)
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
@@ -185,6 +185,7 @@ cdef class PerPage:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
         cdef int64_t hold = interact(s, c)
+        granted(s, c, now)
         crowd_take(&self.crowds[lock_of(s, c)], c.id)
         account(s, c, c.time, now, hold)
         self.holds[c.id] = True
@@ -194,6 +195,7 @@ cdef class PerPage:
         """The CPU comes to an unfair lock."""
         cdef state_t *s = &self.state.s
         cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
+        meet(s, c)
         if lock.holder >= 0:
             crowd_join(lock, c.id)
             self.unschedule(c.id)
@@ -207,10 +209,9 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef int number = lock_of(s, c)
         cdef crowd_lock *lock = &self.crowds[number]
-        cdef int64_t *price = self.state.handoff[number >= s.nr_zones]
         crowd_leave(lock)
         if lock.heir >= 0:
-            self.schedule(lock.heir, RELEASE, now + price[0] + price[1] * (lock.waiting - 1))
+            self.schedule(lock.heir, RELEASE, now + handover(s, number, lock.heir))
 
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s
@@ -239,11 +240,12 @@ cdef class PerPage:
             self.contend(c)
             queued = True
         elif c.state == ARRIVED:
+            meet(s, c)
             q = &self.locks[lock_of(s, c)]
             i = (q.head + q.length) % s.nr_cpus
             q.cpu[i] = c.id
             q.arrival[i] = c.time
-            q.ahead[i] = q.length
+            q.waited[i] = q.length > 0
             q.length += 1
             self.unschedule(c.id)
             if q.length == 1:

@@ -12,20 +12,16 @@ from typing import Any
 
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.kernel.releases import Release
-from pcpmodel.simulation.engine import MAX_SECONDS, Engine
-from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.engine import MAX_SECONDS
+from pcpmodel.simulation.engines import check_end, runner_of
+from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import RunSpec, make_spec
-from pcpmodel.simulation.state import Failure, State
 from pcpmodel.simulation.steady import truncation
-from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import BLOCKS
 from pcpmodel.workload.tasks import Workload
 
-__all__ = ["ENGINES", "execute", "hold_range", "runner_of", "settle", "simulate"]
+__all__ = ["ENGINES", "execute", "hold_range", "settle", "simulate"]
 
 ENGINES = ("event", "per-page")
 _PS = 10**12
@@ -36,25 +32,6 @@ _SETTLE_S = (4.0, 64.0)
 _SETTLE_BATCHES = 128
 #: Pages of a hold by which the interval of all holds is told.
 _TYPICAL_PAGES = 504
-
-
-def _types_change(spec: RunSpec) -> bool:
-    """Whether page blocks in which CPUs hold pages may be taken for another migratetype.
-
-    That takes more than one, and a lack of page blocks that are free as a whole.  What is taken,
-    and to which list a page is freed, then depends on what other CPUs do while one waits for a
-    lock: only the per-page engine knows that.
-    """
-    tasks, smallest = spec.workload.tasks, min(size.managed for size in spec.sizes)
-    crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
-    asked = {op.pindex for task in tasks for op in task.program.ops if op.code == OPS["alloc"]}
-    types = {1 if order == HPAGE_PMD_ORDER else mt for order, mt in (BLOCKS[i] for i in asked)}
-    return spec.identity and bool(crowded) and len(types) > 1
-
-
-def runner_of(spec: RunSpec, state: State, engine: str = "event") -> Engine | PerPage:
-    """The engine that runs a spec: the one asked for, or the oracle where only that knows."""
-    return PerPage(state) if engine == "per-page" or _types_change(spec) else Engine(state)
 
 
 def execute(
@@ -110,7 +87,7 @@ def hold_range(spec: RunSpec) -> dict[float, Result]:
         for end in (0, 1)
     ]
     return {
-        factor: execute(replace(spec, hold_scale=spec.hold_scale * factor)) for factor in factors
+        factor: execute(replace(spec, machine=spec.machine.slower(factor))) for factor in factors
     }
 
 
@@ -176,18 +153,7 @@ def _run(spec: RunSpec, engine: str, progress: Callable[[float], None] | None) -
         if progress is not None:
             progress(runner.now_ps / _PS)
     took = time.perf_counter() - began
-    if state.failed is Failure.LISTS_DISAGREE:
-        raise AssertionError("lists of pages and their counts disagree; this is a bug")
-    if state.failed is Failure.NO_TIME:
-        raise InputError(
-            f"workload {spec.workload.name!r}: a loop goes round in no time; a free of what is not "
-            "held takes none"
-        )
-    if state.failed is not Failure.NONE:
-        raise InputError(
-            f"workload {spec.workload.name!r} ran out of memory, or of blocks as large as it asks "
-            f"for, on {spec.host.memory_gib} GiB"
-        )
+    check_end(spec, state)
     if progress is not None:
         progress(spec.seconds + (spec.warmup_s or 0.0))
     return Result.from_state(spec, state, took)

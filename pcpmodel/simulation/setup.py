@@ -16,7 +16,7 @@ from scipy.special import gammaincinv, ndtri
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.cache import PageCache
-from pcpmodel.hardware.lines import PageLines
+from pcpmodel.hardware.lines import LINE_PLACES, PageLines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
@@ -28,17 +28,18 @@ from pcpmodel.simulation.state import (
     CHANGES,
     CHANNEL,
     COSTS_MAX,
+    DISTANCE_NAMES,
     FREE_HIGH_BATCH,
+    LISTS_ROOM,
     SIZES,
     TASK,
     ZONE,
-    State,
 )
 from pcpmodel.workload.ops import LIMITS, OPS
 from pcpmodel.workload.program import Op, Program
 from pcpmodel.workload.tasks import Task
 
-__all__ = ["Setup", "prepare", "setup"]
+__all__ = ["LATE", "Lines", "Setup", "line_ns", "setup"]
 
 _PS = 10**12
 _TABLE: int = LIMITS["table"]
@@ -74,8 +75,22 @@ class Setup:
         The same of the holds: refill, drain, LRU.
     costs : (3, COSTS_MAX + 1) ndarray of int64
         Mean hold [ps] by blocks moved: refill, drain, LRU.
-    handoffs : (2, 2) ndarray of int64
-        Zone locks, LRU locks: hand-over, and more per CPU queued before [ps].
+    blocks : (2, LISTS_ROOM) ndarray of int64
+        By count: lines that a hold waits for, per block of a list: refill, drain [ps].
+    lines : (2, places) ndarray of int64
+        With page identity: what a hold, refill or drain, waits for a line, by where it is
+        (`LINE_PLACES`) [ps].
+    first : (2, distances) ndarray of int64
+        Zone locks, LRU locks: lines of the lock's own that a hold begins with, by how far the CPU
+        is from the last holder (`DISTANCE_NAMES`) [ps].
+    handovers : (2, distances) ndarray of int64
+        The same: handing the lock to a waiting CPU [ps].
+    seats : (tasks,) ndarray of int32
+        Where the CPU of a task is: node << 20 | last-level cache << 10 | core.
+    siblings : (tasks,) ndarray of int32
+        Task on the other hardware thread of the core; -1: none.
+    beside : int
+        A time beside a thread that works, as a factor with 16 binary digits.
     end_ps, warm_ps : int
         End of the run, and of the warm-up [ps].
     tick_ps : int
@@ -100,7 +115,7 @@ class Setup:
         With ``trylock``: equally likely numbers of operations until the next failure; else empty.
     caches : PageCache, optional
         With page identity: caches of as many CPUs, empty.
-    lines : PageLines, optional
+    page_lines : PageLines, optional
         With page identity: the lines of the struct pages of these zones.
     page_cache : sequence of (int, int, int64 ndarray or int)
         Task of a kswapd, zone, and the pages of that zone that it may reclaim: their numbers with
@@ -125,7 +140,13 @@ class Setup:
     speed: npt.NDArray[np.uint32]
     spread: npt.NDArray[np.uint32]
     costs: npt.NDArray[np.int64]
-    handoffs: npt.NDArray[np.int64]
+    blocks: npt.NDArray[np.int64]
+    lines: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    handovers: npt.NDArray[np.int64]
+    seats: npt.NDArray[np.int32]
+    siblings: npt.NDArray[np.int32]
+    beside: int
     end_ps: int
     warm_ps: int
     tick_ps: int
@@ -141,7 +162,7 @@ class Setup:
     pages: Any = None
     policy: object = None
     caches: PageCache | None = None
-    lines: PageLines | None = None
+    page_lines: PageLines | None = None
     page_cache: Sequence[tuple[int, int, int | npt.NDArray[np.int64]]] = ()
     test_and_set: bool = False
 
@@ -208,8 +229,9 @@ def _fitted(machine: Machine) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.u
 def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """Mean hold [ps] by blocks moved, and the law around it: refill, drain, LRU."""
     means, laws = _fitted(spec.machine)
-    means = (means + spec.cost("cold_block_ns") * np.arange(COSTS_MAX + 1)) * spec.hold_scale
-    costs = np.vstack([means, np.full((1, COSTS_MAX + 1), spec.cost("lru_hold_ns"))])
+    sheet = spec.machine.sheet
+    folios = sheet.value("lru_page") * np.arange(COSTS_MAX + 1) + sheet.value("lru_hold")
+    costs = np.vstack([means * spec.machine.times, folios])
     if spec.hold == "mean":
         spreads = np.full((3, _TABLE), 65536, dtype=np.uint32)
     elif spec.hold == "exponential":
@@ -230,7 +252,11 @@ def _drawn(program: Program) -> list[np.ndarray]:
 
 
 def _programs(
-    spec: RunSpec, tasks: Sequence[Task], homes: list[int], cpus: list[int]
+    spec: RunSpec,
+    tasks: Sequence[Task],
+    homes: list[int],
+    cpus: list[int],
+    cold_page_ns: float,
 ) -> dict[str, Any]:
     """Operations, tables and channels; and of each task, which of them and on what zones."""
     programs: dict[int, int] = {}
@@ -247,13 +273,14 @@ def _programs(
             number = np.array([names.index(name) for name in task.program.phases])
             ops[marks, _N] = number[ops[marks, _N]]
             takes = ops[:, _CODE] == OPS["alloc"]
-            ops[takes, _TIME] += round(spec.cold_page_ns * 1000) << ops[takes, _ORDER]
+            ops[takes, _TIME] += round(cold_page_ns * 1000) << ops[takes, _ORDER]
             code.append(ops)
             tables.extend(_drawn(task.program))
     rng = np.random.default_rng(spec.seed)
     tick = round(spec.stat_interval_s * _PS)
     # Processes do not start together, and each CPU has its own tick.
-    starts = rng.integers(0, 10**9, len(tasks)) if spec.cost("jitter") else np.zeros(len(tasks))
+    latest = max(round(spec.workload.start_s * _PS), 1)
+    starts = rng.integers(0, latest, len(tasks)) if spec.jitter else np.zeros(len(tasks))
     rows = np.zeros(len(tasks), dtype=TASK)
     rows["home"] = homes
     rows["peer"] = [
@@ -326,8 +353,87 @@ def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]
     return pages, cached
 
 
-def setup(spec: RunSpec) -> Setup:
-    """What the simulation of a run begins with."""
+def _seats(spec: RunSpec, cpus: list[int]) -> dict[str, Any]:
+    """Where the CPUs of the tasks are, who shares a core, and what that makes of a time."""
+    host = spec.host
+    cores = [(cpu // host.cpus_per_node, host.core(cpu)) for cpu in cpus]
+    on_core: dict[tuple[int, int], list[int]] = {}
+    for task, core in enumerate(cores):
+        on_core.setdefault(core, []).append(task)
+    siblings = np.full(len(cpus), -1, dtype=np.int32)
+    for pair in on_core.values():
+        if len(pair) > 1:
+            siblings[pair] = pair[::-1]
+    share = spec.machine.sheet.value("smt_share", "core")
+    if not 0 < share < 1:
+        siblings[:] = -1
+    return {
+        "seats": np.array([node << 20 | core for node, core in cores], dtype=np.int32),
+        "siblings": siblings,
+        "beside": round(65536 / share) if 0 < share < 1 else 65536,
+    }
+
+
+#: Places from which a line of a struct page does not come in time.
+LATE = ("beside", "llc", "dirty", "memory")
+
+
+def line_ns(spec: RunSpec) -> dict[str, float]:
+    """What a hold waits for a line of a struct page, by where it is [ns]."""
+    sheet = spec.machine.sheet
+    late = {
+        "beside": sheet.value("line_beside"),
+        "llc": sheet.value("line_llc"),
+        "dirty": sheet.value("line_dirty", "llc"),
+        "memory": sheet.value("line_memory"),
+    }
+    return {place: late.get(place, 0.0) for place in LINE_PLACES}
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What blocks take in a hold beside what is warm, by count; what a page from memory takes.
+
+    Attributes
+    ----------
+    block_ns : (2, LISTS_ROOM) ndarray of float
+        Refill, drain: by list [ns].
+    page_ns : float
+        Of the program's time, for a page whose data have left the caches [ns].
+    """
+
+    block_ns: npt.NDArray[np.float64]
+    page_ns: float
+
+
+def _lock_lines(spec: RunSpec) -> dict[str, npt.NDArray[np.int64]]:
+    """Lines of a lock's own and its hand-over, zone and LRU locks alike, by distance [ps]."""
+    sheet = spec.machine.sheet
+    lines = sheet.value("zone_lines")
+    far = DISTANCE_NAMES[1:]
+    first = [0.0, *(lines * sheet.value("line_dirty", distance) for distance in far)]
+    over = [0.0, *(sheet.value("handover", distance) for distance in far)]
+    return {
+        "first": np.rint(1000 * np.array([first, first])).astype(np.int64),
+        "handovers": np.rint(1000 * np.array([over, over])).astype(np.int64),
+    }
+
+
+def _page_lines(spec: RunSpec, cpus: int) -> PageLines:
+    managed = [-(-size.managed // _BLOCK_PAGES) * _BLOCK_PAGES for size in spec.sizes]
+    return PageLines(cpus, managed, float(spec.host.l2_kib), float(spec.host.llc_slice_kib))
+
+
+def setup(spec: RunSpec, lines: Lines | None = None) -> Setup:
+    """What the simulation of a run begins with.
+
+    Parameters
+    ----------
+    spec : RunSpec
+    lines : Lines, optional
+        As a pilot found them (`pcpmodel.simulation.pilot.lines_of`); None: holds wait for no line
+        that is not counted page by page.
+    """
     host, tasks, sizes = spec.host, spec.tasks, spec.sizes
     cpus = place(tasks, host)
     zonelists = np.full((len(cpus), host.zones), -1, dtype=np.int32)
@@ -345,6 +451,9 @@ def setup(spec: RunSpec) -> Setup:
             (first + size.node, z, pages[1][z] if pages else spec.cached(size))
             for z, size in enumerate(sizes)
         ]
+    by_page = spec.identity and not spec.warm
+    page_line_ns = np.array([line_ns(spec)[place] for place in LINE_PLACES]) * by_page
+    blocks = np.zeros((2, LISTS_ROOM)) if lines is None or spec.identity else lines.block_ns
     warm = round((spec.warmup_s or 0.0) * _PS)
     end = warm + round(spec.seconds * _PS)
     caches = None
@@ -366,32 +475,28 @@ def setup(spec: RunSpec) -> Setup:
         ),
         sizes=_rows(SIZES, [_size_row(spec, size) for size in sizes]),
         zonelists=zonelists,
-        **_programs(spec, tasks, homes, cpus),
-        speed=_paces(spec.cost("jitter")),
+        **_programs(spec, tasks, homes, cpus, 0.0 if lines is None else lines.page_ns),
+        speed=_paces(spec.jitter),
         spread=spread,
         costs=costs,
-        handoffs=np.array(
-            [(spec.cost("handoff_ns") * 1000, spec.handoff_per_waiter_ns * 1000)] * 2,
-            dtype=np.int64,
-        ),
+        blocks=np.rint(1000 * blocks).astype(np.int64),
+        lines=np.rint(1000 * np.tile(page_line_ns, (2, 1))).astype(np.int64),
+        **_lock_lines(spec),
+        **_seats(spec, cpus),
         end_ps=end,
         warm_ps=warm,
         sample_ps=(end - warm) // spec.samples if spec.samples else 0,
         samples=spec.samples,
         seed=spec.seed,
         nohz_idle=spec.nohz_idle,
-        pagevec=spec.pagevec,
+        pagevec=spec.folio_batch,
         **_changes(spec, cpus),
         trylock=spec.trylock_failure > 0,
         fails=_between_failures(spec.trylock_failure),
         pages=pages and pages[0],
         policy=spec.policy,
         caches=caches,
+        page_lines=_page_lines(spec, len(cpus)) if by_page else None,
         page_cache=page_cache,
         test_and_set=spec.spinlock == "test-and-set",
     )
-
-
-def prepare(spec: RunSpec) -> State:
-    """Make the initial state of a run."""
-    return State(setup(spec))

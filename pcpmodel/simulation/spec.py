@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -21,22 +22,24 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
 from pcpmodel.simulation.host import Host, ZoneSize
-from pcpmodel.workload.calibration import Calibrated
+from pcpmodel.simulation.work import on_machine
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = [
     "HOLDS",
+    "JITTER",
     "MAX_CPUS",
     "MAX_SECONDS",
     "SPINLOCKS",
-    "UNCALIBRATED",
     "RunSpec",
+    "from_platform",
     "make_spec",
     "place",
     "timeline",
     "varied",
+    "work_digest",
 ]
 
 #: How long one hold lasts: always the fitted mean; drawn from a lognormal law with the
@@ -44,8 +47,12 @@ __all__ = [
 HOLDS = ("drawn", "mean", "exponential")
 #: Who is next at a lock; see `RunSpec`.
 SPINLOCKS = ("queued", "test-and-set")
-#: What a workload without a calibration of its own gets: holds as measured, on warm pages.
-UNCALIBRATED = {"cold_block_ns": 0.0, "jitter": 0.2, "handoff_ns": 50.0, "lru_hold_ns": 1000.0}
+#: Spread of the pace of work that no source states; recorded writes of one stream spread by 1.5,
+#: waits for the peer included.
+JITTER = 0.5
+#: Two hardware threads to a core, where a machine's platform does not state it and its CPUs of a
+#: node can be paired.
+_THREADS_PER_CORE = 2
 _SWAP_CLUSTER_MAX = 32
 
 
@@ -77,31 +84,19 @@ class RunSpec:
         Overrides of the sizes, see `Host.sizes`.
     hold : str
         One of `HOLDS`.
-    hold_scale : float
-        Factor on every zone-lock hold: holds of a loaded machine against measured ones.
-    cold_block_ns : float, optional
-        Added to a hold for every block that it moves [ns]: cache lines of the pages' struct
-        page that a busy machine has to fetch from another CPU or from memory.  This, jitter and
-        the next two: by default what the workload is calibrated to, else `UNCALIBRATED`.
-    cold_page_ns : float
-        Added to the work with every page that is allocated [ns]: its data come from memory, where
-        the work was measured on pages that were in a cache.
-    jitter : float, optional
+    warm : bool
+        The pages that a hold moves are at hand, as when the latency tables were measured: it waits
+        for no line of them, and no pilot (`pcpmodel.simulation.pilot`) is run.
+    jitter : float
         Spread (standard deviation / mean) of the pace of work, drawn anew by every operation
         of a program and after every hold.  A run without it locks phases and understates
         waiting.
-    handoff_ns : float, optional
-        Cost of handing a lock to a waiting CPU [ns].
     spinlock : str
         One of `SPINLOCKS`: "queued" is first come, first served (kernel/locking/qspinlock.c);
         "test-and-set" takes one of those who wait, with equal chances, and whoever comes by
         before that one has seen the release goes first.
-    lru_hold_ns : float, optional
-        Hold of the LRU lock per pagevec [ns].
-    handoff_per_waiter_ns : float
-        More of ``handoff_ns`` for every CPU queued before [ns].
-    pagevec : int
-        Pages per hold of the LRU lock: 15 up to v6.8, then 31.
+    pagevec : int, optional
+        Pages per hold of the LRU lock; by default the release's (`Release.folio_batch`).
     stat_interval_s : float
         vm.stat_interval; 0 switches the vmstat worker off [s].
     nohz_idle : bool
@@ -145,15 +140,10 @@ class RunSpec:
     high_min_pages: int | None = None
     high_fraction: int = 0
     hold: str = "drawn"
-    hold_scale: float = 1.0
-    cold_block_ns: float | None = None
-    cold_page_ns: float = 0.0
-    jitter: float | None = None
-    handoff_ns: float | None = None
-    lru_hold_ns: float | None = None
-    handoff_per_waiter_ns: float = 0.0
+    warm: bool = False
+    jitter: float = JITTER
     spinlock: str = "queued"
-    pagevec: int = 15
+    pagevec: int | None = None
     stat_interval_s: float = 1.0
     nohz_idle: bool = True
     samples: int = 100
@@ -179,21 +169,15 @@ class RunSpec:
         return [*([note] if note else []), *self.machine.notes, *self.release.notes]
 
     @property
-    def calibrated(self) -> dict[str, Calibrated]:
-        """What of this run was fitted to a published table, by parameter."""
-        return {
-            name: value
-            for name, value in self.workload.calibrated.items()
-            if getattr(self, name, None) is None
-        }
+    def assumed(self) -> list[str]:
+        """What takes time in this run that nobody measured on the machine or of the workload."""
+        rows = [f"{name} of {self.machine.name}" for name in self.machine.sheet.assumed]
+        return [*rows, *([f"jitter {self.jitter:g}"] if self.jitter == JITTER else [])]
 
-    def cost(self, name: str) -> float:
-        """One of `UNCALIBRATED`, as given, else as calibrated, else its default there."""
-        given = getattr(self, name)
-        if given is None:
-            calibrated = self.workload.calibrated.get(name)
-            given = UNCALIBRATED[name] if calibrated is None else calibrated.value
-        return float(given)
+    @property
+    def folio_batch(self) -> int:
+        """Pages per hold of the LRU lock."""
+        return self.release.folio_batch if self.pagevec is None else self.pagevec
 
     @property
     def rules(self) -> str:
@@ -259,7 +243,7 @@ class RunSpec:
         values = {k: getattr(self, k) for k in self.__dataclass_fields__}
         return {
             **values,
-            **{name: self.cost(name) for name in UNCALIBRATED},
+            "pagevec": self.folio_batch,
             "release": self.release.name,
             **self.release.recorded,
             "batch_scale_max": self.release.batch_scale_max,
@@ -274,7 +258,7 @@ class RunSpec:
 
 def _number(spec: RunSpec, name: str, low: float, high: float, whole: bool = False) -> None:
     value = getattr(spec, name)
-    if value is None and (name in UNCALIBRATED or name == "warmup_s"):
+    if value is None and name in ("pagevec", "warmup_s"):
         return
     kinds = (int, np.integer) if whole else (int, float, np.number)
     if isinstance(value, bool) or not isinstance(value, kinds) or not -math.inf < value < math.inf:
@@ -299,13 +283,7 @@ def _check(spec: RunSpec) -> None:
             "at most"
         )
     _number(spec, "seed", 0, 2**63 - 1, whole=True)
-    _number(spec, "hold_scale", 1e-3, 1e3)
-    _number(spec, "cold_block_ns", 0.0, 1e6)
-    _number(spec, "cold_page_ns", 0.0, 1e6)
     _number(spec, "jitter", 0.0, 2.0)
-    _number(spec, "handoff_ns", 0.0, 1e6)
-    _number(spec, "handoff_per_waiter_ns", 0.0, 1e6)
-    _number(spec, "lru_hold_ns", 0.0, 1e6)
     _number(spec, "pagevec", 1, 31, whole=True)
     _number(spec, "stat_interval_s", 0.0, 3600.0)
     _number(spec, "trylock_failure", 0.0, 0.5)
@@ -320,7 +298,7 @@ def _check(spec: RunSpec) -> None:
     for name in ("batch", "high_pages", "high_min_pages"):
         if getattr(spec, name) is not None:
             _number(spec, name, 1, 2**24, whole=True)
-    for name in ("identity", "caches"):
+    for name in ("identity", "caches", "warm"):
         if not isinstance(getattr(spec, name), bool):
             raise InputError(f"{name}={getattr(spec, name)!r} is neither True nor False")
     if spec.caches and not spec.identity:
@@ -491,7 +469,11 @@ def _kswapd(spec: RunSpec) -> Program:
 
 
 def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
-    """CPU of each task: its own, or its node's lowest free one; tasks without either go in turn."""
+    """CPU of each task: its own, or its node's lowest free one; tasks without either go in turn.
+
+    The first threads of a node's cores are its lower CPUs: where there are no more tasks than
+    cores each has one to itself, as schedulers have it.
+    """
     per_node = host.cpus_per_node
     pinned = [task.cpu for task in tasks if task.cpu is not None]
     if len(set(pinned)) < len(pinned):
@@ -554,7 +536,36 @@ def make_spec(
         memory_gib=known.get("memory_gib") or 512.0 if memory_gib is None else memory_gib,
         **given,
     )
+    told = from_platform(hardware, host)
+    host = replace(host, **{k: v for k, v in told.items() if k not in given})
+    if isinstance(workload, Workload):  # else it is refused
+        workload = on_machine(workload, hardware.sheet, host)
     return RunSpec(state, hardware, workload, host=host, **options)
+
+
+def from_platform(hardware: Machine, host: Host) -> dict[str, Any]:
+    """A CPU's caches and the threads of a core, as the platform states them, else assumed."""
+    known, fields = hardware.platform, Host.__dataclass_fields__
+    last, sharing = known.get("llc_kib"), known.get("llc_cpus")
+    assumed = 1 if host.cpus_per_node % _THREADS_PER_CORE else _THREADS_PER_CORE
+    return {
+        "l2_kib": float(known.get("l2_kib") or fields["l2_kib"].default),
+        "llc_slice_kib": last / sharing if last and sharing else fields["llc_slice_kib"].default,
+        "threads_per_core": known.get("threads_per_core") or assumed,
+    }
+
+
+def work_digest(workload: Workload) -> str:
+    """Digest of what the tasks do: two workloads may have the same name."""
+    programs = {id(task.program): task.program for task in workload.tasks}
+    numbers = {key: i for i, key in enumerate(programs)}
+    found = hashlib.sha256()
+    for program in programs.values():
+        found.update(program.compiled().tobytes())
+        found.update(b"".join(table.tobytes() for table in program.tables))
+    tasks = [(numbers[id(t.program)], t.node, t.channels, t.peer, t.memcg) for t in workload.tasks]
+    found.update(repr((tasks, workload.channels)).encode())
+    return found.hexdigest()
 
 
 def varied(spec: RunSpec, **changes: Any) -> RunSpec:

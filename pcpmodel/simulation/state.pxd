@@ -20,11 +20,11 @@ cdef class State(Exclusive):
     cdef PageLines lines
     cdef object policy
     cdef readonly int nlocks
-    cdef int64_t handoff[2][2]  # of zone locks, LRU locks: fixed, per waiter
     cdef bint test_and_set  # locks are not queued
     cdef uint64_t seed
 
     cdef int make_books(self, setup) except -1
+    cdef int make_lines(self, setup) except -1
     cdef int make_zones(self, setup) except -1
     cdef int make_changes(self, setup) except -1
     cdef int make_lists(self, setup) except -1

@@ -11,8 +11,10 @@ __all__ = [
     "CHANGES",
     "CHANNEL",
     "COSTS_MAX",
+    "DISTANCE_NAMES",
     "FREE_HIGH_BATCH",
     "HISTOGRAM",
+    "LISTS_ROOM",
     "SIZES",
     "TASK",
     "ZONE",
@@ -21,6 +23,8 @@ __all__ = [
 ]
 
 COSTS_MAX: int
+DISTANCE_NAMES: tuple[str, ...]
+LISTS_ROOM: int
 FREE_HIGH_BATCH: int
 HISTOGRAM: int
 ZONE: np.dtype[np.void]

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.hardware.lines cimport PageLines
+from pcpmodel.hardware.lines cimport LINE_STATES, PageLines
 from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pindex_in
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
@@ -32,12 +32,13 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.simulation.chores cimport drain_all_over
-from pcpmodel.simulation.cpu cimport count_blocks, set_timer
+from pcpmodel.simulation.cpu cimport ONE, count_blocks, paced, set_timer
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     COSTS,
     CPU_OFFLINE,
     CPU_ONLINE,
+    DISTANCES,
     DRAIN_PAGES,
     HIST,
     KINDS,
@@ -62,6 +63,7 @@ from pcpmodel.simulation.structs cimport (
     pcp_t,
     sizes_t,
     state_t,
+    thread_t,
     zone_t,
 )
 from pcpmodel.simulation.zones cimport level_of
@@ -94,8 +96,10 @@ __all__ = [
     "CHANGES",
     "CHANNEL",
     "COSTS_MAX",
+    "DISTANCE_NAMES",
     "FREE_HIGH_BATCH",
     "HISTOGRAM",
+    "LISTS_ROOM",
     "SIZES",
     "TASK",
     "ZONE",
@@ -104,6 +108,10 @@ __all__ = [
 ]
 
 COSTS_MAX = COSTS
+LISTS_ROOM = KINDS_ROOM
+#: How far a CPU is from the last holder of a lock.
+DISTANCE_NAMES = ("cpu", "core", "llc", "socket", "node")
+assert len(DISTANCE_NAMES) == DISTANCES
 HISTOGRAM = HIST
 #: PCP flag of `SIZES`.
 FREE_HIGH_BATCH = PCPF_FREE_HIGH_BATCH
@@ -210,7 +218,12 @@ ARRAYS = {
     "speed": (np.uint32, TABLE),
     "spread": (np.uint32, KINDS, TABLE),
     "costs": (np.int64, KINDS, COSTS + 1),
-    "handoffs": (np.int64, 2, 2),
+    "blocks": (np.int64, 2, KINDS_ROOM),
+    "lines": (np.int64, 2, LINE_STATES),
+    "first": (np.int64, 2, DISTANCES),
+    "handovers": (np.int64, 2, DISTANCES),
+    "seats": (np.int32, "tasks"),
+    "siblings": (np.int32, "tasks"),
     "changes": (CHANGE, "changes"),
     "changed_sizes": (SIZES, "changes", "zones"),
     "fails": (np.int32, "fails"),
@@ -267,7 +280,11 @@ def _check(setup):
     _within("consumer of a channel", channels["consumer"], 0, nr_cpus - 1)
     _within("spread", setup.spread, 0, 1 << 31)
     _within("costs", setup.costs, 0, long)
-    _within("handoffs", setup.handoffs, 0, 1 << 40)
+    for name in ("blocks", "lines", "first", "handovers"):
+        _within(name, getattr(setup, name), 0, 1 << 40)
+    _within("seats", setup.seats, 0, 1 << 30)
+    _within("siblings", setup.siblings, -1, nr_cpus - 1)
+    _within("beside", setup.beside, 1 << 12, 1 << 20)
     _within("end_ps", setup.end_ps, 0, long)
     _within("warm_ps", setup.warm_ps, 0, long)
     _within("tick_ps", setup.tick_ps, 0, long)
@@ -324,7 +341,6 @@ cdef class State(Exclusive):
     cdef int make_books(self, setup) except -1:
         """Times, what holds take, and where all of it is written down."""
         cdef state_t *s = &self.s
-        cdef const int64_t[:, ::1] handoffs = setup.handoffs
         cdef const int64_t[:, ::1] costs = setup.costs
         cdef const uint32_t[:, ::1] spread = setup.spread
         cdef int k
@@ -335,13 +351,37 @@ cdef class State(Exclusive):
         for k in range(KINDS):
             memcpy(s.holds.spread[k], &spread[k, 0], TABLE * sizeof(uint32_t))
             memcpy(s.holds.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
-        for k in range(2):
-            self.handoff[k][0], self.handoff[k][1] = handoffs[k, 0], handoffs[k, 1]
+        self.make_lines(setup)
         self.test_and_set, self.seed = setup.test_and_set, setup.seed
         s.books.count = <count_t *> get(s.nr_cpus, sizeof(count_t))
         s.books.series = <int64_t *> get(
             SERIES * s.nr_cpus * s.course.samples, sizeof(int64_t)
         )
+        return 0
+
+    cdef int make_lines(self, setup) except -1:
+        """What lines take that come from elsewhere, and who shares a core."""
+        cdef state_t *s = &self.s
+        cdef const int64_t[:, ::1] blocks = setup.blocks, first = setup.first
+        cdef const int64_t[:, ::1] handovers = setup.handovers
+        cdef const int64_t[:, ::1] lines = setup.lines
+        cdef const int32_t[::1] seats = setup.seats, siblings = setup.siblings
+        cdef int i, k
+        memcpy(&s.holds.block[0][0], &blocks[0, 0], 2 * KINDS_ROOM * sizeof(int64_t))
+        memcpy(&s.holds.line[0][0], &lines[0, 0], 2 * LINE_STATES * sizeof(int64_t))
+        memcpy(&s.holds.first[0][0], &first[0, 0], 2 * DISTANCES * sizeof(int64_t))
+        memcpy(&s.holds.handover[0][0], &handovers[0, 0], 2 * DISTANCES * sizeof(int64_t))
+        for k in range(KINDS_ROOM):
+            s.holds.by_list |= blocks[1, k] != blocks[1, 0]
+        s.holds.seat = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
+        memcpy(s.holds.seat, &seats[0], s.nr_cpus * sizeof(int32_t))
+        s.programs.beside = setup.beside
+        if max(setup.siblings) < 0:
+            return 0
+        s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
+        for i in range(s.nr_cpus):
+            s.programs.thread[i].sibling = siblings[i]
+            s.programs.thread[i].pace = ONE if siblings[i] < 0 else s.programs.beside
         return 0
 
     cdef int make_zones(self, setup) except -1:
@@ -379,6 +419,9 @@ cdef class State(Exclusive):
         for i in range(s.zones.nodes):
             s.zones.kswapd[i] = -1
         s.books.order = <uint64_t *> get(self.nlocks, sizeof(uint64_t))
+        s.holds.last = <int32_t *> get(self.nlocks, sizeof(int32_t))
+        for i in range(self.nlocks):
+            s.holds.last[i] = -1
         return 0
 
     cdef int make_changes(self, setup) except -1:
@@ -404,7 +447,7 @@ cdef class State(Exclusive):
         cdef const pcp_policy *asked
         cdef Memory pages = setup.pages
         cdef PageCache caches = setup.caches
-        cdef PageLines lines = setup.lines
+        cdef PageLines lines = setup.page_lines
         cdef int i, lists = s.nr_cpus * s.nr_zones
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
         s.lists.held = <int32_t *> get(lists * KINDS_ROOM, sizeof(int32_t))
@@ -534,9 +577,9 @@ cdef class State(Exclusive):
         key = self.seed
         key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95
         c.rng = draw(&key)
+        c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
         if s.pages.mm != NULL:
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
-        c.task.factor = s.programs.speed[draw(&c.rng) >> 54]
         c.time, c.timers.tick_at = task.start_ps, task.tick_ps
         s.programs.rested[cpu] = c.time
         if s.books.phase != NULL:
@@ -602,6 +645,7 @@ cdef class State(Exclusive):
             <size_t> self.s.programs.rested,
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.books.order,
+            <size_t> self.s.holds.seat, <size_t> self.s.holds.last, <size_t> self.s.programs.thread,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)

@@ -15,7 +15,7 @@ cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
-from pcpmodel.hardware.lines cimport page_lines
+from pcpmodel.hardware.lines cimport LINE_STATES, page_lines
 from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
@@ -70,6 +70,14 @@ cdef enum:
     # units of work, waits for the zone and LRU locks and sleep [ps], pages from the zone
     SERIES = 7
 
+    # How far a CPU is from the one that had a lock before
+    SAME_CPU = 0
+    SAME_CORE = 1
+    SAME_LLC = 2
+    SAME_SOCKET = 3
+    OTHER_NODE = 4
+    DISTANCES = 5
+
     HIST = 320  # buckets: 8 per power of two [ns]
     COSTS = 4096  # blocks; beyond, the cost of a hold grows by its last slope
 
@@ -110,6 +118,16 @@ cdef struct channel_t:
     int32_t consumer
 
 
+cdef struct thread_t:  # one of the two hardware threads of a core
+    int32_t sibling  # CPU of the other; -1: without a task
+    uint32_t pace  # what the other makes of a time; 16 binary digits
+    int64_t arrived  # at a lock, last
+    int64_t granted  # INT64_MAX: nobody knows yet
+    int64_t waited  # for locks, before that
+    int64_t looked_at  # when it last looked at the other,
+    int64_t other_waited  # which had waited for so long
+
+
 cdef struct barrier_t:
     int64_t open_at[2]  # when the last two rounds were complete
     int64_t latest  # arrival of this round
@@ -130,6 +148,8 @@ cdef struct programs_t:
     int32_t order_of[BLOCK_KINDS]
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
+    thread_t *thread  # [cpu]; NULL: no core has two tasks
+    uint32_t beside  # a time beside a thread that works; 16 binary digits
 
 
 # CPUs
@@ -291,7 +311,19 @@ cdef struct zones_t:
 
 cdef struct holds_t:  # how long locks are held
     uint32_t spread[KINDS][TABLE]  # around the mean; 16 binary digits
-    int64_t cost[KINDS][COSTS + 1]  # mean by blocks moved
+    int64_t cost[KINDS][COSTS + 1]  # mean by blocks moved: fixed part and what is warm
+    # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them,
+    # and whether lists differ in it; with page identity, what a line takes by where it was.
+    int64_t block[2][KINDS_ROOM]
+    int32_t by_list
+    int64_t line[2][LINE_STATES]
+    int64_t late  # of the hold under way
+    # By the distance from the last holder, zone and LRU locks: lines of the lock's own that a hold
+    # begins with, and what handing over to a waiting CPU takes.
+    int64_t first[2][DISTANCES]
+    int64_t handover[2][DISTANCES]
+    int32_t *seat  # [cpu]: node << 20 | last-level cache << 10 | core
+    int32_t *last  # [lock]: CPU that had it last; -1: nobody
     int32_t pagevec  # pages between two holds of the LRU lock
 
 
@@ -421,6 +453,25 @@ cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int pindex, int order
 cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
     """Whether a zone is on the CPU's node: not where a policy binds its memory elsewhere."""
     return s.zones.zone[zone].node == s.zones.node_of[c.id]
+
+
+cdef inline int apart(state_t *s, int lock, int cpu) noexcept nogil:
+    """How far a CPU is from the last holder of a lock."""
+    cdef int last = s.holds.last[lock]
+    cdef int32_t differ
+    if last < 0 or last == cpu:
+        return SAME_CPU
+    differ = s.holds.seat[last] ^ s.holds.seat[cpu]
+    if differ == 0:
+        return SAME_CORE
+    if differ < 1 << 10:
+        return SAME_LLC
+    return SAME_SOCKET if differ < 1 << 20 else OTHER_NODE
+
+
+cdef inline int64_t handover(state_t *s, int lock, int cpu) noexcept nogil:
+    """What it takes to hand a lock to a CPU, if it waits."""
+    return s.holds.handover[lock >= s.nr_zones][apart(s, lock, cpu)]
 
 
 cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:

@@ -9,7 +9,7 @@ Who takes pages learns at the end of a hold what it left (`tell`); others see it
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 
 from pcpmodel.kernel.buddy cimport free_direct, rmqueue_buddy
-from pcpmodel.kernel.lists cimport drain_counts, pindex_to_order
+from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, drain_counts, pindex_to_order
 from pcpmodel.kernel.pages cimport (
     MIGRATE_MOVABLE,
     NO_PAGE,
@@ -21,11 +21,14 @@ from pcpmodel.kernel.pages cimport (
     page_ring,
     page_ring_push_tail,
     page_ring_reserve,
+    pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin
 from pcpmodel.simulation.cpu cimport doze, next_op, wake
 from pcpmodel.simulation.lists cimport (
     drain_pages,
+    held_lines,
+    hold_line,
     next_to_free,
     refill_blocks,
     refill_pages,
@@ -38,6 +41,7 @@ from pcpmodel.simulation.structs cimport (
     BLOCKED,
     DRAIN,
     OUT_OF_MEMORY,
+    REFILL,
     RUNNING,
     count_t,
     cpu_t,
@@ -103,13 +107,18 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     cdef int order = c.task.pc.order, mt = s.programs.type_of[c.ask.pindex]
     cdef page_ring *mine
     cdef uint32_t page
+    s.holds.late = s.holds.block[c.ask.kind][c.ask.pindex]
     if s.pages.mm != NULL:
         mine = mine_of(s, c, c.ask.zone, c.ask.pindex)
     if c.ask.kind == DRAIN:
         zone.free += 1 << order
         n.direct_frees += 1
         if s.pages.mm != NULL:
-            free_direct(&s.pages.mm.zone[c.ask.zone], next_to_free(s, c, mine), order)
+            page = next_to_free(s, c, mine)
+            if s.pages.lines != NULL:
+                hold_line(s, c, order, page, NO_PAGE, False, False)
+                held_lines(s, c, order, 1)
+            free_direct(&s.pages.mm.zone[c.ask.zone], page, order)
         return 1
     c.plan.got = zone.free >= 1 << order
     if not c.plan.got:
@@ -127,6 +136,9 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
             W_HELD | W_MOVABLE if mt == MIGRATE_MOVABLE else W_HELD, 1 << order,
         )
         page_ring_push_tail(mine, page)
+        if s.pages.lines != NULL:
+            hold_line(s, c, order, page, NO_PAGE, False, False)
+            held_lines(s, c, order, 1)
         s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
         if s.pages.cache != NULL:
             use_pages(s, c, c.ask.zone, page, order, True)
@@ -151,13 +163,29 @@ cdef inline void refilled(pcp_t *p, zone_t *zone, count_t *n, int pindex, int or
     n.refill_pages += blocks << order
 
 
+cdef inline int64_t blocks_drained(state_t *s, pcp_t *p, int drain, int pindex,
+                                   int *pages) noexcept nogil:
+    """drain_counts() of so many pages, and what the lines of these blocks take."""
+    cdef int i
+    cdef int64_t blocks, late = 0
+    if pages_unlikely(s.holds.by_list != 0):
+        for i in range(PCP_LISTS_ROOM):
+            late += p.blocks[i] * s.holds.block[DRAIN][i]
+    blocks = drain_counts(p.blocks, &s.rules, min(drain, p.pcp.count), pindex, pages)
+    if pages_unlikely(s.holds.by_list != 0):
+        for i in range(PCP_LISTS_ROOM):
+            late -= p.blocks[i] * s.holds.block[DRAIN][i]
+        s.holds.late = late
+    else:
+        s.holds.late = blocks * s.holds.block[DRAIN][0]
+    return blocks
+
+
 cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
     """free_pcppages_bulk(): ``plan.drain`` pages of a CPU's lists; returns the blocks freed."""
     cdef pcp_t *p = pcp_of(&s.cpu[owner], c.ask.zone)
     cdef int before = p.pcp.count, pages
-    cdef int64_t blocks = drain_counts(
-        p.blocks, &s.rules, min(c.plan.drain, before), c.ask.pindex, &pages
-    )
+    cdef int64_t blocks = blocks_drained(s, p, c.plan.drain, c.ask.pindex, &pages)
     drained(p, zone, c.count, pages)
     if s.pages.mm != NULL:
         drain_pages(s, c, owner, before, p.pcp.count)
@@ -179,6 +207,7 @@ cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) no
     if got == 0:
         nothing_left(s, c, zone)
     refilled(p, zone, c.count, c.ask.pindex, order, got)
+    s.holds.late += got * s.holds.block[REFILL][c.ask.pindex]
     return got
 
 

@@ -74,8 +74,8 @@ _SIDE_NAMES = {"alloc": "refill", "free": "drain"}
 _ROOM = 3
 #: Columns of rates.csv without which nothing is predicted.
 _NEEDED = ("rate", "refills", "refilled", "drains", "drained", *(f"blocks_{o}" for o in _ORDERS))
-#: Simulated time in which the lines of pages are counted [s].
-LINES_S = 12.0
+#: Spread of the pace of a load that was measured as a whole; an assumption.
+_JITTER = 0.2
 #: Parts of a region that a simulated load counts one by one.
 _PARTS = 16
 # Pages of the kernel's own that a region takes, unmovable and on the same lists.
@@ -472,7 +472,10 @@ def predict(
     if measured is not None and set(LINE_ROWS.values()) <= set(costs):
         here = _lines(release, machine, cell, given)
         machine = machine if here is None else shifted(machine, measured, here, costs)
-    return _figures(simulate(release, machine, seconds=seconds, **given), cell.kind)
+    # What its lines take is in its holds by now, or as measured.
+    return _figures(
+        simulate(release, machine, seconds=seconds, warm=True, jitter=_JITTER, **given), cell.kind
+    )
 
 
 def _given(
@@ -483,7 +486,8 @@ def _given(
     row: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arguments of `simulate` for a cell."""
-    host = {"cpus": zone.cpus, "nodes": 1}
+    # A unit took what it took with as many processes, two threads of a core or not.
+    host = {"cpus": zone.cpus, "nodes": 1, "threads_per_core": 1}
     host["memory_gib"] = zone.managed * (machine.page_size_kib / (1 << 20))
     workload = _workload(cell.kind, cell.processes, row, _without_holds_ns(row, costs))
     if cell.fraction:
@@ -495,10 +499,7 @@ def _lines(
     release: Release, machine: Machine, cell: Cell, given: Mapping[str, Any]
 ) -> Places | None:
     """Where the lines of pages are in the holds of a cell; None: it has none."""
-    own, last, sharing = (machine.platform.get(k) for k in ("l2_kib", "llc_kib", "llc_cpus"))
-    caches = {"l2_kib": own} if own else {}
-    caches |= {"llc_slice_kib": last / sharing} if last and sharing else {}
-    spec = make_spec(release=release, machine=machine, seconds=LINES_S, **given, **caches)
+    spec = make_spec(release=release, machine=machine, **given)
     found = page_lines(spec)
     if found is None or cell.kind != "faults-random":
         return found

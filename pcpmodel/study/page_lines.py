@@ -1,7 +1,7 @@
 """What a page of a hold takes where its line is, against where the lines were that `measure` saw.
 
 A hold of the zone lock writes the line of each page that it moves, and a drain looks at the line of
-the page's buddy as well.  `pcpmodel.simulation.misses` says where these lines are under a load;
+the page's buddy as well.  `pcpmodel.simulation.pilot` says where these lines are under a load;
 ``costs.csv`` what a line takes from there.  `measure` has a page of its own load, pages handed
 over; one of another takes as much more or less as its lines do (`shifted`).  Nothing is fitted.
 """
@@ -15,11 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcpmodel.errors import InputError
 from pcpmodel.hardware.hold_time import COLUMNS
 from pcpmodel.hardware.lines import LINE_PLACES
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.simulation.misses import misses
+from pcpmodel.simulation.pilot import pilot
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.study.answer import digest_of
 
@@ -29,7 +28,9 @@ __all__ = ["LINE_ROWS", "Places", "at_random", "page_lines", "random_buddies", "
 #: CPU's own cache is taken as one of its second level.
 LINE_ROWS = dict(
     zip(
-        LINE_PLACES, ("line_l2", "line_ahead", "line_llc", "line_dirty", "line_memory"), strict=True
+        LINE_PLACES,
+        ("line_l2", "line_ahead", "line_ahead", "line_llc", "line_dirty", "line_memory"),
+        strict=True,
     )
 )
 #: Lines per page that a hold moved, by side (refill, drain) and place.
@@ -47,14 +48,12 @@ def page_lines(spec: RunSpec) -> Places | None:
     Parameters
     ----------
     spec : RunSpec
-        Its host has the caches; half as long again is its warm-up.
+        Its host has the caches.
     """
-    warmed = replace(spec, warmup_s=spec.seconds / 2)
-    try:
-        found = misses(warmed)
-    except InputError:  # no refill or no drain
+    found = pilot(spec)
+    if not found.refill_blocks or not found.drain_blocks:
         return None
-    return {"refill": found.refill, "drain": found.drain}
+    return {side: found.places(side) for side in ("refill", "drain")}
 
 
 def random_buddies(pages: int, l2_kib: float, llc_kib: float, seed: int = 1) -> dict[str, float]:
@@ -95,7 +94,7 @@ def at_random(places: Places, buddies: Mapping[str, float]) -> Places:
 
     What would have come ahead in order is in the last-level cache; the buddies are where they are.
     """
-    ahead = min(places["drain"]["ahead"], 1.0)
+    ahead = min(places["drain"]["ahead"] + places["drain"]["beside"], 1.0)
     drain = {**buddies, "own": buddies["own"] + 1 - ahead, "llc": buddies["llc"] + ahead}
     return {**places, "drain": drain}
 

@@ -1,18 +1,14 @@
-"""Kernel builds: process life cycles as a real build was seen to have them.
+"""Kernel builds: every CPU does what a CPU of a recorded build did, from another moment on.
 
-Sizes, rates and runs come from ``data/workload/native-kbuild`` (make -j2 on two
-CPUs).  Scaled to a large machine by these steps, and no others:
+``data/workload/native-kbuild`` has three seconds of ``make -j2`` on two CPUs (Sapphire Rapids
+class, at native speed), run after run with the time that each took: whose pages were freed when,
+how many processes shared a CPU, and how unevenly pages are asked for all stay as they were.
+Scaled to a large machine by these steps, and no others:
 
-1. Every CPU runs what one CPU of the recording ran: a chain of short processes
-   (shell, driver, assembler, ...) and the compiler proper, sizes drawn from
-   those recorded.
-2. CPU time per page is the recorded busy time per page, the frees included.
-3. A process frees all its pages when it exits, then its page-table root, of
-   order 1 with page-table isolation; a share of the compiler processes exit on
-   the next CPU of their node (3 % of the pages were freed on another CPU).
-4. Slabs, blocks of order 1..3 allocated as a compiler process begins, are freed in
-   a row right behind the page-table root when it exits, in runs as long as those
-   recorded; how often is a parameter: the recording machine had few of them.
+1. Each CPU runs one of the two recorded courses in a loop, and begins anywhere in it.
+2. CPU time per page is the recorded busy time per page of a minute without tracing.
+3. Blocks of order 1..3 freed in a row, slabs, are rarer than three seconds show: where processes
+   have exited, runs of them as long and as often as in forty seconds.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -20,48 +16,123 @@ CPUs).  Scaled to a large machine by these steps, and no others:
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
-from pcpmodel.workload.calibration import calibration
 from pcpmodel.workload.faults import UNMAP_NS
-from pcpmodel.workload.program import ALL, Program, _count
-from pcpmodel.workload.tasks import Channel, Task, Workload
+from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.tasks import Made, Task, Workload
 
 __all__ = ["kbuild"]
 
-#: Bursts of allocation into which a compiler process is cut by small frees.
-_ROUNDS = 8
-#: Compilations by which a CPU may be ahead of its neighbour.
-_AHEAD = 8
 _SLAB_ORDER = 2  # 3.4 pages a block: 154, 153 and 30 were freed of order 1, 2 and 3
+#: Pages after which they are counted.
+_SCORE_PAGES = 256
+_TYPES = ("unmovable", "movable", "reclaimable")
+#: Share of what a machine that has been up for a while holds in single pages, anywhere: the
+#: recorded one had 21 to 39 % of its refilled pages beside the one before.
+MIXED = 0.3
+
+
+class _Recorded(NamedTuple):
+    """The recording: rows of each CPU, what it says of time, and lengths of runs of slabs."""
+
+    courses: tuple[tuple[tuple[str, int, int, int, float], ...], ...]
+    page_us: float
+    recorded_us: float
+    slab_runs: npt.NDArray[np.int64]  # equally likely lengths where processes exit
 
 
 @cache
-def _recorded() -> tuple[dict[str, float], dict[str, npt.NDArray[np.int64]], npt.NDArray[np.int64]]:
-    """Figures, process sizes [pages] and lengths of runs of slabs [blocks] of the recording."""
+def _recorded() -> _Recorded:
     read = load_workload("native-kbuild").read
     figures = dict(zip(read["figures"]["quantity"], read["figures"]["value"], strict=True))
-    group, pages = (np.array(read["process_pages"][name]) for name in ("group", "pages"))
-    sizes = {str(name): pages[group == name] for name in np.unique(group)}
+    rows = [tuple(r.values()) for r in read["timeline"].records()]
+    courses = tuple(
+        tuple(row[1:] for row in rows if row[0] == cpu) for cpu in sorted({row[0] for row in rows})
+    )
+    pages = sum(n << order for course in courses for what, order, _, n, _ in course
+                if what == "alloc")  # fmt: skip
+    time_us = sum(row[4] for course in courses for row in course)
     runs = read["high_order_runs"]
-    return figures, sizes, np.repeat(runs["length"], runs["runs"])
+    lengths = np.repeat(runs["length"], runs["runs"])
+    share = len(lengths) / figures["processes seen from fork to exit"]
+    slab_runs = np.zeros(1000, dtype=np.int64)
+    some = round(1000 * share)
+    slab_runs[:some] = lengths[((np.arange(some) + 0.5) * len(lengths) / some).astype(int)]
+    page_us = figures["busy CPU time per page allocated"]
+    return _Recorded(courses, page_us, time_us / pages, slab_runs)
+
+
+def _course(
+    rows: tuple[tuple[str, int, int, int, float], ...],
+    times: float,
+    slab_runs: npt.NDArray[np.int64],
+    root: int,
+    lru: bool,
+) -> tuple[Program, int, float]:
+    """A CPU's program, the most pages it holds, and how long a round takes [s]."""
+    p = Program()
+    # What is freed before it was allocated in the recording is held from the start; what is left
+    # at its end is freed there, so that every round begins alike.
+    left: dict[tuple[int, int], int] = {}
+    low: dict[tuple[int, int], int] = {}
+    held = most = 0
+    for what, order, mt, n, _ in rows:
+        if what != "exit":
+            by = n if what == "alloc" else -n
+            left[order, mt] = left.get((order, mt), 0) + by
+            low[order, mt] = min(low.get((order, mt), 0), left[order, mt])
+            held += by << order
+            most = max(most, held)
+    most -= sum(n << order for (order, _), n in low.items())
+    for (order, mt), n in low.items():
+        if n:
+            p.alloc(-n, order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
+    p.alloc(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
+    time_us, done = 0.0, 0
+    with p.forever():
+        slabs = p.draw(slab_runs, 0)
+        p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
+        for what, order, mt, n, us in rows:
+            if what == "exit":
+                p.free(n, order=root, migratetype="unmovable", ns=UNMAP_NS)
+                p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
+                slabs = p.draw(slab_runs, 0)
+                p.alloc(n, order=root, migratetype="unmovable", ns=UNMAP_NS)
+                p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
+                continue
+            ns = max(1000 * us * times / n, 1.0)
+            page = lru and order == 0 and _TYPES[mt] == "movable"
+            if what == "alloc":
+                p.alloc(n, order=order, migratetype=_TYPES[mt], ns=ns, lru=page)
+                done += n << order
+                if done >= _SCORE_PAGES:
+                    p.score(done)
+                    done = 0
+            else:
+                p.free(n, order=order, migratetype=_TYPES[mt], ns=ns, lru=page)
+            time_us += us * times
+        p.score(done)
+        p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
+        for (order, mt), n in left.items():
+            put = p.free if n > 0 else p.alloc
+            if n:
+                put(abs(n), order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
+    return p, most + (1 << _SLAB_ORDER) * int(slab_runs.max()), time_us / 1e6
 
 
 def kbuild(
     jobs: int,
     *,
     page_us: float | None = None,
-    slab_run_share: float | None = None,
-    migrated_share: float | None = None,
-    page_table_isolation: bool = True,
+    page_table_isolation: bool = False,
     lru: bool = False,
     nodes: int = 2,
-    like: str | None = "pcp-auto-tuning-v2/kbuild",
 ) -> Workload:
     """CPUs that compile, one job each, without end.
 
@@ -71,24 +142,13 @@ def kbuild(
         Jobs at once, one per CPU.
     page_us : float, optional
         Busy CPU time per page [us]; by default as recorded.
-    slab_run_share : float, optional
-        Share of compiler processes whose exit frees a run of slabs right behind the root of
-        the page table, 0..1; by default as calibrated, else as many as there were runs of two
-        and more.
-    migrated_share : float, optional
-        Share of compiler processes whose pages are freed on another CPU than they were
-        allocated on, 0..1; by default as calibrated, else the recorded share of pages.
     page_table_isolation : bool
-        The root of the page table is a block of order 1 rather than a page.
+        The root of a process's page table is a block of order 1 rather than a page: processors
+        that Meltdown reads from.
     lru : bool
-        Also take the node's LRU lock (builds outside cgroups).
+        Also take the LRU lock, of the node or of the memcg.
     nodes : int
-        Nodes over which the jobs are spread; processes migrate within one.
-    like : str or None
-        Calibration (`pcpmodel.workload.calibration`) that ``slab_run_share``,
-        ``migrated_share`` and what `pcpmodel.simulate` adds to a hold are taken from;
-        "pcp-auto-tuning-v1/kbuild_j224" has a hold of the LRU lock for ``lru=True``.  None: all
-        as recorded, on warm pages.
+        Nodes over which the jobs are spread.
 
     Returns
     -------
@@ -97,106 +157,39 @@ def kbuild(
     Raises
     ------
     InputError
-        For a share outside 0..1, or ``page_us`` outside 0.2..10000.
+        For ``page_us`` outside 0.2..10000.
     """
     jobs = _count("jobs", jobs, 1)
-    figures, sizes, runs = _recorded()
-    calibrated = calibration(like)
-    calibrated.pop("smt_yield", None)  # of the build time alone, which a run does not say
-    page_us = figures["busy CPU time per page allocated"] if page_us is None else page_us
+    nodes = _count("nodes", nodes, 1)
+    recorded = _recorded()
+    page_us = recorded.page_us if page_us is None else page_us
     if not 0.2 <= page_us <= 10_000:
         raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
-    children = figures["processes per compiler process"]
-    if slab_run_share is None and "slab_run_share" in calibrated:
-        slab_run_share = calibrated["slab_run_share"].value
-    elif slab_run_share is not None:
-        calibrated.pop("slab_run_share", None)
-    else:
-        compilers = figures["processes seen from fork to exit"] / children
-        slab_run_share = float((runs > 1).sum() / compilers)
-    if not 0 <= slab_run_share <= 1:
-        raise InputError(f"slab_run_share={slab_run_share} is outside 0..1")
-    if migrated_share is None and "migrated_share" in calibrated:
-        migrated_share = calibrated["migrated_share"].value
-    elif migrated_share is not None:
-        calibrated.pop("migrated_share", None)
-    else:
-        migrated_share = 1 - figures["pages freed on the CPU that allocated them"]
-    ns = page_us * 1000 - UNMAP_NS
-    root = 1 if page_table_isolation else 0
-    slab_runs = np.zeros(1000, dtype=np.int64)
-    some = round(1000 * slab_run_share)
-    slab_runs[:some] = runs[((np.arange(some) + 0.5) * len(runs) / max(some, 1)).astype(int)]
-    mean_pages = float(sizes["cc1"].mean())
-    unmovable = figures["unmovable share of pages allocated"]
-
-    p = Program()
-
-    def begin(pages: float) -> None:
-        p.alloc(1, order=root, migratetype="unmovable", ns=ns)
-        p.alloc(max(1, round(unmovable * pages)), migratetype="unmovable", ns=ns)
-
-    def exits() -> None:
-        p.free(ALL, ns=UNMAP_NS, lru=lru)
-        p.free(ALL, migratetype="unmovable", ns=UNMAP_NS)
-        p.free(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
-
-    def compiles(receives: bool) -> None:
-        with p.repeat(round(children)):
-            size = p.draw(sizes["other"], 0)
-            begin(float(sizes["other"].mean()))
-            p.alloc(size, ns=ns, lru=lru)
-            exits()
-        begin(mean_pages)
-        slabs = p.draw(slab_runs, 1)
-        p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
-        with p.repeat(_ROUNDS):
-            part = p.draw(sizes["cc1"] // _ROUNDS, 2)
-            p.alloc(part, ns=ns, lru=lru)
-            p.free(32, ns=UNMAP_NS, lru=lru)
-        if jobs > 1:
-            with p.maybe(migrated_share):
-                p.give(ALL)
-            p.send(0)
-            if receives:
-                p.recv(1, movable_0=ALL)
-                p.free(ALL, ns=UNMAP_NS, lru=lru, of="peer")
-        exits()
-        p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
-        p.score()
-
-    # The first arrivals from the CPU before are met a few compilations later, so that no CPU
-    # ever waits for another.
-    if jobs > 1:
-        with p.repeat(_AHEAD):
-            compiles(receives=False)
-    with p.forever():
-        compiles(receives=jobs > 1)
-    # A ring on each node.
-    nodes = _count("nodes", nodes, 1)
-    groups = [list(range(k, jobs, nodes)) for k in range(min(nodes, jobs))]
-    after = {g[i]: g[(i + 1) % len(g)] for g in groups for i in range(len(g))}
-    before = {b: a for a, b in after.items()}
-    tasks = tuple(
-        Task(p, i % nodes, (i, before[i]) if jobs > 1 else (), before[i]) for i in range(jobs)
-    )
-    channels = tuple(Channel(i, after[i], room=4 * _AHEAD) for i in range(jobs))
+    courses = [
+        _course(
+            rows,
+            page_us / recorded.recorded_us,
+            recorded.slab_runs,
+            1 if page_table_isolation else 0,
+            lru,
+        )
+        for rows in recorded.courses
+    ]
+    tasks = tuple(Task(courses[i // nodes % len(courses)][0], i % nodes) for i in range(jobs))
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,
-        "slab_run_share": slab_run_share,
-        "migrated_share": migrated_share,
         "page_table_isolation": page_table_isolation,
         "lru": lru,
         "nodes": nodes,
-        "like": like,
     }
     return Workload(
         "kbuild",
         tasks,
-        unit="files compiled",
-        pages=int(jobs * sizes["cc1"].max() * 1.2),
-        channels=channels if jobs > 1 else (),
+        unit="pages allocated",
+        pages=jobs * max(most for _, most, _ in courses),
         params=params,
-        calibrated=calibrated,
+        start_s=max(seconds for _, _, seconds in courses),
+        mixed=MIXED,
+        made=Made(kbuild, params),
     )

@@ -15,10 +15,11 @@ from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op, Program
 from pcpmodel.workload.tasks import Task, Workload
 
-__all__ = ["COMMON", "adapted"]
+__all__ = ["COMMON", "adapted", "again"]
 
 #: Arguments of `adapted`.
 COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "busy", "frees")
+_PLACES = COMMON[:4]
 
 _Numbers = int | str | Sequence[int] | None
 
@@ -135,4 +136,32 @@ def adapted(
     if busy is not None:
         given["busy"] = busy
         tasks = _changed(tasks, lambda program: program.resting(busy))
-    return replace(workload, tasks=tuple(tasks), params=workload.params | given)
+    made, changed = workload.made, tuple(tasks)
+    if made is not None:
+        made = replace(made, common={**made.common, **given}, tasks=changed)
+    return replace(workload, tasks=changed, params=workload.params | given, made=made)
+
+
+def again(workload: Workload, *, placed: bool = True, **changes: Any) -> Workload:
+    """The workload, made anew with other arguments; as it is where nobody knows what made it.
+
+    Parameters
+    ----------
+    workload : Workload
+    placed : bool
+        CPUs and nodes as it has them; False: as if nobody had said.
+    **changes
+        Arguments of what made it.
+
+    Returns
+    -------
+    Workload
+    """
+    made = workload.made
+    if made is None:
+        return workload
+    fresh = made.make(**{**made.given, **changes})
+    common = {k: v for k, v in made.common.items() if placed or k not in _PLACES}
+    if "memcgs" in common:
+        common["memcgs"] = min(common["memcgs"], len(fresh.tasks))
+    return adapted(fresh, **common) if common else fresh

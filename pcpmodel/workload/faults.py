@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import page_shift
-from pcpmodel.workload.calibration import calibration
 from pcpmodel.workload.program import Program, _count
-from pcpmodel.workload.tasks import Task, Workload
+from pcpmodel.workload.tasks import Made, Task, Workload
 
 __all__ = ["page_fault1", "page_fault2"]
 
@@ -24,29 +25,39 @@ ZERO_NS = 4096 / 10.0
 #: Pages of page_fault1 in the time of one of page_fault2, where locks take at most 5 %: 1.69 on a
 #: Skylake desktop, 1.59 on two sockets of Westmere, 2.07 on a Sandy Bridge desktop, all CPUs busy
 #: (data/published/batchsize-2018, batch 31); the middle one.
-_FILE_OVER_ANONYMOUS = 1.69
+FILE_OVER_ANONYMOUS = 1.69
 #: What a fault on a private file mapping takes longer, a copy of 4 KiB and the file's part [ns].
-COPY_NS = (_FILE_OVER_ANONYMOUS - 1) * (FAULT_NS + UNMAP_NS)
+COPY_NS = (FILE_OVER_ANONYMOUS - 1) * (FAULT_NS + UNMAP_NS)
 #: Memory after which the score is counted [KiB]: 2 MiB, what one page table of 4 KiB pages maps.
 _PART_KIB = 2 << 10
 
 
 def _faults(
-    name: str,
+    make: Callable[..., Workload],
     processes: int,
     pages: int | None,
     fault_ns: float | None,
     unmap_ns: float,
     lru: bool,
+    threads: bool,
     page_size_kib: int,
-    like: str | None,
     copy_ns: float = 0.0,
 ) -> Workload:
     times = (1 << page_shift(page_size_kib)) // 4096  # as large as a page of 4 KiB
     processes = _count("processes", processes, 1)
     pages = _count("pages", MAPPING_KIB // page_size_kib if pages is None else pages, 1)
+    given = {
+        "processes": processes,
+        "pages": pages,
+        "unmap_ns": unmap_ns,
+        "lru": lru,
+        "threads": threads,
+        "page_size_kib": page_size_kib,
+    }
     if fault_ns is None:
         fault_ns = FAULT_NS + (times - 1) * ZERO_NS + times * copy_ns
+    else:
+        given["fault_ns"] = fault_ns
     if not isinstance(fault_ns, int | float) or not fault_ns > 0:
         raise InputError(f"fault_ns={fault_ns!r} is not above 0 ns")
     p = Program()
@@ -67,16 +78,17 @@ def _faults(
         "fault_ns": fault_ns,
         "unmap_ns": unmap_ns,
         "lru": lru,
+        "threads": threads,
     }
     size = {} if page_size_kib == 4 else {"page_size_kib": page_size_kib}
     return Workload(
-        name,
+        make.__name__,
         (Task(p),) * processes,
         unit="pages faulted" if not size else f"pages of {page_size_kib} KiB faulted",
         pages=processes * pages,
-        params=params | size | {"like": like},
+        params=params | size,
         page_size_kib=page_size_kib,
-        calibrated=calibration(like),
+        made=Made(make, given),
     )
 
 
@@ -87,8 +99,8 @@ def page_fault1(
     fault_ns: float | None = None,
     unmap_ns: float = UNMAP_NS,
     lru: bool = False,
+    threads: bool = False,
     page_size_kib: int = 4,
-    like: str | None = "zone-split-rfc/page_fault1",
 ) -> Workload:
     """Processes that each fault in anonymous memory page by page and unmap it.
 
@@ -99,22 +111,22 @@ def page_fault1(
     pages : int, optional
         Pages of the mapping [pages]; by default 128 MiB.
     fault_ns, unmap_ns : float, optional
-        Time per page of fault and unmap without the zone lock [ns]; by default as recorded for
-        pages of 4 KiB, and for larger ones what zeroing the rest takes more, at 10 GB/s (an
-        assumption).
+        Time per page of fault and unmap without the locks [ns].  A fault's by default that of the
+        machine it is simulated on (its cost sheet: `pcpmodel.simulation.work`), until then as
+        recorded for pages of 4 KiB, and for larger ones what zeroing the rest takes more, at 10
+        GB/s (an assumption).
     lru : bool
         Also take the node's LRU lock once per pagevec.
+    threads : bool
+        Threads of one process, which share the line of a lock at every fault.
     page_size_kib : int
         Size of a page: 4, 16 or 64 [KiB].
-    like : str or None
-        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to a
-        hold; None: nothing, as measured on warm pages.
 
     Returns
     -------
     Workload
     """
-    return _faults("page_fault1", processes, pages, fault_ns, unmap_ns, lru, page_size_kib, like)
+    return _faults(page_fault1, processes, pages, fault_ns, unmap_ns, lru, threads, page_size_kib)
 
 
 def page_fault2(
@@ -124,8 +136,8 @@ def page_fault2(
     fault_ns: float | None = None,
     unmap_ns: float = UNMAP_NS,
     lru: bool = False,
+    threads: bool = False,
     page_size_kib: int = 4,
-    like: str | None = "zone-split-rfc/page_fault1",
 ) -> Workload:
     """`page_fault1` on a private file mapping: every fault also copies a page.
 
@@ -139,21 +151,27 @@ def page_fault2(
     pages : int, optional
         Pages of the mapping [pages]; by default 128 MiB.
     fault_ns, unmap_ns : float, optional
-        Time per page of fault and unmap without the zone lock [ns]; by default as for
+        Time per page of fault and unmap without the locks [ns]; by default as for
         `page_fault1`, and the copy.
     lru : bool
         Also take the node's LRU lock once per pagevec.
+    threads : bool
+        Threads of one process, which share the line of a lock at every fault.
     page_size_kib : int
         Size of a page: 4, 16 or 64 [KiB].
-    like : str or None
-        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to a
-        hold; None: nothing, as measured on warm pages.  No table of page_fault2
-        itself was fitted.
 
     Returns
     -------
     Workload
     """
     return _faults(
-        "page_fault2", processes, pages, fault_ns, unmap_ns, lru, page_size_kib, like, COPY_NS
+        page_fault2,
+        processes,
+        pages,
+        fault_ns,
+        unmap_ns,
+        lru,
+        threads,
+        page_size_kib,
+        COPY_NS,
     )

@@ -208,6 +208,7 @@ class Program:
         self.phases: list[str] = [""]
         self._phase = 0
         self._depth = 0
+        self._checked: tuple[list[Op], list[Any], npt.NDArray[np.int64]] | None = None
         self._loops = 0
         self._registers = 0
 
@@ -570,6 +571,11 @@ class Program:
         """Operations as `pcpmodel.simulation.state.State` takes them."""
         if self._depth:
             raise InputError("a loop of the program is still open")
+        if self._checked is not None:
+            ops, tables, code = self._checked
+            if ops == self.ops and all(a is b for a, b in zip(tables, self.tables, strict=False)) \
+                    and len(tables) == len(self.tables):  # fmt: skip
+                return code.copy()
         ops = [*self.ops, Op(0, OPS["end"], 0)]
         for i, op in enumerate(ops):
             if not isinstance(op, Op) or any(type(number) is not int for number in op):
@@ -587,4 +593,5 @@ class Program:
         except (OverflowError, ValueError) as error:
             raise InputError(f"program: {error}") from None
         check_ops(code, tables)
-        return code
+        self._checked = [*self.ops], [*self.tables], code
+        return code.copy()

@@ -10,18 +10,24 @@ all freed on the receiver's CPU in that order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
-from pcpmodel.workload.calibration import Calibrated, calibration
 from pcpmodel.workload.program import Program, _count
-from pcpmodel.workload.tasks import Channel, Task, Workload
+from pcpmodel.workload.tasks import Channel, Made, Task, Workload
 
 __all__ = ["sctp_stream", "unix_stream"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
+#: CPU time of an order-3 buffer with three messages of 10 KiB, one side [us]: 7,136 MB/s with 73 %
+#: of 128 CPUs idle (data/published/pcp-auto-tuning-rfc) are 49 us for 10 KiB, both sides.
+BUFFER_US = 74.0
+#: Buffers until two processes change CPUs, where there is a process for every CPU: about 1.02 s,
+#: after which a busy CPU of a socket of 64 looks for others to balance with (kernel/sched: 64 ms,
+#: times busy_factor 16); an assumption.
+SWAP_AFTER = 14_000
 
 
 def _pairs(
@@ -33,7 +39,7 @@ def _pairs(
     unit: str,
     message_pages: int,
     params: dict[str, Any],
-    calibrated: dict[str, Calibrated],
+    made: tuple[Callable[..., Workload], dict[str, Any]],
     back: bool = False,
 ) -> Workload:
     """Sender and receiver of each pair; pair i on node i mod ``nodes``, or across two.
@@ -54,7 +60,9 @@ def _pairs(
         ]
     params = {"pairs": pairs, "room": room, "cross_node": cross_node, "nodes": nodes, **params}
     pages = pairs * message_pages * (room + 2)
-    return Workload(name, tuple(tasks), unit, pages, tuple(channels), params, calibrated=calibrated)
+    return Workload(
+        name, tuple(tasks), unit, pages, tuple(channels), params, from_memory=0.0, made=Made(*made)
+    )
 
 
 def unix_stream(
@@ -65,7 +73,6 @@ def unix_stream(
     room: int = 3,
     cross_node: bool = False,
     nodes: int = 2,
-    like: str | None = "pcp-auto-tuning-v2/unix",
 ) -> Workload:
     """AF_UNIX streams of 64 KiB writes (lmbench3 UNIX).
 
@@ -82,9 +89,6 @@ def unix_stream(
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
-    like : str or None
-        Calibration (`pcpmodel.workload.calibration`) of what `pcpmodel.simulate` adds to holds
-        and hand-overs; None: nothing.
 
     Returns
     -------
@@ -125,22 +129,31 @@ def unix_stream(
         _count("nodes", nodes, 1),
         "writes of 64 KiB",
         sum(1 << order for order in orders),
-        {"send_us": send_us, "recv_us": recv_us, "like": like},
-        calibration(like),
+        {"send_us": send_us, "recv_us": recv_us},
+        (
+            unix_stream,
+            {
+                "pairs": pairs,
+                "send_us": send_us,
+                "recv_us": recv_us,
+                "room": room,
+                "cross_node": cross_node,
+                "nodes": nodes,
+            },
+        ),
     )
 
 
 def sctp_stream(
     pairs: int,
     *,
-    send_us: float | None = None,
-    recv_us: float | None = None,
+    send_us: float = BUFFER_US,
+    recv_us: float = BUFFER_US,
     acks_per_page: int = 500,
-    swap_after: int | None = None,
+    swap_after: int = SWAP_AFTER,
     room: int = 16,
     cross_node: bool = False,
     nodes: int = 2,
-    like: str | None = "pcp-auto-tuning-v2/sctp_stream_many",
 ) -> Workload:
     """SCTP_STREAM_MANY: order-3 buffers one way, acknowledgements the other.
 
@@ -148,25 +161,21 @@ def sctp_stream(
     ----------
     pairs : int
         Pairs of sender and receiver, each process on its own CPU.
-    send_us, recv_us : float, optional
-        CPU time of one buffer and of its receipt without the zone lock [us]; by default as
-        calibrated.
+    send_us, recv_us : float
+        CPU time of one buffer and of its receipt without the zone lock [us].
     acks_per_page : int
         Messages after which the receiver's acknowledgements have used up a page, which it
         allocates anew and the sender frees.
-    swap_after : int, optional
+    swap_after : int
         Mean number of buffers after which the two processes of a pair change CPUs, as on a
         machine with a process for every CPU; exponentially distributed over the pairs.
-        0: they stay; by default as calibrated.
+        0: they stay.
     room : int
         Buffers in flight before the sender waits.
     cross_node : bool
         Sender and receiver on different nodes.
     nodes : int
         Nodes over which the pairs are spread.
-    like : str or None
-        Calibration (`pcpmodel.workload.calibration`) of the times and of ``swap_after``, and of
-        what `pcpmodel.simulate` adds to holds and hand-overs; None: 60 us, nobody moves.
 
     Returns
     -------
@@ -187,16 +196,6 @@ def sctp_stream(
     """
     pairs = _count("pairs", pairs, 1)
     acks_per_page = _count("acks_per_page", acks_per_page, 1)
-    calibrated = calibration(like)
-    us = 1e6 / calibrated["busy_per_s"].value if "busy_per_s" in calibrated else 60.0
-    if None not in (send_us, recv_us):
-        calibrated.pop("busy_per_s", None)
-    send_us = us if send_us is None else send_us
-    recv_us = us if recv_us is None else recv_us
-    if swap_after is not None:
-        calibrated.pop("swap_after", None)
-    else:
-        swap_after = round(calibrated["swap_after"].value) if "swap_after" in calibrated else 0
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")
@@ -247,8 +246,19 @@ def sctp_stream(
             "recv_us": recv_us,
             "acks_per_page": acks_per_page,
             "swap_after": swap_after,
-            "like": like,
         },
-        calibrated,
+        (
+            sctp_stream,
+            {
+                "pairs": pairs,
+                "send_us": send_us,
+                "recv_us": recv_us,
+                "acks_per_page": acks_per_page,
+                "swap_after": swap_after,
+                "room": room,
+                "cross_node": cross_node,
+                "nodes": nodes,
+            },
+        ),
         back=True,
     )

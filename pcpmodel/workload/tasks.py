@@ -4,17 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import page_shift
-from pcpmodel.workload.calibration import Calibrated
 from pcpmodel.workload.ops import LIMITS, OPS
 from pcpmodel.workload.program import _MAX_OP_NS, Program, _count, _ps
 
-__all__ = ["Channel", "Task", "Workload"]
+__all__ = ["Channel", "Made", "Task", "Workload"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,27 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Made:
+    """What made a workload.
+
+    Attributes
+    ----------
+    make : callable
+    given : mapping
+        Its arguments, those that were left to it aside.
+    common : mapping
+        Those of `pcpmodel.workload.adapted` since.
+    tasks : tuple of Task
+        What came of it; empty: nothing yet.
+    """
+
+    make: Callable[..., Workload]
+    given: Mapping[str, Any]
+    common: Mapping[str, Any] = field(default_factory=dict)
+    tasks: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
 class Workload:
     """What the machine is asked to do.
 
@@ -90,9 +110,16 @@ class Workload:
     page_size_kib : int
         Size of the pages that it counts, and that its times are for: 4, 16 or 64 [KiB]; a machine
         with others is refused before the run.
-    calibrated : dict of str -> Calibrated
-        What was fitted to a published table: parameters of the workload itself, and arguments of
-        `pcpmodel.simulate` that hold where none is given there.
+    start_s : float
+        Tasks begin at any time within it [s].
+    mixed : float
+        Share of the memory that others hold in single pages at random places on a machine that does
+        this: what a pilot (`pcpmodel.simulation.pilot`) begins with, 0..0.95.
+    from_memory : float
+        Share of the pages that came from memory when its times were recorded, 0..1; of less, the
+        rest of those that do so here takes more.
+    made : Made, optional
+        What makes it again, for other times or fewer tasks; None once its tasks are others.
     steady : bool
         It goes on at the same rates for ever, once it has warmed up; False for a course of
         events.
@@ -105,7 +132,10 @@ class Workload:
     channels: tuple[Channel, ...] = ()
     params: dict[str, Any] = field(default_factory=dict)
     page_size_kib: int = 4
-    calibrated: Mapping[str, Calibrated] = field(default_factory=dict)
+    start_s: float = 1e-3
+    mixed: float = 0.0
+    from_memory: float = 1.0
+    made: Made | None = None
     steady: bool = True
 
     @property
@@ -121,6 +151,9 @@ class Workload:
         return tuple(dict.fromkeys(["", *(name for p in programs for name in p.phases)]))
 
     def __post_init__(self) -> None:
+        if self.made is not None and self.made.tasks is not self.tasks:
+            mine = None if self.made.tasks else replace(self.made, tasks=self.tasks)
+            object.__setattr__(self, "made", mine)
         page_shift(self.page_size_kib)
         if not self.tasks:
             raise InputError(f"workload {self.name!r} has no tasks")

@@ -18,8 +18,8 @@ import simpy
 import pcpmodel as pm
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import make_spec
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)

@@ -131,10 +131,6 @@ COSTS = (
 def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
     machine = tmp_path / "hardware" / "comet-lake"
     shutil.copytree(packages.data_dir() / "hardware" / "comet-lake", machine)
-    descriptor = machine / "datapackage.json"
-    package = json.loads(descriptor.read_text())
-    package["resources"].append(dict(packages.COSTS_RESOURCE))
-    descriptor.write_text(json.dumps(package))
     sheet = machine / "costs.csv"
     sheet.write_text(COSTS)
     assert packages.check(tmp_path) == []

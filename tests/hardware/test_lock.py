@@ -9,47 +9,42 @@ from pcpmodel.hardware.lock import FifoLock
 
 
 def test_a_free_lock_is_granted_at_once():
-    lock = FifoLock(4, handoff_ps=100)
+    lock = FifoLock(100)
     assert lock.acquire(1000, 50) == 1000
     assert lock.acquire(2000, 50) == 2000
 
 
-def test_waiting_cpus_are_served_in_order_of_arrival_with_growing_handover():
-    lock = FifoLock(4, handoff_ps=100, handoff_per_waiter_ps=10)
+def test_waiting_cpus_are_served_in_order_of_arrival_each_for_one_handover():
+    lock = FifoLock(100)
     assert lock.acquire(0, 1000) == 0
     assert lock.acquire(1, 1000) == 1000 + 100
-    assert lock.acquire(2, 1000) == 2100 + 100 + 10
-    assert lock.acquire(3, 1000) == 3210 + 100 + 20
+    assert lock.acquire(2, 1000) == 2100 + 100
+    assert lock.acquire(3, 1000) == 3200 + 100
 
 
 def test_a_release_precedes_an_arrival_of_the_same_time():
-    lock = FifoLock(4, handoff_ps=100)
+    lock = FifoLock(100)
     lock.acquire(0, 1000)
     assert lock.acquire(1000, 10) == 1000
     lock.acquire(1005, 1000)
     assert lock.acquire(1009, 1) == 1010 + 100 + 1000 + 100
 
 
-def test_the_ring_survives_many_laps():
-    lock, counted = FifoLock(3), FifoLock(3, handoff_per_waiter_ps=1)
+def test_many_holds_follow_each_other():
+    lock = FifoLock()
     free_at = 0
     for i in range(10_000):
         now = i * 700
         assert lock.acquire(now, 699 + i % 3) == max(now, free_at)
-        assert counted.acquire(now, 699 + i % 3) == max(now, free_at)
         free_at = max(now, free_at) + 699 + i % 3
 
 
 def test_wrong_use_is_refused():
-    lock = FifoLock(2)
+    lock = FifoLock()
     lock.acquire(10, 5)
     for now, hold in ((9, 5), (20, 0), (20, -1)):
         with pytest.raises(InputError):
             lock.acquire(now, hold)
-    full = FifoLock(2, handoff_per_waiter_ps=1)
-    full.acquire(0, 100)
-    full.acquire(0, 100)
-    with pytest.raises(InputError, match="more than 2"):
-        full.acquire(0, 100)
-    with pytest.raises(InputError):
-        FifoLock(0)
+    for price in (-1, 1 << 41):
+        with pytest.raises(InputError, match="hand-over"):
+            FifoLock(price)

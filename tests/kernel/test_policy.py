@@ -20,7 +20,7 @@ from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.setup import prepare
+from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.spec import make_spec
 
 

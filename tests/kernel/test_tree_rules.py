@@ -21,7 +21,7 @@ from pcpmodel.kernel.tree_rules import Hits
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.setup import prepare
+from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.spec import make_spec
 
 #: What a patch that leaves the hits alone is found to do.

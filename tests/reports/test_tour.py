@@ -24,7 +24,8 @@ def test_prices_are_those_of_the_simulator(shown: pm.Tour) -> None:
     run = pm.simulate(
         release="v6.6",
         machine="sapphire-rapids",
-        workload=pm.workload.page_fault1(56, pages=4000, like=None),
+        workload=pm.workload.page_fault1(56, pages=4000),
+        warm=True,
         seconds=0.05,
         warmup_s=0.05,
         cpus=224,
@@ -53,7 +54,7 @@ def test_what_the_notebook_says_will_happen_happens(shown: pm.Tour) -> None:
 
     old = now(release="v6.6")
     assert old["waiting_percent"] > 50 > 1 > now()["waiting_percent"]
-    assert now(release="v6.6", cpus=28)["waiting_percent"] < old["waiting_percent"] / 5
+    assert now(release="v6.6", cpus=28)["waiting_percent"] < 0.7 * old["waiting_percent"]
     roomy = now(release="v6.6", high_min=4000)
     assert roomy["waiting_percent"] < 1
     assert roomy["list_mib"] > 5 * old["list_mib"]

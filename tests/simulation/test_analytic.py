@@ -33,7 +33,7 @@ def test_mva_and_chain_equal_the_machine_repairman_model(cpus, load):
 
 def test_one_cpu_never_waits():
     assert mva(1, 500.0, 100.0).wait_ns == 0.0
-    assert chain(1, 500.0, 100.0, 50.0, 50.0).wait_share == pytest.approx(0.0, abs=1e-12)
+    assert chain(1, 500.0, 100.0, 50.0).wait_share == pytest.approx(0.0, abs=1e-12)
 
 
 def test_a_full_lock_is_the_bound():
@@ -49,17 +49,15 @@ def test_throughput_stays_under_both_asymptotes():
         assert closed.holds_per_s <= min(cpus / 51_000.0, 1 / 1000.0) * 1e9 * (1 + 1e-12)
 
 
-def test_growing_handover_makes_throughput_fall_with_more_cpus():
-    """The collapse of a ticket lock; a lock with constant hand-over only levels off."""
-    rates = [chain(n, 20_000.0, 1000.0, 100.0, 60.0).holds_per_s for n in (4, 16, 64, 224)]
-    assert max(rates) > rates[-1] * 2
+def test_a_lock_with_a_handover_only_levels_off():
+    """No collapse, as of a ticket lock: a line per waiter."""
     flat = [chain(n, 20_000.0, 1000.0, 100.0).holds_per_s for n in (4, 16, 64, 224)]
     assert flat[0] < flat[1] < flat[2]
     assert flat[3] == pytest.approx(flat[2])
 
 
 def test_cpu_time_is_conserved():
-    for closed in (mva(40, 9000.0, 700.0), chain(40, 9000.0, 700.0, 200.0, 30.0)):
+    for closed in (mva(40, 9000.0, 700.0), chain(40, 9000.0, 700.0, 200.0)):
         cycle = closed.cpus / closed.holds_per_s * 1e9
         assert cycle == pytest.approx(9000.0 + 700.0 + closed.wait_ns)
         assert closed.wait_share == pytest.approx(closed.wait_ns / cycle)
@@ -82,4 +80,4 @@ def test_impossible_arguments_are_refused(bad):
         with pytest.raises(InputError):
             solve(*bad)
     with pytest.raises(InputError):
-        chain(2, 1.0, 1.0, handoff_ns=-1.0)
+        chain(2, 1.0, 1.0, handover_ns=-1.0)

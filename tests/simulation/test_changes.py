@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pcpmodel as pm
-from helpers.simulation import MACHINE, WORKLOADS, assert_same, faults, outcome, spec
+from helpers.simulation import MACHINE, WORKLOADS, assert_same, faults, outcome, prepare, spec
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS, make_spec
 from pcpmodel.workload import Program, Task, Workload
 
@@ -111,12 +110,15 @@ def test_draining_all_empties_every_list_and_sends_their_owners_to_the_zone(iden
         faults(8, 20_000),
         high_pages=20_000,
         identity=identity,
+        warm=True,
         seconds=0.014,
         samples=1400,
         changes=[pm.change(at, drain_all=0)],
     )
     drained = assert_same(run)
-    plain = after(spec(faults(8, 20_000), high_pages=20_000, seconds=0.014, samples=1400))
+    plain = after(
+        spec(faults(8, 20_000), high_pages=20_000, warm=True, seconds=0.014, samples=1400)
+    )
     # [cpu][pages in PCPs, pages held][sample]
     series = [np.frombuffer(r["series"], np.int64).reshape(8, 2, -1) for r in (drained, plain)]
     before, same = [s[:, 0, int(at * 1e5) - 1].sum() for s in series]
@@ -150,7 +152,7 @@ def test_a_drain_in_chunks_leaves_the_rest_to_whoever_waits_for_the_list():
             Workload("free", (Task(idle, 0), Task(p, 0)), "nothing", 3000),
             release=release,
             high_pages=2000,
-            hold_scale=20.0,
+            machine=MACHINE.slower(20.0),
             jitter=0.0,
             hold="mean",
             changes=[pm.change(0.0038, drain_all=0)],

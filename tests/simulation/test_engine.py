@@ -9,12 +9,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers.simulation import WORKLOADS, assert_same, both, faults, outcome, pairs, spec
+from helpers.simulation import (
+    MACHINE,
+    WHOLE,
+    WORKLOADS,
+    assert_same,
+    both,
+    faults,
+    outcome,
+    pairs,
+    prepare,
+    spec,
+)
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.run import execute, simulate
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.simulation.state import Failure
 from pcpmodel.workload import (
@@ -30,18 +40,19 @@ from pcpmodel.workload import (
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("release", [r.name for r in releases()])
 def test_engines_agree_on_every_workload_and_release(name, release):
-    result = assert_same(spec(WORKLOADS[name], release=release))
+    result = assert_same(spec(WORKLOADS[name], release=release, machine=WHOLE))
     assert result["events"] > 15
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("release", ["v6.6", "v6.7", "v6.19"])
-@pytest.mark.parametrize("handoff", [0.0, 50.0])
-def test_engines_agree_at_test_and_set_locks(name, release, handoff):
-    run = {"spinlock": "test-and-set", "release": release, "handoff_ns": handoff}
-    unfair = assert_same(spec(WORKLOADS[name], **run))
+@pytest.mark.parametrize("handover", [0.0, 50.0])
+def test_engines_agree_at_test_and_set_locks(name, release, handover):
+    run = {"spinlock": "test-and-set", "release": release}
+    at = MACHINE.with_costs(handover=handover)
+    unfair = assert_same(spec(WORKLOADS[name], machine=at, **run))
     assert unfair["events"] > 15
-    assert_same(spec(WORKLOADS[name], jitter=0.0, hold="mean", hold_scale=30.0, **run))
+    assert_same(spec(WORKLOADS[name], jitter=0.0, hold="mean", machine=at.slower(30.0), **run))
 
 
 def test_who_waits_long_at_a_test_and_set_lock_waits_longer_and_the_mean_is_the_same():
@@ -49,8 +60,8 @@ def test_who_waits_long_at_a_test_and_set_lock_waits_longer_and_the_mean_is_the_
     work = page_fault1(8, pages=700, fault_ns=300.0, unmap_ns=60.0)
     runs = {
         lock: execute(
-            spec(work, release="v6.6", spinlock=lock, hold_scale=8.0, high_pages=126,
-                 handoff_ns=0.0, nodes=1, handoff_per_waiter_ns=0.0, seconds=1.0)
+            spec(work, release="v6.6", spinlock=lock, high_pages=126, nodes=1, seconds=1.0,
+                 machine=MACHINE.slower(8.0).with_costs(handover=0.0))
         )
         for lock in SPINLOCKS
     }  # fmt: skip
@@ -151,13 +162,17 @@ def test_engines_agree_on_anything(
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("release", ["debian-6.1.192", "v6.6", "v6.6+p9", "v6.7", "v6.19", "v7.2"])
 def test_engines_agree_page_by_page_and_with_the_counts(name, release):
-    """Every page allocated, every list in order; and what is only counted is the same."""
-    result = assert_same(spec(WORKLOADS[name], release=release, identity=True))
+    """Every page allocated, every list in order; and what is only counted is the same.
+
+    Where pages are not warm a hold takes what its lines take: then only the engines agree.
+    """
+    assert_same(spec(WORKLOADS[name], release=release, identity=True, machine=WHOLE))
+    result = assert_same(spec(WORKLOADS[name], release=release, identity=True, warm=True))
     assert len(set(result["pages"])) > 1
     for pcps, lists in zip(result["pcps"], result["lists"], strict=True):
         for pcp, of_zone in zip(pcps, lists, strict=True):
             assert [len(pages) for pages in of_zone] == pcp["blocks"][: len(of_zone)]
-    state = prepare(spec(WORKLOADS[name], release=release))
+    state = prepare(spec(WORKLOADS[name], release=release, warm=True))
     Engine(state).run()
     counted = outcome(state)
     for what in set(result) - {"pages", "lists"}:
@@ -170,6 +185,8 @@ def test_engines_agree_page_by_page_and_with_the_counts(name, release):
 @pytest.mark.parametrize("release", ["debian-6.1.192", "v6.7", "v6.12", "v7.2"])
 def test_engines_agree_in_aged_zones_page_by_page_and_with_the_counts(name, release):
     run = {"release": release, "aged": 0.5, "memory_gib": 2, "seconds": 0.01}
+    assert_same(spec(WORKLOADS[name], identity=True, machine=WHOLE, **run))
+    run["warm"] = True
     result = assert_same(spec(WORKLOADS[name], identity=True, **run))
     assert sum(result["zone_free"]) < 2**18
     state = prepare(spec(WORKLOADS[name], **run))
@@ -222,7 +239,7 @@ def test_engines_agree_when_the_zone_is_below_its_high_watermark():
 
 def test_simultaneous_arrivals_are_served_by_cpu_number():
     """Without jitter all CPUs fault in step: the first holds go in order of CPU number."""
-    run = spec(faults(4, 63), jitter=0.0, hold="mean", nodes=1, handoff_per_waiter_ns=0.0)
+    run = spec(faults(4, 63), jitter=0.0, hold="mean", nodes=1)
     state = prepare(run)
     Engine(state).run(4)
     waits = [c["wait_ps"] for c in state.counters()]
@@ -283,6 +300,7 @@ def test_a_page_fault_run_does_what_the_program_says():
     run = spec(
         faults(1, 630),
         release="v6.6",
+        warm=True,
         high_pages=361,
         jitter=0.0,
         hold="mean",

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pcpmodel as pm
-from helpers.simulation import assert_same, faults, life_cycle, outcome, spec
+from helpers.simulation import MACHINE, assert_same, faults, life_cycle, outcome, prepare, spec
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.engines import _types_change
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.run import _types_change, execute
-from pcpmodel.simulation.setup import prepare
+from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.state import Failure
 from pcpmodel.workload import ALL, Program, Task, Workload
 
@@ -115,7 +115,7 @@ def test_engines_agree_when_memory_is_short(
 
 def test_where_types_mix_in_crowded_zones_pages_go_one_by_one():
     """An unmovable page comes from a movable block and goes back to the list of that block."""
-    run = spec(life_cycle(6), identity=True, aged=0.5, memory_gib=2, warmup_s=0.0)
+    run = spec(life_cycle(6), identity=True, warm=True, aged=0.5, memory_gib=2, warmup_s=0.0)
     event = execute(run)
     state = prepare(run)
     assert PerPage(state).run()
@@ -192,7 +192,7 @@ def test_who_comes_to_an_empty_zone_looks_for_another(trylock):
     """Several CPUs in the queue saw the zone above its mark; the first of them empty it."""
     run = small(
         faults(6, 14_000, lru=False), page_cache=0.5, high_pages=None, release="v7.2",
-        handoff_per_waiter_ns=0.0, hold_scale=20.0, seconds=0.1, trylock_failure=trylock,
+        machine=MACHINE.slower(20.0), seconds=0.1, trylock_failure=trylock,
     )  # fmt: skip
     result = assert_same(run)
     counters = result["counters"]

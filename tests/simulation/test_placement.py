@@ -5,14 +5,13 @@
 import pytest
 
 import pcpmodel as pm
-from helpers.simulation import MACHINE, assert_same, faults, outcome, spec
+from helpers.simulation import MACHINE, assert_same, faults, outcome, prepare, spec
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload, adapted, page_fault1
 
 
@@ -149,7 +148,7 @@ def test_memory_of_a_node_without_cpus_is_used(identity):
 
 def test_a_node_without_cpus_has_a_kswapd_that_runs_on_another():
     run = spec(
-        adapted(page_fault1(2, pages=60_000, fault_ns=100.0, like=None), membind=1),
+        adapted(page_fault1(2, pages=60_000, fault_ns=100.0), membind=1),
         release="v6.12", memory_gib=1.0, nodes=1, cpus=8, cpuless_nodes=1, cpuless_gib=0.5,
         page_cache=0.5, reclaim_page_ns=100.0, seconds=0.03,
     )  # fmt: skip
@@ -207,9 +206,10 @@ def test_what_is_impossible_is_refused(make, message):
 
 def test_each_memcg_has_an_lru_lock_on_every_node():
     plain = faults(8, lru=True)
+    lru = MACHINE.with_costs(lru_hold=4000.0, lru_page=0.0)
     runs = {}
     for memcgs in (1, 2, 8):
-        run = spec(adapted(plain, memcgs=memcgs), lru_hold_ns=4000.0)
+        run = spec(adapted(plain, memcgs=memcgs), machine=lru)
         state = prepare(run)
         assert Engine(state).run()
         runs[memcgs] = outcome(state)
@@ -217,7 +217,7 @@ def test_each_memcg_has_an_lru_lock_on_every_node():
         assert_same(run)
     waits = {m: sum(c["lru_wait_ps"] for c in r["counters"]) for m, r in runs.items()}
     assert waits[1] > 2 * waits[2] > 0 == waits[8]
-    one = prepare(spec(plain, lru_hold_ns=4000.0))
+    one = prepare(spec(plain, machine=lru))
     assert Engine(one).run()
     assert outcome(one) == runs[1]  # the root memcg alone is no memcg
     used = [digest != 0 for digest in runs[2]["order"]]

@@ -24,6 +24,8 @@ from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
 
 MACHINE = pm.machine("sapphire-rapids")
+#: Nothing but holds takes time at its locks, and no core has two threads.
+ALONE = MACHINE.with_costs(zone_lines=0.0, handover=0.0, smt_share=0.0)
 
 
 def run(**options):
@@ -47,7 +49,6 @@ def one_lock(cpus, think_ns, **options):
     work = pm.workload.page_fault1(cpus, pages=6300, fault_ns=think_ns / 63, unmap_ns=think_ns / 63)
     result = pm.simulate(
         release="v6.6",
-        machine=MACHINE,
         workload=work,
         cpus=cpus,
         nodes=1,
@@ -55,7 +56,7 @@ def one_lock(cpus, think_ns, **options):
         high_pages=126,
         stat_interval_s=0,
         warmup_s=0.02,
-        **({"seconds": 1.0, "hold": "exponential", "handoff_ns": 0.0, "jitter": 0.5} | options),
+        **({"seconds": 1.0, "hold": "exponential", "warm": True, "machine": ALONE} | options),
     )
     holds = result.refills + result.drains
     hold = result.per_cpu["hold_ps"].sum() / holds / 1000
@@ -72,11 +73,11 @@ def test_engine_and_mean_value_analysis_agree_within_a_point_of_wait_share(load)
     assert result.lock_contention == pytest.approx(mva(24, work, hold).wait_share, abs=0.01)
 
 
-def test_engine_and_load_dependent_chain_agree_where_handover_grows():
+def test_engine_and_load_dependent_chain_agree_where_a_lock_is_handed_over():
     result, work, hold = one_lock(
-        16, 45_000.0, jitter=1.0, handoff_ns=300.0, handoff_per_waiter_ns=100.0
+        16, 45_000.0, jitter=1.0, machine=ALONE.with_costs(handover=600.0)
     )
-    expected = chain(16, work, hold, 300.0, 100.0)
+    expected = chain(16, work, hold, 600.0)
     assert expected.wait_share > 0.1
     assert result.lock_contention == pytest.approx(expected.wait_share, abs=0.02)
 

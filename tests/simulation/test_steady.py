@@ -165,7 +165,7 @@ def test_rates_that_never_stand_are_said_to_be_no_steady_state():
     assert execute(spec).stands is False
 
 
-def test_command_line_says_warm_up_interval_and_what_is_calibrated():
+def test_command_line_says_warm_up_interval_and_what_is_assumed():
     def said(*options):
         done = CliRunner().invoke(
             main,
@@ -178,11 +178,11 @@ def test_command_line_says_warm_up_interval_and_what_is_calibrated():
     text = said()
     assert "until the rates stood" in text
     assert "(95 %: ±" in text
-    assert "fitted to zone-split-rfc/page_fault1: lock_contention of 1 zone, 13.01 %" in text
-    assert "ice-lake has no calibration of its own: values of sapphire-rapids" in text
+    assert "assumed               line_l2 of ice-lake; " in text
+    assert "jitter 0.5" in text
     assert "warm-up               0.01 s\n" in said("--warmup", "0.01")
-    assert "nothing: holds as measured" in said("--param", "like=null")
+    assert "jitter" not in said("--set", "jitter=0.2", "--warmup", "0.01")
     told = json.loads(said("--json"))
     assert told["stands"] is True
     assert told["half_width_95"]["score_per_s"] > 0
-    assert {c["parameter"] for c in told["calibrated"]} == {"jitter", "cold_block_ns"}
+    assert {"line_memory of ice-lake", "jitter 0.5"} < set(told["assumed"])

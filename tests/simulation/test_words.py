@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.programs import random_workload
-from helpers.simulation import WORKLOADS, assert_same, outcome, spec
+from helpers.simulation import MACHINE, WORKLOADS, assert_same, outcome, prepare, spec
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pcp_orders
 from pcpmodel.kernel.releases import release as find_release
@@ -17,7 +17,6 @@ from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.result import KINDS, ZONE_KINDS
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import LIMITS
@@ -63,7 +62,7 @@ def test_engines_agree_on_random_programs_and_pages_with_counts(
         return spec(
             random_workload(seed, types=types), release=release, seed=seed % 97, high_pages=high,
             jitter=jitter, hold=hold, warmup_s=warmup, stat_interval_s=tick, nohz_idle=nohz,
-            trylock_failure=trylock, spinlock=spinlock, identity=identity, seconds=0.004,
+            trylock_failure=trylock, spinlock=spinlock, identity=identity, seconds=0.004, warm=True,
         )  # fmt: skip
 
     counted, followed = (assert_same(with_options(identity)) for identity in (False, True))
@@ -447,7 +446,8 @@ def test_pages_that_wait_for_the_lru_lock_go_at_once_where_the_program_says_so(p
             p.free(ns=50)
             p.score()
 
-    run = spec(one(write), pagevec=pagevec, nodes=1, hold="mean", lru_hold_ns=1000.0)
+    lru = MACHINE.with_costs(lru_hold=1000.0, lru_page=0.0)
+    run = spec(one(write), pagevec=pagevec, nodes=1, hold="mean", machine=lru)
     n = assert_same(run)["counters"][0]
     holds = 1 + 20 // pagevec
     assert n["lru_holds"] == pytest.approx(holds * n["score"], abs=2)

@@ -18,8 +18,6 @@ def run_and_compare(cells):
         found = defaults.by_default(cell)
         where = {name: cell[name] for name in ("source", "table", "row", "column")}
         assert found.value == pytest.approx(cell["value"], rel=1e-5), where
-        assert found.fitted_here == cell["fitted_here"], where
-        assert found.fitted_elsewhere == cell["fitted_elsewhere"], where
 
 
 def test_what_is_stored_is_what_a_run_says():
@@ -43,13 +41,6 @@ def test_every_ready_made_workload_that_is_published_is_asked():
     base = CELLS[(CELLS["source"] == "pcp-auto-tuning-v3") & (CELLS["table"] == "unix")].iloc[0]
     table = load_published("pcp-auto-tuning-v3").tables["unix"].set_index("step")
     assert base["measured"] == table["lock_contend_cycles_pct"]["base"]
-
-
-def test_fitted_here_and_elsewhere_are_told_apart():
-    by_source = CELLS.groupby("source")["fitted_here"].first()
-    assert "cold_block_ns" in by_source["pcp-auto-tuning-v3"]
-    assert by_source["high-order-pcp-2022"] == ""
-    assert by_source["lkp-reports-2023"] == ""
 
 
 def test_a_null_model_that_is_as_near_is_named():

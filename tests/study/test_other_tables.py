@@ -14,7 +14,6 @@ from helpers.robot_report import BODY
 from pcpmodel.cli import main
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.datasets.robot_report import add_report
-from pcpmodel.errors import InputError
 from pcpmodel.study.published import question, report
 from pcpmodel.study.published.asked import ASKED
 from pcpmodel.study.published.compare import compare
@@ -28,7 +27,6 @@ def test_a_table_of_an_older_kernel_is_compared(monkeypatch):
     assert set(cells.index.get_level_values("quantity")) == {"score"}
     assert (cells.predicted > 150).all()  # of what two processes do
     assert "Nothing is fitted" in answer.text
-    assert not answer.facts["fitted"]
 
 
 def test_what_is_asked_for_by_name_is_accounted_for():
@@ -77,18 +75,11 @@ def test_every_table_has_an_answer(name):
     assert len(rows)
     assert set(rows["source"] + "/" + rows["table"]) == {name}
     assert np.isfinite(rows[["measured", "predicted", "half_width"]]).all(axis=None)
-    assert rows["fitted"].isna().all()
-    assert not answer.facts["fitted"]
     assert f"Known to be lacking in {name}" in answer.text
     if name == "remote-drain-2022/pft":
         few = rows[rows["step"].str.match(r"(2S EPYC|Dell).* ([3-7]|12) clients")]
         assert len(few) == 7
         assert few["within"].all()  # as long as there is a core for each
-
-
-def test_they_are_not_judged_with_the_others():
-    with pytest.raises(InputError, match="published source"):
-        compare("batchsize-2018", left_out=True)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 import pcpmodel as pm
 from pcpmodel.hardware.load import KINDS
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.study import loads
 from pcpmodel.study.loads import Cell, ZoneHere, measured_lines, predict
 from pcpmodel.study.page_lines import LINE_ROWS, at_random, random_buddies, shifted
 
@@ -79,8 +78,7 @@ def rates(*kinds):
     return pd.DataFrame([{"workload": kind, "unit": KINDS[kind].unit, **row} for kind in kinds])
 
 
-def test_a_cell_has_its_own_lines(machine, monkeypatch):
-    monkeypatch.setattr(loads, "LINES_S", 2.0)
+def test_a_cell_has_its_own_lines(machine):
     table, release = rates("hand-over", "faults", "faults-random"), pm.release("v6.18")
     given = (machine, table, COSTS, release, ZONE)
     measured = measured_lines(*given)

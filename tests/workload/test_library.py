@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-import numpy as np
 import pytest
 
 import pcpmodel as pm
@@ -24,7 +23,7 @@ def run(workload, **options):
 @pytest.mark.parametrize(
     "workload",
     [
-        pm.workload.kbuild(8, page_us=0.4, migrated_share=0.4, slab_run_share=0.3),
+        pm.workload.kbuild(8, page_us=0.4),
         pm.workload.unix_stream(4),
         pm.workload.sctp_stream(4, acks_per_page=20),
         pm.workload.sctp_stream(4, acks_per_page=20, swap_after=60),
@@ -73,21 +72,21 @@ def test_keeping_a_batch_divides_the_drains_of_order_3_by_eight():
     assert ratio == pytest.approx(1 / 8, rel=0.05)
 
 
-def test_a_build_drains_at_nearly_every_exit_until_two_in_a_row_are_asked_for():
-    jobs = pm.workload.kbuild(8, page_us=1.0, like=None)
-    base, patched = (run(jobs, release=r, seconds=0.5) for r in ("v6.6", "v6.6+p1"))
-    assert patched.free_high / patched.score < 0.2 * base.free_high / base.score
+def test_a_build_drains_at_exits_until_two_in_a_row_are_asked_for():
+    jobs = pm.workload.kbuild(8, page_us=1.0)
+    base, patched = (run(jobs, release=r, seconds=8.0) for r in ("v6.6", "v6.6+p1"))
+    assert base.free_high > 300
+    assert patched.free_high / patched.score < 0.5 * base.free_high / base.score
 
 
-def test_migrated_processes_leave_their_pages_on_another_cpu():
-    stay = run(pm.workload.kbuild(8, page_us=1.0, migrated_share=0.0), seconds=1.0)
-    move = run(pm.workload.kbuild(8, page_us=1.0, migrated_share=0.5), seconds=1.0)
-
-    def imbalance(result):
-        return np.abs(result.per_cpu["alloc_pages"] - result.per_cpu["free_pages"]).max()
-
-    assert imbalance(move) > imbalance(stay)
-    assert move.per_cpu["idle_ps"].sum() == 0
+def test_a_cpu_of_a_build_frees_in_a_round_what_it_took():
+    """So that every round begins alike, however long the run."""
+    result = run(pm.workload.kbuild(8, page_us=1.0), seconds=4.0, warmup_s=1.0)
+    taken, given = result.per_cpu["alloc_pages"], result.per_cpu["free_pages"]
+    assert given == pytest.approx(taken, rel=0.05)
+    assert result.per_cpu["idle_ps"].sum() == 0
+    # Two recorded courses, each from another moment on.
+    assert len(set(taken.tolist())) == 8
 
 
 def test_a_build_uses_the_recorded_time_per_page():
@@ -95,7 +94,8 @@ def test_a_build_uses_the_recorded_time_per_page():
     work = result.busy_ps - result.per_cpu["wait_ps"].sum() - result.per_cpu["hold_ps"].sum()
     figures = pm.datasets.load_workload("native-kbuild").tables["figures"].set_index("quantity")
     expected = figures.loc["busy CPU time per page allocated", "value"]
-    assert work / 1e6 / result.per_cpu["alloc_pages"].sum() == pytest.approx(expected, rel=0.02)
+    # Slabs and page tables beyond those of the course take no more than their frees.
+    assert work / 1e6 / result.per_cpu["alloc_pages"].sum() == pytest.approx(expected, rel=0.03)
 
 
 def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
@@ -126,8 +126,7 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
     [
         (lambda: pm.workload.kbuild(0), "jobs=0"),
         (lambda: pm.workload.kbuild(4, page_us=0.0), "page_us"),
-        (lambda: pm.workload.kbuild(4, slab_run_share=2), "slab_run_share"),
-        (lambda: pm.workload.kbuild(4, migrated_share=-1), "0..1"),
+        (lambda: pm.workload.kbuild(4, nodes=0), "nodes=0"),
         (lambda: pm.workload.unix_stream(0), "pairs=0"),
         (lambda: pm.workload.unix_stream(1, send_us=0), "send_us"),
         (lambda: pm.workload.unix_stream(1, room=0), "room"),
@@ -205,10 +204,13 @@ def test_every_workload_is_placed_as_numactl_does_it_and_charged_to_memcgs(name)
 
 @pytest.mark.parametrize("name", ["kbuild", "page_fault1", "file_churn", "malloc1"])
 def test_jobs_come_and_go(name):
-    given = {"kbuild": {"page_us": 0.3, "like": None}, "page_fault1": {"pages": 2000}}.get(name, {})
+    given = {"kbuild": {"page_us": 0.3}, "page_fault1": {"pages": 2000}}.get(name, {})
     made = pm.workload.make(name, busy=0.6, **ALL_OF_THEM[name], **given)
-    result = run(made, seconds=2.0, warmup_s=0.2)
+    seconds = 10.0 if name == "kbuild" else 2.0  # rounds of a build are long
+    result = run(made, seconds=seconds, warmup_s=0.2)
     assert result.busy_ps / result.cpu_ps == pytest.approx(0.6, abs=0.03)
-    always = run(pm.workload.make(name, **ALL_OF_THEM[name], **given), seconds=2.0, warmup_s=0.2)
-    assert result.score / always.score == pytest.approx(0.6, abs=0.04)
+    plain = pm.workload.make(name, **ALL_OF_THEM[name], **given)
+    always = run(plain, seconds=seconds, warmup_s=0.2)
+    # Who rests leaves its core and the locks to the others.
+    assert result.score / always.score == pytest.approx(0.6, abs=0.08 if name == "kbuild" else 0.04)
     assert_same(make_spec(workload=made, release="v7.2", seconds=0.02, **RUN))

@@ -177,7 +177,7 @@ def test_a_long_recording_is_thinned_out():
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_cpu_time_per_page_is_the_recorded_one(recording):
     work = pm.workload.recorded(recording, 16)
-    result = run(work, cpus=16, seconds=3.0, stat_interval_s=0.0)
+    result = run(work, cpus=16, seconds=3.0, stat_interval_s=0.0, jitter=0.2)
     sums = {k: int(v.sum()) for k, v in result.per_cpu.items()}
     took = result.busy_ps - sums["wait_ps"] - sums["hold_ps"]
     figures = pm.datasets.load_workload(recording.replace(".", "-")).tables["figures"]
@@ -374,10 +374,13 @@ def test_a_cpu_that_wakes_now_and_then_decays_its_lists_then():
 
 
 def test_containers_mix_their_recordings_by_share():
-    build = run(pm.workload.containers(8, shares={"native-build": 1.0}), seconds=8.0)
-    storm = run(pm.workload.containers(8, shares={"6.18-exitstorm": 1.0}), seconds=8.0)
-    both = run(
-        pm.workload.containers(8, shares={"native-build": 0.5, "6.18-exitstorm": 0.5}), seconds=8.0
+    build, storm, both = (
+        run(pm.workload.containers(8, shares=shares), seconds=8.0, jitter=0.2)
+        for shares in (
+            {"native-build": 1.0},
+            {"6.18-exitstorm": 1.0},
+            {"native-build": 0.5, "6.18-exitstorm": 0.5},
+        )
     )
     assert build.score < both.score < storm.score
     # The time of a mean process of the mix is the mean of the two.

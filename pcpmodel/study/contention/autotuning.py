@@ -1,6 +1,6 @@
 """What the auto-tuning series' own texts claim of builds and streams, put to the model.
 
-Everything here takes the parameters that an answer key fitted, and fits none.
+Nothing here is fitted.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.errors import unknown_name
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
@@ -23,6 +22,7 @@ from pcpmodel.study.published.cases import find, published_rows
 from pcpmodel.study.published.rows import allowed, tolerances
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.what_if import what_if
+from pcpmodel.workload.common import again
 
 __all__ = [
     "build_memory",
@@ -36,36 +36,19 @@ __all__ = [
 _BUILD = "pcp-auto-tuning-v2/kbuild"
 
 
-def fitted_to(key: Answer, table: str) -> dict[str, float]:
-    """What was fitted for one table ("pcp-auto-tuning-v2/kbuild"), by name.
-
-    Raises
-    ------
-    InputError
-        If the key does not have the table.
-    """
-    rows = key["fitted"][key["fitted"]["table"] == table]
-    if rows.empty:
-        raise unknown_name("table of the answer key", table, set(key["fitted"]["table"]))
-    return dict(zip(rows["parameter"], rows["value"], strict=True))
-
-
-def _build(key: Answer, step: str, seed: int, **work: object) -> Result:
-    """One run of the builds of version 2, with the parameters of the answer key."""
+def _build(step: str, seed: int, **work: object) -> Result:
+    """One run of the builds of version 2."""
     case = find(_BUILD)
-    fitted = fitted_to(key, _BUILD)
-    own = {k: v for k, v in fitted.items() if k in case.own}
-    rest = {k: v for k, v in fitted.items() if k not in (*case.own, "smt_yield")}
     return simulate(
         release=case.releases[step],
-        workload=case.workload(**own, **work),
+        workload=again(case.workload(), **work),
         seed=seed,
-        **{**case.run, **rest},
+        **case.run,
     )
 
 
 def page_table_isolation(
-    key: Answer, *, steps: Sequence[str] = ("base", "patch1"), seeds: Sequence[int] = (1, 2, 3)
+    *, steps: Sequence[str] = ("base", "patch1"), seeds: Sequence[int] = (1, 2, 3)
 ) -> Answer:
     """What a page table root of order 1 does to the lists when a process exits.
 
@@ -75,9 +58,6 @@ def page_table_isolation(
 
     Parameters
     ----------
-    key : Answer
-        As `pcpmodel.compare` answers: with the table pcp-auto-tuning-v2/kbuild, whose fitted
-        parameters are used.
     steps : sequence of str
         Rows of that table.
     seeds : sequence of int
@@ -86,7 +66,7 @@ def page_table_isolation(
     Returns
     -------
     Answer
-        ``kernels``: by ``quantity`` (``free_high`` drains per file compiled; contention [%]),
+        ``kernels``: by ``quantity`` (``free_high`` drains per million pages; contention [%]),
         ``kernel`` and ``release`` (whether isolation is on) the mean ``value`` and ``error``, half
         of its 95 % interval; ``seeds``: by seed.
     """
@@ -95,13 +75,15 @@ def page_table_isolation(
             "kernel": find(_BUILD).releases[step].name,
             "release": f"isolation {'on' if isolated else 'off'}",
             "seed": seed,
-            "drains by a block of order 1 to 3, per file": result.free_high / result.score,
+            "drains by a block of order 1 to 3, per million pages": 1e6
+            * result.free_high
+            / result.score,
             "lock contention [%]": 100 * result.lock_contention,
         }
         for step in steps
         for isolated in (True, False)
         for seed in seeds
-        for result in [_build(key, step, seed, page_table_isolation=isolated)]
+        for result in [_build(step, seed, page_table_isolation=isolated)]
     )
     long = runs.melt(["kernel", "release", "seed"], var_name="quantity")
     half = half_width(seeds)
@@ -121,7 +103,8 @@ def page_table_isolation(
     }
     said = {
         kernel: f"- {kernel}: switching page-table isolation off takes free_high drains from "
-        f"{drains[kernel, 'isolation on']:.2f} to {drains[kernel, 'isolation off']:.2f} per file "
+        f"{drains[kernel, 'isolation on']:.2f} to {drains[kernel, 'isolation off']:.2f} per "
+        "million pages "
         f"({100 * (drains[kernel, 'isolation off'] / drains[kernel, 'isolation on'] - 1):+.0f} %) "
         f"and contention from {contention[kernel, 'isolation on']:.1f} to "
         f"{contention[kernel, 'isolation off']:.1f} %, by {gone[kernel].mean():.1f} ± "
@@ -185,14 +168,11 @@ def recorded_exits(
     return Answer({"recordings": table}, said, digest=digest_of(table.to_dict("list")))
 
 
-def build_memory(key: Answer, *, seeds: Sequence[int] = (1, 2, 3)) -> Answer:
+def build_memory(*, seeds: Sequence[int] = (1, 2, 3)) -> Answer:
     """Memory that the builds keep on per-CPU lists, patch by patch.
 
     Parameters
     ----------
-    key : Answer
-        As `pcpmodel.compare` answers: with the table pcp-auto-tuning-v2/kbuild, whose fitted
-        parameters are used.
     seeds : sequence of int
         Repetitions, at least two.
 
@@ -206,7 +186,7 @@ def build_memory(key: Answer, *, seeds: Sequence[int] = (1, 2, 3)) -> Answer:
     half = half_width(seeds)
     rows = []
     for step, seed in product(load_published("pcp-auto-tuning-v2").tables["kbuild"]["step"], seeds):
-        result = _build(key, step, seed)
+        result = _build(step, seed)
         counted = result.time_s > result.spec.warmup_s
         listed, held = (
             pages[counted] / 2**18 for pages in (result.pages_in_pcp, result.pages_held)
@@ -279,10 +259,8 @@ def build_surprise(key: Answer) -> Answer:
         )
     answer = (
         "- Would it surprise us, if the build time fell by as much as the lock's cycles? It does"
-        f"{'' if as_much else ' not'}, from base to {last}: {'; '.join(said)}. But the model's "
-        "share is no test of it: "
-        "smt_yield, what a core gains from its second thread, was fitted to the build time of "
-        "patch7."
+        f"{'' if as_much else ' not'}, from base to {last}: {'; '.join(said)}. A thread that waits "
+        "leaves its core to the other one (smt_share of the cost sheet)."
     )
     return Answer({}, {"surprise": answer})
 
@@ -387,7 +365,7 @@ def version_surprise(key: Answer) -> Answer:
     Answer
         No table; the answers by name.
     """
-    said = key["rows"][key["rows"]["fitted"].isna()]
+    said = key["rows"]
     shares, right = [], []
     for version in ("v2", "v3", "v1"):
         part = said[said["source"] == f"pcp-auto-tuning-{version}"]

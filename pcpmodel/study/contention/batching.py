@@ -19,9 +19,8 @@ from pcpmodel.hardware import machines
 from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
-from pcpmodel.simulation.spec import UNCALIBRATED
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import RELEASES, half_width
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width
 from pcpmodel.study.lists.trajectory import trajectory
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.trace.recording import recording as open_recording
@@ -29,13 +28,6 @@ from pcpmodel.trace.what_if import what_if
 from pcpmodel.workload import unix_stream
 
 __all__ = ["boot_drains", "early_stop", "largest_drains", "stream_price"]
-
-#: Streams are calibrated to pcp-auto-tuning-v2/unix: the spread of a write's time, and what a hold
-#: and a hand-over cost beyond the measured latency tables, which is left out here once.
-_STREAM_HOLDS: dict[str, dict[str, float]] = {
-    "measured holds": {k: UNCALIBRATED[k] for k in ("cold_block_ns", "handoff_ns")},
-    "with costs fitted to the published table": {},
-}
 
 
 def largest_drains(releases: Sequence[str] = RELEASES) -> Answer:
@@ -195,9 +187,9 @@ def stream_price(
     Returns
     -------
     Answer
-        ``holds``: by ``holds`` (as measured, and with what `compare` fits to
-        pcp-auto-tuning-v2/unix) ``score_percent`` and contention before and after, holds to
-        drain per second, each change with half of its 95 % interval; ``seeds``: by seed.
+        ``holds``: by ``holds`` (of warm pages, as measured, and as they come) ``score_percent``
+        and contention before and after, holds to drain per second, each change with half of its
+        95 % interval; ``seeds``: by seed.
 
     Raises
     ------
@@ -207,7 +199,7 @@ def stream_price(
     half = half_width(seeds)
     hardware = machines.machine(machine)
     runs = []
-    for holds, options in _STREAM_HOLDS.items():
+    for holds, warm in HOLDS.items():
         for seed in seeds:
             for kernel in releases:
                 result = simulate(
@@ -220,7 +212,7 @@ def stream_price(
                     seconds=seconds,
                     warmup_s=seconds / 2,
                     seed=seed,
-                    **options,
+                    warm=warm,
                 )
                 runs.append(
                     {

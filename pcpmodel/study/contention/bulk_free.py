@@ -14,7 +14,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width, hold_costs, run_figures
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width, run_figures
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import kbuild
 
@@ -48,10 +48,9 @@ def bulk_free(
     Returns
     -------
     Answer
-        ``hosts``: figures by ``holds`` (as measured alone, and with the cost of cold blocks that
-        was fitted to pcp-auto-tuning-v2/kbuild), host and release, means over the seeds;
-        ``gain_error_percent`` and ``drain_p99_error_us`` are half of a 95 % interval; ``seeds``:
-        the same per seed.
+        ``hosts``: figures by ``holds`` (of warm pages, as measured, and as they come), host and
+        release, means over the seeds; ``gain_error_percent`` and ``drain_p99_error_us`` are half of
+        a 95 % interval; ``seeds``: the same per seed.
 
     Raises
     ------
@@ -69,9 +68,9 @@ def bulk_free(
         }
     hardware = machines.machine(machine)
     rows = []
-    for holds, fitted in HOLDS.items():
+    for holds, warm in HOLDS.items():
         for name, (cpus, nodes, memory) in hosts.items():
-            work = kbuild(int(cpus), nodes=int(nodes), migrated_share=0.3, like=None)
+            work = kbuild(int(cpus), nodes=int(nodes))
             for seed in seeds:
                 base = None
                 for kernel in releases:
@@ -85,7 +84,7 @@ def bulk_free(
                         seconds=seconds,
                         warmup_s=5.0,
                         seed=seed,
-                        **hold_costs(fitted),
+                        warm=warm,
                     )
                     base = base or result
                     rows.append(

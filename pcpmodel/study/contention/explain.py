@@ -10,6 +10,7 @@ import textwrap
 import pandas as pd
 
 from pcpmodel.errors import InputError
+from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.result import Result
 from pcpmodel.study.answer import Answer
 
@@ -51,7 +52,7 @@ def explain(before: Result, after: Result, *, page_fetch_ns: float | None = None
     length (valued at the new number), both without what fetching cold pages adds.
 
     "Colder pages" has two parts.  In the simulation a page is cold where it passes through the
-    zone, ``cold_block_ns`` of its hold for every block moved: that many blocks times that cost,
+    zone, the lines of its hold for every block moved: that many blocks times what a pilot says,
     an expectation, since holds are drawn as a whole; the length of holds takes up the
     difference.  In the tasks' own work cold pages cost no simulated time; with ``page_fetch_ns``
     the pages allocated that no cache held cost that much each, an estimate that is then part of
@@ -73,9 +74,7 @@ def explain(before: Result, after: Result, *, page_fetch_ns: float | None = None
         total = {k: int(v.sum()) for k, v in run.per_cpu.items()}
         ns = {k: total[k] / 1000 / run.score for k in total if k.endswith("_ps")}
         holds = {k: h.total / run.score for k, h in run.hold_hist.items()}
-        cold = (
-            run.spec.cost("cold_block_ns") * run.spec.hold_scale * total["moved_blocks"] / run.score
-        )
+        cold = mean_line_ns(run.spec) * total["moved_blocks"] / run.score
         fetch = (page_fetch_ns or 0.0) * total["found_memory"] / run.score
         whole = run.cpu_ps / 1000 / run.score
         known = ("wait_ps", "hold_ps", "lru_wait_ps", "lru_hold_ps", "idle_ps")

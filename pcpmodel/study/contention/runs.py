@@ -1,4 +1,4 @@
-"""Figures of contended runs, and what the holds of their machines are taken from."""
+"""Figures of contended runs, and whether the pages of their holds are warm."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
@@ -12,24 +12,13 @@ from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.result import Result
-from pcpmodel.simulation.spec import UNCALIBRATED
 from pcpmodel.study.sweep.grid import figures
-from pcpmodel.workload.calibration import calibration
 
-__all__ = ["HOLDS", "RELEASES", "half_width", "hold_costs", "run_figures"]
+__all__ = ["HOLDS", "RELEASES", "half_width", "run_figures"]
 
-#: Name -> whether a hold takes longer per block, as fitted to another machine's contention.  The
-#: latency tables are the only measured holds; what cold blocks add is inferred.
-HOLDS = {"measured holds": False, "with cold blocks, fitted": True}
-
-
-def hold_costs(fitted: bool) -> dict[str, float]:
-    """As fitted to the base row of the auto-tuning series' build; or the same with warm holds."""
-    fitted_to = calibration("pcp-auto-tuning-v2/kbuild")
-    found = {k: c.value for k, c in fitted_to.items() if k in UNCALIBRATED}
-    return found if fitted else found | {"cold_block_ns": 0.0}
-
-
+#: Name -> whether the pages that a hold moves are warm.  The latency tables were measured on such;
+#: what lines of others take follows from the cost sheet and a pilot.
+HOLDS = {"warm pages": True, "pages as they come": False}
 #: Before "Batch callers of free_pcppages_bulk", its version 4, and as merged.
 RELEASES = ("v6.18", "v6.18+hahn-v4", "v6.19")
 

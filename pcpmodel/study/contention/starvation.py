@@ -14,7 +14,7 @@ from pcpmodel.hardware import machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width, hold_costs
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm
 
@@ -66,7 +66,7 @@ def lock_starvation(
     half = half_width(seeds)
     hardware = machines.machine(machine)
     rows = []
-    for holds, fitted in HOLDS.items():
+    for holds, warm in HOLDS.items():
         for name, (cpus, nodes, memory) in (hosts or hahn_machines()).items():
             on_node = int(cpus) // int(nodes)
             for kernel, seed in product(releases, seeds):
@@ -80,7 +80,7 @@ def lock_starvation(
                     seconds=seconds,
                     seed=seed,
                     warmup_s=0.0,
-                    **hold_costs(fitted),
+                    warm=warm,
                 )
                 count = {name: int(values.sum()) for name, values in result.per_cpu.items()}
                 moved = count["refill_pages"] + count["drain_pages"]
@@ -210,8 +210,7 @@ def unfair_lock(
                     seconds=seconds,
                     warmup_s=0.0,
                     seed=seed,
-                    jitter=0.5,
-                    cold_block_ns=0.0,
+                    warm=True,
                     spinlock=lock,
                 )
                 rows.append(

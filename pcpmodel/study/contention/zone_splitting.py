@@ -21,9 +21,7 @@ from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.explain import explain
 from pcpmodel.study.contention.runs import half_width, run_figures
-from pcpmodel.study.published.model import thread_speed
 from pcpmodel.workload import kbuild, page_fault1
-from pcpmodel.workload.calibration import calibration
 
 __all__ = ["contention_by_cpus", "zone_splitting"]
 
@@ -75,9 +73,7 @@ def zone_splitting(
 
     Notes
     -----
-    The score of the build counts that a thread which spins leaves its core to the other one:
-    ``smt_yield``, fitted to one build time of pcp-auto-tuning-v2.  Sixteen processes have cores
-    of their own.
+    A thread that waits leaves its core to the other one; sixteen processes have cores of their own.
 
     Raises
     ------
@@ -86,10 +82,9 @@ def zone_splitting(
     """
     half = half_width(seeds)
     hardware = machines.machine(machine)
-    smt_yield = calibration("pcp-auto-tuning-v2/kbuild")["smt_yield"].value
     works = {
-        _FAULTS: page_fault1(16, like="zone-split-rfc/page_fault1"),
-        _BUILD: kbuild(224, like="zone-split-rfc/kbuild"),
+        _FAULTS: page_fault1(16),
+        _BUILD: kbuild(224),
     }
     rows, ends, stand = [], [], []
     for name, work in works.items():
@@ -112,8 +107,6 @@ def zone_splitting(
                     ends.append(results)
                 for seed, result in zip(seeds, results, strict=True):
                     rate = result.score_per_s
-                    if name == _BUILD:
-                        rate *= thread_speed(result, smt_yield)
                     rows.append(
                         run_figures(
                             result,
@@ -168,8 +161,7 @@ def _splitting(
                 f"from {one.score_percent:.1f} ± {one.score_error_percent:.1f} to "
                 f"{split.score_percent:.1f} ± {split.score_error_percent:.1f} (base 100)."
                 + (
-                    f" Published: {known['before']:g} %, which the cost of a cold page was fitted "
-                    f"to in another run, to {less}{known['after']:g} %."
+                    f" Published: {known['before']:g} % to {less}{known['after']:g} %."
                     if kernel == releases[0]
                     else ""
                 ),
@@ -289,7 +281,7 @@ def contention_by_cpus(
                     seeds,
                     release=kernel,
                     machine=hardware,
-                    workload=kbuild(n, like="zone-split-rfc/kbuild"),
+                    workload=kbuild(n),
                     cpus=n,
                     nodes=2,
                     memory_gib=memory,

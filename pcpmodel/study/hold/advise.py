@@ -163,14 +163,13 @@ def _scale(
         runs = [
             simulate(
                 release=release,
-                machine=machine,
+                machine=machine.slower(scale),
                 workload=page_fault1(processes, pages=pages, page_size_kib=page_size_kib),
                 cpus=used.cpus,
                 nodes=used.nodes,
                 memory_gib=used.memory_gib,
                 page_size_kib=page_size_kib,
                 batch_scale_max=k,
-                hold_scale=scale,
                 seconds=_SECONDS,
                 warmup_s=_SECONDS,  # high tunes itself first
                 seed=seed,

@@ -376,7 +376,8 @@ def _cold_ns(machine: Machine) -> list[tuple[float, float]]:
 
 def _pages_basis(machine: Machine, pages: str) -> str:
     # What `pcpmodel.measure` times are pages that another CPU has touched.
-    handed = machine.costs is not None and machine.derived is None
+    by_measure = machine.sheet["hold_page_alloc", ""].origin == "measured"
+    handed = by_measure and machine.derived is None
     if pages == "warm":
         if handed:
             return "Pages are as in its table: another CPU had just used them."

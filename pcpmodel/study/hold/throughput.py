@@ -26,6 +26,7 @@ from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.workload import page_fault1
+from pcpmodel.workload.faults import FAULT_NS
 
 __all__ = ["throughput_gain", "throughput_simulated"]
 
@@ -195,7 +196,8 @@ def throughput_simulated(
                 rate = simulate(
                     release="v6.6",
                     machine=machine,
-                    workload=page_fault1(processes, like=None),
+                    workload=page_fault1(processes, fault_ns=FAULT_NS),
+                    warm=True,
                     cpus=max(2, processes),
                     nodes=1,
                     memory_gib=64.0,

@@ -16,6 +16,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release
+from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer, digest_of
@@ -23,6 +24,7 @@ from pcpmodel.study.hold.limit import limit
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
 from pcpmodel.workload import page_fault1
+from pcpmodel.workload.faults import FAULT_NS
 
 __all__ = ["tradeoff"]
 
@@ -41,7 +43,8 @@ def _settings(
         for seed in seeds:
             result = simulate(
                 machine=machine,
-                workload=page_fault1(1, like=None),
+                workload=page_fault1(1, fault_ns=FAULT_NS),
+                warm=True,
                 batch=int(batch),
                 high_pages=2 * int(batch),
                 seed=seed,
@@ -255,10 +258,8 @@ def tradeoff(
         "them by more than the noise in throughput, p99 of a hold or memory.",
         "as measured": _as_measured(seed_rows),
         "cold pages": f"- The p99 of the runs of {processes} processes has "
-        f"{spec.cost('cold_block_ns'):.1f} ns a "
-        "page for cold pages in it, fitted to another table "
-        f"({spec.workload.params['like']}); the measured tables are of warm pages."
-        + _by_table(hardware, spec.release, p99_us),
+        f"{mean_line_ns(spec):.1f} ns a page in it for lines that are not at hand, counted in a "
+        "pilot; the measured tables are of warm pages." + _by_table(hardware, spec.release, p99_us),
     }
     unsettled = table[table["stands"] == 0]
     if len(unsettled):

@@ -1,16 +1,14 @@
-"""The published tables that are modelled: workload, machine, kernels, and what was fitted.
+"""The published tables that are modelled: workload, machine, kernels.
 
-All of it is data, ``data/workload/answer-key``; the values that were found are
-``data/workload/calibration``.
+All of it is data, ``data/workload/answer-key``; nothing is fitted to any of them.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,50 +19,20 @@ from pcpmodel.errors import unknown_name
 from pcpmodel.files import parse_json
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.workload import Workload, kbuild, sctp_stream, unix_stream
-from pcpmodel.workload.calibration import calibration
 
 __all__ = [
-    "Case", "Fit", "cache_miss_column", "cases", "columns", "find",
-    "hahn_machines", "host", "notes", "published_rows", "stored",
+    "Case", "cache_miss_column", "cases", "columns", "find", "hahn_machines", "host", "notes",
+    "published_rows",
 ]  # fmt: skip
 
 _CACHE_MISSES = "cache_miss_rate"
 
 
-def _busy_stream(
-    pairs: int, *, busy_per_s: float | None = None, swap_after: float = 0.0, like: None
-) -> Workload:
-    """Contention grows with the rate ``busy_per_s``, not with the time of a buffer."""
-    us = None if busy_per_s is None else 1e6 / busy_per_s
-    return sctp_stream(pairs, send_us=us, recv_us=us, swap_after=round(swap_after), like=like)
-
-
 _WORKLOADS: dict[str, Callable[..., Workload]] = {
     "kbuild": kbuild,
-    "sctp_stream": _busy_stream,
+    "sctp_stream": sctp_stream,
     "unix_stream": unix_stream,
 }
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One parameter fitted to one cell of the table.
-
-    Attributes
-    ----------
-    parameter : str
-        Argument of the run, or of the workload.
-    step, quantity : str
-        Row and column that it is fitted to.
-    low, high : float
-        Where it is looked for; the quantity grows from ``low`` to ``high``.
-    """
-
-    parameter: str
-    step: str
-    quantity: str
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -76,21 +44,13 @@ class Case:
     source, table : str
         Where it is in ``data/published``.
     workload : callable
-        Makes the workload from the parameters that are its own.
+        Makes the workload.
     releases : mapping of str to Release
         By row name.
     run : dict
         Arguments of `simulate`.
-    fits : tuple of Fit
-        In the order in which they are made; later ones are nested in earlier ones.
-    like : str or None
-        Case whose fitted parameters are taken over.
     note : str
         What the model is known to lack here.
-    own : tuple of str
-        Parameters that belong to the workload.
-    given : dict
-        Parameters of the workload that were not fitted and on which a miss may hang.
     fixed_work : bool
         free_high and alloc_zone were counted over the same work in every row, whatever the
         score; otherwise over the same time.
@@ -98,14 +58,10 @@ class Case:
 
     source: str
     table: str
-    workload: Callable[..., Workload]
+    workload: Callable[[], Workload]
     releases: Mapping[str, Release]
     run: Mapping[str, Any]
-    fits: tuple[Fit, ...] = ()
-    like: str | None = None
     note: str = ""
-    own: tuple[str, ...] = ()
-    given: Mapping[str, float] = field(default_factory=dict)
     fixed_work: bool = False
 
     @property
@@ -150,8 +106,6 @@ def host(name: str) -> dict[str, Any]:
         "nodes": int(row["nodes"]),
         "memory_gib": float(row["memory_gib"]),
     }
-    if not pd.isna(row["jitter_like"]):
-        given["jitter"] = calibration(str(row["jitter_like"]))["jitter"].value
     return given | {"seconds": float(row["seconds"]), "warmup_s": float(row["warmup_s"])}
 
 
@@ -159,28 +113,17 @@ def cases() -> tuple[Case, ...]:
     """Every published table that is modelled row by row."""
     tables = _tables()
     kernels = tables["kernels"]
-    fits = tables["fits"]
     found = []
     for row in tables["cases"].to_dict("records"):
-        make = _WORKLOADS[row["workload"]]
-        own = inspect.signature(make).parameters
-        mine = fits[(fits["source"] == row["source"]) & (fits["table"] == row["table"])]
         steps = kernels[kernels["kernels"] == row["kernels"]]
-        arguments = parse_json(row["arguments"])
-        given = [] if pd.isna(row["given"]) else row["given"].split()
-        params = make(**arguments).params if given else {}
         found.append(
             Case(
                 row["source"],
                 row["table"],
-                partial(make, **arguments, like=None),
+                partial(_WORKLOADS[row["workload"]], **parse_json(row["arguments"])),
                 {s.step: release(s.release) for s in steps.itertuples()},
                 host(row["host"]),
-                tuple(Fit(**f) for f in mine.drop(columns=["source", "table"]).to_dict("records")),
-                None if pd.isna(row["like"]) else row["like"],
                 notes(row["notes"]),
-                tuple(own),
-                {name: params[name] for name in given},
                 row["counts"] == "same work",
             )
         )
@@ -198,13 +141,6 @@ def published_rows(case: Case) -> dict[str, dict[str, float]]:
                 figures[q] *= 100 / figures["score"]
         rows[str(line["step"])] = figures
     return rows
-
-
-def stored(case: Case) -> dict[str, float]:
-    """The fitted parameters of a case, as ``data/workload/calibration`` has them."""
-    taken = stored(find(case.like)) if case.like else {}
-    values = calibration(case.name) if case.fits else {}
-    return taken | {fit.parameter: values[fit.parameter].value for fit in case.fits}
 
 
 def find(name: str) -> Case:

@@ -1,13 +1,10 @@
 """Published tables as an answer key: what was measured, what the simulator says.
 
-A *case* is one published table: a workload on a machine under a row of kernels.
-What the sources do not state of a machine is one or two named parameters, each
-fitted to the base row or to at most one further row; everything else is
-predicted and marked so.  Predicted means that no number was fitted to that cell:
-the forms of the workloads were chosen with the tables in view.  The fitted values
-(``data/workload/calibration``, which the ready-made workloads use too;
-`pcpmodel.study.published.refit` makes them anew) and the tolerances
-(``data/workload/answer-key``) are data.
+A *case* is one published table: a workload on a machine under a row of kernels.  Nothing is fitted
+to any of them: times come from the machine's cost sheet, pages from the workload's recording, and
+what no source states is assumed, the same for all.  The forms of the workloads, and some
+assumptions, were chosen with the tables in view.  Tolerances are data
+(``data/workload/answer-key``).
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -22,29 +19,16 @@ import pandas as pd
 from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.machines import Machine
+from pcpmodel.hardware.machines import machine as find_machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer, digest_of, records
 from pcpmodel.study.published.asked import ASKED
-from pcpmodel.study.published.cases import Case, cases, stored
-from pcpmodel.study.published.causes import TIMES_OF
+from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.inputs import inputs
-from pcpmodel.study.published.left_out import (
-    HOLDS,
-    Constants,
-    judged,
-    left_out_cells,
-    of_case,
-    said_of,
-    series_of,
-    without,
-    without_by_misses,
-)
-from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows, case_rows
-from pcpmodel.study.published.null_models import (
-    NULL_MODELS,
-    score_null_models,
-)
+from pcpmodel.study.published.judge import cells_of, judged, said_of
+from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows, case_rows, ends
+from pcpmodel.study.published.null_models import NULL_MODELS, score_null_models
 from pcpmodel.study.published.repeats import stated_half_width
 from pcpmodel.study.published.report import is_report, report_rows
 from pcpmodel.study.published.rows import Row, ranks, tolerances, with_constants
@@ -53,15 +37,11 @@ from pcpmodel.study.published.single import SINGLE
 
 __all__ = ["compare"]
 
-_PROBE = (0.8, 1.25)  # of a parameter, to see what a miss hangs on
-
 
 def compare(
     source: str | Sequence[str] | None = None,
     *,
     seed: int = 1,
-    left_out: bool = False,
-    hold: str = "fitted",
     releases: Sequence[str | Release] | None = None,
     machine: str | Machine | None = None,
     progress: Callable[[str], None] | None = None,
@@ -76,16 +56,7 @@ def compare(
         table.  Those of older kernels, on machines that are only like one that was measured
         (`pcpmodel.study.published.asked`), are asked for by name.
     seed : int
-        Of every run; changes from row to row are also run with the next two.
-    left_out : bool
-        Predict every source by the parameters of the others alone, and judge that:
-        `pcpmodel.study.published.left_out`.  The answer then has ``cells``, by source, table,
-        step and quantity (`left_out_cells`), ``skill``, ``rank``, ``inputs`` of every table by
-        where they come from, and ``parameters``, with the calibrations that each was taken from;
-        its facts are those of `judged`, and ``rows``.
-    hold : str
-        With ``left_out``: "fitted" constants of the other sources, or "misses", holds from causes
-        (`pcpmodel.study.published.causes`) with one latency from the other sources.
+        Of every run; each row is also run with the next two.
     releases : sequence of two str or Release, optional
         For a report that was brought in (`pcpmodel data add report`), which needs them: what its
         commits stand for, before and after.
@@ -97,19 +68,17 @@ def compare(
     Returns
     -------
     Answer
-        ``cells``: by source, table, step and quantity what was measured, predicted (``fitted``
-        names the parameter that was fitted to this very cell) and changed from the row before,
-        whether that has the measured ``sign``, and what each null model predicts; ``rows``: the
-        same with the tolerances, one row per cell, with the ``mean`` of the prediction over the
-        seeds, half of its 95 % interval (``half_width``) and that of the measurement where the
-        source states its variation (``measured_half_width``).  ``null_models``: per table, column
-        and predictor the cells and signs that are right (`score_null_models`), summed in
-        ``predictors`` and ``by_table``.  ``cache_misses``: the published rate [% of accesses]
-        beside the share of allocated pages that no cache held [%].  ``fitted``: parameters per
-        table, ``sensitivity``: what a tenth more of one does to the base row; ``rank``: Spearman
-        correlation of the rows per column; ``misses``: each prediction outside its tolerance,
-        with a fifth less and a quarter more of each parameter; ``elsewhere`` and
-        ``not_modelled``: the published tables that are not compared, and the reason.
+        ``cells``: by source, table, step and quantity what was measured and predicted, its
+        interval (seeds, and what the cost sheet allows), its error, what each null model predicts
+        and which of them is as good (`cells_of`); ``skill``: by quantity, mean error beside that of
+        the best null model; ``rows``: one row per cell with its tolerance, and whether its change
+        from the row before has the measured ``sign``.  ``null_models``: per table, column and
+        predictor the cells and signs that are right (`score_null_models`), summed in ``predictors``
+        and ``by_table``.  ``inputs`` of every table by where they come from; ``rank``: Spearman
+        correlation of the rows per column; ``cache_misses``: the published rate [% of accesses]
+        beside the share of allocated pages that no cache held [%]; ``elsewhere`` and
+        ``not_modelled``: the published tables that are not compared, and the reason.  Its facts
+        are those of `judged`, and the tables.
 
     Raises
     ------
@@ -117,8 +86,8 @@ def compare(
         For a source without a modelled table.
     """
     asked = None if source is None else [source] if isinstance(source, str) else list(source)
-    names = [c.name for c in cases()] + list(SINGLE) + ([] if left_out else list(ASKED))
-    reports = [] if left_out else [name for name in asked or () if is_report(name)]
+    names = [*(c.name for c in cases()), *SINGLE, *ASKED]
+    reports = [name for name in asked or () if is_report(name)]
     if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
         raise InputError(
             f"{reports[0]}: name two releases that its commits stand for (releases=, --before and "
@@ -139,194 +108,53 @@ def compare(
     singles = [n for n in SINGLE if wanted(n)]
     by_name = [n for n in ASKED if asked is not None and wanted(n)]
     rules = tolerances()
-    if hold not in HOLDS:
-        raise unknown_name("hold", hold, HOLDS)
-    if left_out:
-        return _left_out(asked_cases, singles, seed, hold, progress)
-    if hold != "fitted":
-        raise InputError(f"hold={hold!r} goes with left_out=True alone")
-    fitted: dict[str, dict[str, float]] = {}
+    begun = progress or (lambda name: None)
     rows: list[Row] = []
     rank: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
-    sensitivity: list[dict[str, Any]] = []
-    misses: list[dict[str, Any]] = []
     cache_misses: list[dict[str, Any]] = []
-
-    def parameters(case: Case) -> dict[str, float]:
-        if case.name not in fitted:
-            fitted[case.name] = stored(case)
-        return fitted[case.name]
-
     runs = Runs()
     for case in asked_cases:
-        if progress is not None:
-            progress(case.name)
-        values = parameters(case)
+        begun(case.name)
         runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
-        run = runners[0]
-        at = {(f.step, f.quantity): f.parameter for f in case.fits}
-        cache_misses += cache_miss_rows(case, runners, values)  # its runs serve for the cells
-        cells = case_rows(case, runners, values, rules, at)
-        rows += cells
-        rank += ranks(cells)
-        now = run.figures("base", values)["lock_contention"]
-        for name, value in values.items():
-            # What a tenth more of the parameter does to the base row's contention.
-            more = run.figures("base", {**values, name: 1.1 * value})["lock_contention"]
-            sensitivity.append(
-                {
-                    "source": case.source,
-                    "table": case.table,
-                    "parameter": name,
-                    "value": value,
-                    "points_of_base_contention_per_tenth": more - now,
-                }
-            )
-        for row in cells:
-            if row.within or row.fitted:
-                continue
-            for name, value in {**values, **case.given}.items():
-                less, more = (
-                    run.figures(row.step, {**values, name: factor * value})[row.quantity]
-                    for factor in _PROBE
-                )
-                misses.append(
-                    {
-                        **row.as_dict(),
-                        "parameter": name,
-                        "value": value,
-                        "with_less": less,
-                        "with_more": more,
-                    }
-                )
+        cache_misses += cache_miss_rows(case, runners)
+        allowed = ends(find_machine(case.run["machine"]))
+        rows += case_rows(case, runners, rules, [Runner(case, seed, runs, on) for on in allowed])
         if case.note:
             notes[case.name] = case.note
     for name in singles:
-        if progress is not None:
-            progress(name)
-        answers, fitted[name], notes[name] = SINGLE[name](seed, rules, None)
+        begun(name)
+        answers, notes[name] = SINGLE[name](seed, rules)
         rows += answers
     for name in by_name:
-        if progress is not None:
-            progress(name)
+        begun(name)
         answers, notes[name] = ASKED[name](rules)
         rows += answers
-        rank += ranks(answers)
+    rank += ranks([row for row in rows if f"{row.source}/{row.table}" not in singles])
     for name in reports:
-        if progress is not None:
-            progress(name)
+        begun(name)
         answers, notes[name] = report_rows(name, states, rules, seed, machine)
         rows += answers
-    predictions = [r for r in rows if not r.fitted]
-    told = [r.as_dict() for r in with_constants(rows)]
-    facts = {
+    rows = with_constants(rows)
+    told = [row.as_dict() for row in rows]
+    cells = cells_of(rows, by_name)
+    facts = judged(cells)
+    counted = inputs(
+        [*(c.name for c in asked_cases), *singles],
+        cells.groupby(cells["source"] + "/" + cells["table"]).size().to_dict(),
+    )
+    facts |= {
         "rows": told,
         "null_models": score_null_models(told),
+        "inputs": records(counted),
         "cache_misses": cache_misses,
-        "fitted": {n: fitted[n] for n in [*(c.name for c in asked_cases), *singles]},
         "rank": rank,
-        "sensitivity": sensitivity,
-        "misses": misses,
-        "predictions": len(predictions),
-        "within": sum(r.within for r in predictions),
+        "predictions": len(rows),
+        "within": sum(r.within for r in rows),
         "notes": notes,
         **_accounted(asked),
     }
-    return _answer(facts)
-
-
-def _left_out(
-    asked: Sequence[Case],
-    singles: Sequence[str],
-    seed: int,
-    hold: str,
-    progress: Callable[[str], None] | None,
-) -> Answer:
-    """Every table by the constants of the other sources."""
-    rules = tolerances()
-    runs = Runs()
-    rows: list[Row] = []
-    rank: list[dict[str, Any]] = []
-    used: dict[str, Constants] = {}
-    for case in asked:
-        if progress is not None:
-            progress(case.name)
-        used[case.name] = of_case(case, stored(case), hold)
-        runners = [Runner(case, seed + i, runs) for i in range(REPEATS)]
-        cells = case_rows(case, runners, used[case.name].values, rules, {})
-        rows += cells
-        rank += ranks(cells)
-    for name in singles:
-        if progress is not None:
-            progress(name)
-        series = series_of(*name.split("/"))
-
-        def constants(
-            workload: str,
-            machine: str,
-            parameters: Sequence[str],
-            shares_cores: bool,
-            series: str = series,
-        ) -> Mapping[str, float]:
-            found = (
-                without(series, workload, machine, parameters)
-                if hold == "fitted"
-                else without_by_misses(series, machine, shares_cores)
-            )
-            used[f"{name}: {workload}"] = found  # noqa: B023
-            return found.values
-
-        rows += SINGLE[name](seed, rules, constants)[0]
-    machines = {name.split(":")[0]: found.machine for name, found in used.items()}
-    told = left_out_cells(with_constants(rows), machines)
-    parameters = [
-        {
-            "table": table,
-            "parameter": parameter,
-            "value": found.values.get(parameter),
-            "taken_from": ", ".join(found.taken_from.get(parameter, ())),
-        }
-        for table, found in used.items()
-        for parameter in dict.fromkeys([*found.taken_from, *found.values])
-    ]
-    facts = judged(told)
-    counted = inputs(
-        machines,
-        {
-            name: [
-                parameter
-                for name_, others in found.taken_from.items()
-                for parameter in TIMES_OF.get(name_, (name_,))
-                if others
-            ]
-            for name, found in used.items()
-        },
-        told.groupby(told["source"] + "/" + told["table"]).size().to_dict(),
-    )
-    constants = len(
-        {name for found in used.values() for names in found.taken_from.values() for name in names}
-    )
-    facts = facts | {
-        "constants": constants,
-        "inputs": records(counted),
-        "rows": records(told),
-        "rank": rank,
-        "parameters": parameters,
-    }
-    keys = ["source", "table", "step", "quantity"]
-    return Answer(
-        {
-            "cells": told.set_index(keys),
-            "skill": pd.DataFrame(facts["skill"]),
-            "inputs": counted,
-            "parameters": pd.DataFrame(parameters),
-            "rank": pd.DataFrame(rank),
-        },
-        dict(said_of(facts)),
-        facts,
-        digest_of(facts),
-    )
+    return _answer(facts, cells, counted)
 
 
 def _accounted(sources: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:
@@ -348,7 +176,7 @@ def _accounted(sources: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]
     return lists
 
 
-def _answer(facts: Mapping[str, Any]) -> Answer:
+def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame) -> Answer:
     """The frames and sentences of what was compared."""
     rows = pd.DataFrame(
         {k: v for k, v in row.items() if k != "null_models"}
@@ -362,40 +190,35 @@ def _answer(facts: Mapping[str, Any]) -> Answer:
         ]
     counts = pd.DataFrame(facts["null_models"])
     summed = counts.groupby("predictor").sum(numeric_only=True) if len(counts) else counts
-    by = rows.set_index(["source", "table", "step", "quantity"])
-    seen = ["measured", "predicted", "within", "fitted", "measured_change", "predicted_change"]
     predictors = summed.reindex([n for n in ("model", *NULL_MODELS) if n in summed.index])
     keys = ["source", "table", "predictor"]
-    fitted = [
-        {"table": name, "parameter": parameter, "value": value}
-        for name, values in facts["fitted"].items()
-        for parameter, value in values.items()
-    ]
-    others = ("cache_misses", "rank", "sensitivity", "misses", "elsewhere", "not_modelled")
+    others = ("cache_misses", "rank", "elsewhere", "not_modelled")
     return Answer(
         {
-            "cells": by[[*seen, "change_error", "sign", *NULL_MODELS]],
+            "cells": cells.set_index(["source", "table", "step", "quantity"]),
+            "skill": pd.DataFrame(facts["skill"]),
             "rows": rows,
             "predictors": predictors,
             "by_table": counts.groupby(keys, sort=False).sum(numeric_only=True)
             if len(counts)
             else counts,
             "null_models": counts,
-            "fitted": pd.DataFrame(fitted),
+            "inputs": counted,
             **{name: pd.DataFrame(facts[name]) for name in others},
         },
-        dict(_said(rows, predictors, facts["notes"])),
+        dict(_said(rows, predictors, facts)),
         facts,
         digest_of(facts),
-        ("cells", "predictors", "fitted", "cache_misses", "rank", "elsewhere", "not_modelled"),
+        ("cells", "skill", "predictors", "inputs", "cache_misses", "rank", *others[2:]),
     )
 
 
 def _said(
-    rows: pd.DataFrame, predictors: pd.DataFrame, notes: Mapping[str, str]
+    rows: pd.DataFrame, predictors: pd.DataFrame, facts: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """How many predictions are right, beside the null models; which are not (Markdown)."""
-    said = rows[rows["fitted"].isna()]
+    yield from said_of(facts)
+    said = rows
     yield "within", f"- {said['within'].sum()} of {len(said)} predictions are within tolerance."
     if len(predictors):
         yield from _of_null_models(predictors)
@@ -412,7 +235,7 @@ def _said(
         )
     yield from _against(rows)
     lacking: dict[str, list[str]] = {}
-    for name, note in notes.items():
+    for name, note in facts["notes"].items():
         lacking.setdefault(note, []).append(name)
     for note, names in lacking.items():
         yield (

@@ -23,7 +23,6 @@ from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.compare import compare
 from pcpmodel.study.sweep.grid import make_grid
 from pcpmodel.study.sweep.run import sweep
-from pcpmodel.workload import make
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -67,7 +66,6 @@ class CoverLetter(Answer):
         each figure, ``<figure>`` (mean) and ``<figure>_sd`` (standard deviation over the seeds;
         NaN for a measured figure, whose source states none), both in % of the first row's mean;
         ``lock_contention`` in % of the cycles.  NaN where the first row has none.
-        ``fitted``: the figures of that row that a parameter was fitted to.
     runs : int
         Seeds per row.
     """
@@ -99,7 +97,6 @@ class CoverLetter(Answer):
         said = [
             f"Simulated rows: mean and standard deviation of {self.runs} runs.",
             "Measured rows are published figures, whose source states no variation." * measured,
-            "A figure with * was fitted, not predicted." * bool(rows["fitted"].any()),
             "In % of the first row; lock% in % of the cycles; free_high and alloc_zone per unit "
             "of work.",
             f"Positive (more) is better: {best['higher']}." * bool(best["higher"]),
@@ -139,8 +136,7 @@ def _cell(row: Mapping[str, Any], figure: str) -> str:
     value, sd = row[figure], row[figure + "_sd"]
     if np.isnan(value):
         return "-"
-    mark = "*" if figure in row["fitted"].split() else ""
-    return f"{value:.1f}{mark}" + ("" if np.isnan(sd) else f" ±{sd:.1f}")
+    return f"{value:.1f}" + ("" if np.isnan(sd) else f" ±{sd:.1f}")
 
 
 #: What TeX takes for a command or a mark of its own -> how it prints it.
@@ -222,17 +218,15 @@ def _published(name: str, seeds: int) -> pd.DataFrame:
     """A published table, every measured row followed by the simulated one."""
     cells = pd.DataFrame([{**r, "seed": s} for s in range(1, seeds + 1)
                           for r in compare(name, seed=s).facts["rows"]])  # fmt: skip
-    cells["fitted"] = cells["fitted"].notna()
     found = cells.groupby(["step", "quantity"], sort=False).agg(
         measured=("measured", "first"),
         mean=("predicted", "mean"),
         sd=("predicted", "std"),
-        fitted=("fitted", "any"),
     )
     quantities = [q for q in _PUBLISHED if q in set(cells["quantity"])]
     rows = []
     for step in dict.fromkeys(cells["step"]):
-        measured = {"rules": step, "kind": _MEASURED, "fitted": ""}
+        measured = {"rules": step, "kind": _MEASURED}
         simulated = {"rules": step, "kind": _SIMULATED}
         for quantity in quantities:
             figure, key = _PUBLISHED[quantity], (step, quantity)
@@ -241,20 +235,13 @@ def _published(name: str, seeds: int) -> pd.DataFrame:
             measured |= {figure + "_sd": np.nan}
             simulated |= {figure: one["mean"] if one is not None else 100.0}
             simulated |= {figure + "_sd": one["sd"] if one is not None else 0.0}
-        fitted = [q for q in quantities if (step, q) in found.index and found["fitted"][step, q]]
-        rows += [measured, {**simulated, "fitted": " ".join(_PUBLISHED[q] for q in fitted)}]
+        rows += [measured, simulated]
     return pd.DataFrame(rows)
 
 
 def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
-    """Calibration, warm-up and intervals of one workload's runs, in words."""
-    name = workload["name"]
-    fitted: dict[str, list[str]] = {}
-    params = {k: v for k, v in workload.items() if k != "name"}
-    for value in make(workload["name"], **params).calibrated.values():
-        fitted.setdefault(value.calibration, []).append(value.parameter)
-    words = "; ".join(f"{', '.join(names)} of {source}" for source, names in fitted.items())
-    said = f"{name}: {'calibrated to ' + words if words else 'not calibrated'}"
+    """Warm-up and intervals of one workload's runs, in words."""
+    said = f"{workload['name']}: nothing fitted"
     stands = grid["stands"].to_numpy()
     if (stands == 0).any():
         said += "; its rates never stood, the figures are of runs that still change"
@@ -368,7 +355,7 @@ def cover_letter(
             continue
         grid = sweep(progress=False, **arguments)
         rules = list(labels) or [str(r) for r in releases]
-        table = pd.DataFrame({"rules": rules, "kind": _SIMULATED, "fitted": ""})
+        table = pd.DataFrame({"rules": rules, "kind": _SIMULATED})
         for figure in figures:
             values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
             if figure in _PER_UNIT:

@@ -1,8 +1,8 @@
 """What `pcpmodel.simulate` says with no further option, beside what is published for that machine.
 
-`compare` gives every table what its source states and what was fitted to it.  Who has a new
-question types a workload, a machine and a kernel; what that is worth is judged here: each cell of
-``data/workload/defaults`` is one run with its CPUs, where the source states them, and nothing else.
+`compare` gives every table what its source states.  Who has a new question types a workload, a
+machine and a kernel; what that is worth is judged here: each cell of ``data/workload/defaults`` is
+one run with its CPUs and memory, where the source states them, and nothing else.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -20,7 +20,7 @@ from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.files import parse_json
 from pcpmodel.hardware.machines import machine
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.published.left_out import CONTENTION_FACTOR, CONTENTION_FROM
+from pcpmodel.study.published.judge import CONTENTION_FACTOR, CONTENTION_FROM
 from pcpmodel.study.published.null_models import best_constant
 from pcpmodel.workload import make
 
@@ -37,14 +37,10 @@ class Said(NamedTuple):
     ----------
     value, half_width : float
         In the unit of the cell, with half of the run's 95 % interval.
-    fitted_here, fitted_elsewhere : str
-        Parameters of the run that were fitted to the cell's own series, and to others.
     """
 
     value: float
     half_width: float
-    fitted_here: str
-    fitted_elsewhere: str
 
 
 def asked() -> pd.DataFrame:
@@ -62,11 +58,6 @@ def _measured(row: Mapping[str, Any]) -> float:
     return float(value)
 
 
-def _series() -> dict[str, str]:
-    frame = load_workload("answer-key").tables["series"]
-    return dict(zip(frame["source"], frame["series"], strict=True))
-
-
 def by_default(row: Mapping[str, Any]) -> Said:
     """Run one cell of `asked`."""
     like = None if pd.isna(row["like"]) else row["like"].split()
@@ -76,12 +67,8 @@ def by_default(row: Mapping[str, Any]) -> Said:
         hardware,
         make(row["workload"], **parse_json(row["arguments"])),
         cpus=None if pd.isna(row["cpus"]) else int(row["cpus"]),
+        memory_gib=None if pd.isna(row["memory_gib"]) else float(row["memory_gib"]),
     )
-    # Under the name of its argument in the workload, or in the run.
-    fitted = run.spec.calibrated
-    series = _series()
-    own = series.get(row["source"], row["source"])
-    here = {n for n, c in fitted.items() if series[c.calibration.split("/")[0]] == own}
     # Waiting for either lock is one figure in the sources, but for workloads that take one alone.
     names = [row["quantity"]]
     if row["quantity"] == "lock_contention":
@@ -91,8 +78,6 @@ def by_default(row: Mapping[str, Any]) -> Said:
     return Said(
         times * sum(getattr(run, name) for name in names),
         times * math.hypot(*widths),
-        " ".join(sorted(here)),
-        " ".join(sorted(set(fitted) - here)),
     )
 
 
@@ -108,9 +93,7 @@ def judged() -> pd.DataFrame:
         tasks; ``null: best constant``, for each workload and quantity the number that is within 1.5
         times of the most cells; ``as_good``: the null models that are no farther off, as a factor.
     """
-    said = (
-        load_workload("defaults").tables["said"].fillna({"fitted_here": "", "fitted_elsewhere": ""})
-    )
+    said = load_workload("defaults").tables["said"]
     cells = asked().merge(said, on=_CELL, validate="1:1")
     cells["ratio"] = cells["value"] / cells["measured"]
     cells["within"] = cells["ratio"].between(1 / CONTENTION_FACTOR, CONTENTION_FACTOR)
@@ -150,7 +133,6 @@ def said_of(cells: pd.DataFrame) -> Iterator[str]:
         ("contention below 5 %", cells[cells["small"]]),
         ("rates", cells[~waits]),
     ):
-        free = part[part["fitted_here"] == ""]
         nulls = []
         for name in (n for n in cells if n.startswith("null: ")):
             known = part[part[name].notna()]
@@ -160,17 +142,15 @@ def said_of(cells: pd.DataFrame) -> Iterator[str]:
             nulls.append(f"{name.removeprefix('null: ')} {int(right.sum())} of {len(known)}")
         yield (
             f"- {kind}: {int(part['within'].sum())} of {len(part)} within {CONTENTION_FACTOR:g} "
-            f"times; without a parameter fitted to their own series {int(free['within'].sum())} of "
-            f"{len(free)}; null models: {', '.join(nulls)}."
+            f"times; null models: {', '.join(nulls)}."
         )
 
 
 def markdown(cells: pd.DataFrame) -> str:
     """The cells of `judged` as a table (Markdown)."""
     lines = [
-        "| published | run | measured | predicted | ratio | nothing changes | best constant "
-        "| fitted to its series |",
-        "|---|---|---|---|---|---|---|---|",
+        "| published | run | measured | predicted | ratio | nothing changes | best constant |",
+        "|---|---|---|---|---|---|---|",
     ]
     for cell in cells.to_dict("records"):
         number = "{:.3g}" if cell["quantity"] == "lock_contention" else "{:.2e}"
@@ -182,7 +162,6 @@ def markdown(cells: pd.DataFrame) -> str:
             f"| {cell['source']}/{cell['table']}: {row} "
             f"| {cell['workload']}, {tasks}, {cell['release'].split('+')[0]}, {cell['machine']} "
             f"| {number.format(cell['measured'])}{unit} | {number.format(cell['value'])} "
-            f"| {cell['ratio']:.2f}{'' if cell['within'] else ' (!)'} | {' | '.join(nulls)} "
-            f"| {cell['fitted_here'] or '-'} |"
+            f"| {cell['ratio']:.2f}{'' if cell['within'] else ' (!)'} | {' | '.join(nulls)} |"
         )
     return "\n".join(lines)

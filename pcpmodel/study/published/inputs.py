@@ -1,39 +1,41 @@
-"""What every compared table takes in: stated by its source, from other sources, or assumed.
+"""What every compared table takes in: stated by its source, known from elsewhere, or assumed.
 
-A prediction is worth what it was given.  The inputs of a table are those of its machine, of its
-workload, and what a run adds to a hold; which of them a source states is data
-(``stated`` in ``data/workload/answer-key``), the rest is counted here and named.
+A prediction is worth what it was given.  The inputs of a table are those of its machine and of its
+workload, the rows of the cost sheet, and the pace of work.  Which of them a source states is data
+(``stated`` in ``data/workload/answer-key``); of a cost sheet each row says whether it was
+measured, derived or published; the rest is counted here and named.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_workload
-from pcpmodel.simulation.spec import UNCALIBRATED
-from pcpmodel.study.published.cases import cases
-from pcpmodel.study.published.single import ZONE_SPLIT
+from pcpmodel.hardware.machines import machine
+from pcpmodel.study.published.cases import cases, host
+from pcpmodel.study.published.single import BIG, ZONE_SPLIT
 from pcpmodel.workload import Workload, kbuild
 
 __all__ = ["inputs", "inputs_of", "stated"]
 
 _OF_MACHINE = ("machine", "cpus", "nodes", "memory_gib")
-#: What a run adds to the work: `UNCALIBRATED`, and what two threads of a core do.
-_OF_RUN = (*UNCALIBRATED, "cold_page_ns", "smt_yield")
+#: What of the workloads was recorded (``data/workload/native-*``) or is the kernel's own.
+_RECORDED = ("page_us", "page_table_isolation", "send_us", "recv_us", "unmap_ns", "room")
+_RUN = ("jitter", "mixed memory")
 
 
-def _workloads() -> dict[str, Workload]:
-    """Table, with the workload's name where a table has several -> workload."""
-    found = {case.name: case.workload() for case in cases()}
-    for split in ZONE_SPLIT.values():
-        made = split.make(split.count, like=None)
-        found[f"zone-split-rfc/figures: {made.name}"] = made
-    return found | {"hahn-v4/kbuild: kbuild": kbuild(2, like=None)}
+def _workloads() -> dict[str, tuple[Workload, str]]:
+    """Table, with the workload's name where a table has several -> workload, machine."""
+    found = {case.name: (case.workload(), case.run["machine"]) for case in cases()}
+    for split in ZONE_SPLIT:
+        made = split.make()
+        found[f"zone-split-rfc/figures: {made.name}"] = made, host(BIG)["machine"]
+    return found | {"hahn-v4/kbuild: kbuild": (kbuild(2), "sapphire-rapids")}
 
 
 def stated() -> dict[str, tuple[str, ...]]:
@@ -45,49 +47,57 @@ def stated() -> dict[str, tuple[str, ...]]:
 def inputs_of() -> dict[str, tuple[str, ...]]:
     """Every compared table -> the names of its inputs, of machine, workload and run."""
     return {
-        name: (*_OF_MACHINE, *(p for p in made.params if p not in (*_OF_MACHINE, "like")), *_OF_RUN)
-        for name, made in _workloads().items()
+        name: (
+            *_OF_MACHINE,
+            *(p for p in made.params if p not in _OF_MACHINE),
+            *(f"{row} {distance}".strip() for row, distance in machine(on).sheet),
+            *_RUN,
+        )
+        for name, (made, on) in _workloads().items()
     }
 
 
-def inputs(
-    tables: Iterable[str], taken: Mapping[str, Sequence[str]], cells: Mapping[str, int]
-) -> pd.DataFrame:
+def inputs(tables: Iterable[str], cells: Mapping[str, int]) -> pd.DataFrame:
     """Count the inputs of some tables by where they come from.
 
     Parameters
     ----------
     tables : iterable of str
         Source/table.
-    taken : mapping of str to sequence of str
-        Table, as `inputs_of` names it -> inputs that were fitted to tables.
     cells : mapping of str to int
         Source/table -> predicted cells.
 
     Returns
     -------
     pandas.DataFrame
-        One row per table and workload: ``inputs``; ``stated`` by the source; ``fitted`` to this or
-        to other tables; ``assumed``: all others, whose names are ``which``; ``cells`` of the table.
+        One row per table and workload: ``inputs``; ``stated`` by the source; ``recorded``,
+        measured, derived or published elsewhere; ``assumed``: all others, whose names are
+        ``which``; ``cells`` of the table.
     """
     asked = set(tables)
-    known = stated()
+    known, made = stated(), _workloads()
     rows: list[dict[str, Any]] = []
     for name, every in inputs_of().items():
         table = name.split(":")[0]
         if table not in asked:
             continue
+        assumed = machine(made[name][1]).sheet.assumed
         given = [one for one in every if one in known[name]]
-        fitted = [one for one in every if one in taken.get(name, ()) and one not in given]
-        others = [one for one in every if one not in (*given, *fitted)]
+        of_sheet = {f"{row} {distance}".strip() for row, distance in machine(made[name][1]).sheet}
+        elsewhere = [
+            one
+            for one in every
+            if one not in given and (one in _RECORDED or (one in of_sheet and one not in assumed))
+        ]
+        others = [one for one in every if one not in (*given, *elsewhere)]
         rows.append(
             {
                 "table": name,
                 "inputs": len(every),
                 "stated": len(given),
-                "fitted": len(fitted),
+                "recorded": len(elsewhere),
                 "assumed": len(others),
-                "which": " ".join(others),
+                "which": ", ".join(others),
                 "cells": cells.get(table, 0),
             }
         )

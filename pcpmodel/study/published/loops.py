@@ -113,7 +113,9 @@ def _numa_stat(rules: Rules) -> tuple[list[Row], str]:
     """
     frame = load_published("numa-stat-2017").tables["threshold"]
     server = Server(88, 2, _XEONS)
-    hardware = hardware_of("broadwell-ep-2s-88", server)
+    hardware = hardware_of("broadwell-ep-2s-88", server).with_costs(
+        lru_hold=_LINE_NS, lru_page=0.0, zone_lines=0.0, handover=0.0
+    )
     without = frame["threshold"].isna()  # no statistics
     base = float(frame[without]["cycles_per_page"].iloc[0])
     counted = frame[~without].sort_values("threshold", ascending=False)
@@ -130,7 +132,7 @@ def _numa_stat(rules: Rules) -> tuple[list[Row], str]:
         workload = Workload("page_bench03", (Task(p, 0),) * server.cpus, "pages", server.cpus)
         runs = runs_of(
             hardware, Server(server.cpus, 1, server.like), "v4.17", workload,
-            lru_hold_ns=_LINE_NS, handoff_ns=0.0, seconds=max(0.01, 2e-4 * pages / 16),
+            seconds=max(0.01, 2e-4 * pages / 16),
         )  # fmt: skip
         cycles = [1e9 * _BROADWELL_GHZ * server.cpus / run.score_per_s for run in runs]
         times = [{"time": 100 * each / base} for each in cycles]

@@ -12,77 +12,63 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.simulation.result import Result
+from pcpmodel.hardware.machines import Machine, machine
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.published.cases import Case, cache_miss_column, published_rows
-from pcpmodel.study.published.causes import of_run
-from pcpmodel.study.published.null_models import (
-    change_of,
-    sign_of,
-)
+from pcpmodel.study.published.null_models import change_of, sign_of
 from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.study.published.shared import Runs, Taken
 
-__all__ = ["REPEATS", "Runner", "cache_miss_rows", "case_rows", "thread_speed"]
-
-
-#: Of the time of a zone-lock hold nothing is left that anybody would wait for.
-_NO_HOLDS = {"hold_scale": 1e-3, "cold_block_ns": 0.0, "handoff_ns": 0.0}
-
+__all__ = ["REPEATS", "Runner", "cache_miss_rows", "case_rows", "ends"]
 
 REPEATS = 3  # seeds of every row, so that a change is told from the model's own scatter
+#: Of the time of a hold nothing is left that anybody would wait for.
+_NO_HOLDS = 1e-4
 
 
-def _spins(result: Result | Taken) -> float:
-    return result.lock_contention + result.lru_contention
+def ends(of: Machine) -> tuple[Machine, Machine]:
+    """The machine with late lines as fast, and as slow, as its cost sheet allows."""
+    sheet = of.sheet
+    told = []
+    for end in ("low", "high"):
+        late = sheet.late_lines(end)
+        values = {
+            f"{name}.{distance}".rstrip("."): late.value(name, distance)
+            for name, distance in late
+            if late.value(name, distance) != sheet.value(name, distance)
+        }
+        told.append(of.with_costs(**values))
+    return told[0], told[1]
 
 
-def thread_speed(result: Result | Taken, smt_yield: float | None) -> float:
-    """Of a thread's work, whose sibling is busy, or spins and leaves it the core.
-
-    Parameters
-    ----------
-    result : Result or Taken
-    smt_yield : float or None
-        What a core does with two busy threads, one of them alone doing 1; None: each thread has
-        a core of its own.
-    """
-    spins = _spins(result)
-    return 1.0 if smt_yield is None else (1 - spins) * smt_yield / 2 + spins
-
-
-def _figures(result: Taken, base: Taken, smt_yield: float | None) -> dict[str, float]:
+def _figures(result: Taken, base: Taken) -> dict[str, float]:
     """The columns of the published tables, of one run against the base run."""
 
     def per_work(name: str) -> float:
         own, of_base = (getattr(r, name) / max(r.score, 1) for r in (result, base))
         return 100 * own / of_base if of_base else 0.0
 
-    done, of_base = (r.score * thread_speed(r, smt_yield) for r in (result, base))
-    score = 100 * done / max(of_base, 1)
+    score = 100 * result.score / max(base.score, 1)
     return {
         "score": score,
         "build_time": 1e4 / score if score else math.inf,
-        "lock_contention": 100 * _spins(result),
+        "lock_contention": 100 * (result.lock_contention + result.lru_contention),
         "free_high": per_work("free_high"),
         "alloc_zone": per_work("alloc_zone_pages"),
     }
 
 
-def cache_miss_rows(
-    case: Case, runners: Sequence[Runner], parameters: Mapping[str, float]
-) -> list[dict[str, Any]]:
+def cache_miss_rows(case: Case, runners: Sequence[Runner]) -> list[dict[str, Any]]:
     """The column of cache misses beside what the simulator knows of caches, row by row."""
     frame = load_published(case.source).tables[case.table]
     column = cache_miss_column()
     if column not in frame:
         return []
-    with_caches = {**parameters, "identity": True, "caches": True}
     rows: list[dict[str, Any]] = []
     known: list[float] | None = None
     before = math.nan
     for step, measured in zip(frame["step"], frame[column], strict=True):
-        rates = (run(str(step), with_caches).cache_miss_rate for run in runners)
+        rates = (run(str(step), identity=True, caches=True).cache_miss_rate for run in runners)
         shares = [100 * rate for rate in rates if rate is not None]
         row: dict[str, Any] = {
             "source": case.source,
@@ -107,45 +93,50 @@ def cache_miss_rows(
 
 
 class Runner:
-    """Runs a case's kernels with given parameters."""
+    """Runs a case's kernels.
 
-    def __init__(self, case: Case, seed: int, runs: Runs | None = None) -> None:
+    Parameters
+    ----------
+    case : Case
+    seed : int
+    runs : Runs, optional
+        Where runs are kept.
+    on : Machine, optional
+        In place of the case's machine.
+    """
+
+    def __init__(
+        self, case: Case, seed: int, runs: Runs | None = None, on: Machine | None = None
+    ) -> None:
         self.case, self.seed = case, seed
         self.runs = runs or Runs()
+        self.on = machine(case.run["machine"]) if on is None else on
 
-    def __call__(self, step: str, parameters: Mapping[str, Any]) -> Taken:
-        kernel = self.case.releases[step]
-        if "miss_ns" in parameters:
-            parameters = of_run(parameters, self.case.workload().name, kernel.name)
-        own = {k: v for k, v in parameters.items() if k in self.case.own}
-        rest = {k: v for k, v in parameters.items() if k not in self.case.own}
+    def __call__(self, step: str, **options: Any) -> Taken:
+        given = {**self.case.run, "machine": self.on, **options}
         return self.runs(
             make_spec(
-                release=kernel,
-                workload=self.case.workload(**own),
+                release=self.case.releases[step],
+                workload=self.case.workload(),
                 seed=self.seed,
-                **{**self.case.run, **rest},
+                **given,
             )
         )
 
-    def figures(self, step: str, parameters: Mapping[str, float]) -> dict[str, float]:
-        run = {k: v for k, v in parameters.items() if k != "smt_yield"}
-        return _figures(self(step, run), self("base", run), parameters.get("smt_yield"))
+    def figures(self, step: str) -> dict[str, float]:
+        return _figures(self(step), self("base"))
 
-    def takings(
-        self, step: str, parameters: Mapping[str, float], contention: float
-    ) -> dict[str, float]:
+    def takings(self, step: str, contention: float) -> dict[str, float]:
         """The columns by the rules alone: ``contention`` of the base row [%] goes with the holds.
 
         No hold lasts and nobody waits, so that the counts are those of the rules and the work.
         """
-        run = {k: v for k, v in parameters.items() if k not in ("smt_yield", "miss_ns")}
-        run |= _NO_HOLDS
-        own, base = self(step, run), self("base", run)
+        none = {"machine": self.on.slower(_NO_HOLDS).with_costs(smt_share=0.0), "warm": True}
+        own, base = self(step, **none), self("base", **none)
         holds, of_base = ((r.refills + r.drains) / max(r.score, 1) for r in (own, base))
         waiting = contention * holds / of_base if of_base else 0.0
         score = 100 * (100 - waiting) / (100 - contention)
-        counts = _figures(own, base, None)
+        counts = _figures(own, base)
         return {
             "score": score,
             "build_time": 1e4 / score if score > 0 else math.inf,
@@ -157,9 +148,8 @@ class Runner:
 def case_rows(
     case: Case,
     runners: Sequence[Runner],
-    values: Mapping[str, float],
     rules: Mapping[str, Mapping[str, float]],
-    fitted: Mapping[tuple[str, str], str],
+    at_ends: Sequence[Runner] = (),
 ) -> list[Row]:
     """The cells of a table, its rows in order.
 
@@ -168,18 +158,16 @@ def case_rows(
     case : Case
     runners : sequence of Runner
         One per seed; the first one's figures are the prediction.
-    values : mapping of str to float
-        Parameters.
     rules : mapping
         `tolerances`.
-    fitted : mapping of (step, quantity) to str
-        Parameter that was fitted to a cell.
+    at_ends : sequence of Runner
+        On the machine as its cost sheet allows it to be (`ends`).
     """
     measured = published_rows(case)
-    by_seed = [{s: r.figures(s, values) for s in measured} for r in runners]
-    predicted = by_seed[0]
+    by_seed = [{s: r.figures(s) for s in measured} for r in runners]
+    allowed = [{s: r.figures(s) for s in measured} for r in at_ends]
     contention = measured["base"]["lock_contention"]
-    takings = {step: runners[0].takings(step, values, contention) for step in measured}
+    takings = {step: runners[0].takings(step, contention) for step in measured}
     rows = []
     last = ""
     for step, figures in measured.items():
@@ -187,16 +175,7 @@ def case_rows(
             if step == "base" and quantity != "lock_contention":
                 continue  # 100 by definition
             of_seeds = [p[step][quantity] for p in by_seed]
-            row = make_row(
-                case.source,
-                case.table,
-                step,
-                quantity,
-                value,
-                predicted[step][quantity],
-                rules,
-                fitted.get((step, quantity), ""),
-            )
+            row = make_row(case.source, case.table, step, quantity, value, of_seeds[0], rules)
             if last:
                 row = after(
                     row,
@@ -206,6 +185,10 @@ def case_rows(
                     first=measured["base"][quantity],
                     takings=(takings[last][quantity], takings[step][quantity]),
                 )
-            rows.append(replace(row, runs=tuple(of_seeds)))
+            rows.append(
+                replace(
+                    row, runs=tuple(of_seeds), at_ends=tuple(p[step][quantity] for p in allowed)
+                )
+            )
         last = step
     return rows

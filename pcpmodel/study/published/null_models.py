@@ -106,7 +106,7 @@ def score_null_models(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     Parameters
     ----------
     rows : iterable of dict
-        As in `compare`'s answer; fitted cells and those without a row before are left out.
+        As in `compare`'s answer; those without a row before are left out.
 
     Returns
     -------
@@ -119,7 +119,7 @@ def score_null_models(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     """
     found: dict[tuple[str, str, str, str], dict[str, Any]] = {}
     for row in rows:
-        if row["fitted"] or not row["null_models"]:
+        if not row["null_models"]:
             continue
         nulls = row["null_models"]
         telling = not any(nulls[n]["within"] for n in ("nothing changes", "row before"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -57,7 +58,7 @@ _CONTENTION = {"4S Cooper Lake": _twice(_GORMAN), "2S Cascade Lake": _GORMAN}
 
 
 def _faults(
-    hardware: Machine, server: Server, release: str, processes: int, **given: float
+    hardware: Machine, server: Server, release: str, processes: int, **given: Any
 ) -> list[Result]:
     return runs_of(
         hardware, server, release, page_fault1(processes, pages=PAGES, lru=True), **given
@@ -151,7 +152,7 @@ def _zone_lock(rules: Rules) -> tuple[list[Row], str]:
         line = frame.loc[name]
         hardware = hardware_of(name.lower().replace(" ", "-"), server)
         base = _faults(hardware, server, "v4.17", server.cpus)
-        warm = _faults(hardware, server, "v4.17", server.cpus, cold_block_ns=0.0)
+        warm = _faults(hardware, server, "v4.17", server.cpus, warm=True)
         gains = [100 * (w.score / b.score - 1) for w, b in zip(warm, base, strict=True)]
         steps += [
             (

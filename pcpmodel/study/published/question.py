@@ -47,10 +47,7 @@ MEMORY_GIB = 192.0
 #: A part of will-it-scale's mapping, longer than any list, so that a run has many rounds of it.
 PAGES = 4096
 TIMES = {"seconds": 0.04, "warmup_s": 0.03}
-ASSUMED = (
-    "Nothing is fitted here. Assumed: holds of {like}, {memory:g} GiB, holds of the LRU lock of "
-    "1,000 ns for each pagevec, and of a core's two threads that each does the work of one."
-)
+ASSUMED = "Nothing is fitted here. Assumed: holds and cost sheet of {like}, {memory:g} GiB."
 
 #: Tolerance of a quantity that has none of its own.
 _KINDS = {

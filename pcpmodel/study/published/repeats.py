@@ -77,7 +77,8 @@ def sign_stands(cells: pd.DataFrame) -> pd.Series[object]:
     pandas.Series of object
         True or False; None where nothing was measured again and no variation is stated.
     """
-    repeated = {case.name: repeated_signs(case) for case in cases()}
+    names = set(cells["source"] + "/" + cells["table"])
+    repeated = {case.name: repeated_signs(case) for case in cases() if case.name in names}
     variation = _variation()
     before: dict[tuple[str, str, str], str] = {}
     told: list[bool | None] = []

@@ -36,8 +36,6 @@ class Row:
         In words.
     low, high : float
         What lies between these is within it.
-    fitted : str
-        Parameter that was fitted to this very cell; empty for a prediction.
     measured_change, predicted_change : float or None
         From the row before, the prediction as the mean over the seeds; None without such a row.
     change_error : float or None
@@ -49,6 +47,8 @@ class Row:
     runs : tuple of float
         The prediction by seed, ``predicted`` first; ``mean`` is theirs, ``half_width`` half of its
         95 % interval, NaN for one.
+    at_ends : tuple of float
+        The prediction on a machine with late lines as fast and as slow as its sheet allows.
     """
 
     source: str
@@ -60,13 +60,13 @@ class Row:
     tolerance: str
     low: float
     high: float
-    fitted: str = ""
     measured_change: float | None = None
     predicted_change: float | None = None
     change_error: float | None = None
     large_change: bool = False
     nulls: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     runs: tuple[float, ...] = ()
+    at_ends: tuple[float, ...] = ()
 
     @property
     def within(self) -> bool:
@@ -81,6 +81,13 @@ class Row:
         if len(self.runs) < 2:
             return math.nan
         return change_of(np.zeros(len(self.runs)), self.runs)[1]
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """What the prediction may be: its seeds, and the intervals of the cost sheet."""
+        width = 0.0 if math.isnan(self.half_width) else self.half_width
+        ends = (self.mean - width, self.mean + width, *self.at_ends)
+        return min(ends), max(ends)
 
     @property
     def ratio(self) -> float | None:
@@ -101,7 +108,9 @@ class Row:
             "tolerance_low": self.low,
             "tolerance_high": self.high,
             "within": self.within,
-            "fitted": self.fitted or None,
+            "interval_low": self.interval[0],
+            "interval_high": self.interval[1],
+            "predicted_by": "cost sheet, workload and pilot; no published table",
             "measured_change": self.measured_change,
             "predicted_change": self.predicted_change,
             "change_error": self.change_error,
@@ -149,11 +158,10 @@ def make_row(
     measured: float,
     predicted: float,
     rules: Mapping[str, Mapping[str, float]],
-    fitted: str = "",
     kind: str | None = None,
 ) -> Row:
     tolerance = allowed(kind or quantity, measured, rules)
-    return Row(source, table, step, quantity, measured, predicted, *tolerance, fitted)
+    return Row(source, table, step, quantity, measured, predicted, *tolerance)
 
 
 def after(
@@ -190,7 +198,7 @@ def with_constants(rows: Sequence[Row]) -> list[Row]:
     """Rows of any tables with the best constant of each column among their null models."""
     columns: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for row in rows:
-        if row.nulls and not row.fitted:
+        if row.nulls:
             columns.setdefault((row.source, row.table, row.quantity), []).append(
                 (row.low, row.high)
             )
@@ -203,7 +211,7 @@ def with_constants(rows: Sequence[Row]) -> list[Row]:
                 "best constant": (best[row.source, row.table, row.quantity], 0.0),
             },
         )
-        if row.nulls and not row.fitted
+        if row.nulls
         else row
         for row in rows
     ]

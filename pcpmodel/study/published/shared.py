@@ -7,13 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from pcpmodel.files import read_json
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.spec import RunSpec
-from pcpmodel.study.sweep.grid import work_digest
+from pcpmodel.simulation.spec import RunSpec, work_digest
 
 __all__ = ["SHARED_RUNS", "Runs", "Taken"]
 
@@ -44,9 +43,6 @@ class Taken:
 class Runs:
     """Makes each run once: tables of a series share most of their rows.
 
-    A run whose caches were followed serves for the one without: which page is in which cache
-    decides nothing, so that all other figures are the same.
-
     `pcpmodel rerun` names a folder in which the kernels of its notebooks leave theirs for each
     other: the tables of one notebook are part of another's.
     """
@@ -58,9 +54,6 @@ class Runs:
     def __call__(self, spec: RunSpec) -> Taken:
         key = _digest(spec)
         taken = self._known(key)
-        if taken is None and not spec.identity:
-            followed = self._known(_digest(replace(spec, identity=True, caches=True)))
-            taken = followed and replace(followed, cache_miss_rate=None)
         if taken is None:
             taken = Taken.of(spec)
             self._share(key, taken)

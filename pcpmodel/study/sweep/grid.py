@@ -31,7 +31,7 @@ from pcpmodel.simulation.changes import changes_from
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.simulation.run import ENGINES, simulate
-from pcpmodel.simulation.spec import RunSpec, make_spec
+from pcpmodel.simulation.spec import RunSpec, from_platform, make_spec, work_digest
 from pcpmodel.workload import WORKLOADS, Workload, make
 
 __all__ = ["FIGURES", "Grid", "as_label", "figures", "make_grid", "read_grid"]
@@ -170,7 +170,10 @@ def _hints() -> dict[str, Any]:
 def _defaults() -> dict[str, Any]:
     """What `simulate` takes where nothing is given, as far as no machine decides it."""
     fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
-    of_machine = ("cpus", "nodes", "memory_gib", "page_size_kib")
+    of_machine = (
+        "cpus", "nodes", "memory_gib", "page_size_kib", "threads_per_core", "llc_slice_kib",
+        "l2_kib",
+    )  # fmt: skip
     given = {k: f.default for k, f in fields.items() if k not in of_machine}
     given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
     given["engine"] = ENGINES[0]
@@ -206,7 +209,9 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
         known = (
             inspect.signature(WORKLOADS[given.name]).parameters if given.name in WORKLOADS else ()
         )
-        params = {k: v for k, v in given.params.items() if not known or k in known}
+        # Times that a machine gave it are no arguments either.
+        said = given.params if given.made is None else {**given.made.given, **given.made.common}
+        params = {k: v for k, v in said.items() if not known or k in known}
         return given, {"name": given.name, **params}
     if name == "machine" and isinstance(given, dict):
         if set(given) != {"name", "like"}:
@@ -282,19 +287,6 @@ def _spec(arguments: dict[str, Any]) -> RunSpec:
     return spec
 
 
-def work_digest(workload: Workload) -> str:
-    """Digest of what the tasks do: two workloads may have the same name."""
-    programs = {id(task.program): task.program for task in workload.tasks}
-    numbers = {key: i for i, key in enumerate(programs)}
-    found = hashlib.sha256()
-    for program in programs.values():
-        found.update(program.compiled().tobytes())
-        found.update(b"".join(table.tobytes() for table in program.tables))
-    tasks = [(numbers[id(t.program)], t.node, t.channels, t.peer) for t in workload.tasks]
-    found.update(repr((tasks, workload.channels)).encode())
-    return found.hexdigest()
-
-
 def _digest(axes: dict[str, list[Any]], specs: list[RunSpec], engines: list[str]) -> str:
     head = [__version__, SCHEMA, list(FIGURES), axes]
     found = hashlib.sha256(json.dumps(head, default=str).encode())
@@ -338,6 +330,9 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
             raise InputError(f"base={base!r} is neither the spec nor the result of a run")
         given |= {k: getattr(spec, k) for k in spec.__dataclass_fields__}
         given |= vars(given.pop("host"))
+        for name, value in from_platform(spec.machine, spec.host).items():
+            if given[name] == value:
+                del given[name]  # another machine has another
         del given["policy"]
         state = spec.release
         if "tree" not in state.recorded:  # whose name says its scale

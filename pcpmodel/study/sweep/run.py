@@ -31,8 +31,8 @@ from tqdm import tqdm
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, printable
 from pcpmodel.files import read_bytes, write_whole
+from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
-from pcpmodel.simulation.setup import prepare
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.study.sweep.grid import FIGURES, SCHEMA, Grid, as_label, make_grid
 from pcpmodel.study.sweep.journal import MAX_RESULT_BYTES, Journal

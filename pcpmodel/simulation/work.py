@@ -1,0 +1,103 @@
+"""What work takes on a machine, beside the zone and LRU locks: from its cost sheet, before the run.
+
+A fault fills a page with zeros: alone as fast as a core can, together as fast as the node's memory
+takes it.  Threads of one process write the line of a lock at every fault, tasks of a memcg the line
+of its counter at every 64 pages.  All of these are servers that the CPUs of a node, of a process
+or of a memcg share, and what one waits at them is the closed network's (`mva`).  They are taken
+one after the other, and as if nobody waited for the zone lock meanwhile: where one does, the wait
+at them is overstated.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pcpmodel.hardware.costs import Sheet
+from pcpmodel.simulation.analytic import mva
+from pcpmodel.simulation.host import Host
+from pcpmodel.workload.common import again
+from pcpmodel.workload.faults import FILE_OVER_ANONYMOUS, page_fault1, page_fault2
+from pcpmodel.workload.tasks import Workload
+
+__all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_machine"]
+
+#: Pages that a CPU charges to a memcg at once: MEMCG_CHARGE_BATCH, since v5.16; 32 before.
+CHARGE_PAGES = 64
+_FAULTS = (page_fault1, page_fault2)
+
+
+def _shared_ns(sharers: int, think_ns: float, service_ns: float) -> float:
+    """What a visit to a server takes that so many share; 0 for one that takes no time."""
+    if service_ns <= 0:
+        return 0.0
+    return mva(sharers, think_ns, service_ns).wait_ns + service_ns
+
+
+def fault_ns(
+    sheet: Sheet,
+    *,
+    on_node: int,
+    unmap_ns: float = 0.0,
+    threads: int = 1,
+    in_memcg: int = 0,
+    page_size_kib: int = 4,
+) -> float:
+    """What a fault on anonymous memory takes without the zone and LRU locks [ns].
+
+    Parameters
+    ----------
+    sheet : Sheet
+    on_node : int
+        CPUs of a node that fault at the same time.
+    unmap_ns : float
+        What a page takes between two faults [ns].
+    threads : int
+        Threads of the process.
+    in_memcg : int
+        Tasks that charge the same memcg; 0: nobody charges any.
+    page_size_kib : int
+        Base page [KiB].
+    """
+    times = page_size_kib // 4
+    rate = sheet.value("clear_rate")
+    alone = sheet.value("fault_entry") + times * sheet.value("clear_page")
+    beside = 0.0
+    if rate > 0:  # what clearing takes longer than alone
+        served = times * 1e9 / rate
+        beside = _shared_ns(on_node, alone + unmap_ns, served) - served
+    fault = alone + beside
+    if threads > 1:
+        fault += _shared_ns(threads, fault + unmap_ns, sheet.value("mmap_lock"))
+    return fault + charge_ns(sheet, in_memcg, fault + unmap_ns)
+
+
+def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
+    """A page's share of charging it to a memcg that so many tasks charge [ns]."""
+    if not tasks:
+        return 0.0
+    visit = _shared_ns(tasks, CHARGE_PAGES * page_ns, sheet.value("page_counter"))
+    return visit / CHARGE_PAGES
+
+
+def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
+    """The workload with the times of a machine, where they are a machine's and none were given."""
+    made = workload.made
+    if made is None or made.make not in _FAULTS or "fault_ns" in made.given:
+        return workload
+    given, number = made.given, len(workload.tasks)
+    tasks: dict[str, Any] = {
+        "on_node": -(-number // host.nodes),
+        "threads": number if given["threads"] else 1,
+        "in_memcg": -(-number // made.common["memcgs"]) if "memcgs" in made.common else 0,
+    }
+    unmap = given["unmap_ns"]
+    fault = fault_ns(sheet, unmap_ns=unmap, page_size_kib=workload.page_size_kib, **tasks)
+    if made.make is page_fault2:
+        fault += (FILE_OVER_ANONYMOUS - 1) * (fault + unmap)
+    made_here = again(workload, fault_ns=fault)
+    assert made_here.made is not None
+    # On another machine it is another.
+    return replace(made_here, made=replace(made_here.made, given=given))

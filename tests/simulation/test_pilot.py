@@ -1,0 +1,193 @@
+"""Lines of struct pages under the zone lock: who wrote them last decides where they are."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.errors import InputError
+from pcpmodel.hardware.lines import LINE_PLACES, PageLines
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.per_page import PerPage
+from pcpmodel.simulation.pilot import lines_of, mean_line_ns, pilot, pilot_spec
+from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
+from pcpmodel.simulation.spec import make_spec
+from pcpmodel.simulation.state import LISTS_ROOM, State
+from pcpmodel.workload import page_fault1, unix_stream
+from pcpmodel.workload.program import Program
+from pcpmodel.workload.tasks import Task, Workload
+
+
+def spec(workload, **given):
+    options = {
+        "release": "v6.6", "machine": "ice-lake", "cpus": 4, "nodes": 1, "memory_gib": 4.0,
+        "warmup_s": 0.1, "seconds": 0.1, "samples": 0,
+    }  # fmt: skip
+    return make_spec(**{**options, **given}, workload=workload)
+
+
+ALONE = page_fault1(1, pages=4096)
+STREAM = unix_stream(2, nodes=1)
+
+
+def test_who_maps_and_unmaps_alone_finds_its_lines_in_order():
+    """As the latency tables were measured: warm."""
+    found = pilot(spec(ALONE))
+    assert found.places("refill")["ahead"] > 0.9
+    assert found.places("drain")["own"] > 0.9
+    assert found.late("refill") < 0.05 > found.late("drain")
+
+
+def test_a_refill_writes_a_line_per_block_and_a_drain_those_of_buddies_too():
+    for found in (pilot(spec(ALONE)), pilot(spec(STREAM))):
+        for order in found.refill:
+            at = found.refill[order]
+            assert sum(at[place] for place in LINE_PLACES) == pytest.approx(1)
+        refill, drain = found.places("refill"), found.places("drain")
+        assert set(refill) == set(drain) == set(LINE_PLACES)
+        assert 2 <= sum(drain.values()) <= 8  # its own and its buddy's, and those of merges
+
+
+def test_a_page_that_another_cpu_freed_is_dirty_there():
+    found = pilot(spec(STREAM))
+    refill = found.places("refill")
+    assert refill["dirty"] > 0.6
+    assert refill["own"] < 0.1
+    assert found.late("refill") > 10 * pilot(spec(ALONE)).late("refill")
+    assert set(found.refill) == set(found.drain) == {0, 1, 2, 3}
+
+
+def test_mixed_memory_has_no_line_beside_the_one_before():
+    """A single page at a random place each: no stream to run ahead of."""
+    found = pilot(spec(ALONE, aged=0.5))
+    assert found.places("refill")["ahead"] < 0.1
+    assert found.late("refill") > 0.4
+
+
+def test_a_page_that_lies_longer_on_a_list_has_left_the_socket():
+    """Refills of 2016 pages (auto-tuning) hand out what a cache of a few MiB has lost by then."""
+    stream = unix_stream(4, nodes=1)
+    few, many, kept = (
+        pilot(spec(stream, cpus=8, release=release, high_min_pages=500, l2_kib=256,
+                   llc_slice_kib=llc))
+        for release, llc in (("v6.6+p5", 2048), ("v6.6+p7", 2048), ("v6.6+p7", 2**15))
+    )  # fmt: skip
+    assert few.from_memory < 0.01 > kept.from_memory
+    assert 0.01 < many.from_memory < 2 / 15  # single pages, one of the fifteen of a write
+
+
+def test_the_time_of_cold_pages_is_the_same_in_both_engines():
+    """Outside of any hold, with every page of a block."""
+    block = Program()
+    with block.forever():
+        block.alloc(8, order=3, ns=1000.0)
+        block.free(8, order=3, ns=1000.0)
+        block.score()
+    nothing = np.zeros((2, LISTS_ROOM))
+    for workload, pages in ((ALONE, 1), (Workload("blocks", (Task(block),), "rounds", 64), 64)):
+        told = []
+        work = spec(workload, seconds=0.02, warmup_s=0.0, jitter=0.0, hold="mean", warm=True)
+        for ns in (0.0, 400.0):
+            states = [State(setup(work, Lines(nothing, ns))) for _ in range(2)]
+            for engine, state in zip((Engine, PerPage), states, strict=True):
+                runner = engine(state)
+                while not runner.run(10**6):
+                    pass
+            assert states[0].counters() == states[1].counters()
+            told.append(sum(cpu["score"] for cpu in states[0].counters()))
+        slower = 0.02 / told[1] - 0.02 / told[0]
+        assert slower == pytest.approx(pages * 400e-9, rel=0.1)
+
+
+def test_what_a_cache_does_not_hold_any_more_is_farther_away():
+    small, large, held = (
+        pilot(spec(STREAM, l2_kib=l2, llc_slice_kib=llc)).places("refill")
+        for l2, llc in ((64, 64), (64, 2**20), (2**20, 1024))
+    )
+    assert small["memory"] > large["memory"]
+    assert large["llc"] > 0
+    assert held["dirty"] > small["dirty"]
+
+
+def test_lines_are_looked_at_alike_in_both_engines():
+    work = spec(STREAM, identity=True, seconds=0.02, warmup_s=0.0)
+    told, counts = [], []
+    for engine in (Engine, PerPage):
+        begins = setup(work)
+        state = State(begins)
+        runner = engine(state)
+        while not runner.run(10**6):
+            pass
+        told.append((state.order_digests, state.page_digests(), state.counters()))
+        counts.append(begins.page_lines.counts())
+    assert told[0] == told[1]
+    assert counts[0] == counts[1]
+    assert counts[0]["refill"][3]["blocks"] > 0
+
+
+@pytest.mark.parametrize("workload", [ALONE, STREAM], ids=lambda w: w.name)
+def test_by_count_a_hold_takes_what_it_takes_page_by_page(workload):
+    """Times by count are averages: within a tenth of those with page identity."""
+    told = {
+        identity: execute(spec(workload, identity=identity, warmup_s=0.3, seconds=0.3))
+        for identity in (False, True)
+    }
+    for kind in ("refill", "drain"):
+        mean = {}
+        for identity, run in told.items():
+            holds = run.refills if kind == "refill" else run.drains
+            mean[identity] = run.by_kind["hold"][kind] / holds
+        assert mean[False] == pytest.approx(mean[True], rel=0.1), kind
+    assert told[False].score == pytest.approx(told[True].score, rel=0.05)
+
+
+def test_late_lines_take_what_the_sheet_says():
+    work = spec(STREAM)
+    at, found, lines = line_ns(work), pilot(work), lines_of(work)
+    assert at["ahead"] == at["own"] == 0 < min(at[place] for place in LATE)
+    order_3 = sum(at[place] * found.drain[3][place] for place in LATE)
+    assert order_3 in lines.block_ns[1]
+    assert (lines.block_ns > 0).all()
+    assert lines_of(spec(STREAM, warm=True)) is None
+    assert mean_line_ns(spec(STREAM, warm=True)) == 0 < mean_line_ns(work)
+    none = dict.fromkeys(("line_beside", "line_llc", "line_dirty", "line_memory"), 0.0)
+    nothing = lines_of(spec(STREAM, machine=pm.machine("ice-lake").with_costs(**none)))
+    assert not nothing.block_ns.any()
+
+
+def test_a_pilot_is_the_same_every_time_and_for_every_seed():
+    work = spec(STREAM)
+    assert pilot(work) == pilot(replace(work, seed=7))
+    assert pilot(work) is pilot(replace(work, seconds=0.3))
+    assert pilot(work) is not pilot(replace(work, high_pages=300))
+
+
+def test_a_pilot_of_a_ready_made_workload_is_small():
+    run = make_spec(
+        release="v6.6", machine="sapphire-rapids", workload=pm.workload.kbuild(224), cpus=224
+    )
+    small = pilot_spec(run)
+    assert (len(small.workload.tasks), small.host.nodes) == (16, 1)
+    assert small.sizes[0].batch == run.sizes[0].batch
+    assert small.sizes[0].high_min == run.sizes[0].high_min
+    assert small.identity
+    assert small.aged == run.workload.mixed > 0
+    mine = Program()
+    with mine.forever():
+        mine.alloc(10, ns=100)
+        mine.free(10, ns=100)
+    own = Workload("mine", (Task(mine),) * 3, "rounds", 30)
+    assert pilot_spec(spec(own)).workload is own
+
+
+def test_what_cannot_be_counted_is_refused():
+    lines = PageLines(1, [2**20], 1024.0, 1024.0)  # of one CPU, not four
+    begins = setup(spec(STREAM, identity=True))
+    with pytest.raises(InputError, match="those of its CPUs and zones"):
+        State(replace(begins, page_lines=lines))
+    with pytest.raises(InputError, match="at least 1"):
+        PageLines(0, [1024], 64.0, 64.0)
