@@ -353,8 +353,8 @@ cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n, bint mi
     """The lines that a drain of n pages is going to write.
 
     Each block's and its buddy's; where __free_one_page() merges also those of the buddy's
-    neighbours in its list, and the next larger buddy's.  What the blocks of one drain merge with each
-    other is at hand.
+    neighbours in its list, and the next larger buddy's.  What the blocks of one drain merge with
+    each other is at hand.
     """
     cdef page_ring *list
     cdef buddy_zone *z = &s.pages.mm.zone[c.ask.zone]
