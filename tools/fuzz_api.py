@@ -152,7 +152,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.kernel.tree_pages.TreePages": lambda: TreePages(_tree(), high=500),
     "pcpmodel.hardware.cache.PageCache": lambda: PageCache(2, 512, 1024, [0, 0]),
     "pcpmodel.hardware.lines.PageLines": lambda: PageLines(2, [512], 1024, 1024),
-    "pcpmodel.hardware.lock.FifoLock": lambda: FifoLock(4, 50, 7),
+    "pcpmodel.hardware.lock.FifoLock": lambda: FifoLock(50),
     "pcpmodel.numa.clock.Engine": _numa,
     "pcpmodel.numa.faults.Machine": lambda: NumaMachine(7, 2, 2, 8, 16, 16),
     "pcpmodel.simulation.engine.Engine": lambda: Engine(prepare(_spec())),

@@ -284,9 +284,9 @@ def data_root(directory: str | Path | None = None) -> Path:
     return Path(directory)
 
 
-def hardware_names() -> tuple[str, ...]:
-    """Return the names of the machines whose holds were measured, sorted."""
-    root = data_dir() / "hardware"
+def hardware_names(data: Path | None = None) -> tuple[str, ...]:
+    """Return the names of the machines whose holds were measured, sorted; in `data_dir`."""
+    root = (data or data_dir()) / "hardware"
     # Those with a cost sheet alone are left out; those with neither are faulty, and named.
     return tuple(
         name
@@ -311,20 +311,22 @@ def published_names() -> tuple[str, ...]:
     return _names(data_dir() / "published")
 
 
-def load_hardware(name: str) -> Hardware:
+def load_hardware(name: str, data: Path | None = None) -> Hardware:
     """Load a measured machine.
 
     Parameters
     ----------
     name : str
         One of `hardware_names`.
+    data : Path, optional
+        Where it is; by default in `data_dir`.
 
     Raises
     ------
     InputError
         If the name is unknown or the package has a fault.
     """
-    package = _load("hardware", "machine", name)
+    package = _load("hardware", "machine", name, data)
     return Hardware(
         name,
         package.path,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from pcpmodel.datasets.packages import (
     hardware_names,
     load_hardware,
     machine_is_there,
+    own_data,
 )
 from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
@@ -163,23 +165,24 @@ def _sheet_of(machine: Machine) -> Sheet:
         return Sheet(own)
     others = [m for m in _with_sheets() if m.name != machine.name]
     kind = machine.platform.get("kind")
-    alike = [m.name for m in machine.alike]
     rows: dict[tuple[str, str], Known] = {}
     for some in (
         others,
         [m for m in others if kind and m.platform.get("kind") == kind],
-        [m for m in others if m.name in alike],
+        machine.alike,
     ):
         rows |= class_rows(table_rows(m.costs.records()) for m in some if m.costs is not None)
     return Sheet(rows | own)
 
 
 def _with_sheets() -> Iterator[Machine]:
-    for name in machines():
-        data = load_hardware(name)
-        if "costs" in data.tables:
-            costs = data.tables["costs"]
-            yield Machine(name, {}, None, data.platform, data.digest, costs)
+    """The machines that came with the package, wherever the user's own are; sound ones alone."""
+    data = own_data()
+    for name in hardware_names(data):
+        with suppress(InputError):  # `pcpmodel data check` names it; no other machine depends on it
+            found = load_hardware(name, data)
+            costs = found.tables.get("costs")
+            yield Machine(name, {}, None, found.platform, found.digest, costs)
 
 
 def _frame(table: Table | pd.DataFrame) -> pd.DataFrame:

@@ -284,7 +284,7 @@ def _check(setup):
         _within(name, getattr(setup, name), 0, 1 << 40)
     _within("seats", setup.seats, 0, 1 << 30)
     _within("siblings", setup.siblings, -1, nr_cpus - 1)
-    _within("beside", setup.beside, 1 << 12, 1 << 20)
+    _within("beside", setup.beside, 4096, 1 << 20)
     _within("end_ps", setup.end_ps, 0, long)
     _within("warm_ps", setup.warm_ps, 0, long)
     _within("tick_ps", setup.tick_ps, 0, long)
