@@ -57,8 +57,9 @@ def test_a_page_table_root_of_order_1_is_why_exits_drain():
     drains, contention = (value.loc[q] for q in dict.fromkeys(answer.table["quantity"]))
     before = drains["v6.6", "isolation off"] / drains["v6.6", "isolation on"]
     assert 1 - before == pytest.approx(0.7, abs=0.03)  # the rest: slabs, one after another
-    gone = contention["v6.6", "isolation on"] - contention["v6.6", "isolation off"]
-    assert 1.0 < gone < 3.5
+    change = contention["v6.6", "isolation off"] - contention["v6.6", "isolation on"]
+    assert abs(change) < 1.0  # the lock's wait is that of single pages
+    assert f" %, by {change:+.1f} ± " in answer.text
     # Patch 1, with isolation, does as much.
     assert drains["v6.6+p1", "isolation on"] < 1.2 * drains["v6.6", "isolation off"]
     assert f"({-100 * (1 - before):+.0f} %)" in answer.text
@@ -75,7 +76,7 @@ def test_lists_keep_gigabytes_once_high_is_tuned():
     answer = pm.study.build_memory(seeds=[1, 2])
     lists = answer.table.set_index("step")["lists_mean_gib"]
     assert lists["base"] == pytest.approx(0.16, abs=0.02)
-    assert (lists[["patch7", "patch9", "patch10"]] > 7).all()
+    assert (lists[["patch7", "patch9", "patch10"]] > 5).all()
     assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
     assert "+21.0 % (+18.4 % in version 3)" in answer.text
     assert (answer.table["lists_error_gib"] >= 0).all()

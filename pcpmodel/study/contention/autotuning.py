@@ -97,8 +97,8 @@ def page_table_isolation(
     wide = runs.pivot(
         index="seed", columns=["kernel", "release"], values="lock contention [%]"
     ).sort_index(axis="columns")
-    gone = {
-        kernel: wide[kernel, "isolation on"] - wide[kernel, "isolation off"]
+    change = {
+        kernel: wide[kernel, "isolation off"] - wide[kernel, "isolation on"]
         for kernel in dict.fromkeys(table["kernel"])
     }
     said = {
@@ -107,8 +107,8 @@ def page_table_isolation(
         "million pages "
         f"({100 * (drains[kernel, 'isolation off'] / drains[kernel, 'isolation on'] - 1):+.0f} %) "
         f"and contention from {contention[kernel, 'isolation on']:.1f} to "
-        f"{contention[kernel, 'isolation off']:.1f} %, by {gone[kernel].mean():.1f} ± "
-        f"{half * gone[kernel].std():.1f} points."
+        f"{contention[kernel, 'isolation off']:.1f} %, by {change[kernel].mean():+.1f} ± "
+        f"{half * change[kernel].std():.1f} points."
         for kernel in dict.fromkeys(table["kernel"])
     }
     made_of = digest_of(runs.to_dict("list"))
