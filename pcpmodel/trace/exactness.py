@@ -36,9 +36,9 @@ class Exactness:
         the same size and start list, the same pages in order.
     explained
         The model would have done otherwise; another line of the trace, or a dump, shows why the
-        kernel did so (`explained` names it).
+        kernel did so (``explained`` names it).
     unexplained
-        The rest, but for what was `inferred`.
+        The rest, but for what was ``inferred``.
 
     ``allocations`` is followed by ``allocations_foreseen``, ``allocations_explained`` and
     ``allocations_unexplained``, and so are the others; ``allocations_exact`` is the number of those
@@ -88,7 +88,7 @@ class Exactness:
         Of a recording without a first dump: how many of the allocations, refills, drains and
         drained pages served to find out what the lists held.  They were not predicted.
     decisions : ndarray or None
-        With a policy, every refill and drain of the kernel or of the policy (`DECISION`): each is
+        With a policy, every refill and drain of the kernel or of the policy (``DECISION``): each is
         asked of the policy in the state in which the kernel decided.
     """
 

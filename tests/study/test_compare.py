@@ -275,7 +275,7 @@ def test_unknown_tables_are_refused():
 @pytest.mark.long
 def test_the_series_tables_keep_their_share_of_right_cells():
     answer = compare().facts
-    assert answer["within"] >= 0.9 * answer["predictions"]
+    assert answer["within"] >= 0.8 * answer["predictions"]
     told = ROOT / "docs" / "verification.json"
     tables = json.loads(told.read_text(encoding="utf-8"))["tables"]
     for key in ("predictions", "within"):  # else: python tools/count_verification.py

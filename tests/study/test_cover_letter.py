@@ -111,15 +111,12 @@ def test_a_published_table_stands_above_its_simulation(tmp_path):
     assert [r["score_per_s"] for r in measured] == [*published["score_pct"]]
     assert {r["lock_contention_sd"] for r in measured} == {None}
     assert all(r["lock_contention_sd"] is not None for r in rows if r not in measured)
-    assert {r["rules"]: r["fitted"] for r in rows if r["fitted"]} == {
-        "base": "lock_contention",
-        "patch7": "alloc_zone_pages",
-    }
+    assert all("fitted" not in r for r in rows)
     text = str(letter)
     assert max(map(len, text.splitlines())) <= 72
     said = " ".join(text.split())
     assert "whose source states no variation" in said
-    assert "A figure with * was fitted, not predicted." in said
+    assert "fitted, not predicted" not in said
     assert "not measured" not in said
     assert re.search(r"^base +measured +100\.0 +2\.0 ", text, re.M)
     assert r"base & measured & 100.0 & 2.0 &" in letter.latex()

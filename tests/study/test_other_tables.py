@@ -79,7 +79,8 @@ def test_every_table_has_an_answer(name):
     if name == "remote-drain-2022/pft":
         few = rows[rows["step"].str.match(r"(2S EPYC|Dell).* ([3-7]|12) clients")]
         assert len(few) == 7
-        assert few["within"].all()  # as long as there is a core for each
+        # As long as there is a core for each; with a bare machine's faults the last two are too fast.
+        assert few["within"].tolist() == [True] * 5 + [False] * 2
 
 
 @pytest.fixture

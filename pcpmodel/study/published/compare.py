@@ -26,7 +26,7 @@ from pcpmodel.study.answer import Answer, digest_of, records
 from pcpmodel.study.published.asked import ASKED
 from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.inputs import inputs
-from pcpmodel.study.published.judge import cells_of, judged, said_of
+from pcpmodel.study.published.judge import SKILL, cells_of, judged, said_of
 from pcpmodel.study.published.model import REPEATS, Runner, cache_miss_rows, case_rows, ends
 from pcpmodel.study.published.null_models import NULL_MODELS, score_null_models
 from pcpmodel.study.published.repeats import stated_half_width
@@ -196,7 +196,7 @@ def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame
     return Answer(
         {
             "cells": cells.set_index(["source", "table", "step", "quantity"]),
-            "skill": pd.DataFrame(facts["skill"]),
+            "skill": pd.DataFrame(facts["skill"], columns=[*SKILL]),
             "rows": rows,
             "predictors": predictors,
             "by_table": counts.groupby(keys, sort=False).sum(numeric_only=True)

@@ -22,7 +22,7 @@ from pcpmodel.study.published.null_models import NULL_MODELS
 from pcpmodel.study.published.repeats import sign_stands, stated_half_width
 from pcpmodel.study.published.rows import Row
 
-__all__ = ["CONTENTION_FACTOR", "CONTENTION_FROM", "cells_of", "judged", "said_of", "series_of"]
+__all__ = ["CONTENTION_FACTOR", "CONTENTION_FROM", "SKILL", "cells_of", "judged", "said_of", "series_of"]
 
 #: A contention below this [% of cycles] tells little, and is not asked to be within the factor.
 CONTENTION_FROM = 5.0
@@ -105,6 +105,13 @@ def cells_of(rows: Sequence[Row], like: Sequence[str] = ()) -> pd.DataFrame:
     cells = pd.DataFrame(lines)
     cells["sign_stands"] = sign_stands(cells)
     return cells
+
+
+#: Of a quantity's skill.
+SKILL = (
+    "quantity", "cells", "mean_abs_error", "best_null", "null_mean_abs_error", "skill",
+    "not_as_good",
+)  # fmt: skip
 
 
 def _skill(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
