@@ -22,7 +22,15 @@ from pcpmodel.study.published.null_models import NULL_MODELS
 from pcpmodel.study.published.repeats import sign_stands, stated_half_width
 from pcpmodel.study.published.rows import Row
 
-__all__ = ["CONTENTION_FACTOR", "CONTENTION_FROM", "SKILL", "cells_of", "judged", "said_of", "series_of"]
+__all__ = [
+    "CONTENTION_FACTOR",
+    "CONTENTION_FROM",
+    "SKILL",
+    "cells_of",
+    "judged",
+    "said_of",
+    "series_of",
+]
 
 #: A contention below this [% of cycles] tells little, and is not asked to be within the factor.
 CONTENTION_FROM = 5.0
