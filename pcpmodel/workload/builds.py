@@ -1,8 +1,8 @@
 """Kernel builds: every CPU does what a CPU of a recorded build did, from another moment on.
 
 ``data/workload/native-kbuild`` has three seconds of a build with ``-j2`` on two CPUs (Sapphire
-Rapids class, at native speed), run after run with the time that each took: whose pages were freed when,
-how many processes shared a CPU, and how unevenly pages are asked for all stay as they were.
+Rapids class, at native speed), run after run with the time that each took: whose pages were freed
+when, how many processes shared a CPU, and how unevenly pages are asked for all stay as they were.
 Scaled to a large machine by these steps, and no others:
 
 1. Each CPU runs one of the two recorded courses in a loop, and begins anywhere in it.
