@@ -135,6 +135,11 @@ def test_what_the_readme_says_of_the_published_tables_is_counted() -> None:
     model, nothing = nulls["model"], nulls["nothing changes"]
     assert f"of {model['cells']} cells with a row before them the model has" in text
     assert f'has {model["within"]}, and the guess "nothing changes" has {nothing["within"]}' in text
+    row, constant = (nulls[name]["within"] for name in ("row before", "best constant"))
+    assert f'"as the row before" {row}, the best constant of each column {constant}.' in text
+    assert f"in {model['signs']} of {model['changes']} cells that changed" in text
+    takings = nulls["lock takings"]
+    assert f"lock takings alone in {takings['signs']} of {takings['changes']}." in text
 
 
 @pytest.fixture
