@@ -103,6 +103,6 @@ $(INSTALLED): pyproject.toml setup.py constraints.txt
 
 $(BUILT): $(INSTALLED) $(CORE)
 	@# An extension whose source is gone would be imported in place of a module of that name.
-	for so in $$(find pcpmodel -name '*.so'); do test -e "$${so%%.*}.pyx" || rm -f "$$so"; done
+	@for so in $$(find pcpmodel -name '*.so'); do test -e "$${so%%.*}.pyx" || rm -f "$$so"; done
 	$(BIN)/python setup.py -q build_ext --inplace
 	touch $@

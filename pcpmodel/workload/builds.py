@@ -15,7 +15,7 @@ Scaled to a large machine by these steps, and no others:
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,14 +68,14 @@ def _recorded() -> _Recorded:
     return _Recorded(courses, page_us, time_us / pages, slab_runs)
 
 
-def _course(
-    rows: tuple[tuple[str, int, int, int, float], ...],
-    times: float,
-    slab_runs: npt.NDArray[np.int64],
-    root: int,
-    lru: bool,
-) -> tuple[Program, int, float]:
-    """A CPU's program, the most pages it holds, and how long a round takes [s]."""
+@lru_cache(maxsize=32)
+def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int, float]:
+    """A recorded CPU's program, the most pages it holds, and how long a round takes [s].
+
+    Every kbuild() gets a copy of the program: it is long, and making and checking it takes as long
+    as a run.
+    """
+    rows, slab_runs = _recorded().courses[cpu], _recorded().slab_runs
     p = Program()
     # What is freed before it was allocated in the recording is held from the start; what is left
     # at its end is freed there, so that every round begins alike.
@@ -123,6 +123,7 @@ def _course(
             put = p.free if n > 0 else p.alloc
             if n:
                 put(abs(n), order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
+    p.compiled()
     return p, most + (1 << _SLAB_ORDER) * int(slab_runs.max()), time_us / 1e6
 
 
@@ -165,17 +166,10 @@ def kbuild(
     page_us = recorded.page_us if page_us is None else page_us
     if not 0.2 <= page_us <= 10_000:
         raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
-    courses = [
-        _course(
-            rows,
-            page_us / recorded.recorded_us,
-            recorded.slab_runs,
-            1 if page_table_isolation else 0,
-            lru,
-        )
-        for rows in recorded.courses
-    ]
-    tasks = tuple(Task(courses[i // nodes % len(courses)][0], i % nodes) for i in range(jobs))
+    times, root = page_us / recorded.recorded_us, 1 if page_table_isolation else 0
+    courses = [_course(cpu, times, root, bool(lru)) for cpu in range(len(recorded.courses))]
+    programs = [program.copy() for program, _, _ in courses]
+    tasks = tuple(Task(programs[i // nodes % len(courses)], i % nodes) for i in range(jobs))
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,

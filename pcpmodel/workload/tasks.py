@@ -169,6 +169,12 @@ class Workload:
             for end in (channel.producer, channel.consumer):
                 if end not in range(n):
                     raise InputError(f"channel {i} names task {end}; there are {n}")
+        at = {"send": "n", "recv": "n", "give": "target", "take": "target"}
+        slots = {OPS[code]: field for code, field in at.items()}
+        used_by = {  # many tasks share a program
+            place: {getattr(op, slots[op.code]) for op in program.ops if op.code in slots}
+            for place, program in {id(t.program): t.program for t in self.tasks}.items()
+        }
         for i, task in enumerate(self.tasks):
             if _count(f"task {i}: memcg", task.memcg) > 1023:
                 raise InputError(f"task {i}: memcg={task.memcg} is outside 0..1023")
@@ -184,9 +190,7 @@ class Workload:
                             raise InputError(
                                 f"task {i} cannot {code} on channel {channel}: task {end} does"
                             )
-            at = {"send": "n", "recv": "n", "give": "target", "take": "target"}
-            slots = {OPS[code]: field for code, field in at.items()}
-            used = {getattr(op, slots[op.code]) for op in task.program.ops if op.code in slots}
+            used = used_by[id(task.program)]
             if used - set(range(len(task.channels))):
                 raise InputError(
                     f"task {i} uses channel slot {max(used)}, has {len(task.channels)}"

@@ -92,14 +92,21 @@ def cache_miss_column() -> str:
 
 def notes(names: str) -> str:
     """What the model lacks: texts by their names, with blanks between."""
-    text = _tables()["notes"].set_index("note")["text"]
+    return _notes(_tables()["notes"], names)
+
+
+def _notes(frame: pd.DataFrame, names: str) -> str:
+    text = frame.set_index("note")["text"]
     return " ".join(str(text[name]) for name in names.split())
 
 
 def host(name: str) -> dict[str, Any]:
     """The arguments of `simulate` that are a machine's, and how long a run on it is."""
-    frame = _tables()["hosts"].set_index("host")
-    row = frame.loc[name]
+    return _host(_tables()["hosts"], name)
+
+
+def _host(frame: pd.DataFrame, name: str) -> dict[str, Any]:
+    row = frame.set_index("host").loc[name]
     given = {
         "machine": str(row["machine"]),
         "cpus": int(row["cpus"]),
@@ -111,7 +118,7 @@ def host(name: str) -> dict[str, Any]:
 
 def cases() -> tuple[Case, ...]:
     """Every published table that is modelled row by row."""
-    tables = _tables()
+    tables = _tables()  # read once: the files are looked at anew by every call
     kernels = tables["kernels"]
     found = []
     for row in tables["cases"].to_dict("records"):
@@ -122,8 +129,8 @@ def cases() -> tuple[Case, ...]:
                 row["table"],
                 partial(_WORKLOADS[row["workload"]], **parse_json(row["arguments"])),
                 {s.step: release(s.release) for s in steps.itertuples()},
-                host(row["host"]),
-                notes(row["notes"]),
+                _host(tables["hosts"], row["host"]),
+                _notes(tables["notes"], row["notes"]),
                 row["counts"] == "same work",
             )
         )
