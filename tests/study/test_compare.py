@@ -172,6 +172,9 @@ def test_every_row_of_an_answer_key_is_predicted(monkeypatch):
     assert (rows[0]["step"], rows[0]["quantity"]) == ("base", "lock_contention")
     assert answer["predictions"] == len(rows)
     assert answer["within"] == sum(r["within"] for r in rows)
+    said = [key for key, _ in study._said(found["rows"], found["predictors"], answer)]
+    assert len(said) == len(set(said))  # no sentence stands in the place of another
+    assert {"signs", "signs that stand"} <= set(said)
     assert all(r["interval_low"] <= r["predicted"] <= r["interval_high"] for r in rows)
     assert {r["predicted_by"] for r in rows} == {
         "cost sheet, workload and pilot; no published table"

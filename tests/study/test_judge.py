@@ -66,6 +66,11 @@ def test_a_cell_that_a_null_model_has_as_well_is_no_success():
     assert skill["null_mean_abs_error"] <= nulls["row before"] < nulls["nothing changes"]
     assert skill["skill"] == pytest.approx(1 - 10 / skill["null_mean_abs_error"])
     assert skill["not_as_good"] == 2  # patch1 and patch7
+    said = dict(judge.said_of(facts))
+    assert "2 of 3 within 1.5 times" in said["contention"]
+    assert "Changes of more than 2 % with the measured sign: 2 of 4" in said["signs that stand"]
+    nothing = dict(judge.said_of(judge.judged(frame.assign(counted=False))))
+    assert "0 of 0" not in " ".join(nothing.values())
 
 
 def test_the_best_constant_of_two_cells_is_their_answer_and_no_null_model():

@@ -322,9 +322,10 @@ def stream_surprise(key: Answer) -> Answer:
     )
     said["lacking"] = (
         "- So patches 7 and 9 lower the measured scores and patch 10 restores them in part; the "
-        f"model moves as measured, beyond its scatter, in {follows} of the {len(turns)} turns: "
-        "within tolerance hides that. Lists that grow hand out pages that have left the caches; "
-        "the model feeds that into no time:"
+        f"model moves as measured, beyond its scatter, in {follows} of the {len(turns)} turns"
+        f"{': within tolerance hides that' if follows < len(turns) else ''}. Lists that grow hand "
+        "out pages whose data have left the caches, which takes time outside the hold, in the "
+        "model as well:"
     )
     cache = key["cache_misses"].set_index(["table", "step"])
     for table, name in (("unix", "AF_UNIX"), ("sctp_stream_many", "SCTP")):

@@ -201,8 +201,7 @@ def _signs(changes: pd.DataFrame) -> dict[str, int]:
     return {"changes": len(changes), "same": int((changes["sign"] == "same").sum())}
 
 
-def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The headline in sentences (Markdown)."""
+def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "cells",
         f"- Nothing is fitted to any published table; {facts['cells']} cells that no later version "
@@ -223,11 +222,19 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "model is as good.",
     )
     yield (
-        "signs",
+        "signs that stand",
         f"- Changes of more than 2 % with the measured sign: {s['same']} of {s['changes']}; "
         f"{s['stands']['same']} of the {s['stands']['changes']} whose sign another posting or the "
         f"stated variation confirms; {s['turned']['changes']} have no sign that stands.",
     )
+
+
+def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The headline in sentences (Markdown)."""
+    if facts["cells"]:
+        yield from _said_of_cells(facts)
+    else:  # all are posted again, and judged there
+        yield "cells", "- Nothing is fitted to any published table."
     if rows := facts.get("inputs"):
         sums = {kind: sum(row[kind] for row in rows) for kind in ("stated", "recorded", "assumed")}
         fewest, most = (of(row["assumed"] for row in rows) for of in (min, max))
@@ -235,7 +242,7 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "inputs",
             f"- Inputs of the {len(rows)} workloads: {sums['stated']} stated by their sources, "
             f"{sums['recorded']} recorded, measured or derived elsewhere, {sums['assumed']} "
-            f"assumed ({fewest} to {most} each), 0 fitted; {facts['cells']} cells.",
+            f"assumed ({fewest} to {most} each), 0 fitted.",
         )
     for q in facts["skill"]:
         yield (
