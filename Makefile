@@ -13,6 +13,9 @@ PYTEST_FLAGS ?=
 RERUN_FLAGS ?=
 LAB_FLAGS ?=
 
+# Tests and reports start hundreds of processes, each of which would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: report test test-long browser env lab bench docs lint wheel sanitize clean
 .DELETE_ON_ERROR:
 
