@@ -87,28 +87,33 @@ def timeline_of(trace: Path) -> list[tuple]:
     told = []
     for cpu in np.unique(rows["cpu"]):
         mine = rows["cpu"] == cpu
-        columns = [rows[name][mine].tolist() for name in ("time", "a", "b", "c")]
+        columns = [rows[name][mine].tolist() for name in ("time", "a", "b", "c", "pid")]
+        here = kinds[mine].tolist()
+        # do_exit() of v6.18 has its event before exit_mm(), which first allocates and then frees;
+        # the root of the page table goes after the last page, by whoever is scheduled next.
+        ends: dict[int, int] = {}
+        for i, (kind, pid) in enumerate(zip(here, columns[-1], strict=True)):
+            if kind == 3 or (kind == 2 and pid in ends):
+                ends[pid] = i
+        ended = set(ends.values())
         runs: list[list] = []
-        before, exits = None, 0
-        for kind, time, pfn, order, mt in zip(kinds[mine], *columns, strict=True):
-            gap = 0 if before is None else time - before
-            before = time
-            if kind == 3:  # its pages are freed next to it
-                exits += 1
-                before -= gap
-                continue
-            gap = gap if gap < PAUSE_NS else 0
+        before = None
+        for i, (kind, time, pfn, order, mt, _) in enumerate(zip(here, *columns, strict=True)):
+            if kind != 3:
+                gap = 0 if before is None else time - before
+                before = time
+                gap = gap if gap < PAUSE_NS else 0
             if kind == 1:
                 types[pfn] = mt
-                if exits and runs[-1][0] == "free":
-                    runs.append(["exit", 0, 0, exits, 0])
-                    exits = 0
-            what = (("alloc", "free")[kind - 1], order, mt if kind == 1 else types.get(pfn, 1))
-            if runs and tuple(runs[-1][:3]) == what and runs[-1][3] < RUN_PAGES >> order:
-                runs[-1][3] += 1
-                runs[-1][4] += gap
-            else:
-                runs.append([*what, 1, gap])
+            if kind != 3:
+                what = ("alloc", "free")[kind - 1], order, mt if kind == 1 else types.get(pfn, 1)
+                if runs and tuple(runs[-1][:3]) == what and runs[-1][3] < RUN_PAGES >> order:
+                    runs[-1][3] += 1
+                    runs[-1][4] += gap
+                else:
+                    runs.append([*what, 1, gap])
+            if i in ended:
+                runs.append(["exit", 0, 0, 1, 0])
         told += [
             (int(cpu), what, order, mt, blocks, round(ns / 1000))
             for what, order, mt, blocks, ns in runs

@@ -124,6 +124,28 @@ def test_a_summary_follows_from_its_recording(tmp_path, monkeypatch):
         assert file.read_bytes() == (ROOT / "data/workload/6-12-tmpfs" / file.name).read_bytes()
 
 
+def test_an_exit_follows_the_pages_that_the_task_frees(tmp_path, monkeypatch):
+    # do_exit() of v6.18 tells before exit_mm(): what was freed before it is not the exit's.
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    native = importlib.import_module("summarise_native")
+    tasks = [("sh-7", "alloc"), ("sh-7", "free"), ("sh-7", "exit"), ("sh-7", "alloc")]
+    tasks += [("sh-7", "free")] * 3 + [("make-6", "free"), ("make-6", "alloc")]
+    fields = {
+        "alloc": "mm_page_alloc: pfn=0x1a4117 order=0 migratetype=1 gfp_flags=GFP_USER",
+        "free": "mm_page_free: pfn=0x1a4117 order=0",
+        "exit": "sched_process_exit: comm=sh pid=7 prio=120 group_dead=true",
+    }
+    lines = [
+        f"{task} [001] ..... 5444.7903{i:02}: {fields[what]}"
+        for i, (task, what) in enumerate(tasks)
+    ]
+    trace = tmp_path / "trace.txt"
+    trace.write_text("# tracer: nop\n" + "\n".join(lines) + "\n")
+    told = [(what, blocks) for _, what, _, _, blocks, _ in native.timeline_of(trace)]
+    assert told == [("alloc", 1), ("free", 1), ("alloc", 1), ("free", 3), ("exit", 1),
+                    ("free", 1), ("alloc", 1)]  # fmt: skip
+
+
 def test_a_recording_of_ones_own_becomes_a_workload(tmp_path, monkeypatch):
     for part in ("hardware", "workload"):
         shutil.copytree(ROOT / "data" / part, tmp_path / part)
