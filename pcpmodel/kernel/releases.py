@@ -577,9 +577,22 @@ class Release:
     @property
     def folio_batch(self) -> int:
         """Folios that go to or from the LRU at once: PAGEVEC_SIZE, 31 since v6.9, 15 before."""
+        return 31 if self._since(6, 9) else 15
+
+    @property
+    def pgd_order(self) -> int:
+        """Order of a page table's root where isolation is not needed: PGD_ALLOCATION_ORDER.
+
+        Up to v6.15 it is 1 wherever CONFIG_PAGE_TABLE_ISOLATION is y, as distributions have it;
+        since v6.16 only where isolation is in use (recorded: each exit under 6.12.107 with
+        mitigations=off, none under 6.16.12).
+        """
+        return 0 if self._since(6, 16) else 1
+
+    def _since(self, *version: int) -> bool:
+        """Whether the kernel that this state starts from is as new; one without a number is."""
         number = re.search(r"(\d+)\.(\d+)", self.name)
-        newer = number is None or (int(number[1]), int(number[2])) >= (6, 9)
-        return 31 if newer else 15
+        return number is None or (int(number[1]), int(number[2])) >= version
 
     def plus(self, *names: str | int) -> Release:
         """Put patches on.

@@ -22,7 +22,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
 from pcpmodel.simulation.host import Host, ZoneSize
-from pcpmodel.simulation.work import on_machine
+from pcpmodel.simulation.work import on_machine, under
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
@@ -539,7 +539,7 @@ def make_spec(
     told = from_platform(hardware, host)
     host = replace(host, **{k: v for k, v in told.items() if k not in given})
     if isinstance(workload, Workload):  # else it is refused
-        workload = on_machine(workload, hardware.sheet, host)
+        workload = under(on_machine(workload, hardware.sheet, host), state)
     return RunSpec(state, hardware, workload, host=host, **options)
 
 

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.hardware.costs import Sheet
+from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.analytic import mva
 from pcpmodel.simulation.host import Host
 from pcpmodel.workload.common import again
 from pcpmodel.workload.faults import FILE_OVER_ANONYMOUS, page_fault1, page_fault2
 from pcpmodel.workload.tasks import Workload
 
-__all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_machine"]
+__all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_machine", "under"]
 
 #: Pages that a CPU charges to a memcg at once: MEMCG_CHARGE_BATCH, since v5.16; 32 before.
 CHARGE_PAGES = 64
@@ -120,3 +121,12 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     assert made_here.made is not None
     # On another machine it is another.
     return replace(made_here, made=replace(made_here.made, given=given))
+
+
+def under(workload: Workload, release: Release) -> Workload:
+    """The workload with what a release decides outside of the page lists, where none was given."""
+    made = workload.made
+    asked = made is not None and made.given.get("page_table_isolation", False) is None
+    if not asked or not _as_made(workload):
+        return workload
+    return again(workload, page_table_isolation=release.pgd_order > 0)

@@ -7,6 +7,7 @@ import pytest
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
+from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.published.null_models import NULL_MODELS
 
@@ -56,26 +57,41 @@ def test_a_page_table_root_of_order_1_is_why_exits_drain():
     value = answer.table.set_index(["quantity", "kernel", "release"])["value"]
     drains, contention = (value.loc[q] for q in dict.fromkeys(answer.table["quantity"]))
     before = drains["v6.6", "isolation off"] / drains["v6.6", "isolation on"]
-    assert 1 - before == pytest.approx(0.7, abs=0.03)  # the rest: slabs, one after another
+    assert 1 - before == pytest.approx(0.75, abs=0.05)  # the rest: slabs, one after another
     change = contention["v6.6", "isolation off"] - contention["v6.6", "isolation on"]
-    assert abs(change) < 1.0  # the lock's wait is that of single pages
+    assert -6 < change < -2  # measured with patch 1, which has the same effect: -2.9
     assert f" %, by {change:+.1f} ± " in answer.text
     # Patch 1, with isolation, does as much.
     assert drains["v6.6+p1", "isolation on"] < 1.2 * drains["v6.6", "isolation off"]
     assert f"({-100 * (1 - before):+.0f} %)" in answer.text
 
 
-def test_recorded_exits_free_a_block_of_order_1_with_isolation_only():
-    table = pm.study.recorded_exits().table.set_index("isolation")
-    assert table.loc[False, ["order_1", "v6.6"]].tolist() == [0, 0]
-    assert table.loc[True, ["exits", "order_1", "after_order_0"]].tolist() == [156, 153, 151]
-    assert table.loc[True, ["v6.6", "v6.6+p1"]].tolist() == [30, 2]
+def test_recorded_exits_free_a_block_of_order_1_with_isolation_or_before_v6_16():
+    table = pm.study.recorded_exits().table.set_index("recording")
+    counted = ["exits", "order_1", "after_order_0", "v6.6", "v6.6+p1"]
+    assert table.loc["6.12-build-4cpu", counted].tolist() == [39, 39, 39, 24, 0]
+    assert table.loc["7.2-exitstorm-4cpu", counted].tolist() == [204, 0, 0, 0, 0]
+    assert table.loc["7.2-exitstorm-pti-4cpu", counted].tolist() == [156, 153, 151, 30, 2]
+    assert table["isolation"].tolist() == [False, False, True]
+
+
+def test_a_build_has_the_page_table_roots_of_its_release():
+    orders = {}
+    for kernel in ("v6.6+p1", "debian-6.12.107", "v6.16", "v7.2", "v6.6"):
+        spec = make_spec(release=kernel, machine="ice-lake", workload=pm.workload.kbuild(2))
+        orders[kernel] = spec.workload.params["page_table_isolation"]
+    assert orders == {
+        "v6.6+p1": True, "debian-6.12.107": True, "v6.16": False, "v7.2": False, "v6.6": True,
+    }  # fmt: skip
+    asked = pm.workload.kbuild(2, page_table_isolation=True)  # a processor that needs it
+    given = make_spec(release="v7.2", machine="ice-lake", workload=asked).workload
+    assert given.params["page_table_isolation"] is True
 
 
 def test_lists_keep_gigabytes_once_high_is_tuned():
     answer = pm.study.build_memory(seeds=[1, 2])
     lists = answer.table.set_index("step")["lists_mean_gib"]
-    assert lists["base"] == pytest.approx(0.16, abs=0.02)
+    assert lists["base"] == pytest.approx(0.19, abs=0.02)
     assert (lists[["patch7", "patch9", "patch10"]] > 5).all()
     assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
     assert "+21.0 % (+18.4 % in version 3)" in answer.text

@@ -52,9 +52,10 @@ def page_table_isolation(
 ) -> Answer:
     """What a page table root of order 1 does to the lists when a process exits.
 
-    With page-table isolation the root of a page table is a block of order 1.  An exit frees the
-    process's pages and then its root, and v6.6 drains the list at the first block of order 1..3
-    that is freed after others (``free_high``); patch 1 wants two such blocks in a row.
+    The root of a page table is a block of order 1 where page-table isolation is in use, and up to
+    v6.15 wherever it is configured.  An exit frees the process's pages and then its root, and v6.6
+    drains the list at the first block of order 1..3 that is freed after others (``free_high``);
+    patch 1 wants two such blocks in a row.
 
     Parameters
     ----------
@@ -116,9 +117,11 @@ def page_table_isolation(
 
 
 def recorded_exits(
-    names: Sequence[str] = ("7.2-exitstorm-4cpu", "7.2-exitstorm-pti-4cpu"),
+    names: Sequence[str] = ("6.12-build-4cpu", "7.2-exitstorm-4cpu", "7.2-exitstorm-pti-4cpu"),
 ) -> Answer:
     """The same in real kernels: processes that exit, recorded with and without isolation.
+
+    A kernel of before v6.16, where the root is a block of order 1 in either case, comes first.
 
     Parameters
     ----------
