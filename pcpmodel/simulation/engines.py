@@ -23,11 +23,14 @@ def _types_change(spec: RunSpec) -> bool:
     and to which list a page is freed, then depends on what other CPUs do while one waits for a
     lock: only the per-page engine knows that.
     """
+    if not spec.identity:
+        return False
     tasks, smallest = spec.workload.tasks, min(size.managed for size in spec.sizes)
     crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
-    asked = {op.pindex for task in tasks for op in task.program.ops if op.code == OPS["alloc"]}
+    programs = {id(task.program): task.program for task in tasks}.values()
+    asked = {op.pindex for program in programs for op in program.ops if op.code == OPS["alloc"]}
     types = {1 if order == HPAGE_PMD_ORDER else mt for order, mt in (BLOCKS[i] for i in asked)}
-    return spec.identity and bool(crowded) and len(types) > 1
+    return bool(crowded) and len(types) > 1
 
 
 def check_end(spec: RunSpec, state: State) -> None:

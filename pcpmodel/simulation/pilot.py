@@ -16,7 +16,6 @@ is in a hold's warm part.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -27,8 +26,9 @@ import numpy as np
 from pcpmodel.hardware.cache import PageCache
 from pcpmodel.hardware.lines import LINE_PLACES
 from pcpmodel.simulation.engines import check_end, runner_of
+from pcpmodel.simulation.once import Once
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
-from pcpmodel.simulation.spec import RunSpec, work_digest
+from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.simulation.state import LISTS_ROOM, Failure, State
 from pcpmodel.workload.common import again
 from pcpmodel.workload.program import BLOCKS
@@ -43,15 +43,16 @@ MEMORY_GIB = 8.0
 COUNTED = (150_000, 150_000)
 #: Blocks of refills, and of drains, that a pilot goes on for.
 FEWEST = 5_000
-#: The shortest and the longest stretch that is simulated for them [s], and the pages allocated
-#: after which a longer one is not tried: a workload may hardly ask the zone.
-SECONDS = (0.0625, 16.0)
-PAGES = 2_000_000
+#: The longest stretch that is simulated for them [s], and the pages allocated after which it is
+#: left at those that moved: a workload may hardly ask the zone.  They are more than the memory, all
+#: of which a workload may take before it frees any.
+SECONDS = 16.0
+PAGES = 3_000_000
 _STEP = 20
 _LINES_OF_A_PAGE = 64
 _COUNTS = {"kbuild": "jobs", "page_fault1": "processes", "page_fault2": "processes",
            "sctp_stream": "pairs", "unix_stream": "pairs"}  # fmt: skip
-_PILOTS: dict[str, Pilot] = {}
+_PILOTS: Once[Pilot] = Once()
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
         high_pages=high.get("high_pages"),
         high_min_pages=high.get("high_min_pages"),
         high_fraction=0,
-        seconds=max(SECONDS[0], workload.start_s / 4),
+        seconds=SECONDS,
         warmup_s=0.0,
         seed=1,
         samples=0,
@@ -161,27 +162,11 @@ def pilot(spec: RunSpec) -> Pilot:
         If a loop of the workload goes round in no time.
     """
     small = pilot_spec(spec)
-    key = _key(small)
-    while key not in _PILOTS:
-        found, enough = _counted(small)
-        if enough or small.seconds >= SECONDS[1]:
-            _PILOTS[key] = found
-        small = replace(small, seconds=4 * small.seconds)
-    return _PILOTS[key]
+    return _PILOTS(small, lambda: _counted(small))
 
 
-def _key(spec: RunSpec) -> str:
-    """Everything that decides a pilot, and so nothing of the run beside it."""
-    record = spec.as_dict() | {
-        "release": spec.release.as_dict(),
-        "workload": work_digest(spec.workload),
-    }
-    policy = None if spec.policy is None else id(spec.policy)
-    return json.dumps([record, policy], sort_keys=True, default=str)
-
-
-def _counted(spec: RunSpec) -> tuple[Pilot, bool]:
-    """Averages, and whether enough happened."""
+def _counted(spec: RunSpec) -> Pilot:
+    """Averages of a pilot, from its start on."""
     begins = setup(spec)
     lines = begins.page_lines
     assert lines is not None
@@ -189,15 +174,19 @@ def _counted(spec: RunSpec) -> tuple[Pilot, bool]:
     state = State(replace(begins, caches=_shared(spec) if follow else None))
     engine = runner_of(spec, state)
     told = []
+
+    def over(events: int) -> bool:
+        return engine.run(events) or lines.pages_used >= PAGES
+
     done = False
     for wanted in COUNTED:
         until = lines.blocks + wanted
         told.append((lines.counts(), _found(state)))
         while not done and lines.blocks < until:
-            done = engine.run(_STEP)
+            done = over(_STEP)
     # A workload may take pages for long before it frees any.
     while not done and not _both(told[-1][0], lines.counts()):
-        done = engine.run(100 * _STEP)
+        done = over(100 * _STEP)
     told.append((lines.counts(), _found(state)))
     if state.failed is not Failure.OUT_OF_MEMORY:  # what happened until then counts
         check_end(spec, state)
@@ -216,10 +205,7 @@ def _counted(spec: RunSpec) -> tuple[Pilot, bool]:
     moved = {s: int(sum(found["blocks"] for found in o.values())) for s, o in sides.items()}
     pages = [after - before for before, after in zip(first[1], last[1], strict=True)]
     from_memory = pages[-1] / max(sum(pages), 1) if follow else spec.workload.from_memory
-    enough = not done or lines.pages_used >= PAGES or state.failed is Failure.OUT_OF_MEMORY
-    return Pilot(
-        sides["refill"], sides["drain"], moved["refill"], moved["drain"], from_memory
-    ), enough
+    return Pilot(sides["refill"], sides["drain"], moved["refill"], moved["drain"], from_memory)
 
 
 def _both(first: Mapping[str, Mapping[int, Any]], last: Mapping[str, Mapping[int, Any]]) -> bool:

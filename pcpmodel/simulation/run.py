@@ -15,6 +15,7 @@ from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.engine import MAX_SECONDS
 from pcpmodel.simulation.engines import check_end, runner_of
+from pcpmodel.simulation.once import Once
 from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.spec import RunSpec, make_spec
@@ -30,6 +31,7 @@ _EVENTS_BETWEEN_SIGNALS = 200_000
 #: lists' sizes fall by an eighth at every vmstat tick, as a rule once a second.
 _SETTLE_S = (4.0, 64.0)
 _SETTLE_BATCHES = 128
+_WARM_UPS: Once[tuple[float, bool]] = Once()
 #: Pages of a hold by which the interval of all holds is told.
 _TYPICAL_PAGES = 504
 
@@ -101,6 +103,9 @@ def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) ->
     less than that is counted.  Where one of the four does not stand the run is done for twice as
     long, up to 64 s or eight times as long as at first; then half of it is the warm-up.
 
+    It is found once, with the seed 1, for all seeds: a length that differs from seed to seed would
+    make their scatter larger than it is.
+
     Parameters
     ----------
     spec : RunSpec
@@ -112,19 +117,27 @@ def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) ->
     -------
     tuple of float and bool
     """
-    stretch = min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2)
+    first = replace(
+        spec,
+        seconds=min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2),
+        warmup_s=0.0,
+        seed=1,
+        samples=_SETTLE_BATCHES,
+        identity=False,
+        caches=False,
+    )
+    return _WARM_UPS(first, lambda: _settled(first, progress))
+
+
+def _settled(first: RunSpec, progress: Callable[[float], None] | None) -> tuple[float, bool]:
+    """The warm-up of `settle`, from the run that it is looked for in at first."""
+    stretch = first.seconds
     longest = min(max(_SETTLE_S[1], 8 * stretch), MAX_SECONDS / 2)
     while True:
-        pilot = replace(
-            spec,
-            seconds=stretch,
-            warmup_s=0.0,
-            samples=_SETTLE_BATCHES,
-            identity=False,
-            caches=False,
-        )
         try:
-            run = _run(pilot, "event", progress and (lambda _: progress(0.0)))
+            run = _run(
+                replace(first, seconds=stretch), "event", progress and (lambda _: progress(0.0))
+            )
         except InputError:  # memory does not last for so long
             return 0.0, False
         cuts: list[int | None] = [

@@ -22,7 +22,7 @@ from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.simulation.host import ZoneSize
-from pcpmodel.simulation.spec import RunSpec, place, timeline
+from pcpmodel.simulation.spec import RunSpec, timeline
 from pcpmodel.simulation.state import (
     CHANGE,
     CHANGES,
@@ -435,7 +435,7 @@ def setup(spec: RunSpec, lines: Lines | None = None) -> Setup:
         that is not counted page by page.
     """
     host, tasks, sizes = spec.host, spec.tasks, spec.sizes
-    cpus = place(tasks, host)
+    cpus = spec.cpus
     zonelists = np.full((len(cpus), host.zones), -1, dtype=np.int32)
     for row, zones in zip(zonelists, spec.zonelists, strict=True):
         row[: len(zones)] = zones

@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -214,12 +215,12 @@ class RunSpec:
             *(Task(program, n if n < self.host.nodes else None, membind=(n,)) for n in nodes),
         )
 
-    @property
+    @cached_property
     def cpus(self) -> list[int]:
         """CPU of each task."""
         return place(self.tasks, self.host)
 
-    @property
+    @cached_property
     def zonelists(self) -> list[list[int]]:
         """Zones that each task takes pages from, in order, as far as its memory policy lets it."""
         found = []

@@ -1,0 +1,46 @@
+"""What many runs ask for and what is the same for all of them: made once in a process."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from threading import RLock
+from typing import Generic, TypeVar
+
+from pcpmodel.simulation.spec import RunSpec, work_digest
+
+__all__ = ["Once"]
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """Answers to what was asked of specs, each made once.
+
+    A thread that asks for what another one is making waits for it; what fails is made anew by the
+    next that asks.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, object], T] = {}
+        self._making: dict[tuple[str, object], RLock] = {}
+        # Nobody in a forked process goes on with what a thread was making.
+        os.register_at_fork(after_in_child=self._making.clear)
+
+    def __call__(self, spec: RunSpec, make: Callable[[], T]) -> T:
+        """The answer for a spec, by everything that decides a run of it."""
+        record = spec.as_dict() | {
+            "release": spec.release.as_dict(),
+            "workload": work_digest(spec.workload),
+        }
+        text = json.dumps(record, sort_keys=True, default=str)
+        # The policy itself: its number would be another's once it is gone.
+        key = hashlib.sha256(text.encode()).hexdigest(), spec.policy
+        with self._making.setdefault(key, RLock()):
+            if key not in self._known:
+                self._known[key] = make()
+        return self._known[key]
