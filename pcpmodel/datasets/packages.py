@@ -24,6 +24,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -383,17 +384,41 @@ def load_workload(name: str) -> Dataset:
     return _dataset("workload", name, data_dir() if there else own_data())
 
 
+#: Packages as they were read last, beside the digest of all that lay there then.
+_READ: dict[Path, tuple[str, Package]] = {}
+
+
 def _dataset(kind: str, name: str, root: Path | None = None) -> Dataset:
-    package = _load(kind, "source", name, root)
+    """A package, parsed anew only where its files are others than before."""
+    root = root or data_dir()
+    try:
+        found = _lies_there(root / kind / name) if name in _names(root / kind) else ""
+    except InputError:
+        found = ""
+    if found and _READ.get(root / kind / name, ("",))[0] == found:
+        package = _READ[root / kind / name][1]
+    else:
+        package = _load(kind, "source", name, root)  # or what is wrong
+        _READ[root / kind / name] = found, package
     return Dataset(
         name,
         package.path,
         package.title,
-        package.tables,
+        dict(package.tables),
         {key: table.units for key, table in package.tables.items()},
-        package.sources,
+        deepcopy(package.sources),
         package.digest,
     )
+
+
+def _lies_there(directory: Path) -> str:
+    """Digest of the files of a directory."""
+    found = hashlib.sha256()
+    for path in sorted(directory.iterdir()):
+        if not path.name.startswith("."):
+            content = read_bytes(path, follow=False)
+            found.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    return found.hexdigest()
 
 
 def check(directory: str | Path | None = None) -> list[InputError]:

@@ -23,6 +23,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,10 @@ class Table:
 
     def frame(self) -> pandas.DataFrame:
         """Return the typed table: int64 (Int64 where cells are missing), float64, str."""
+        return self._frame.copy(deep=False)  # what is written to it is not written to others
+
+    @cached_property
+    def _frame(self) -> pandas.DataFrame:
         import pandas
 
         made = {}

@@ -31,7 +31,7 @@ The tables were measured with the function_graph tracer, whose own cost is in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -494,8 +494,8 @@ class HoldTime:
     def fit(
         cls,
         name: str,
-        latency: Table | pd.DataFrame,
-        latency_interval: Table | pd.DataFrame | None = None,
+        latency: Table | pd.DataFrame | Mapping[str, Sequence[float]],
+        latency_interval: Table | pd.DataFrame | Mapping[str, Sequence[float]] | None = None,
     ) -> HoldTime:
         """Fit the four curves to a measured table.
 
@@ -503,9 +503,9 @@ class HoldTime:
         ----------
         name : str
             The machine, for messages.
-        latency : Table or pandas.DataFrame
+        latency : Table, pandas.DataFrame or mapping
             Columns ``batch`` [pages] and ``{alloc,free}_latency_{avg,p99}_us`` [us].
-        latency_interval : Table or pandas.DataFrame, optional
+        latency_interval : Table, pandas.DataFrame or mapping, optional
             Columns ``..._{low,high}_us`` for each of these [us], row by row: the
             figure lies anywhere between, as in the bucket of a histogram.
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pcpmodel.datasets.packages import (
@@ -118,9 +118,8 @@ class Machine:
     @cached_property
     def hold_time(self) -> HoldTime:
         """Cost of one zone-lock hold, fitted to the measured table at first use."""
-        from pcpmodel.hardware.hold_time import HoldTime
-
-        return HoldTime.fit(self.name, self.measured, self.measured_interval)
+        tables = (self.measured, self.measured_interval)
+        return _hold_time(self.name, *(None if t is None else _contents(t) for t in tables))
 
     @property
     def page_size_kib(self) -> int:
@@ -156,6 +155,21 @@ class Machine:
     def __repr__(self) -> str:
         rows = f"{len(self.measured['batch'])} {'made' if self.derived else 'measured'} batches"
         return f"<Machine {self.name}: {rows}>"
+
+
+_Columns = tuple[tuple[str, tuple[Any, ...]], ...]
+
+
+def _contents(table: Table | pd.DataFrame) -> _Columns:
+    return tuple((name, tuple(table[name])) for name in table.columns)
+
+
+@lru_cache(maxsize=64)
+def _hold_time(name: str, latency: _Columns, interval: _Columns | None) -> HoldTime:
+    """The fit to a table; the same machine with other costs, or loaded anew, has the same."""
+    from pcpmodel.hardware.hold_time import HoldTime
+
+    return HoldTime.fit(name, dict(latency), None if interval is None else dict(interval))
 
 
 def _sheet_of(machine: Machine) -> Sheet:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ _TIME, _CODE, _N, _ORDER, _TARGET = (
     Op._fields.index(f) for f in ("ps", "code", "n", "order", "target")
 )
 _BLOCK_PAGES = 1024  # of the largest block, at which zones begin
+_KEPT_PAGES = 1 << 21  # of a zone, at most, whose order of pages is kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -333,6 +334,15 @@ def _changes(spec: RunSpec, cpus: list[int]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
+@lru_cache(maxsize=8)
+def _mixed(seed: int, zone: int, pages: int) -> npt.NDArray[np.uint32]:
+    """Pages of a zone in no order; kept for pilots, which begin with the same few."""
+    numbers = np.arange(pages, dtype=np.uint32)
+    np.random.default_rng([seed, zone]).shuffle(numbers)
+    numbers.flags.writeable = False
+    return numbers
+
+
 def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]]]:
     """Zones in which others and the page cache hold their share; the cache's pages of each."""
     zones, start, cached = [], 0, []
@@ -342,13 +352,12 @@ def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]
     pages = Memory(spec.release, zones, cpus, free=not (spec.aged or spec.page_cache))
     if spec.aged or spec.page_cache:
         for z, (zone, size) in enumerate(zip(zones, spec.sizes, strict=True)):
-            numbers = np.arange(zone.pages)
-            if spec.aged:
-                np.random.default_rng([spec.seed, z]).shuffle(numbers)
+            mixed = _mixed if zone.pages <= _KEPT_PAGES else _mixed.__wrapped__
+            numbers = mixed(spec.seed, z, zone.pages) if spec.aged else np.arange(zone.pages)
             others = spec.held_by_others(size)
             _, of_cache, left = np.split(numbers, [others, others + spec.cached(size)])
-            cached.append(of_cache)
-            pages.free_many(left + zone.start_pfn)
+            cached.append(of_cache.astype(np.int64))
+            pages.free_many(left.astype(np.int64) + zone.start_pfn)
             pages.drain_pages_zone(0, z)
     return pages, cached
 

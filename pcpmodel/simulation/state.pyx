@@ -89,7 +89,7 @@ from enum import IntEnum
 import numpy as np
 
 from pcpmodel.errors import InputError
-from pcpmodel.workload.program import BLOCKS, Op, check_ops
+from pcpmodel.workload.program import BLOCKS, check_ops
 
 __all__ = [
     "CHANGE",
@@ -136,6 +136,18 @@ cdef struct task_row:
     int64_t node
     int64_t memcg
     int64_t peer_memcg
+
+
+cdef struct op_row:  # as `pcpmodel.workload.program.Op` has them
+    int64_t ps
+    int64_t code
+    int64_t n
+    int64_t reg
+    int64_t pindex
+    int64_t order
+    int64_t zone
+    int64_t target
+    int64_t depth
 
 
 cdef struct channel_row:
@@ -487,6 +499,8 @@ cdef class State(Exclusive):
         cdef const int32_t[:, ::1] tables = setup.tables
         cdef const uint32_t[::1] speed = setup.speed
         cdef const channel_row[::1] channels = setup.channels
+        cdef const int64_t[:, ::1] code
+        cdef const op_row *op
         cdef channel_t *ch
         cdef int64_t at = 0
         cdef int i
@@ -519,13 +533,15 @@ cdef class State(Exclusive):
         self.ops = <op_t *> get(sum(map(len, setup.programs)), sizeof(op_t))
         for program in setup.programs:
             starts.append(at)
-            for op in map(Op._make, program.tolist()):
+            code = np.ascontiguousarray(program, dtype=np.int64)
+            for i in range(code.shape[0]):
+                op = <const op_row *> &code[i, 0]
                 self.ops[at] = op_t(
-                    ps=op.ps, code=op.code, n=op.n, reg=op.reg,
-                    pindex=pindex_in(s.rules.nr_pcp_lists, op.pindex)
-                    if op.pindex < MAX_PCP_LISTS else op.pindex,
-                    order=op.order, zone=op.zone,
-                    target=op.target, depth=op.depth,
+                    ps=op.ps, code=<int32_t> op.code, n=<int32_t> op.n, reg=<int32_t> op.reg,
+                    pindex=pindex_in(s.rules.nr_pcp_lists, <int> op.pindex)
+                    if op.pindex < MAX_PCP_LISTS else <int32_t> op.pindex,
+                    order=<int32_t> op.order, zone=<int32_t> op.zone,
+                    target=<int32_t> op.target, depth=<int32_t> op.depth,
                 )
                 at += 1
         return starts

@@ -144,3 +144,49 @@ def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
         sheet.write_text(text)
         (fault,) = packages.check(tmp_path)
         assert (Path(fault.file).name, fault.row, fault.column) == ("costs.csv", row, column)
+
+
+@pytest.fixture
+def parsed(monkeypatch, tmp_path):
+    """A copy of a publication, and how often a package was parsed."""
+    shutil.copytree(DATA / "published/hahn-v4", tmp_path / "published/hahn-v4")
+    monkeypatch.setenv("PCPMODEL_DATA", str(tmp_path))
+    count, real = [], packages.read_package
+    monkeypatch.setattr(packages, "read_package", lambda *a: count.append(a) or real(*a))
+    return tmp_path / "published/hahn-v4", count
+
+
+def test_files_that_are_the_same_are_parsed_once(parsed):
+    first, again = (packages.load_published("hahn-v4") for _ in range(2))
+    assert len(parsed[1]) == 1
+    assert first.digest == again.digest
+    for name, frame in first.tables.items():
+        assert frame.equals(again.tables[name])
+
+
+def test_what_is_done_to_a_table_stays_with_who_did_it(parsed):
+    mine = packages.load_published("hahn-v4")
+    before = packages.load_published("hahn-v4").tables["kbuild"].copy()
+    mine.tables["kbuild"].loc[:, "metric"] = "mine"
+    mine.tables["kbuild"]["more"] = 1
+    mine.units.clear()
+    mine.sources[0].clear()
+    other = packages.load_published("hahn-v4")
+    assert other.tables["kbuild"].equals(before)
+    assert other.units
+    assert other.sources[0]
+    assert len(parsed[1]) == 1
+
+
+def test_files_that_changed_are_read_anew(parsed):
+    where, _ = parsed
+    before = packages.load_published("hahn-v4")
+    table = next(where.glob("*.csv"))
+    (where / "more.csv").write_text("a\n1\n")
+    with pytest.raises(InputError, match="is not named in"):
+        packages.load_published("hahn-v4")
+    (where / "more.csv").unlink()
+    assert packages.load_published("hahn-v4").digest == before.digest
+    table.write_text("nonsense\n" + table.read_text())
+    with pytest.raises(InputError, match=table.name):
+        packages.load_published("hahn-v4")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -291,3 +292,20 @@ def test_a_small_run_imports_no_frames() -> None:
         "assert not {'matplotlib', 'pandas', 'scipy.stats', 'xarray'} & {*sys.modules}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_table_is_fitted_once_whatever_else_changes():
+    """A machine loaded anew, or with other costs, has the fit of the first."""
+    fit = pm.machine("ice-lake").hold_time
+    assert pm.machine("ice-lake").hold_time is fit
+    assert pm.machine("ice-lake").with_costs(handover=0.0).slower(2.0).hold_time is fit
+
+
+def test_another_table_of_the_same_name_has_a_fit_of_its_own():
+    known = pm.machine("ice-lake")
+    longer = known.latency.copy()
+    longer["alloc_latency_avg_us"] *= 2
+    other = replace(known, measured=longer)
+    assert other.hold_time.refill(63).mean_ns == pytest.approx(
+        2 * known.hold_time.refill(63).mean_ns, rel=0.01
+    )

@@ -568,8 +568,9 @@ def test_command_line_runs_on_a_dask_scheduler(tmp_path):
 
 
 @pytest.mark.slow
-def test_command_line_says_that_no_scheduler_answers(tmp_path):
+def test_command_line_says_that_no_scheduler_answers(tmp_path, monkeypatch):
     pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "_ANSWER_S", 1)  # nobody ever will
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # bound: nobody else may listen on it

@@ -33,6 +33,8 @@ _AHEAD = 4
 
 #: How often a silent scheduler is looked at, and how long it may be silent or alone [s].
 _LOOK_S, _PATIENCE_S = 3, 12
+#: How long a scheduler may take to answer at first [s].
+_ANSWER_S = 10
 
 
 def compute(
@@ -125,7 +127,7 @@ def cluster(address: str | None) -> Iterator[tuple[Executor | None, int | None]]
         if name.partition(".")[0] in ("asyncio", "distributed"):  # each has a level of its own
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=_ANSWER_S)
     except (OSError, ValueError) as error:
         raise InputError(f"no Dask scheduler at {address!r}: {error}") from None
     with client:
