@@ -311,3 +311,16 @@ def test_property_tests_have_fixed_examples_or_new_ones_that_can_be_repeated(
     repeat = re.search(r"to repeat: (.+)", said)
     assert repeat is not None
     assert drawn(*repeat[1].split())[0] == new
+
+
+def test_what_make_starts_keeps_the_modules_that_it_compiled():
+    """Each of some hundred processes of `make test` compiled all of pandas and xarray else."""
+    done = subprocess.run(
+        ["make", "--silent", "--eval", "shown:;@echo [$$PYTHONDONTWRITEBYTECODE]", "shown"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
