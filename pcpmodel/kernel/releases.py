@@ -577,9 +577,21 @@ class Release:
     @property
     def folio_batch(self) -> int:
         """Folios that go to or from the LRU at once: PAGEVEC_SIZE, 31 since v6.9, 15 before."""
+        return 31 if self._since(6, 9) else 15
+
+    @property
+    def pgd_allocation_order(self) -> int:
+        """Order of the root of a page table on x86-64 where page-table isolation is off.
+
+        Up to v6.15 1, PGD_ALLOCATION_ORDER, wherever CONFIG_PAGE_TABLE_ISOLATION is built in, as
+        it is by default; since v6.16 pgd_allocation_order() asks whether the CPU needs it.
+        """
+        return 0 if self._since(6, 16) else 1
+
+    def _since(self, *version: int) -> bool:
+        """Whether it is a mainline version or later, by its name; without a number it is."""
         number = re.search(r"(\d+)\.(\d+)", self.name)
-        newer = number is None or (int(number[1]), int(number[2])) >= (6, 9)
-        return 31 if newer else 15
+        return number is None or (int(number[1]), int(number[2])) >= version
 
     def plus(self, *names: str | int) -> Release:
         """Put patches on.

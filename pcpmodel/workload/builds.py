@@ -131,7 +131,7 @@ def kbuild(
     jobs: int,
     *,
     page_us: float | None = None,
-    page_table_isolation: bool = False,
+    page_table_isolation: bool | None = None,
     lru: bool = False,
     nodes: int = 2,
 ) -> Workload:
@@ -143,9 +143,9 @@ def kbuild(
         Jobs at once, one per CPU.
     page_us : float, optional
         Busy CPU time per page [us]; by default as recorded.
-    page_table_isolation : bool
-        The root of a process's page table is a block of order 1 rather than a page: processors
-        that Meltdown reads from.
+    page_table_isolation : bool, optional
+        The root of a process's page table is a block of order 1 rather than a page.  By default as
+        in the kernel that it is simulated on (`Release.pgd_allocation_order`), until then a page.
     lru : bool
         Also take the LRU lock, of the node or of the memcg.
     nodes : int
@@ -173,7 +173,7 @@ def kbuild(
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,
-        "page_table_isolation": page_table_isolation,
+        "page_table_isolation": bool(page_table_isolation),
         "lru": lru,
         "nodes": nodes,
     }
@@ -185,5 +185,5 @@ def kbuild(
         params=params,
         start_s=max(seconds for _, _, seconds in courses),
         mixed=MIXED,
-        made=Made(kbuild, params),
+        made=Made(kbuild, params | {"page_table_isolation": page_table_isolation}),
     )
