@@ -580,17 +580,17 @@ class Release:
         return 31 if self._since(6, 9) else 15
 
     @property
-    def pgd_order(self) -> int:
-        """Order of a page table's root where isolation is not needed: PGD_ALLOCATION_ORDER.
+    def pgd_allocation_order(self) -> int:
+        """Order of the root of a page table on x86-64 where page-table isolation is off.
 
-        Up to v6.15 it is 1 wherever CONFIG_PAGE_TABLE_ISOLATION is y, as distributions have it;
-        since v6.16 only where isolation is in use (recorded: each exit under 6.12.107 with
-        mitigations=off, none under 6.16.12).
+        Up to v6.15 1, PGD_ALLOCATION_ORDER, wherever CONFIG_PAGE_TABLE_ISOLATION is built in, as
+        it is by default; since v6.16 pgd_allocation_order() asks whether the CPU needs it.
+        Recorded with mitigations=off: each exit under 6.12.107, none under 6.16.12.
         """
         return 0 if self._since(6, 16) else 1
 
     def _since(self, *version: int) -> bool:
-        """Whether the kernel that this state starts from is as new; one without a number is."""
+        """Whether it is a mainline version or later, by its name; without a number it is."""
         number = re.search(r"(\d+)\.(\d+)", self.name)
         return number is None or (int(number[1]), int(number[2])) >= version
 

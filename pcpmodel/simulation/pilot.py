@@ -114,8 +114,9 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
         fewer: dict[str, Any] = {name: max(here // of_one, 1)}
         if "nodes" in made.given:
             fewer["nodes"] = 1
-        if "fault_ns" in workload.params:
-            fewer["fault_ns"] = workload.params["fault_ns"]
+        for given in ("fault_ns", "page_table_isolation"):  # by the machine, by the kernel
+            if given in workload.params:
+                fewer[given] = workload.params[given]
         workload = again(workload, placed=False, **fewer)
         here = len(workload.tasks)
         shares = cpus * host.threads_per_core > host.cpus

@@ -23,7 +23,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
 from pcpmodel.simulation.host import Host, ZoneSize
-from pcpmodel.simulation.work import on_machine, under
+from pcpmodel.simulation.work import on_kernel, on_machine
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
@@ -540,7 +540,7 @@ def make_spec(
     told = from_platform(hardware, host)
     host = replace(host, **{k: v for k, v in told.items() if k not in given})
     if isinstance(workload, Workload):  # else it is refused
-        workload = under(on_machine(workload, hardware.sheet, host), state)
+        workload = on_kernel(on_machine(workload, hardware.sheet, host), state)
     return RunSpec(state, hardware, workload, host=host, **options)
 
 
@@ -591,4 +591,6 @@ def varied(spec: RunSpec, **changes: Any) -> RunSpec:
         if name not in RunSpec.__dataclass_fields__:
             known = sorted({*RunSpec.__dataclass_fields__, *Host.__dataclass_fields__})
             raise unknown_name("argument", name, known)
-    return replace(spec, host=replace(spec.host, **host), **changes)
+    made = replace(spec, host=replace(spec.host, **host), **changes)
+    workload = on_kernel(made.workload, made.release)
+    return made if workload is made.workload else replace(made, workload=workload)

@@ -21,11 +21,12 @@ from pcpmodel.hardware.costs import Sheet
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.analytic import mva
 from pcpmodel.simulation.host import Host
+from pcpmodel.workload.builds import kbuild
 from pcpmodel.workload.common import again
 from pcpmodel.workload.faults import FILE_OVER_ANONYMOUS, page_fault1, page_fault2
 from pcpmodel.workload.tasks import Workload
 
-__all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_machine", "under"]
+__all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_kernel", "on_machine"]
 
 #: Pages that a CPU charges to a memcg at once: MEMCG_CHARGE_BATCH, since v5.16; 32 before.
 CHARGE_PAGES = 64
@@ -85,11 +86,15 @@ def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
     return visit / CHARGE_PAGES
 
 
-def _as_made(workload: Workload) -> bool:
-    """Whether the programs are those that came of the arguments: a program can be changed."""
+def _as_made(workload: Workload, name: str) -> bool:
+    """Whether the programs are those that came of the arguments: a program can be changed.
+
+    The argument ``name`` is the one that the last machine or kernel gave it.
+    """
+    made_again = again(workload, **{name: workload.params[name]})
     pairs = {
         (id(mine.program), id(fresh.program)): (mine.program, fresh.program)
-        for mine, fresh in zip(workload.tasks, again(workload).tasks, strict=True)
+        for mine, fresh in zip(workload.tasks, made_again.tasks, strict=True)
     }
     return all(
         mine.ops == fresh.ops
@@ -105,7 +110,7 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     made = workload.made
     if made is None or made.make not in _FAULTS or "fault_ns" in made.given:
         return workload
-    if not _as_made(workload):
+    if not _as_made(workload, "fault_ns"):
         return workload  # somebody's own operations; they are looked at as they are
     given, number = made.given, len(workload.tasks)
     tasks: dict[str, Any] = {
@@ -117,16 +122,25 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     fault = fault_ns(sheet, unmap_ns=unmap, page_size_kib=workload.page_size_kib, **tasks)
     if made.make is page_fault2:
         fault += (FILE_OVER_ANONYMOUS - 1) * (fault + unmap)
-    made_here = again(workload, fault_ns=fault)
-    assert made_here.made is not None
-    # On another machine it is another.
-    return replace(made_here, made=replace(made_here.made, given=given))
+    return _made_here(workload, fault_ns=fault)
 
 
-def under(workload: Workload, release: Release) -> Workload:
-    """The workload with what a release decides outside of the page lists, where none was given."""
+def on_kernel(workload: Workload, release: Release) -> Workload:
+    """The workload with the blocks that a kernel takes, where none were given."""
     made = workload.made
-    asked = made is not None and made.given.get("page_table_isolation", False) is None
-    if not asked or not _as_made(workload):
+    if made is None or made.make is not kbuild or made.given["page_table_isolation"] is not None:
         return workload
-    return again(workload, page_table_isolation=release.pgd_order > 0)
+    order_1 = release.pgd_allocation_order == 1
+    if workload.params["page_table_isolation"] == order_1:
+        return workload
+    if not _as_made(workload, "page_table_isolation"):
+        return workload
+    return _made_here(workload, page_table_isolation=order_1)
+
+
+def _made_here(workload: Workload, **here: Any) -> Workload:
+    """Made anew with what a machine or kernel gives it, which another one may give otherwise."""
+    made_here = again(workload, **here)
+    assert made_here.made is not None
+    assert workload.made is not None
+    return replace(made_here, made=replace(made_here.made, given=workload.made.given))

@@ -148,8 +148,7 @@ def kbuild(
         Busy CPU time per page [us]; by default as recorded.
     page_table_isolation : bool, optional
         The root of a process's page table is a block of order 1 rather than a page.  By default as
-        the release has it on a processor that needs no isolation (`Release.pgd_order`): up to v6.15
-        a block all the same.
+        in the kernel that it is simulated on (`Release.pgd_allocation_order`), until then a page.
     lru : bool
         Also take the LRU lock, of the node or of the memcg.
     nodes : int
@@ -177,7 +176,7 @@ def kbuild(
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,
-        "page_table_isolation": page_table_isolation,
+        "page_table_isolation": bool(page_table_isolation),
         "lru": lru,
         "nodes": nodes,
     }
@@ -189,5 +188,5 @@ def kbuild(
         params=params,
         start_s=max(seconds for _, _, seconds in courses),
         mixed=MIXED,
-        made=Made(kbuild, params),
+        made=Made(kbuild, params | {"page_table_isolation": page_table_isolation}),
     )

@@ -47,6 +47,13 @@ def test_each_release_differs_from_the_one_before_by_what_came_with_it():
         assert between(f"debian-{name}", "v" + ".".join(name.split(".")[:2])) == set()
 
 
+def test_the_root_of_a_page_table_is_of_order_1_up_to_v6_15():
+    orders = {name: pm.release(name).pgd_allocation_order for name in NAMES}
+    assert orders["v4.17"] == orders["v6.6"] == orders["v6.12"] == orders["debian-6.12.107"] == 1
+    assert orders["v6.16"] == orders["debian-6.16.12"] == orders["v6.18"] == orders["v7.2"] == 0
+    assert pm.release("v6.6").plus("drain-two-in-a-row").pgd_allocation_order == 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_leads_back_to_its_release(name):
     assert pm.release(name).name == name

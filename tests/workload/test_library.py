@@ -7,7 +7,8 @@ import pytest
 import pcpmodel as pm
 from helpers.simulation import MACHINE, assert_same
 from pcpmodel.errors import InputError
-from pcpmodel.simulation.spec import make_spec
+from pcpmodel.simulation.pilot import pilot_spec
+from pcpmodel.simulation.spec import make_spec, varied
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op
@@ -77,6 +78,34 @@ def test_a_build_drains_at_exits_until_two_in_a_row_are_asked_for():
     base, patched = (run(jobs, release=r, seconds=8.0) for r in ("v6.6", "v6.6+p1"))
     assert base.free_high > 300
     assert patched.free_high / patched.score < 0.5 * base.free_high / base.score
+
+
+def test_a_build_has_the_page_table_root_of_its_kernel():
+    def isolated(jobs, *kernels):
+        made = make_spec(workload=jobs, release=kernels[0], **RUN)
+        for kernel in kernels[1:]:
+            made = varied(made, release=kernel)
+        return made.workload.params["page_table_isolation"]
+
+    jobs = pm.workload.kbuild(8)
+    assert isolated(jobs, "v6.6")
+    assert not isolated(jobs, "v6.18")
+    assert not isolated(jobs, "v6.6", "v6.18")
+    assert isolated(jobs, "v6.18", "v6.18", "v6.7")
+    assert isolated(pm.workload.kbuild(8, page_table_isolation=True), "v6.18")
+    assert not isolated(pm.workload.kbuild(8, page_table_isolation=False), "v6.6")
+    # The pilot does the same.
+    assert pilot_spec(make_spec(workload=jobs, release="v6.6", **RUN)).workload.params[
+        "page_table_isolation"
+    ]
+
+
+def test_a_build_that_was_changed_by_hand_keeps_its_root():
+    jobs = pm.workload.kbuild(8)
+    for program in {id(task.program): task.program for task in jobs.tasks}.values():
+        program.ops[0] = program.ops[0]._replace(ps=1)
+    made = make_spec(workload=jobs, release="v6.6", **RUN)
+    assert not made.workload.params["page_table_isolation"]
 
 
 def test_a_cpu_of_a_build_frees_in_a_round_what_it_took():
