@@ -12,6 +12,8 @@ from libc.stdint cimport int8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
     drain_share,
+    order_to_pindex,
+    pcp_allowed_order,
     pcp_migratetype,
     pindex_after,
     pindex_may_hold,
@@ -137,12 +139,30 @@ cdef void make_due(Beliefs s, int x, int why, int n, int32_t row) noexcept nogil
     set.due.started = False
 
 
+cdef void known_if_empty(Beliefs s, int x) noexcept nogil:
+    """Lists that hold nothing are known again, whatever seemed to be on them."""
+    cdef pageset *set = &s.sets[x]
+    cdef int i, k
+    for k in range(set.n):
+        if set.s[k].pcp.count:
+            return
+    for i in range(s.rules.nr_pcp_lists if set.n else 0):
+        set.open[i] = False
+        while set.list[i].head >= 0:
+            s.page[set.list[i].head].status = AWAY
+            unlink_page(s, set.list[i].head)
+    if set.n:
+        s.doubt[x] = 0
+
+
 cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
     """What ran with interrupts off on this CPU is over."""
     cdef cpu_run *run = &s.runs[cpu]
     cdef pageset *set = &s.sets[run.set]
     cdef int kind = run.kind
     run.kind = RUN_NONE
+    if kind == RUN_DRAIN and s.doubt[run.set]:
+        known_if_empty(s, run.set)
     if kind != RUN_DRAIN or not s.holds_told:
         return
     if run.left > 0 and set.s[0].pcp.count > 0:
@@ -599,6 +619,15 @@ cdef bint taken_by_then(Beliefs s, int32_t q, int32_t row) noexcept nogil:
         or in_flight(s, above, row))
 
 
+cdef inline int list_shown(Beliefs s, int x, int64_t p, const event_row *r, int i) noexcept nogil:
+    """The list that a drain is at, as a page shows that does not come from list *i*."""
+    if s.page[p].where and (s.page[p].where - 1) >> 4 == x:
+        return (s.page[p].where - 1) & 15
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+        return i
+    return order_to_pindex(s.rules.nr_pcp_lists, pcp_migratetype(<int>r.c), <int>r.b)
+
+
 cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row) noexcept nogil:
     """The list that free_pcppages_bulk() takes the next block from, page *p* it seems."""
     cdef pageset *set = &s.sets[run.set]
@@ -608,6 +637,8 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
     if turn:
         i = pindex_after(s.rules.nr_pcp_lists, i)
         run.share += 1
+    if not (s.dumped or unseen or s.page[p].where):
+        return list_shown(s, run.set, p, r, i)  # no line brought it to a list
     for _ in range(s.rules.nr_pcp_lists):
         while set.list[i].tail >= 0 and not set.open[i] and set.list[i].tail != p \
                 and taken_by_then(s, set.list[i].tail, row):
@@ -625,6 +656,22 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
         run.share = drain_share(&s.rules, run.share, run.left)
     run.share -= 1
     return i
+
+
+cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """A drain takes what came first: below a page that it takes there is nothing, unless the tail
+    comes next, and this page was out of turn."""
+    cdef page_list *lst = &s.sets[x].list[i]
+    cdef int32_t then = s.link[row].own_next, q
+    if s.rows[then].event == EV_PCPU_DRAIN and s.rows[then].a == lst.tail + s.base:
+        return
+    while lst.tail != p:
+        q = lst.tail
+        s.page[q].status = SILENT
+        if s.holds_told:
+            unlink_page(s, q)   # a probe has told of count
+        else:
+            leave(s, x, q, row, OP_SILENT)
 
 
 cdef inline void drain_pages(Beliefs s, int x, int32_t row, int pages) noexcept nogil:
@@ -674,12 +721,17 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         set.drainer = -1
     q = set.list[i].tail
     mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.page[p].cached
-    if set.open[i]:
+    if set.open[i] and unseen:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
         differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
+        run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
+        if s.page[p].where == 1 + 16 * run.set + i:
+            forget_below(s, run.set, i, <int32_t>p, row)
+        elif not s.page[p].where and not s.holds_told:
+            drain_pages(s, run.set, row, -(1 << r.b))   # it had joined without a line
     elif mt != r.c if mt >= 0 else not pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b):
         differ(s, row, D_TYPE, run.set, mt, r.c)
         run.bad = 1

@@ -714,6 +714,11 @@ cdef class Follower(Beliefs):
         self.t.probes_explained += 1
         explain(self, row, E_MOVED, x, moved)
 
+    def know(self, int x):
+        """A dump shows a pageset as it is believed to be: whatever differed before is over."""
+        check_idle(self)
+        self.doubt[self.check_set(x)] = 0
+
     def count_fields(self, int64_t n):
         """So many pagesets of a dump have the model's fields."""
         check_idle(self)

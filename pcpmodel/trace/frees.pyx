@@ -52,7 +52,8 @@ cdef int32_t passed_over(Beliefs s, int32_t row) noexcept nogil:
 cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     """The line that shows that the task below an interrupt has the lists of this page locked; or 0.
 
-    free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one.
+    free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one, and
+    while one of these drains.
     """
     cdef int32_t j = s.link[row].next_cpu, before
     cdef int64_t q, last
@@ -61,6 +62,8 @@ cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
             break
         j = s.link[j].next_cpu
     before = s.link[j].own_prev
+    while before and s.rows[before].event == EV_PCPU_DRAIN:
+        before = s.link[before].own_prev
     if not j or s.rows[j].event != EV_FREE_BATCHED or s.rows[before].event != EV_FREE_BATCHED \
             or s.rows[before].cpu != s.rows[j].cpu:
         return 0
@@ -82,7 +85,7 @@ cdef bint straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef int32_t j = s.link[row].chain, k = row
     cdef int64_t q
-    if not r.flags & IRQ or not r.flags & FL_KNOWN or r.flags & FL_DEPTH < 2:
+    if not under_locks(r):
         return False
     j = holds_lists(s, p, row)
     if j:

@@ -237,13 +237,28 @@ cdef void put_off(Beliefs s, int x, int32_t page, int32_t row) noexcept nogil:
 
 
 cdef void delay(Beliefs s, int32_t page, int32_t row) noexcept nogil:
-    """Take back a free that the kernel had not completed by *row*."""
+    """A free that the kernel had not completed by *row*."""
+    cdef int x = (s.page[page].where - 1) >> 4
+    cdef int order = pindex_to_order((s.page[page].where - 1) & 15)
+    put_off(s, x, page, row)
+    take_back(s, x, s.page[page].pushed, order)
+
+
+cdef void went_past(Beliefs s, int32_t page, int32_t row) noexcept nogil:
+    """A free never came to its list, as an allocation shows that takes what would lie below it."""
     cdef int x = (s.page[page].where - 1) >> 4
     cdef int order = pindex_to_order((s.page[page].where - 1) & 15)
     cdef int32_t j = s.page[page].pushed
+    explain(s, j, E_TRYLOCK, x, row)
+    unlink_page(s, page)
+    forget_free(&s.work_done, page + s.base, j)
+    take_back(s, x, j, order)
+
+
+cdef void take_back(Beliefs s, int x, int32_t j, int order) noexcept nogil:
+    """The free of row *j* is undone."""
     cdef pageset *set = &s.sets[x]
     cdef int k = set.log_n - 1
-    put_off(s, x, page, row)
     while k >= 0 and (set.log[k].op != OP_FREE or set.log[k].row != j):
         k -= 1
     if k >= 0:

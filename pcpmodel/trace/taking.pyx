@@ -245,6 +245,14 @@ cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
 
 # -- allocations ---------------------------------------------------------------------
 
+cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
+    """Whether a freed page may have gone straight to the buddy lists, and nothing shows it since.
+    """
+    cdef int32_t j = s.page[q].pushed
+    return j >= 0 and not s.past_told and not s.page[q].cursor and under_locks(&s.rows[j]) \
+        and s.rows[j].event == EV_FREE
+
+
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
@@ -254,6 +262,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
     cdef pageset *set = &s.sets[x]
     cdef int32_t q = set.list[i].head, above
     cdef int32_t since = s.link[row].own_prev if p >= 0 else s.nr_rows
+    cdef bint good = True
     until[0] = s.nr_rows
     while q >= 0 and q != p:
         above = q
@@ -272,14 +281,15 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             take_shown(s, x, above, row)
         elif may_be_delayed(s, above, row):
             delay(s, above, row)
+        elif p >= 0 and may_have_gone_past(s, above):
+            went_past(s, above, row)
         else:
             differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
                    s.rows[row].a if p >= 0 else above + s.base)
-            if p >= 0 and s.dumped:
-                return False
+            good = False
             s.page[above].status = SILENT
             leave(s, x, above, row, OP_SILENT)
-    return True
+    return good or not s.dumped
 
 
 cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexcept nogil:
@@ -338,19 +348,22 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     cdef int x, i
     cdef int32_t k
     cdef operation *e
-    if s.dumped or s.page[p].status != UNSEEN or not listed:
+    x = set_of(s, p, r.cpu)
+    if not listed:
         if s.dumped or s.page[p].status != UNSEEN \
                 or pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
-            differ(s, row, D_NOT_LISTED, -1, 0, r.a)
+            differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
-    x = set_of(s, p, r.cpu)
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
-    if not s.sets[x].open[i]:
+    if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         differ(s, row, D_NOT_LISTED, x, 0, r.a)
-        return
-    uncover(s, x, i, -1, row, &k)
-    s.t.allocations_inferred += 1
-    was_there(s, p, x, i, False)
+        e = begin_op(s, x, row, OP_DRAINED, 0)
+        e.got = -(1 << r.b)     # it had joined without a line
+        do_op(s, x, e)
+    else:
+        uncover(s, x, i, -1, row, &k)
+        s.t.allocations_inferred += 1
+        was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
     do_op(s, x, e)
