@@ -70,25 +70,16 @@ cdef void resync(Beliefs s, int x, const int64_t *f) noexcept nogil:
         p.batch = <int>f[P_BATCH]
 
 
-cdef inline void note_field(Beliefs s, int x, int32_t row, int code, int64_t have,
-                            int64_t told) noexcept nogil:
-    if told >= 0 and told != have:
-        differ(s, row, code, x, have, told)
-
-
 cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
                      int pindex) noexcept nogil:
     """Hold the struct's fields against those that a probe printed.
 
     *hold*: pages of the first hold of the last free's drain, 0 none, or ANYTHING.
     """
-    cdef pageset *set = &s.sets[x]
     cdef const per_cpu_pages *p
-    cdef sight g
-    cdef int said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
-    g.fields = f
-    g.hold = hold
-    g.pindex = pindex
+    cdef int64_t mine[9]
+    cdef sight g = sight(f, hold, pindex)
+    cdef int k, said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
     s.t.probes += 1
     said = observe(s, x, row, &g)
     if said != SAID_NONE:
@@ -96,16 +87,12 @@ cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
         s.t.probes_explained += said != SAID_ALL
         agree(s, x, row, flags)
         return True
-    p = &set.s[0].pcp
-    note_field(s, x, row, D_COUNT, p.count, f[P_COUNT])
-    note_field(s, x, row, D_HIGH, p.high, f[P_HIGH])
-    note_field(s, x, row, D_BATCH, p.batch, f[P_BATCH])
-    note_field(s, x, row, D_HIGH_MIN, p.high_min, f[P_HIGH_MIN])
-    note_field(s, x, row, D_HIGH_MAX, p.high_max, f[P_HIGH_MAX])
-    note_field(s, x, row, D_ALLOC_FACTOR, p.alloc_factor, f[P_ALLOC_FACTOR])
-    note_field(s, x, row, D_FREE_COUNT, p.free_count, f[P_FREE_COUNT])
-    note_field(s, x, row, D_FREE_FACTOR, p.free_factor, f[P_FREE_FACTOR])
-    note_field(s, x, row, D_FLAGS, p.flags, f[P_FLAGS])
+    p = &s.sets[x].s[0].pcp
+    mine[:] = [p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
+               p.flags, p.free_factor]
+    for k in range(D_FREE_FACTOR - D_COUNT + 1):
+        if f[P_COUNT + k] >= 0 and f[P_COUNT + k] != mine[k]:
+            differ(s, row, D_COUNT + k, x, mine[k], f[P_COUNT + k])
     resync(s, x, f)
     agree(s, x, row, flags)
     return False
@@ -129,14 +116,7 @@ cdef void make_due(Beliefs s, int x, int why, int n, int32_t row) noexcept nogil
     cdef pageset *set = &s.sets[x]
     if set.due.why:
         give_up_drain(s, x, row)
-    set.due.why = why
-    set.due.left = n
-    set.due.threshold = 0
-    set.due.hold = set.s[0].pcp.chunk
-    set.due.pindex = 0
-    set.due.row = row
-    set.due.doubt = -1
-    set.due.started = False
+    set.due = drain(why, n, 0, set.s[0].pcp.chunk, 0, row, -1, False)
 
 
 cdef void known_if_empty(Beliefs s, int x) noexcept nogil:
@@ -396,7 +376,7 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     cdef pageset *set = &s.sets[x]
     cdef int32_t last = s.last_drained
     cdef operation *e
-    cdef sight g
+    cdef sight g = sight(NULL, ANYTHING, 0)
     cdef bint all_ = False
     cdef int k
     if s.rows[row].cpu != set.cpu:
@@ -410,9 +390,6 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     e = begin_op(s, x, row, OP_EMPTIED, 0)
     e.got = seen
     do_op(s, x, e)
-    g.fields = NULL
-    g.hold = ANYTHING
-    g.pindex = 0
     if all_:
         keep(s, x, row, &g)
         milestone(s, x)
@@ -464,10 +441,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     cdef int seen, said, want = 0, pindex = last.pindex
     cdef int32_t k
     cdef int64_t p
-    cdef sight g
-    g.fields = NULL
-    g.hold = ANYTHING
-    g.pindex = 0
+    cdef sight g = sight(NULL, ANYTHING, 0)
     find_drain(s, x, first, cpu)
     seen = pages_of(s)
     set.undecided = False
@@ -517,14 +491,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     s.t.drains_foreseen += said == SAID_ALL
     s.t.drains_explained += said == SAID_LATE
     s.t.drains_inferred += said == SAID_SOME
-    run.kind = RUN_DRAIN
-    run.set = x
-    run.row = row
-    run.pindex = pindex
-    run.share = 0
-    run.left = seen
-    run.told = said == SAID_LATE
-    run.bad = False
+    run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, seen
+    run.share, run.bad, run.told = 0, False, said == SAID_LATE
     set.rest = seen
     set.rest_pindex = pindex
     if cpu != set.cpu:
@@ -599,10 +567,7 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
         set = &s.sets[x]
     if set.rest > 0 and not set.undecided:
         # Its task was stopped between two holds of the lock.
-        run.kind = RUN_DRAIN
-        run.set = x
-        run.pindex = set.rest_pindex
-        run.left = set.rest
+        run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
         do_op(s, x, begin_op(s, x, row, OP_DRAINED, 0))  # of none yet

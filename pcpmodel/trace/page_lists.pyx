@@ -171,30 +171,16 @@ cdef int cause_of(PageLists s, int32_t row, int set) noexcept nogil:
 
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil:
-    cdef note *n
     cdef int cause = cause_of(s, row, set)
     if s.nr_unexplained < MAX_NOTES:
-        n = &s.unexplained[s.nr_unexplained]
-        n.line = s.rows[row].line
-        n.evidence = 0
-        n.cause = cause
-        n.code = code
-        n.set = set
-        n.want = want
-        n.got = got
+        s.unexplained[s.nr_unexplained] = note(s.rows[row].line, 0, want, got, code, set, cause)
     s.nr_unexplained += 1
 
 
 cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
-    cdef note *n
     if s.nr_explained < MAX_NOTES:
-        n = &s.explained[s.nr_explained]
-        n.line = s.rows[row].line
-        n.evidence = s.rows[evidence].line
-        n.code = code
-        n.set = set
-        n.want = 0
-        n.got = 0
+        s.explained[s.nr_explained] = note(
+            s.rows[row].line, s.rows[evidence].line, 0, 0, code, set, 0)
     s.nr_explained += 1
     s.helped += 1
 
