@@ -630,7 +630,7 @@ cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
     cdef int32_t then = s.link[row].own_next, q
     if s.rows[then].event == EV_PCPU_DRAIN and s.rows[then].a == lst.tail + s.base:
         return
-    while lst.tail != p:
+    while s.page[p].where and lst.tail != p:   # a search may find that it had left before
         q = lst.tail
         s.page[q].status = SILENT
         if s.holds_told:
