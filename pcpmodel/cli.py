@@ -1099,7 +1099,8 @@ def replay_(
     _emit(found.as_dict(), json_, repr(found))
     if not found.exact:
         raise CheckError(
-            f"{found.nr_unexplained} unexplained differences, {found.lost} lost events, "
+            f"{found.nr_unexplained} unexplained differences (causes: {found.nr_causes}), "
+            f"{found.lost} lost events, "
             f"{found.nr_explained} of {found.events} events explained"
         )
 

@@ -35,7 +35,6 @@ cdef void note_decision(
     int policy_high
 ) noexcept nogil:
     """Note a decision that moves pages, the kernel's or the policy's."""
-    cdef decision *d
     cdef void *more
     w.of[x].holds += kernel > 0
     if w.of[x].error:
@@ -52,14 +51,7 @@ cdef void note_decision(
             return
         w.rows = <decision *>more
         w.cap = 2 * w.cap + 1024
-    d = &w.rows[w.nr]
-    d.line = line
-    d.kind = kind
-    d.set = x
-    d.kernel = kernel
-    d.policy = policy
-    d.kernel_high = kernel_high
-    d.policy_high = policy_high
+    w.rows[w.nr] = decision(line, kind, x, kernel, policy, kernel_high, policy_high)
     w.nr += 1
 
 

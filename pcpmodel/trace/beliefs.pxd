@@ -443,16 +443,7 @@ cdef inline void do_op(Beliefs s, int x, const operation *e) noexcept nogil:
 
 cdef inline void fill_op(operation *e, int32_t row, int op, int order,
                          unsigned int zone_flags) noexcept nogil:
-    e.row = row
-    e.since = row
-    e.page = -1
-    e.got = 0
-    e.op = <uint8_t>op
-    e.order = <uint8_t>order
-    e.pindex = 0
-    e.begin = 0
-    e.cut = 0
-    e.zone_flags = <uint8_t>zone_flags
+    e[0] = operation(row, row, -1, 0, <uint8_t>op, <uint8_t>order, 0, 0, 0, <uint8_t>zone_flags)
 
 
 cdef inline bint same_state(const state *a, const state *b) noexcept nogil:

@@ -24,6 +24,7 @@ import numpy as np
 cdef enum:
     SETTLED = 64        # up to so many states are merged after each operation
     SELDOM = 16         # more of them after so many operations
+    AROUND = 4          # pages by which count may be off after a difference
 
 
 # -- states --------------------------------------------------------------------------
@@ -234,7 +235,7 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
     cdef int fcs = span + 1 if r.tree else 1
     cdef int ffs = 1 if r.free_count else 7
     cdef int flags = 4 if r.free_high_two_in_a_row else 1
-    cdef int counts = set.nr_counts if at_start else 1
+    cdef int counts = set.nr_counts if at_start else 2 * AROUND + 1
     cdef int maybe = s.zones[set.zone].maybe
     cdef int n = 0, c, a, f, k, g
     cdef state *v
@@ -251,8 +252,7 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
                         v = &set.s[n]
                         memset(v, 0, sizeof(state))
                         v.pcp = base
-                        if at_start:
-                            v.pcp.count = set.counts[c]
+                        v.pcp.count = set.counts[c] if at_start else base.count + c - AROUND
                         v.pcp.alloc_factor = <int8_t>a
                         v.pcp.free_count = f
                         v.span = 0 if r.tree else span
@@ -267,7 +267,7 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
 
 
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
-    """After a difference: the fields are unknown again, but for count and high."""
+    """After a difference: the fields are unknown again, but for high, and for count about."""
     cdef pageset *set = &s.sets[x]
     cdef per_cpu_pages like
     if set.cut or set.n == 0:

@@ -12,6 +12,8 @@ from libc.stdint cimport int8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
     drain_share,
+    order_to_pindex,
+    pcp_allowed_order,
     pcp_migratetype,
     pindex_after,
     pindex_may_hold,
@@ -68,25 +70,16 @@ cdef void resync(Beliefs s, int x, const int64_t *f) noexcept nogil:
         p.batch = <int>f[P_BATCH]
 
 
-cdef inline void note_field(Beliefs s, int x, int32_t row, int code, int64_t have,
-                            int64_t told) noexcept nogil:
-    if told >= 0 and told != have:
-        differ(s, row, code, x, have, told)
-
-
 cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
                      int pindex) noexcept nogil:
     """Hold the struct's fields against those that a probe printed.
 
     *hold*: pages of the first hold of the last free's drain, 0 none, or ANYTHING.
     """
-    cdef pageset *set = &s.sets[x]
     cdef const per_cpu_pages *p
-    cdef sight g
-    cdef int said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
-    g.fields = f
-    g.hold = hold
-    g.pindex = pindex
+    cdef int64_t mine[9]
+    cdef sight g = sight(f, hold, pindex)
+    cdef int k, said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
     s.t.probes += 1
     said = observe(s, x, row, &g)
     if said != SAID_NONE:
@@ -94,16 +87,12 @@ cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
         s.t.probes_explained += said != SAID_ALL
         agree(s, x, row, flags)
         return True
-    p = &set.s[0].pcp
-    note_field(s, x, row, D_COUNT, p.count, f[P_COUNT])
-    note_field(s, x, row, D_HIGH, p.high, f[P_HIGH])
-    note_field(s, x, row, D_BATCH, p.batch, f[P_BATCH])
-    note_field(s, x, row, D_HIGH_MIN, p.high_min, f[P_HIGH_MIN])
-    note_field(s, x, row, D_HIGH_MAX, p.high_max, f[P_HIGH_MAX])
-    note_field(s, x, row, D_ALLOC_FACTOR, p.alloc_factor, f[P_ALLOC_FACTOR])
-    note_field(s, x, row, D_FREE_COUNT, p.free_count, f[P_FREE_COUNT])
-    note_field(s, x, row, D_FREE_FACTOR, p.free_factor, f[P_FREE_FACTOR])
-    note_field(s, x, row, D_FLAGS, p.flags, f[P_FLAGS])
+    p = &s.sets[x].s[0].pcp
+    mine[:] = [p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
+               p.flags, p.free_factor]
+    for k in range(D_FREE_FACTOR - D_COUNT + 1):
+        if f[P_COUNT + k] >= 0 and f[P_COUNT + k] != mine[k]:
+            differ(s, row, D_COUNT + k, x, mine[k], f[P_COUNT + k])
     resync(s, x, f)
     agree(s, x, row, flags)
     return False
@@ -127,14 +116,23 @@ cdef void make_due(Beliefs s, int x, int why, int n, int32_t row) noexcept nogil
     cdef pageset *set = &s.sets[x]
     if set.due.why:
         give_up_drain(s, x, row)
-    set.due.why = why
-    set.due.left = n
-    set.due.threshold = 0
-    set.due.hold = set.s[0].pcp.chunk
-    set.due.pindex = 0
-    set.due.row = row
-    set.due.doubt = -1
-    set.due.started = False
+    set.due = drain(why, n, 0, set.s[0].pcp.chunk, 0, row, -1, False)
+
+
+cdef void known_if_empty(Beliefs s, int x) noexcept nogil:
+    """Lists that hold nothing are known again, whatever seemed to be on them."""
+    cdef pageset *set = &s.sets[x]
+    cdef int i, k
+    for k in range(set.n):
+        if set.s[k].pcp.count:
+            return
+    for i in range(s.rules.nr_pcp_lists if set.n else 0):
+        set.open[i] = False
+        while set.list[i].head >= 0:
+            s.page[set.list[i].head].status = AWAY
+            unlink_page(s, set.list[i].head)
+    if set.n:
+        s.doubt[x] = 0
 
 
 cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
@@ -143,6 +141,8 @@ cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[run.set]
     cdef int kind = run.kind
     run.kind = RUN_NONE
+    if kind == RUN_DRAIN and s.doubt[run.set]:
+        known_if_empty(s, run.set)
     if kind != RUN_DRAIN or not s.holds_told:
         return
     if run.left > 0 and set.s[0].pcp.count > 0:
@@ -376,7 +376,7 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     cdef pageset *set = &s.sets[x]
     cdef int32_t last = s.last_drained
     cdef operation *e
-    cdef sight g
+    cdef sight g = sight(NULL, ANYTHING, 0)
     cdef bint all_ = False
     cdef int k
     if s.rows[row].cpu != set.cpu:
@@ -390,9 +390,6 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     e = begin_op(s, x, row, OP_EMPTIED, 0)
     e.got = seen
     do_op(s, x, e)
-    g.fields = NULL
-    g.hold = ANYTHING
-    g.pindex = 0
     if all_:
         keep(s, x, row, &g)
         milestone(s, x)
@@ -444,10 +441,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     cdef int seen, said, want = 0, pindex = last.pindex
     cdef int32_t k
     cdef int64_t p
-    cdef sight g
-    g.fields = NULL
-    g.hold = ANYTHING
-    g.pindex = 0
+    cdef sight g = sight(NULL, ANYTHING, 0)
     find_drain(s, x, first, cpu)
     seen = pages_of(s)
     set.undecided = False
@@ -497,14 +491,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     s.t.drains_foreseen += said == SAID_ALL
     s.t.drains_explained += said == SAID_LATE
     s.t.drains_inferred += said == SAID_SOME
-    run.kind = RUN_DRAIN
-    run.set = x
-    run.row = row
-    run.pindex = pindex
-    run.share = 0
-    run.left = seen
-    run.told = said == SAID_LATE
-    run.bad = False
+    run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, seen
+    run.share, run.bad, run.told = 0, False, said == SAID_LATE
     set.rest = seen
     set.rest_pindex = pindex
     if cpu != set.cpu:
@@ -579,10 +567,7 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
         set = &s.sets[x]
     if set.rest > 0 and not set.undecided:
         # Its task was stopped between two holds of the lock.
-        run.kind = RUN_DRAIN
-        run.set = x
-        run.pindex = set.rest_pindex
-        run.left = set.rest
+        run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
         do_op(s, x, begin_op(s, x, row, OP_DRAINED, 0))  # of none yet
@@ -599,6 +584,15 @@ cdef bint taken_by_then(Beliefs s, int32_t q, int32_t row) noexcept nogil:
         or in_flight(s, above, row))
 
 
+cdef inline int list_shown(Beliefs s, int x, int64_t p, const event_row *r, int i) noexcept nogil:
+    """The list that a drain is at, as a page shows that does not come from list *i*."""
+    if s.page[p].where and (s.page[p].where - 1) >> 4 == x:
+        return (s.page[p].where - 1) & 15
+    if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+        return i
+    return order_to_pindex(s.rules.nr_pcp_lists, pcp_migratetype(<int>r.c), <int>r.b)
+
+
 cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row) noexcept nogil:
     """The list that free_pcppages_bulk() takes the next block from, page *p* it seems."""
     cdef pageset *set = &s.sets[run.set]
@@ -608,6 +602,8 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
     if turn:
         i = pindex_after(s.rules.nr_pcp_lists, i)
         run.share += 1
+    if not (s.dumped or unseen or s.page[p].where):
+        return list_shown(s, run.set, p, r, i)  # no line brought it to a list
     for _ in range(s.rules.nr_pcp_lists):
         while set.list[i].tail >= 0 and not set.open[i] and set.list[i].tail != p \
                 and taken_by_then(s, set.list[i].tail, row):
@@ -625,6 +621,22 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
         run.share = drain_share(&s.rules, run.share, run.left)
     run.share -= 1
     return i
+
+
+cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """A drain takes what came first: below a page that it takes there is nothing, unless the tail
+    comes next, and this page was out of turn."""
+    cdef page_list *lst = &s.sets[x].list[i]
+    cdef int32_t then = s.link[row].own_next, q
+    if s.rows[then].event == EV_PCPU_DRAIN and s.rows[then].a == lst.tail + s.base:
+        return
+    while s.page[p].where and lst.tail != p:   # a search may find that it had left before
+        q = lst.tail
+        s.page[q].status = SILENT
+        if s.holds_told:
+            unlink_page(s, q)   # a probe has told of count
+        else:
+            leave(s, x, q, row, OP_SILENT)
 
 
 cdef inline void drain_pages(Beliefs s, int x, int32_t row, int pages) noexcept nogil:
@@ -674,12 +686,17 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         set.drainer = -1
     q = set.list[i].tail
     mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.page[p].cached
-    if set.open[i]:
+    if set.open[i] and unseen:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
         differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
+        run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
+        if s.page[p].where == 1 + 16 * run.set + i:
+            forget_below(s, run.set, i, <int32_t>p, row)
+        elif not s.page[p].where and not s.holds_told:
+            drain_pages(s, run.set, row, -(1 << r.b))   # it had joined without a line
     elif mt != r.c if mt >= 0 else not pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b):
         differ(s, row, D_TYPE, run.set, mt, r.c)
         run.bad = 1

@@ -75,6 +75,9 @@ class Exactness:
         What ``vmstat`` says that compaction isolated meanwhile; more is unexplained.  None: there
         is no ``vmstat``.
     nr_unexplained, nr_explained : int
+    nr_causes : int
+        Of those unexplained.  What is not as believed of a pageset counts under its first
+        difference, until a dump or an empty list shows what it is.
     unexplained : list of Difference
     explained : list of Explained
         One line may be in both numbers of two kinds, and explain many differences.
@@ -128,6 +131,7 @@ class Exactness:
     page_blocks: int = 0
     page_blocks_foreseen: int = 0
     page_blocks_explained: int = 0
+    nr_causes: int = 0
     isolated: int = 0
     isolated_at_most: int | None = None
     states: int = 1
@@ -180,6 +184,12 @@ class Exactness:
         """More is explained than `EVENTS_PER_EXPLAINED` allows."""
         return self.nr_explained * EVENTS_PER_EXPLAINED > self.events
 
+    def first_of_causes(self) -> list[tuple[Difference, int]]:
+        """The first difference of each cause, and how many others follow from it."""
+        first = {d.cause: d for d in reversed(self.unexplained)}
+        n = Counter(d.cause for d in self.unexplained)
+        return [(first[cause], n[cause] - 1) for cause in n]
+
     def causes(self) -> dict[str, int]:
         """Explained differences by cause."""
         return dict(Counter(e.why for e in self.explained).most_common())
@@ -210,9 +220,12 @@ class Exactness:
             by = len({e.evidence for e in self.explained if e.why == why})
             lines.append(f"  explained      {n:9} {why}, by {by} line{'s' * (by > 1)}")
         lines.append(f"  unexplained    {self.nr_unexplained:9}")
-        lines += [f"    {d}" for d in self.unexplained[:10]]
-        if self.nr_unexplained > 10:
-            lines.append(f"    ... and {self.nr_unexplained - 10} more")
+        if self.nr_causes:
+            lines[-1] += f" of {self.nr_causes} cause{'s' * (self.nr_causes > 1)}"
+        for d, n in self.first_of_causes()[:10]:
+            lines.append(f"    {d}" + (f"; {n} more follow{'s' * (n == 1)} from it" if n else ""))
+        if self.nr_causes > 10:
+            lines.append(f"    ... and {self.nr_causes - 10} more causes")
         if self.states > 1:
             lines.append(f"  at most {self.states} states of a pageset were followed side by side")
         if self.strained:

@@ -654,22 +654,21 @@ cdef class Follower(Beliefs):
     def tell_fields(self, int x, int row, pcp, int zone_flags):
         """`see_fields` for a dump."""
         cdef int64_t f[P_COLUMNS]
-        cdef int k
+        cdef int flags
         cdef zone_info *z
         self._check_row(row)
         self.check_set(x)
         check_idle(self)
-        for k in range(P_COLUMNS):
-            f[k] = -1
+        memset(f, 255, sizeof(f))   # -1: not told
         f[P_COUNT], f[P_HIGH], f[P_BATCH] = pcp.count, pcp.high, pcp.batch
         f[P_HIGH_MIN], f[P_HIGH_MAX] = pcp.high_min, pcp.high_max
         f[P_ALLOC_FACTOR], f[P_FREE_COUNT] = pcp.alloc_factor, pcp.free_count
         f[P_FREE_FACTOR], f[P_FLAGS] = pcp.free_factor, pcp.flags
         f[P_ZONE_FLAGS] = zone_flags
         z = &self.zones[self.sets[x].zone]
-        k = z.flags
+        flags = z.flags
         see_fields(self, x, row, f, 0, 0)
-        z.flags = k
+        z.flags = flags
         z.told += 1
 
     cdef int _check_row(self, int row) except -1:
@@ -682,13 +681,11 @@ cdef class Follower(Beliefs):
         cdef int64_t f[P_COLUMNS]
         cdef int k
         cdef pageset *set = &self.sets[self.check_set(x)]
-        cdef sight g
+        cdef sight g = sight(&f[0], 0, 0)
         self._check_row(row)
         check_idle(self)
-        for k in range(P_COLUMNS):
-            f[k] = -1
+        memset(f, 255, sizeof(f))
         f[P_COUNT], f[P_HIGH] = count, high
-        g.fields, g.hold, g.pindex = f, 0, 0
         if observe(self, x, row, &g) != SAID_NONE:
             return True
         for told, code in ((count, D_TOLD_COUNT), (high, D_TOLD_HIGH)):
@@ -713,6 +710,11 @@ cdef class Follower(Beliefs):
         self.t.probes += 1
         self.t.probes_explained += 1
         explain(self, row, E_MOVED, x, moved)
+
+    def know(self, int x):
+        """A dump shows a pageset as it is believed to be: whatever differed before is over."""
+        check_idle(self)
+        self.doubt[self.check_set(x)] = 0
 
     def count_fields(self, int64_t n):
         """So many pagesets of a dump have the model's fields."""

@@ -52,7 +52,8 @@ cdef int32_t passed_over(Beliefs s, int32_t row) noexcept nogil:
 cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     """The line that shows that the task below an interrupt has the lists of this page locked; or 0.
 
-    free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one.
+    free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one, and
+    while one of these drains.
     """
     cdef int32_t j = s.link[row].next_cpu, before
     cdef int64_t q, last
@@ -61,6 +62,8 @@ cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
             break
         j = s.link[j].next_cpu
     before = s.link[j].own_prev
+    while before and s.rows[before].event == EV_PCPU_DRAIN:
+        before = s.link[before].own_prev
     if not j or s.rows[j].event != EV_FREE_BATCHED or s.rows[before].event != EV_FREE_BATCHED \
             or s.rows[before].cpu != s.rows[j].cpu:
         return 0
@@ -72,52 +75,54 @@ cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     return j
 
 
-cdef bint straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
-    """Whether a freed page goes straight to the buddy lists: the interrupted task had the locks.
+cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """The line that shows that a freed page goes straight to the buddy lists, as the interrupted
+    task had the locks; or 0.
 
     The preempt depth shows that locks are held below this interrupt.  What becomes of
     the page shows which, or an allocation that takes what would lie below it; where nothing does,
     the next page of the same interrupt.
     """
     cdef const event_row *r = &s.rows[row]
-    cdef int32_t j = s.link[row].chain, k = row
+    cdef int32_t j, k = row
     cdef int64_t q
-    if not r.flags & IRQ or not r.flags & FL_KNOWN or r.flags & FL_DEPTH < 2:
-        return False
+    if not under_locks(r):
+        return 0
     j = holds_lists(s, p, row)
     if j:
-        explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
-        return True
-    j = s.link[row].chain
+        return j
     for _ in range(512):
+        j = s.link[k].chain
         if j:
             if s.rows[j].event == EV_ZONE_LOCKED or s.rows[j].event == EV_EXTFRAG:
-                explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
-                return True
+                return j
             if s.rows[j].event == EV_PCPU_DRAIN or s.rows[j].event == EV_ALLOC:
-                return False
+                return 0
         j = passed_over(s, k)
         if j:
-            explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), j)
-            return True
+            return j
         k = s.link[k].own_next
         if not k or s.rows[k].event != EV_FREE or s.rows[k].flags != r.flags:
-            return False
+            return 0
         q = index_of(s, s.rows[k].a)
         if q < 0 or s.zone_of[q >> 9] != s.zone_of[p >> 9]:
-            return False
-        j = s.link[k].chain
-    return False
+            return 0
+    return 0
 
 
-cdef bint emptied_meanwhile(Beliefs s, int64_t p, int32_t row) noexcept nogil:
-    """Whether a freed page goes straight to the buddy lists: another CPU empties its lists."""
-    cdef int x = set_of(s, p, s.rows[row].cpu), then = s.link[row].then
-    cdef cpu_run *run = &s.runs[s.sets[x].drainer]
-    if s.sets[x].drainer < 0 or then == EV_PCPU_DRAIN or then == EV_ALLOC:
-        return False
-    explain(s, row, E_TRYLOCK, x, run.row)
-    return True
+cdef int32_t lists_locked(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """The line that shows that the lists are locked to who frees a page with *row*; or 0."""
+    cdef int cpu = s.rows[row].cpu, x = set_of(s, p, cpu), then = s.link[row].then
+    cdef int32_t j = 0
+    if s.holds_told and s.runs[cpu].kind == RUN_DRAIN and s.runs[cpu].set == x:
+        # The drain that this interrupt stopped.  (Within a probe's handler the kernel skips other
+        # probes, so free_one_page is not seen.)
+        return s.runs[cpu].row
+    if not s.past_told:
+        j = straight(s, p, row)
+    if not j and s.sets[x].drainer >= 0 and then != EV_PCPU_DRAIN and then != EV_ALLOC:
+        return s.runs[s.sets[x].drainer].row    # another CPU empties them
+    return j
 
 
 # -- frees that join a list ----------------------------------------------------------
@@ -318,7 +323,6 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     cdef int64_t p = page_at(s, row)
     cdef int n = s.link[row].then, status
     cdef int32_t d = s.link[row].own_next, k
-    cdef cpu_run *run = &s.runs[r.cpu]
     if p < 0:
         return
     if s.page[p].where:
@@ -348,13 +352,9 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
         if not s.dumped:
             move_free(s, p, <int64_t>1 << r.b, row)
         return
-    if run.kind == RUN_DRAIN and run.set == set_of(s, p, r.cpu) and s.holds_told:
-        # The drain that this interrupt stopped holds the lock of these lists.  (Within a
-        # probe's handler the kernel skips other probes, so free_one_page is not seen.)
-        explain(s, row, E_TRYLOCK, run.set, run.row)
-        work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
-        return
-    if (not s.past_told and straight(s, p, row)) or emptied_meanwhile(s, p, row):
+    k = lists_locked(s, p, row)
+    if k:
+        explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), k)
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         return
     if in_batch(s, row) and (s.dumped or s.link[row].chain):

@@ -81,7 +81,7 @@ class History:
         begin = np.cumsum(times) - times
         block = np.arange(times.sum()) - np.repeat(begin - first, times)
         at = np.repeat(at, times)
-        order = np.lexsort((at, block))
+        order = np.argsort(block, kind="stable")
         return block[order], at[order]
 
     def _about(self, block: int) -> NDArray[np.int64]:

@@ -101,6 +101,7 @@ cdef struct note:
     int64_t got
     int32_t code
     int32_t set
+    int32_t cause       # of an unexplained one: its number, from 1
 
 cdef class PageLists(Exclusive):
     cdef int cpus
@@ -124,6 +125,8 @@ cdef class PageLists(Exclusive):
     cdef int64_t last_time
     cdef note *unexplained
     cdef int64_t nr_unexplained
+    cdef readonly int nr_causes
+    cdef int *doubt         # cause for which each pageset is not as believed, 0 none
     cdef note *explained
     cdef int64_t nr_explained
     cdef int64_t helped      # times that another line was needed to go on
@@ -234,6 +237,11 @@ cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil
     if not before or s.rows[before].cpu != cpu or (then and s.rows[then].cpu == cpu):
         return 0
     return before
+
+
+cdef inline bint under_locks(const event_row *r) noexcept nogil:
+    """Whether the preempt depth shows that locks may be held below this interrupt."""
+    return r.flags & IRQ and r.flags & FL_KNOWN and r.flags & FL_DEPTH >= 2
 
 
 cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:

@@ -16,6 +16,7 @@ class Difference:
     where: str
     expected: int | str
     got: int | str
+    cause: int = ...
 
 @dataclass(frozen=True)
 class Explained:
@@ -26,6 +27,7 @@ class Explained:
 
 @disjoint_base
 class PageLists(Exclusive):
+    nr_causes: int
     def __new__(cls, *_args: object, **_options: object) -> Self: ...
     def tells_of(self, start_pfn: int, end_pfn: int) -> bool: ...
     def types_of(self, start_pfn: int, end_pfn: int) -> np.ndarray: ...

@@ -47,6 +47,7 @@ class Difference:
     where: str  #: node, zone and CPU; empty where it is not known
     expected: int | str
     got: int | str
+    cause: int = 0  #: the first difference with this number is the cause, the others follow from it
 
     def __str__(self):
         where = f" ({self.where})" if self.where else ""
@@ -143,30 +144,43 @@ cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil:
         leave_memory(s.link + first, s.link + last)
 
 
+cdef int cause_of(PageLists s, int32_t row, int set) noexcept nogil:
+    """Number of the cause of a difference: that for which a pageset that this is about is in doubt
+    already, or another one.
+
+    The line is about a page, and so about the lists that have it, and those that its CPU has.
+    """
+    cdef int64_t p = page_of(s, &s.rows[row])
+    cdef int about[3]
+    cdef int k, cause = 0
+    about[0], about[1], about[2] = set, -1, -1
+    if p >= 0:
+        about[1] = set_of(s, p, s.rows[row].cpu)
+        about[2] = (s.page[p].where - 1) >> 4
+    for k in range(3):
+        if about[k] >= 0 and s.doubt[about[k]] and not cause:
+            cause = s.doubt[about[k]]
+    if not cause:
+        s.nr_causes += 1
+        cause = s.nr_causes
+    for k in range(3):
+        if about[k] >= 0 and not s.doubt[about[k]]:
+            s.doubt[about[k]] = cause
+    return cause
+
+
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil:
-    cdef note *n
+    cdef int cause = cause_of(s, row, set)
     if s.nr_unexplained < MAX_NOTES:
-        n = &s.unexplained[s.nr_unexplained]
-        n.line = s.rows[row].line if row >= 0 else 0
-        n.evidence = 0
-        n.code = code
-        n.set = set
-        n.want = want
-        n.got = got
+        s.unexplained[s.nr_unexplained] = note(s.rows[row].line, 0, want, got, code, set, cause)
     s.nr_unexplained += 1
 
 
 cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
-    cdef note *n
     if s.nr_explained < MAX_NOTES:
-        n = &s.explained[s.nr_explained]
-        n.line = s.rows[row].line
-        n.evidence = s.rows[evidence].line
-        n.code = code
-        n.set = set
-        n.want = 0
-        n.got = 0
+        s.explained[s.nr_explained] = note(
+            s.rows[row].line, s.rows[evidence].line, 0, 0, code, set, 0)
     s.nr_explained += 1
     s.helped += 1
 
@@ -358,6 +372,7 @@ cdef class PageLists:
         free(self.unexplained)
         free(self.explained)
         free(self.lists)
+        free(self.doubt)
         if not self.spilled:
             free(self.link)
         free(self.spans)
@@ -403,6 +418,7 @@ cdef class PageLists:
                 or self.link == NULL:
             raise MemoryError
         self.told = <uint8_t *>self.room(self.nr_pages >> 9, 1)
+        self.doubt = <int *>self.room(self.nr_sets, sizeof(int))
         self.lists = <page_list *>self.room(16 * self.nr_sets, sizeof(page_list))
         for x in range(16 * self.nr_sets):
             self.lists[x].head = self.lists[x].tail = -1
@@ -502,7 +518,8 @@ cdef class PageLists:
             n = &self.unexplained[k]
             numbers = (hex(n.want), hex(n.got)) if n.code in _PAGES else (n.want, n.got)
             bad.append(Difference(
-                n.line, _WHAT[n.code], self.names[n.set] if n.set >= 0 else "", *numbers))
+                n.line, _WHAT[n.code], self.names[n.set] if n.set >= 0 else "", *numbers,
+                n.cause))
         for k in range(min(self.nr_explained, MAX_NOTES)):
             n = &self.explained[k]
             good.append(Explained(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -179,13 +180,18 @@ def replay_work(
         more, more_bad, more_good, wrong_lists = _free_lists(
             cap, state, work, markers, bool(resizes), r, counted, notes
         )
-        bad, nr_bad = bad + more_bad, nr_bad + len(more_bad) + wrong_lists
+        misplaced += more_bad
+        nr_bad += wrong_lists
         good, nr_good = good + more_good, nr_good + len(more_good)
         counted |= more
+    # Blocks, free lists and page blocks go by what the lists did: what differed there is the cause.
+    first_bad = bad[0].cause if bad else r.nr_causes + 1
+    bad += [replace(d, cause=first_bad) for d in misplaced]
+    nr_bad += len(misplaced)
     found = Exactness(
         recording=cap.name, release=state.name, events=len(events) - first, **counted,
-        nr_unexplained=nr_bad + len(misplaced), nr_explained=nr_good, unexplained=bad + misplaced,
-        explained=good, lost=cap.lost, notes=notes, states=r.most_states,
+        nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, nr_bad > 0), nr_explained=nr_good,
+        unexplained=bad, explained=good, lost=cap.lost, notes=notes, states=r.most_states,
         decisions=None if policy is None else r.decisions,
     )  # fmt: skip
     return found, work, resizes
@@ -342,6 +348,8 @@ def _compare(
         if left or fields:
             open_[x] = pcp, left, fields
             before |= {(x, i): r.list_of(x, i) for i in left}
+        else:
+            r.know(x)
     moved = dict.fromkeys(open_, 0)
     counts = {x: {r.count_of(x)} for x in open_}
     row = begin
@@ -354,6 +362,7 @@ def _compare(
             left &= r.differing(x, pcp, left)
             fields &= r.fields_unlike(x, pcp)
             if not left and not fields:
+                r.know(x)
                 del open_[x]
     wrong = shown = told = 0
     flags = [z.flags for z in seen.zones]
@@ -526,8 +535,9 @@ def replay_without_dump(
         recording=cap.name, release=state.name, events=end - first,
         **{k + which: t[k + which] for k in _KINDS for which in ("", "_foreseen", "_explained")},
         probes=probes, probes_foreseen=probes_right, probes_explained=probes_shown,
-        nr_unexplained=nr_bad, nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost,
-        notes=notes, states=r.most_states, inferred={k: t[f"{k}_inferred"] for k in _KINDS},
+        nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
+        explained=good, lost=cap.lost, notes=notes, states=r.most_states,
+        inferred={k: t[f"{k}_inferred"] for k in _KINDS},
     )  # fmt: skip
     return found, r
 

@@ -12,6 +12,7 @@ cdef bint rerun(Beliefs s, int x) noexcept nogil
 cdef void do_earlier(Beliefs s, int x, int32_t until) noexcept nogil
 cdef void forget_op(Beliefs s, int x, int k) noexcept nogil
 cdef void delay(Beliefs s, int32_t page, int32_t row) noexcept nogil
+cdef void went_past(Beliefs s, int32_t page, int32_t row) noexcept nogil
 cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil
 cdef int32_t asks_large(Beliefs s) noexcept nogil
 cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil

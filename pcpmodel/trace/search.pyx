@@ -99,14 +99,11 @@ cdef operation *begin_op_slowly(Beliefs s, int x, int32_t row, int op, int order
 cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     """Something else comes to a pageset: its last free did not drain."""
     cdef pageset *set = &s.sets[x]
-    cdef sight none
+    cdef sight none = sight(NULL, 0, 0)
     cdef int k, want
     set.undecided = False
     if set.log_n == 0:
         return
-    none.fields = NULL
-    none.hold = 0
-    none.pindex = 0
     want = commit_hold(&set.s[0].pcp, &s.rules, max(set.s[0].due, 0))
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
@@ -223,13 +220,9 @@ cdef void forget_op(Beliefs s, int x, int k) noexcept nogil:
 cdef void put_off(Beliefs s, int x, int32_t page, int32_t row) noexcept nogil:
     """A free had not come to its list by *row*: it will with its task's next line."""
     cdef int32_t j = s.page[page].pushed
-    cdef late_act *d = &s.late[s.nr_late]
     explain(s, row, E_DELAYED, x, s.link[j].own_next or j)
-    d.row = s.link[j].own_next
-    d.told = j
-    d.page = page
-    d.order = pindex_to_order((s.page[page].where - 1) & 15)
-    d.cpu = s.sets[x].cpu
+    s.late[s.nr_late] = late_act(s.link[j].own_next, j, page,
+                                 pindex_to_order((s.page[page].where - 1) & 15), s.sets[x].cpu)
     s.nr_late += 1
     unlink_page(s, page)
     s.page[page].status = DELAYED
@@ -237,13 +230,28 @@ cdef void put_off(Beliefs s, int x, int32_t page, int32_t row) noexcept nogil:
 
 
 cdef void delay(Beliefs s, int32_t page, int32_t row) noexcept nogil:
-    """Take back a free that the kernel had not completed by *row*."""
+    """A free that the kernel had not completed by *row*."""
+    cdef int x = (s.page[page].where - 1) >> 4
+    cdef int order = pindex_to_order((s.page[page].where - 1) & 15)
+    put_off(s, x, page, row)
+    take_back(s, x, s.page[page].pushed, order)
+
+
+cdef void went_past(Beliefs s, int32_t page, int32_t row) noexcept nogil:
+    """A free never came to its list, as an allocation shows that takes what would lie below it."""
     cdef int x = (s.page[page].where - 1) >> 4
     cdef int order = pindex_to_order((s.page[page].where - 1) & 15)
     cdef int32_t j = s.page[page].pushed
+    explain(s, j, E_TRYLOCK, x, row)
+    unlink_page(s, page)
+    forget_free(&s.work_done, page + s.base, j)
+    take_back(s, x, j, order)
+
+
+cdef void take_back(Beliefs s, int x, int32_t j, int order) noexcept nogil:
+    """The free of row *j* is undone."""
     cdef pageset *set = &s.sets[x]
     cdef int k = set.log_n - 1
-    put_off(s, x, page, row)
     while k >= 0 and (set.log[k].op != OP_FREE or set.log[k].row != j):
         k -= 1
     if k >= 0:
@@ -331,11 +339,7 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         while q >= 0 and depth < MAX_DEPTH:
             j = s.page[q].cursor
             if in_flight(s, q, row) and s.link[j].own_prev < oldest:
-                c.page = q
-                c.report = j
-                c.since = max(s.link[j].own_prev, s.page[q].pushed)
-                c.until = oldest
-                c.pages = 0
+                c = candidate(q, j, max(s.link[j].own_prev, s.page[q].pushed), oldest, 0)
                 add_candidate(s, &c, s.rows[row].pid)
             # It may have stayed as well.
             oldest = min(oldest, s.page[q].pushed)
@@ -498,10 +502,7 @@ cdef int add_guess(Beliefs s, guess *layer, int n, guess *new, int act, int what
         n += 1
     layer[at] = new[0]
     layer[at].trail = s.used
-    s.trail[s.used].parent = new.trail
-    s.trail[s.used].act = <int8_t>act
-    s.trail[s.used].what = <int16_t>what
-    s.trail[s.used].zone_flags = <int8_t>new.s.zone_flags
+    s.trail[s.used] = step_back(new.trail, <int16_t>what, <int8_t>act, <int8_t>new.s.zone_flags)
     s.used += 1
     return n
 

@@ -46,10 +46,7 @@ cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept n
             return
         s.there = <first_page *>more
         s.there_cap = 2 * s.there_cap + 1024
-    s.there[s.nr_there].page = p
-    s.there[s.nr_there].set = x
-    s.there[s.nr_there].pindex = <int8_t>i
-    s.there[s.nr_there].drained = drained
+    s.there[s.nr_there] = first_page(p, x, <int8_t>i, drained)
     s.nr_there += 1
 
 
@@ -76,11 +73,17 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
     settle(s, x, row)
 
 
-cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0) noexcept nogil:
-    """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for."""
+cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0,
+               int32_t until=0) noexcept nogil:
+    """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for.
+
+    *until*: row before which it did, when others were put above it.
+    """
     cdef int i = (s.page[p].where - 1) & 15
     cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
-    if not s.page[p].where:
+    if until:
+        explain(s, row, E_LATE, x, until)
+    elif not s.page[p].where:
         # It was found to have left earlier.
         s.sets[x].log_n -= e != &s.nowhere
         differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
@@ -90,25 +93,14 @@ cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0)
     work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, pindex_to_order(i), i, s.sets[x].cpu,
          call, row)
     s.sets[x].moved[i] = row
-    unlink_page(s, p)
-    do_op(s, x, e)
-    if s.sets[x].n != 1:
-        settle(s, x, row)
-
-
-cdef void take_before(Beliefs s, int x, int32_t p, int32_t row, int32_t until) noexcept nogil:
-    """A block left its list before row *until*, when others were put above it."""
-    cdef int i = (s.page[p].where - 1) & 15
-    cdef operation *e = begin_op(s, x, row, OP_ALLOC, pindex_to_order(i))
-    explain(s, row, E_LATE, x, until)
-    e.since = max(s.link[row].own_prev, s.page[p].pushed)
-    e.page = p
-    work(s, WORK_ALLOC, p, pindex_to_order(i), i, s.sets[x].cpu, 0, row)
-    s.sets[x].moved[i] = row
     if s.page[p].where:
         unlink_page(s, p)
-    do_earlier(s, x, until)
-    settle(s, x, row)
+    if until:
+        do_earlier(s, x, until)
+    else:
+        do_op(s, x, e)
+    if until or s.sets[x].n != 1:
+        settle(s, x, row)
 
 
 cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
@@ -245,6 +237,14 @@ cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
 
 # -- allocations ---------------------------------------------------------------------
 
+cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
+    """Whether a freed page may have gone straight to the buddy lists, and nothing shows it since.
+    """
+    cdef int32_t j = s.page[q].pushed
+    return j >= 0 and not s.past_told and not s.page[q].cursor and under_locks(&s.rows[j]) \
+        and s.rows[j].event == EV_FREE
+
+
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
@@ -254,6 +254,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
     cdef pageset *set = &s.sets[x]
     cdef int32_t q = set.list[i].head, above
     cdef int32_t since = s.link[row].own_prev if p >= 0 else s.nr_rows
+    cdef bint good = True
     until[0] = s.nr_rows
     while q >= 0 and q != p:
         above = q
@@ -272,14 +273,15 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             take_shown(s, x, above, row)
         elif may_be_delayed(s, above, row):
             delay(s, above, row)
+        elif p >= 0 and may_have_gone_past(s, above):
+            went_past(s, above, row)
         else:
             differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
                    s.rows[row].a if p >= 0 else above + s.base)
-            if p >= 0 and s.dumped:
-                return False
+            good = False
             s.page[above].status = SILENT
             leave(s, x, above, row, OP_SILENT)
-    return True
+    return good or not s.dumped
 
 
 cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexcept nogil:
@@ -322,10 +324,7 @@ cdef void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explained) no
         good = False
     if set.list[i].head != p:
         good = uncover(s, x, i, p, row, &k) and good
-    if k < s.nr_rows and s.page[p].where:
-        take_before(s, x, p, row, k)
-    else:
-        take(s, x, p, row, OP_ALLOC)
+    take(s, x, p, row, OP_ALLOC, 0, k if k < s.nr_rows and s.page[p].where else 0)
     if good:
         s.t.allocations_explained += s.helped != told
         s.t.allocations_foreseen += s.helped == told
@@ -338,19 +337,22 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     cdef int x, i
     cdef int32_t k
     cdef operation *e
-    if s.dumped or s.page[p].status != UNSEEN or not listed:
+    x = set_of(s, p, r.cpu)
+    if not listed:
         if s.dumped or s.page[p].status != UNSEEN \
                 or pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
-            differ(s, row, D_NOT_LISTED, -1, 0, r.a)
+            differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
-    x = set_of(s, p, r.cpu)
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
-    if not s.sets[x].open[i]:
+    if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         differ(s, row, D_NOT_LISTED, x, 0, r.a)
-        return
-    uncover(s, x, i, -1, row, &k)
-    s.t.allocations_inferred += 1
-    was_there(s, p, x, i, False)
+        e = begin_op(s, x, row, OP_DRAINED, 0)
+        e.got = -(1 << r.b)     # it had joined without a line
+        do_op(s, x, e)
+    else:
+        uncover(s, x, i, -1, row, &k)
+        s.t.allocations_inferred += 1
+        was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
     do_op(s, x, e)
@@ -445,14 +447,10 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     cdef int32_t last, first = row if asked < 0 else s.link[row].next_cpu
     cdef int64_t told = s.helped
     cdef int said, want = 0
-    cdef sight g
+    cdef sight g = sight(NULL, 0, 0)
     cdef operation *e
     cdef per_cpu_pages before
-    run.kind = RUN_REFILL
-    run.set = x
-    run.pindex = i
-    run.order = order
-    run.row = row
+    run.kind, run.set, run.pindex, run.order, run.row = RUN_REFILL, x, i, order, row
     run.bulk = find_bulk(s, r.pid)
     if run.bulk >= 0 and (order != 0 or s.bulk[run.bulk].cpu != set.cpu or r.flags & IRQ):
         run.bulk = -1
@@ -486,9 +484,6 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         ask_at_refill(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, order, before, want,
                       set.s[0].pcp.high)
     run.left = e.got
-    g.fields = NULL
-    g.hold = 0
-    g.pindex = 0
     said = keep(s, x, row, &g)
     if said == SAID_NONE and e.got < want and exhausted(s, x, e, want, last):
         said = keep(s, x, row, &g)

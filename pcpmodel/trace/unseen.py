@@ -43,6 +43,8 @@ _PLACES = 24
 _MOMENTS = 64
 #: Latest times that pages of a block came to the lists.
 _JOINED = 3
+#: An act as so many bytes: NumPy copies records field by field.
+_RAW = np.dtype((np.void, ACT.itemsize))
 #: Rows that all tries follow; a row stands for 8 page words that are copied.  About a second.
 _EFFORT = 200_000_000
 
@@ -130,9 +132,11 @@ class Search:
 
     def changed(self, change: Change) -> NDArray[Any]:
         """The acts, with some of them elsewhere."""
-        acts = np.delete(self.acts, change.less) if change.less else self.acts
+        acts = self.acts.view(_RAW)
+        acts = np.delete(acts, change.less) if change.less else acts
         more = np.array(sorted(change.more), ACT)
-        return np.insert(acts, np.searchsorted(acts["row"], more["row"], side="right"), more)
+        at = np.searchsorted(acts.view(ACT)["row"], more["row"], side="right")
+        return np.insert(acts, at, more.view(_RAW)).view(ACT)
 
     def best(
         self,

@@ -324,7 +324,7 @@ def test_two_frees_far_from_where_they_were_are_noticed(tmp_path):
     freed = [k for k, line in enumerate(lines) if b"mm_page_free_batched:" in line]
     i, j = freed[len(freed) // 100], freed[2 * len(freed) // 3]
     swapped = [*lines[:i], lines[j], *lines[i + 1 : j], lines[i], *lines[j + 1 :]]
-    assert _changed(tmp_path, path, swapped).nr_unexplained > 1000
+    assert _changed(tmp_path, path, swapped).nr_unexplained > 1
 
 
 def test_no_compaction_explains_two_swapped_blocks(tmp_path):
@@ -408,13 +408,14 @@ def test_the_report_is_readable_and_the_verb_keeps_its_contract(tmp_path, small)
         assert told[f"{kind}_exact"] == told[f"{kind}_foreseen"]
     assert told["allocations_explained"] == 4  # taken before, reported later
     assert told["isolated"] == 0
-    assert told["unexplained"] == []
+    assert (told["unexplained"], told["nr_causes"]) == ([], 0)
     assert told["exact"] is True
     i = next(i for i in range(start, stop) if b"mm_page_alloc:" in lines[i])
     _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
     result = CliRunner().invoke(main, ["replay", str(tmp_path / "recording")])
     assert result.exit_code == 1
     assert "unexplained" in result.stdout
+    assert " (causes: 0), 1 lost events, " in result.output
     result = CliRunner().invoke(main, ["replay", str(tmp_path / "no-such")])
     assert result.exit_code == 2
     result = CliRunner().invoke(main, ["replay", str(path), "--release", "v6.99"])

@@ -262,6 +262,108 @@ def test_two_swapped_pages_are_noticed(blind, text):
         _tampered(blind, lines, swapped, i)
 
 
+def _pfn(line):
+    found = re.search(rb" pfn=(0x[0-9a-f]+) ", line)
+    return found and found[1]
+
+
+def _unused(lines, near, n):
+    """Pages near another one of which no line tells, in blocks of which one does."""
+    used = {_pfn(t) for t in lines}
+    blocks = {int(pfn, 16) >> 9 for pfn in used if pfn}
+    pages = range(int(near, 16) - (1 << 16), int(near, 16) + (1 << 16))
+    return [b"%#x" % p for p in pages if p >> 9 in blocks and b"%#x" % p not in used][:n]
+
+
+def _in_softirq(line, pages, depth):
+    """Frees by an interrupt of what a line shows."""
+    head = re.sub(rb"\] \S{5} ", b"] ..s%d. " % depth, line.partition(b": mm_page")[0])
+    return [head + b": mm_page_free: page=0 pfn=%s order=0\n" % page for page in pages]
+
+
+def test_an_interrupt_finds_the_lists_locked_though_a_batch_has_just_drained(blind):
+    name = "6.12-build-4cpu"
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    drains, batched = (b": mm_page_pcpu_drain:", b": mm_page_free_batched:")
+    i = next(
+        i for i in range(len(lines) // 2, len(lines))
+        if drains in lines[i] and batched in lines[i + 1]
+        and lines[i].split(b"]")[0] == lines[i + 1].split(b"]")[0]
+    )  # fmt: skip
+    freed = _in_softirq(lines[i], _unused(lines, _pfn(lines[i]), 2), 3)
+    found = pm.replay(blind(name, _heading([*lines[: i + 1], *freed, *lines[i + 1 :]])))
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["lists were locked: freed straight to the buddy lists"] == 2
+
+
+def test_more_than_new_stacks_take_was_never_on_the_list(tmp_path):
+    """What an allocation takes lies below pages that went past the list, and are not seen again."""
+    name = "native-tmpfs-2cpu"
+    lines = b"".join(open_text(NATIVE / name / "trace.txt.zst")).splitlines(keepends=True)
+    fork = [i for i, t in enumerate(lines) if b": sched_process_fork:" in t][4]
+    cpu = re.search(rb"\[\d+\]", lines[fork])[0]
+    takes = [i for i, t in enumerate(lines) if cpu in t and b": mm_page_alloc:" in t]
+    before = max(i for i in takes if i < fork)
+    taken = next(i for i in takes if i > fork and b"order=0 migratetype=0" in lines[i])
+    freed = _in_softirq(lines[before], _unused(lines, _pfn(lines[taken]), 13), 2)
+    shutil.copytree(NATIVE / name, tmp_path / name, ignore=shutil.ignore_patterns("trace.*"))
+    changed = _heading([*lines[:before], *freed, *lines[before:]])
+    (tmp_path / name / "trace.txt").write_bytes(b"".join(changed))
+    found = pm.replay(tmp_path / name)
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["lists were locked: freed straight to the buddy lists"] == 5
+
+
+def test_what_follows_from_one_cause_is_counted_under_it(blind, text):
+    """A refill without a line: each of its pages leaves a list that it never joined."""
+    lines, middle, _stop = text
+    refill = b": mm_page_alloc_zone_locked:"
+    i = next(i for i in range(middle, len(lines)) if refill in lines[i] and refill in lines[i + 1])
+    end = next(k for k in range(i, len(lines)) if refill not in lines[k])
+    found = pm.replay(blind("6.12-tcp-4cpu", _heading(lines[:i] + lines[end:])))
+    assert end - i <= found.nr_unexplained < end - i + 4
+    assert found.nr_causes == 1
+    ((first, following),) = found.first_of_causes()
+    assert first.line == min(d.line for d in found.unexplained)
+    assert following == found.nr_unexplained - 1
+    assert f"unexplained    {found.nr_unexplained:9} of 1 cause\n" in repr(found)
+    assert f"{first}; {following} more follow from it\n" in repr(found)
+    told = found.as_dict()
+    assert told["nr_causes"] == 1
+    assert {d["cause"] for d in told["unexplained"]} == {1}
+
+
+def test_causes_on_lists_of_two_cpus_are_two(blind, text):
+    lines, middle, stop = text
+    takes = [i for i in range(middle, stop) if b": mm_page_alloc:" in lines[i]]
+    gone = [next(i for i in takes if b"[00%d]" % cpu in lines[i]) for cpu in range(2)]
+    kept = [t for i, t in enumerate(lines) if i not in gone]
+    found = pm.replay(blind("6.12-tcp-4cpu", _heading(kept)))
+    assert [n for _, n in found.first_of_causes()] == [0, 0], found
+
+
+def test_pages_that_no_line_brought_do_not_spoil_the_rest_of_a_drain(blind):
+    """A drain of some pages that were drained before: what lies below these is not there either."""
+    name = "6.18-exitstorm-4cpu"
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    drain = b": mm_page_pcpu_drain:"
+    at = next(
+        i for i in range(len(lines) // 2, len(lines))
+        if all(drain in t for t in lines[i : i + 8]) and drain not in lines[i - 1]
+    )  # fmt: skip
+    last = {_pfn(t): t for t in lines[:at]}
+    later = {_pfn(t) for t in lines[at:]}
+    same = (lines[at].split(b"[")[1][:3], lines[at].split()[-1])  # CPU and migratetype
+    old = [
+        pfn for pfn, t in last.items()
+        if pfn not in later and drain in t and (t.split(b"[")[1][:3], t.split()[-1]) == same
+    ][-8:]  # fmt: skip
+    changed = [t.replace(_pfn(t), pfn) for t, pfn in zip(lines[at : at + 8], old, strict=True)]
+    found = pm.replay(blind(name, _heading([*lines[:at], *changed, *lines[at + 8 :]])))
+    assert 8 <= found.nr_unexplained < 12, found
+    assert found.nr_causes == 1
+
+
 def test_what_zoneinfo_must_have(blind):
     path = blind("6.12-tcp-4cpu")
     text = (path / "zoneinfo.before").read_text()
