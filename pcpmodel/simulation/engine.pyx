@@ -459,7 +459,7 @@ cdef class Engine:
                     c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
                     zone = &s.zones.zone[c.ask.zone]
                     if (
-                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind != LRU
+                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind < LRU
                         and zone.free > zone.plenty
                     ):
                         if not hold_at_once(s, c, &self.locks[c.ask.zone], zone):

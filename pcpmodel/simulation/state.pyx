@@ -75,6 +75,7 @@ from pcpmodel.workload.ops cimport (
     KINDS_ROOM,
     OP_BARRIER,
     OP_GIVE,
+    OP_KSWAPD,
     OP_PHASE,
     OP_RECV,
     OP_SEND,
@@ -315,6 +316,8 @@ def _check(setup):
         talks = np.isin(code[:, 1], (OP_SEND, OP_RECV, OP_GIVE, OP_TAKE))
         if talks.any() and not nr_channels:
             raise InputError("a program sends or receives; there are no channels")
+        if (code[:, 1] == OP_KSWAPD).any() and not len(setup.page_cache):
+            raise InputError("a program reclaims as kswapd does; there is no page cache")
     for cpu, z, _ in setup.page_cache:
         _within("CPU of a kswapd", cpu, 0, nr_cpus - 1)
         _within("zone of a kswapd", z, 0, nr_zones - 1)

@@ -96,13 +96,16 @@ def _as_made(workload: Workload, name: str) -> bool:
         (id(mine.program), id(fresh.program)): (mine.program, fresh.program)
         for mine, fresh in zip(workload.tasks, made_again.tasks, strict=True)
     }
-    return all(
-        mine.ops == fresh.ops
-        and isinstance(mine.tables, list)
-        and len(mine.tables) == len(fresh.tables)
-        and all(map(np.array_equal, mine.tables, fresh.tables))
-        for mine, fresh in pairs.values()
-    )
+    try:
+        return all(
+            mine.ops == fresh.ops
+            and isinstance(mine.tables, list)
+            and len(mine.tables) == len(fresh.tables)
+            and all(map(np.array_equal, mine.tables, fresh.tables))
+            for mine, fresh in pairs.values()
+        )
+    except ValueError:  # an array among the operations
+        return False
 
 
 def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:

@@ -148,7 +148,7 @@ def kbuild(
         Busy CPU time per page [us]; by default as recorded.
     page_table_isolation : bool, optional
         The root of a process's page table is a block of order 1 rather than a page.  By default as
-        in the kernel that it is simulated on (`Release.pgd_allocation_order`), until then a page.
+        in the kernel that it is simulated on (``Release.pgd_allocation_order``), until then a page.
     lru : bool
         Also take the LRU lock, of the node or of the memcg.
     nodes : int

@@ -275,6 +275,17 @@ def test_running_in_pieces_changes_nothing():
     assert outcome(whole) == outcome(pieces)
 
 
+def test_who_reclaims_as_kswapd_does_needs_page_cache():
+    # Else its look at the zones counted as a hold of a kind that no table of holds has.
+    p = Program()
+    with p.forever():
+        p._add("kswapd")
+        p.free(32, ns=100)
+    work = Workload("looks", (Task(p),), "pages", 32)
+    with pytest.raises(InputError, match="a program reclaims as kswapd does; there is no page"):
+        prepare(spec(work))
+
+
 def test_another_seed_gives_another_run_and_the_same_seed_the_same():
     results = [both(spec(faults(), seed=seed))[0] for seed in (1, 1, 2)]
     assert results[0] == results[1]

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import numpy as np
 import pytest
 
 import pcpmodel as pm
@@ -106,6 +107,13 @@ def test_a_build_that_was_changed_by_hand_keeps_its_root():
         program.ops[0] = program.ops[0]._replace(ps=1)
     made = make_spec(workload=jobs, release="v6.6", **RUN)
     assert not made.workload.params["page_table_isolation"]
+
+
+def test_operations_that_are_arrays_are_refused_by_name():
+    faults = pm.workload.page_fault1(1)
+    faults.tasks[0].program.ops[0] = (*faults.tasks[0].program.ops[0][:-1], np.array([], int))
+    with pytest.raises(InputError):
+        pm.simulate("v6.6", "ice-lake", faults, seconds=0.0005)
 
 
 def test_a_cpu_of_a_build_frees_in_a_round_what_it_took():
