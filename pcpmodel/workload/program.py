@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -590,8 +591,8 @@ class Program:
             raise InputError("a loop of the program is still open")
         if self._checked is not None:
             ops, tables, code = self._checked
-            if ops == self.ops and all(a is b for a, b in zip(tables, self.tables, strict=False)) \
-                    and len(tables) == len(self.tables):  # fmt: skip
+            pairs = (ops, self.ops), (tables, self.tables)
+            if all(len(was) == len(now) and all(map(is_, was, now)) for was, now in pairs):
                 return code.copy()
         ops = [*self.ops, Op(0, OPS["end"], 0)]
         for i, op in enumerate(ops):

@@ -109,10 +109,15 @@ def test_a_build_that_was_changed_by_hand_keeps_its_root():
     assert not made.workload.params["page_table_isolation"]
 
 
-def test_operations_that_are_arrays_are_refused_by_name():
+@pytest.mark.parametrize("values", [[], [1, 2]])
+@pytest.mark.parametrize("checked", [False, True])
+def test_an_array_among_the_operations_is_refused(values, checked):
     faults = pm.workload.page_fault1(1)
-    faults.tasks[0].program.ops[0] = (*faults.tasks[0].program.ops[0][:-1], np.array([], int))
-    with pytest.raises(InputError):
+    program = faults.tasks[0].program
+    if checked:
+        program.compiled()
+    program.ops[0] = np.array(values, dtype=int)
+    with pytest.raises(InputError, match=r"operation 0, .*is not an Op of whole numbers"):
         pm.simulate("v6.6", "ice-lake", faults, seconds=0.0005)
 
 
