@@ -286,7 +286,7 @@ def test_the_series_tables_keep_their_share_of_right_cells():
     for row in answer["null_models"]:
         right[row["predictor"]] += row["within"]
     assert right == {name: each["within"] for name, each in told["null_models"].items()}
-    assert right["model"] > right["nothing changes"]  # no more than: README, docs/limits.md
+    assert right["model"] >= right["row before"] > right["nothing changes"]
 
 
 def test_every_published_table_is_compared_or_accounted_for():
