@@ -231,14 +231,23 @@ class Prediction:
 
     def quantile_ns(self, q: float) -> Floats:
         """Time that is not exceeded with probability ``q``, above 0 and below 1 [ns]."""
-        parts = self.location + self.scale * stdtrit(self.dof, q)
-        low, high = parts.min(axis=0), parts.max(axis=0)
-        if len(parts) > 1:  # between the parts' quantiles lies the mixture's
+        low, high = self._ends(q)
+        if len(self.location) > 1:
             for _ in range(_HALVINGS):
                 middle = (low + high) / 2
                 under = self._probability_under(middle) < q
                 low, high = np.where(under, middle, low), np.where(under, high, middle)
         return _exp((low + high) / 2)
+
+    def around_ns(self, q: float) -> tuple[Floats, Floats]:
+        """Times between which that of `quantile_ns` lies [ns], at less cost."""
+        low, high = self._ends(q)
+        return _exp(low), _exp(high)
+
+    def _ends(self, q: float) -> tuple[Floats, Floats]:
+        """Between the parts' quantiles lies the mixture's [ln ns]."""
+        parts = self.location + self.scale * stdtrit(self.dof, q)
+        return parts.min(axis=0), parts.max(axis=0)
 
     def plus(self, ns: float) -> Prediction:
         """Of a time with so much more in it [ns]."""
@@ -250,7 +259,8 @@ class Prediction:
         return self._probability_under(np.log(time_ns))
 
     def _probability_under(self, log_time: Floats) -> Floats:
-        return stdtr(self.dof, (log_time - self.location) / self.scale).mean(axis=0)
+        under: Floats = stdtr(self.dof, (log_time - self.location) / self.scale)
+        return np.add.reduce(under, axis=0) / len(under)
 
     @property
     def interval_ns(self) -> tuple[Floats, Floats]:

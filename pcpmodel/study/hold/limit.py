@@ -334,7 +334,7 @@ class _Slower:
         """That both sides stay under ``time_us``."""
         at_ns = np.atleast_1d(time_us) / self.us_per_ns
         return sum(
-            share * np.prod([side.probability_under(at_ns) for side in sides], axis=0)
+            share * math.prod(side.probability_under(at_ns) for side in sides)
             for share, sides in self.cases
         )
 
@@ -345,8 +345,11 @@ class _Slower:
         low, high = (
             self.us_per_ns
             * off
-            * end(max(float(side.quantile_ns(p)[0]) for side in sides) for _, sides in self.cases)
-            for end, p, off in ((min, q, 1 - 1e-6), (max, math.sqrt(q), 1 + 1e-6))  # and rounding
+            * end(max(float(side.around_ns(p)[at][0]) for side in sides) for _, sides in self.cases)
+            for at, end, p, off in (
+                (0, min, q, 1 - 1e-6),  # and rounding
+                (1, max, math.sqrt(q), 1 + 1e-6),
+            )
         )
 
         def beyond(us: float) -> float:
