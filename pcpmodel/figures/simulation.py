@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +119,7 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
             at[missed], mean[missed], "x", color="black", ms=6, zorder=3,
             label="outside the tolerance",
         )  # fmt: skip
-    ax.set_xticks(at, rows["step"], rotation=40, ha="right")
+    _name_ticks(ax, rows["step"])
     ends = np.r_[mean - half, mean + half, measured - stated, measured + stated]
     low, high = ends.min(initial=np.inf), ends.max(initial=0.0)
     if low < 0.6 * high and min(mean.min(), measured.min()) >= 0:
@@ -202,7 +203,7 @@ def by_release(
             label=str(release),
         )
     if words:
-        ax.set_xticks(range(len(order)), [textwrap.fill(str(word), 10) for word in order])
+        _name_ticks(ax, order)
     else:
         ax.set_xticks(order)
     if log and (table[y] == 0).any():  # none of them has its place, too
@@ -219,6 +220,21 @@ def by_release(
     ax.set_xlabel(capital(xlabel))
     ax.set_ylabel(capital(ylabel))
     return ax
+
+
+def _name_ticks(ax: Axes, words: Iterable[object]) -> None:
+    """Words below 0, 1, 2 ..., aslant or, if long, upright where they would run into each other."""
+    names = [str(word) for word in words]
+    at = range(len(names))
+    side_by_side, upright = ([textwrap.fill(name, n) for name in names] for n in (10, 16))
+    widest = max((len(line) for name in side_by_side for line in name.splitlines()), default=0)
+    letter = 0.6 * ax.xaxis.get_major_ticks()[0].label1.get_fontsize()
+    if widest * letter < ax.get_window_extent().width / ax.figure.dpi * 72 / max(len(names), 1):
+        ax.set_xticks(at, side_by_side)
+    elif max(map(len, names), default=0) <= 10:
+        ax.set_xticks(at, names, rotation=40, ha="right")
+    else:
+        ax.set_xticks(at, upright, rotation=90, ma="center")
 
 
 def _bars(values: pd.Series, half: pd.Series, log: bool) -> npt.NDArray[np.float64]:

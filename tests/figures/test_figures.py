@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from nbclient import NotebookClient
 
 from pcpmodel import __version__, figures
 from pcpmodel.errors import InputError
+from pcpmodel.figures import style
 from pcpmodel.figures.style import SERIES
 
 DIGEST = "0123456789abcdef" * 4
@@ -442,3 +444,37 @@ def test_figures_know_nobody():
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment
     ).stdout
     assert not re.search(r"pcpmodel\.(hardware|study|datasets|kernel|cli)", found)
+
+
+@pytest.mark.parametrize("size", ["one-column", "two-column"])
+def test_names_of_machines_and_steps_do_not_run_into_each_other(size):
+    names = ["large", "small", "large, small's memory", "page_fault1, 4 zones", "kbuild"]
+    table = pd.DataFrame({"release": "v6.18", "machine": names, "gain": range(5)})
+    steps = pd.DataFrame(
+        {
+            "source": "a", "table": "b", "step": names, "quantity": "score", "measured": 1.0,
+            "mean": 1.0, "measured_half_width": np.nan, "half_width": 0.1, "within": True,
+        }
+    )  # fmt: skip
+    two = [frame.assign(panel=panel) for panel in "xy" for frame in (table, steps)]
+    with style.output(size=size):
+        drawn = [
+            figures.panels(
+                figures.by_release, pd.concat(two[::2]), by="panel",
+                x="machine", y="gain", xlabel="machine", ylabel="gain",
+            ),
+            figures.panels(figures.answer_key, pd.concat(two[1::2]), by="panel"),
+        ]  # fmt: skip
+    for figure in drawn:
+        figure.draw_without_rendering()
+        for ax in figure.axes:
+            boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+            assert not [(a, b) for a, b in itertools.pairwise(boxes) if a.overlaps(b)], [
+                t.get_text() for t in ax.get_xticklabels()
+            ]
+            assert all(
+                0 <= end <= figure.bbox.width
+                for box in (*boxes, ax.title.get_window_extent(), ax.get_tightbbox())
+                for end in (box.x0, box.x1)
+            )
+        plt.close(figure)

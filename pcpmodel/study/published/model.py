@@ -22,8 +22,8 @@ from pcpmodel.study.published.shared import Runs, Taken
 __all__ = ["REPEATS", "Runner", "cache_miss_rows", "case_rows", "ends"]
 
 REPEATS = 3  # seeds of every row, so that a change is told from the model's own scatter
-#: Part of a row's time in which a share of pages is counted: it stands by then within 0.3 points, and
-#: a run that follows single pages takes four times the CPU.
+#: Part of a row's time in which a share of pages is counted: it stands by then within 0.3 points,
+#: and a run that follows single pages takes four times the CPU.
 _PART = 0.25
 #: Of the time of a hold nothing is left that anybody would wait for.
 _NO_HOLDS = 1e-4
