@@ -198,7 +198,8 @@ def _scale(
         f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
         f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
         + ("" if host else " (assumed: not known of it)"),
-        "what a cold page adds to a hold there, fitted to zone-split-rfc/page_fault1",
+        "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
+        "the machine's cost sheet (`simulate` names what nobody measured); nothing is fitted",
         f"intervals: {len(_SEEDS)} seeds, and holds as short and as long as the fit allows",
     ]
     rests += [answer["basis"], *answer["notes"]]
