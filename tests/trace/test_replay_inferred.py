@@ -70,6 +70,23 @@ def blind(tmp_path):
     return without_dumps
 
 
+#: Linux 6.18.44 as a cloud builds it, recorded without a dump: the first lines.
+NATIVE = TESTS / "data"
+
+
+@pytest.fixture
+def native(tmp_path):
+    """A native recording with other lines."""
+
+    def changed(name, change):
+        lines = b"".join(open_text(NATIVE / name / "trace.txt.zst")).splitlines(keepends=True)
+        shutil.copytree(NATIVE / name, tmp_path / name, ignore=shutil.ignore_patterns("trace.*"))
+        (tmp_path / name / "trace.txt").write_bytes(b"".join(_heading(change(lines))))
+        return pm.replay(tmp_path / name)
+
+    return changed
+
+
 @pytest.mark.parametrize("name", TELLING)
 def test_all_that_is_not_inferred_is_predicted(blind, name):
     found = pm.replay(blind(name))
@@ -296,20 +313,19 @@ def test_an_interrupt_finds_the_lists_locked_though_a_batch_has_just_drained(bli
     assert found.causes()["lists were locked: freed straight to the buddy lists"] == 2
 
 
-def test_more_than_new_stacks_take_was_never_on_the_list(tmp_path):
+def test_more_than_new_stacks_take_was_never_on_the_list(native):
     """What an allocation takes lies below pages that went past the list, and are not seen again."""
-    name = "native-tmpfs-2cpu"
-    lines = b"".join(open_text(NATIVE / name / "trace.txt.zst")).splitlines(keepends=True)
-    fork = [i for i, t in enumerate(lines) if b": sched_process_fork:" in t][4]
-    cpu = re.search(rb"\[\d+\]", lines[fork])[0]
-    takes = [i for i, t in enumerate(lines) if cpu in t and b": mm_page_alloc:" in t]
-    before = max(i for i in takes if i < fork)
-    taken = next(i for i in takes if i > fork and b"order=0 migratetype=0" in lines[i])
-    freed = _in_softirq(lines[before], _unused(lines, _pfn(lines[taken]), 13), 2)
-    shutil.copytree(NATIVE / name, tmp_path / name, ignore=shutil.ignore_patterns("trace.*"))
-    changed = _heading([*lines[:before], *freed, *lines[before:]])
-    (tmp_path / name / "trace.txt").write_bytes(b"".join(changed))
-    found = pm.replay(tmp_path / name)
+
+    def changed(lines):
+        fork = [i for i, t in enumerate(lines) if b": sched_process_fork:" in t][4]
+        cpu = re.search(rb"\[\d+\]", lines[fork])[0]
+        takes = [i for i, t in enumerate(lines) if cpu in t and b": mm_page_alloc:" in t]
+        before = max(i for i in takes if i < fork)
+        taken = next(i for i in takes if i > fork and b"order=0 migratetype=0" in lines[i])
+        freed = _in_softirq(lines[before], _unused(lines, _pfn(lines[taken]), 13), 2)
+        return [*lines[:before], *freed, *lines[before:]]
+
+    found = native("native-tmpfs-2cpu", changed)
     assert found.nr_unexplained == 0, found
     assert found.causes()["lists were locked: freed straight to the buddy lists"] == 5
 
@@ -439,13 +455,13 @@ def test_what_perf_prints_is_replayed(blind, name):
     assert found.probes == 0
 
 
-#: Linux 6.18.44 as a cloud builds it, recorded without a dump: the first lines.
-NATIVE = TESTS / "data"
-
-
 @pytest.mark.parametrize(
     ("name", "events", "allocations", "refills"),
-    [("native-forks-2cpu", 57182, 19708, 11), ("native-tmpfs-2cpu", 35921, 19646, 18)],
+    [
+        ("native-forks-2cpu", 57182, 19708, 11),
+        ("native-tmpfs-2cpu", 35921, 19646, 18),
+        ("native-thp-2cpu", 14983, 411, 19),
+    ],
 )
 def test_a_native_kernel_is_followed(name, events, allocations, refills):
     """Stacks taken in silence; interrupts that free while locks are held below."""
