@@ -522,6 +522,10 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
         x = (s.page[p].where - 1) >> 4
         differ(s, row, D_FREED_TWICE, x, 0, r.a)
         leave(s, x, <int32_t>p, row, OP_SILENT)
+    if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped and 0 <= mt < 6:
+        # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
+        # which it merges with a block of another one, and tells of it with no line.
+        s.block_type[p >> 9] = <int8_t>mt
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
     await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)

@@ -482,6 +482,34 @@ def test_what_was_passed_over_is_what_the_native_recording_needs(monkeypatch):
     assert pm.replay(NATIVE / "native-tmpfs-2cpu").nr_unexplained > 5
 
 
+def test_what_a_free_list_gives_shows_its_blocks_type(native):
+    """A block merges with one of another type (__free_one_page()), and no line tells of that."""
+
+    def merged(lines):
+        work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
+        head = next(t for t in lines[work:] if b": mm_page_alloc:" in t).partition(b": mm_")[0]
+        locked, softirq = (re.sub(rb"\] \S{5} ", f, head) for f in (b"] d..3. ", b"] ..s2. "))
+        block = int(_unused(lines, _pfn(lines[-1]), 1)[0], 16) & ~1023
+        return lines[:work] + [
+            start + b": mm_page_" + what % (b"page=0 pfn=%#x order" % pfn) + b"\n"
+            for start, pfn, what in (
+                (head, block, b"alloc: %s=0 migratetype=0 gfp_flags=GFP_KERNEL"),
+                (head, block, b"free: %s=0"),
+                (head, block, b"alloc: %s=0 migratetype=0 gfp_flags=GFP_KERNEL"),
+                (softirq, block, b"free: %s=0"),
+                (locked, block, b"alloc_zone_locked: %s=9 migratetype=1 percpu_refill=1"),
+                (locked, block + 512, b"alloc_zone_locked: %s=9 migratetype=1 percpu_refill=1"),
+                (head, block, b"alloc: %s=9 migratetype=1 gfp_flags=GFP_TRANSHUGE"),
+                (head, block + 1, b"free: %s=0"),  # once the huge page is split
+                (head, block + 1, b"alloc: %s=0 migratetype=1 gfp_flags=GFP_HIGHUSER_MOVABLE"),
+            )
+        ]
+
+    found = native("native-thp-2cpu", merged)
+    assert found.nr_unexplained == 0, found
+    assert found.refills == 1
+
+
 #: (event, CPU, task, flags, page, order, migratetype) of each line.
 _ALLOC, _FREE, _REFILL, _FORK = (
     EVENT_IDS[name]
