@@ -166,10 +166,12 @@ def passed_over(
     # What was taken, since when it was there, and whether that needs no task's next line.
     took = np.concatenate([then, chain[came], old])
     put = np.concatenate([joined, came, np.full(len(old), first)])
+    # mm_page_free_batched prints order 0, whatever the block has.
+    orders = np.concatenate([rows["b"][some] for some in (freed, came, old)])
     sure = numbers[: len(took)] >= len(freed)
     k = (took > 0) & allocated[took] & (rows["c"][took] >= 0) & (rows["c"][took] < types)
-    for name in ("cpu", "b"):
-        k &= (rows[name][took] == rows[name][put]) | (put == first)
+    k &= (rows["cpu"][took] == rows["cpu"][put]) | (put == first)
+    k &= rows["b"][took] == orders
     k = np.flatnonzero(k)
     lists = _numbers_of_lists(rows[took[k]], starts) * types + rows["c"][took[k]]
     k, lists = k[np.lexsort((took[k], lists))], np.sort(lists)

@@ -529,10 +529,13 @@ def test_what_a_free_list_gives_shows_its_blocks_type(native):
 
 
 #: (event, CPU, task, flags, page, order, migratetype) of each line.
-_ALLOC, _FREE, _REFILL, _FORK = (
+_ALLOC, _FREE, _BATCHED, _REFILL, _FORK = (
     EVENT_IDS[name]
-    for name in ("mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "sched_process_fork")
-)
+    for name in (
+        "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
+        "sched_process_fork",
+    )
+)  # fmt: skip
 _SOFTIRQ = FLAGS["softirq"]
 
 
@@ -571,6 +574,13 @@ _THEN = [_line(_ALLOC, 300), _line(_ALLOC, 100)]
 def test_an_allocation_from_below_shows_what_was_not_on_its_list(mt):
     lines = [*_BELOW, _ABOVE, _THEN[0], _line(_ALLOC, 100, mt=mt), _line(_ALLOC, 200)]
     assert _passed(lines) == {0: {}, 2: {mt: 4}}
+
+
+def test_a_batch_prints_order_0_of_larger_blocks():
+    free, batched = _line(_FREE, 100, order=2), _line(_BATCHED, 100)
+    above, other = _line(_FREE, 200, order=2, flags=_SOFTIRQ), _line(_ALLOC, 300)
+    lines = [free, batched, other, above, other, _line(_ALLOC, 100, order=2)]
+    assert _passed(lines)[3] == {1: 5}
 
 
 @pytest.mark.parametrize(
