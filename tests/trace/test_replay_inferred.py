@@ -19,7 +19,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, passed_over
+from pcpmodel.trace.start import _least_between, drained_past, passed_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -529,18 +529,18 @@ def test_what_a_free_list_gives_shows_its_blocks_type(native):
 
 
 #: (event, CPU, task, flags, page, order, migratetype) of each line.
-_ALLOC, _FREE, _BATCHED, _REFILL, _FORK = (
+_ALLOC, _FREE, _BATCHED, _REFILL, _DRAIN, _FORK = (
     EVENT_IDS[name]
     for name in (
         "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
-        "sched_process_fork",
+        "mm_page_pcpu_drain", "sched_process_fork",
     )
 )  # fmt: skip
 _SOFTIRQ = FLAGS["softirq"]
 
 
-def _passed(lines, forks=()):
-    """Line -> types of lists that a page freed there was not on, with the line that shows it."""
+def _rows(lines):
+    """Rows of a trace, and for each the next one about its page."""
     rows = np.zeros(len(lines), pm.recording(TRACES / PERF[0]).trace[0].rows.dtype)
     for row, line in zip(rows, lines, strict=True):
         for name, value in zip(("event", "cpu", "pid", "flags", "a", "b", "c"), line, strict=True):
@@ -552,7 +552,12 @@ def _passed(lines, forks=()):
             if row["a"] in last:
                 chain[last[row["a"]]] = k
             last[row["a"]] = k
-    freed, shown = passed_over(rows, chain, 0, np.array([1]), np.array(forks, int))
+    return rows, chain
+
+
+def _passed(lines, forks=()):
+    """Line -> types of lists that a page freed there was not on, with the line that shows it."""
+    freed, shown = passed_over(*_rows(lines), 0, np.array([1]), np.array(forks, int))
     return {
         int(k): {mt: int(by) for mt, by in enumerate(some) if by}
         for k, some in zip(freed, shown, strict=True)
@@ -615,6 +620,29 @@ def test_a_page_of_a_refill_was_there_from_its_line_on():
     ]
     assert _passed(lines)[1] == {1: 3}
     assert _passed([lines[1], lines[0], *lines[2:]])[0] == {}
+
+
+def _drained(lines):
+    """By type the line that shows that the page freed first was not on that list."""
+    rows, chain = _rows(lines)
+    freed = np.flatnonzero(rows["event"] == _FREE)
+    return drained_past(rows, chain, np.array([1]), freed)[0].tolist()
+
+
+def test_a_drain_of_later_pages_shows_what_was_not_on_its_list():
+    first, other = _line(_FREE, 200, order=1), _line(_ALLOC, 300)
+    later, drain = _line(_FREE, 100, order=1), _line(_DRAIN, 100, order=1, mt=0)
+    lines = [first, other, later, drain]
+    assert _drained(lines) == [3, 0, 0]
+    assert _drained([*lines, _line(_FREE, 200, order=1)]) == [3, 0, 0]
+    assert _drained([*lines, _line(_ALLOC, 200, order=1)]) == [0, 0, 0]  # reported late
+    assert _drained([first, later, drain]) == [0, 0, 0]  # under way when the other one came
+    assert _drained([first, other, later, _line(_DRAIN, 200, order=1), drain]) == [0, 0, 0]
+    on_another = [_line(_FREE, 200, order=1, cpu=1), _line(_ALLOC, 300, cpu=1), later, drain]
+    assert _drained(on_another) == [0, 0, 0]
+    single = [_line(_FREE, 200), other, _line(_FREE, 100), _line(_DRAIN, 100, mt=0)]
+    assert _drained(single) == [0, 0, 0]  # a new stack takes such pages in silence
+    assert _drained([*single[:3], _line(_DRAIN, 100, mt=2)]) == [0, 0, 3]
 
 
 def test_the_least_between_two_places():
