@@ -134,6 +134,7 @@ cdef struct pageset:
     # Where no dump told of the start.
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
+    int high_before     # that a search took for other flags of the zone; 0 none
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
     per_cpu_pages first  # where only some fields are told

@@ -276,6 +276,9 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
         give_up(s, x, row)
         return
     like = set.s[0].pcp
+    # nr_pcp_high() lowers it under flags that were assumed, it seems, in error.
+    like.high = max(like.high, set.high_before)
+    set.high_before = 0
     open_states(s, x, &like, False)
     set.was_row = row
 

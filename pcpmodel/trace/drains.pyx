@@ -19,6 +19,7 @@ from pcpmodel.kernel.lists cimport (
     pindex_may_hold,
     pindex_to_order,
 )
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
 from pcpmodel.trace.asked cimport ask_at_tick
 from pcpmodel.trace.assumptions cimport *
@@ -429,6 +430,13 @@ cdef int32_t emptied_soon(Beliefs s, int x, int32_t row) noexcept nogil:
     return 0
 
 
+cdef void no_longer_low(zone_info *z) noexcept nogil:
+    """free_frozen_page_commit() has drained: it clears ZONE_BELOW_HIGH where enough is free."""
+    if z.flags & ZONE_BELOW_HIGH and z.nr_free > z.enough:
+        z.flags &= ~<unsigned int>ZONE_BELOW_HIGH
+        z.told += 1
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -487,6 +495,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         failed(s, x, row)
     if not seen:
         return
+    if last.op == OP_FREE and pindex == last.pindex:
+        no_longer_low(&s.zones[set.zone])
     s.t.drains += 1
     s.t.drains_foreseen += said == SAID_ALL
     s.t.drains_explained += said == SAID_LATE

@@ -30,7 +30,13 @@ from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
-from pcpmodel.trace.start import block_types, counts_at_start, passed_over, sizes
+from pcpmodel.trace.start import (
+    block_types,
+    counts_at_start,
+    drained_past,
+    passed_over,
+    sizes,
+)
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["replay", "replay_without_dump", "replay_work"]
@@ -572,7 +578,8 @@ def _start_without_dump(
     base = int(starts[0]) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
     freed, elsewhere = passed_over(rows, chain, first, starts, new)
-    r.set_block_types(block_types(rows, chain, base, blocks, first, freed, elsewhere))
+    past = np.maximum(elsewhere, drained_past(rows, chain, starts, freed))
+    r.set_block_types(block_types(rows, chain, base, blocks, first, freed, past))
     some = elsewhere.any(axis=1)
     r.set_passed_over(freed[some], elsewhere[some])
 

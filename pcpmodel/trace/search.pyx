@@ -710,6 +710,7 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
     if late >= 0:
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:
+        set.high_before = set.s[0].pcp.high if set.n else 0
         why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
         explain(s, row, E_ZONE_FLAGS, x, shown if shown >= 0 else why if 0 < why < row else row)
 

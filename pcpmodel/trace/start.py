@@ -23,7 +23,8 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
 __all__ = [
-    "block_types", "counts_at_start", "enough", "memory_at_start", "passed_over", "sizes",
+    "block_types", "counts_at_start", "drained_past", "enough", "memory_at_start", "passed_over",
+    "sizes",
 ]  # fmt: skip
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
@@ -166,10 +167,12 @@ def passed_over(
     # What was taken, since when it was there, and whether that needs no task's next line.
     took = np.concatenate([then, chain[came], old])
     put = np.concatenate([joined, came, np.full(len(old), first)])
+    # mm_page_free_batched prints order 0, whatever the block has.
+    orders = np.concatenate([rows["b"][some] for some in (freed, came, old)])
     sure = numbers[: len(took)] >= len(freed)
     k = (took > 0) & allocated[took] & (rows["c"][took] >= 0) & (rows["c"][took] < types)
-    for name in ("cpu", "b"):
-        k &= (rows[name][took] == rows[name][put]) | (put == first)
+    k &= (rows["cpu"][took] == rows["cpu"][put]) | (put == first)
+    k &= rows["b"][took] == orders
     k = np.flatnonzero(k)
     lists = _numbers_of_lists(rows[took[k]], starts) * types + rows["c"][took[k]]
     k, lists = k[np.lexsort((took[k], lists))], np.sort(lists)
@@ -203,6 +206,43 @@ def passed_over(
             below = np.flatnonzero(earliest < freed[own] * len(at))
             shown[own[below], migratetype] = at[earliest[below] % max(len(at), 1)]
     return freed, shown
+
+
+def drained_past(
+    rows: np.ndarray, chain: np.ndarray, starts: np.ndarray, freed: np.ndarray
+) -> np.ndarray:
+    """By type a drain that shows that a page freed to a small list was not on that list; or 0.
+
+    As `passed_over`: a drain takes what came first.  Where it takes a page, those that had joined
+    the lists of its CPU before that page, and are still there, are on others.  Pages that are
+    allocated next may have been gone by then, and unmovable single ones in silence.
+    """
+    event, types = rows["event"], len(MIGRATETYPES)
+    then = chain[freed]
+    second = (then > 0) & (event[then] == EVENT_IDS["mm_page_free_batched"])
+    joined, then = np.where(second, then, freed), np.where(second, chain[then], then)
+    until = np.where(then > 0, then, len(rows))
+    goes = (then > 0) & (event[then] == EVENT_IDS["mm_page_pcpu_drain"])
+    goes &= (rows["cpu"][then] == rows["cpu"][joined]) & (rows["b"][then] == rows["b"][freed])
+    stays = (then == 0) | (event[then] != EVENT_IDS["mm_page_alloc"])
+    lines_of = _by_cpu(rows, rows["flags"] & _INTERRUPT == 0)
+    shown = np.zeros((len(freed), types), np.int64)
+    lists = _numbers_of_lists(rows[freed], starts)
+    for number in np.unique(lists[goes]):
+        own = lists == number
+        some = np.flatnonzero(own & stays)
+        cpu, order = int(rows["cpu"][freed[some[0]]]), int(rows["b"][freed[some[0]]])
+        lines = np.append(lines_of.get(cpu, freed[:0]), len(rows))
+        there = lines[np.searchsorted(lines[:-1], joined[some], "right")]
+        for migratetype in range(order == 0, types):
+            k = np.flatnonzero(own & goes & (rows["c"][then] == migratetype))
+            k = k[np.argsort(then[k])]
+            # Of what was drained between two moments, what had come last.
+            low, high = (np.searchsorted(then[k], at) for at in (there, until[some]))
+            latest = _least_between((len(rows) - joined[k]) * len(k) + np.arange(len(k)), low, high)
+            above = np.flatnonzero(latest < (len(rows) - there) * len(k))
+            shown[some[above], migratetype] = then[k][latest[above] % max(len(k), 1)]
+    return shown
 
 
 def _numbers_of_lists(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -260,7 +300,8 @@ def block_types(
     A drain prints the block's own; a page that comes from a per-CPU list comes from the list of
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
-    on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`.
+    on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
+    and `drained_past`.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9

@@ -173,7 +173,10 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
     if n == 0 or (n < most and p >= 0 and set.stack_left >= 0):
         return False
     set.stack_left = 0
-    if f >= 0:
+    if f >= 0 and set.open[i]:
+        # The others lay below, where nothing is known of the list yet: see `forked`.
+        s.stacks[f] = <uint8_t>(most - n)
+    elif f >= 0:
         s.stacks[f] = 0
         set.stack_left = most - n
         set.stack_told = told
@@ -229,10 +232,14 @@ cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
 
 
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
-    """A new task: its stack may have come from what is not known of the list."""
-    cdef int x = zone * s.cpus + s.rows[row].cpu
-    if s.forks != NULL and s.sets[x].used and s.sets[x].open[0]:
-        unknown(s, x, row, STACK_PAGES, STACK_PAGES)
+    """A new task: what is left of its stack may have come from what is not known of the list."""
+    cdef int cpu = s.rows[row].cpu, x = zone * s.cpus + cpu
+    cdef int32_t f
+    if s.forks == NULL or not s.sets[x].used or not s.sets[x].open[0]:
+        return
+    f = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], row)
+    if f < s.forks_of[cpu + 1] and s.stacks[f]:
+        unknown(s, x, row, s.stacks[f], s.stacks[f])
 
 
 # -- allocations ---------------------------------------------------------------------
@@ -515,6 +522,10 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
         x = (s.page[p].where - 1) >> 4
         differ(s, row, D_FREED_TWICE, x, 0, r.a)
         leave(s, x, <int32_t>p, row, OP_SILENT)
+    if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped and 0 <= mt < 6:
+        # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
+        # which it merges with a block of another one, and tells of it with no line.
+        s.block_type[p >> 9] = <int8_t>mt
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
     await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
