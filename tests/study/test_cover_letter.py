@@ -96,6 +96,22 @@ def test_a_figure_of_which_the_first_row_has_none_is_null(tmp_path):
     assert table[0]["free_high"] is None, "page faults free no high-order block"
 
 
+def test_a_lock_that_is_never_taken_has_no_percentile(tmp_path):
+    still = {
+        "releases": ["v6.6", "v6.7"],
+        "labels": ["base", "patch10"],
+        "options": {"seconds": 0.02},
+    }
+    spec = SPEC | still | {"workloads": [{"name": "page_fault1", "processes": 4}]}
+    table = next(iter(json.loads(run(tmp_path, spec, "--json").stdout)["tables"].values()))
+    before, after = table
+    assert (before["hold_p99_ns"], before["wait_p99_ns"]) == pytest.approx((100, 100))
+    assert after["score_per_s"] > 100
+    assert after["hold_p99_ns"] is after["wait_p99_ns"] is None
+    last = run(tmp_path, spec).stdout.rpartition("patch10")[2].split("\n")[0]
+    assert last.split()[-2:] == ["-", "-"]
+
+
 @pytest.mark.long
 def test_a_published_table_stands_above_its_simulation(tmp_path):
     spec = {"workloads": [{"published": "pcp-auto-tuning-v2", "table": "sctp_stream_many"}],

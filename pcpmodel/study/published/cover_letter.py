@@ -51,6 +51,7 @@ _PUBLISHED = {
     "alloc_zone": "alloc_zone_pages",
 }
 _PER_UNIT = ("free_high", "alloc_zone_pages")
+_OF_HOLDS = ("wait_p99_ns", "hold_p99_ns")
 _SIMULATED, _MEASURED = "simulated", "measured"
 _WIDTH, _CELL = 72, 13
 
@@ -65,7 +66,8 @@ class CoverLetter(Answer):
         Heading -> pandas.DataFrame: ``rules``, ``kind`` (``simulated`` or ``measured``) and, for
         each figure, ``<figure>`` (mean) and ``<figure>_sd`` (standard deviation over the seeds;
         NaN for a measured figure, whose source states none), both in % of the first row's mean;
-        ``lock_contention`` in % of the cycles.  NaN where the first row has none.
+        ``lock_contention`` in % of the cycles.  NaN where the first row has none, and for
+        percentiles where the lock was never taken.
     runs : int
         Seeds per row.
     """
@@ -360,8 +362,10 @@ def cover_letter(
             values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
             if figure in _PER_UNIT:
                 values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
+            elif figure in _OF_HOLDS:  # runs that never came to the lock have no percentile
+                values[grid["hold_p99_ns"].transpose("release", "seed").to_numpy() == 0] = np.nan
             whole = 1.0 if figure == "lock_contention" else values[0].mean()
-            scaled = 100 * values / whole if whole else np.full_like(values, np.nan)
+            scaled = 100 * values / (whole if whole else np.nan)
             table[figure] = scaled.mean(axis=1)
             table[figure + "_sd"] = scaled.std(axis=1, ddof=1)
         told.append(_told(grid, arguments["workload"]))
