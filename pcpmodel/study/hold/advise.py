@@ -199,7 +199,7 @@ def _scale(
         f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
         + ("" if host else " (assumed: not known of it)"),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
-        "the machine's cost sheet (`simulate` names what nobody measured); nothing is fitted",
+        "the machine's cost sheet (`simulate` names what nobody measured)",
         f"intervals: {len(_SEEDS)} seeds, and holds as short and as long as the fit allows",
     ]
     rests += [answer["basis"], *answer["notes"]]
