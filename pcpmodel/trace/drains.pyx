@@ -495,6 +495,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         failed(s, x, row)
     if not seen:
         return
+    if said == SAID_ALL:
+        set.high_before = 0     # high is borne out, whatever it was assumed from
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone])
     s.t.drains += 1

@@ -19,7 +19,7 @@ from pcpmodel.kernel.lists cimport (
     pindex_to_only_type,
     pindex_to_order,
 )
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
 from pcpmodel.trace.asked cimport ask_at_refill
 from pcpmodel.trace.assumptions cimport *
@@ -522,7 +522,8 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
         x = (s.page[p].where - 1) >> 4
         differ(s, row, D_FREED_TWICE, x, 0, r.a)
         leave(s, x, <int32_t>p, row, OP_SILENT)
-    if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped and 0 <= mt < 6:
+    if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
+            and 0 <= mt < MIGRATE_TYPES:
         # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
         # which it merges with a block of another one, and tells of it with no line.
         s.block_type[p >> 9] = <int8_t>mt
