@@ -922,14 +922,11 @@ def simulate_(
         raise InputError("--set warmup_s: use --warmup")
     given |= {"warmup_s": warmup_s}
     given |= {"memory_gib": memory_gib, "release": _rules(release_, config), "machine": used}
+    given |= {"workload": make(workload, **params), "policy": _policy(policy_file)}
     for key in options:
         if key in given:
             raise InputError(f"--set {key}: use --{key.replace('_', '-')}")
-    if "policy" in options:
-        raise InputError("--set policy: use --policy")
-    spec = make_spec(
-        workload=make(workload, **params), policy=_policy(policy_file), **given, **options
-    )
+    spec = make_spec(**given, **options)
     total = None if spec.settles else round(spec.seconds + (spec.warmup_s or 0.0), 6)
     with tqdm(total=total, unit="s", disable=None, file=sys.stderr, leave=False) as bar:
         result = execute(spec, progress=lambda done: bar.update(max(done - bar.n, 0)))

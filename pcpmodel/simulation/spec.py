@@ -522,10 +522,11 @@ def make_spec(
         state = state.with_batch_scale_max(batch_scale_max)
     hardware = machines.machine(machine)
     host_fields = set(Host.__dataclass_fields__)
-    spec_fields = set(RunSpec.__dataclass_fields__)
+    # The host is told by its fields.
+    allowed = host_fields | {"batch_scale_max", *RunSpec.__dataclass_fields__} - {"host"}
     for name in options:
-        if name not in spec_fields | host_fields:
-            raise unknown_name("argument", name, sorted(spec_fields | host_fields))
+        if name not in allowed:
+            raise unknown_name("argument", name, sorted(allowed))
     known = hardware.platform
     if nodes is None:
         nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)

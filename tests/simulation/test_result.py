@@ -399,3 +399,19 @@ def test_progress_reaches_the_end():
     assert seen == sorted(seen)
     assert len(seen) >= 2
     assert seen[-1] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["seconds", "warmup_s", "seed", "cpus", "nodes", "memory_gib", "release", "machine", "workload",
+     "policy", "host"],
+)  # fmt: skip
+def test_what_simulate_is_told_otherwise_cannot_be_set(name):
+    asked = ["--release", "v6.19", "--machine", "ice-lake", "--workload", "page_fault1"]
+    done = CliRunner().invoke(main, ["simulate", *asked, "--processes", "1", "--set", f"{name}=1"])
+    assert done.exit_code == 2
+    if name == "host":
+        assert "unknown argument 'host'" in done.output
+    else:
+        option = {"warmup_s": "warmup"}.get(name, name.replace("_", "-"))
+        assert f"--set {name}: use --{option}" in done.output

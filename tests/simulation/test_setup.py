@@ -105,3 +105,13 @@ def test_failures_have_names():
         "NO_TIME",
     ]
     assert not Failure.NONE
+
+
+@pytest.mark.parametrize("name", ["host", "releas", "-"])
+def test_an_argument_that_simulate_does_not_have_is_named(name):
+    """The host is told by its fields: with ``host=`` there would be two."""
+    with pytest.raises(InputError, match=f"^unknown argument '{name}'") as refused:
+        pm.simulate(release="v6.18", machine="ice-lake", workload=pairs(1), cpus=2, **{name: None})
+    known = str(refused.value).partition("Known: ")[2].split(", ")
+    assert {"batch_scale_max", "cpus", "page_size_kib"} <= {*known}
+    assert "host" not in known
