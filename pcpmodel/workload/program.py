@@ -132,7 +132,9 @@ _SOUND: set[bytes] = set()
 _MAX_SOUND = 4096
 
 
-def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> None:
+def check_ops(
+    code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32], phases: int = LIMITS["phases"]
+) -> None:
     """Check all that the engines trust of a compiled program.
 
     Parameters
@@ -141,6 +143,8 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
         Operations, as `Program.compiled` returns them.
     tables : (tables, TABLE) int32
         What ``draw`` and ``pick`` refer to.
+    phases : int
+        Names that ``phase`` refers to.
 
     Raises
     ------
@@ -149,7 +153,7 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
     """
     if code.ndim != 2 or code.shape[1] != len(Op._fields) or not len(code):
         raise InputError(f"a program of shape {code.shape} is not operations of {Op._fields}")
-    shape = f"{code.dtype} {code.shape} {tables.dtype} {tables.shape}".encode()
+    shape = f"{code.dtype} {code.shape} {tables.dtype} {tables.shape} {phases}".encode()
     digest = hashlib.sha256(shape + code.tobytes() + tables.tobytes()).digest()
     if digest in _SOUND:
         return
@@ -184,7 +188,7 @@ def check_ops(code: npt.NDArray[np.int64], tables: npt.NDArray[np.int32]) -> Non
         elif name == "barrier":
             allowed["n"] = (0, LIMITS["barriers"] - 1)
         elif name == "phase":
-            allowed["n"] = (0, LIMITS["phases"] - 1)
+            allowed["n"] = (0, phases - 1)
         elif name in ("alloc", "loop", "score", "kswapd", "rest"):
             allowed["n"] = (0, _MAX_COUNT)
         for field_, value in zip(Op._fields, op, strict=True):
@@ -222,7 +226,7 @@ class Program:
         self.phases: list[str] = [""]
         self._phase = 0
         self._depth = 0
-        self._checked: tuple[list[Op], list[Any], npt.NDArray[np.int64]] | None = None
+        self._checked: tuple[list[Op], list[Any], list[str], npt.NDArray[np.int64]] | None = None
         self._loops = 0
         self._registers = 0
 
@@ -585,13 +589,20 @@ class Program:
         _check_time(self.ops, start, len(self.ops))
         self._add("loop", n=times, target=start, depth=depth)
 
+    def names(self) -> list[str]:
+        """Names of its phases, a public attribute, once they are known to be such."""
+        names = self.phases
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"Program.phases={names!r} is not a list of names")
+        return names
+
     def compiled(self) -> npt.NDArray[np.int64]:
         """Operations as `pcpmodel.simulation.state.State` takes them."""
         if self._depth:
             raise InputError("a loop of the program is still open")
         if self._checked is not None:
-            ops, tables, code = self._checked
-            pairs = (ops, self.ops), (tables, self.tables)
+            ops, tables, phases, code = self._checked
+            pairs = (ops, self.ops), (tables, self.tables), (phases, self.phases)
             if all(len(was) == len(now) and all(map(is_, was, now)) for was, now in pairs):
                 return code.copy()
         ops = [*self.ops, Op(0, OPS["end"], 0)]
@@ -605,11 +616,12 @@ class Program:
                 raise InputError(
                     f"Program.tables: {i} is not an array of {LIMITS['table']} numbers"
                 )
+        names = self.names()
         try:
             code = np.array(ops, dtype=np.int64)
             tables = np.array(self.tables, dtype=np.int32).reshape(-1, LIMITS["table"])
         except (OverflowError, ValueError) as error:
             raise InputError(f"program: {error}") from None
-        check_ops(code, tables)
-        self._checked = [*self.ops], [*self.tables], code
+        check_ops(code, tables, min(len(names), LIMITS["phases"]))
+        self._checked = [*self.ops], [*self.tables], [*names], code
         return code.copy()

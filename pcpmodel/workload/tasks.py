@@ -148,7 +148,7 @@ class Workload:
     def phases(self) -> tuple[str, ...]:
         """Names of the phases that its programs tell apart; the first, "", is outside of all."""
         programs = {id(task.program): task.program for task in self.tasks}.values()
-        return tuple(dict.fromkeys(["", *(name for p in programs for name in p.phases)]))
+        return tuple(dict.fromkeys(["", *(name for p in programs for name in p.names())]))
 
     def __post_init__(self) -> None:
         if self.made is not None and self.made.tasks is not self.tasks:

@@ -453,3 +453,19 @@ def test_pages_that_wait_for_the_lru_lock_go_at_once_where_the_program_says_so(p
     assert n["lru_holds"] == pytest.approx(holds * n["score"], abs=2)
     with pytest.raises(InputError, match="unknown zone"):
         Program().lru_drain(of="somewhere")
+
+
+@pytest.mark.parametrize("names", [["", "one"], [], ["", 7], None])
+def test_a_phase_that_a_program_has_no_name_for_is_refused(names):
+    program = Program()
+    with program.phase("one"):
+        program.work(100)
+    program.compiled()
+    if names == ["", "one"]:
+        program.ops = [op._replace(n=12) if op.n == 1 else op for op in program.ops]
+        wrong = r"operation 0 \(phase\): n=12 is outside 0..1$"
+    else:
+        wrong = r"operation 0 \(phase\): n=1 is outside|Program.phases"
+    program.phases = names
+    with pytest.raises(InputError, match=wrong):
+        execute(spec(Workload("odd", (Task(program),), "units", 1), seconds=0.001))
