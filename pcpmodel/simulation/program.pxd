@@ -283,10 +283,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
             if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
                 ch.sent[ch.nsent % ch.size] = c.time
-                memcpy(
-                    carried_by(ch, ch.nsent), carry_of(s, c, False),
-                    BLOCK_KINDS * sizeof(int32_t))
-                memset(carry_of(s, c, False), 0, BLOCK_KINDS * sizeof(int32_t))
+                carry = carry_of(s, c.vars.channel[op.n], False)
+                memcpy(carried_by(ch, ch.nsent), carry, BLOCK_KINDS * sizeof(int32_t))
+                memset(carry, 0, BLOCK_KINDS * sizeof(int32_t))
                 ch.nsent += 1
                 wake(s, ch.consumer)
                 next_op(c)
@@ -298,15 +297,14 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             ps = ch.sent[ch.nreceived % ch.size] + ch.latency
             if jump(s, c, max(c.time, ps)):
                 ch.received[ch.nreceived % ch.size] = c.time
-                memcpy(
-                    carry_of(s, c, True), carried_by(ch, ch.nreceived),
-                    BLOCK_KINDS * sizeof(int32_t))
+                carry = carry_of(s, c.vars.channel[op.n], True)
+                memcpy(carry, carried_by(ch, ch.nreceived), BLOCK_KINDS * sizeof(int32_t))
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)
         elif op.code == OP_GIVE or op.code == OP_TAKE:
             zone = c.task.zone[op.zone]
-            carry = &carry_of(s, c, op.code == OP_TAKE)[op.pindex]
+            carry = &carry_of(s, c.vars.channel[op.target], op.code == OP_TAKE)[op.pindex]
             moved = held_of(s, c, zone)[op.pindex] if op.code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)

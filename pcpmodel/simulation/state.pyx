@@ -507,7 +507,6 @@ cdef class State(Exclusive):
         cdef channel_t *ch
         cdef int64_t at = 0
         cdef int i
-        s.programs.carry = <int32_t *> get(2 * s.nr_cpus * KINDS_ROOM, sizeof(int32_t))
         for i, (order, migratetype) in enumerate(BLOCKS):
             s.programs.order_of[i] = order
             # huge pages are movable, as a refill asks for them
@@ -520,6 +519,7 @@ cdef class State(Exclusive):
         memcpy(s.programs.speed, &speed[0], TABLE * sizeof(uint32_t))
         s.programs.channel = <channel_t *> get(channels.shape[0], sizeof(channel_t))
         s.nr_channels = channels.shape[0]
+        s.programs.carry = <int32_t *> get(2 * s.nr_channels * KINDS_ROOM, sizeof(int32_t))
         for i in range(s.nr_channels):
             ch = &s.programs.channel[i]
             ch.size, ch.latency = channels[i].room, channels[i].latency_ps

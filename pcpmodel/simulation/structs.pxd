@@ -141,7 +141,7 @@ cdef struct programs_t:
     barrier_t *barrier
     int32_t barriers
     int32_t *member  # [barrier][cpu]: its members first
-    int32_t *carry  # [cpu][2][KINDS_ROOM]: blocks for the next message; come with the last one
+    int32_t *carry  # [channel][2][KINDS_ROOM]: blocks for its next message; come with its last one
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
     int64_t *rested  # [cpu]: until when, as its program says
@@ -474,8 +474,8 @@ cdef inline int64_t handover(state_t *s, int lock, int cpu) noexcept nogil:
     return s.holds.handover[lock >= s.nr_zones][apart(s, lock, cpu)]
 
 
-cdef inline int32_t *carry_of(state_t *s, cpu_t *c, bint arrived) noexcept nogil:
-    return &s.programs.carry[(2 * c.id + arrived) * KINDS_ROOM]
+cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
+    return &s.programs.carry[(2 * channel + arrived) * KINDS_ROOM]
 
 
 @cython.cdivision(True)

@@ -184,9 +184,12 @@ class Workload:
                 if channel not in range(len(self.channels)):
                     raise InputError(f"task {i}: channel {channel} is not in the workload")
                 ends = self.channels[channel]
+                both = {"producer": ("send", "give"), "consumer": ("recv", "take")}
+                doers = {OPS[c]: (c, getattr(ends, end)) for end, cs in both.items() for c in cs}
                 for op in task.program.ops:
-                    for code, end in (("send", ends.producer), ("recv", ends.consumer)):
-                        if op.code == OPS[code] and op.n == slot and end != i:
+                    if op.code in doers and getattr(op, slots[op.code]) == slot:
+                        code, end = doers[op.code]
+                        if end != i:
                             raise InputError(
                                 f"task {i} cannot {code} on channel {channel}: task {end} does"
                             )

@@ -19,7 +19,7 @@ from pcpmodel.simulation.result import KINDS, ZONE_KINDS
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
-from pcpmodel.workload.ops import LIMITS
+from pcpmodel.workload.ops import LIMITS, OPS
 from pcpmodel.workload.program import BLOCKS, MIGRATETYPES, ORDERS
 
 #: What is known of single pages only.
@@ -469,3 +469,47 @@ def test_a_phase_that_a_program_has_no_name_for_is_refused(names):
     program.phases = names
     with pytest.raises(InputError, match=wrong):
         execute(spec(Workload("odd", (Task(program),), "units", 1), seconds=0.001))
+
+
+@pytest.mark.parametrize("code", ["send", "give", "recv", "take"])
+def test_who_is_not_at_that_end_of_a_channel_is_refused(code):
+    programs = {name: Program() for name in ("send", "recv", "give", "take")}
+    programs["send"].send(0)
+    programs["recv"].recv(0)
+    programs["give"].give(1)
+    programs["take"].recv(0, movable_0=1)
+    programs["take"].ops = [op for op in programs["take"].ops if op.code != OPS["recv"]]
+    still = Program()
+    still.work(100)
+    wrong = Task(programs[code], channels=(0,))
+    ends = (0, 1) if code in ("recv", "take") else (1, 0)
+    with pytest.raises(InputError, match=f"task 0 cannot {code} on channel 0: task 1 does"):
+        Workload("ends", (wrong, Task(still, channels=(0,))), "units", 1, (Channel(*ends, 4),))
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_what_is_given_to_a_channel_goes_with_its_own_next_message(identity):
+    """By count it went with the next message of any channel, with page identity with its own."""
+    giver, first, second = Program(), Program(), Program()
+    giver.alloc(5)
+    giver.give(5, channel=0)
+    giver.send(1)
+    giver.send(0)
+    second.recv(0)
+    second.score()
+    first.recv(0, movable_0=5)
+    first.free(5, of="peer")
+    first.score()
+    tasks = (
+        Task(giver, channels=(0, 1)),
+        Task(first, peer=0, channels=(0,)),
+        Task(second, channels=(1,)),
+    )
+    channels = Channel(0, 1, 4), Channel(0, 2, 4)
+    found = execute(
+        spec(Workload("two", tasks, "units", 1, channels), seconds=0.001, identity=identity)
+    )
+    allocated, freed = found.per_cpu["alloc_pages"], found.per_cpu["free_pages"]
+    assert freed[1] > 0
+    assert freed[[0, 2]].tolist() == [0, 0]
+    assert 0 <= allocated[0] - freed[1] <= 5 * 10
