@@ -29,13 +29,14 @@ from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.buddy cimport (
     ALLOC_NOFRAGMENT, CLAIM_ALWAYS, CLAIM_COMPUTE, CLAIM_NEVER, add_to_free_list,
     del_from_free_list, first_free, free_direct, free_kind, free_one, is_free_block,
-    isolate_free_page, rmqueue, take_block, zone, zone_page, zone_spans,
+    isolate_free_page, rmqueue, take_block, zone, zone_page, zone_pfn, zone_spans,
 )
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
-    NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_ORDER, W_HELD, W_NONE, W_ORDER, W_TYPE_SHIFT,
-    block_list, block_list_at, block_list_free, block_word, fill_words, pages_ctz, pages_likely,
+    NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
+    W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
+    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -63,6 +64,7 @@ cdef enum:
     REGION_BYTES = MAX_ORDER_NR_PAGES * 4  # of the words of a largest block
     NR_UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
     NEVER = 0x7FFFFFFFFFFFFFFF
+    UNTOLD = -2
 
 cdef struct act:
     int64_t row     # after which it happens, and before the next
@@ -74,7 +76,7 @@ cdef struct act:
 # One zone's lists.
 cdef struct zone_lists:
     zone *z
-    uint32_t **before   # by largest block: its words before anything changed there, or NULL
+    uint8_t *changed    # by largest block: since its words were last kept
     int64_t agreed[NR_PAGE_ORDERS]  # last row at which the first movable block was the one taken
 
 #: What happens to free lists without a line at that moment: the fields of an act.
@@ -153,24 +155,13 @@ cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     return zl.z.page + (n << MAX_PAGE_ORDER)
 
 
-cdef inline int touch(zone_lists *zl, uint32_t page) except -1:
-    """Something in a largest block will change: keep what was."""
-    cdef uint32_t **before = &zl.before[page >> MAX_PAGE_ORDER]
-    if pages_likely(before[0] != NULL):
-        return 0
-    before[0] = <uint32_t *>malloc(REGION_BYTES)
-    if before[0] == NULL:
-        raise MemoryError
-    memcpy(before[0], region(zl, page >> MAX_PAGE_ORDER), REGION_BYTES)
-    return 0
-
-
-cdef Py_ssize_t first_since(const int64_t[::1] rows, int64_t k) noexcept:
-    """The place of the first of some ascending rows that is not before row *k*."""
-    cdef Py_ssize_t low = 0, high = rows.shape[0], middle
+cdef Py_ssize_t first_since(const int64_t *rows, Py_ssize_t n, Py_ssize_t step,
+                            int64_t k) noexcept:
+    """The place of the first of some ascending rows, *step* apart, that is not before row *k*."""
+    cdef Py_ssize_t low = 0, high = n, middle
     while low < high:
         middle = (low + high) // 2
-        if rows[middle] < k:
+        if rows[middle * step] < k:
             low = middle + 1
         else:
             high = middle
@@ -185,11 +176,10 @@ cdef class Saved:
     cdef list zones
 
 
-cdef tuple saved_zone(const zone_lists *zl):
-    """A zone: its struct, types of its page blocks, lists, words where any changed."""
-    cdef const zone *z = zl.z
+cdef list saved_lists(const zone *z):
+    """The blocks of each list."""
     cdef const block_list *area
-    cdef uint32_t at, i, page
+    cdef uint32_t at, page
     cdef uint32_t *out
     cdef int o, mt
     lists = []
@@ -203,38 +193,23 @@ cdef tuple saved_zone(const zone_lists *zl):
                 if page != NO_PAGE:
                     out[0] = page
                     out += 1
-    words = {i: (<const char *>region(zl, i))[:REGION_BYTES]
-             for i in range(z.nr_words >> MAX_PAGE_ORDER) if zl.before[i] != NULL}
-    return ((<const char *>z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
-            (<const char *>z.block)[:z.nr_words >> PAGEBLOCK_ORDER], lists, words)
+    return lists
 
 
-cdef Py_ssize_t restore_zone(zone_lists *zl, tuple saved) except -1:
-    """Undo it; how many words were copied."""
-    cdef zone *z = zl.z
-    cdef zone now = z[0]
+cdef Py_ssize_t restore_lists(zone *z, list lists) except -1:
+    """Undo it; how many blocks there are."""
     cdef uint32_t i, n
     cdef int o, mt
-    cdef Py_ssize_t copied = 0
-    z[0] = (<const zone *><const char *>saved[0])[0]
-    z.free_area = now.free_area
-    memcpy(zl.agreed, <const char *>saved[1], len(saved[1]))
-    memcpy(z.block, <const char *>saved[2], len(saved[2]))
-    for i in range(z.nr_words >> MAX_PAGE_ORDER):
-        if zl.before[i] != NULL:
-            words = saved[4].get(i)
-            memcpy(region(zl, i), zl.before[i] if words is None else <const char *>words,
-                   REGION_BYTES)
-            copied += MAX_ORDER_NR_PAGES
+    cdef Py_ssize_t blocks = 0
     for o in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
-            slots = saved[3][o * MIGRATE_TYPES + mt]
+            slots = lists[o * MIGRATE_TYPES + mt]
             n = len(slots) // sizeof(uint32_t)
             restore_list(&z.free_area[o][mt], <const char *>slots, n)
             for i in range(n):  # the words say where on its list a block is
                 z.page[z.free_area[o][mt].slot[i]] = block_word(free_kind(o, mt), i)
-            copied += n
-    return copied
+            blocks += n
+    return blocks
 
 
 cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1:
@@ -278,6 +253,8 @@ cdef class BuddyLists:
     cdef bint spilled
     cdef int nr_zones
     cdef zone_lists *lists  # of each zone
+    cdef list before  # of each, by largest block: its words before anything changed there, or None
+    cdef list words  # ... and as last kept; where they have not changed since, those that it has
     cdef zone_lists *near  # of the last page frame
     cdef readonly int64_t taken  #: blocks taken from the buddy lists
     cdef public int64_t foreseen  #: of them, those that the model named
@@ -303,14 +280,17 @@ cdef class BuddyLists:
         if self.lists == NULL:
             raise MemoryError
         self.nr_zones = memory.mm.nr_zones
+        self.before, self.words = [], []
         for n in range(self.nr_zones):
             zl = &self.lists[n]
             zl.z = &memory.mm.zone[n]
             for o in range(NR_PAGE_ORDERS):
                 zl.agreed[o] = -1
-            zl.before = <uint32_t **>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, sizeof(uint32_t *))
-            if zl.before == NULL:
+            zl.changed = <uint8_t *>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, 1)
+            if zl.changed == NULL:
                 raise MemoryError
+            self.before.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
+            self.words.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
         self._rows = rows
         self.history = history
         self.spilled = spilled
@@ -325,13 +305,55 @@ cdef class BuddyLists:
         self.compacted = -1
 
     def __dealloc__(self):
-        cdef uint32_t i
         for n in range(self.nr_zones):
-            if self.lists[n].before != NULL:
-                for i in range(self.lists[n].z.nr_words >> MAX_PAGE_ORDER):
-                    c_free(self.lists[n].before[i])
-            c_free(self.lists[n].before)
+            c_free(self.lists[n].changed)
         c_free(self.lists)
+
+    cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
+        """Something in a largest block will change."""
+        cdef uint32_t i = page >> MAX_PAGE_ORDER
+        if pages_unlikely(not zl.changed[i]):
+            zl.changed[i] = True
+            if self.before[zl - self.lists][i] is None:
+                self._keep(zl - self.lists, i)
+                self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
+        return 0
+
+    cdef int _keep(self, Py_ssize_t n, uint32_t i) except -1:
+        self.words[n][i] = (<const char *>region(&self.lists[n], i))[:REGION_BYTES]
+        return 0
+
+    cdef tuple _save_zone(self, Py_ssize_t n):
+        """A zone: its struct, types of its page blocks, lists, words where any changed."""
+        cdef zone_lists *zl = &self.lists[n]
+        cdef uint32_t i
+        for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
+            if zl.changed[i]:
+                self._keep(n, i)
+                zl.changed[i] = False
+        return ((<const char *>zl.z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
+                (<const char *>zl.z.block)[:zl.z.nr_words >> PAGEBLOCK_ORDER],
+                saved_lists(zl.z), self.words[n][:])
+
+    cdef Py_ssize_t _restore_zone(self, Py_ssize_t n, tuple saved) except -1:
+        """Undo it; how many words were copied."""
+        cdef zone_lists *zl = &self.lists[n]
+        cdef zone now = zl.z[0]
+        cdef list before = self.before[n], words = self.words[n], then = saved[4]
+        cdef uint32_t i
+        cdef Py_ssize_t copied = 0
+        zl.z[0] = (<const zone *><const char *>saved[0])[0]
+        zl.z.free_area = now.free_area
+        memcpy(zl.agreed, <const char *>saved[1], sizeof(zl.agreed))
+        memcpy(zl.z.block, <const char *>saved[2], zl.z.nr_words >> PAGEBLOCK_ORDER)
+        for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
+            had = before[i] if then[i] is None else then[i]
+            if zl.changed[i] or words[i] is not had:
+                memcpy(region(zl, i), <const char *>had, REGION_BYTES)
+                words[i] = had
+                zl.changed[i] = False
+                copied += MAX_ORDER_NR_PAGES
+        return copied + restore_lists(zl.z, saved[3])
 
     def save(self):
         """What the lists are now, for `restore`."""
@@ -341,7 +363,7 @@ cdef class BuddyLists:
         saved.counts = (
             self.taken, self.foreseen, self.isolated, self.freed, self.compacted, self.next_late,
             self.unforeseen[:], self.explained[:], self.around[:], self.late[:])
-        saved.zones = [saved_zone(&self.lists[n]) for n in range(self.nr_zones)]
+        saved.zones = [self._save_zone(n) for n in range(self.nr_zones)]
         return saved
 
     def restore(self, Saved saved not None):
@@ -353,7 +375,7 @@ cdef class BuddyLists:
          unforeseen, explained, around, late) = saved.counts
         self.unforeseen, self.explained = unforeseen[:], explained[:]
         self.around, self.late = around[:], late[:]
-        return sum([restore_zone(&self.lists[n], saved.zones[n]) for n in range(self.nr_zones)])
+        return sum([self._restore_zone(n, saved.zones[n]) for n in range(self.nr_zones)])
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
             most=None):
@@ -378,12 +400,34 @@ cdef class BuddyLists:
         begin_use(self.memory)
         try:
             self.acts = acts
-            self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)
+            self._set_acts(acts, start)
             stop = self._run(start, stop, doubtful, self.nr_rows if most is None else most)
             self.memory._check()
         finally:
             end_use(self.memory)
         return stop - start
+
+    def run_until_moved(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts):
+        """`run`, until a block is taken or freed: the row after it."""
+        cdef int64_t moved = self.taken + self.freed
+        if not 0 <= start <= stop <= self.nr_rows:
+            raise ValueError("rows are out of range")
+        begin_use(self.memory)
+        try:
+            self._set_acts(acts, start)
+            while start < stop and self.taken + self.freed == moved:
+                start = self._run(start, start + 1, False, self.nr_rows)
+            self.memory._check()
+        finally:
+            end_use(self.memory)
+        return start
+
+    cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:
+        """Acts of which those before row *start* have happened."""
+        self.acts = acts
+        self.nr_acts = first_since(&acts[0].row, acts.shape[0], sizeof(act) // sizeof(int64_t),
+                                   start) if acts.shape[0] else 0
+        return 0
 
     cdef Py_ssize_t _run(self, Py_ssize_t k, Py_ssize_t stop, bint doubtful,
                          Py_ssize_t most) except -1:
@@ -449,7 +493,7 @@ cdef class BuddyLists:
         if base == NO_PAGE:
             return 0
         if a.kind == ISOLATED:
-            touch(zl, base)
+            self._touch(zl, base)
             self.isolated += 1 << o
             isolate_free_page(zl.z, base)
         elif a.kind == TURNED and o >= PAGE_ALLOC_COSTLY_ORDER:
@@ -472,7 +516,7 @@ cdef class BuddyLists:
             if z.page[page + i] & W_ORDER:
                 return 0
         self.freed += 1
-        touch(zl, page)
+        self._touch(zl, page)
         if mt < 0:
             free_direct(z, page, order)
         else:
@@ -490,7 +534,7 @@ cdef class BuddyLists:
         page = zone_page(zl.z, pfn)
         for page in range(page, min(page + (1 << order), <int64_t>zl.z.nr_words)):
             if containing(zl.z, <uint32_t>page, 0, &o) != NO_PAGE:
-                touch(zl, <uint32_t>page)
+                self._touch(zl, <uint32_t>page)
                 take_anyway(zl.z, <uint32_t>page, 0)
                 self.isolated += 1
         return self.isolated != was
@@ -517,7 +561,7 @@ cdef class BuddyLists:
         if doubtful and containing(z, page, order, &o) == NO_PAGE:
             return 0
         self.taken += 1
-        touch(zl, page)
+        self._touch(zl, page)
         orders = 0 if claim != NULL else <uint32_t>z.nonempty[mt] >> order
         if orders:
             said = named = first_free(z, order + pages_ctz(orders), mt)
@@ -572,7 +616,7 @@ cdef class BuddyLists:
         for o in range(order, NR_PAGE_ORDERS):
             for other in range(MIGRATE_TYPES):
                 if z.free_area[o][other].live:
-                    touch(zl, first_free(z, o, other))
+                    self._touch(zl, first_free(z, o, other))
         said = rmqueue(z, order, mt, flags, &mode)
         if said != page and said != NO_PAGE:
             free_one(z, said, order, mt, False)
@@ -621,7 +665,7 @@ cdef class BuddyLists:
                 if block == NO_PAGE or block == page:
                     continue
                 d = self._under_way(k, z.base_pfn + block, o)
-                j = self.acts[d].proof if d >= 0 else self.left(k, z.base_pfn + block)
+                j = self.acts[d].proof if d >= 0 else self._left(k, z.base_pfn + block)
                 if j >= 0:
                     why = j
                     absent.append((block, o, d >= 0))
@@ -638,7 +682,7 @@ cdef class BuddyLists:
     cdef int _take_back(self, Py_ssize_t k, zone_lists *zl, uint32_t block, int o,
                         bint under_way) except -1:
         """This block is not there at row *k*; one that is under way comes once the lock is free."""
-        touch(zl, block)
+        self._touch(zl, block)
         del_from_free_list(zl.z, block)
         fill_words(zl.z.page + block, W_HELD, 1U << o)
         if under_way:
@@ -663,25 +707,44 @@ cdef class BuddyLists:
                 return d if self.history.until(self.acts[d].proof) > k else -1
         return -1
 
-    cpdef Py_ssize_t left(self, Py_ssize_t k, uint64_t pfn) except -2:
+    cdef Py_ssize_t _left(self, Py_ssize_t k, uint64_t pfn) except -2:
         """The row that shows in use a page which no row from *k* on allocates, or -1."""
+        return self.gone(k, pfn, 0).get(pfn, -1)
+
+    def gone(self, Py_ssize_t k, int64_t pfn, int order):
+        """{page: row that shows it in use} of a block's pages that no row from *k* on allocates."""
         cdef const int64_t[::1] about
+        cdef const uint8_t[::1] used
+        cdef int64_t shown[PAGEBLOCK_NR_PAGES]
         cdef const event_row *r
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i, j, n = <Py_ssize_t>1 << order, left = n, page, end
+        if not 0 <= order <= PAGEBLOCK_ORDER or pfn < 0 or pfn & (n - 1):
+            raise ValueError(f"no block of order {order} in a page block: {pfn:#x}")
         if self.history is None:
-            return -1
+            return {}
+        for i in range(n):
+            shown[i] = UNTOLD
         about = self.history.about(pfn >> PAGEBLOCK_ORDER)
-        for i in range(first_since(about, k), about.shape[0]):
+        i = first_since(&about[0], about.shape[0], 1, k) if about.shape[0] else 0
+        while i < about.shape[0] and left:
             j = about[i]
             if not 0 <= j < self.nr_rows:
                 raise IndexError(f"row {j} is outside 0..{self.nr_rows - 1}")
             r = &self.rows[j]
-            if <uint64_t>r.a <= pfn < <uint64_t>r.a + (<uint64_t>1 << (r.b & 15)):
-                if r.event == EV_FREE:
-                    return j
-                if r.event in (EV_ZONE_LOCKED, EV_ALLOC, EV_EXTFRAG):
-                    return -1
-        return self.history.at_end(pfn)
+            i += 1
+            if r.event == EV_PCPU_DRAIN:
+                continue
+            end = min(r.a - pfn + (<int64_t>1 << (r.b & 15)), n)
+            for page in range(max(r.a - pfn, 0), end):
+                if shown[page] == UNTOLD:
+                    shown[page] = j if r.event == EV_FREE else -1
+                    left -= 1
+        if left:
+            used = self.history.used_at_end(pfn, n)
+            for page in range(n):
+                if shown[page] == UNTOLD:
+                    shown[page] = self.history.end if used[page] else -1
+        return {pfn + page: shown[page] for page in range(n) if shown[page] >= 0}
 
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""
@@ -712,10 +775,109 @@ cdef class BuddyLists:
         cdef zone_lists *zl = self._lists_of(pfn)
         return -1 if zl == NULL else zl - self.lists
 
-    def blocks(self, n, int order, int mt):
-        """A free list of a zone: page frames, head first."""
+    cdef const block_list *_list(self, n, int order, int mt) except NULL:
         cdef int at = self.memory._zone_number(n)
         if not 0 <= order <= MAX_PAGE_ORDER or not 0 <= mt < MIGRATE_TYPES:
             raise IndexError(f"no free list of order {order}, type {mt}")
         check_idle(self.memory)
-        return free_list(&self.memory.mm.zone[at], order, mt)
+        return &self.memory.mm.zone[at].free_area[order][mt]
+
+    def blocks(self, n, int order, int mt):
+        """A free list of a zone: page frames, head first."""
+        self._list(n, order, mt)
+        return free_list(self.lists[n].z, order, mt)
+
+    def is_list(self, n, int order, int mt, const int64_t[::1] told not None):
+        """Whether a free list of a zone has these page frames, head first."""
+        cdef const block_list *area = self._list(n, order, mt)
+        cdef const zone *z = self.lists[n].z
+        cdef uint32_t at = area.head, page
+        cdef Py_ssize_t k = 0
+        if <Py_ssize_t>area.live != told.shape[0]:
+            return False
+        while at != area.tail:
+            page = block_list_at(area, z.page, free_kind(order, mt), at)
+            at += 1
+            if page != NO_PAGE:
+                if zone_pfn(z, page) != <uint64_t>told[k]:
+                    return False
+                k += 1
+        return True
+
+
+cdef inline uint32_t place_of(const block_list *l, uint32_t page, uint32_t word) noexcept nogil:
+    """Position of a block on its list; its page word has only the low bits."""
+    cdef uint32_t at = l.head + ((word >> W_SLOT_SHIFT) - l.head & W_SLOT_MASK)
+    while l.slot[at & (l.capacity - 1)] != page:
+        at += W_SLOT_MASK + 1
+    return at
+
+
+cdef class Walk:
+    """Somebody reads a list from its head on, block by block, and nobody holds the lock.
+
+    What is read of a list that changes meanwhile was never all of it at one moment: but every block
+    was followed by the next one read, at one moment after another.
+
+    Parameters
+    ----------
+    lists : BuddyLists
+    n, order, mt : int
+        A free list of a zone.
+    blocks : (M,) ndarray of int64
+        As read.
+    torn : bool
+        The reader did not come to the end: the last block left the list meanwhile.
+    """
+
+    cdef BuddyLists of
+    cdef const zone *z
+    cdef const block_list *area
+    cdef uint32_t kind
+    cdef const int64_t[::1] read
+    cdef bint torn
+    cdef uint8_t[::1] reached   # whether the reader may stand before each block, or at the end
+    cdef readonly object over  #: row at which the end can have been read, or None
+
+    def __cinit__(self, BuddyLists lists not None, n, int order, int mt,
+                  const int64_t[::1] blocks not None, bint torn):
+        self.area = lists._list(n, order, mt)
+        self.of, self.z, self.kind = lists, lists.lists[n].z, free_kind(order, mt)
+        self.read, self.torn = blocks, torn
+        self.reached = np.zeros(blocks.shape[0] + 2, np.uint8)
+        self.reached[0] = True
+
+    cdef bint _on_list(self, int64_t pfn) noexcept:
+        return zone_spans(self.z, pfn) \
+            and self.z.page[zone_page(self.z, pfn)] & W_WHAT == self.kind
+
+    cdef uint32_t _after(self, int64_t pfn) noexcept:
+        """The block after one that is on the list, or (-1) the first one; NO_PAGE: none."""
+        cdef uint32_t at = self.area.head, page = NO_PAGE
+        if pfn >= 0:
+            page = zone_page(self.z, pfn)
+            at = place_of(self.area, page, self.z.page[page]) + 1
+            page = NO_PAGE
+        while at != self.area.tail and page == NO_PAGE:
+            page = block_list_at(self.area, self.z.page, self.kind, at)
+            at += 1
+        return page
+
+    def see(self, row):
+        """The list as it is from this row on."""
+        cdef Py_ssize_t k, n = self.read.shape[0]
+        cdef int64_t pfn
+        cdef uint32_t then
+        check_idle(self.of.memory)
+        for k in range(n + (not self.torn)):
+            pfn = self.read[k - 1] if k else -1
+            if not self.reached[k] or self.reached[k + 1] or (k and not self._on_list(pfn)):
+                continue
+            then = self._after(pfn)
+            if k == n:
+                self.reached[k + 1] = then == NO_PAGE
+            elif then != NO_PAGE:
+                self.reached[k + 1] = zone_pfn(self.z, then) == <uint64_t>self.read[k]
+        if self.over is None and self.reached[n + (not self.torn)] \
+                and not (self.torn and (n == 0 or self._on_list(self.read[n - 1]))):
+            self.over = row

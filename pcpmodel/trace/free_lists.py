@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,55 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcpmodel.kernel.releases import Release
-from pcpmodel.trace.buddy_lists import ACT, COMPACTED, KINDS, READ_MEANWHILE, BuddyLists
+from pcpmodel.trace.buddy_lists import ACT, COMPACTED, KINDS, READ_MEANWHILE, BuddyLists, Walk
 from pcpmodel.trace.history import History
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.start import memory_at_start
-from pcpmodel.trace.unseen import Search, differing
+from pcpmodel.trace.unseen import NO_BLOCKS, Search, unlike
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["follow"]
 
 #: Blocks that are looked into one by one; where more are not foreseen the rules are others.
 _MOST = 64
-
-
-class _Walk:
-    """Somebody reads a list from its head on, block by block, and nobody holds the lock.
-
-    What is read of a list that changes meanwhile was never all of it at one moment: but every block
-    was followed by the next one read, at one moment after another.
-
-    Parameters
-    ----------
-    blocks : sequence of int
-        As read.
-    torn : bool
-        The reader did not come to the end: the last block left the list meanwhile.
-
-    Attributes
-    ----------
-    over : int or None
-        Row at which the end can have been read.
-    """
-
-    def __init__(self, blocks: Sequence[int], torn: bool) -> None:
-        self.read = [None, *map(int, blocks)] + [None] * (not torn)
-        self.torn = torn
-        self.places = {0}  # where the reader may stand
-        self.over: int | None = None
-
-    def see(self, blocks: Sequence[int], row: int) -> None:
-        """The list as it is from this row on."""
-        after = dict(zip([None, *blocks], [*blocks, None], strict=True))
-        for k in sorted(self.places):
-            while k + 1 < len(self.read) and after.get(self.read[k], -1) == self.read[k + 1]:
-                k += 1
-                self.places.add(k)
-        there = len(self.read) - 1 in self.places
-        if self.over is None and there and not (self.torn and self.read[-1] in after):
-            self.over = row
 
 
 class _Followed:
@@ -108,26 +71,24 @@ class _Followed:
     def free_lists(self) -> tuple[set[Any], list[tuple[int, int, str]]]:
         """Lists that are at no moment of the last dump as it shows them, and `follow`'s *shown*."""
         lists, zones, free = self.lists, self.dump.zones, self.seen.free
-        wrong = set(differing(lists, zones, free))
+        wrong = unlike(lists, zones, free)
         walks = {}
         for n, what in wrong:
             key = zones[n].key
-            walks[n, what] = _Walk(free[key].get(what, ()), (key, what) in self.seen.torn)
+            torn = (key, what) in self.seen.torn
+            walks[n, what] = Walk(lists, n, *what, free[key].get(what, NO_BLOCKS), torn)
         at = self.begin
         while wrong and at < self.end:
-            for n, what in wrong:
-                walks[n, what].see(lists.blocks(n, *what), at)
-            moved = lists.taken + lists.freed
-            while at < self.end and lists.taken + lists.freed == moved:
-                lists.run(at, at + 1, self.search.acts)
-                at += 1
-            wrong &= differing(lists, zones, free, wrong).keys()
+            for what in wrong:
+                walks[what].see(at)
+            at = lists.run_until_moved(at, self.end, self.search.acts)
+            wrong = unlike(lists, zones, free, wrong)
         read = {what for what in wrong if walks[what].over is not None}
         shown = [(self.begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
         wrong -= read
         if wrong and self.history.stints:
             found = self.search.agree(zones, free)
-            left = wrong & differing(lists, zones, free, wrong).keys()
+            left = unlike(lists, zones, free, wrong)
             shown += [(self.begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
             lists.run(self.begin, at, self.search.acts)
             wrong = left

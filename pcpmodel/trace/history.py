@@ -53,22 +53,24 @@ class History:
         self.rows = rows
         self._compactors = list(compactors)
         self._last = last
+        #: row of the last dump, or -1
+        self.end = -1 if last is None else last[0]
         #: (row) -> the next row of the same task on the same CPU, in no interrupt more or less
         self.until = cache(self._until)
         #: (page block) -> rows that tell of pages in it, ascending
         self.about = cache(self._about)
 
     @cached_property
-    def _free(self) -> tuple[list[int], list[int]]:
+    def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Page frames that are free in the last dump: first of each block, one past its last."""
         assert self._last is not None
-        free = sorted(
-            (pfn, pfn + (1 << order))
-            for lists in self._last[1].values()
-            for (order, _), pfns in lists.items()
-            for pfn in pfns.tolist()
-        )
-        return [first for first, _ in free], [end for _, end in free]
+        lists = [(np.array([-1]), 0)]  # before all pages
+        for free in self._last[1].values():
+            lists += [(pfns, 1 << order) for (order, _), pfns in free.items()]
+        first = np.concatenate([pfns for pfns, _ in lists])
+        end = np.concatenate([pfns + pages for pfns, pages in lists])
+        order = np.argsort(first)
+        return first[order], end[order]
 
     @cached_property
     def _by_block(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -88,12 +90,13 @@ class History:
         blocks, rows = self._by_block
         return rows[np.searchsorted(blocks, block) : np.searchsorted(blocks, block + 1)]
 
-    def at_end(self, pfn: int) -> int:
-        """Row of the last dump, if it shows this page in use, or -1."""
+    def used_at_end(self, pfn: int, n: int) -> NDArray[np.uint8]:
+        """Which of *n* pages the last dump shows in use."""
         if self._last is None:
-            return -1
-        i = bisect_right(self._free[0], pfn) - 1
-        return -1 if i >= 0 and pfn < self._free[1][i] else self._last[0]
+            return np.zeros(n, np.uint8)
+        first, end = self._free
+        pages = np.arange(pfn, pfn + n)
+        return (pages >= end[np.searchsorted(first, pages, "right") - 1]).view(np.uint8)
 
     def joined(self, k: int, pfn: int, order: int, joins: NDArray[Any]) -> list[int]:
         """Rows before *k* at which pages of a block came to the lists, latest first.

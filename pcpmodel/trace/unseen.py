@@ -25,14 +25,15 @@ from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.trace.buddy_lists import ACT, KINDS, UNDER_WAY, BuddyLists, Saved
 from pcpmodel.trace.history import History
 
-__all__ = ["ACTS", "Search", "Unseen", "differing"]
+__all__ = ["ACTS", "NO_BLOCKS", "Search", "Unseen", "unlike"]
 
 _JOINS, _LEAVES, _ISOLATED, _TURNED = (KINDS[k] for k in ("joins", "leaves", "isolated", "turned"))
 _TYPES = 6  # MIGRATE_TYPES
 _MOVABLE = MIGRATETYPES["movable"]
 _BLOCK = 9  # order of a page block
 _LARGEST = 10  # largest order
-_NONE = np.empty(0, np.int64)
+#: A free list that a dump has not.
+NO_BLOCKS = np.empty(0, np.int64)
 _HALF = 1 << _BLOCK - 1
 #: Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
@@ -197,11 +198,6 @@ class Search:
         lists.explained = sorted(lists.explained + more)
         lists.foreseen -= len(more)
 
-    def gone(self, k: int, pfn: int, order: int) -> dict[int, int]:
-        """Return {page: row that shows that it left in silence}, of a block from row *k* on."""
-        shown = {page: self.lists.left(k, page) for page in range(pfn, pfn + (1 << order))}
-        return {page: row for page, row in shown.items() if row >= 0}
-
     def elsewhere(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """What may have happened at another moment than it shows, the surest kind first."""
         for kind in ACTS.values():
@@ -238,7 +234,7 @@ class Search:
             yield [
                 self.put(why, [_act(row - 1, _ISOLATED, half, why)], less)
                 for row, why in self._scans(k).items()
-                if len(self.gone(row, half, _BLOCK - 1)) == _HALF
+                if len(self.lists.gone(row, half, _BLOCK - 1)) == _HALF
             ]
 
     def leaves(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
@@ -248,7 +244,7 @@ class Search:
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
                 for j in self.history.joined(k, p, order, joins)[:_JOINED]:
-                    shown = self.gone(j, p & ~((1 << wide) - 1), wide)
+                    shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
                     if shown:
                         left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
                         yield [self.put(max(shown.values()), left)]
@@ -281,29 +277,29 @@ class Search:
             (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
         self.accept(self.first)
-        wrong, shown = differing(self.lists, zones, free), {}
+        wrong, shown = _misplaced(self.lists, zones, free), {}
         most = len(self.lists.unforeseen)
 
         def misplaced(change: Change, fewest: int) -> int | None:
             tried = self.follow(self.stop, change.since, self.changed(change), most)
             if len(tried.unforeseen) > most:
                 return None
-            return sum(map(len, differing(tried, zones, free).values()))
+            return sum(map(len, _misplaced(tried, zones, free).values()))
 
         while wrong:
-            groups = self.unlike(wrong, zones, free)
+            groups = self.moments(wrong, zones, free)
             best = self.best(groups, misplaced, sum(map(len, wrong.values())))
             if best is None:
                 self.follow(self.stop, self.stop)
                 break
             self.acts = self.changed(best)
             self.accept(best.since)
-            before, wrong = wrong, differing(self.lists, zones, free)
+            before, wrong = wrong, _misplaced(self.lists, zones, free)
             shown |= dict.fromkeys(before.keys() - wrong.keys(), best.proof)
         self._count()
         return shown
 
-    def unlike(self, wrong: Mapping[Any, list[int]], zones: Any, free: Any):
+    def moments(self, wrong: Mapping[Any, list[int]], zones: Any, free: Any):
         """What may make the lists those of the dump; yields what `elsewhere` does."""
         at = {
             row: why for why, rows in self.history.stints for row in rows.tolist()
@@ -437,10 +433,20 @@ def _missing(free: Mapping[Any, NDArray[np.int64]], pfn: int, order: int) -> set
     return pages
 
 
-def differing(
-    lists: BuddyLists, zones: Sequence[Any], free: Any, among: Collection[Any] | None = None
-) -> dict[Any, list[int]]:
-    """Free lists that are not those of a dump; of all, or *among* these.
+def unlike(
+    lists: BuddyLists, zones: Sequence[Any], free: Any, among: Iterable[Any] | None = None
+) -> set[Any]:
+    """Free lists, (zone, (order, migratetype)), that are not those of a dump; or *among* these."""
+    if among is None:
+        among = product(range(len(zones)), product(range(_LARGEST + 1), range(_TYPES)))
+    return {
+        (n, what) for n, what in among
+        if not lists.is_list(n, *what, free.get(zones[n].key, {}).get(what, NO_BLOCKS))
+    }  # fmt: skip
+
+
+def _misplaced(lists: BuddyLists, zones: Sequence[Any], free: Any) -> dict[Any, list[int]]:
+    """Free lists that are not those of a dump.
 
     Returns
     -------
@@ -448,14 +454,11 @@ def differing(
         (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
         and those that are not to be there.
     """
-    if among is None:
-        among = product(range(len(zones)), product(range(_LARGEST + 1), range(_TYPES)))
     wrong = {}
-    for n, what in among:
-        has, told = lists.blocks(n, *what), free.get(zones[n].key, {}).get(what, _NONE).tolist()
-        if has != told:
-            before = dict(zip(has, [None, *has], strict=False))
-            bad = [pfn for pfn, other in zip(told, [None, *told], strict=False)
-                   if before.get(pfn, -1) != other]  # fmt: skip
-            wrong[n, what] = bad + list(before.keys() - set(told))
+    for n, what in sorted(unlike(lists, zones, free)):
+        has, told = lists.blocks(n, *what), free.get(zones[n].key, {}).get(what, NO_BLOCKS).tolist()
+        before = dict(zip(has, [None, *has], strict=False))
+        bad = [pfn for pfn, other in zip(told, [None, *told], strict=False)
+               if before.get(pfn, -1) != other]  # fmt: skip
+        wrong[n, what] = bad + list(before.keys() - set(told))
     return wrong
