@@ -53,6 +53,7 @@ cdef enum:
     DUE_REMOTE = 3      # drain_zone_pages()
 
     ANYTHING = -1       # sight.hold: whatever is due
+    NR_FIELDS = P_FREE_FACTOR - P_COUNT + 1     # that a probe prints
 
     # What the states say of what was seen.
     SAID_NONE = 0       # none of them says so
@@ -367,6 +368,12 @@ cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogi
     return s.nr_late + 1 < MAX_LATE and (on_its_way(s, q, row) or (
         j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next
         and not seen_over(s, j, row)))
+
+
+cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:
+    """The fields that a probe prints, in its order from P_COUNT on."""
+    f[0], f[1], f[2], f[3], f[4] = p.count, p.high, p.batch, p.high_min, p.high_max
+    f[5], f[6], f[7], f[8] = p.alloc_factor, p.free_count, p.flags, p.free_factor
 
 
 cdef inline int64_t page_at(Beliefs s, int32_t row) noexcept nogil:

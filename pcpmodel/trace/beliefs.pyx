@@ -373,16 +373,14 @@ cdef void agree(Beliefs s, int x, int32_t row, int flags) noexcept nogil:
 
 # -- what is seen --------------------------------------------------------------------
 
-cdef inline bint same(int64_t told, int64_t have) noexcept nogil:
-    return told < 0 or told == have
-
-
 cdef bint agrees(const per_cpu_pages *p, const int64_t *f) noexcept nogil:
-    return same(f[P_COUNT], p.count) and same(f[P_HIGH], p.high) \
-        and same(f[P_BATCH], p.batch) and same(f[P_HIGH_MIN], p.high_min) \
-        and same(f[P_HIGH_MAX], p.high_max) and same(f[P_ALLOC_FACTOR], p.alloc_factor) \
-        and same(f[P_FREE_COUNT], p.free_count) and same(f[P_FREE_FACTOR], p.free_factor) \
-        and same(f[P_FLAGS], p.flags)
+    cdef int64_t mine[NR_FIELDS]
+    cdef int k
+    fields_of(p, mine)
+    for k in range(NR_FIELDS):
+        if f[P_COUNT + k] >= 0 and f[P_COUNT + k] != mine[k]:
+            return False
+    return True
 
 
 cdef bint meets(Beliefs s, const pageset *set, const state *v, const operation *last,

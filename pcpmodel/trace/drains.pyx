@@ -77,8 +77,7 @@ cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
 
     *hold*: pages of the first hold of the last free's drain, 0 none, or ANYTHING.
     """
-    cdef const per_cpu_pages *p
-    cdef int64_t mine[9]
+    cdef int64_t mine[NR_FIELDS]
     cdef sight g = sight(f, hold, pindex)
     cdef int k, said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
     s.t.probes += 1
@@ -88,10 +87,8 @@ cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
         s.t.probes_explained += said != SAID_ALL
         agree(s, x, row, flags)
         return True
-    p = &s.sets[x].s[0].pcp
-    mine[:] = [p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
-               p.flags, p.free_factor]
-    for k in range(D_FREE_FACTOR - D_COUNT + 1):
+    fields_of(&s.sets[x].s[0].pcp, mine)
+    for k in range(NR_FIELDS):
         if f[P_COUNT + k] >= 0 and f[P_COUNT + k] != mine[k]:
             differ(s, row, D_COUNT + k, x, mine[k], f[P_COUNT + k])
     resync(s, x, f)

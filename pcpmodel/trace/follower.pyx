@@ -198,11 +198,56 @@ cdef void skip(Beliefs s, int32_t row) noexcept nogil:
         passed(s, p, row)
 
 
+# -- dumps ---------------------------------------------------------------------------
+
+# A pageset, and what a dump tells of it.
+cdef struct watched:
+    int x
+    int lists           # bits of those that were never as told
+    int fields          # ... and of what a probe prints, from P_COUNT on
+    int least           # count meanwhile
+    int most
+    int32_t moved       # last row that touched it, 0 none
+    int64_t touched
+    const int64_t *pfn[MAX_PCP_LISTS]
+    Py_ssize_t length[MAX_PCP_LISTS]
+    int64_t field[P_COLUMNS]
+
+
+cdef bint is_list(PageLists s, const page_list *lst, const int64_t *pfn,
+                  Py_ssize_t length) noexcept nogil:
+    """Whether a list has these page frames, head first."""
+    cdef int32_t p = lst.head
+    cdef Py_ssize_t k = 0
+    while k < length and p >= 0 and pfn[k] == p + s.base:
+        p = s.page[p].next
+        k += 1
+    return p < 0 and k == length
+
+
+cdef void look(Beliefs s, watched *w) noexcept nogil:
+    """Which lists are as told now, and of which fields some state has the value."""
+    cdef const pageset *set = &s.sets[w.x]
+    cdef int64_t mine[NR_FIELDS]
+    cdef int i, k, count = set.s[0].pcp.count if set.n else -1
+    for i in range(s.rules.nr_pcp_lists):
+        if w.lists >> i & 1 and is_list(s, &set.list[i], w.pfn[i], w.length[i]):
+            w.lists &= ~(1 << i)
+    for k in range(set.n):
+        if not w.fields:
+            break
+        fields_of(&set.s[k].pcp, mine)
+        for i in range(NR_FIELDS):
+            w.fields &= ~(<int>(mine[i] == w.field[P_COUNT + i]) << i)
+    w.least = min(w.least, count)
+    w.most = max(w.most, count)
+
+
 # -- binding -------------------------------------------------------------------------
 
-#: Of struct per_cpu_pages, as a dump names them.
-_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count",
-           "free_factor", "flags")
+#: Of struct per_cpu_pages, as a dump names them, in the order of `fields_of`.
+_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count", "flags",
+           "free_factor")
 #: Names by the index that `ftrace.ZONES` gives them.
 _ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 _NOTHING = np.empty(0, np.int64)
@@ -579,157 +624,155 @@ cdef class Follower(Beliefs):
                         over(self, cpu, row)
                     break
 
-    def run_until_touched(self, int32_t start, int32_t stop, sets):
-        """`run`, until an event touches one of these pagesets: (row after it, those touched)."""
-        cdef const int32_t[::1] some = np.array([self.check_set(x) for x in sets] + [0], np.int32)
-        cdef const int32_t *watched = &some[0]
-        cdef Py_ssize_t k, n = some.shape[0] - 1
-        cdef int64_t before = 0, now = 0
-        check_idle(self)
-        was = {x: self.sets[x].touched for x in some[:n]}
-        before = now = sum(was.values())
-        self.pass_rows(start, start)
-        if stop > self.nr_rows:
-            raise IndexError(f"row {stop} is above {self.nr_rows}")
-        begin_use(self)
-        with nogil:
-            while start < stop and now == before and self.asked.failed == NULL:
-                step(self, start)
-                start += 1
-                now = 0
-                for k in range(n):
-                    now += self.sets[watched[k]].touched
-        self.next_row = start
-        end_use(self)
-        self._check()
-        return start, [x for x in was if self.sets[x].touched != was[x]]
-
     # Later dumps.
 
-    def differing(self, int x, pcp, lists):
-        """Which of these lists of a pageset are not those of a dump."""
-        cdef int i
-        cdef int32_t p
-        cdef Py_ssize_t k, n
-        cdef const int64_t[::1] told
-        self.check_set(x)
-        found = set()
-        for i in lists:
-            self.check_list(i)
-            check_idle(self)
-            p = self.sets[x].list[i].head
-            told = pcp.lists.get(i, _NOTHING)
-            n = told.shape[0]
-            k = 0
-            while k < n and p >= 0 and told[k] == p + self.base:
-                p = self.page[p].next
-                k += 1
-            if p >= 0 or k < n:
-                found.add(i)
-        return found
+    cdef watched *_watch(self, pcps, int32_t begin, int32_t end, bint dump, before) except NULL:
+        """Run through what was told between two rows, {pageset: PcpState}: when was it so?
 
-    def fields_unlike(self, int x, pcp):
-        """Names of the fields of which no state of a pageset has the value of a dump."""
+        *dump*: of the lists too; *before*: what they were at the beginning, where that differs.
+        To be freed.
+        """
+        cdef watched *some = <watched *>self.room(len(pcps), sizeof(watched))
+        cdef watched *w
+        cdef int n = <int>len(pcps), k, i
+        cdef const int64_t[::1] told
+        try:
+            self.pass_rows(begin, end)
+            for k, (x, pcp) in enumerate(pcps.items()):
+                w = &some[k]
+                w.x = self.check_set(x)
+                w.least = w.most = pcp.count
+                w.touched = self.sets[w.x].touched
+                memset(w.field, 255, sizeof(w.field))   # -1: not told
+                for i, name in enumerate(_FIELDS):
+                    w.field[P_COUNT + i] = getattr(pcp, name)
+                    w.fields |= (w.field[P_COUNT + i] >= 0) << i
+                for i in range(self.rules.nr_pcp_lists if dump else 0):
+                    told = pcp.lists.get(i, _NOTHING)
+                    w.pfn[i], w.length[i] = &told[0] if told.shape[0] else NULL, told.shape[0]
+                    w.lists |= 1 << i
+                look(self, w)
+                for i in range(self.rules.nr_pcp_lists):
+                    if w.lists >> i & 1:
+                        before[w.x, i] = self.list_of(w.x, i)
+            begin_use(self)
+            with nogil:
+                self._run_watched(some, n, begin, end, dump)
+            end_use(self)
+            self._check()
+        except BaseException:
+            free(some)
+            raise
+        return some
+
+    cdef void _run_watched(self, watched *some, int n, int32_t row, int32_t end,
+                           bint dump) noexcept nogil:
+        cdef watched *w
         cdef int k
-        cdef per_cpu_pages *p
-        cdef pageset *set = &self.sets[self.check_set(x)]
-        check_idle(self)
-        left = {name: getattr(pcp, name) for name in _FIELDS}
-        left = {name: told for name, told in left.items() if told >= 0}
-        for k in range(set.n):
-            p = &set.s[k].pcp
-            mine = (p.count, p.high, p.batch, p.high_min, p.high_max, p.alloc_factor, p.free_count,
-                    p.free_factor, p.flags)
-            for name, have in zip(_FIELDS, mine):
-                if left.get(name) == have:
-                    del left[name]
-            if not left:
-                break
-        return {*left}
+        while True:
+            for k in range(n):
+                w = &some[k]
+                if dump and not w.lists and not w.fields:
+                    self.doubt[w.x] = 0     # whatever differed before is over
+            if row == end or self.asked.failed != NULL:
+                return
+            step(self, row)
+            for k in range(n):
+                w = &some[k]
+                if (w.lists or w.fields) and self.sets[w.x].touched != w.touched:
+                    w.touched = self.sets[w.x].touched
+                    w.moved = row
+                    look(self, w)
+            row += 1
+
+    def compare(self, pcps, int32_t begin, int32_t end, flags):
+        """Run through a dump, {pageset: PcpState}; lists and fields must be so at some moment.
+
+        *flags*: of each zone.  Returns how many lists were at no moment as it shows them, and of
+        how many of these another line tells why.
+        """
+        cdef int k, i, wrong = 0, shown = 0
+        cdef bint middle
+        cdef watched *w
+        before = {}
+        cdef watched *some = self._watch(pcps, begin, end, True, before)
+        try:
+            for k, (x, pcp) in enumerate(pcps.items()):
+                w = &some[k]
+                for i in range(self.rules.nr_pcp_lists):
+                    if w.lists >> i & 1:
+                        wrong += 1
+                        shown += self._unlike(x, i, begin, w.moved, pcp, before[x, i])
+                w.lists = 0
+                look(self, w)
+                # Of one that moved, count may be read in the middle of a refill or a drain.
+                middle = w.fields == 1 and w.moved and w.least < w.field[P_COUNT] < w.most
+                if w.fields and not middle:
+                    self._tell_fields(w, begin, flags[self.sets[w.x].zone])
+                    continue
+                self.t.probes += 1
+                self.t.probes_explained += middle
+                self.t.probes_foreseen += not middle
+                if middle:
+                    explain(self, begin, E_MOVED, x, w.moved)
+        finally:
+            free(some)
+        return wrong, shown
+
+    def compare_counts(self, pcps, int32_t begin, int32_t end):
+        """`compare` of what /proc/zoneinfo tells, count and high: pagesets instead of lists."""
+        cdef watched *some
+        cdef int k, wrong = 0, shown = 0
+        self._check_row(end)
+        some = self._watch(pcps, begin, end, False, {})
+        try:
+            for k in range(len(pcps)):
+                if some[k].fields:
+                    wrong += 1
+                    shown += self._tell_counts(&some[k], end)
+        finally:
+            free(some)
+        return wrong, shown
 
     def is_followed(self, int x):
         """Whether there are states of a pageset to compare."""
         return bool(self.sets[self.check_set(x)].used) and not self.sets[x].cut
 
-    def tell_fields(self, int x, int row, pcp, int zone_flags):
+    cdef int _tell_fields(self, watched *w, int32_t row, int zone_flags) except -1:
         """`see_fields` for a dump."""
-        cdef int64_t f[P_COLUMNS]
-        cdef int flags
-        cdef zone_info *z
-        self._check_row(row)
-        self.check_set(x)
-        check_idle(self)
-        memset(f, 255, sizeof(f))   # -1: not told
-        f[P_COUNT], f[P_HIGH], f[P_BATCH] = pcp.count, pcp.high, pcp.batch
-        f[P_HIGH_MIN], f[P_HIGH_MAX] = pcp.high_min, pcp.high_max
-        f[P_ALLOC_FACTOR], f[P_FREE_COUNT] = pcp.alloc_factor, pcp.free_count
-        f[P_FREE_FACTOR], f[P_FLAGS] = pcp.free_factor, pcp.flags
-        f[P_ZONE_FLAGS] = zone_flags
-        z = &self.zones[self.sets[x].zone]
-        flags = z.flags
-        see_fields(self, x, row, f, 0, 0)
+        cdef zone_info *z = &self.zones[self.sets[w.x].zone]
+        cdef int flags = z.flags
+        w.field[P_ZONE_FLAGS] = zone_flags
+        see_fields(self, w.x, row, w.field, 0, 0)
         z.flags = flags
         z.told += 1
+        return 0
 
     cdef int _check_row(self, int row) except -1:
         if not 0 <= row < self.nr_rows:
             raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
         return 0
 
-    def tell_counts(self, int x, int32_t row, int count, int high):
-        """/proc/zoneinfo tells count and high; whether something that came before shows why."""
-        cdef int64_t f[P_COLUMNS]
+    cdef bint _tell_counts(self, const watched *w, int32_t row) except -1:
+        """Whether something that came before *row* shows why count and high are as told."""
         cdef int k
-        cdef pageset *set = &self.sets[self.check_set(x)]
-        cdef sight g = sight(&f[0], 0, 0)
-        self._check_row(row)
-        check_idle(self)
-        memset(f, 255, sizeof(f))
-        f[P_COUNT], f[P_HIGH] = count, high
-        if observe(self, x, row, &g) != SAID_NONE:
+        cdef pageset *set = &self.sets[w.x]
+        cdef sight g = sight(&w.field[0], 0, 0)
+        if observe(self, w.x, row, &g) != SAID_NONE:
             return True
-        for told, code in ((count, D_TOLD_COUNT), (high, D_TOLD_HIGH)):
+        for code in (D_TOLD_COUNT, D_TOLD_HIGH):
+            told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count
                     for k in range(set.n)]
             if told not in mine:
                 near = min(mine, key=lambda value: abs(value - told), default=-1)
-                differ(self, row, code, x, near, told)
+                differ(self, row, code, w.x, near, told)
         return False
 
-    def count_of(self, int x):
-        """Pages on the lists of a pageset."""
-        check_idle(self)
-        return self.sets[x].s[0].pcp.count if self.sets[self.check_set(x)].n else -1
-
-    def explain_count(self, int x, int row, int moved):
-        """``count`` was read of a pageset that moved meanwhile, last at row *moved*."""
-        self.check_set(x)
-        check_idle(self)
-        self._check_row(row)
-        self._check_row(moved)
-        self.t.probes += 1
-        self.t.probes_explained += 1
-        explain(self, row, E_MOVED, x, moved)
-
-    def know(self, int x):
-        """A dump shows a pageset as it is believed to be: whatever differed before is over."""
-        check_idle(self)
-        self.doubt[self.check_set(x)] = 0
-
-    def count_fields(self, int64_t n):
-        """So many pagesets of a dump have the model's fields."""
-        check_idle(self)
-        self.t.probes += n
-        self.t.probes_foreseen += n
-
-    def note_list(self, int x, int i, int row, told):
+    cdef _note_list(self, int x, int i, int row, told):
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
         cdef int32_t p, nxt
-        self.check_set(x)
-        self.check_list(i)
-        self._check_row(row)
         wanted = set(told.tolist())
-        check_idle(self)
         p = self.sets[x].list[i].head
         while p >= 0:
             nxt = self.page[p].next
@@ -743,7 +786,7 @@ cdef class Follower(Beliefs):
         if self.list_of(x, i) != told.tolist():
             differ(self, row, D_FINAL_LIST, x, i, len(told))
 
-    def unlike(self, int x, int i, int row, int moved, pcp, before):
+    cdef bint _unlike(self, int x, int i, int row, int moved, pcp, before) except -1:
         """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
@@ -752,11 +795,9 @@ cdef class Follower(Beliefs):
         """
         told = pcp.lists.get(i, _NOTHING).tolist()
         now = self.list_of(x, i)
-        if not all(0 <= p - self.base < self.nr_pages for p in before):
-            raise IndexError("a page of the list is in no zone")
         was = self.nr_unexplained
         if before == now or not moved:
-            self.note_list(x, i, row, pcp.lists.get(i, _NOTHING))
+            self._note_list(x, i, row, pcp.lists.get(i, _NOTHING))
             return self.nr_unexplained == was
         stayed = [p for p in before if self.page[p - self.base].where == 1 + 16 * x + i
                   and self.page[p - self.base].pushed < row]

@@ -340,51 +340,12 @@ def _compare(
 
     Returns the number of lists, of those that are so, and of the others that a line explains.
     """
-    places = {
-        (*z.key, cpu): x
-        for x, (z, cpu) in enumerate((z, cpu) for z in seen.zones for cpu in range(cap.cpus))
-    }
+    places = {(*z.key, cpu): n * cap.cpus + cpu for n, z in enumerate(seen.zones)
+              for cpu in range(cap.cpus)}  # fmt: skip
+    pcps = {places[key]: pcp for key, pcp in seen.pcps.items()}
     r.settle(begin)
-    total = len(seen.pcps) * r.nr_lists
-    open_: dict[int, tuple[PcpState, set[int], set[str]]] = {}
-    before = {}
-    for key, pcp in seen.pcps.items():
-        x = places[key]
-        left, fields = r.differing(x, pcp, range(r.nr_lists)), r.fields_unlike(x, pcp)
-        if left or fields:
-            open_[x] = pcp, left, fields
-            before |= {(x, i): r.list_of(x, i) for i in left}
-        else:
-            r.know(x)
-    moved = dict.fromkeys(open_, 0)
-    counts = {x: {r.count_of(x)} for x in open_}
-    row = begin
-    while row < end:
-        row, touched = r.run_until_touched(row, end, list(open_))
-        for x in touched:
-            moved[x] = row - 1
-            counts[x].add(r.count_of(x))
-            pcp, left, fields = open_[x]
-            left &= r.differing(x, pcp, left)
-            fields &= r.fields_unlike(x, pcp)
-            if not left and not fields:
-                r.know(x)
-                del open_[x]
-    wrong = shown = told = 0
-    flags = [z.flags for z in seen.zones]
-    for x, (pcp, left, fields) in open_.items():
-        for i in sorted(left):
-            wrong += 1
-            shown += r.unlike(x, i, begin, moved[x], pcp, before[x, i])
-        fields &= r.fields_unlike(x, pcp)
-        if fields:
-            told += 1
-            counts[x].add(r.count_of(x))
-            if moved[x] and fields == {"count"} and min(counts[x]) < pcp.count < max(counts[x]):
-                r.explain_count(x, begin, moved[x])  # read in the middle of a refill or a drain
-            else:
-                r.tell_fields(x, begin, pcp, flags[x // cap.cpus])
-    r.count_fields(len(seen.pcps) - told)
+    wrong, shown = r.compare(pcps, begin, end, [z.flags for z in seen.zones])
+    total = len(pcps) * r.nr_lists
     return total, total - wrong, shown
 
 
@@ -629,12 +590,5 @@ def _compare_counts(
                 sets[x] = PcpState(
                     pcp.node, pcp.zone, cpu, 0, pcp.count, pcp.high, -1, -1, -1, -1, -1, -1, -1, -1
                 )
-    left = {x: set(r.fields_unlike(x, pcp)) for x, pcp in sets.items()}
-    row = begin
-    while row < end:
-        row, touched = r.run_until_touched(row, end, [x for x in left if left[x]])
-        for x in touched:
-            left[x] &= r.fields_unlike(x, sets[x])
-    wrong = [x for x, names in left.items() if names]
-    shown = sum(r.tell_counts(x, end, sets[x].count, sets[x].high) for x in wrong)
-    return len(sets), len(sets) - len(wrong), shown
+    wrong, shown = r.compare_counts(sets, begin, end)
+    return len(sets), len(sets) - wrong, shown
