@@ -19,6 +19,7 @@ the real page, so that one event counts once.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
@@ -36,7 +37,8 @@ from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
     NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
     W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
-    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_unlikely,
+    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_prefetch,
+    pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -45,7 +47,7 @@ from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row, extfrag_claims,
     extfrag_order,
 )
-from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
+from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
 
 import numpy as np
 
@@ -230,6 +232,7 @@ cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1
     return 0
 
 
+@cython.final
 cdef class BuddyLists:
     """Free lists that follow a trace.
 
@@ -457,8 +460,10 @@ cdef class BuddyLists:
         cdef const event_row *r
         for k in range(k, stop):
             r = &self.rows[k]
+            if k + AHEAD < self.nr_rows:
+                self._fetch(&self.rows[k + AHEAD])
             if r.event == EV_FREE:
-                if self._leaves(r.a, <int>r.b):
+                if not self._in_use(r.a, r.b) and self._leaves(r.a, <int>r.b):
                     self.compacted = k
             elif r.event == EV_PCPU_DRAIN:
                 self._free(r.a, <int>r.b, <int>r.c)
@@ -468,7 +473,20 @@ cdef class BuddyLists:
                     return k + 1
         return stop
 
-    cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
+    cdef inline void _fetch(self, const event_row *r) noexcept:
+        """Have the word of an event's page near when its turn comes; without a branch on the row.
+        """
+        cdef const zone *z = self.near.z
+        cdef uint64_t page = <uint64_t>r.a - z.base_pfn
+        pages_prefetch(&z.page[page & -<uint64_t>(page < z.nr_words)])
+
+    cdef inline bint _in_use(self, int64_t pfn, int64_t order) noexcept:
+        """Whether a single page is in use, as nearly all are that are freed."""
+        cdef const zone *z = self.near.z
+        return order == 0 and zone_spans(z, pfn) and z.page[zone_page(z, pfn)] != W_NONE \
+            and not z.page[zone_page(z, pfn)] & W_ORDER
+
+    cdef inline zone_lists *_lists_of(self, int64_t pfn) noexcept:
         """Those of a page frame's zone, or NULL."""
         cdef int n
         if pages_likely(zone_spans(self.near.z, pfn)):
