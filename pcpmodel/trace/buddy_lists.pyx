@@ -152,6 +152,33 @@ cdef bint turn(zone *z, uint32_t page, int order, int mt) noexcept nogil:
     return True
 
 
+cdef inline bint is_listed(const zone *z, int64_t pfn, uint32_t kind) noexcept nogil:
+    """Whether a free block of this order and type begins with a page frame."""
+    return zone_spans(z, pfn) and z.page[zone_page(z, pfn)] & W_WHAT == kind
+
+
+cdef inline uint32_t place_of(const block_list *l, uint32_t page, uint32_t word) noexcept nogil:
+    """Position of a block on its list; its page word has only the low bits."""
+    cdef uint32_t at = l.head + ((word >> W_SLOT_SHIFT) - l.head & W_SLOT_MASK)
+    while l.slot[at & (l.capacity - 1)] != page:
+        at += W_SLOT_MASK + 1
+    return at
+
+
+cdef int64_t after(const zone *z, const block_list *l, uint32_t kind, int64_t pfn) noexcept nogil:
+    """The page frame of the block after one that is on a list, or (-1) of the first; -1: none."""
+    cdef uint32_t at = l.head, page
+    if pfn >= 0:
+        page = zone_page(z, pfn)
+        at = place_of(l, page, z.page[page]) + 1
+    while at != l.tail:
+        page = block_list_at(l, z.page, kind, at)
+        if page != NO_PAGE:
+            return zone_pfn(z, page)
+        at += 1
+    return -1
+
+
 cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     """The words of a largest block."""
     return zl.z.page + (n << MAX_PAGE_ORDER)
@@ -805,6 +832,26 @@ cdef class BuddyLists:
         self._list(n, order, mt)
         return free_list(self.lists[n].z, order, mt)
 
+    def misplaced(self, n, int order, int mt, const int64_t[::1] told not None):
+        """Of what a free list should be, the blocks that another one, or none, is to be before, and
+        those that are not to be there."""
+        cdef const block_list *area = self._list(n, order, mt)
+        cdef const zone *z = self.lists[n].z
+        cdef uint32_t kind = free_kind(order, mt)
+        cdef int64_t follows = after(z, area, kind, -1)
+        cdef Py_ssize_t k, there = 0
+        wrong = []
+        for k in range(told.shape[0]):
+            if told[k] != follows:
+                wrong.append(told[k])
+            follows = -1
+            if is_listed(z, told[k], kind):
+                there += 1
+                follows = after(z, area, kind, told[k])
+        if there < <Py_ssize_t>area.live:
+            wrong += set(free_list(z, order, mt)).difference(told)
+        return wrong
+
     def is_list(self, n, int order, int mt, const int64_t[::1] told not None):
         """Whether a free list of a zone has these page frames, head first."""
         cdef const block_list *area = self._list(n, order, mt)
@@ -821,14 +868,6 @@ cdef class BuddyLists:
                     return False
                 k += 1
         return True
-
-
-cdef inline uint32_t place_of(const block_list *l, uint32_t page, uint32_t word) noexcept nogil:
-    """Position of a block on its list; its page word has only the low bits."""
-    cdef uint32_t at = l.head + ((word >> W_SLOT_SHIFT) - l.head & W_SLOT_MASK)
-    while l.slot[at & (l.capacity - 1)] != page:
-        at += W_SLOT_MASK + 1
-    return at
 
 
 cdef class Walk:
@@ -865,37 +904,16 @@ cdef class Walk:
         self.reached = np.zeros(blocks.shape[0] + 2, np.uint8)
         self.reached[0] = True
 
-    cdef bint _on_list(self, int64_t pfn) noexcept:
-        return zone_spans(self.z, pfn) \
-            and self.z.page[zone_page(self.z, pfn)] & W_WHAT == self.kind
-
-    cdef uint32_t _after(self, int64_t pfn) noexcept:
-        """The block after one that is on the list, or (-1) the first one; NO_PAGE: none."""
-        cdef uint32_t at = self.area.head, page = NO_PAGE
-        if pfn >= 0:
-            page = zone_page(self.z, pfn)
-            at = place_of(self.area, page, self.z.page[page]) + 1
-            page = NO_PAGE
-        while at != self.area.tail and page == NO_PAGE:
-            page = block_list_at(self.area, self.z.page, self.kind, at)
-            at += 1
-        return page
-
     def see(self, row):
         """The list as it is from this row on."""
         cdef Py_ssize_t k, n = self.read.shape[0]
         cdef int64_t pfn
-        cdef uint32_t then
         check_idle(self.of.memory)
         for k in range(n + (not self.torn)):
             pfn = self.read[k - 1] if k else -1
-            if not self.reached[k] or self.reached[k + 1] or (k and not self._on_list(pfn)):
-                continue
-            then = self._after(pfn)
-            if k == n:
-                self.reached[k + 1] = then == NO_PAGE
-            elif then != NO_PAGE:
-                self.reached[k + 1] = zone_pfn(self.z, then) == <uint64_t>self.read[k]
+            if self.reached[k] and not self.reached[k + 1] and (k == 0 or is_listed(self.z, pfn, self.kind)):
+                self.reached[k + 1] = after(self.z, self.area, self.kind, pfn) == (
+                    self.read[k] if k < n else -1)
         if self.over is None and self.reached[n + (not self.torn)] \
-                and not (self.torn and (n == 0 or self._on_list(self.read[n - 1]))):
+                and not (self.torn and (n == 0 or is_listed(self.z, self.read[n - 1], self.kind))):
             self.over = row

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from pcpmodel.trace.history import History
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.start import memory_at_start
-from pcpmodel.trace.unseen import NO_BLOCKS, Search, unlike
+from pcpmodel.trace.unseen import Search, lists_of, unlike
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["follow"]
@@ -68,28 +68,28 @@ class _Followed:
         if 0 < len(self.lists.unforeseen) <= _MOST:
             self.search.settled()
 
-    def free_lists(self) -> tuple[set[Any], list[tuple[int, int, str]]]:
+    def free_lists(self) -> tuple[Collection[Any], list[tuple[int, int, str]]]:
         """Lists that are at no moment of the last dump as it shows them, and `follow`'s *shown*."""
         lists, zones, free = self.lists, self.dump.zones, self.seen.free
-        wrong = unlike(lists, zones, free)
-        walks = {}
-        for n, what in wrong:
-            key = zones[n].key
-            torn = (key, what) in self.seen.torn
-            walks[n, what] = Walk(lists, n, *what, free[key].get(what, NO_BLOCKS), torn)
+        wrong = unlike(lists, lists_of(zones, free))
+        walks = {
+            (n, what): Walk(lists, n, *what, pfns, (zones[n].key, what) in self.seen.torn)
+            for (n, what), pfns in wrong.items()
+        }
         at = self.begin
         while wrong and at < self.end:
             for what in wrong:
                 walks[what].see(at)
             at = lists.run_until_moved(at, self.end, self.search.acts)
-            wrong = unlike(lists, zones, free, wrong)
-        read = {what for what in wrong if walks[what].over is not None}
-        shown = [(self.begin - 1, walks[what].over, READ_MEANWHILE) for what in sorted(read)]
-        wrong -= read
+            wrong = unlike(lists, wrong)
+        read = {what: walks[what].over for what in wrong if walks[what].over is not None}
+        shown = [(self.begin - 1, read[what], READ_MEANWHILE) for what in sorted(read)]
+        wrong = {what: pfns for what, pfns in wrong.items() if what not in read}
         if wrong and self.history.stints:
             found = self.search.agree(zones, free)
-            left = unlike(lists, zones, free, wrong)
-            shown += [(self.begin - 1, found[what], COMPACTED) for what in sorted(wrong - left)]
+            left = unlike(lists, wrong)
+            right = sorted(wrong.keys() - left.keys())
+            shown += [(self.begin - 1, found[what], COMPACTED) for what in right]
             lists.run(self.begin, at, self.search.acts)
             wrong = left
         return wrong, shown

@@ -25,15 +25,14 @@ from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.trace.buddy_lists import ACT, KINDS, UNDER_WAY, BuddyLists, Saved
 from pcpmodel.trace.history import History
 
-__all__ = ["ACTS", "NO_BLOCKS", "Search", "Unseen", "unlike"]
+__all__ = ["ACTS", "Search", "Unseen", "lists_of", "unlike"]
 
 _JOINS, _LEAVES, _ISOLATED, _TURNED = (KINDS[k] for k in ("joins", "leaves", "isolated", "turned"))
 _TYPES = 6  # MIGRATE_TYPES
 _MOVABLE = MIGRATETYPES["movable"]
 _BLOCK = 9  # order of a page block
 _LARGEST = 10  # largest order
-#: A free list that a dump has not.
-NO_BLOCKS = np.empty(0, np.int64)
+_NO_BLOCKS = np.empty(0, np.int64)
 _HALF = 1 << _BLOCK - 1
 #: Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
@@ -277,15 +276,20 @@ class Search:
             (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
         self.accept(self.first)
-        wrong, shown = _misplaced(self.lists, zones, free), {}
+        told, shown = lists_of(zones, free), {}
         most = len(self.lists.unforeseen)
+
+        def blocks() -> dict[Any, list[int]]:
+            found = {(n, what): self.lists.misplaced(n, *what, told[n, what]) for n, what in told}
+            return {at: bad for at, bad in found.items() if bad}
 
         def misplaced(change: Change, fewest: int) -> int | None:
             tried = self.follow(self.stop, change.since, self.changed(change), most)
             if len(tried.unforeseen) > most:
                 return None
-            return sum(map(len, _misplaced(tried, zones, free).values()))
+            return sum(map(len, blocks().values()))
 
+        wrong = blocks()
         while wrong:
             groups = self.moments(wrong, zones, free)
             best = self.best(groups, misplaced, sum(map(len, wrong.values())))
@@ -294,7 +298,7 @@ class Search:
                 break
             self.acts = self.changed(best)
             self.accept(best.since)
-            before, wrong = wrong, _misplaced(self.lists, zones, free)
+            before, wrong = wrong, blocks()
             shown |= dict.fromkeys(before.keys() - wrong.keys(), best.proof)
         self._count()
         return shown
@@ -433,32 +437,17 @@ def _missing(free: Mapping[Any, NDArray[np.int64]], pfn: int, order: int) -> set
     return pages
 
 
-def unlike(
-    lists: BuddyLists, zones: Sequence[Any], free: Any, among: Iterable[Any] | None = None
-) -> set[Any]:
-    """Free lists, (zone, (order, migratetype)), that are not those of a dump; or *among* these."""
-    if among is None:
-        among = product(range(len(zones)), product(range(_LARGEST + 1), range(_TYPES)))
+def lists_of(zones: Sequence[Any], free: Any) -> dict[Any, NDArray[np.int64]]:
+    """The free lists of a dump, (zone, (order, migratetype)) -> page frames, empty ones too."""
     return {
-        (n, what) for n, what in among
-        if not lists.is_list(n, *what, free.get(zones[n].key, {}).get(what, NO_BLOCKS))
-    }  # fmt: skip
+        (n, what): free.get(zone.key, {}).get(what, _NO_BLOCKS)
+        for n, zone in enumerate(zones)
+        for what in product(range(_LARGEST + 1), range(_TYPES))
+    }
 
 
-def _misplaced(lists: BuddyLists, zones: Sequence[Any], free: Any) -> dict[Any, list[int]]:
-    """Free lists that are not those of a dump.
-
-    Returns
-    -------
-    dict
-        (zone, (order, migratetype)) -> blocks that another one, or none, is to be before,
-        and those that are not to be there.
-    """
-    wrong = {}
-    for n, what in sorted(unlike(lists, zones, free)):
-        has, told = lists.blocks(n, *what), free.get(zones[n].key, {}).get(what, NO_BLOCKS).tolist()
-        before = dict(zip(has, [None, *has], strict=False))
-        bad = [pfn for pfn, other in zip(told, [None, *told], strict=False)
-               if before.get(pfn, -1) != other]  # fmt: skip
-        wrong[n, what] = bad + list(before.keys() - set(told))
-    return wrong
+def unlike(lists: BuddyLists, told: Mapping[Any, NDArray[np.int64]]) -> dict[Any, Any]:
+    """Those of some free lists that are others now."""
+    return {
+        (n, what): pfns for (n, what), pfns in told.items() if not lists.is_list(n, *what, pfns)
+    }
