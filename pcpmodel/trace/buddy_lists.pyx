@@ -44,8 +44,8 @@ from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_
 from pcpmodel.kernel.zone_state cimport free_list
 from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
-    EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row, extfrag_claims,
-    extfrag_order,
+    EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
+    extfrag_claims, extfrag_order,
 )
 from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
 
@@ -179,6 +179,10 @@ cdef int64_t after(const zone *z, const block_list *l, uint32_t kind, int64_t pf
     return -1
 
 
+cdef inline int64_t block_pages(const event_row *r) noexcept nogil:
+    return <int64_t>1 << (r.b & 15)
+
+
 cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     """The words of a largest block."""
     return zl.z.page + (n << MAX_PAGE_ORDER)
@@ -270,7 +274,7 @@ cdef class BuddyLists:
     rows : (N,) array of EVENT
         Rows of the trace.
     history : History, optional
-        What the trace tells of a page and of a task elsewhere, for who looks for an explanation.
+        What the trace tells of a task elsewhere, and of pages at its end.
     spilled : bool
         The rows lie in a file (`Events.spilled`).
     """
@@ -295,6 +299,9 @@ cdef class BuddyLists:
     cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
     cdef const act[::1] acts
     cdef Py_ssize_t nr_acts  # of them, those that have happened
+    cdef int64_t *about  # rows that tell of pages, by page block; not before somebody asks
+    cdef int64_t *about_from  # of every page block, from first_block on, the place of its first row
+    cdef int64_t first_block, nr_blocks
     cdef list late  # (row after which, pfn, order) of those that have to happen again
     cdef int64_t next_late
     cdef Py_ssize_t compacted  # last row at which a page was freed that was on the lists, -1 none
@@ -338,6 +345,8 @@ cdef class BuddyLists:
         for n in range(self.nr_zones):
             c_free(self.lists[n].changed)
         c_free(self.lists)
+        c_free(self.about)
+        c_free(self.about_from)
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
@@ -758,38 +767,115 @@ cdef class BuddyLists:
 
     def gone(self, Py_ssize_t k, int64_t pfn, int order):
         """{page: row that shows it in use} of a block's pages that no row from *k* on allocates."""
-        cdef const int64_t[::1] about
         cdef const uint8_t[::1] used
         cdef int64_t shown[PAGEBLOCK_NR_PAGES]
         cdef const event_row *r
-        cdef Py_ssize_t i, j, n = <Py_ssize_t>1 << order, left = n, page, end
+        cdef Py_ssize_t i, n = <Py_ssize_t>1 << order, left = n, page, end
+        cdef const int64_t *about
         if not 0 <= order <= PAGEBLOCK_ORDER or pfn < 0 or pfn & (n - 1):
             raise ValueError(f"no block of order {order} in a page block: {pfn:#x}")
         if self.history is None:
             return {}
         for i in range(n):
             shown[i] = UNTOLD
-        about = self.history.about(pfn >> PAGEBLOCK_ORDER)
-        i = first_since(&about[0], about.shape[0], 1, k) if about.shape[0] else 0
-        while i < about.shape[0] and left:
-            j = about[i]
-            if not 0 <= j < self.nr_rows:
-                raise IndexError(f"row {j} is outside 0..{self.nr_rows - 1}")
-            r = &self.rows[j]
-            i += 1
+        about = self._about(pfn >> PAGEBLOCK_ORDER, k, self.nr_rows, &end)
+        for i in range(end):
+            r = &self.rows[about[i]]
             if r.event == EV_PCPU_DRAIN:
                 continue
-            end = min(r.a - pfn + (<int64_t>1 << (r.b & 15)), n)
-            for page in range(max(r.a - pfn, 0), end):
+            for page in range(max(r.a - pfn, 0), min(r.a - pfn + block_pages(r), n)):
                 if shown[page] == UNTOLD:
-                    shown[page] = j if r.event == EV_FREE else -1
+                    shown[page] = about[i] if r.event == EV_FREE else -1
                     left -= 1
+            if left == 0:
+                break
         if left:
             used = self.history.used_at_end(pfn, n)
             for page in range(n):
                 if shown[page] == UNTOLD:
                     shown[page] = self.history.end if used[page] else -1
         return {pfn + page: shown[page] for page in range(n) if shown[page] >= 0}
+
+    def joined(self, Py_ssize_t k, int64_t pfn, int order, const act[::1] acts):
+        """Rows before *k* at which pages of a block came to the lists, latest first."""
+        cdef const int64_t *about
+        cdef const event_row *r
+        cdef Py_ssize_t i, n
+        cdef int64_t since = -1, end = pfn + (<int64_t>1 << order), block
+        if not 0 <= order <= MAX_PAGE_ORDER:
+            raise ValueError(f"no block of order {order}")
+        came = []
+        for block in range(pfn >> PAGEBLOCK_ORDER, ((end - 1) >> PAGEBLOCK_ORDER) + 1):
+            about = self._about(block, 0, k, &n)
+            for i in range(n):
+                r = &self.rows[about[i]]
+                if not pfn <= r.a < end or r.a >> PAGEBLOCK_ORDER != block:
+                    continue
+                if r.event == EV_ZONE_LOCKED:
+                    since = max(since, about[i])
+                elif r.event == EV_PCPU_DRAIN:
+                    came.append(about[i])
+        for i in range(acts.shape[0]):
+            if acts[i].kind == JOINS and pfn <= acts[i].pfn < end and acts[i].row < k:
+                came.append(acts[i].row)
+        return sorted([row for row in came if row >= since], reverse=True)
+
+    cdef const int64_t *_about(self, int64_t block, int64_t begin, int64_t end,
+                               Py_ssize_t *n_ret) except NULL:
+        """Rows from *begin* to *end* that tell of pages in a page block, ascending."""
+        cdef const int64_t *rows
+        cdef Py_ssize_t n
+        if self.about == NULL:
+            self._index()
+        n_ret[0] = 0
+        if not 0 <= block - self.first_block < self.nr_blocks:
+            return self.about
+        rows = self.about + self.about_from[block - self.first_block]
+        n = self.about + self.about_from[block - self.first_block + 1] - rows
+        n = first_since(rows, n, 1, end)
+        n_ret[0] = n - first_since(rows, n, 1, begin)
+        return rows + n - n_ret[0]
+
+    cdef int _index(self) except -1:
+        """Rows by page block, each once for every one that it tells of."""
+        cdef int64_t b, first = 0, end = 0, last = 0
+        cdef int z
+        cdef Py_ssize_t k
+        cdef int64_t *at
+        self.first_block = NEVER
+        for z in range(self.nr_zones):
+            b = self.lists[z].z.base_pfn >> PAGEBLOCK_ORDER
+            self.first_block = min(self.first_block, b)
+            last = max(last, b + (self.lists[z].z.nr_words >> PAGEBLOCK_ORDER))
+        self.nr_blocks = last - self.first_block
+        self.about_from = at = <int64_t *>calloc(self.nr_blocks + 2, sizeof(int64_t))
+        if at == NULL:
+            raise MemoryError
+        # How many rows each has, two places on; with those before it, where the next one begins.
+        for k in range(self.nr_rows):
+            self._blocks_of(&self.rows[k], &first, &end)
+            for b in range(first, end):
+                at[b + 2] += 1
+        for b in range(2, self.nr_blocks + 2):
+            at[b] += at[b - 1]
+        self.about = <int64_t *>malloc((at[self.nr_blocks + 1] + 1) * sizeof(int64_t))
+        if self.about == NULL:
+            raise MemoryError
+        for k in range(self.nr_rows):
+            self._blocks_of(&self.rows[k], &first, &end)
+            for b in range(first, end):
+                self.about[at[b + 1]] = k
+                at[b + 1] += 1
+        return 0
+
+    cdef inline void _blocks_of(self, const event_row *r, int64_t *first, int64_t *end) noexcept:
+        """The page blocks of which a row tells where pages are."""
+        first[0] = max((r.a >> PAGEBLOCK_ORDER) - self.first_block, 0)
+        end[0] = 0
+        if EV_ALLOC <= r.event <= EV_EXTFRAG and r.event != EV_FREE_BATCHED and r.a >= 0 \
+                and first[0] < self.nr_blocks:
+            end[0] = ((r.a + block_pages(r) - 1) >> PAGEBLOCK_ORDER) + 1 - self.first_block
+            end[0] = min(end[0], self.nr_blocks)
 
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a trace tells elsewhere of a page, a task or kcompactd: for who looks for an explanation.
+"""What a trace tells elsewhere of a task, kcompactd or its end: for who looks for an explanation.
 
 Nothing is looked up before somebody asks; most recordings need none of it.
 """
@@ -18,12 +18,9 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
 
 __all__ = ["History"]
 
-_DRAIN, _LOCKED = (EVENT_IDS[f"mm_page_{n}"] for n in ("pcpu_drain", "alloc_zone_locked"))
-#: Events that tell where a page is.
-_TOLD = (_DRAIN, _LOCKED, *(EVENT_IDS[f"mm_page_{n}"] for n in ("alloc", "free", "alloc_extfrag")))
+_DRAIN = EVENT_IDS["mm_page_pcpu_drain"]
 _INTERRUPT = FLAGS["hardirq"] | FLAGS["softirq"] | FLAGS["nmi"]
 
-_BLOCK = 9  # order of a page block
 #: Rows looked at in one step for a task's next one, which is mostly near.
 _NEAR = 256
 #: That kcompactd may scan before it shows a page, and after [ns].
@@ -33,7 +30,7 @@ _PAUSE = 30
 
 
 class History:
-    """The rows of a trace by page block, by task and by kcompactd's time on a CPU.
+    """The rows of a trace by task and by kcompactd's time on a CPU, and what is free at its end.
 
     Parameters
     ----------
@@ -57,8 +54,6 @@ class History:
         self.end = -1 if last is None else last[0]
         #: (row) -> the next row of the same task on the same CPU, in no interrupt more or less
         self.until = cache(self._until)
-        #: (page block) -> rows that tell of pages in it, ascending
-        self.about = cache(self._about)
 
     @cached_property
     def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -72,24 +67,6 @@ class History:
         order = np.argsort(first)
         return first[order], end[order]
 
-    @cached_property
-    def _by_block(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(blocks, rows): each page block that a row tells of, and that row; sorted."""
-        rows = self.rows
-        at = np.flatnonzero(np.isin(rows["event"], _TOLD) & (rows["a"] >= 0))
-        first = rows["a"][at] >> _BLOCK
-        last = (rows["a"][at] + (np.int64(1) << (rows["b"][at] & 15)) - 1) >> _BLOCK
-        times = last - first + 1
-        begin = np.cumsum(times) - times
-        block = np.arange(times.sum()) - np.repeat(begin - first, times)
-        at = np.repeat(at, times)
-        order = np.argsort(block, kind="stable")
-        return block[order], at[order]
-
-    def _about(self, block: int) -> NDArray[np.int64]:
-        blocks, rows = self._by_block
-        return rows[np.searchsorted(blocks, block) : np.searchsorted(blocks, block + 1)]
-
     def used_at_end(self, pfn: int, n: int) -> NDArray[np.uint8]:
         """Which of *n* pages the last dump shows in use."""
         if self._last is None:
@@ -97,24 +74,6 @@ class History:
         first, end = self._free
         pages = np.arange(pfn, pfn + n)
         return (pages >= end[np.searchsorted(first, pages, "right") - 1]).view(np.uint8)
-
-    def joined(self, k: int, pfn: int, order: int, joins: NDArray[Any]) -> list[int]:
-        """Rows before *k* at which pages of a block came to the lists, latest first.
-
-        *joins*: the acts by which blocks did so past the per-CPU lists.
-        """
-        end = pfn + (1 << order)
-        at = np.unique(np.concatenate([
-            self.about(block) for block in range(pfn >> _BLOCK, (end - 1 >> _BLOCK) + 1)
-        ]))  # fmt: skip
-        at = at[: np.searchsorted(at, k)]
-        within = (self.rows["a"][at] >= pfn) & (self.rows["a"][at] < end)
-        at, event = at[within], self.rows["event"][at[within]]
-        taken = at[event == _LOCKED][-1:]
-        since = int(taken[0]) if len(taken) else -1
-        mine = joins[(joins["pfn"] >= pfn) & (joins["pfn"] < end) & (joins["row"] < k)]["row"]
-        came = np.concatenate([at[event == _DRAIN], mine])
-        return sorted(came[came >= since].tolist(), reverse=True)
 
     def _until(self, j: int) -> int:
         rows, one = self.rows, self.rows[j]

@@ -238,11 +238,10 @@ class Search:
 
     def leaves(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """Pages beside had left already; the scanners go through a block at a time."""
-        joins = self.acts[self.acts["kind"] == _JOINS]
         for wide in (2, _BLOCK):
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
-                for j in self.history.joined(k, p, order, joins)[:_JOINED]:
+                for j in self.lists.joined(k, p, order, self.acts)[:_JOINED]:
                     shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
                     if shown:
                         left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
@@ -364,9 +363,10 @@ class Search:
         rows = sorted(at)
         place = {pfn: k for k, pfn in enumerate(real)}
         near = {place[pfn] - k for pfn in bad if pfn in place for k in (0, 1)}
-        joins = self.acts[self.acts["kind"] == _JOINS]
         came = [(0, self.stop - 1)] + [
-            (k, j) for k in near for j in self.history.joined(self.stop, real[k], order, joins)[:1]
+            (k, j)
+            for k in near
+            for j in self.lists.joined(self.stop, real[k], order, self.acts)[:1]
         ]
         for k, j in came:
             lists = self.follow(j, j - 1)
