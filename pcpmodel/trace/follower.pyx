@@ -654,7 +654,7 @@ cdef class Follower(Beliefs):
                 look(self, w)
                 for i in range(self.rules.nr_pcp_lists):
                     if w.lists >> i & 1:
-                        before[w.x, i] = self.list_of(w.x, i)
+                        before[w.x, i] = self.pages_of(w.x, i)
             begin_use(self)
             with nogil:
                 self._run_watched(some, n, begin, end, dump)
@@ -702,7 +702,7 @@ cdef class Follower(Beliefs):
                 for i in range(self.rules.nr_pcp_lists):
                     if w.lists >> i & 1:
                         wrong += 1
-                        shown += self._unlike(x, i, begin, w.moved, pcp, before[x, i])
+                        shown += self._unlike(w, i, begin, pcp.torn, before[x, i])
                 w.lists = 0
                 look(self, w)
                 # Of one that moved, count may be read in the middle of a refill or a drain.
@@ -769,48 +769,71 @@ cdef class Follower(Beliefs):
                 differ(self, row, code, w.x, near, told)
         return False
 
-    cdef _note_list(self, int x, int i, int row, told):
+    cdef int _note_list(self, const watched *w, int i, int32_t row) except -1:
         """A list of a dump is not the model's: what explains it is a later mm_page_alloc."""
-        cdef int32_t p, nxt
-        wanted = set(told.tolist())
-        p = self.sets[x].list[i].head
+        cdef const page_list *lst = &self.sets[w.x].list[i]
+        cdef int32_t p = lst.head, nxt
+        cdef Py_ssize_t k
+        wanted = {w.pfn[i][k] for k in range(w.length[i])}
         while p >= 0:
             nxt = self.page[p].next
             if p + self.base not in wanted:
                 if not in_flight(self, p, row):
                     break
-                explain(self, row, E_IN_FLIGHT, x, self.page[p].cursor)
-                take(self, x, p, row, OP_ALLOC)
+                explain(self, row, E_IN_FLIGHT, w.x, self.page[p].cursor)
+                take(self, w.x, p, row, OP_ALLOC)
                 await_report(self, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
             p = nxt
-        if self.list_of(x, i) != told.tolist():
-            differ(self, row, D_FINAL_LIST, x, i, len(told))
+        if not is_list(self, lst, w.pfn[i], w.length[i]):
+            differ(self, row, D_FINAL_LIST, w.x, i, w.length[i])
+        return 0
 
-    cdef bint _unlike(self, int x, int i, int row, int moved, pcp, before) except -1:
+    cdef bint _unlike(self, const watched *w, int i, int32_t row, bint torn,
+                      const int64_t[::1] before) except -1:
         """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
         saw pages of both states; what stayed must be there, and in its order.  A walk
         that was carried off to another list (torn) proves nothing.
         """
-        told = pcp.lists.get(i, _NOTHING).tolist()
-        now = self.list_of(x, i)
-        was = self.nr_unexplained
-        if before == now or not moved:
-            self._note_list(x, i, row, pcp.lists.get(i, _NOTHING))
+        cdef const page_list *lst = &self.sets[w.x].list[i]
+        cdef int64_t was = self.nr_unexplained, p
+        cdef int here = 1 + 16 * w.x + i
+        cdef Py_ssize_t k, at = 0
+        cdef bint good = True
+        if not w.moved or is_list(self, lst, &before[0] if before.shape[0] else NULL,
+                                  before.shape[0]):
+            self._note_list(w, i, row)
             return self.nr_unexplained == was
-        stayed = [p for p in before if self.page[p - self.base].where == 1 + 16 * x + i
-                  and self.page[p - self.base].pushed < row]
-        kept = set(stayed)
-        known = set(before) | set(now)
-        seen = [p for p in told if p in kept]
-        came = {p for p in told if index_of(self, p) >= 0 and self.told[(p - self.base) >> 9]
-                and self.page[p - self.base].pushed >= row}
-        if not pcp.torn and (not set(told) <= known | came or seen != stayed):
-            differ(self, row, D_FINAL_LIST, x, len(now), len(told))
+        left = []
+        for k in range(w.length[i]):
+            p = index_of(self, w.pfn[i][k])
+            if p >= 0 and self.told[p >> 9] and self.page[p].pushed >= row:
+                continue    # it came meanwhile
+            if p >= 0 and self.told[p >> 9] and self.page[p].where == here:
+                at = self._stayed(before, at, here, row)
+                good = good and at < before.shape[0] and before[at] == w.pfn[i][k]
+                at += 1
+            else:
+                left.append(w.pfn[i][k])
+        good = good and self._stayed(before, at, here, row) == before.shape[0] \
+            and (not left or set(before).issuperset(left))
+        if good or torn:
+            explain(self, row, E_MOVED, w.x, w.moved)
         else:
-            explain(self, row, E_MOVED, x, moved)
-        return self.nr_unexplained == was
+            differ(self, row, D_FINAL_LIST, w.x, len(self.list_of(w.x, i)), w.length[i])
+        return good or torn
+
+    cdef Py_ssize_t _stayed(self, const int64_t[::1] pages, Py_ssize_t at, int where,
+                            int32_t row) noexcept:
+        """The place from *at* on of a page that is still on its list, where it was at *row*."""
+        cdef const traced_page *page
+        while at < pages.shape[0]:
+            page = &self.page[pages[at] - self.base]
+            if page.where == where and page.pushed < row:
+                break
+            at += 1
+        return at
 
     @property
     def nr_lists(self):

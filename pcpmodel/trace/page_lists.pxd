@@ -137,6 +137,7 @@ cdef class PageLists(Exclusive):
     cdef void *room(self, size_t n, size_t size) except NULL
     cdef int check_set(self, int x) except -1
     cdef int check_list(self, int i) except -1
+    cdef object pages_of(self, int x, int i)
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 

@@ -282,11 +282,8 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     ``seen``: the row before which we are, of each task, softirq, idle task and CPU.  ``row_ret``:
     the row that is not one of this machine's trace, where that is so.
     """
-    cdef int32_t row, j, span = 1, cpus = s.cpus
-    cdef int32_t *seen_irq = seen + MAX_PID
-    cdef int32_t *seen_idle = seen_irq + cpus
-    cdef int32_t *seen_cpu = seen_idle + cpus
-    cdef int32_t *flow
+    cdef int32_t row, j, task, span = 1, cpus = s.cpus, idle = MAX_PID + cpus
+    cdef int32_t *seen_cpu = seen + idle + cpus
     cdef int64_t p
     cdef const event_row *rows = s.rows
     cdef const event_row *r
@@ -306,13 +303,11 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
             return NO_TASK
         if r.cpu >= cpus:
             return NO_CPU
-        flow = &seen[r.pid]
-        if r.flags & IRQ:
-            flow = &seen_irq[r.cpu]
-        elif r.pid == 0:
-            flow = &seen_idle[r.cpu]
-        j = flow[0]
-        flow[0] = row
+        # Without a branch: whether an interrupt came is hard to predict.
+        task = r.pid if r.pid else idle + r.cpu
+        task = MAX_PID + r.cpu if r.flags & IRQ else task
+        j = seen[task]
+        seen[task] = row
         links[j].own_prev = row  # of row 0, which has none, it is put right at the end
         at.own_next = j
         at.own_prev = 0
@@ -500,13 +495,23 @@ cdef class PageLists:
         self.check_set(x)
         self.check_list(i)
         check_idle(self)
-        found = []
-        cdef int32_t p
-        p = self.lists[16 * x + i].head
+        return self.pages_of(x, i).tolist()
+
+    cdef object pages_of(self, int x, int i):
+        cdef int32_t p = self.lists[16 * x + i].head
+        cdef Py_ssize_t n = 0
+        cdef int64_t[::1] found
         while p >= 0:
-            found.append(p + self.base)
             p = self.page[p].next
-        return found
+            n += 1
+        pages = np.empty(n, np.int64)
+        found = pages
+        p, n = self.lists[16 * x + i].head, 0
+        while p >= 0:
+            found[n] = p + self.base
+            p = self.page[p].next
+            n += 1
+        return pages
 
     def notes(self):
         """(unexplained, explained) with their true numbers."""
