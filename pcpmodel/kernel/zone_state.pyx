@@ -16,7 +16,6 @@ from pcpmodel.kernel.buddy cimport (
     zone_destroy,
     zone_free_range,
     zone_init,
-    zone_is_held,
     zone_page,
     zone_pfn,
     zone_spans,
@@ -153,11 +152,15 @@ cdef const int64_t[::1] page_frames(pfns):
 
 cdef int claim_words(zone *z, int64_t pfn, int order, str what) except -1:
     """Check that a block of a state is there and not listed twice; take it out of use."""
+    cdef uint32_t *words = z.page + zone_page(z, pfn)
+    cdef uint32_t i, other = 0
     if pfn & ((1 << order) - 1) or not zone_spans(z, pfn):
         raise InputError(f"{what}: pfn={pfn} is outside the zone or not aligned to order {order}")
-    if not zone_is_held(z, zone_page(z, pfn), order):
+    for i in range(1U << order):  # all of them: several at once
+        other |= (words[i] & W_WHAT) ^ W_HELD
+    if other:
         raise InputError(f"{what}: pfn={pfn}, order={order} overlaps a hole or another block")
-    fill_words(z.page + zone_page(z, pfn), W_NONE, 1U << order)
+    fill_words(words, W_NONE, 1U << order)
     return 0
 
 
@@ -258,8 +261,7 @@ cdef int fill_zone(memory *mm, int number, zone *z, pageset *sets, spec, state) 
         for i in range(skip, nr_blocks):
             if block_type(z, i << PAGEBLOCK_ORDER) != MIGRATE_MOVABLE:
                 for page in range(i << PAGEBLOCK_ORDER, (i + 1) << PAGEBLOCK_ORDER):
-                    if z.page[page] & W_WHAT == W_HELD:
-                        z.page[page] = W_HELD
+                    z.page[page] = W_HELD if z.page[page] & W_WHAT == W_HELD else z.page[page]
     z.nr_reserved_highatomic = whole(
         "nr_reserved_highatomic", state.get("nr_reserved_highatomic", 0), 0, spec.pages
     )

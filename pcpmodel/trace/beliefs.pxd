@@ -378,18 +378,19 @@ cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:
 
 cdef inline int64_t page_at(Beliefs s, int32_t row) noexcept nogil:
     """The page that an event is about, which this passes; or -1, and that is a difference."""
-    cdef int64_t p = page_of(s, &s.rows[row])
+    cdef int64_t p = index_of(s, s.rows[row].a)
     if p < 0:
         differ(s, row, D_PAGE, -1, 0, s.rows[row].a)
-    elif s.rows[row].event != EV_FREE_CONTIG:
+    else:
         passed(s, p, row)
     return p
 
 
 cdef inline void work(Beliefs s, int op, int64_t p, int order, int mt, int cpu, int64_t n,
                       int32_t row) noexcept nogil:
-    note_work(&s.work_done, op, p + s.base, order, mt, s.zone_of[p >> 9] if p >= 0 else 0, cpu, n,
-              row)
+    if s.work_done.ops >> op & 1:
+        note_work(&s.work_done, op, p + s.base, order, mt, s.zone_of[p >> 9] if p >= 0 else 0, cpu,
+                  n, row)
 
 
 cdef inline void begin_alloc(const pcp_rules *r, state *v) noexcept nogil:

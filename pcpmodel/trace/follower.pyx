@@ -540,7 +540,8 @@ cdef class Follower(Beliefs):
 
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
-        cdef int32_t row
+        cdef int32_t row, fetched = self.nr_rows - AHEAD
+        cdef bint hurried = self.hurried
         check_idle(self)
         self.pass_rows(start, stop)
         begin_use(self)
@@ -548,10 +549,10 @@ cdef class Follower(Beliefs):
             for row in range(start, stop):
                 if row & (STRETCH - 1) == 0:
                     let_go(self, row - 3 * STRETCH, row - STRETCH)
-                if row + AHEAD < self.nr_rows:
+                if row < fetched:
                     fetch_page(self, &self.rows[row + AHEAD])
                 step(self, row)
-                if self.asked.failed != NULL or (self.hurried and self.nr_unexplained > 0):
+                if self.asked.failed != NULL or (hurried and self.nr_unexplained > 0):
                     break
         end_use(self)
         self._check()
@@ -781,7 +782,7 @@ cdef class Follower(Beliefs):
                 if not in_flight(self, p, row):
                     break
                 explain(self, row, E_IN_FLIGHT, w.x, self.page[p].cursor)
-                take(self, w.x, p, row, OP_ALLOC)
+                take(self, w.x, p, row, OP_ALLOC, 0, 0)
                 await_report(self, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
             p = nxt
         if not is_list(self, lst, w.pfn[i], w.length[i]):

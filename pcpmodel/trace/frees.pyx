@@ -403,11 +403,9 @@ cdef void freed_past(Beliefs s, int32_t row) noexcept nogil:
 cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil:
     """free_prepared_contig_range()."""
     cdef const event_row *r = &s.rows[row]
-    cdef int64_t p = page_at(s, row)
+    cdef int64_t p = page_of(s, r)
     cdef int n
-    if p < 0:
-        return
-    if p + r.d > s.nr_pages:
+    if p < 0 or p + r.d > s.nr_pages:
         differ(s, row, D_PAGE, -1, 0, r.a)
         return
     if not s.rules.free_coalesce:

@@ -29,6 +29,10 @@ _KINDS = {
 }
 
 
+#: What a recording says when it has written the sysctl.
+_FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
+
+
 @dataclass(frozen=True)
 class Interval:
     """Rows of the two markers around one dump or snapshot."""
@@ -45,12 +49,15 @@ class Markers:
     ----------
     texts : dict
         Row -> text, without the name of the program that wrote it; ascending.
+    fractions : dict
+        Row -> vm.percpu_pagelist_high_fraction, where it was written just before.
     state, snapshot : dict
         Tag -> `Interval`, in the order of the trace: dumps of the lists, and what was read of
         ``/proc`` (around the dump of the same tag, if there is one).
     """
 
     texts: dict[int, str]
+    fractions: dict[int, int]
     state: dict[str, Interval]
     snapshot: dict[str, Interval]
 
@@ -127,7 +134,9 @@ def _read_markers(cap: Recording) -> Markers:
         last = inner.begin if inner.end is None else inner.end
         if outer.end is not None and outer.end < last:
             raise refuse(last, f"comes after its snapshot ended, in line {line(outer.end)}")
-    return Markers(texts, found["state"], found["snapshot"])
+    told = {k: _FRACTION.fullmatch(text) for k, text in texts.items()}
+    fractions = {k: int(match[1]) for k, match in told.items() if match}
+    return Markers(texts, fractions, found["state"], found["snapshot"])
 
 
 def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
@@ -143,18 +152,15 @@ def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
         if at.end is not None:
             found[at.end] = "end", tag
     # zone_set_pageset_high_and_batch() goes through the populated zones in order.
-    fraction = {}
-    later = 0
-    for k, text in sorted(markers.texts.items(), reverse=True):
-        told = re.fullmatch(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0", text)
-        if told:
-            later = int(told[1])
-        elif text.startswith("sysctl "):
-            later = 0
-        fraction[k] = later
     outer = events.is_event("hit:zone_set_pageset_high_and_batch")
-    inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
     if outer.any():
+        inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
+        fraction = {}
+        later = 0
+        for k, text in sorted(markers.texts.items(), reverse=True):
+            if text.startswith("sysctl "):
+                later = markers.fractions.get(k, 0)
+            fraction[k] = later
         nth, last, cpus = -1, -2, rows["cpu"]
         after = sorted(fraction)
         for k in np.flatnonzero(outer | inner).tolist():

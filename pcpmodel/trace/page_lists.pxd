@@ -167,7 +167,7 @@ cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, in
 cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     """Place of a page, or -1 if it is in no zone."""
     cdef int64_t p = pfn - s.base
-    if p < 0 or p >= s.nr_pages or s.zone_of[p >> 9] < 0:
+    if <uint64_t>p >= <uint64_t>s.nr_pages or s.zone_of[p >> 9] < 0:
         return -1
     return p
 

@@ -58,9 +58,6 @@ _FOLLOWED = (
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
 
-#: What a recording says when it has written the sysctl.
-_FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
-
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
 
@@ -471,7 +468,7 @@ def replay_without_dump(
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
         (int(np.searchsorted(kept, row)), fraction)
-        for row, fraction in sorted(_fractions(markers).items())
+        for row, fraction in markers.fractions.items()
     ]
 
     def run(at: int, until: int) -> None:
@@ -550,16 +547,10 @@ def _version(kernel: str) -> tuple[int, int]:
     return int(major), int(re.sub(r"\D.*", "", minor) or 0)
 
 
-def _fractions(markers: Markers) -> dict[int, int]:
-    """Row -> percpu_pagelist_high_fraction that was written just before."""
-    found = {row: _FRACTION.fullmatch(text) for row, text in markers.texts.items()}
-    return {row: int(told[1]) for row, told in found.items() if told}
-
-
 def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
     """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
     # The sysctl is known at the end, and so at the start unless the recording tells of a change.
-    fraction = 0 if _fractions(markers) else cap.high_fraction
+    fraction = 0 if markers.fractions else cap.high_fraction
     for zone in snapshot.zones:
         _, low, top = sizes(cap, zone, state.rules, fraction)
         for cpu in range(cap.cpus):

@@ -73,11 +73,11 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
     settle(s, x, row)
 
 
-cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0,
-               int32_t until=0) noexcept nogil:
+cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
+               int32_t until) noexcept nogil:
     """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for.
 
-    *until*: row before which it did, when others were put above it.
+    *until*: row before which it did, when others were put above it; of both 0: none.
     """
     cdef int i = (s.page[p].where - 1) & 15
     cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
@@ -107,7 +107,7 @@ cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
     """A block left its list before *row*; its mm_page_alloc comes later."""
     cdef int i = (s.page[p].where - 1) & 15
     explain(s, row, E_OVERTAKEN, x, s.page[p].cursor)
-    take(s, x, p, row, OP_ALLOC)
+    take(s, x, p, row, OP_ALLOC, 0, 0)
     await_report(s, p, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
 
 
@@ -464,7 +464,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     while run.bulk >= 0 and set.list[i].head >= 0:
         s.page[set.list[i].head].status = SILENT
         s.bulk[run.bulk].taken += 1
-        take(s, x, set.list[i].head, row, OP_SILENT, s.bulk[run.bulk].row)
+        take(s, x, set.list[i].head, row, OP_SILENT, s.bulk[run.bulk].row, 0)
     uncover(s, x, i, -1, row, &last)
     run.silent = run.bulk >= 0
     if not s.dumped and order == 0 and not (
@@ -629,7 +629,7 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
         if best < 0:
             differ(s, row, D_BULK, -1, r.d, r.d - left)
             break
-        take(s, best, p, row, OP_SILENT, call.row)
+        take(s, best, p, row, OP_SILENT, call.row, 0)
         s.page[p].status = SILENT
         left -= 1
     s.nr_bulk -= 1
