@@ -467,8 +467,7 @@ def replay_without_dump(
     r = Follower(state, cap.cpus, snapshot, plain, first)
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
-        (int(np.searchsorted(kept, row)), fraction)
-        for row, fraction in markers.fractions.items()
+        (int(np.searchsorted(kept, row)), fraction) for row, fraction in markers.fractions.items()
     ]
 
     def run(at: int, until: int) -> None:
