@@ -160,6 +160,9 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.simulation.state.State": lambda: prepare(_spec()),
     "pcpmodel.trace.buddy_lists.BuddyLists": _buddy,
     "pcpmodel.trace.buddy_lists.Saved": lambda: _buddy().save(),
+    "pcpmodel.trace.buddy_lists.Walk": lambda: buddy_lists.Walk(
+        _buddy(), 0, 0, 1, np.arange(64), True
+    ),
     "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
     "pcpmodel.trace.beliefs.Beliefs": lambda: import_module("pcpmodel.trace.beliefs").Beliefs(),
     "pcpmodel.trace.follower.Follower": _follower,

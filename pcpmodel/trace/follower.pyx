@@ -627,19 +627,20 @@ cdef class Follower(Beliefs):
 
     # Later dumps.
 
-    cdef watched *_watch(self, pcps, int32_t begin, int32_t end, bint dump, before) except NULL:
-        """Run through what was told between two rows, {pageset: PcpState}: when was it so?
+    cdef watched *_watch(self, list pcps, int32_t begin, int32_t end, bint dump,
+                         dict unlike) except NULL:
+        """Run through what was told between two rows, of (pageset, PcpState): when was it so?
 
-        *dump*: of the lists too; *before*: what they were at the beginning, where that differs.
-        To be freed.
+        *dump*: of the lists too; *unlike*: of those that were not so at the beginning, what was
+        told, and what they were.  To be freed.
         """
         cdef watched *some = <watched *>self.room(len(pcps), sizeof(watched))
         cdef watched *w
         cdef int n = <int>len(pcps), k, i
-        cdef const int64_t[::1] told
+        cdef const int64_t[::1] pfns
         try:
             self.pass_rows(begin, end)
-            for k, (x, pcp) in enumerate(pcps.items()):
+            for k, (x, pcp) in enumerate(pcps):
                 w = &some[k]
                 w.x = self.check_set(x)
                 w.least = w.most = pcp.count
@@ -648,14 +649,15 @@ cdef class Follower(Beliefs):
                 for i, name in enumerate(_FIELDS):
                     w.field[P_COUNT + i] = getattr(pcp, name)
                     w.fields |= (w.field[P_COUNT + i] >= 0) << i
-                for i in range(self.rules.nr_pcp_lists if dump else 0):
-                    told = pcp.lists.get(i, _NOTHING)
-                    w.pfn[i], w.length[i] = &told[0] if told.shape[0] else NULL, told.shape[0]
+                told = [pcp.lists.get(i, _NOTHING) for i in range(self.rules.nr_pcp_lists * dump)]
+                for i in range(len(told)):
+                    pfns = told[i]
+                    w.pfn[i], w.length[i] = &pfns[0] if pfns.shape[0] else NULL, pfns.shape[0]
                     w.lists |= 1 << i
                 look(self, w)
-                for i in range(self.rules.nr_pcp_lists):
+                for i in range(len(told)):
                     if w.lists >> i & 1:
-                        before[w.x, i] = self.pages_of(w.x, i)
+                        unlike[w.x, i] = told[i], self.pages_of(w.x, i)
             begin_use(self)
             with nogil:
                 self._run_watched(some, n, begin, end, dump)
@@ -686,7 +688,7 @@ cdef class Follower(Beliefs):
                     look(self, w)
             row += 1
 
-    def compare(self, pcps, int32_t begin, int32_t end, flags):
+    def compare(self, dict pcps not None, int32_t begin, int32_t end, flags):
         """Run through a dump, {pageset: PcpState}; lists and fields must be so at some moment.
 
         *flags*: of each zone.  Returns how many lists were at no moment as it shows them, and of
@@ -695,15 +697,15 @@ cdef class Follower(Beliefs):
         cdef int k, i, wrong = 0, shown = 0
         cdef bint middle
         cdef watched *w
-        before = {}
-        cdef watched *some = self._watch(pcps, begin, end, True, before)
+        given, unlike = [*pcps.items()], {}
+        cdef watched *some = self._watch(given, begin, end, True, unlike)
         try:
-            for k, (x, pcp) in enumerate(pcps.items()):
+            for k, (x, pcp) in enumerate(given):
                 w = &some[k]
                 for i in range(self.rules.nr_pcp_lists):
                     if w.lists >> i & 1:
                         wrong += 1
-                        shown += self._unlike(w, i, begin, pcp.torn, before[x, i])
+                        shown += self._unlike(w, i, begin, pcp.torn, unlike[w.x, i][1])
                 w.lists = 0
                 look(self, w)
                 # Of one that moved, count may be read in the middle of a refill or a drain.
@@ -715,19 +717,20 @@ cdef class Follower(Beliefs):
                 self.t.probes_explained += middle
                 self.t.probes_foreseen += not middle
                 if middle:
-                    explain(self, begin, E_MOVED, x, w.moved)
+                    explain(self, begin, E_MOVED, w.x, w.moved)
         finally:
             free(some)
         return wrong, shown
 
-    def compare_counts(self, pcps, int32_t begin, int32_t end):
+    def compare_counts(self, dict pcps not None, int32_t begin, int32_t end):
         """`compare` of what /proc/zoneinfo tells, count and high: pagesets instead of lists."""
         cdef watched *some
         cdef int k, wrong = 0, shown = 0
+        given = [*pcps.items()]
         self._check_row(end)
-        some = self._watch(pcps, begin, end, False, {})
+        some = self._watch(given, begin, end, False, {})
         try:
-            for k in range(len(pcps)):
+            for k in range(len(given)):
                 if some[k].fields:
                     wrong += 1
                     shown += self._tell_counts(&some[k], end)
@@ -845,10 +848,6 @@ cdef class Follower(Beliefs):
     def cut(self):
         """Line at which searches had cost what they may, or None."""
         return None if self.cut_row < 0 else self.rows[self.cut_row].line
-
-    @property
-    def effort_left(self):
-        return self.effort
 
     @property
     def tally(self):

@@ -274,7 +274,7 @@ class Search:
         dict
             (zone, (order, migratetype)) of a list that came out by that -> row that shows it.
         """
-        self.accept(self.first)
+        self.accept(self.stop)
         told, shown = lists_of(zones, free), {}
         most = len(self.lists.unforeseen)
 
