@@ -37,8 +37,7 @@ from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
     NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
     W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
-    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_prefetch,
-    pages_unlikely,
+    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -47,7 +46,7 @@ from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
     extfrag_claims, extfrag_order,
 )
-from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
+from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
 
 import numpy as np
 
@@ -496,10 +495,8 @@ cdef class BuddyLists:
         cdef const event_row *r
         for k in range(k, stop):
             r = &self.rows[k]
-            if k + AHEAD < self.nr_rows:
-                self._fetch(&self.rows[k + AHEAD])
             if r.event == EV_FREE:
-                if not self._in_use(r.a, r.b) and self._leaves(r.a, <int>r.b):
+                if self._leaves(r.a, <int>r.b):
                     self.compacted = k
             elif r.event == EV_PCPU_DRAIN:
                 self._free(r.a, <int>r.b, <int>r.c)
@@ -509,20 +506,7 @@ cdef class BuddyLists:
                     return k + 1
         return stop
 
-    cdef inline void _fetch(self, const event_row *r) noexcept:
-        """Have the word of an event's page near when its turn comes; without a branch on the row.
-        """
-        cdef const zone *z = self.near.z
-        cdef uint64_t page = <uint64_t>r.a - z.base_pfn
-        pages_prefetch(&z.page[page & -<uint64_t>(page < z.nr_words)])
-
-    cdef inline bint _in_use(self, int64_t pfn, int64_t order) noexcept:
-        """Whether a single page is in use, as nearly all are that are freed."""
-        cdef const zone *z = self.near.z
-        return order == 0 and zone_spans(z, pfn) and z.page[zone_page(z, pfn)] != W_NONE \
-            and not z.page[zone_page(z, pfn)] & W_ORDER
-
-    cdef inline zone_lists *_lists_of(self, int64_t pfn) noexcept:
+    cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
         """Those of a page frame's zone, or NULL."""
         cdef int n
         if pages_likely(zone_spans(self.near.z, pfn)):
@@ -993,13 +977,15 @@ cdef class Walk:
     def see(self, row):
         """The list as it is from this row on."""
         cdef Py_ssize_t k, n = self.read.shape[0]
-        cdef int64_t pfn
+        cdef int64_t pfn, then
         check_idle(self.of.memory)
         for k in range(n + (not self.torn)):
             pfn = self.read[k - 1] if k else -1
-            if self.reached[k] and not self.reached[k + 1] and (k == 0 or is_listed(self.z, pfn, self.kind)):
-                self.reached[k + 1] = after(self.z, self.area, self.kind, pfn) == (
-                    self.read[k] if k < n else -1)
+            if self.reached[k + 1] or not self.reached[k]:
+                continue
+            if k == 0 or is_listed(self.z, pfn, self.kind):
+                then = after(self.z, self.area, self.kind, pfn)
+                self.reached[k + 1] = then == (self.read[k] if k < n else -1)
         if self.over is None and self.reached[n + (not self.torn)] \
                 and not (self.torn and (n == 0 or is_listed(self.z, self.read[n - 1], self.kind))):
             self.over = row
