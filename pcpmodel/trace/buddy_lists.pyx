@@ -15,11 +15,13 @@ it is freed, or is in use in the last dump; and the scanners of compaction move 
 block that they stopped at to the end of a list (fast_isolate_freepages(), mm/compaction.c).  Such a
 block counts as explained, by that line.  After any other difference the lists are put right with
 the real page, so that one event counts once.
+
+One piece, though long: what is kept to go on from, and who looks back or reads along, know the
+lists from inside.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, malloc
@@ -262,7 +264,6 @@ cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1
     return 0
 
 
-@cython.final
 cdef class BuddyLists:
     """Free lists that follow a trace.
 

@@ -165,6 +165,7 @@ class Recording:
         path = self.file(f"zoneinfo.{tag}")
         return self._check(read_zoneinfo(_read(path), path, tag), path)
 
+    @cached_property
     def compaction(self) -> int | None:
         """Pages that compaction isolated between the first and the last ``vmstat``; None: unknown.
 

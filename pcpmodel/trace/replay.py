@@ -384,7 +384,7 @@ def _free_lists(
     """
     rows = cap.trace[0].rows
     lists, total, right, shown, cut = follow(cap, state, work, markers, resized, r.tells_of)
-    most = cap.compaction()
+    most = cap.compaction
     counted = {
         "blocks": lists.taken, "blocks_foreseen": lists.foreseen,
         "blocks_explained": len(lists.explained), "free_lists": total,

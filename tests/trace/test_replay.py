@@ -728,10 +728,10 @@ def test_what_may_be_assumed_is_one_table():
 def test_compaction_isolates_no_more_than_vmstat_says(tmp_path):
     target = tmp_path / "6.12-pressure-4cpu"
     shutil.copytree(TRACES / target.name, target)
-    assert pm.recording(target).compaction() == 36
+    assert pm.recording(target).compaction == 36
     for part in target.glob("vmstat.after*"):
         part.unlink()
-    assert pm.recording(target).compaction() is None
+    assert pm.recording(target).compaction is None
     (target / "vmstat.after").write_text("compact_isolated 3\n", encoding="utf-8")
     found = pm.replay(target)
     assert (found.isolated, found.isolated_at_most, found.nr_unexplained) == (4, 3, 1)
