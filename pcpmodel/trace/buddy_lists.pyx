@@ -39,7 +39,7 @@ from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
     NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
     W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
-    block_list_free, block_word, fill_words, pages_ctz, pages_likely, pages_unlikely,
+    fill_words, pages_ctz, pages_likely, pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -231,37 +231,21 @@ cdef list saved_lists(const zone *z):
 
 
 cdef Py_ssize_t restore_lists(zone *z, list lists) except -1:
-    """Undo it; how many blocks there are."""
-    cdef uint32_t i, n
+    """These blocks and no others; how many there are."""
+    cdef const uint32_t *slot
+    cdef block_list *area
+    cdef Py_ssize_t i, n, blocks = 0
     cdef int o, mt
-    cdef Py_ssize_t blocks = 0
     for o in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
             slots = lists[o * MIGRATE_TYPES + mt]
-            n = len(slots) // sizeof(uint32_t)
-            restore_list(&z.free_area[o][mt], <const char *>slots, n)
-            for i in range(n):  # the words say where on its list a block is
-                z.page[z.free_area[o][mt].slot[i]] = block_word(free_kind(o, mt), i)
+            slot, n = <const uint32_t *><const char *>slots, len(slots) // sizeof(uint32_t)
+            area = &z.free_area[o][mt]
+            area.head = area.tail = area.live = 0
+            for i in range(n):
+                add_to_free_list(z, slot[i], o, mt, True)
             blocks += n
     return blocks
-
-
-cdef int restore_list(block_list *area, const char *slots, uint32_t n) except -1:
-    """These blocks and no others, from place 0 on."""
-    cdef uint32_t capacity = max(area.capacity, 16)
-    if area.capacity < n:
-        while capacity < n:
-            capacity *= 2
-        block_list_free(area)
-        area.slot = <uint32_t *>malloc(capacity * sizeof(uint32_t))
-        if area.slot == NULL:
-            raise MemoryError
-        area.capacity = capacity
-    if n:
-        memcpy(area.slot, slots, n * sizeof(uint32_t))
-    area.head = 0
-    area.live = area.tail = n
-    return 0
 
 
 cdef class BuddyLists:
@@ -377,12 +361,10 @@ cdef class BuddyLists:
     cdef Py_ssize_t _restore_zone(self, Py_ssize_t n, tuple saved) except -1:
         """Undo it; how many words were copied."""
         cdef zone_lists *zl = &self.lists[n]
-        cdef zone now = zl.z[0]
+        cdef zone was = (<const zone *><const char *>saved[0])[0]
         cdef list before = self.before[n], words = self.words[n], then = saved[4]
         cdef uint32_t i
         cdef Py_ssize_t copied = 0
-        zl.z[0] = (<const zone *><const char *>saved[0])[0]
-        zl.z.free_area = now.free_area
         memcpy(zl.agreed, <const char *>saved[1], sizeof(zl.agreed))
         memcpy(zl.z.block, <const char *>saved[2], zl.z.nr_words >> PAGEBLOCK_ORDER)
         for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
@@ -392,7 +374,11 @@ cdef class BuddyLists:
                 words[i] = had
                 zl.changed[i] = False
                 copied += MAX_ORDER_NR_PAGES
-        return copied + restore_lists(zl.z, saved[3])
+        copied += restore_lists(zl.z, saved[3])
+        was.free_area = zl.z.free_area
+        was.broken = zl.z.broken
+        zl.z[0] = was
+        return copied
 
     def save(self):
         """What the lists are now, for `restore`."""
@@ -414,7 +400,9 @@ cdef class BuddyLists:
          unforeseen, explained, around, late) = saved.counts
         self.unforeseen, self.explained = unforeseen[:], explained[:]
         self.around, self.late = around[:], late[:]
-        return sum([self._restore_zone(n, saved.zones[n]) for n in range(self.nr_zones)])
+        copied = sum([self._restore_zone(n, saved.zones[n]) for n in range(self.nr_zones)])
+        self.memory._check()
+        return copied
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
             most=None):
