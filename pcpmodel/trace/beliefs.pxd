@@ -135,6 +135,8 @@ cdef struct pageset:
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     int high_before     # that a search took for other flags of the zone; 0 none
+    int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
+    int32_t borne       # last row at which a drain bore the fields out, or they were opened
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
     per_cpu_pages first  # where only some fields are told
@@ -337,6 +339,8 @@ cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept
 cdef bint clear_table(Beliefs s, int n) noexcept nogil
 cdef void merge_states(Beliefs s, pageset *set) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
+cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
+cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil

@@ -17,6 +17,7 @@ from pcpmodel.kernel.lists cimport lists_in_use
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
+from pcpmodel.trace.assumptions cimport E_HIDDEN
 from pcpmodel.trace.events cimport *
 
 import numpy as np
@@ -279,8 +280,29 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
     # nr_pcp_high() lowers it under flags that were assumed, it seems, in error.
     like.high = max(like.high, set.high_before)
     set.high_before = 0
+    set.borne = row
     open_states(s, x, &like, False)
     set.was_row = row
+
+
+# -- what no line tells ---------------------------------------------------------------
+
+cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil:
+    """Whether a task that writes no line had the CPU of these lists after row *since*; names it."""
+    if s.sets[x].hidden <= max(since, 0):
+        return False
+    explain(s, row, E_HIDDEN, x, s.sets[x].hidden)
+    return True
+
+
+cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil:
+    """Whether no line between rows *since* and *row* is about a page."""
+    cdef int32_t j
+    s.effort -= (row - since) >> 6
+    for j in range(row - 1, since, -1):
+        if s.rows[j].a == p + s.base and EV_ALLOC <= s.rows[j].event <= EV_EXTFRAG:
+            return False
+    return True
 
 
 # -- what was done -------------------------------------------------------------------

@@ -490,13 +490,17 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
-               else D_DRAIN_UNEXPECTED, x, want, seen)
+        if by_hidden(s, x, row, set.borne):
+            said = SAID_LATE
+        else:
+            differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
+                   else D_DRAIN_UNEXPECTED, x, want, seen)
         failed(s, x, row)
     if not seen:
         return
     if said == SAID_ALL:
         set.high_before = 0     # high is borne out, whatever it was assumed from
+        set.borne = row
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone])
     s.t.drains += 1
@@ -702,7 +706,10 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
-        differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
+        if not (by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows)
+                or (not s.page[p].where and untold_since(s, p, row, set.hidden)
+                    and by_hidden(s, run.set, row, 0))):
+            differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
         run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
         if s.page[p].where == 1 + 16 * run.set + i:

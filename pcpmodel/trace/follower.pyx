@@ -116,6 +116,9 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
         tick_ends(s, row)
     elif e == EV_FORK:
         forked(s, s.top_zone, row)
+    elif e == EV_SWITCH:
+        for x in range(s.nr_zones):
+            s.sets[x * s.cpus + r.cpu].hidden = row
     elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
         kswapd(s, row, e == EV_KSWAPD_WAKE)
     elif e == EV_SET_BLOCK_TYPE:
@@ -686,7 +689,7 @@ cdef class Follower(Beliefs):
         check_idle(self)
         memset(f, 255, sizeof(f))
         f[P_COUNT], f[P_HIGH] = count, high
-        if observe(self, x, row, &g) != SAID_NONE:
+        if observe(self, x, row, &g) != SAID_NONE or by_hidden(self, x, row, set.borne):
             return True
         for told, code in ((count, D_TOLD_COUNT), (high, D_TOLD_HIGH)):
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count

@@ -254,7 +254,7 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     cdef int32_t f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, 1) if i == 0 else -1
     if f >= 0:
         explain(s, row, E_SILENT, x, s.forks[f])
-    else:
+    elif not by_hidden(s, x, row, s.page[p].pushed):
         differ(s, row, D_FREED_TWICE, x, 0, s.rows[row].a)
     leave(s, x, <int32_t>p, row, OP_SILENT)
     if f >= 0:

@@ -165,7 +165,7 @@ DEF_EVENTS = (
     (b"sched_process_exit", EV_EXIT), (b"mm_vmscan_kswapd_wake", EV_KSWAPD_WAKE),
     (b"mm_vmscan_kswapd_sleep", EV_KSWAPD_SLEEP),
     (b"mm_vmscan_direct_reclaim_begin", EV_RECLAIM_BEGIN),
-    (b"mm_vmscan_direct_reclaim_end", EV_RECLAIM_END),
+    (b"mm_vmscan_direct_reclaim_end", EV_RECLAIM_END), (b"sched_switch", EV_SWITCH),
 )
 #: Event name -> id in the ``event`` column (the first name of an id is its usual one).
 EVENT_IDS = {name.decode(): number for name, number in DEF_EVENTS}
@@ -653,6 +653,21 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     return p
 
 
+cdef int64_t next_pid(const char *p, const char *e) noexcept nogil:
+    """The task that sched_switch names last, after two names that may hold anything; 0 none.
+
+    perf prints it in another form, which is not read.
+    """
+    cdef uint64_t pid
+    cdef const char *q = e
+    while q > p:
+        q -= 1
+        if at(q, e, b"next_pid=", 9):
+            q = read_dec(q + 9, &pid)
+            return <int64_t>pid if q != NULL and pid < MAX_PFN else 0
+    return 0
+
+
 cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
     """Fields of any event but the five, or of these in another order or spacing."""
     cdef int64_t values[KEYS]
@@ -670,6 +685,9 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         return OK
     if r.event in (EV_FORK, EV_EXEC, EV_EXIT):
         # comm= may hold anything, blanks and equal signs included.
+        return OK
+    if r.event == EV_SWITCH:
+        r.a = next_pid(p, e)
         return OK
     for i in range(KEYS):
         values[i] = -1

@@ -502,10 +502,17 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    kept = np.flatnonzero(np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED]))
+    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED])
+    hidden = _hidden(events.rows)
+    kept[hidden] = True
+    kept = np.flatnonzero(kept)
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     plain = Events(events.rows[kept], events.probes[:0])
     rows = plain.rows
+    # Who left the CPU is told of by another line; whoever got it is there from here on.
+    hidden = np.searchsorted(kept, hidden)
+    rows["pid"][hidden] = rows["a"][hidden]
+    rows["flags"][hidden] = 0
     r = Follower(state, cap.cpus, snapshot, plain, first)
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
@@ -582,6 +589,21 @@ def _start_without_dump(
     r.set_block_types(block_types(rows, chain, base, blocks, first, freed, past))
     some = elsewhere.any(axis=1)
     r.set_passed_over(freed[some], elsewhere[some])
+
+
+def _hidden(rows: np.ndarray) -> np.ndarray:
+    """Rows of sched_switch with which a task gets a CPU that writes no line in all the trace.
+
+    It was switched away from again, if nowhere else, with a line of its own, unless the tracer was
+    told to pass it over (set_event_notrace_pid).
+    """
+    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(switches):
+        return switches
+    to = rows["a"][switches]
+    last = np.full(int(rows["cpu"].max()) + 1, -1)
+    np.maximum.at(last, rows["cpu"][switches], switches)
+    return switches[~np.isin(to, rows["pid"]) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
 def _version(kernel: str) -> tuple[int, int]:

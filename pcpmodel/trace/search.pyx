@@ -108,7 +108,8 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
         return
-    differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
+    if not by_hidden(s, x, row, set.borne):
+        differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
     if not s.holds_told:
         reopen(s, x, row)
         return

@@ -255,13 +255,15 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
-    ``until``: the first row with which one joined after the task that reports *p* was last seen; it
-    has had *p* before, then.
+    ``until``: the first row with which one joined after the task that reports *p*, or a page below
+    all that is known, was last seen; it has had that before, then.
     """
     cdef pageset *set = &s.sets[x]
     cdef int32_t q = set.list[i].head, above
-    cdef int32_t since = s.link[row].own_prev if p >= 0 else s.nr_rows
+    cdef int32_t since = s.link[row].own_prev
     cdef bint good = True
+    if p < 0 and (s.rows[row].event != EV_ALLOC or not since):
+        since = s.nr_rows
     until[0] = s.nr_rows
     while q >= 0 and q != p:
         above = q
@@ -282,6 +284,9 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             delay(s, above, row)
         elif p >= 0 and may_have_gone_past(s, above):
             went_past(s, above, row)
+        elif by_hidden(s, x, row, s.page[above].pushed):
+            s.page[above].status = AWAY
+            leave(s, x, above, row, OP_ALLOC)
         else:
             differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
                    s.rows[row].a if p >= 0 else above + s.base)
@@ -351,8 +356,11 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    k = s.nr_rows
     if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
-        differ(s, row, D_NOT_LISTED, x, 0, r.a)
+        if not (untold_since(s, p, row, s.sets[x].hidden)
+                and by_hidden(s, x, row, 0)):
+            differ(s, row, D_NOT_LISTED, x, 0, r.a)
         e = begin_op(s, x, row, OP_DRAINED, 0)
         e.got = -(1 << r.b)     # it had joined without a line
         do_op(s, x, e)
@@ -362,7 +370,12 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
-    do_op(s, x, e)
+    e.since = s.link[row].own_prev
+    if k < s.nr_rows:
+        explain(s, row, E_LATE, x, k)
+        do_earlier(s, x, k)
+    else:
+        do_op(s, x, e)
     settle(s, x, row)
 
 
@@ -502,7 +515,9 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     s.t.refills_explained += said == SAID_LATE or (said == SAID_ALL and run.told) \
         or (said == SAID_SOME and s.dumped)
     s.t.refills_inferred += said == SAID_SOME and not s.dumped
-    if said == SAID_NONE or (asked >= 0 and asked != want):
+    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
+        failed(s, x, row)
+    elif said == SAID_NONE or (asked >= 0 and asked != want):
         differ(s, row, D_REFILL_SIZE, x, want, run.left if asked < 0 else asked)
         failed(s, x, row)
 
@@ -520,7 +535,8 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     move_free(s, p, -(<int64_t>1 << order), row)
     if s.page[p].where:
         x = (s.page[p].where - 1) >> 4
-        differ(s, row, D_FREED_TWICE, x, 0, r.a)
+        if not by_hidden(s, x, row, s.page[p].pushed):
+            differ(s, row, D_FREED_TWICE, x, 0, r.a)
         leave(s, x, <int32_t>p, row, OP_SILENT)
     if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
             and 0 <= mt < MIGRATE_TYPES:
