@@ -137,6 +137,7 @@ cdef struct pageset:
     int high_before     # that a search took for other flags of the zone; 0 none
     int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
     int32_t borne       # last row at which a drain bore the fields out, or they were opened
+    int32_t counted     # ... bore count out
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
     per_cpu_pages first  # where only some fields are told
@@ -163,6 +164,7 @@ cdef struct zone_info:
     int32_t low         # first row at which a watermark test may fail, or nr_rows
     int64_t nr_free     # as the last probe told, and with what moved since [pages]
     int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
+    int32_t large       # first row of a large block that it may not have, 0 none, -1 not known
     int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
 # A free, or a tick of a pageset, that is done with a later line.

@@ -490,8 +490,12 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        if by_hidden(s, x, row, set.borne):
+        if by_hidden(s, x, row, set.counted):
             said = SAID_LATE
+            if last.op == OP_FREE and not want:
+                # It gave back more than shows: a free drains once there are as many as high.
+                for k in range(set.n):
+                    set.s[k].pcp.count = set.s[k].pcp.high
         else:
             differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
                    else D_DRAIN_UNEXPECTED, x, want, seen)
@@ -501,6 +505,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     if said == SAID_ALL:
         set.high_before = 0     # high is borne out, whatever it was assumed from
         set.borne = row
+    if said != SAID_NONE:
+        set.counted = row
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone])
     s.t.drains += 1

@@ -272,6 +272,7 @@ cdef class Follower(Beliefs):
         info.name = _ZONES.index(zone.name)
         info.nr_free = info.least_free = zone.nr_free
         info.enough = enough_free
+        info.large = -1
         info.low = start if info.nr_free <= enough_free else self.nr_rows
         if zone.managed:
             self.top_zone = z
@@ -448,6 +449,26 @@ cdef class Follower(Beliefs):
             if not -1 <= types[b] <= MIGRATE_ISOLATE:
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
+
+    def set_large(self, int z, int row):
+        """First row of a large block that a zone may not have had, 0 none."""
+        check_idle(self)
+        if not (0 <= z < self.nr_zones and 0 <= row < max(self.nr_rows, 1)):
+            raise IndexError(f"zone {z}, row {row}")
+        self.zones[z].large = row
+
+    def free_under_way(self, int32_t stop):
+        """Pages freed before row *stop* whose batch comes to its lists only from there on."""
+        cdef int32_t row
+        cdef int64_t p
+        check_idle(self)
+        if not 0 <= stop <= self.nr_rows:
+            raise IndexError(f"row {stop} is outside 0..{self.nr_rows}")
+        for row in range(stop):
+            p = index_of(self, self.rows[row].a)
+            if self.rows[row].event == EV_FREE and p >= 0 and self.told[p >> 9] \
+                    and self.page[p].event == EV_FREE_BATCHED:
+                self.page[p].status = <uint8_t>(FREED | self.rows[row].b << 4)
 
     def set_passed_over(self, freed, taken):
         """Rows of frees, ascending, and by type of list allocations that took what lay below."""
@@ -689,7 +710,7 @@ cdef class Follower(Beliefs):
         check_idle(self)
         memset(f, 255, sizeof(f))
         f[P_COUNT], f[P_HIGH] = count, high
-        if observe(self, x, row, &g) != SAID_NONE or by_hidden(self, x, row, set.borne):
+        if observe(self, x, row, &g) != SAID_NONE or by_hidden(self, x, row, set.counted):
             return True
         for told, code in ((count, D_TOLD_COUNT), (high, D_TOLD_HIGH)):
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count

@@ -34,6 +34,7 @@ from pcpmodel.trace.start import (
     block_types,
     counts_at_start,
     drained_past,
+    first_short,
     passed_over,
     sizes,
 )
@@ -587,8 +588,16 @@ def _start_without_dump(
     freed, elsewhere = passed_over(rows, chain, first, starts, new)
     past = np.maximum(elsewhere, drained_past(rows, chain, starts, freed))
     r.set_block_types(block_types(rows, chain, base, blocks, first, freed, past))
-    some = elsewhere.any(axis=1)
-    r.set_passed_over(freed[some], elsewhere[some])
+    some = past.any(axis=1)
+    r.set_passed_over(freed[some], past[some])
+    r.free_under_way(first)
+    isolated = cap.compaction()
+    if isolated is not None and marked and cap.has("buddyinfo.before"):
+        free = cap.free_blocks("before")
+        for z, zone in enumerate(snapshot.zones):
+            if zone.key in free:
+                had = free[zone.key]
+                r.set_large(z, first_short(rows, begin, zone.start_pfn, zone.end_pfn, had, isolated))
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:

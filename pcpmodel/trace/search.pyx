@@ -108,7 +108,10 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
         return
-    if not by_hidden(s, x, row, set.borne):
+    if by_hidden(s, x, row, set.counted):
+        # It took more pages than shows.
+        add_pages(set, -min(want, set.s[0].pcp.count))
+    else:
         differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
     if not s.holds_told:
         reopen(s, x, row)
@@ -284,9 +287,12 @@ cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil:
     return -1
 
 
-cdef int32_t asks_large(Beliefs s) noexcept nogil:
-    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, or 0."""
+cdef int32_t asks_large(Beliefs s, const zone_info *z) noexcept nogil:
+    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER that a zone may not have,
+    or 0."""
     cdef int32_t j
+    if z.large >= 0:
+        return z.large
     if s.large_row < 0:
         s.large_row = 0
         for j in range(s.nr_rows):
@@ -296,6 +302,15 @@ cdef int32_t asks_large(Beliefs s) noexcept nogil:
                 s.large_row = j
                 break
     return s.large_row
+
+
+cdef inline bint may_be_low(Beliefs s, const zone_info *z, int32_t row) noexcept nogil:
+    """Whether a watermark test may have failed by *row*.
+
+    That for a large block came between the line before of the task that reports it and its own.
+    """
+    cdef int32_t j = asks_large(s, z)
+    return row >= z.low or (j > 0 and row >= s.link[j].own_prev)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:
@@ -400,7 +415,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                         and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
                     turns |= ZONE_BELOW_HIGH << CLEAR
             j += 1
-        if j >= z.low or asks_large(s):
+        if may_be_low(s, z, j):
             turns |= ZONE_BELOW_HIGH
         s.turns[k] = <uint8_t>(turns | (k < set.log_n and may_wait(s, x, k)))
 
@@ -712,7 +727,7 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
-        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
+        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s, z) or s.nr_rows)
         explain(s, row, E_ZONE_FLAGS, x, shown if shown >= 0 else why if 0 < why < row else row)
 
 
@@ -882,7 +897,7 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
         s.kinds = z.maybe
         if z.woken > 0:
             s.kinds |= ZONE_RECLAIM_ACTIVE
-        if s.rules.below_high and (z.low < s.nr_rows or asks_large(s)):
+        if s.rules.below_high and may_be_low(s, z, row):
             s.kinds |= ZONE_BELOW_HIGH
     s.enough = max(s.effort - EFFORT // SHARE, 0)
     s.begin = set.mid_at if n and set.mid_at > 0 and set.nearest else 0
