@@ -26,6 +26,7 @@ cdef enum:
     MAX_LOG = 4096      # operations that are gone through again
     EFFORT = 9_000_000  # states followed in all searches of a trace: 2 s
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
+    COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
     RUN_NONE = 0
@@ -343,6 +344,11 @@ cdef void merge_states(Beliefs s, pageset *set) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil
@@ -361,9 +367,11 @@ cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noe
 
 
 cdef inline bint goes_silently(PageLists s, int32_t q, int32_t row) noexcept nogil:
-    """Whether the next that the trace tells of this page is that it is freed."""
+    """Whether the next that the trace tells of this page is that it is freed, and *row* is not
+    about it: a page that is told of at this moment has not gone in silence."""
     cdef int32_t j = s.page[q].cursor
-    return j > row and s.rows[j].event == EV_FREE and s.rows[j].b == 0
+    return j > row and s.rows[j].event == EV_FREE and s.rows[j].b == 0 \
+        and s.rows[row].a != q + s.base
 
 
 cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogil:

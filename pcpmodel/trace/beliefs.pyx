@@ -305,6 +305,37 @@ cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcep
     return True
 
 
+# -- new tasks -----------------------------------------------------------------------
+
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil:
+    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
+    cdef int32_t mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if rows[mid] < row:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil:
+    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
+    cdef int32_t lo
+    if s.forks == NULL:
+        return -1
+    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
+    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
+        if s.stacks[lo] > 0 and s.stacks[lo] >= pages:
+            s.stacks[lo] -= <uint8_t>pages
+            return lo
+        lo += 1
+    return -1
+
+
 # -- what was done -------------------------------------------------------------------
 
 cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil:

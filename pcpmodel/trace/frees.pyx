@@ -24,7 +24,7 @@ from pcpmodel.trace.drains cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport first_from, fork_between, leave, stacks_below
+from pcpmodel.trace.taking cimport leave, stacks_below
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 

@@ -25,7 +25,7 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
@@ -58,6 +58,9 @@ _FOLLOWED = (
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
+
+#: Flags of a line that no task's own work made.
+_INTERRUPT = FLAGS["softirq"] | FLAGS["hardirq"] | FLAGS["nmi"]
 
 #: What a recording says when it has written the sysctl.
 _FRACTION = re.compile(r"sysctl vm/percpu_pagelist_high_fraction=(\d{1,10}) r=0")
@@ -601,7 +604,7 @@ def _start_without_dump(
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:
-    """Rows of sched_switch with which a task gets a CPU that writes no line in all the trace.
+    """Rows of sched_switch with which a task gets a CPU that writes no line of its own in all the trace.
 
     It was switched away from again, if nowhere else, with a line of its own, unless the tracer was
     told to pass it over (set_event_notrace_pid).
@@ -610,9 +613,10 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     if not len(switches):
         return switches
     to = rows["a"][switches]
+    own = rows["pid"][rows["flags"] & _INTERRUPT == 0]  # interrupts above it are shown
     last = np.full(int(rows["cpu"].max()) + 1, -1)
     np.maximum.at(last, rows["cpu"][switches], switches)
-    return switches[~np.isin(to, rows["pid"]) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
+    return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
 def _version(kernel: str) -> tuple[int, int]:

@@ -349,7 +349,7 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
     for i in range(s.rules.nr_pcp_lists):
         q = set.list[i].head
         if not s.holds_told and i < MIGRATE_PCPTYPES:
-            find_stacks(s, q, row)
+            find_stacks(s, x, q, row)
         oldest = s.nr_rows      # oldest push among the pages above that did not leave
         depth = 0
         while q >= 0 and depth < MAX_DEPTH:
@@ -364,22 +364,36 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         s.effort -= depth >> 3
 
 
-cdef void find_stacks(Beliefs s, int32_t q, int32_t row) noexcept nogil:
+cdef void add_stack(Beliefs s, int x, candidate *c) noexcept nogil:
+    """Keep pages that may be of a stack; below others that came later, if a new task tells of one.
+    """
+    if c.pages and (c.until == s.nr_rows
+                    or fork_between(s, s.sets[x].cpu, c.since, c.until + COPIED, 0) >= 0):
+        add_candidate(s, c, -1)
+    c.pages = 0
+
+
+cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
     """Pages from *q* on, four at a time, that are freed next though nobody tells who took them."""
     cdef candidate c
+    cdef int depth = 0
+    cdef int32_t oldest = s.nr_rows
     c.pages = 0
-    c.since = 0
-    c.until = s.nr_rows
-    while q >= 0 and goes_silently(s, q, row):
-        if c.pages == 0:
-            c.page = q
-            c.report = s.page[q].cursor
-        c.since = max(c.since, s.page[q].pushed)
-        c.pages += 1
+    while q >= 0 and depth < MAX_DEPTH:
+        if goes_silently(s, q, row):
+            if c.pages == 0:
+                c = candidate(q, s.page[q].cursor, 0, oldest, 0)
+            c.since = max(c.since, s.page[q].pushed)
+            c.pages += 1
+            if c.pages == STACK_PAGES:
+                add_stack(s, x, &c)
+        else:
+            add_stack(s, x, &c)
+            oldest = min(oldest, s.page[q].pushed)
+        depth += 1
         q = s.page[q].next
-        if c.pages == STACK_PAGES or q < 0 or not goes_silently(s, q, row):
-            add_candidate(s, &c, -1)
-            c.pages = 0
+    add_stack(s, x, &c)
+    s.effort -= depth >> 3
 
 
 cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:

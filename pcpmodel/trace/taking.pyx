@@ -30,10 +30,6 @@ from pcpmodel.trace.search cimport *
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
-cdef enum:
-    COPIED = 20_000     # rows in which a new task's parent copies its memory, before it is told of
-
-
 # -- what leaves a list --------------------------------------------------------------
 
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
@@ -112,35 +108,6 @@ cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
 
 
 # -- stacks of new tasks -------------------------------------------------------------
-
-cdef int32_t first_from(
-    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
-) noexcept nogil:
-    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
-    cdef int32_t mid
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if rows[mid] < row:
-            lo = mid + 1
-        else:
-            hi = mid
-    return lo
-
-
-cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
-                          int pages) noexcept nogil:
-    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
-    cdef int32_t lo
-    if s.forks == NULL:
-        return -1
-    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
-    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
-        if s.stacks[lo] > 0 and s.stacks[lo] >= pages:
-            s.stacks[lo] -= <uint8_t>pages
-            return lo
-        lo += 1
-    return -1
-
 
 cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
     """Pages above *p* that a new task on this CPU took for its stack without a line; takes them.
