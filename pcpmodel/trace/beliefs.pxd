@@ -301,9 +301,10 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *passed      # rows of frees, ascending
     cdef const int32_t *passed_by   # of each by type: row of an allocation that took what lay below
     cdef int32_t nr_passed
-    cdef const int32_t *forks       # rows of new tasks, by CPU
+    cdef const int32_t *forks       # rows of new tasks, by CPU where their stacks may be from
     cdef const int32_t *forks_of    # cpus + 1 places in it
-    cdef uint8_t *stacks            # pages that each of them may still have taken in silence
+    cdef const int32_t *stack_of    # place of each in stacks
+    cdef uint8_t *stacks            # pages that each new task may still have taken in silence
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those

@@ -324,13 +324,15 @@ cdef int32_t first_from(
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
                           int pages) noexcept nogil:
     """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
+    cdef uint8_t *left
     cdef int32_t lo
     if s.forks == NULL:
         return -1
     lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
     while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
-        if s.stacks[lo] > 0 and s.stacks[lo] >= pages:
-            s.stacks[lo] -= <uint8_t>pages
+        left = &s.stacks[s.stack_of[lo]]
+        if left[0] > 0 and left[0] >= pages:
+            left[0] -= <uint8_t>pages
             return lo
         lo += 1
     return -1

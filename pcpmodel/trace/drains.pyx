@@ -27,7 +27,7 @@ from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport failed, leave, take_shown, was_there
+from pcpmodel.trace.taking cimport failed, leave, leave_hidden, take_shown, was_there
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -657,6 +657,8 @@ cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
         s.page[q].status = SILENT
         if s.holds_told:
             unlink_page(s, q)   # a probe has told of count
+        elif s.page[q].pushed < s.sets[x].hidden:
+            leave_hidden(s, x, q, row)
         else:
             leave(s, x, q, row, OP_SILENT)
 

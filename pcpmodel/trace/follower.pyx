@@ -407,14 +407,26 @@ cdef class Follower(Beliefs):
         view = self.keep[-1]
         return &view[0]
 
-    def set_forks(self, forks, forks_of, workers):
-        """Rows of new tasks by CPU, and every CPU's place in them; indices of kworkers' names."""
+    def set_forks(self, forks, workers):
+        """Rows of new tasks; indices of kworkers' names.
+
+        Whoever made one took its stack on the CPU of that line, or, if it was moved meanwhile, on
+        that of its line before.
+        """
         cdef Py_ssize_t k
+        cdef int32_t row, before
         check_idle(self)
-        if self.forks != NULL or len(forks_of) != self.cpus + 1 \
-                or np.any(np.diff([0, *forks_of, len(forks)]) < 0) \
-                or np.any(np.less(forks, 0)) or np.any(np.greater_equal(forks, self.nr_rows)):
-            raise InputError("forks are not rows by CPU")
+        if self.forks != NULL or np.any(np.less(forks, 0)) \
+                or np.any(np.greater_equal(forks, self.nr_rows)):
+            raise InputError("forks are not rows")
+        places = []
+        for k in range(len(forks)):
+            row = forks[k]
+            before = self.link[row].own_prev
+            places.append((self.rows[row].cpu, row, k))
+            if before and self.rows[before].cpu != self.rows[row].cpu:
+                places.append((self.rows[before].cpu, row, k))
+        places = np.array(sorted(places), np.int32).reshape(-1, 3)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
         self.workers = <uint8_t *>self.room(1 << 16, 1)
@@ -422,8 +434,9 @@ cdef class Follower(Beliefs):
             if not 0 <= k < 1 << 16:
                 raise InputError(f"{k} is no index of a name")
             self.workers[k] = 1
-        self.forks_of = self._kept(forks_of)
-        self.forks = self._kept(forks)
+        self.forks_of = self._kept(np.searchsorted(places[:, 0], np.arange(self.cpus + 1)))
+        self.forks = self._kept(places[:, 1])
+        self.stack_of = self._kept(places[:, 2])
 
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""

@@ -572,10 +572,8 @@ def _start_without_dump(
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
     if _version(cap.kernel) > _LAST_SILENT:
         new = new[:0]
-    new = new[np.argsort(rows["cpu"][new], kind="stable")]
-    places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
     comms = cap.trace[1].comms
-    r.set_forks(new, places, [k for k, name in enumerate(comms) if name.startswith("kworker")])
+    r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
     counts = counts_at_start(rows, begin, first, snapshot)
     if not marked:
         slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
@@ -590,7 +588,10 @@ def _start_without_dump(
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
     freed, elsewhere = passed_over(rows, chain, first, starts, new)
     past = np.maximum(elsewhere, drained_past(rows, chain, starts, freed))
-    r.set_block_types(block_types(rows, chain, base, blocks, first, freed, past))
+    r.set_block_types(block_types(
+        rows, chain, base, blocks, first, freed, past,
+        lambda: passed_over(rows, chain, first, starts, new[:0])[1],
+    ))  # fmt: skip
     some = past.any(axis=1)
     r.set_passed_over(freed[some], past[some])
     r.free_under_way(first)

@@ -304,13 +304,16 @@ cdef int32_t asks_large(Beliefs s, const zone_info *z) noexcept nogil:
     return s.large_row
 
 
-cdef inline bint may_be_low(Beliefs s, const zone_info *z, int32_t row) noexcept nogil:
+cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     """Whether a watermark test may have failed by *row*.
 
-    That for a large block came between the line before of the task that reports it and its own.
+    That for a large block came between the line before of the task that reports it and its own; a
+    hidden task is a nearer cause than a block that the zone may not have had.
     """
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
     cdef int32_t j = asks_large(s, z)
-    return row >= z.low or (j > 0 and row >= s.link[j].own_prev)
+    return row >= z.low or (j > 0 and row >= s.link[j].own_prev and set.hidden <= set.counted)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:
@@ -429,7 +432,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                         and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
                     turns |= ZONE_BELOW_HIGH << CLEAR
             j += 1
-        if may_be_low(s, z, j):
+        if may_be_low(s, x, j):
             turns |= ZONE_BELOW_HIGH
         s.turns[k] = <uint8_t>(turns | (k < set.log_n and may_wait(s, x, k)))
 
@@ -911,7 +914,7 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
         s.kinds = z.maybe
         if z.woken > 0:
             s.kinds |= ZONE_RECLAIM_ACTIVE
-        if s.rules.below_high and may_be_low(s, z, row):
+        if s.rules.below_high and may_be_low(s, x, row):
             s.kinds |= ZONE_BELOW_HIGH
     s.enough = max(s.effort - EFFORT // SHARE, 0)
     s.begin = set.mid_at if n and set.mid_at > 0 and set.nearest else 0

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -295,6 +296,7 @@ def block_types(
     first: int,
     frees: np.ndarray,
     elsewhere: np.ndarray,
+    without_stacks: Callable[[], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -304,7 +306,8 @@ def block_types(
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
     on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
-    and `drained_past`.
+    and `drained_past`; *without_stacks*: what the former says were no stack taken in silence, for
+    pages that no later line tells of are of none that is given back.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -344,6 +347,9 @@ def block_types(
     np.logical_or.at(out, place[frees[known]], elsewhere[known] > 0)
     # What nothing shows is taken for movable, then for unmovable, then for reclaimable.
     wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
+    if without_stacks is not None and (wrong & ~out[:, 0]).any():
+        last = known & (chain[frees] == 0)
+        np.logical_or.at(out[:, 0], place[frees[last]], without_stacks()[last, 0] > 0)
     types[wrong] = np.where(out[wrong, 0], 2, 0)
     return types
 

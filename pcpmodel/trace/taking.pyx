@@ -69,6 +69,15 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
     settle(s, x, row)
 
 
+cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
+    """A block left for a task of which no line tells; a drain may have borne count out since."""
+    if s.sets[x].hidden < s.sets[x].counted:
+        s.sets[x].moved[(s.page[p].where - 1) & 15] = row
+        unlink_page(s, p)
+    else:
+        leave(s, x, p, row, OP_ALLOC)
+
+
 cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call=0,
                int32_t until=0) noexcept nogil:
     """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for.
@@ -125,12 +134,14 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
         told = set.stack_told
         most = most if most > 0 else STACK_PAGES
     else:
-        # It is reported once the memory of its parent is copied.
-        f = fork_between(s, set.cpu, moved, row + COPIED, 0)
+        # It is reported once the memory of its parent is copied.  What lies below others may have
+        # left before these came.
+        f = fork_between(s, set.cpu, min(moved, s.page[q].pushed) if q >= 0 else moved,
+                         row + COPIED, 0)
         if f < 0:
             return False
         told = s.forks[f]
-        most = s.stacks[f]
+        most = s.stacks[s.stack_of[f]]
     while q >= 0 and q != p and n < most:
         k = s.page[q].cursor
         if k and s.rows[k].event != EV_FREE:
@@ -142,9 +153,9 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
     set.stack_left = 0
     if f >= 0 and set.open[i]:
         # The others lay below, where nothing is known of the list yet: see `forked`.
-        s.stacks[f] = <uint8_t>(most - n)
+        s.stacks[s.stack_of[f]] = <uint8_t>(most - n)
     elif f >= 0:
-        s.stacks[f] = 0
+        s.stacks[s.stack_of[f]] = 0
         set.stack_left = most - n
         set.stack_told = told
     while n:
@@ -201,12 +212,14 @@ cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
     """A new task: what is left of its stack may have come from what is not known of the list."""
     cdef int cpu = s.rows[row].cpu, x = zone * s.cpus + cpu
+    cdef int left
     cdef int32_t f
     if s.forks == NULL or not s.sets[x].used or not s.sets[x].open[0]:
         return
     f = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], row)
-    if f < s.forks_of[cpu + 1] and s.stacks[f]:
-        unknown(s, x, row, s.stacks[f], s.stacks[f])
+    if f < s.forks_of[cpu + 1] and s.stacks[s.stack_of[f]]:
+        left = s.stacks[s.stack_of[f]]
+        unknown(s, x, row, left, left)
 
 
 # -- allocations ---------------------------------------------------------------------
@@ -253,7 +266,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             went_past(s, above, row)
         elif by_hidden(s, x, row, s.page[above].pushed):
             s.page[above].status = AWAY
-            leave(s, x, above, row, OP_ALLOC)
+            leave_hidden(s, x, above, row)
         else:
             differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
                    s.rows[row].a if p >= 0 else above + s.base)
@@ -502,9 +515,11 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     move_free(s, p, -(<int64_t>1 << order), row)
     if s.page[p].where:
         x = (s.page[p].where - 1) >> 4
-        if not by_hidden(s, x, row, s.page[p].pushed):
+        if by_hidden(s, x, row, s.page[p].pushed):
+            leave_hidden(s, x, <int32_t>p, row)
+        else:
             differ(s, row, D_FREED_TWICE, x, 0, r.a)
-        leave(s, x, <int32_t>p, row, OP_SILENT)
+            leave(s, x, <int32_t>p, row, OP_SILENT)
     if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
             and 0 <= mt < MIGRATE_TYPES:
         # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
