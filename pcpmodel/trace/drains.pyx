@@ -722,7 +722,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
         if s.page[p].where == 1 + 16 * run.set + i:
             forget_below(s, run.set, i, <int32_t>p, row)
-        elif not s.page[p].where and not s.holds_told:
+        elif not s.page[p].where and not s.holds_told and not 0 < set.hidden < set.counted:
             drain_pages(s, run.set, row, -(1 << r.b))   # it had joined without a line
     elif mt != r.c if mt >= 0 else not pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b):
         differ(s, row, D_TYPE, run.set, mt, r.c)

@@ -591,6 +591,7 @@ def _start_without_dump(
     r.set_block_types(block_types(
         rows, chain, base, blocks, first, freed, past,
         lambda: passed_over(rows, chain, first, starts, new[:0])[1],
+        max(len(new) - int((rows["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
     ))  # fmt: skip
     some = past.any(axis=1)
     r.set_passed_over(freed[some], past[some])

@@ -35,6 +35,9 @@ _SLICE_BYTES = 4 << 20
 #: pageblock_order
 _BLOCK = 9
 
+#: Of a task's stack.
+_STACK_PAGES = 4
+
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
@@ -297,6 +300,7 @@ def block_types(
     frees: np.ndarray,
     elsewhere: np.ndarray,
     without_stacks: Callable[[], np.ndarray] | None = None,
+    living: int = 0,
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -306,8 +310,9 @@ def block_types(
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
     on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
-    and `drained_past`; *without_stacks*: what the former says were no stack taken in silence, for
-    pages that no later line tells of are of none that is given back.
+    and `drained_past`; *without_stacks*: what the former says were no stack taken in silence.
+    Pages that no later line tells of can only be stacks of the new tasks that are *living* at the
+    end; where there are more, they were not on the unmovable list either.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -349,7 +354,10 @@ def block_types(
     wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
     if without_stacks is not None and (wrong & ~out[:, 0]).any():
         last = known & (chain[frees] == 0)
-        np.logical_or.at(out[:, 0], place[frees[last]], without_stacks()[last, 0] > 0)
+        last[last] = (wrong & ~out[:, 0])[place[frees[last]]]
+        last[last] = without_stacks()[last, 0] > 0
+        if last.sum() > _STACK_PAGES * living:
+            out[place[frees[last]], 0] = True
     types[wrong] = np.where(out[wrong, 0], 2, 0)
     return types
 

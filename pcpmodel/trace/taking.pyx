@@ -134,10 +134,11 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
         told = set.stack_told
         most = most if most > 0 else STACK_PAGES
     else:
-        # It is reported once the memory of its parent is copied.  What lies below others may have
-        # left before these came.
-        f = fork_between(s, set.cpu, min(moved, s.page[q].pushed) if q >= 0 else moved,
-                         row + COPIED, 0)
+        # It is reported once the memory of its parent is copied.  What is freed next, though nobody
+        # tells who took it, may have left before what came last.
+        f = fork_between(s, set.cpu, moved, row + COPIED, 0)
+        if f < 0 and q >= 0 and s.page[q].cursor:
+            f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, 0)
         if f < 0:
             return False
         told = s.forks[f]
@@ -341,9 +342,10 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         if not (untold_since(s, p, row, s.sets[x].hidden)
                 and by_hidden(s, x, row, 0)):
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
-        e = begin_op(s, x, row, OP_DRAINED, 0)
-        e.got = -(1 << r.b)     # it had joined without a line
-        do_op(s, x, e)
+        if not 0 < s.sets[x].hidden < s.sets[x].counted:
+            e = begin_op(s, x, row, OP_DRAINED, 0)
+            e.got = -(1 << r.b)     # it had joined without a line
+            do_op(s, x, e)
     else:
         uncover(s, x, i, -1, row, &k)
         s.t.allocations_inferred += 1
