@@ -48,8 +48,8 @@ EVENTS = (
     "workqueue/workqueue_execute_end",
     "sched/sched_switch",
 )
-#: Of a workqueue event only this work item: the tick at which high decays.  Of sched_switch only who
-#: gets a CPU: a task that got one and wrote no line is hidden from the tracer (set_event_notrace_pid).
+#: Of a workqueue event only this work item: the tick at which high decays.  Of sched_switch only
+#: who gets a CPU: a task that did and wrote no line is hidden (set_event_notrace_pid).
 FILTERS = {
     "sched/sched_switch": "next_pid != 0",
     "workqueue/workqueue_execute_start": "function.function == vmstat_update",

@@ -602,11 +602,13 @@ def _start_without_dump(
         for z, zone in enumerate(snapshot.zones):
             if zone.key in free:
                 had = free[zone.key]
-                r.set_large(z, first_short(rows, begin, zone.start_pfn, zone.end_pfn, had, isolated))
+                r.set_large(
+                    z, first_short(rows, begin, zone.start_pfn, zone.end_pfn, had, isolated)
+                )
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:
-    """Rows of sched_switch with which a task gets a CPU that writes no line of its own in all the trace.
+    """Rows of sched_switch with which a task gets a CPU that writes no line of its own.
 
     It was switched away from again, if nowhere else, with a line of its own, unless the tracer was
     told to pass it over (set_event_notrace_pid).

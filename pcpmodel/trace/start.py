@@ -407,7 +407,8 @@ def first_short(
     for smaller ones.  Each page that compaction isolated may have been of another block.
     """
     event, pfn = rows["event"], rows["a"]
-    taken = np.isin(event, [EVENT_IDS[f"mm_page_alloc_{name}"] for name in ("zone_locked", "extfrag")])
+    names = ("mm_page_alloc_zone_locked", "mm_page_alloc_extfrag")
+    taken = np.isin(event, [EVENT_IDS[name] for name in names])
     taken = np.flatnonzero(taken & (pfn >= start) & (pfn < end))
     taken = taken[taken >= begin]
     large = np.flatnonzero(
