@@ -20,3 +20,4 @@ cdef enum:
     E_UNSEEN = 16
     E_COMPACTED = 17
     E_READ = 18
+    E_HIDDEN = 19

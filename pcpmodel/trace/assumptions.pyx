@@ -132,6 +132,13 @@ ASSUMPTIONS = {
         "its walk saw each block at one moment after another",
         "the line that moved a block meanwhile",
     ),
+    E_HIDDEN: Assumption(
+        "a task of which no line tells had the CPU",
+        "a task that writes no line of any event got this CPU since the line that brought a page "
+        "to its list, or since a drain came as foreseen",
+        "it took pages or gave some back, as any task does; the fields are open again",
+        "its sched_switch",
+    ),
 }
 
 #: Number of the one that `buddy_lists` assumes.

@@ -26,6 +26,7 @@ cdef enum:
     MAX_LOG = 4096      # operations that are gone through again
     EFFORT = 9_000_000  # states followed in all searches of a trace: 2 s
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
+    COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
     RUN_NONE = 0
@@ -136,6 +137,9 @@ cdef struct pageset:
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     int high_before     # that a search took for other flags of the zone; 0 none
+    int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
+    int32_t borne       # last row at which a drain bore the fields out, or they were opened
+    int32_t counted     # ... bore count out
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
     per_cpu_pages first  # where only some fields are told
@@ -162,6 +166,7 @@ cdef struct zone_info:
     int32_t low         # first row at which a watermark test may fail, or nr_rows
     int64_t nr_free     # as the last probe told, and with what moved since [pages]
     int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
+    int32_t large       # first row of a large block that it may not have, 0 none, -1 not known
     int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
 # A free, or a tick of a pageset, that is done with a later line.
@@ -297,9 +302,10 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *passed      # rows of frees, ascending
     cdef const int32_t *passed_by   # of each by type: row of an allocation that took what lay below
     cdef int32_t nr_passed
-    cdef const int32_t *forks       # rows of new tasks, by CPU
+    cdef const int32_t *forks       # rows of new tasks, by CPU where their stacks may be from
     cdef const int32_t *forks_of    # cpus + 1 places in it
-    cdef uint8_t *stacks            # pages that each of them may still have taken in silence
+    cdef const int32_t *stack_of    # place of each in stacks
+    cdef uint8_t *stacks            # pages that each new task may still have taken in silence
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those
@@ -338,6 +344,13 @@ cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept
 cdef bint clear_table(Beliefs s, int n) noexcept nogil
 cdef void merge_states(Beliefs s, pageset *set) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
+cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
+cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil
@@ -356,9 +369,11 @@ cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noe
 
 
 cdef inline bint goes_silently(PageLists s, int32_t q, int32_t row) noexcept nogil:
-    """Whether the next that the trace tells of this page is that it is freed."""
+    """Whether the next that the trace tells of this page is that it is freed, and *row* is not
+    about it: a page that is told of at this moment has not gone in silence."""
     cdef int32_t j = s.page[q].cursor
-    return j > row and s.rows[j].event == EV_FREE and s.rows[j].b == 0
+    return j > row and s.rows[j].event == EV_FREE and s.rows[j].b == 0 \
+        and s.rows[row].a != q + s.base
 
 
 cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogil:

@@ -17,6 +17,7 @@ from pcpmodel.kernel.lists cimport lists_in_use
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
+from pcpmodel.trace.assumptions cimport E_HIDDEN
 from pcpmodel.trace.events cimport *
 
 import numpy as np
@@ -279,8 +280,62 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
     # nr_pcp_high() lowers it under flags that were assumed, it seems, in error.
     like.high = max(like.high, set.high_before)
     set.high_before = 0
+    set.borne = row
     open_states(s, x, &like, False)
     set.was_row = row
+
+
+# -- what no line tells ---------------------------------------------------------------
+
+cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil:
+    """Whether a task that writes no line had the CPU of these lists after row *since*; names it."""
+    if s.sets[x].hidden <= max(since, 0):
+        return False
+    explain(s, row, E_HIDDEN, x, s.sets[x].hidden)
+    return True
+
+
+cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil:
+    """Whether no line between rows *since* and *row* is about a page."""
+    cdef int32_t j
+    s.effort -= (row - since) >> 6
+    for j in range(row - 1, since, -1):
+        if s.rows[j].a == p + s.base and EV_ALLOC <= s.rows[j].event <= EV_EXTFRAG:
+            return False
+    return True
+
+
+# -- new tasks -----------------------------------------------------------------------
+
+cdef int32_t first_from(
+    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
+) noexcept nogil:
+    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
+    cdef int32_t mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if rows[mid] < row:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+                          int pages) noexcept nogil:
+    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
+    cdef uint8_t *left
+    cdef int32_t lo
+    if s.forks == NULL:
+        return -1
+    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
+    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
+        left = &s.stacks[s.stack_of[lo]]
+        if left[0] > 0 and left[0] >= pages:
+            left[0] -= <uint8_t>pages
+            return lo
+        lo += 1
+    return -1
 
 
 # -- what was done -------------------------------------------------------------------

@@ -27,7 +27,7 @@ from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport failed, leave, take_shown, was_there
+from pcpmodel.trace.taking cimport failed, leave, leave_hidden, take_shown, was_there
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -487,13 +487,23 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
-               else D_DRAIN_UNEXPECTED, x, want, seen)
+        if by_hidden(s, x, row, set.counted):
+            said = SAID_LATE
+            if last.op == OP_FREE and not want:
+                # It gave back more than shows: a free drains once there are as many as high.
+                for k in range(set.n):
+                    set.s[k].pcp.count = set.s[k].pcp.high
+        else:
+            differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
+                   else D_DRAIN_UNEXPECTED, x, want, seen)
         failed(s, x, row)
     if not seen:
         return
     if said == SAID_ALL:
         set.high_before = 0     # high is borne out, whatever it was assumed from
+        set.borne = row
+    if said != SAID_NONE and last.op == OP_FREE and last.order == 0:
+        set.counted = row       # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone])
     s.t.drains += 1
@@ -644,6 +654,8 @@ cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
         s.page[q].status = SILENT
         if s.holds_told:
             unlink_page(s, q)   # a probe has told of count
+        elif s.page[q].pushed < s.sets[x].hidden:
+            leave_hidden(s, x, q, row)
         else:
             leave(s, x, q, row, OP_SILENT)
 
@@ -699,12 +711,15 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
-        differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
+        if not (by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows)
+                or (not s.page[p].where and untold_since(s, p, row, set.hidden)
+                    and by_hidden(s, run.set, row, 0))):
+            differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
         run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
         if s.page[p].where == 1 + 16 * run.set + i:
             forget_below(s, run.set, i, <int32_t>p, row)
-        elif not s.page[p].where and not s.holds_told:
+        elif not s.page[p].where and not s.holds_told and not 0 < set.hidden < set.counted:
             drain_pages(s, run.set, row, -(1 << r.b))   # it had joined without a line
     elif mt != r.c if mt >= 0 else not pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b):
         differ(s, row, D_TYPE, run.set, mt, r.c)

@@ -116,6 +116,9 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
         tick_ends(s, row)
     elif e == EV_FORK:
         forked(s, s.top_zone, row)
+    elif e == EV_SWITCH:
+        for x in range(s.nr_zones):
+            s.sets[x * s.cpus + r.cpu].hidden = row
     elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
         kswapd(s, row, e == EV_KSWAPD_WAKE)
     elif e == EV_SET_BLOCK_TYPE:
@@ -314,6 +317,7 @@ cdef class Follower(Beliefs):
         info.name = _ZONES.index(zone.name)
         info.nr_free = info.least_free = zone.nr_free
         info.enough = enough_free
+        info.large = -1
         info.low = start if info.nr_free <= enough_free else self.nr_rows
         if zone.managed:
             self.top_zone = z
@@ -448,14 +452,26 @@ cdef class Follower(Beliefs):
         view = self.keep[-1]
         return &view[0]
 
-    def set_forks(self, forks, forks_of, workers):
-        """Rows of new tasks by CPU, and every CPU's place in them; indices of kworkers' names."""
+    def set_forks(self, forks, workers):
+        """Rows of new tasks; indices of kworkers' names.
+
+        Whoever made one took its stack on the CPU of that line, or, if it was moved meanwhile, on
+        that of its line before.
+        """
         cdef Py_ssize_t k
+        cdef int32_t row, before
         check_idle(self)
-        if self.forks != NULL or len(forks_of) != self.cpus + 1 \
-                or np.any(np.diff([0, *forks_of, len(forks)]) < 0) \
-                or np.any(np.less(forks, 0)) or np.any(np.greater_equal(forks, self.nr_rows)):
-            raise InputError("forks are not rows by CPU")
+        if self.forks != NULL or np.any(np.less(forks, 0)) \
+                or np.any(np.greater_equal(forks, self.nr_rows)):
+            raise InputError("forks are not rows")
+        places = []
+        for k in range(len(forks)):
+            row = forks[k]
+            before = self.link[row].own_prev
+            places.append((self.rows[row].cpu, row, k))
+            if before and self.rows[before].cpu != self.rows[row].cpu:
+                places.append((self.rows[before].cpu, row, k))
+        places = np.array(sorted(places), np.int32).reshape(-1, 3)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
         self.workers = <uint8_t *>self.room(1 << 16, 1)
@@ -463,8 +479,9 @@ cdef class Follower(Beliefs):
             if not 0 <= k < 1 << 16:
                 raise InputError(f"{k} is no index of a name")
             self.workers[k] = 1
-        self.forks_of = self._kept(forks_of)
-        self.forks = self._kept(forks)
+        self.forks_of = self._kept(np.searchsorted(places[:, 0], np.arange(self.cpus + 1)))
+        self.forks = self._kept(places[:, 1])
+        self.stack_of = self._kept(places[:, 2])
 
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""
@@ -490,6 +507,26 @@ cdef class Follower(Beliefs):
             if not -1 <= types[b] <= MIGRATE_ISOLATE:
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
+
+    def set_large(self, int z, int row):
+        """First row of a large block that a zone may not have had, 0 none."""
+        check_idle(self)
+        if not (0 <= z < self.nr_zones and 0 <= row < max(self.nr_rows, 1)):
+            raise IndexError(f"zone {z}, row {row}")
+        self.zones[z].large = row
+
+    def free_under_way(self, int32_t stop):
+        """Pages freed before row *stop* whose batch comes to its lists only from there on."""
+        cdef int32_t row
+        cdef int64_t p
+        check_idle(self)
+        if not 0 <= stop <= self.nr_rows:
+            raise IndexError(f"row {stop} is outside 0..{self.nr_rows}")
+        for row in range(stop):
+            p = index_of(self, self.rows[row].a)
+            if self.rows[row].event == EV_FREE and p >= 0 and self.told[p >> 9] \
+                    and self.page[p].event == EV_FREE_BATCHED:
+                self.page[p].status = <uint8_t>(FREED | self.rows[row].b << 4)
 
     def set_passed_over(self, freed, taken):
         """Rows of frees, ascending, and by type of list allocations that took what lay below."""
@@ -762,7 +799,7 @@ cdef class Follower(Beliefs):
         cdef int k
         cdef pageset *set = &self.sets[w.x]
         cdef sight g = sight(&w.field[0], 0, 0)
-        if observe(self, w.x, row, &g) != SAID_NONE:
+        if observe(self, w.x, row, &g) != SAID_NONE or by_hidden(self, w.x, row, set.counted):
             return True
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):
             told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]

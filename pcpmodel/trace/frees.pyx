@@ -24,7 +24,7 @@ from pcpmodel.trace.drains cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport first_from, fork_between, leave, stacks_below
+from pcpmodel.trace.taking cimport leave, leave_hidden, stacks_below
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -254,6 +254,9 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     cdef int32_t f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, 1) if i == 0 else -1
     if f >= 0:
         explain(s, row, E_SILENT, x, s.forks[f])
+    elif by_hidden(s, x, row, s.page[p].pushed):
+        leave_hidden(s, x, <int32_t>p, row)
+        return
     else:
         differ(s, row, D_FREED_TWICE, x, 0, s.rows[row].a)
     leave(s, x, <int32_t>p, row, OP_SILENT)

@@ -24,6 +24,7 @@ EVENT: np.dtype[np.void]
 EVENT_IDS: dict[str, int]
 FLAGS: dict[str, int]
 HIT: int
+INTERRUPT: int
 PROBE_COLUMNS: tuple[str, ...]
 ZONES: tuple[str, ...]
 

@@ -30,7 +30,7 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
-__all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "PROBE_COLUMNS", "ZONES", "Events", "TraceReader",
+__all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "PROBE_COLUMNS", "ZONES", "Events", "TraceReader",
            "open_text", "page_frames", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
@@ -57,6 +57,8 @@ FLAGS = {
     "resched_lazy": FL_RESCHED_LAZY, "hardirq": FL_HARDIRQ, "softirq": FL_SOFTIRQ,
     "nmi": FL_NMI, "migrate_disabled": FL_MIGRATE_DISABLED, "known": FL_KNOWN,
 }
+#: Of a line that no task's own work wrote.
+INTERRUPT = FL_HARDIRQ | FL_SOFTIRQ | FL_NMI
 
 cdef extern from *:
     """
@@ -165,7 +167,7 @@ DEF_EVENTS = (
     (b"sched_process_exit", EV_EXIT), (b"mm_vmscan_kswapd_wake", EV_KSWAPD_WAKE),
     (b"mm_vmscan_kswapd_sleep", EV_KSWAPD_SLEEP),
     (b"mm_vmscan_direct_reclaim_begin", EV_RECLAIM_BEGIN),
-    (b"mm_vmscan_direct_reclaim_end", EV_RECLAIM_END),
+    (b"mm_vmscan_direct_reclaim_end", EV_RECLAIM_END), (b"sched_switch", EV_SWITCH),
 )
 #: Event name -> id in the ``event`` column (the first name of an id is its usual one).
 EVENT_IDS = {name.decode(): number for name, number in DEF_EVENTS}
@@ -653,6 +655,21 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     return p
 
 
+cdef int64_t next_pid(const char *p, const char *e) noexcept nogil:
+    """The task that sched_switch names last, after two names that may hold anything; 0 none.
+
+    perf prints it in another form, which is not read.
+    """
+    cdef uint64_t pid
+    cdef const char *q = e
+    while q > p:
+        q -= 1
+        if at(q, e, b"next_pid=", 9):
+            q = read_dec(q + 9, &pid)
+            return <int64_t>pid if q != NULL and pid < MAX_PFN else 0
+    return 0
+
+
 cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
     """Fields of any event but the five, or of these in another order or spacing."""
     cdef int64_t values[KEYS]
@@ -670,6 +687,9 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         return OK
     if r.event in (EV_FORK, EV_EXEC, EV_EXIT):
         # comm= may hold anything, blanks and equal signs included.
+        return OK
+    if r.event == EV_SWITCH:
+        r.a = next_pid(p, e)
         return OK
     for i in range(KEYS):
         values[i] = -1

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
+from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT
 
 __all__ = ["History"]
 
 _DRAIN = EVENT_IDS["mm_page_pcpu_drain"]
-_INTERRUPT = FLAGS["hardirq"] | FLAGS["softirq"] | FLAGS["nmi"]
-
 #: Rows looked at in one step for a task's next one, which is mostly near.
 _NEAR = 256
 #: That kcompactd may scan before it shows a page, and after [ns].
@@ -80,7 +78,7 @@ class History:
         for at in range(j + 1, len(rows), _NEAR):
             some = rows[at : at + _NEAR]
             same = (some["cpu"] == one["cpu"]) & (some["pid"] == one["pid"])
-            same &= (some["flags"] ^ one["flags"]) & _INTERRUPT == 0
+            same &= (some["flags"] ^ one["flags"]) & INTERRUPT == 0
             if same.any():
                 return at + int(same.argmax())
         return len(rows)

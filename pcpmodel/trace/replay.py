@@ -25,7 +25,7 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
@@ -34,6 +34,7 @@ from pcpmodel.trace.start import (
     block_types,
     counts_at_start,
     drained_past,
+    first_short,
     passed_over,
     sizes,
 )
@@ -460,10 +461,17 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    kept = np.flatnonzero(np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED]))
+    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED])
+    hidden = _hidden(events.rows)
+    kept[hidden] = True
+    kept = np.flatnonzero(kept)
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     plain = Events(events.rows[kept], events.probes[:0])
     rows = plain.rows
+    # Who left the CPU is told of by another line; whoever got it is there from here on.
+    hidden = np.searchsorted(kept, hidden)
+    rows["pid"][hidden] = rows["a"][hidden]
+    rows["flags"][hidden] = 0
     r = Follower(state, cap.cpus, snapshot, plain, first)
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
@@ -518,10 +526,8 @@ def _start_without_dump(
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
     if _version(cap.kernel) > _LAST_SILENT:
         new = new[:0]
-    new = new[np.argsort(rows["cpu"][new], kind="stable")]
-    places = np.searchsorted(rows["cpu"][new], np.arange(cap.cpus + 1))
     comms = cap.trace[1].comms
-    r.set_forks(new, places, [k for k, name in enumerate(comms) if name.startswith("kworker")])
+    r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
     counts = counts_at_start(rows, begin, first, snapshot)
     if not marked:
         slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
@@ -536,9 +542,39 @@ def _start_without_dump(
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
     freed, elsewhere = passed_over(rows, chain, first, starts, new)
     past = np.maximum(elsewhere, drained_past(rows, chain, starts, freed))
-    r.set_block_types(block_types(rows, chain, base, blocks, first, freed, past))
-    some = elsewhere.any(axis=1)
-    r.set_passed_over(freed[some], elsewhere[some])
+    r.set_block_types(block_types(
+        rows, chain, base, blocks, first, freed, past,
+        lambda: passed_over(rows, chain, first, starts, new[:0])[1],
+        max(len(new) - int((rows["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
+    ))  # fmt: skip
+    some = past.any(axis=1)
+    r.set_passed_over(freed[some], past[some])
+    r.free_under_way(first)
+    isolated = cap.compaction
+    if isolated is not None and marked and cap.has("buddyinfo.before"):
+        free = cap.free_blocks("before")
+        for z, zone in enumerate(snapshot.zones):
+            if zone.key in free:
+                had = free[zone.key]
+                r.set_large(
+                    z, first_short(rows, begin, zone.start_pfn, zone.end_pfn, had, isolated)
+                )
+
+
+def _hidden(rows: np.ndarray) -> np.ndarray:
+    """Rows of sched_switch with which a task gets a CPU that writes no line of its own.
+
+    It was switched away from again, if nowhere else, with a line of its own, unless the tracer was
+    told to pass it over (set_event_notrace_pid).
+    """
+    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(switches):
+        return switches
+    to = rows["a"][switches]
+    own = rows["pid"][rows["flags"] & INTERRUPT == 0]  # interrupts above it are shown
+    last = np.full(int(rows["cpu"].max()) + 1, -1)
+    np.maximum.at(last, rows["cpu"][switches], switches)
+    return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
 def _version(kernel: str) -> tuple[int, int]:

@@ -108,7 +108,11 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
         return
-    differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
+    if by_hidden(s, x, row, set.counted):
+        # It took more pages than shows.
+        add_pages(set, -min(want, set.s[0].pcp.count))
+    else:
+        differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
     if not s.holds_told:
         reopen(s, x, row)
         return
@@ -283,9 +287,12 @@ cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil:
     return -1
 
 
-cdef int32_t asks_large(Beliefs s) noexcept nogil:
-    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, or 0."""
+cdef int32_t asks_large(Beliefs s, const zone_info *z) noexcept nogil:
+    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER that a zone may not have,
+    or 0."""
     cdef int32_t j
+    if z.large >= 0:
+        return z.large
     if s.large_row < 0:
         s.large_row = 0
         for j in range(s.nr_rows):
@@ -295,6 +302,18 @@ cdef int32_t asks_large(Beliefs s) noexcept nogil:
                 s.large_row = j
                 break
     return s.large_row
+
+
+cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Whether a watermark test may have failed by *row*.
+
+    That for a large block came between the line before of the task that reports it and its own; a
+    hidden task is a nearer cause than a block that the zone may not have had.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
+    cdef int32_t j = asks_large(s, z)
+    return row >= z.low or (j > 0 and row >= s.link[j].own_prev and set.hidden <= set.counted)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:
@@ -333,7 +352,7 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
     for i in range(s.rules.nr_pcp_lists):
         q = set.list[i].head
         if not s.holds_told and i < MIGRATE_PCPTYPES:
-            find_stacks(s, q, row)
+            find_stacks(s, x, q, row)
         oldest = s.nr_rows      # oldest push among the pages above that did not leave
         depth = 0
         while q >= 0 and depth < MAX_DEPTH:
@@ -348,22 +367,36 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         s.effort -= depth >> 3
 
 
-cdef void find_stacks(Beliefs s, int32_t q, int32_t row) noexcept nogil:
+cdef void add_stack(Beliefs s, int x, candidate *c) noexcept nogil:
+    """Keep pages that may be of a stack; below others that came later, if a new task tells of one.
+    """
+    if c.pages and (c.until == s.nr_rows
+                    or fork_between(s, s.sets[x].cpu, c.since, c.until + COPIED, 0) >= 0):
+        add_candidate(s, c, -1)
+    c.pages = 0
+
+
+cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
     """Pages from *q* on, four at a time, that are freed next though nobody tells who took them."""
     cdef candidate c
+    cdef int depth = 0
+    cdef int32_t oldest = s.nr_rows
     c.pages = 0
-    c.since = 0
-    c.until = s.nr_rows
-    while q >= 0 and goes_silently(s, q, row):
-        if c.pages == 0:
-            c.page = q
-            c.report = s.page[q].cursor
-        c.since = max(c.since, s.page[q].pushed)
-        c.pages += 1
+    while q >= 0 and depth < MAX_DEPTH:
+        if goes_silently(s, q, row):
+            if c.pages == 0:
+                c = candidate(q, s.page[q].cursor, 0, oldest, 0)
+            c.since = max(c.since, s.page[q].pushed)
+            c.pages += 1
+            if c.pages == STACK_PAGES:
+                add_stack(s, x, &c)
+        else:
+            add_stack(s, x, &c)
+            oldest = min(oldest, s.page[q].pushed)
+        depth += 1
         q = s.page[q].next
-        if c.pages == STACK_PAGES or q < 0 or not goes_silently(s, q, row):
-            add_candidate(s, &c, -1)
-            c.pages = 0
+    add_stack(s, x, &c)
+    s.effort -= depth >> 3
 
 
 cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
@@ -399,7 +432,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                         and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
                     turns |= ZONE_BELOW_HIGH << CLEAR
             j += 1
-        if j >= z.low or asks_large(s):
+        if may_be_low(s, x, j):
             turns |= ZONE_BELOW_HIGH
         s.turns[k] = <uint8_t>(turns | (k < set.log_n and may_wait(s, x, k)))
 
@@ -711,7 +744,7 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
-        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
+        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s, z) or s.nr_rows)
         explain(s, row, E_ZONE_FLAGS, x, shown if shown >= 0 else why if 0 < why < row else row)
 
 
@@ -881,7 +914,7 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
         s.kinds = z.maybe
         if z.woken > 0:
             s.kinds |= ZONE_RECLAIM_ACTIVE
-        if s.rules.below_high and (z.low < s.nr_rows or asks_large(s)):
+        if s.rules.below_high and may_be_low(s, x, row):
             s.kinds |= ZONE_BELOW_HIGH
     s.enough = max(s.effort - EFFORT // SHARE, 0)
     s.begin = set.mid_at if n and set.mid_at > 0 and set.nearest else 0

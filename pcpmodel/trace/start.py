@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -19,23 +20,26 @@ from pcpmodel.kernel.lists import (
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.zone import Zone
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS
+from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
 __all__ = [
-    "block_types", "counts_at_start", "drained_past", "enough", "memory_at_start", "passed_over",
-    "sizes",
+    "block_types", "counts_at_start", "drained_past", "enough", "first_short", "memory_at_start",
+    "passed_over", "sizes",
 ]  # fmt: skip
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
 _SLICE_BYTES = 4 << 20
 
+#: pageblock_order
+_BLOCK = 9
+
+#: Of a task's stack.
+_STACK_PAGES = 4
+
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
-
-#: Flags of a line that no task's own work made.
-_INTERRUPT = FLAGS["softirq"] | FLAGS["hardirq"] | FLAGS["nmi"]
 
 
 def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -160,7 +164,7 @@ def passed_over(
     until = np.where(then > 0, then, len(rows))  # it is there up to then
     refilled = (event == EVENT_IDS["mm_page_alloc_zone_locked"]) & small & (numbers >= first)
     came = np.flatnonzero(refilled)
-    allocated, tasks = event == EVENT_IDS["mm_page_alloc"], rows["flags"] & _INTERRUPT == 0
+    allocated, tasks = event == EVENT_IDS["mm_page_alloc"], rows["flags"] & INTERRUPT == 0
     told = np.zeros(len(rows), bool)
     told[chain[chain > 0]] = True
     old = np.flatnonzero(allocated & ~told & small & (numbers > first))
@@ -225,7 +229,7 @@ def drained_past(
     goes = (then > 0) & (event[then] == EVENT_IDS["mm_page_pcpu_drain"])
     goes &= (rows["cpu"][then] == rows["cpu"][joined]) & (rows["b"][then] == rows["b"][freed])
     stays = (then == 0) | (event[then] != EVENT_IDS["mm_page_alloc"])
-    lines_of = _by_cpu(rows, rows["flags"] & _INTERRUPT == 0)
+    lines_of = _by_cpu(rows, rows["flags"] & INTERRUPT == 0)
     shown = np.zeros((len(freed), types), np.int64)
     lists = _numbers_of_lists(rows[freed], starts)
     for number in np.unique(lists[goes]):
@@ -292,6 +296,8 @@ def block_types(
     first: int,
     frees: np.ndarray,
     elsewhere: np.ndarray,
+    without_stacks: Callable[[], np.ndarray] | None = None,
+    living: int = 0,
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -301,7 +307,9 @@ def block_types(
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
     on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
-    and `drained_past`.
+    and `drained_past`; *without_stacks*: what the former says were no stack taken in silence.
+    Pages that no later line tells of can only be stacks of the new tasks that are *living* at the
+    end; where there are more, they were not on the unmovable list either.
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -341,6 +349,12 @@ def block_types(
     np.logical_or.at(out, place[frees[known]], elsewhere[known] > 0)
     # What nothing shows is taken for movable, then for unmovable, then for reclaimable.
     wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
+    if without_stacks is not None and (wrong & ~out[:, 0]).any():
+        last = known & (chain[frees] == 0)
+        last[last] = (wrong & ~out[:, 0])[place[frees[last]]]
+        last[last] = without_stacks()[last, 0] > 0
+        if last.sum() > _STACK_PAGES * living:
+            out[place[frees[last]], 0] = True
     types[wrong] = np.where(out[wrong, 0], 2, 0)
     return types
 
@@ -378,6 +392,35 @@ def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
     reserve = higher // (256 if zone.name.startswith("DMA") else 32)
     high = max(zone.wmark_high, 0)
     return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
+
+
+def first_short(
+    rows: np.ndarray, begin: int, start: int, end: int, free: list[int], isolated: int
+) -> int:
+    """The first row of a large block that a zone may not have had, 0 none.
+
+    Until as many blocks of its size have lost a page to some line as there were free (*free*, by
+    order, at row *begin*), one of them is whole, and the zone passes the watermark test for it, and
+    for smaller ones.  Each page that compaction isolated may have been of another block.
+    """
+    event, pfn = rows["event"], rows["a"]
+    names = ("mm_page_alloc_zone_locked", "mm_page_alloc_extfrag")
+    taken = np.isin(event, [EVENT_IDS[name] for name in names])
+    taken = np.flatnonzero(taken & (pfn >= start) & (pfn < end))
+    taken = taken[taken >= begin]
+    large = np.flatnonzero(
+        (event == EVENT_IDS["mm_page_alloc"]) & (rows["b"] > PAGE_ALLOC_COSTLY_ORDER)
+    )
+    asked = rows["b"][large]
+    found = [len(rows)]
+    for order in (_BLOCK, len(free) - 1):
+        had = sum(n << (k - order) for k, n in enumerate(free) if k >= order) - isolated
+        lost = np.sort(np.unique(pfn[taken] >> order, return_index=True)[1])
+        since = 0 if had <= 0 else taken[lost[had - 1]] if had <= len(lost) else len(rows)
+        asks = large[(asked <= order) & (asked > (0 if order == _BLOCK else _BLOCK))]
+        found += asks[asks >= since][:1].tolist()
+    first = min(found)
+    return int(first) if first < len(rows) else 0
 
 
 def counts_at_start(

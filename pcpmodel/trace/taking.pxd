@@ -8,14 +8,10 @@ from pcpmodel.trace.beliefs cimport *
 
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil
 cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
+cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
 cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
                int32_t until) noexcept nogil
 cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
-cdef int32_t first_from(
-    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
-) noexcept nogil
-cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
-                          int pages) noexcept nogil
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil
 cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil

@@ -30,10 +30,6 @@ from pcpmodel.trace.search cimport *
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
-cdef enum:
-    COPIED = 20_000     # rows in which a new task's parent copies its memory, before it is told of
-
-
 # -- what leaves a list --------------------------------------------------------------
 
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
@@ -71,6 +67,15 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
     unlink_page(s, p)
     do_op(s, x, e)
     settle(s, x, row)
+
+
+cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
+    """A block left for a task of which no line tells; a drain may have borne count out since."""
+    if s.sets[x].hidden < s.sets[x].counted:
+        s.sets[x].moved[(s.page[p].where - 1) & 15] = row
+        unlink_page(s, p)
+    else:
+        leave(s, x, p, row, OP_ALLOC)
 
 
 cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
@@ -113,35 +118,6 @@ cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
 
 # -- stacks of new tasks -------------------------------------------------------------
 
-cdef int32_t first_from(
-    const int32_t *rows, int32_t lo, int32_t hi, int32_t row
-) noexcept nogil:
-    """The first place of ``rows[lo:hi]``, ascending, that is *row* or a later one; or *hi*."""
-    cdef int32_t mid
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if rows[mid] < row:
-            lo = mid + 1
-        else:
-            hi = mid
-    return lo
-
-
-cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
-                          int pages) noexcept nogil:
-    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
-    cdef int32_t lo
-    if s.forks == NULL:
-        return -1
-    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
-    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
-        if s.stacks[lo] > 0 and s.stacks[lo] >= pages:
-            s.stacks[lo] -= <uint8_t>pages
-            return lo
-        lo += 1
-    return -1
-
-
 cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
     """Pages above *p* that a new task on this CPU took for its stack without a line; takes them.
 
@@ -158,12 +134,15 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
         told = set.stack_told
         most = most if most > 0 else STACK_PAGES
     else:
-        # It is reported once the memory of its parent is copied.
+        # It is reported once the memory of its parent is copied.  What is freed next, though nobody
+        # tells who took it, may have left before what came last.
         f = fork_between(s, set.cpu, moved, row + COPIED, 0)
+        if f < 0 and q >= 0 and s.page[q].cursor:
+            f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, 0)
         if f < 0:
             return False
         told = s.forks[f]
-        most = s.stacks[f]
+        most = s.stacks[s.stack_of[f]]
     while q >= 0 and q != p and n < most:
         k = s.page[q].cursor
         if k and s.rows[k].event != EV_FREE:
@@ -175,9 +154,9 @@ cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcep
     set.stack_left = 0
     if f >= 0 and set.open[i]:
         # The others lay below, where nothing is known of the list yet: see `forked`.
-        s.stacks[f] = <uint8_t>(most - n)
+        s.stacks[s.stack_of[f]] = <uint8_t>(most - n)
     elif f >= 0:
-        s.stacks[f] = 0
+        s.stacks[s.stack_of[f]] = 0
         set.stack_left = most - n
         set.stack_told = told
     while n:
@@ -234,12 +213,14 @@ cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
     """A new task: what is left of its stack may have come from what is not known of the list."""
     cdef int cpu = s.rows[row].cpu, x = zone * s.cpus + cpu
+    cdef int left
     cdef int32_t f
     if s.forks == NULL or not s.sets[x].used or not s.sets[x].open[0]:
         return
     f = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], row)
-    if f < s.forks_of[cpu + 1] and s.stacks[f]:
-        unknown(s, x, row, s.stacks[f], s.stacks[f])
+    if f < s.forks_of[cpu + 1] and s.stacks[s.stack_of[f]]:
+        left = s.stacks[s.stack_of[f]]
+        unknown(s, x, row, left, left)
 
 
 # -- allocations ---------------------------------------------------------------------
@@ -255,13 +236,15 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
-    ``until``: the first row with which one joined after the task that reports *p* was last seen; it
-    has had *p* before, then.
+    ``until``: the first row with which one joined after the task that reports *p*, or a page below
+    all that is known, was last seen; it has had that before, then.
     """
     cdef pageset *set = &s.sets[x]
     cdef int32_t q = set.list[i].head, above
-    cdef int32_t since = s.link[row].own_prev if p >= 0 else s.nr_rows
+    cdef int32_t since = s.link[row].own_prev
     cdef bint good = True
+    if p < 0 and (s.rows[row].event != EV_ALLOC or not since):
+        since = s.nr_rows
     until[0] = s.nr_rows
     while q >= 0 and q != p:
         above = q
@@ -282,6 +265,9 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             delay(s, above, row)
         elif p >= 0 and may_have_gone_past(s, above):
             went_past(s, above, row)
+        elif by_hidden(s, x, row, s.page[above].pushed):
+            s.page[above].status = AWAY
+            leave_hidden(s, x, above, row)
         else:
             differ(s, row, D_NOT_HEAD if p >= 0 else D_LOST_ALLOC, x, above + s.base,
                    s.rows[row].a if p >= 0 else above + s.base)
@@ -351,18 +337,27 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    k = s.nr_rows
     if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
-        differ(s, row, D_NOT_LISTED, x, 0, r.a)
-        e = begin_op(s, x, row, OP_DRAINED, 0)
-        e.got = -(1 << r.b)     # it had joined without a line
-        do_op(s, x, e)
+        if not (untold_since(s, p, row, s.sets[x].hidden)
+                and by_hidden(s, x, row, 0)):
+            differ(s, row, D_NOT_LISTED, x, 0, r.a)
+        if not 0 < s.sets[x].hidden < s.sets[x].counted:
+            e = begin_op(s, x, row, OP_DRAINED, 0)
+            e.got = -(1 << r.b)     # it had joined without a line
+            do_op(s, x, e)
     else:
         uncover(s, x, i, -1, row, &k)
         s.t.allocations_inferred += 1
         was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
-    do_op(s, x, e)
+    e.since = s.link[row].own_prev
+    if k < s.nr_rows:
+        explain(s, row, E_LATE, x, k)
+        do_earlier(s, x, k)
+    else:
+        do_op(s, x, e)
     settle(s, x, row)
 
 
@@ -502,7 +497,9 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     s.t.refills_explained += said == SAID_LATE or (said == SAID_ALL and run.told) \
         or (said == SAID_SOME and s.dumped)
     s.t.refills_inferred += said == SAID_SOME and not s.dumped
-    if said == SAID_NONE or (asked >= 0 and asked != want):
+    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
+        failed(s, x, row)
+    elif said == SAID_NONE or (asked >= 0 and asked != want):
         differ(s, row, D_REFILL_SIZE, x, want, run.left if asked < 0 else asked)
         failed(s, x, row)
 
@@ -520,8 +517,11 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     move_free(s, p, -(<int64_t>1 << order), row)
     if s.page[p].where:
         x = (s.page[p].where - 1) >> 4
-        differ(s, row, D_FREED_TWICE, x, 0, r.a)
-        leave(s, x, <int32_t>p, row, OP_SILENT)
+        if by_hidden(s, x, row, s.page[p].pushed):
+            leave_hidden(s, x, <int32_t>p, row)
+        else:
+            differ(s, row, D_FREED_TWICE, x, 0, r.a)
+            leave(s, x, <int32_t>p, row, OP_SILENT)
     if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
             and 0 <= mt < MIGRATE_TYPES:
         # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy

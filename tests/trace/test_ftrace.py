@@ -174,6 +174,30 @@ def test_a_malformed_line_names_file_and_line(tmp_path, old, new, why):
     assert error.value.row == 3
 
 
+@pytest.mark.parametrize(
+    ("fields", "pid"),
+    [
+        (
+            b"prev_comm=a prev_pid=1 prev_prio=120 prev_state=R+ ==> next_comm=b next_pid=75 "
+            b"next_prio=120",
+            75,
+        ),
+        (
+            b"prev_comm=next_pid=3 prev_pid=1 prev_prio=120 prev_state=S ==> "
+            b"next_comm=( next_pid=4 x next_pid=0 next_prio=120",
+            0,
+        ),
+        (b"a:1 [120] R ==> b:75 [120]", 0),  # as perf prints it
+        (b"next_pid=99999999999999999999", 0),
+    ],
+)
+def test_who_gets_the_cpu(fields, pid):
+    line = b"  a-1   [000] d..2.  9.000005: sched_switch: " + fields + b"\n"
+    rows = read_trace(TRACE + line)[0].rows
+    assert rows["event"][-1] == EVENT_IDS["sched_switch"]
+    assert rows["a"][-1] == pid
+
+
 def test_a_truncated_last_line_is_told_and_not_fatal(tmp_path):
     events, reader = read_trace(GOOD * 3 + GOOD[:70])
     assert len(events) == 3

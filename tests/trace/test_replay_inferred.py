@@ -19,7 +19,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, drained_past, passed_over
+from pcpmodel.trace.start import _least_between, block_types, drained_past, first_short, passed_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -500,6 +500,112 @@ def test_flags_assumed_in_error_do_not_spoil_what_follows(native, missing):
     assert found.causes()["zone flags changed between two probes"] == 1
 
 
+def _switch(line, to):
+    """sched_switch on the CPU of a line."""
+    head = re.sub(rb"\] \S{5} ", b"] d..2. ", line.partition(b": mm_page")[0])
+    return head + b": sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> " \
+        b"next_comm=b next_pid=%d next_prio=120\n" % to  # fmt: skip
+
+
+@pytest.mark.parametrize("to", ["hidden", "seen", "none"])
+@pytest.mark.parametrize("event", [b"mm_page_alloc", b"mm_page_free"])
+def test_a_task_of_which_no_line_tells_had_the_cpu(native, event, to):
+    """What it took, or gave back, is explained by the line with which it got the CPU, and only if
+    it wrote none of its own."""
+
+    def without(lines):
+        pfns = [_pfn(t) for t in lines]
+        then = b": mm_page_alloc: "
+        i = next(
+            i for i in range(len(lines) // 2, len(lines))
+            if b": %s: " % event in lines[i] and b"order=0" in lines[i] and b"] ....." in lines[i]
+            and then in lines[pfns.index(pfns[i], i + (event == b"mm_page_free"))]
+        )  # fmt: skip
+        cpu, pid = re.search(rb"\[\d+\]", lines[i])[0], 99999
+        if to == "seen":
+            pid = int(re.search(rb"-(\d+) +\[", lines[i])[1])
+        last = next(t for t in reversed(lines) if cpu in t)  # it may have had no time to tell
+        return [
+            *lines[:i], *[_switch(lines[i], pid)] * (to != "none"), *lines[i + 1 :],
+            _switch(last, 1),
+        ]  # fmt: skip
+
+    found = native("native-tmpfs-2cpu", without)
+    assert (found.nr_unexplained == 0) == (to == "hidden"), found
+    assert ("a task of which no line tells had the CPU" in found.causes()) == (to == "hidden")
+
+
+def test_who_is_hidden_from_the_tracer():
+    softirq = FLAGS["softirq"]
+    rows, _ = _rows([
+        _line(_SWITCH, 8), _line(_SWITCH, 9), _line(_ALLOC, 100, task=8),
+        _line(_FREE, 100, task=9, flags=softirq),  # an interrupt above it
+        _line(_SWITCH, 0), _line(_SWITCH, 9, cpu=1), _line(_SWITCH, 7),
+        _line(_SWITCH, 6),  # the last one of its CPU may have had nothing to tell yet
+    ])  # fmt: skip
+    assert replay_module._hidden(rows).tolist() == [1]
+
+
+def test_a_page_below_all_that_is_known_left_before_others_came(native):
+    """An interrupt frees between an allocation and its line, of a page that nobody knew."""
+
+    def interrupted(lines):
+        pfns = [_pfn(t) for t in lines]
+        there = b": mm_page_alloc: ", b"order=0 migratetype=0", b"] ....."
+        i = max(
+            i for i, t in enumerate(lines)
+            if all(word in t for word in there) and pfns.index(pfns[i]) == i
+        )  # fmt: skip
+        pages = _unused(lines, pfns[i], 3)
+        taken = [lines[i].replace(pfns[i], page) for page in reversed(pages)]
+        return [*lines[:i], *_in_softirq(lines[i], pages, 1), lines[i], *taken]
+
+    found = native("native-thp-2cpu", interrupted)
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["reported after other pages had joined its list"] == 1
+
+
+def test_a_batch_that_is_under_way_at_the_start(native):
+    """Its pages were prepared before the first snapshot ends, and join their lists after it."""
+
+    def later(lines):
+        mark = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+        batch = next(
+            i
+            for i in range(mark, len(lines) - 1)
+            if b": mm_page_free: " in lines[i] and b": mm_page_free_batched: " in lines[i + 1]
+        )
+        time = re.search(rb" +[\d.]+: ", lines[batch])[0]
+        moved = re.sub(rb" +[\d.]+: ", time, lines[mark], count=1)
+        return [*lines[:mark], *lines[mark + 1 : batch + 1], moved, *lines[batch + 1 :]]
+
+    assert native("native-tmpfs-2cpu", later).nr_unexplained == 0
+
+
+def test_a_large_block_that_a_zone_has_fails_no_watermark_test():
+    """Until as many blocks as were free have lost a page, one is whole."""
+    thp = [_line(_REFILL, 1024, order=9), _line(_ALLOC, 1024, order=9)]
+    lines = [_line(_REFILL, 512), *thp, _line(_REFILL, 513), _line(_REFILL, 2048), *thp]
+    rows, _ = _rows(lines)
+    free = [0] * 9
+    assert first_short(rows, 0, 0, 1 << 20, [*free, 1, 0], 0) == 2
+    assert first_short(rows, 0, 0, 1 << 20, [*free, 3, 0], 0) == 6
+    assert first_short(rows, 0, 0, 1 << 20, [*free, 2, 1], 0) == 0
+    assert first_short(rows, 0, 0, 1 << 20, [*free, 2, 1], 1) == 6  # compaction had one page
+    assert first_short(rows, 0, 1 << 20, 2 << 20, [*free, 1, 0], 0) == 0
+
+
+def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
+    freed = [_line(_FREE, page) for page in range(1, 10)]
+    rows, chain = _rows(freed)
+    frees, shown = np.arange(9), np.zeros((9, 3), int)
+    shown[:, 1] = 1  # not on the movable list
+    given = rows, chain, 0, 1, 0, frees, shown
+    assert block_types(*given).tolist() == [0]
+    assert block_types(*given, lambda: np.ones((9, 3)), 2).tolist() == [2]
+    assert block_types(*given, lambda: np.ones((9, 3)), 3).tolist() == [0]
+
+
 def test_what_a_free_list_gives_shows_its_blocks_type(native):
     """A block merges with one of another type (__free_one_page()), and no line tells of that."""
 
@@ -529,11 +635,11 @@ def test_what_a_free_list_gives_shows_its_blocks_type(native):
 
 
 #: (event, CPU, task, flags, page, order, migratetype) of each line.
-_ALLOC, _FREE, _BATCHED, _REFILL, _DRAIN, _FORK = (
+_ALLOC, _FREE, _BATCHED, _REFILL, _DRAIN, _FORK, _SWITCH = (
     EVENT_IDS[name]
     for name in (
         "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
-        "mm_page_pcpu_drain", "sched_process_fork",
+        "mm_page_pcpu_drain", "sched_process_fork", "sched_switch",
     )
 )  # fmt: skip
 _SOFTIRQ = FLAGS["softirq"]
