@@ -31,8 +31,10 @@ from pcpmodel.simulation.program cimport (
     past_its_list,
 )
 from pcpmodel.simulation.structs cimport (
+    LRU,
     REFILL,
     RUNNING,
+    apart,
     count_t,
     cpu_t,
     handover,
@@ -167,6 +169,23 @@ cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     return True
 
 
+cdef inline void lru_at_once(state_t *s, cpu_t *c, fifo_lock *lock) noexcept nogil:
+    """A hold of a queued LRU lock: what `interact`, `account` and `released` do."""
+    cdef int far = apart(s, c.ask.lock, c.id)
+    cdef int64_t arrival = c.time, hold
+    cdef int64_t grant = lock_grant(lock, arrival, handover(s, c.ask.lock, far))
+    cdef int blocks = s.holds.pagevec - c.task.lru_left
+    meet(s, c)
+    c.task.lru_left = s.holds.pagevec
+    c.count.lru_holds += 1
+    s.holds.late = 0
+    hold = drawn_hold(s, c, LRU, far, blocks)
+    granted(s, c, grant)
+    count_hold(s, c, LRU, arrival, grant - arrival, hold)
+    c.time = lock.free_at = grant + hold
+    c.state = RUNNING
+
+
 cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zone) noexcept nogil:
     """A refill, or a drain of a commit, by count at a queued lock, and what follows it.
 
@@ -176,10 +195,9 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.ask.zone)
     cdef count_t *n = c.count
-    cdef int kind = c.ask.kind, flags, pages
-    cdef int number = c.ask.zone
+    cdef int kind = c.ask.kind, far = apart(s, c.ask.zone, c.id), flags, pages
     cdef int64_t arrival = c.time, hold, blocks
-    cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+    cdef int64_t grant = lock_grant(lock, arrival, handover(s, c.ask.zone, far))
     meet(s, c)
     flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:
@@ -195,9 +213,9 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     p.touched = 1
     p.view = flags
     n.moved_blocks += blocks
-    hold = drawn_hold(s, c, kind, number, blocks)
+    hold = drawn_hold(s, c, kind, far, blocks)
     granted(s, c, grant)
-    count_hold(s, c, kind, number, arrival, grant - arrival, hold)
+    count_hold(s, c, kind, arrival, grant - arrival, hold)
     c.time = grant + hold
     lock.free_at = c.time
     c.plan.got = <int> blocks

@@ -100,16 +100,10 @@ cdef inline void next_op(cpu_t *c) noexcept nogil:
 
 cdef inline void arrive(cpu_t *c, int kind, int zone, int why) noexcept nogil:
     c.state = ARRIVED
+    c.ask.lock = zone
     c.ask.kind = kind
     c.ask.why = why
     c.ask.zone = zone
-
-
-cdef inline int lock_of(state_t *s, cpu_t *c) noexcept nogil:
-    """The lock that a CPU asks for: of a zone, or of the LRU lists of its node and a memcg."""
-    if c.ask.kind == LRU:
-        return s.zones.lru[2 * c.id + c.ask.pindex] + s.zones.zone[c.ask.zone].node
-    return c.ask.zone
 
 
 cdef inline void count_blocks(cpu_t *c) noexcept nogil:
@@ -130,10 +124,10 @@ cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept 
     c.ask.pindex = pindex
 
 
-cdef inline void arrive_lru(cpu_t *c) noexcept nogil:
+cdef inline void arrive_lru(state_t *s, cpu_t *c) noexcept nogil:
     """At the lock of the LRU lists that the pages of the operation at hand are on."""
     arrive(c, LRU, c.task.zone[c.task.pc.zone], BY_NEED)
-    c.ask.pindex = c.task.pc.zone
+    c.ask.lock = s.zones.lru[2 * c.id + c.task.pc.zone] + s.zones.zone[c.ask.zone].node
 
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:

@@ -31,8 +31,8 @@ from pcpmodel.hardware.lock cimport (
     fifo_lock,
     lock_grant,
 )
-from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once
-from pcpmodel.simulation.cpu cimport doze, due, granted, lock_of, meet
+from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once, lru_at_once
+from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport (
     account,
     interact,
@@ -50,6 +50,7 @@ from pcpmodel.simulation.structs cimport (
     BY_REMOTE,
     LRU,
     RUNNING,
+    apart,
     cpu_t,
     handover,
     state_t,
@@ -278,9 +279,9 @@ cdef class Engine:
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
-        cdef int64_t hold = interact(s, c)
+        cdef int64_t hold = interact(s, c, apart(s, c.ask.lock, c.id))
         granted(s, c, now)
-        crowd_take(&self.crowds[lock_of(s, c)], c.id)
+        crowd_take(&self.crowds[c.ask.lock], c.id)
         account(s, c, c.time, now, hold)
         self.until[c.id] = now + hold
 
@@ -296,7 +297,7 @@ cdef class Engine:
         the heir sees the lock free.
         """
         cdef state_t *s = &self.state.s
-        cdef int number = lock_of(s, c)
+        cdef int number = c.ask.lock
         cdef crowd_lock *lock = &self.crowds[number]
         cdef int64_t now
         cdef int other
@@ -323,7 +324,7 @@ cdef class Engine:
             self.until[c.id] = -1
             crowd_leave(lock)
             if lock.heir >= 0:
-                self.expect(lock.heir, now + handover(s, number, lock.heir))
+                self.expect(lock.heir, now + handover(s, number, apart(s, number, lock.heir)))
             c.time = now
             released(s, c)
         advance(s, c)
@@ -332,12 +333,13 @@ cdef class Engine:
     cdef inline void at_queue(self, cpu_t *c) noexcept nogil:
         """A CPU comes to a queued lock: when it gets it, what it does with it and afterwards."""
         cdef state_t *s = &self.state.s
-        cdef int number = lock_of(s, c)
+        cdef int number = c.ask.lock
         cdef fifo_lock *lock = &self.locks[number]
         cdef int64_t arrival = c.time, hold
-        cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+        cdef int far = apart(s, number, c.id)
+        cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, far))
         meet(s, c)
-        hold = interact(s, c)
+        hold = interact(s, c, far)
         granted(s, c, grant)
         if s.failed:  # nothing was refilled: there is no block to go on with
             return
@@ -459,15 +461,21 @@ cdef class Engine:
                     c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
                     zone = &s.zones.zone[c.ask.zone]
                     if (
-                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind < LRU
+                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind <= LRU
                         and zone.free > zone.plenty
                     ):
-                        if not hold_at_once(s, c, &self.locks[c.ask.zone], zone):
+                        if c.ask.kind == LRU:
+                            lru_at_once(s, c, &self.locks[c.ask.lock])
+                        elif not hold_at_once(s, c, &self.locks[c.ask.lock], zone):
                             self.leave(c)
+                        if c.state != ARRIVED:
+                            advance(s, c)
                         if c.state == ARRIVED:
                             self.place(island, c.id, key_at(c.time, c.id))
+                            if s.nwoken:
+                                self.follow(c)
                         else:
-                            self.go_on(c)
+                            self.follow(c)
                     else:
                         self.any_event(c)
                 island += 1
@@ -476,8 +484,3 @@ cdef class Engine:
     cdef void leave(self, cpu_t *c) noexcept nogil:
         """A CPU has just left a lock."""
         released(&self.state.s, c)
-
-    cdef void go_on(self, cpu_t *c) noexcept nogil:
-        """Up to its next interaction."""
-        advance(&self.state.s, c)
-        self.follow(c)

@@ -119,7 +119,7 @@ cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
     if c.task.pc.depth:
         c.task.lru_left -= blocks
         if c.task.lru_left == 0:
-            arrive_lru(c)
+            arrive_lru(s, c)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
@@ -365,7 +365,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 next_op(c)
         elif op.code == OP_LRU:
             if c.task.lru_left < s.holds.pagevec:
-                arrive_lru(c)
+                arrive_lru(s, c)
             next_op(c)
             if c.state == ARRIVED:
                 return True

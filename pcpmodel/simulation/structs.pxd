@@ -156,9 +156,10 @@ cdef struct programs_t:
 
 
 cdef struct ask_t:  # of a lock: on the way to it, in its queue, or in the hold
+    int32_t lock  # of a zone, or of the LRU lists of its node and a memcg
     int8_t kind
     int8_t why
-    int8_t pindex  # of the LRU lock: whose memcg's, HOME or PEER
+    int8_t pindex
     int8_t zone
     int8_t relocks  # comes for another chunk of a commit
 
@@ -233,7 +234,6 @@ cdef struct cpu_t:
     vars_t vars
     timers_t timers
     last_t last
-    int64_t pad[1]
 
 
 # Per-CPU lists
@@ -462,16 +462,12 @@ cdef inline int apart(state_t *s, int lock, int cpu) noexcept nogil:
     if last < 0 or last == cpu:
         return SAME_CPU
     differ = s.holds.seat[last] ^ s.holds.seat[cpu]
-    if differ == 0:
-        return SAME_CORE
-    if differ < 1 << 10:
-        return SAME_LLC
-    return SAME_SOCKET if differ < 1 << 20 else OTHER_NODE
+    return SAME_CORE + (differ != 0) + (differ >= 1 << 10) + (differ >= 1 << 20)
 
 
-cdef inline int64_t handover(state_t *s, int lock, int cpu) noexcept nogil:
-    """What it takes to hand a lock to a CPU, if it waits."""
-    return s.holds.handover[lock >= s.nr_zones][apart(s, lock, cpu)]
+cdef inline int64_t handover(state_t *s, int lock, int far) noexcept nogil:
+    """What it takes to hand a lock to a CPU so far from the last holder, if it waits."""
+    return s.holds.handover[lock >= s.nr_zones][far]
 
 
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
