@@ -70,9 +70,10 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     if me.sibling >= 0 and passed > 0:
         other = &s.programs.thread[me.sibling]
         waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
-        alone = <double> (waited - me.other_waited) / <double> passed
+        alone = <double> (waited - me.other_waited)
         me.pace = <uint32_t> (
-            ONE * (<double> s.programs.beside / (ONE + alone * (s.programs.beside - ONE)))
+            <double> passed * (<double> s.programs.beside * ONE)
+            / (<double> passed * ONE + alone * <double> (s.programs.beside - ONE))
         )
         me.looked_at, me.other_waited = c.time, waited
     me.waited += me.granted - me.arrived
