@@ -381,13 +381,11 @@ cdef class State(Exclusive):
         cdef const int64_t[:, ::1] handovers = setup.handovers
         cdef const int64_t[:, ::1] lines = setup.lines
         cdef const int32_t[::1] seats = setup.seats, siblings = setup.siblings
-        cdef int i, k
+        cdef int i
         memcpy(&s.holds.block[0][0], &blocks[0, 0], 2 * KINDS_ROOM * sizeof(int64_t))
         memcpy(&s.holds.line[0][0], &lines[0, 0], 2 * LINE_STATES * sizeof(int64_t))
         memcpy(&s.holds.first[0][0], &first[0, 0], 2 * DISTANCES * sizeof(int64_t))
         memcpy(&s.holds.handover[0][0], &handovers[0, 0], 2 * DISTANCES * sizeof(int64_t))
-        for k in range(KINDS_ROOM):
-            s.holds.by_list |= blocks[1, k] != blocks[1, 0]
         s.holds.seat = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
         memcpy(s.holds.seat, &seats[0], s.nr_cpus * sizeof(int32_t))
         s.programs.beside = setup.beside

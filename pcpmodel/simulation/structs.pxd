@@ -312,10 +312,9 @@ cdef struct zones_t:
 cdef struct holds_t:  # how long locks are held
     uint32_t spread[KINDS][TABLE]  # around the mean; 16 binary digits
     int64_t cost[KINDS][COSTS + 1]  # mean by blocks moved: fixed part and what is warm
-    # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them,
-    # and whether lists differ in it; with page identity, what a line takes by where it was.
+    # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them;
+    # with page identity, what a line takes by where it was.
     int64_t block[2][KINDS_ROOM]
-    int32_t by_list
     int64_t line[2][LINE_STATES]
     int64_t late  # of the hold under way
     # By the distance from the last holder, zone and LRU locks: lines of the lock's own that a hold
