@@ -9,7 +9,7 @@ length.  `pcpmodel.simulation.per_page` has none of these short cuts.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from pcpmodel.hardware.lock cimport fifo_lock, lock_grant
+from pcpmodel.hardware.lock cimport lock_grant
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport (
     nr_pcp_alloc,
@@ -37,7 +37,7 @@ from pcpmodel.simulation.structs cimport (
     apart,
     count_t,
     cpu_t,
-    handover,
+    lock_t,
     op_t,
     pcp_of,
     pcp_t,
@@ -169,24 +169,25 @@ cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     return True
 
 
-cdef inline void lru_at_once(state_t *s, cpu_t *c, fifo_lock *lock) noexcept nogil:
+cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
     """A hold of a queued LRU lock: what `interact`, `account` and `released` do."""
-    cdef int far = apart(s, c.ask.lock, c.id)
+    cdef lock_t *lock = &s.lock[c.ask.lock]
+    cdef int far = apart(lock, c)
     cdef int64_t arrival = c.time, hold
-    cdef int64_t grant = lock_grant(lock, arrival, handover(s, c.ask.lock, far))
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[1][far])
     cdef int blocks = s.holds.pagevec - c.task.lru_left
     meet(s, c)
     c.task.lru_left = s.holds.pagevec
     c.count.lru_holds += 1
     s.holds.late = 0
     hold = drawn_hold(s, c, LRU, far, blocks)
-    granted(s, c, grant)
+    granted(c, grant)
     count_hold(s, c, LRU, arrival, grant - arrival, hold)
-    c.time = lock.free_at = grant + hold
+    c.time = lock.queue.free_at = grant + hold
     c.state = RUNNING
 
 
-cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zone) noexcept nogil:
+cdef inline bint hold_at_once(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     """A refill, or a drain of a commit, by count at a queued lock, and what follows it.
 
     What `interact`, `account` and `released` do, without what cannot be: the zone has plenty of
@@ -195,9 +196,10 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.ask.zone)
     cdef count_t *n = c.count
-    cdef int kind = c.ask.kind, far = apart(s, c.ask.zone, c.id), flags, pages
+    cdef lock_t *lock = &s.lock[c.ask.lock]
+    cdef int kind = c.ask.kind, far = apart(lock, c), flags, pages
     cdef int64_t arrival = c.time, hold, blocks
-    cdef int64_t grant = lock_grant(lock, arrival, handover(s, c.ask.zone, far))
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[0][far])
     meet(s, c)
     flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:
@@ -214,9 +216,9 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     p.view = flags
     n.moved_blocks += blocks
     hold = drawn_hold(s, c, kind, far, blocks)
-    granted(s, c, grant)
+    granted(c, grant)
     count_hold(s, c, kind, arrival, grant - arrival, hold)
     c.time = grant + hold
-    lock.free_at = c.time
+    lock.queue.free_at = c.time
     c.plan.got = <int> blocks
     return kind == REFILL and take_at_once(s, c, p)

@@ -8,7 +8,6 @@ Knows the structs alone.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
-from pcpmodel.kernel.pages cimport pages_likely, pages_unlikely
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
@@ -59,19 +58,16 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     Two threads that work share the core; one that waits for a lock leaves it to the other: for as
     much of the time to come as since the CPU last came to a lock.
     """
-    cdef thread_t *me
-    cdef thread_t *other
+    cdef thread_t *me = c.thread
     cdef int64_t waited, passed
     cdef double alone
-    if pages_likely(s.programs.thread == NULL):
+    if me == NULL:
         return
-    me = &s.programs.thread[c.id]
     passed = c.time - me.looked_at
-    if me.sibling >= 0 and passed > 0:
-        other = &s.programs.thread[me.sibling]
-        waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
+    if passed > 0:
+        waited = me.sibling.waited + max(min(me.sibling.granted, c.time) - me.sibling.arrived, 0)
         alone = <double> (waited - me.other_waited)
-        me.pace = <uint32_t> (
+        c.pace = <uint32_t> (
             <double> passed * (<double> s.programs.beside * ONE)
             / (<double> passed * ONE + alone * <double> (s.programs.beside - ONE))
         )
@@ -80,17 +76,15 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     me.arrived, me.granted = c.time, INT64_MAX
 
 
-cdef inline void granted(state_t *s, cpu_t *c, int64_t at) noexcept nogil:
+cdef inline void granted(cpu_t *c, int64_t at) noexcept nogil:
     """A CPU has the lock at ``at``."""
-    if pages_unlikely(s.programs.thread != NULL):
-        s.programs.thread[c.id].granted = at
+    if c.thread != NULL:
+        c.thread.granted = at
 
 
-cdef inline int64_t paced(state_t *s, cpu_t *c, int64_t time) noexcept nogil:
+cdef inline int64_t paced(const cpu_t *c, int64_t time) noexcept nogil:
     """A time by the pace of the CPU's core."""
-    if pages_unlikely(s.programs.thread != NULL):
-        return scaled(time, s.programs.thread[c.id].pace)
-    return time
+    return scaled(time, c.pace)
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:

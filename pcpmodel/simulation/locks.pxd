@@ -58,8 +58,8 @@ cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int far, int64_t blo
         mean = cost[blocks]
     else:
         mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
-    mean = paced(s, c, mean) + s.holds.late + s.holds.first[kind == LRU][far]
-    s.holds.last[c.ask.lock] = c.id
+    mean = paced(c, mean) + s.holds.late + s.holds.first[kind == LRU][far]
+    s.lock[c.ask.lock].last, s.lock[c.ask.lock].seat = c.id, c.seat
     return max(scaled(mean, s.holds.spread[kind][bits]), 1)
 
 
@@ -67,7 +67,7 @@ cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int far,
                                int64_t blocks) noexcept nogil:
     """How long this hold takes; the pace of the work that follows is drawn, too."""
     cdef uint64_t bits = draw(&c.rng)
-    c.task.factor = paced(s, c, s.programs.speed[bits >> 44 & (TABLE - 1)])
+    c.task.factor = paced(c, s.programs.speed[bits >> 44 & (TABLE - 1)])
     return hold_ps(s, c, kind, far, blocks, bits >> 54)
 
 

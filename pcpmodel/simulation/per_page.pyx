@@ -30,8 +30,8 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     WAITING,
     cpu_t,
+    LRU,
     apart,
-    handover,
     state_t,
 )
 
@@ -173,12 +173,12 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef queue_t *q = &self.locks[lock]
         cdef cpu_t *c = &s.cpu[q.cpu[q.head]]
-        cdef int far = apart(s, lock, c.id)
+        cdef int far = apart(&s.lock[lock], c)
         cdef int64_t hold
         if q.waited[q.head]:
-            now += handover(s, lock, far)
+            now += s.holds.handover[c.ask.kind == LRU][far]
         hold = interact(s, c, far)
-        granted(s, c, now)
+        granted(c, now)
         account(s, c, q.arrival[q.head], now, hold)
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
@@ -186,8 +186,8 @@ cdef class PerPage:
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
-        cdef int64_t hold = interact(s, c, apart(s, c.ask.lock, c.id))
-        granted(s, c, now)
+        cdef int64_t hold = interact(s, c, apart(&s.lock[c.ask.lock], c))
+        granted(c, now)
         crowd_take(&self.crowds[c.ask.lock], c.id)
         account(s, c, c.time, now, hold)
         self.holds[c.id] = True
@@ -209,11 +209,14 @@ cdef class PerPage:
     cdef void leave(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU leaves an unfair lock."""
         cdef state_t *s = &self.state.s
-        cdef int number = c.ask.lock
+        cdef int number = c.ask.lock, far
         cdef crowd_lock *lock = &self.crowds[number]
         crowd_leave(lock)
         if lock.heir >= 0:
-            self.schedule(lock.heir, RELEASE, now + handover(s, number, apart(s, number, lock.heir)))
+            far = apart(&s.lock[number], &s.cpu[lock.heir])
+            self.schedule(
+                lock.heir, RELEASE, now + s.holds.handover[number >= s.nr_zones][far]
+            )
 
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s

@@ -245,7 +245,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         code = op.code
         if code <= OP_FREE:
             if c.task.left < 0:
-                c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
+                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
                 c.task.left = op.n if op.reg < 0 else c.vars.regs[op.reg]
                 if code == OP_FREE:
                     c.task.wanted = c.task.left if c.task.left != ALL else INT32_MAX
@@ -265,7 +265,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             next_op(c)
         elif code == OP_WORK:
             if c.vars.work_left < 0:
-                c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
+                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
                 c.vars.work_left = lasts(c, c.task.factor)
             ps = min(c.vars.work_left, c.timer - c.time)
             c.time += ps
