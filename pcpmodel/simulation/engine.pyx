@@ -30,7 +30,7 @@ from pcpmodel.hardware.lock cimport (
     crowd_take,
     lock_grant,
 )
-from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once, lru_at_once
+from pcpmodel.simulation.at_once cimport advance, at_once, counts_alone, hold_at_once, lru_at_once
 from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport (
     account,
@@ -142,7 +142,7 @@ cdef class Engine:
                 s.zones.zone[i].plenty = s.zones.zone[i].high_wmark + self.most
         state.begin()
         for i in range(s.nr_cpus):
-            advance(s, &s.cpu[i])
+            advance(s, &s.cpu[i], False)
             self.follow(&s.cpu[i])
         state.end()
         state.check()
@@ -268,7 +268,7 @@ cdef class Engine:
         while s.nwoken:
             s.nwoken -= 1
             c = &s.cpu[s.woken[s.nwoken]]
-            advance(s, c)
+            advance(s, c, False)
             self.place(&self.islands[self.island[c.id]], c.id, self.key_of(c))
 
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
@@ -323,7 +323,7 @@ cdef class Engine:
                 self.expect(lock.heir, now + s.holds.handover[number >= s.nr_zones][far])
             c.time = now
             released(s, c)
-        advance(s, c)
+        advance(s, c, False)
         self.follow(c)
 
     cdef inline void at_queue(self, cpu_t *c) noexcept nogil:
@@ -366,7 +366,7 @@ cdef class Engine:
         else:  # asleep, and a timer is due
             doze(s, c, due(s, c))
             c.state = RUNNING
-        advance(s, c)
+        advance(s, c, False)
         self.follow(c)
 
     def run(self, int64_t max_events=INT64_MAX):
@@ -449,8 +449,8 @@ cdef class Engine:
         cdef island_t *island
         cdef island_t *last = &self.islands[end - 1]
         cdef cpu_t *c
-        cdef zone_t *zone
         cdef int64_t before = 0
+        cdef bint plain = self.plain
         while left != before and not s.failed:
             before = left
             island = &self.islands[begin]
@@ -458,25 +458,20 @@ cdef class Engine:
                 if island.tree[1] < until:
                     left -= 1
                     c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
-                    zone = &s.zones.zone[c.ask.zone]
-                    if (
-                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind <= LRU
-                        and zone.free > zone.plenty
-                    ):
+                    if not plain or not at_once(s, c):
+                        self.any_event(c)
+                    else:
                         if c.ask.kind == LRU:
                             lru_at_once(s, c)
-                        elif not hold_at_once(s, c, zone):
+                        elif not hold_at_once(s, c):
                             self.leave(c)
-                        if c.state != ARRIVED:
-                            advance(s, c)
+                        advance(s, c, True)
                         if c.state == ARRIVED:
                             self.place(island, c.id, key_at(c.time, c.id))
                             if s.nwoken:
                                 self.follow(c)
                         else:
                             self.follow(c)
-                    else:
-                        self.any_event(c)
                 island += 1
         return left
 

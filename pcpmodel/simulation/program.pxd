@@ -38,7 +38,6 @@ from pcpmodel.simulation.lists cimport (
     pass_pages,
     put_pages,
     take_pages,
-    trylock_fails,
     use_pages,
 )
 from pcpmodel.simulation.structs cimport (
@@ -142,11 +141,11 @@ cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
     c.ask.pindex = c.task.pc.pindex
 
 
-cdef inline bint past_its_list(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline bint past_its_list(state_t *s, cpu_t *c, bint trylock) noexcept nogil:
     """Whether a block goes past the lists: there is none of its order, or the trylock fails."""
     if not pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order):
         return True
-    return trylock_fails(s, c)
+    return trylock and c.quiet == 0
 
 
 cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
@@ -178,7 +177,7 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
     """One block of the operation under way."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
-    if past_its_list(s, c) or p.remote > c.time:
+    if past_its_list(s, c, s.lists.trylock) or p.remote > c.time:
         arrive_direct(c)
     elif op.code == OP_FREE:
         free_block(s, c)
