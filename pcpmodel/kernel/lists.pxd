@@ -9,7 +9,7 @@ and one for the others (v6.10).
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
@@ -109,15 +109,13 @@ cdef inline int drain_share(const pcp_rules *r, int share, int n) noexcept nogil
     return n if r.drain_by_list or share == r.nr_pcp_lists else share
 
 
-cdef inline int drain_counts(
-    int32_t *blocks, const pcp_rules *r, int n, int pindex, int *pages_ret
+cdef inline int drain_costs(
+    int32_t *blocks, const pcp_rules *r, int n, int pindex, int *pages_ret,
+    const int64_t *each, int64_t *cost_ret
 ) noexcept nogil:
-    """free_pcppages_bulk() by count: n pages, list by list from ``pindex`` on.
-
-    The lists hold n pages or more.  Returns the blocks freed; ``pages_ret``: their pages, which
-    are more than n where the last block is larger than what was left to free.
-    """
+    """drain_counts(), and what the blocks cost together where one of a list costs ``each``."""
     cdef int i = drain_first(r, pindex), order, take, freed = 0, pages = 0, share = 1
+    cdef int64_t cost = 0
     while pages < n:
         while blocks[i] == 0:
             i = pindex_after(r.nr_pcp_lists, i)
@@ -127,8 +125,23 @@ cdef inline int drain_counts(
         take = min(min(blocks[i], share), (n - pages + (1 << order) - 1) >> order)
         blocks[i] -= take
         freed += take
+        if each != NULL:
+            cost += take * each[i]
         pages += take << order
         i = pindex_after(r.nr_pcp_lists, i)
         share += 1 - take
     pages_ret[0] = pages
+    if each != NULL:
+        cost_ret[0] = cost
     return freed
+
+
+cdef inline int drain_counts(
+    int32_t *blocks, const pcp_rules *r, int n, int pindex, int *pages_ret
+) noexcept nogil:
+    """free_pcppages_bulk() by count: n pages, list by list from ``pindex`` on.
+
+    The lists hold n pages or more.  Returns the blocks freed; ``pages_ret``: their pages, which
+    are more than n where the last block is larger than what was left to free.
+    """
+    return drain_costs(blocks, r, n, pindex, pages_ret, NULL, NULL)

@@ -9,7 +9,7 @@ length.  `pcpmodel.simulation.per_page` has none of these short cuts.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 
-from pcpmodel.hardware.lock cimport fifo_lock, lock_grant
+from pcpmodel.hardware.lock cimport lock_grant
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport (
     nr_pcp_alloc,
@@ -31,11 +31,15 @@ from pcpmodel.simulation.program cimport (
     past_its_list,
 )
 from pcpmodel.simulation.structs cimport (
+    ARRIVED,
+    BY_NEED,
+    LRU,
     REFILL,
     RUNNING,
+    apart,
     count_t,
     cpu_t,
-    handover,
+    lock_t,
     op_t,
     pcp_of,
     pcp_t,
@@ -65,20 +69,21 @@ cdef inline int fitting(int64_t k, int64_t ps, int64_t room) noexcept nogil:
     return <int> ((room + ps - 1) // ps)
 
 
-cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline void skip_allocs(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     """As many PCP hits as there are blocks, or arrive for a refill."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
     cdef int k
     cdef int64_t ps = scaled(op.ps, c.task.factor)
-    if past_its_list(s, c):
+    cdef bint trylock = not alone and s.lists.trylock
+    if past_its_list(s, c, trylock):
         arrive_direct(c)
         return
     k = min(c.task.left, p.blocks[op.pindex])
     if k == 0:
         arrive_refill(c)
         return
-    if s.lists.trylock:
+    if trylock:
         k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.task.lru_left)
@@ -89,26 +94,27 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c) noexcept nogil:
     c.task.left -= k
     c.time += k * ps
     lru_counts(s, c, k)
-    if s.lists.trylock:
+    if trylock:
         c.quiet -= k
     elif c.task.left > 0 and p.blocks[op.pindex] == 0 and c.time < c.timer and c.state == RUNNING:
         arrive_refill(c)
 
 
-cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline void skip_frees(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     """As many order-0 frees as stay below ``high``; the next one goes step by step."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
     cdef int k, n
     cdef int64_t ps
-    if past_its_list(s, c):
+    cdef bint trylock = not alone and s.lists.trylock
+    if past_its_list(s, c, trylock):
         arrive_direct(c)
         return
-    if op.order or s.lists.asks_high:
+    if op.order or not alone and s.lists.asks_high:
         free_block(s, c)
         return
     k = c.task.left
-    if s.lists.trylock:
+    if trylock:
         k = min(k, c.quiet)
     if op.depth:
         k = min(k, c.task.lru_left)
@@ -122,25 +128,28 @@ cdef inline void skip_frees(state_t *s, cpu_t *c) noexcept nogil:
     c.task.left -= n
     c.time += n * ps
     lru_counts(s, c, n)
-    if s.lists.trylock:
+    if trylock:
         c.quiet -= n
     elif n < k:
         free_block(s, c)
 
 
-cdef inline void advance(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline void advance(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     """Run a CPU up to its next interaction, or until it blocks or finishes.
 
-    Not past `careful_from`: from then on all go step by step, in the order of time.
+    Not past `careful_from`: from then on all go step by step, in the order of time.  ``alone``:
+    `counts_alone`, where nobody is careful and nothing fails.
     """
-    while c.state == RUNNING and c.time < s.changes.careful_from and not s.failed:
+    while c.state == RUNNING and (
+        alone or c.time < s.changes.careful_from and not s.failed
+    ):
         # With blocks left of an operation and nothing else to do there is nothing to control.
         if (c.task.left <= 0 or c.chore.kind or c.timer <= c.time) and control(s, c):
             return
         if c.task.pc.code == OP_ALLOC:
-            skip_allocs(s, c)
+            skip_allocs(s, c, alone)
         else:
-            skip_frees(s, c)
+            skip_frees(s, c, alone)
 
 
 cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
@@ -167,7 +176,37 @@ cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     return True
 
 
-cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zone) noexcept nogil:
+cdef inline bint at_once(const state_t *s, const cpu_t *c) noexcept nogil:
+    """Whether `lru_at_once` or `hold_at_once` do what a CPU comes for.
+
+    It comes to a lock for itself, and the zone has plenty of pages.
+    """
+    if c.state != ARRIVED or c.ask.why != BY_NEED:
+        return False
+    if c.ask.kind == LRU:
+        return True
+    return c.ask.kind < LRU and s.zones.zone[c.ask.zone].free > s.zones.zone[c.ask.zone].plenty
+
+
+cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
+    """A hold of a queued LRU lock: what `interact`, `account` and `released` do."""
+    cdef lock_t *lock = &s.lock[c.ask.lock]
+    cdef int far = apart(lock, c)
+    cdef int64_t arrival = c.time, hold
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[1][far])
+    cdef int blocks = s.holds.pagevec - c.task.lru_left
+    meet(s, c)
+    c.task.lru_left = s.holds.pagevec
+    c.count.lru_holds += 1
+    s.holds.late = 0
+    hold = drawn_hold(s, c, LRU, far, blocks)
+    granted(c, grant)
+    count_hold(s, c, LRU, arrival, grant - arrival, hold)
+    c.time = lock.queue.free_at = grant + hold
+    c.state = RUNNING
+
+
+cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
     """A refill, or a drain of a commit, by count at a queued lock, and what follows it.
 
     What `interact`, `account` and `released` do, without what cannot be: the zone has plenty of
@@ -175,11 +214,12 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     """
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.ask.zone)
+    cdef zone_t *zone = &s.zones.zone[c.ask.zone]
     cdef count_t *n = c.count
-    cdef int kind = c.ask.kind, flags, pages
-    cdef int number = c.ask.zone
+    cdef lock_t *lock = &s.lock[c.ask.lock]
+    cdef int kind = c.ask.kind, far = apart(lock, c), flags, pages
     cdef int64_t arrival = c.time, hold, blocks
-    cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[0][far])
     meet(s, c)
     flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:
@@ -195,10 +235,10 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, fifo_lock *lock, zone_t *zon
     p.touched = 1
     p.view = flags
     n.moved_blocks += blocks
-    hold = drawn_hold(s, c, kind, number, blocks)
-    granted(s, c, grant)
-    count_hold(s, c, kind, number, arrival, grant - arrival, hold)
+    hold = drawn_hold(s, c, kind, far, blocks)
+    granted(c, grant)
+    count_hold(s, c, kind, arrival, grant - arrival, hold)
     c.time = grant + hold
-    lock.free_at = c.time
+    lock.queue.free_at = c.time
     c.plan.got = <int> blocks
     return kind == REFILL and take_at_once(s, c, p)

@@ -120,14 +120,14 @@ cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     while c.chore.owner < s.nr_cpus:
         owner = &s.cpu[c.chore.owner]
-        while owner.last.marked and c.chore.zone < s.nr_zones:
+        while s.changes.last[owner.id].marked and c.chore.zone < s.nr_zones:
             p = pcp_of(owner, c.chore.zone)
-            if owner != c and pcp_busy(owner, c.chore.zone, c.time):
+            if owner != c and pcp_busy(s, owner, c.chore.zone, c.time):
                 if owner.state == ARRIVED:
                     owner.waiter = c.id + 1
                     c.state = WAITING
                 else:
-                    c.time = owner.last.release_at
+                    c.time = s.changes.last[owner.id].release_at
                 return True
             if p.pcp.count:
                 if owner != c:
@@ -136,7 +136,7 @@ cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
                 whole_zone(s, c, p, BY_REMOTE)
                 return True
             c.chore.zone += 1
-        owner.last.marked = 0
+        s.changes.last[owner.id].marked = 0
         c.chore.owner += 1
         c.chore.zone = 0
     s.changes.drainer = -1
@@ -160,8 +160,8 @@ cdef inline void drain_all_begin(state_t *s, cpu_t *c, int change) noexcept nogi
     for i in range(s.nr_cpus):
         owner = &s.cpu[i]
         for z in range(s.nr_zones):
-            if pcp_busy(owner, z, c.time) or pcp_of(owner, z).pcp.count:
-                owner.last.marked = 1
+            if pcp_busy(s, owner, z, c.time) or pcp_of(owner, z).pcp.count:
+                s.changes.last[owner.id].marked = 1
 
 
 cdef inline bint chore_step(state_t *s, cpu_t *c) noexcept nogil:

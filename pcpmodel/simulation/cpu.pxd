@@ -8,7 +8,6 @@ Knows the structs alone.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
-from pcpmodel.kernel.pages cimport pages_likely, pages_unlikely
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
@@ -59,37 +58,33 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     Two threads that work share the core; one that waits for a lock leaves it to the other: for as
     much of the time to come as since the CPU last came to a lock.
     """
-    cdef thread_t *me
-    cdef thread_t *other
+    cdef thread_t *me = c.thread
     cdef int64_t waited, passed
     cdef double alone
-    if pages_likely(s.programs.thread == NULL):
+    if me == NULL:
         return
-    me = &s.programs.thread[c.id]
     passed = c.time - me.looked_at
-    if me.sibling >= 0 and passed > 0:
-        other = &s.programs.thread[me.sibling]
-        waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
-        alone = <double> (waited - me.other_waited) / <double> passed
-        me.pace = <uint32_t> (
-            ONE * (<double> s.programs.beside / (ONE + alone * (s.programs.beside - ONE)))
+    if passed > 0:
+        waited = me.sibling.waited + max(min(me.sibling.granted, c.time) - me.sibling.arrived, 0)
+        alone = <double> (waited - me.other_waited)
+        c.pace = <uint32_t> (
+            <double> passed * (<double> s.programs.beside * ONE)
+            / (<double> passed * ONE + alone * <double> (s.programs.beside - ONE))
         )
         me.looked_at, me.other_waited = c.time, waited
     me.waited += me.granted - me.arrived
     me.arrived, me.granted = c.time, INT64_MAX
 
 
-cdef inline void granted(state_t *s, cpu_t *c, int64_t at) noexcept nogil:
+cdef inline void granted(cpu_t *c, int64_t at) noexcept nogil:
     """A CPU has the lock at ``at``."""
-    if pages_unlikely(s.programs.thread != NULL):
-        s.programs.thread[c.id].granted = at
+    if c.thread != NULL:
+        c.thread.granted = at
 
 
-cdef inline int64_t paced(state_t *s, cpu_t *c, int64_t time) noexcept nogil:
+cdef inline int64_t paced(const cpu_t *c, int64_t time) noexcept nogil:
     """A time by the pace of the CPU's core."""
-    if pages_unlikely(s.programs.thread != NULL):
-        return scaled(time, s.programs.thread[c.id].pace)
-    return time
+    return scaled(time, c.pace)
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:
@@ -100,16 +95,10 @@ cdef inline void next_op(cpu_t *c) noexcept nogil:
 
 cdef inline void arrive(cpu_t *c, int kind, int zone, int why) noexcept nogil:
     c.state = ARRIVED
+    c.ask.lock = zone
     c.ask.kind = kind
     c.ask.why = why
     c.ask.zone = zone
-
-
-cdef inline int lock_of(state_t *s, cpu_t *c) noexcept nogil:
-    """The lock that a CPU asks for: of a zone, or of the LRU lists of its node and a memcg."""
-    if c.ask.kind == LRU:
-        return s.zones.lru[2 * c.id + c.ask.pindex] + s.zones.zone[c.ask.zone].node
-    return c.ask.zone
 
 
 cdef inline void count_blocks(cpu_t *c) noexcept nogil:
@@ -130,10 +119,10 @@ cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept 
     c.ask.pindex = pindex
 
 
-cdef inline void arrive_lru(cpu_t *c) noexcept nogil:
+cdef inline void arrive_lru(state_t *s, cpu_t *c) noexcept nogil:
     """At the lock of the LRU lists that the pages of the operation at hand are on."""
     arrive(c, LRU, c.task.zone[c.task.pc.zone], BY_NEED)
-    c.ask.pindex = c.task.pc.zone
+    c.ask.lock = s.zones.lru[2 * c.id + c.task.pc.zone] + s.zones.zone[c.ask.zone].node
 
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:

@@ -28,11 +28,10 @@ from pcpmodel.hardware.lock cimport (
     crowd_leave,
     crowd_lock,
     crowd_take,
-    fifo_lock,
     lock_grant,
 )
-from pcpmodel.simulation.at_once cimport advance, counts_alone, hold_at_once
-from pcpmodel.simulation.cpu cimport doze, due, granted, lock_of, meet
+from pcpmodel.simulation.at_once cimport advance, at_once, counts_alone, hold_at_once, lru_at_once
+from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport (
     account,
     interact,
@@ -50,8 +49,10 @@ from pcpmodel.simulation.structs cimport (
     BY_REMOTE,
     LRU,
     RUNNING,
+    apart,
     cpu_t,
-    handover,
+    last_t,
+    lock_t,
     state_t,
     zone_t,
 )
@@ -117,7 +118,6 @@ cdef class Engine:
     """
 
     cdef State state
-    cdef fifo_lock *locks
     cdef crowd_lock *crowds  # NULL: locks are queued
     cdef int64_t *until  # of each CPU at an unfair lock: see at_crowd()
     cdef bint plain  # counts alone, and queued locks
@@ -142,7 +142,7 @@ cdef class Engine:
                 s.zones.zone[i].plenty = s.zones.zone[i].high_wmark + self.most
         state.begin()
         for i in range(s.nr_cpus):
-            advance(s, &s.cpu[i])
+            advance(s, &s.cpu[i], False)
             self.follow(&s.cpu[i])
         state.end()
         state.check()
@@ -150,9 +150,6 @@ cdef class Engine:
     cdef int make_locks(self) except -1:
         cdef State state = self.state
         cdef int i, cpus = state.s.nr_cpus
-        self.locks = <fifo_lock *> calloc(state.nlocks, sizeof(fifo_lock))
-        if self.locks == NULL:
-            raise MemoryError
         if not state.test_and_set:
             return 0
         self.until = <int64_t *> calloc(cpus, sizeof(int64_t))
@@ -187,10 +184,10 @@ cdef class Engine:
             )
         self.join_barriers(parts)
         for i in range(s.nr_cpus if s.programs.thread != NULL else 0):
-            if s.programs.thread[i].sibling >= 0:  # which sees how long this one waited
+            if s.programs.thread[i].sibling != NULL:  # which sees how long this one waited
                 parts.join(
                     s.cpu[i].task.zone[HOME],
-                    s.cpu[s.programs.thread[i].sibling].task.zone[HOME],
+                    s.cpu[s.programs.thread[i].sibling - s.programs.thread].task.zone[HOME],
                 )
         self.islands = <island_t *> calloc(s.nr_zones, sizeof(island_t))
         self.island = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
@@ -237,7 +234,6 @@ cdef class Engine:
             free(self.islands[i].tree)
         free(self.crowds)
         free(self.until)
-        free(self.locks)
         free(self.islands)
         free(self.island)
         free(self.leaf)
@@ -272,15 +268,15 @@ cdef class Engine:
         while s.nwoken:
             s.nwoken -= 1
             c = &s.cpu[s.woken[s.nwoken]]
-            advance(s, c)
+            advance(s, c, False)
             self.place(&self.islands[self.island[c.id]], c.id, self.key_of(c))
 
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
-        cdef int64_t hold = interact(s, c)
-        granted(s, c, now)
-        crowd_take(&self.crowds[lock_of(s, c)], c.id)
+        cdef int64_t hold = interact(s, c, apart(&s.lock[c.ask.lock], c))
+        granted(c, now)
+        crowd_take(&self.crowds[c.ask.lock], c.id)
         account(s, c, c.time, now, hold)
         self.until[c.id] = now + hold
 
@@ -296,10 +292,10 @@ cdef class Engine:
         the heir sees the lock free.
         """
         cdef state_t *s = &self.state.s
-        cdef int number = lock_of(s, c)
+        cdef int number = c.ask.lock
         cdef crowd_lock *lock = &self.crowds[number]
         cdef int64_t now
-        cdef int other
+        cdef int far, other
         if self.until[c.id] < 0:  # a release, or a grant, precedes an arrival of the same time
             other = lock.heir if lock.holder < 0 else lock.holder
             if other >= 0 and self.until[other] <= c.time:
@@ -323,30 +319,35 @@ cdef class Engine:
             self.until[c.id] = -1
             crowd_leave(lock)
             if lock.heir >= 0:
-                self.expect(lock.heir, now + handover(s, number, lock.heir))
+                far = apart(&s.lock[number], &s.cpu[lock.heir])
+                self.expect(lock.heir, now + s.holds.handover[number >= s.nr_zones][far])
             c.time = now
             released(s, c)
-        advance(s, c)
+        advance(s, c, False)
         self.follow(c)
 
     cdef inline void at_queue(self, cpu_t *c) noexcept nogil:
         """A CPU comes to a queued lock: when it gets it, what it does with it and afterwards."""
         cdef state_t *s = &self.state.s
-        cdef int number = lock_of(s, c)
-        cdef fifo_lock *lock = &self.locks[number]
+        cdef lock_t *lock = &s.lock[c.ask.lock]
+        cdef last_t *last
         cdef int64_t arrival = c.time, hold
-        cdef int64_t grant = lock_grant(lock, arrival, handover(s, number, c.id))
+        cdef int far = apart(lock, c)
+        cdef int64_t grant = lock_grant(
+            &lock.queue, arrival, s.holds.handover[c.ask.kind == LRU][far]
+        )
         meet(s, c)
-        hold = interact(s, c)
-        granted(s, c, grant)
+        hold = interact(s, c, far)
+        granted(c, grant)
         if s.failed:  # nothing was refilled: there is no block to go on with
             return
         account(s, c, arrival, grant, hold)
         c.time = grant + hold
-        lock.free_at = c.time
+        lock.queue.free_at = c.time
         if pages_unlikely(s.changes.careful_from != INT64_MAX):
-            c.last.release_at = c.time
-            c.last.zone = c.ask.zone if c.ask.kind != LRU and c.ask.why < BY_REMOTE else -1
+            last = &s.changes.last[c.id]
+            last.release_at = c.time
+            last.zone = c.ask.zone if c.ask.kind != LRU and c.ask.why < BY_REMOTE else -1
         released(s, c)
 
     cdef void any_event(self, cpu_t *c) noexcept nogil:
@@ -365,7 +366,7 @@ cdef class Engine:
         else:  # asleep, and a timer is due
             doze(s, c, due(s, c))
             c.state = RUNNING
-        advance(s, c)
+        advance(s, c, False)
         self.follow(c)
 
     def run(self, int64_t max_events=INT64_MAX):
@@ -448,8 +449,8 @@ cdef class Engine:
         cdef island_t *island
         cdef island_t *last = &self.islands[end - 1]
         cdef cpu_t *c
-        cdef zone_t *zone
         cdef int64_t before = 0
+        cdef bint plain = self.plain
         while left != before and not s.failed:
             before = left
             island = &self.islands[begin]
@@ -457,27 +458,23 @@ cdef class Engine:
                 if island.tree[1] < until:
                     left -= 1
                     c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
-                    zone = &s.zones.zone[c.ask.zone]
-                    if (
-                        c.state == ARRIVED and c.ask.why == BY_NEED and c.ask.kind < LRU
-                        and zone.free > zone.plenty
-                    ):
-                        if not hold_at_once(s, c, &self.locks[c.ask.zone], zone):
+                    if not plain or not at_once(s, c):
+                        self.any_event(c)
+                    else:
+                        if c.ask.kind == LRU:
+                            lru_at_once(s, c)
+                        elif not hold_at_once(s, c):
                             self.leave(c)
+                        advance(s, c, True)
                         if c.state == ARRIVED:
                             self.place(island, c.id, key_at(c.time, c.id))
+                            if s.nwoken:
+                                self.follow(c)
                         else:
-                            self.go_on(c)
-                    else:
-                        self.any_event(c)
+                            self.follow(c)
                 island += 1
         return left
 
     cdef void leave(self, cpu_t *c) noexcept nogil:
         """A CPU has just left a lock."""
         released(&self.state.s, c)
-
-    cdef void go_on(self, cpu_t *c) noexcept nogil:
-        """Up to its next interaction."""
-        advance(&self.state.s, c)
-        self.follow(c)

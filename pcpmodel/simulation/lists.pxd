@@ -166,11 +166,11 @@ cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     return True
 
 
-cdef inline bint pcp_busy(cpu_t *owner, int zone, int64_t now) noexcept nogil:
+cdef inline bint pcp_busy(state_t *s, cpu_t *owner, int zone, int64_t now) noexcept nogil:
     """Whether a CPU is at the zone lock with the PCP lock of its lists in hand."""
     if owner.state == ARRIVED:
         return owner.ask.kind < LRU and owner.ask.why < BY_REMOTE and owner.ask.zone == zone
-    return owner.last.release_at > now and owner.last.zone == zone
+    return s.changes.last[owner.id].release_at > now and s.changes.last[owner.id].zone == zone
 
 
 cdef inline void unlock_pcp(state_t *s, cpu_t *c) noexcept nogil:

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE, pages_unlikely
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, most_refilled, pcp_alloc_end
 from pcpmodel.simulation.books cimport count_hold
-from pcpmodel.simulation.cpu cimport lock_of, paced, scaled
+from pcpmodel.simulation.cpu cimport paced, scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
 from pcpmodel.simulation.program cimport stepped
 from pcpmodel.simulation.structs cimport (
@@ -25,7 +25,6 @@ from pcpmodel.simulation.structs cimport (
     LRU,
     REFILL,
     RUNNING,
-    apart,
     count_t,
     cpu_t,
     pcp_of,
@@ -46,12 +45,12 @@ from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport HOME, TABLE
 
 
-cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int lock, int64_t blocks,
+cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int far, int64_t blocks,
                             uint64_t bits) noexcept nogil:
     """How long a hold takes that moves as many blocks; ``bits`` (10) are its luck.
 
     A fixed part and what is warm, at the pace of the core; then the lines that come from elsewhere:
-    of the pages that it moves, and of the lock and its lists from who had them last.
+    of the pages that it moves, and of the lock and its lists from who had them last, so far away.
     """
     cdef int64_t *cost = s.holds.cost[kind]
     cdef int64_t mean
@@ -59,17 +58,17 @@ cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int lock, int64_t bl
         mean = cost[blocks]
     else:
         mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
-    mean = paced(s, c, mean) + s.holds.late + s.holds.first[kind == LRU][apart(s, lock, c.id)]
-    s.holds.last[lock] = c.id
+    mean = paced(c, mean) + s.holds.late + s.holds.first[kind == LRU][far]
+    s.lock[c.ask.lock].last, s.lock[c.ask.lock].seat = c.id, c.seat
     return max(scaled(mean, s.holds.spread[kind][bits]), 1)
 
 
-cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int lock,
+cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int far,
                                int64_t blocks) noexcept nogil:
     """How long this hold takes; the pace of the work that follows is drawn, too."""
     cdef uint64_t bits = draw(&c.rng)
-    c.task.factor = paced(s, c, s.programs.speed[bits >> 44 & (TABLE - 1)])
-    return hold_ps(s, c, kind, lock, blocks, bits >> 54)
+    c.task.factor = paced(c, s.programs.speed[bits >> 44 & (TABLE - 1)])
+    return hold_ps(s, c, kind, far, blocks, bits >> 54)
 
 
 cdef inline int64_t quickest_refill(state_t *s) noexcept nogil:
@@ -95,8 +94,11 @@ cdef inline int64_t most_of_a_refill(state_t *s) noexcept nogil:
     return most_refilled(batch, &s.rules)
 
 
-cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
-    """What a CPU does with the lock, in lock order; returns how long it holds it."""
+cdef inline int64_t interact(state_t *s, cpu_t *c, int far) noexcept nogil:
+    """What a CPU does with the lock, in lock order; returns how long it holds it.
+
+    ``far`` is how far it is from the last holder.
+    """
     cdef pcp_t *p
     cdef zone_t *zone
     cdef cpu_t *owner
@@ -131,7 +133,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c) noexcept nogil:
         p.touched = 1
         p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
         n.moved_blocks += blocks
-    return drawn_hold(s, c, c.ask.kind, lock_of(s, c), blocks)
+    return drawn_hold(s, c, c.ask.kind, far, blocks)
 
 
 cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
@@ -144,7 +146,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
             tell(s, zone, grant + hold)
         if pages_unlikely(s.lists.policy != NULL) and grant > arrival and c.ask.why < BY_REMOTE:
             policy_of(s, c, c.ask.zone).waits += 1
-    count_hold(s, c, c.ask.kind, lock_of(s, c), arrival, grant - arrival, hold)
+    count_hold(s, c, c.ask.kind, arrival, grant - arrival, hold)
 
 
 cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:

@@ -19,7 +19,7 @@ from pcpmodel.hardware.lock cimport (
     crowd_lock,
     crowd_take,
 )
-from pcpmodel.simulation.cpu cimport doze, due, granted, lock_of, meet
+from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
 from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
@@ -30,7 +30,8 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     WAITING,
     cpu_t,
-    handover,
+    LRU,
+    apart,
     state_t,
 )
 
@@ -172,11 +173,12 @@ cdef class PerPage:
         cdef state_t *s = &self.state.s
         cdef queue_t *q = &self.locks[lock]
         cdef cpu_t *c = &s.cpu[q.cpu[q.head]]
+        cdef int far = apart(&s.lock[lock], c)
         cdef int64_t hold
         if q.waited[q.head]:
-            now += handover(s, lock, c.id)
-        hold = interact(s, c)
-        granted(s, c, now)
+            now += s.holds.handover[c.ask.kind == LRU][far]
+        hold = interact(s, c, far)
+        granted(c, now)
         account(s, c, q.arrival[q.head], now, hold)
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
@@ -184,9 +186,9 @@ cdef class PerPage:
     cdef void seize(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU has an unfair lock at ``now``."""
         cdef state_t *s = &self.state.s
-        cdef int64_t hold = interact(s, c)
-        granted(s, c, now)
-        crowd_take(&self.crowds[lock_of(s, c)], c.id)
+        cdef int64_t hold = interact(s, c, apart(&s.lock[c.ask.lock], c))
+        granted(c, now)
+        crowd_take(&self.crowds[c.ask.lock], c.id)
         account(s, c, c.time, now, hold)
         self.holds[c.id] = True
         self.schedule(c.id, RELEASE, now + hold)
@@ -194,7 +196,7 @@ cdef class PerPage:
     cdef void contend(self, cpu_t *c) noexcept nogil:
         """The CPU comes to an unfair lock."""
         cdef state_t *s = &self.state.s
-        cdef crowd_lock *lock = &self.crowds[lock_of(s, c)]
+        cdef crowd_lock *lock = &self.crowds[c.ask.lock]
         meet(s, c)
         if lock.holder >= 0:
             crowd_join(lock, c.id)
@@ -207,11 +209,14 @@ cdef class PerPage:
     cdef void leave(self, cpu_t *c, int64_t now) noexcept nogil:
         """The CPU leaves an unfair lock."""
         cdef state_t *s = &self.state.s
-        cdef int number = lock_of(s, c)
+        cdef int number = c.ask.lock, far
         cdef crowd_lock *lock = &self.crowds[number]
         crowd_leave(lock)
         if lock.heir >= 0:
-            self.schedule(lock.heir, RELEASE, now + handover(s, number, lock.heir))
+            far = apart(&s.lock[number], &s.cpu[lock.heir])
+            self.schedule(
+                lock.heir, RELEASE, now + s.holds.handover[number >= s.nr_zones][far]
+            )
 
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s
@@ -224,11 +229,11 @@ cdef class PerPage:
             if self.crowds != NULL:
                 self.leave(c, e.time)
             else:
-                q = &self.locks[lock_of(s, c)]
+                q = &self.locks[c.ask.lock]
                 q.head = (q.head + 1) % s.nr_cpus
                 q.length -= 1
                 if q.length:
-                    self.grant(lock_of(s, c), e.time)
+                    self.grant(c.ask.lock, e.time)
             c.time = e.time
             released(s, c)
         elif e.rank == RELEASE:  # the heir of an unfair lock sees that it is free
@@ -241,7 +246,7 @@ cdef class PerPage:
             queued = True
         elif c.state == ARRIVED:
             meet(s, c)
-            q = &self.locks[lock_of(s, c)]
+            q = &self.locks[c.ask.lock]
             i = (q.head + q.length) % s.nr_cpus
             q.cpu[i] = c.id
             q.arrival[i] = c.time
@@ -249,7 +254,7 @@ cdef class PerPage:
             q.length += 1
             self.unschedule(c.id)
             if q.length == 1:
-                self.grant(lock_of(s, c), c.time)
+                self.grant(c.ask.lock, c.time)
             queued = True
         elif c.state == BLOCKED:
             doze(s, c, due(s, c))

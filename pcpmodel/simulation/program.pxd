@@ -38,7 +38,6 @@ from pcpmodel.simulation.lists cimport (
     pass_pages,
     put_pages,
     take_pages,
-    trylock_fails,
     use_pages,
 )
 from pcpmodel.simulation.structs cimport (
@@ -119,7 +118,7 @@ cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
     if c.task.pc.depth:
         c.task.lru_left -= blocks
         if c.task.lru_left == 0:
-            arrive_lru(c)
+            arrive_lru(s, c)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
@@ -142,11 +141,11 @@ cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
     c.ask.pindex = c.task.pc.pindex
 
 
-cdef inline bint past_its_list(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline bint past_its_list(state_t *s, cpu_t *c, bint trylock) noexcept nogil:
     """Whether a block goes past the lists: there is none of its order, or the trylock fails."""
     if not pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order):
         return True
-    return trylock_fails(s, c)
+    return trylock and c.quiet == 0
 
 
 cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
@@ -178,7 +177,7 @@ cdef inline void step_block(state_t *s, cpu_t *c) noexcept nogil:
     """One block of the operation under way."""
     cdef op_t *op = c.task.pc
     cdef pcp_t *p = pcp_of(c, c.task.zone[op.zone])
-    if past_its_list(s, c) or p.remote > c.time:
+    if past_its_list(s, c, s.lists.trylock) or p.remote > c.time:
         arrive_direct(c)
     elif op.code == OP_FREE:
         free_block(s, c)
@@ -233,7 +232,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps, start = c.time
-    cdef int moved, zone, rounds = 0
+    cdef int code, moved, zone, rounds = 0
     cdef uint32_t i
     while True:
         if c.time >= s.changes.careful_from and c.time != start:
@@ -242,11 +241,12 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if on_time(s, c):
                 return True
         op = c.task.pc
-        if op.code <= OP_FREE:
+        code = op.code
+        if code <= OP_FREE:
             if c.task.left < 0:
-                c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
+                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
                 c.task.left = op.n if op.reg < 0 else c.vars.regs[op.reg]
-                if op.code == OP_FREE:
+                if code == OP_FREE:
                     c.task.wanted = c.task.left if c.task.left != ALL else INT32_MAX
                     next_part(s, c)
                 else:
@@ -255,28 +255,28 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                     zone = c.task.zone[op.zone]
                     hold_more(s, c, zone, op.pindex, op.order, c.task.left)
                     c.task.counted = c.task.left
-            elif pages_unlikely(c.task.strayed != 0) and c.task.left == 0 and op.code == OP_FREE:
+            elif pages_unlikely(c.task.strayed != 0) and c.task.left == 0 and code == OP_FREE:
                 count_blocks(c)
                 next_part(s, c)
             if c.task.left > 0:
                 return False
             count_blocks(c)
             next_op(c)
-        elif op.code == OP_WORK:
+        elif code == OP_WORK:
             if c.vars.work_left < 0:
-                c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
+                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
                 c.vars.work_left = lasts(c, c.task.factor)
             ps = min(c.vars.work_left, c.timer - c.time)
             c.time += ps
             c.vars.work_left -= ps
             if c.vars.work_left == 0:
                 next_op(c)
-        elif op.code == OP_IDLE:
+        elif code == OP_IDLE:
             if c.vars.work_left < 0:
                 c.vars.work_left = c.time + lasts(c, 1 << 16)  # wakes then
             if jump(s, c, c.vars.work_left):
                 next_op(c)
-        elif op.code == OP_SEND:
+        elif code == OP_SEND:
             ch = &s.programs.channel[c.vars.channel[op.n]]
             if ch.nsent - ch.nreceived == ch.size:
                 c.state = BLOCKED
@@ -289,7 +289,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 ch.nsent += 1
                 wake(s, ch.consumer)
                 next_op(c)
-        elif op.code == OP_RECV:
+        elif code == OP_RECV:
             ch = &s.programs.channel[c.vars.channel[op.n]]
             if ch.nsent == ch.nreceived:
                 c.state = BLOCKED
@@ -302,13 +302,13 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)
-        elif op.code == OP_GIVE or op.code == OP_TAKE:
+        elif code == OP_GIVE or code == OP_TAKE:
             zone = c.task.zone[op.zone]
-            carry = &carry_of(s, c.vars.channel[op.target], op.code == OP_TAKE)[op.pindex]
-            moved = held_of(s, c, zone)[op.pindex] if op.code == OP_GIVE else carry[0]
+            carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.pindex]
+            moved = held_of(s, c, zone)[op.pindex] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
-            if op.code == OP_GIVE:
+            if code == OP_GIVE:
                 moved = -moved
             hold_more(s, c, zone, op.pindex, op.order, moved)
             carry[0] -= moved
@@ -316,7 +316,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if s.pages.mm != NULL:
                 ch = &s.programs.channel[c.vars.channel[op.target]]
                 mine = mine_of(s, c, zone, op.pindex)
-                if op.code == OP_TAKE:
+                if code == OP_TAKE:
                     pass_pages(s, &ch.pages, mine, moved)
                     if s.pages.cache != NULL:
                         for i in range(mine.len - moved, mine.len):
@@ -326,20 +326,20 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 else:
                     pass_pages(s, mine, &ch.pages, moved)
             next_op(c)
-        elif op.code == OP_MAYBE:
+        elif code == OP_MAYBE:
             if <int> (draw(&c.rng) >> 48) < op.n:
                 next_op(c)
             else:
                 next_op(c)
                 c.task.pc = c.task.program + op.target
-        elif op.code == OP_PICK:
+        elif code == OP_PICK:
             moved = op.target * TABLE + <int> ((draw(&c.rng) >> 32) * <uint64_t> op.n >> 32)
             next_op(c)
             c.task.pc = c.task.program + s.programs.table[moved]
-        elif op.code == OP_DRAW:
+        elif code == OP_DRAW:
             c.vars.regs[op.reg] = s.programs.table[op.target * TABLE + <int> (draw(&c.rng) >> 54)]
             next_op(c)
-        elif op.code == OP_LOOP:
+        elif code == OP_LOOP:
             # What has no more blocks to free takes no time; the program is known to end otherwise.
             rounds += 1
             if rounds > ROUNDS and c.time == start:
@@ -352,10 +352,10 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             else:
                 c.task.loops[op.depth] = 0
                 next_op(c)
-        elif op.code == OP_SCORE:
+        elif code == OP_SCORE:
             c.count.score += op.n if op.reg < 0 else c.vars.regs[op.reg]
             next_op(c)
-        elif op.code == OP_REST:
+        elif code == OP_REST:
             if c.vars.work_left < 0:
                 moved = op.target * TABLE + <int> (draw(&c.rng) >> 54)
                 ps = times(c.time - s.programs.rested[c.id], op.n, 16)
@@ -363,20 +363,20 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if jump(s, c, c.vars.work_left):
                 s.programs.rested[c.id] = c.time
                 next_op(c)
-        elif op.code == OP_LRU:
+        elif code == OP_LRU:
             if c.task.lru_left < s.holds.pagevec:
-                arrive_lru(c)
+                arrive_lru(s, c)
             next_op(c)
             if c.state == ARRIVED:
                 return True
-        elif op.code == OP_PHASE:
+        elif code == OP_PHASE:
             end_phase(s, c)
             s.books.phase_of[c.id] = op.n
             next_op(c)
-        elif op.code == OP_BARRIER:
+        elif code == OP_BARRIER:
             if at_barrier(s, c):
                 return True
-        elif op.code == OP_KSWAPD:
+        elif code == OP_KSWAPD:
             arrive(c, LOOK, c.task.zone[HOME], BY_NEED)
             return True
         else:  # OP_END: asleep for the rest of the run

@@ -63,6 +63,8 @@ from pcpmodel.simulation.structs cimport (
     pcp_t,
     sizes_t,
     state_t,
+    last_t,
+    lock_t,
     thread_t,
     zone_t,
 )
@@ -380,23 +382,19 @@ cdef class State(Exclusive):
         cdef const int64_t[:, ::1] blocks = setup.blocks, first = setup.first
         cdef const int64_t[:, ::1] handovers = setup.handovers
         cdef const int64_t[:, ::1] lines = setup.lines
-        cdef const int32_t[::1] seats = setup.seats, siblings = setup.siblings
-        cdef int i, k
+        cdef const int32_t[::1] siblings = setup.siblings
+        cdef int i
         memcpy(&s.holds.block[0][0], &blocks[0, 0], 2 * KINDS_ROOM * sizeof(int64_t))
         memcpy(&s.holds.line[0][0], &lines[0, 0], 2 * LINE_STATES * sizeof(int64_t))
         memcpy(&s.holds.first[0][0], &first[0, 0], 2 * DISTANCES * sizeof(int64_t))
         memcpy(&s.holds.handover[0][0], &handovers[0, 0], 2 * DISTANCES * sizeof(int64_t))
-        for k in range(KINDS_ROOM):
-            s.holds.by_list |= blocks[1, k] != blocks[1, 0]
-        s.holds.seat = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
-        memcpy(s.holds.seat, &seats[0], s.nr_cpus * sizeof(int32_t))
         s.programs.beside = setup.beside
         if max(setup.siblings) < 0:
             return 0
         s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
         for i in range(s.nr_cpus):
-            s.programs.thread[i].sibling = siblings[i]
-            s.programs.thread[i].pace = ONE if siblings[i] < 0 else s.programs.beside
+            if siblings[i] >= 0:
+                s.programs.thread[i].sibling = &s.programs.thread[siblings[i]]
         return 0
 
     cdef int make_zones(self, setup) except -1:
@@ -433,10 +431,9 @@ cdef class State(Exclusive):
         s.zones.kswapd = <int32_t *> get(s.zones.nodes, sizeof(int32_t))
         for i in range(s.zones.nodes):
             s.zones.kswapd[i] = -1
-        s.books.order = <uint64_t *> get(self.nlocks, sizeof(uint64_t))
-        s.holds.last = <int32_t *> get(self.nlocks, sizeof(int32_t))
+        s.lock = <lock_t *> get(self.nlocks, sizeof(lock_t))
         for i in range(self.nlocks):
-            s.holds.last[i] = -1
+            s.lock[i].last = -1
         return 0
 
     cdef int make_changes(self, setup) except -1:
@@ -445,6 +442,7 @@ cdef class State(Exclusive):
         cdef const sizes_t[:, ::1] sizes = setup.changed_sizes
         cdef int i, z
         s.changes.drainer = -1
+        s.changes.last = <last_t *> get(s.nr_cpus, sizeof(last_t))
         s.changes.number = changes.shape[0]
         s.changes.change = <change_t *> get(s.changes.number, sizeof(change_t))
         s.changes.size = <sizes_t *> get(s.changes.number * s.nr_zones, sizeof(sizes_t))
@@ -596,7 +594,10 @@ cdef class State(Exclusive):
         key = self.seed
         key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95
         c.rng = draw(&key)
-        c.task.factor = paced(s, c, s.programs.speed[draw(&c.rng) >> 54])
+        c.seat, c.pace = setup.seats[cpu], ONE
+        if s.programs.thread != NULL and s.programs.thread[cpu].sibling != NULL:
+            c.thread, c.pace = &s.programs.thread[cpu], s.programs.beside
+        c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
         if s.pages.mm != NULL:
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
         c.time, c.timers.tick_at = task.start_ps, task.tick_ps
@@ -663,8 +664,8 @@ cdef class State(Exclusive):
             <size_t> self.s.programs.barrier, <size_t> self.s.programs.member,
             <size_t> self.s.programs.rested,
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
-            <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.books.order,
-            <size_t> self.s.holds.seat, <size_t> self.s.holds.last, <size_t> self.s.programs.thread,
+            <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.lock,
+            <size_t> self.s.changes.last, <size_t> self.s.programs.thread,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
@@ -724,7 +725,7 @@ cdef class State(Exclusive):
     @property
     def order_digests(self):
         """Of each lock: digest of (CPU, arrival) of all grants, in order."""
-        return tuple([self.s.books.order[i] for i in range(self.nlocks)])
+        return tuple([self.s.lock[i].order for i in range(self.nlocks)])
 
     def counters(self):
         """Counters of each CPU since the end of the warm-up, by name."""

@@ -16,6 +16,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
 from pcpmodel.hardware.lines cimport LINE_STATES, page_lines
+from pcpmodel.hardware.lock cimport fifo_lock
 from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM
 from pcpmodel.kernel.page_alloc cimport memory
 from pcpmodel.kernel.pages cimport page_ring
@@ -119,8 +120,7 @@ cdef struct channel_t:
 
 
 cdef struct thread_t:  # one of the two hardware threads of a core
-    int32_t sibling  # CPU of the other; -1: without a task
-    uint32_t pace  # what the other makes of a time; 16 binary digits
+    thread_t *sibling  # the other; NULL: without a task
     int64_t arrived  # at a lock, last
     int64_t granted  # INT64_MAX: nobody knows yet
     int64_t waited  # for locks, before that
@@ -156,9 +156,10 @@ cdef struct programs_t:
 
 
 cdef struct ask_t:  # of a lock: on the way to it, in its queue, or in the hold
+    int32_t lock  # of a zone, or of the LRU lists of its node and a memcg
     int8_t kind
     int8_t why
-    int8_t pindex  # of the LRU lock: whose memcg's, HOME or PEER
+    int8_t pindex
     int8_t zone
     int8_t relocks  # comes for another chunk of a commit
 
@@ -208,12 +209,6 @@ cdef struct timers_t:
     int32_t warm  # warm-up is over
 
 
-cdef struct last_t:  # last hold, as who drains others' lists sees it
-    int64_t release_at
-    int32_t zone  # whose PCP lock the CPU held meanwhile; -1: none
-    int32_t marked  # had pages when the draining began
-
-
 # Four cache lines: what a refill needs; what comes after it between operations; drains and rarer
 # operations; timers.  A line more in an event of 224 CPUs takes it 1.2 ns.
 cdef struct cpu_t:
@@ -225,15 +220,16 @@ cdef struct cpu_t:
     ask_t ask
     int8_t state
     int16_t id
+    int32_t seat  # node << 20 | last-level cache << 10 | core
+    uint32_t pace  # what its sibling makes of a time; 16 binary digits
     task_t task
+    thread_t *thread  # NULL: its core has no other task
     chore_t chore
     plan_t plan
     int32_t quiet  # operations until a PCP trylock fails
     int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
     vars_t vars
     timers_t timers
-    last_t last
-    int64_t pad[1]
 
 
 # Per-CPU lists
@@ -312,19 +308,23 @@ cdef struct zones_t:
 cdef struct holds_t:  # how long locks are held
     uint32_t spread[KINDS][TABLE]  # around the mean; 16 binary digits
     int64_t cost[KINDS][COSTS + 1]  # mean by blocks moved: fixed part and what is warm
-    # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them,
-    # and whether lists differ in it; with page identity, what a line takes by where it was.
+    # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them;
+    # with page identity, what a line takes by where it was.
     int64_t block[2][KINDS_ROOM]
-    int32_t by_list
     int64_t line[2][LINE_STATES]
     int64_t late  # of the hold under way
     # By the distance from the last holder, zone and LRU locks: lines of the lock's own that a hold
     # begins with, and what handing over to a waiting CPU takes.
     int64_t first[2][DISTANCES]
     int64_t handover[2][DISTANCES]
-    int32_t *seat  # [cpu]: node << 20 | last-level cache << 10 | core
-    int32_t *last  # [lock]: CPU that had it last; -1: nobody
     int32_t pagevec  # pages between two holds of the LRU lock
+
+
+cdef struct lock_t:  # of a zone, or of the LRU lists of a node and a memcg
+    fifo_lock queue  # of the event engine
+    uint64_t order  # digest of (CPU, time of arrival) in the order of grants
+    int32_t last  # CPU that had it last; -1: nobody
+    int32_t seat  # and where that is
 
 
 # Time
@@ -346,6 +346,12 @@ cdef struct change_t:
     int32_t done  # DRAIN_PAGES
 
 
+cdef struct last_t:  # last hold of a CPU, as who drains others' lists sees it
+    int64_t release_at
+    int32_t zone  # whose PCP lock the CPU held meanwhile; -1: none
+    int32_t marked  # had pages when the draining began
+
+
 cdef struct sizes_t:  # of the lists of a zone [pages]
     int32_t batch
     int32_t high_min
@@ -356,6 +362,7 @@ cdef struct sizes_t:  # of the lists of a zone [pages]
 cdef struct changes_t:  # of the machine
     change_t *change
     sizes_t *size  # [change][zone]
+    last_t *last  # [cpu]
     int32_t number
     int32_t drainer  # CPU in drain_all_pages(); -1: none
     # From the first drain_all_pages() that is not over yet on CPUs look at each other's lists:
@@ -399,7 +406,6 @@ cdef struct books_t:
     count_t *mark  # of each CPU: its counters when its phase began
     int32_t *phase_of  # each CPU
     int64_t *series  # [cpu][samples][SERIES]
-    uint64_t *order  # of each lock: digest of (CPU, time of arrival) in the order of grants
     int64_t events
     uint64_t wait[BOOKED][HIST]
     uint64_t hold[BOOKED][HIST]
@@ -416,6 +422,7 @@ cdef struct state_t:
     int32_t failed
     pcp_rules rules
     cpu_t *cpu
+    lock_t *lock  # zones first
     int32_t *woken  # CPUs that a message set free, to be run next
     int32_t nwoken
     programs_t programs
@@ -455,23 +462,12 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
     return s.zones.zone[zone].node == s.zones.node_of[c.id]
 
 
-cdef inline int apart(state_t *s, int lock, int cpu) noexcept nogil:
+cdef inline int apart(const lock_t *lock, const cpu_t *c) noexcept nogil:
     """How far a CPU is from the last holder of a lock."""
-    cdef int last = s.holds.last[lock]
-    cdef int32_t differ
-    if last < 0 or last == cpu:
+    cdef int32_t differ = lock.seat ^ c.seat
+    if lock.last == c.id or lock.last < 0:
         return SAME_CPU
-    differ = s.holds.seat[last] ^ s.holds.seat[cpu]
-    if differ == 0:
-        return SAME_CORE
-    if differ < 1 << 10:
-        return SAME_LLC
-    return SAME_SOCKET if differ < 1 << 20 else OTHER_NODE
-
-
-cdef inline int64_t handover(state_t *s, int lock, int cpu) noexcept nogil:
-    """What it takes to hand a lock to a CPU, if it waits."""
-    return s.holds.handover[lock >= s.nr_zones][apart(s, lock, cpu)]
+    return SAME_CORE + (differ != 0) + (differ >= 1 << 10) + (differ >= 1 << 20)
 
 
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:

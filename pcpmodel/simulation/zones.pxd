@@ -9,7 +9,7 @@ Who takes pages learns at the end of a hold what it left (`tell`); others see it
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 
 from pcpmodel.kernel.buddy cimport free_direct, rmqueue_buddy
-from pcpmodel.kernel.lists cimport PCP_LISTS_ROOM, drain_counts, pindex_to_order
+from pcpmodel.kernel.lists cimport drain_costs, pindex_to_order
 from pcpmodel.kernel.pages cimport (
     MIGRATE_MOVABLE,
     NO_PAGE,
@@ -166,19 +166,10 @@ cdef inline void refilled(pcp_t *p, zone_t *zone, count_t *n, int pindex, int or
 cdef inline int64_t blocks_drained(state_t *s, pcp_t *p, int drain, int pindex,
                                    int *pages) noexcept nogil:
     """drain_counts() of so many pages, and what the lines of these blocks take."""
-    cdef int i
-    cdef int64_t blocks, late = 0
-    if pages_unlikely(s.holds.by_list != 0):
-        for i in range(PCP_LISTS_ROOM):
-            late += p.blocks[i] * s.holds.block[DRAIN][i]
-    blocks = drain_counts(p.blocks, &s.rules, min(drain, p.pcp.count), pindex, pages)
-    if pages_unlikely(s.holds.by_list != 0):
-        for i in range(PCP_LISTS_ROOM):
-            late -= p.blocks[i] * s.holds.block[DRAIN][i]
-        s.holds.late = late
-    else:
-        s.holds.late = blocks * s.holds.block[DRAIN][0]
-    return blocks
+    return drain_costs(
+        p.blocks, &s.rules, min(drain, p.pcp.count), pindex, pages, s.holds.block[DRAIN],
+        &s.holds.late,
+    )
 
 
 cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) noexcept nogil:
