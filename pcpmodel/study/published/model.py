@@ -114,6 +114,8 @@ class Runner:
     ) -> None:
         self.case, self.seed = case, seed
         self.runs = runs or Runs()
+        self.workload = case.workload()
+        self.plain: dict[str, Taken] = {}  # rows as they are: each is also set against the base row
         self.on = machine(case.run["machine"]) if on is None else on
 
     def __call__(self, step: str, **options: Any) -> Taken:
@@ -121,14 +123,19 @@ class Runner:
         return self.runs(
             make_spec(
                 release=self.case.releases[step],
-                workload=self.case.workload(),
+                workload=self.workload,
                 seed=self.seed,
                 **given,
             )
         )
 
+    def row(self, step: str) -> Taken:
+        if step not in self.plain:
+            self.plain[step] = self(step)
+        return self.plain[step]
+
     def figures(self, step: str) -> dict[str, float]:
-        return _figures(self(step), self("base"))
+        return _figures(self.row(step), self.row("base"))
 
     def takings(self, step: str, contention: float) -> dict[str, float]:
         """The columns by the rules alone: ``contention`` of the base row [%] goes with the holds.
