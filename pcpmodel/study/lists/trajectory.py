@@ -8,10 +8,12 @@ What a release decides, free of what the machine adds.  The decisions are
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+import numpy as np
 import pandas as pd
 
 from pcpmodel.errors import InputError, unknown_name
@@ -79,7 +81,12 @@ def _said(name: str, steps: pd.DataFrame, events: pd.DataFrame) -> str:
 
 
 def digest_of_frames(*frames: pd.DataFrame) -> str:
-    return sha256("".join(frame.to_csv() for frame in frames).encode()).hexdigest()
+    """Digest of the names and values of some tables; their text would take longer than they did."""
+    digest = sha256()
+    for frame in frames:
+        digest.update(json.dumps(list(frame.columns)).encode())
+        digest.update(pd.util.hash_pandas_object(frame).to_numpy().astype("<u8").tobytes())
+    return digest.hexdigest()
 
 
 def trajectory(
@@ -143,7 +150,8 @@ def trajectory(
                 visits = [("drain", sum(drains), len(drains))] if drains else []
             steps.append((at, operation == "decay", pcp.count, pcp.high))
             events.extend((at, *visit, *(getattr(pcp, name) for name in STATE)) for visit in visits)
-    made = pd.DataFrame(steps, columns=["operation", "tick", "count", "high"])
+    names = ["operation", "tick", "count", "high"]
+    made = pd.DataFrame(np.array(steps), columns=names).astype({"tick": bool})
     visited = pd.DataFrame(events, columns=["operation", "kind", "pages", "holds", *STATE])
     return Trajectory(
         {"events": visited, "steps": made},
