@@ -491,7 +491,9 @@ cdef class BuddyLists:
                 self._free(r.a, <int>r.b, <int>r.c)
             elif r.event == EV_ZONE_LOCKED or r.event == EV_EXTFRAG:
                 self._take(k, doubtful)
-                if len(self.unforeseen) > most:
+                # A block that was passed over just now comes once this hold of the zone lock ends,
+                # for which free_one_page() waits (v6.1 to v7.3): that may be within these rows.
+                if len(self.unforeseen) > most or self.next_late < stop - 1:
                     return k + 1
         return stop
 
