@@ -17,7 +17,7 @@ import pcpmodel as pm
 from helpers.paths import SHARED, TRACES
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
-from pcpmodel.trace import free_lists, ftrace
+from pcpmodel.trace import ftrace
 from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.buddy_lists import KINDS
 from pcpmodel.trace.exactness import COUNTED
@@ -165,40 +165,6 @@ def test_one_page_in_flight_explains_what_two_guesses_spoilt():
     (page,) = (e for e in found.explained if e.line == 38492)
     assert (page.why, page.evidence) == ("taken before, reported later", 39336)
     assert found.drains_exact == found.drains == 806
-
-
-@pytest.mark.parametrize("name", ["6.1-pressure-4cpu", "6.12-pressure-4cpu"])
-def test_where_a_trace_is_cut_changes_nothing_about_free_lists(name, monkeypatch):
-    """Also not when a block that __free_pages_ok() frees comes to them, past the per-CPU lists."""
-
-    class BegunError(Exception):
-        pass
-
-    def begin(self):
-        raise BegunError(self)
-
-    monkeypatch.setattr(free_lists._Followed, "blocks", begin)
-    with pytest.raises(BegunError) as begun:
-        pm.replay(TRACES / name)
-    mine = begun.value.args[0]
-    lists, first, stop, start = mine.lists, mine.first, mine.begin, mine.lists.save()
-
-    def followed(cuts):
-        lists.restore(start)
-        for a, b in pairwise([first, *cuts, stop]):
-            assert lists.run(a, b, mine.acts) == b - a
-        every = free_lists.lists_of(mine.dump.zones, {})
-        return (
-            (lists.taken, lists.foreseen, lists.freed, lists.isolated),
-            (lists.unforeseen, lists.explained, lists.around),
-            {(n, what): lists.blocks(n, *what) for n, what in every},
-        )  # fmt: skip
-
-    whole = followed([])
-    assert whole[1][1]
-    for pieces in (24, 3000):
-        cuts = sorted(random.Random(pieces).sample(range(first + 1, stop), pieces - 1))
-        assert followed(cuts) == whole
 
 
 def test_a_kernel_that_is_not_known_is_taken_for_the_nearest_release(tmp_path):
