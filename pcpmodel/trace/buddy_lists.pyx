@@ -982,6 +982,20 @@ cdef class BuddyLists:
         self._list(n, order, mt)
         return free_list(self.lists[n].z, order, mt)
 
+    def free_in(self, n, uint64_t pfn):
+        """The free blocks of a zone that begin in a page block: (page frame, order), ascending."""
+        cdef const zone *z = self.lists[<int>self.memory._zone_number(n)].z
+        cdef uint64_t begin = (pfn - z.base_pfn) & ~<uint64_t>(PAGEBLOCK_NR_PAGES - 1)
+        cdef uint64_t page
+        check_idle(self.memory)
+        found = []
+        if pfn < z.base_pfn or begin >= z.nr_words:
+            return found
+        for page in range(begin, begin + PAGEBLOCK_NR_PAGES):
+            if z.page[page] & W_ORDER:
+                found.append((z.base_pfn + page, order_of_free(z, <uint32_t>page)))
+        return found
+
     def misplaced(self, n, int order, int mt, const int64_t[::1] told not None):
         """Of what a free list should be, the blocks that another one, or none, is to be before, and
         those that are not to be there."""

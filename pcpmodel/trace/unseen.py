@@ -39,7 +39,7 @@ _HALF = 1 << _BLOCK - 1
 _SCANNED = 2, 3, 5, 9, 17
 
 #: Places that the trace is followed again from; with those that were made on the way.
-_PLACES, _MOST_PLACES = 24, 96
+_PLACES, _MOST_PLACES = 24, 72
 #: Rows that are followed rather than a place made, or what is there compared.
 _NEAR = 1000
 #: Moments of kcompactd, the last ones, at which an act may have happened.
@@ -387,14 +387,12 @@ class Search:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
         more = [(self.stop - 1, page, why, 0, _LEAVES) for page in pages]
         there = self.follow(row, row - 1)
-        for order, mt in product(range(_LARGEST + 1), range(_TYPES)):
-            for pfn in there.blocks(n, order, mt):
-                if pfn >> _BLOCK == block:
-                    here = pages.intersection(range(pfn, pfn + (1 << order)))
-                    if len(here) == 1 << order:
-                        more.append(_act(row - 1, _ISOLATED, pfn, why))
-                    else:
-                        more += [_act(row - 1, _LEAVES, page, why) for page in here]
+        for pfn, order in there.free_in(n, block << _BLOCK):
+            here = pages.intersection(range(pfn, pfn + (1 << order)))
+            if len(here) == 1 << order:
+                more.append(_act(row - 1, _ISOLATED, pfn, why))
+            else:
+                more += [_act(row - 1, _LEAVES, page, why) for page in here]
         return self.put(why, more)
 
     def _turns(self, order: int, real: list[int], bad: Collection[int], at: Mapping[int, int]):

@@ -100,6 +100,10 @@ def test_lists_that_are_the_same_have_the_same_sum_and_others_another(begun):
         last = np.array([(half - 1, pfn, 0, 0, KINDS[kind])], ACT)
         now = summed(np.concatenate([mine.acts[mine.acts["row"] < half], last]))
         assert (now[0] != same[0], now[1] != same[1]) == (other, other), (kind, order)
+    for (zone, (order, _)), blocks in lists_of(mine).items():
+        for pfn in blocks:
+            assert (pfn, order) in lists.free_in(zone, pfn)
+            assert all(p >> 9 == pfn >> 9 for p, _ in lists.free_in(zone, pfn))
     with pytest.raises(ValueError, match="out of range"):
         lists.sum_up(len(mine.rows) + 1)
 
