@@ -52,6 +52,8 @@ class History:
         self.end = -1 if last is None else last[0]
         #: (row) -> the next row of the same task on the same CPU, in no interrupt more or less
         self.until = cache(self._until)
+        #: (first page frame, how many) -> which of them the last dump shows in use
+        self.used_at_end = cache(self._used_at_end)
 
     @cached_property
     def _free(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -65,8 +67,7 @@ class History:
         order = np.argsort(first)
         return first[order], end[order]
 
-    def used_at_end(self, pfn: int, n: int) -> NDArray[np.uint8]:
-        """Which of *n* pages the last dump shows in use."""
+    def _used_at_end(self, pfn: int, n: int) -> NDArray[np.uint8]:
         if self._last is None:
             return np.zeros(n, np.uint8)
         first, end = self._free

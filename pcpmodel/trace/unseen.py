@@ -11,9 +11,10 @@ block that was not (or stand right the lists of the last dump), and spoils none 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -37,8 +38,10 @@ _HALF = 1 << _BLOCK - 1
 #: Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
 
-#: Places that the trace is followed again from.
-_PLACES = 24
+#: Places that the trace is followed again from; with those that were made on the way.
+_PLACES, _MOST_PLACES = 24, 72
+#: Rows that are followed rather than a place made, or what is there compared.
+_NEAR = 1000
 #: Moments of kcompactd, the last ones, at which an act may have happened.
 _MOMENTS = 64
 #: Latest times that pages of a block came to the lists.
@@ -100,29 +103,59 @@ class Search:
         self.effort = _EFFORT
         self.cut = False
         self.found: dict[int, tuple[int, int, int]] = {}  # row -> (row, named, evidence)
+        self.asked: set[int] = set()  # rows that somebody went back to
+        self.known: dict[int, tuple[int, ...]] = {}  # row -> `sum_up`, with nothing elsewhere
+        self.seen: set[tuple[Any, ...]] = set()  # the same of all tries of one search
 
     def follow(
         self, stop: int, since: int, acts: NDArray[Any] | None = None, most: int | None = None
     ) -> BuddyLists:
         """The lists at row *stop* with other acts after row *since*."""
-        n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
-        at, saved = self.kept[n - 1]
-        self.effort -= self.lists.restore(saved) // 8
+        at = self.begin(since)
         acts = self.acts if acts is None else acts
         self.effort -= self.lists.run(at, max(stop, at), acts, most=most)
         return self.lists
+
+    def begin(self, since: int) -> int:
+        """Go back to a place not after row *since*: its row.  Whoever comes again finds it near."""
+        n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
+        at, saved = self.kept[n - 1]
+        self.effort -= self.lists.restore(saved) // 8
+        again = since in self.asked
+        self.asked.add(since)
+        if again and since - at > _NEAR and len(self.kept) < _MOST_PLACES and since < self.stop:
+            self.effort -= self.lists.run(at, since, self.acts)
+            at = since
+            self._keep(at, n)
+            # An act that does nothing is known by the next row.
+            self.effort -= self.lists.run(at, at + 1, self.acts)
+            self.known[at + 1] = self.sum_up(at + 1)
+            self.effort -= self.lists.restore(self.kept[n][1]) // 8
+        return at
+
+    def _keep(self, row: int, n: int) -> None:
+        """Make a place where the lists are."""
+        self.known[row] = self.sum_up(row)
+        self.kept.insert(n, (row, self.lists.save()))
+
+    def sum_up(self, row: int) -> tuple[int, ...]:
+        """`BuddyLists.sum_up`, which costs what it looks at."""
+        known, words = self.lists.sum_up(row)
+        self.effort -= words // 8
+        return known
 
     def accept(self, since: int) -> None:
         """Follow what differs after row *since* to the end; keep a place every so often."""
         n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
         del self.kept[n:]
+        self.known = {row: known for row, known in self.known.items() if row <= since}
         at, saved = self.kept[-1]
         self.lists.restore(saved)
         keep = (self.stop - self.first) // _PLACES + 1
         while at + keep < self.stop:
             self.lists.run(at, at + keep, self.acts)
             at += keep
-            self.kept.append((at, self.lists.save()))
+            self._keep(at, len(self.kept))
         self.lists.run(at, self.stop, self.acts)
 
     def put(self, proof: int, more: list[tuple[int, ...]], less: Collection[int] = ()) -> Change:
@@ -130,11 +163,11 @@ class Search:
         rows = [act[0] for act in more] + self.acts["row"][list(less)].tolist()
         return Change(min(rows), proof, tuple(less), more)
 
-    def changed(self, change: Change) -> NDArray[Any]:
+    def changed(self, change: Change, more: NDArray[Any] | None = None) -> NDArray[Any]:
         """The acts, with some of them elsewhere."""
         acts = self.acts.view(_RAW)
         acts = np.delete(acts, change.less) if change.less else acts
-        more = np.array(sorted(change.more), ACT)
+        more = np.array(sorted(change.more), ACT) if more is None else more
         at = np.searchsorted(acts.view(ACT)["row"], more["row"], side="right")
         return np.insert(acts, at, more.view(_RAW)).view(ACT)
 
@@ -146,6 +179,7 @@ class Search:
     ) -> Change | None:
         """What scores least, and less than so many, in the first group that has any; or None."""
         best = None
+        self.seen.clear()
         for group in groups:
             for change in group:
                 if self.effort < 0:
@@ -171,13 +205,14 @@ class Search:
             n = next(n for n, (k, _) in enumerate(known) if k not in left)
             k, named = known[n]
 
-            def unforeseen(change: Change, fewest: int, k: int = k) -> int | None:
-                acts = self.changed(change)
-                tried = self.follow(k + 1, change.since, acts, len(left))
-                if not {j for j, _ in tried.unforeseen} <= left:
+            def unforeseen(change: Change, fewest: int, k: int = k, known=known) -> int | None:
+                tried = Try(self, change)
+                if not tried.to(k + 1, len(left)) or tried.unforeseen - left:
                     return None
-                self.effort -= tried.run(k + 1, self.stop, acts, most=fewest - 1)
-                return len(tried.unforeseen)
+                if tried.to(self.stop, fewest - 1):
+                    return len(tried.unforeseen)
+                same = tried.same
+                return same and len(tried.unforeseen) + sum(j >= same for j, _ in known)
 
             best = self.best(self.elsewhere(k, around[n]), unforeseen, len(known))
             if best is None:
@@ -202,9 +237,14 @@ class Search:
         for kind in ACTS.values():
             yield from kind.moments(self, k, around)
 
+    @cached_property
+    def stints(self) -> dict[int, int]:
+        """Rows before which compaction may have been at work -> its proof."""
+        return {row: why for why, rows in self.history.stints for row in rows.tolist()}
+
     def _scans(self, k: int) -> dict[int, int]:
         """The last rows up to *k* before which compaction may have been at work -> its proof."""
-        at = {row: why for why, rows in self.history.stints for row in rows.tolist() if row <= k}
+        at = {row: why for row, why in self.stints.items() if row <= k}
         for why, rows in self.history.stints:
             if rows[0] <= k <= rows[-1]:
                 at[k] = why
@@ -218,10 +258,12 @@ class Search:
         came = np.flatnonzero((self.acts["kind"] == _JOINS) & (self.acts["row"] < k))
         later = []
         for d in came[: -UNDER_WAY - 1 : -1].tolist():
-            _, pfn, proof, order, _ = self.acts[d].tolist()
+            row, pfn, proof, order, _ = self.acts[d].tolist()
             if pfn >> _LARGEST in near:
                 end = self.history.until(proof)
                 then = self.lists.held_until(k) if end > k else end - 1
+                if then == row and self.acts["row"][d + 1 : d + 2].tolist() != [row]:
+                    continue  # as it is
                 later.append(self.put(proof, [_act(then, _JOINS, pfn, proof, order)], [d]))
         yield later
 
@@ -283,8 +325,8 @@ class Search:
             return {at: bad for at, bad in found.items() if bad}
 
         def misplaced(change: Change, fewest: int) -> int | None:
-            tried = self.follow(self.stop, change.since, self.changed(change), most)
-            if len(tried.unforeseen) > most:
+            tried = Try(self, change)
+            if not tried.to(self.stop, most) or len(tried.unforeseen) > most:
                 return None
             return sum(map(len, blocks().values()))
 
@@ -304,10 +346,7 @@ class Search:
 
     def moments(self, wrong: Mapping[Any, list[int]], zones: Any, free: Any):
         """What may make the lists those of the dump; yields what `elsewhere` does."""
-        at = {
-            row: why for why, rows in self.history.stints for row in rows.tolist()
-            if self.first < row < self.stop
-        }  # fmt: skip
+        at = {row: why for row, why in self.stints.items() if self.first < row < self.stop}
         rows = sorted(at, reverse=True)
         extra: dict[int, tuple[int, set[int]]] = {}
         for (n, (order, mt)), bad in wrong.items():
@@ -346,16 +385,14 @@ class Search:
 
     def _taken(self, row: int, why: int, n: int, block: int, pages: set[int]) -> Change:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
-        more = [_act(self.stop - 1, _LEAVES, page, why) for page in pages]
+        more = [(self.stop - 1, page, why, 0, _LEAVES) for page in pages]
         there = self.follow(row, row - 1)
-        for order, mt in product(range(_LARGEST + 1), range(_TYPES)):
-            for pfn in there.blocks(n, order, mt):
-                if pfn >> _BLOCK == block:
-                    here = pages.intersection(range(pfn, pfn + (1 << order)))
-                    if len(here) == 1 << order:
-                        more.append(_act(row - 1, _ISOLATED, pfn, why))
-                    else:
-                        more += [_act(row - 1, _LEAVES, page, why) for page in here]
+        for pfn, order in there.free_in(n, block << _BLOCK):
+            here = pages.intersection(range(pfn, pfn + (1 << order)))
+            if len(here) == 1 << order:
+                more.append(_act(row - 1, _ISOLATED, pfn, why))
+            else:
+                more += [_act(row - 1, _LEAVES, page, why) for page in here]
         return self.put(why, more)
 
     def _turns(self, order: int, real: list[int], bad: Collection[int], at: Mapping[int, int]):
@@ -377,6 +414,66 @@ class Search:
                 head = real[(k + min(after)) % len(real)]
                 for row in rows[: bisect_right(rows, j)]:
                     yield self.put(at[row], [_act(row - 1, _TURNED, head, at[row])])
+
+
+class Try:
+    """A change that is followed until nothing new can come of it.
+
+    Of most nothing does: where the lists stand as they would without it, or as they did in an
+    earlier try that had got as far with as many blocks unforeseen, all that follows is the same.
+
+    Attributes
+    ----------
+    same : int or None
+        The row from which on all is as it is without the change, if that is so.
+    """
+
+    def __init__(self, search: Search, change: Change) -> None:
+        self.search = search
+        self.more = np.array(sorted(change.more), ACT)
+        self.acts = search.changed(change, self.more)
+        rows = search.acts["row"][list(change.less)].tolist()
+        self.less = sorted(zip(rows, change.less, strict=True))
+        self.rows = self.more["row"].tolist()
+        self.same: int | None = None
+        self.at = search.begin(change.since)
+        self.next = change.since + 1
+
+    @property
+    def unforeseen(self) -> set[int]:
+        """Rows up to here of blocks that are not as foreseen."""
+        return {k for k, _ in self.search.lists.unforeseen}
+
+    def to(self, stop: int, most: int) -> bool:
+        """Follow it to a row, or until too many blocks are unforeseen; or (false) no further."""
+        search = self.search
+        marks = sorted(search.known)
+        while True:
+            if self.next not in search.known:
+                n = bisect_left(marks, max(self.next, self.at + _NEAR))
+                self.next = marks[n] if n < len(marks) else stop
+            row = min(max(self.next, self.at), stop)
+            search.effort -= search.lists.run(self.at, row, self.acts, most=most)
+            self.at = row
+            if row == stop or len(search.lists.unforeseen) > most:
+                return True
+            self.next = row + _NEAR
+            if not self._is_new(row):
+                return False
+
+    def _is_new(self, row: int) -> bool:
+        search = self.search
+        left = self.more[bisect_left(self.rows, row) :].tobytes()
+        less = tuple(self.less[bisect_left(self.less, (row,)) :])
+        now = search.sum_up(row)
+        if not left and not less and now == search.known[row]:
+            self.same = row
+            return False
+        key = row, now, len(search.lists.unforeseen), left, less
+        if key in search.seen:
+            return False
+        search.seen.add(key)
+        return True
 
 
 @dataclass(frozen=True)
