@@ -45,7 +45,6 @@ from pcpmodel.simulation.state cimport State
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
-    BY_NEED,
     BY_REMOTE,
     LRU,
     RUNNING,
