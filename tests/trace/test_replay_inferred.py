@@ -606,6 +606,60 @@ def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
     assert block_types(*given, lambda: np.ones((9, 3)), 3).tolist() == [0]
 
 
+_WORDS = {
+    "alloc": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 gfp_flags=GFP_KERNEL",
+    "free": b"mm_page_free: page=0 pfn=%#x order=0",
+    "fork": b"sched_process_fork: comm=a pid=11 child_comm=b child_pid=%d",
+}
+
+
+def _of_unmovable_pages(lines, told):
+    """(task, CPU, what, page or new task) of each line from the start of the work on; the pages are
+    numbered from the start of a block of which no line tells."""
+    work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
+    blocks = {int(pfn, 16) >> 9 for pfn in map(_pfn, lines) if pfn}
+    base = next(block for block in range(max(blocks), 0, -1) if block not in blocks) << 9
+    time = re.search(rb" [\d.]+: ", lines[work - 1])[0]
+    head = b"a-%d [%03d] ..... " + time
+    return lines[:work] + [
+        head % (task, cpu) + _WORDS[what] % (n if what == "fork" else base + n) + b"\n"
+        for task, cpu, what, n in told
+    ]
+
+
+#: Task 11 frees six pages: the first of them is at the head of the list.
+_SIX_FREED = [
+    *((11, 0, "alloc", page) for page in range(6)),
+    *((11, 0, "free", page) for page in reversed(range(6))),
+    (12, 0, "alloc", 0),
+]  # fmt: skip
+_STACK = "stack of a new task, taken without a line"
+
+
+@pytest.mark.parametrize(("before", "cause"), [(0, True), (1, False)])
+def test_a_stack_is_of_the_cpu_that_a_task_was_on_before_it_was_moved_while_it_forked(
+    native, before, cause
+):
+    """Unless another line shows that it had been moved by then."""
+    fork = (11, before, "alloc", 100), (11, 1, "fork", 13)
+    told = [*_SIX_FREED, *fork[1 - before :], (12, 0, "alloc", 5)]
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == cause, found
+    assert found.causes() == ({_STACK: 4} if cause else {})
+
+
+@pytest.mark.parametrize(("again", "cause"), [(True, True), (False, False)])
+def test_a_stack_below_a_page_that_came_later_left_before_that_came(native, again, cause):
+    """Where what is freed next shows that it had been taken."""
+    told = [
+        *_SIX_FREED, (11, 0, "fork", 13), (12, 0, "free", 0), (12, 0, "alloc", 0),
+        (12, 0, "alloc", 5), *[(13, 0, "free", 1)] * again,
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == cause, found
+    assert found.causes() == ({_STACK: 4} if cause else {})
+
+
 def test_what_a_free_list_gives_shows_its_blocks_type(native):
     """A block merges with one of another type (__free_one_page()), and no line tells of that."""
 
