@@ -6,6 +6,8 @@ import dataclasses
 import random
 import re
 import shutil
+from bisect import bisect
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -330,6 +332,31 @@ def test_more_than_new_stacks_take_was_never_on_the_list(native):
     assert found.causes()["lists were locked: freed straight to the buddy lists"] == 5
 
 
+@pytest.mark.parametrize("depth", [2, 0])
+def test_what_a_later_drain_does_not_take_was_never_on_the_list(native, depth):
+    """A drain takes what came first: not what an interrupt freed while the lists were locked."""
+
+    def changed(lines):
+        drained = [
+            i for i, t in enumerate(lines)
+            if b": mm_page_pcpu_drain:" in t and b"order=0 migratetype=1" in t
+        ]  # fmt: skip
+        pages = {_pfn(lines[i]) for i in drained}
+        freed = next(
+            i for i in range(drained[0], 0, -1)
+            if _pfn(lines[i]) in pages
+            and b": mm_page_free: " in lines[i] and b"] ....." in lines[i]
+        )  # fmt: skip
+        block, used = int(_pfn(lines[drained[0]]), 16) & ~511, {_pfn(t) for t in lines}
+        others = [b"%#x" % page for page in range(block, block + 512)]
+        others = [page for page in others if page not in used][:2]
+        return [*lines[:freed], *_in_softirq(lines[freed], others, depth), *lines[freed:]]
+
+    found = native("native-thp-2cpu", changed)
+    locked = found.causes().get("lists were locked: freed straight to the buddy lists", 0)
+    assert (found.nr_unexplained == 0, locked) == (depth > 0, depth), found
+
+
 def test_what_follows_from_one_cause_is_counted_under_it(blind, text):
     """A refill without a line: each of its pages leaves a list that it never joined."""
     lines, middle, _stop = text
@@ -533,6 +560,38 @@ def test_a_task_of_which_no_line_tells_had_the_cpu(native, event, to):
     found = native("native-tmpfs-2cpu", without)
     assert (found.nr_unexplained == 0) == (to == "hidden"), found
     assert ("a task of which no line tells had the CPU" in found.causes()) == (to == "hidden")
+
+
+@pytest.mark.parametrize("then", [b": mm_page_alloc: ", b": mm_page_pcpu_drain: "])
+def test_what_a_hidden_task_freed_before_a_drain_bore_count_out_is_counted_since(blind, then):
+    """What shows it later does not change count again: the next drain comes as foreseen."""
+    name, cpu, drain = "6.18-exitstorm-4cpu", b"[002]", b": mm_page_pcpu_drain: "
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+    told = [i for i in range(start, len(lines)) if cpu in lines[i] and b": mm_page" in lines[i]]
+    drains = [i for before, i in pairwise(told) if drain in lines[i] and drain not in lines[before]]
+    freed, shown = {}, None
+    for i in told:
+        pfn = _pfn(lines[i])
+        if b": mm_page_free: " in lines[i] and b"] ....." in lines[i]:
+            freed[pfn] = i
+        elif b": mm_page_free_batched: " not in lines[i] and pfn in freed:
+            # A drain after the free, another one before this line, and one after it.
+            since, until = bisect(drains, freed[pfn]), bisect(drains, i)
+            between = since < until - (then == drain) and until < len(drains)
+            if between and then in lines[i] and b"order=0" in lines[i]:
+                shown = freed[pfn]
+                break
+            del freed[pfn]
+    assert shown is not None
+    gone = next(i for i in range(shown + 1, len(lines)) if _pfn(lines[i]) == pfn)
+    changed = [t for i, t in enumerate(lines) if i != gone or b": mm_page_free_batched: " not in t]
+    changed[shown] = _switch(lines[shown], 99999)
+    last = max(i for i, t in enumerate(changed) if cpu in t and b": mm_page" in t)
+    changed.insert(last + 1, _switch(changed[last], 1))
+    found = pm.replay(blind(name, _heading(changed)))
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["a task of which no line tells had the CPU"] == 2  # the drain, this line
 
 
 def test_who_is_hidden_from_the_tracer():
