@@ -6,6 +6,8 @@ import dataclasses
 import random
 import re
 import shutil
+from bisect import bisect
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -330,6 +332,31 @@ def test_more_than_new_stacks_take_was_never_on_the_list(native):
     assert found.causes()["lists were locked: freed straight to the buddy lists"] == 5
 
 
+@pytest.mark.parametrize("depth", [2, 0])
+def test_what_a_later_drain_does_not_take_was_never_on_the_list(native, depth):
+    """A drain takes what came first: not what an interrupt freed while the lists were locked."""
+
+    def changed(lines):
+        drained = [
+            i for i, t in enumerate(lines)
+            if b": mm_page_pcpu_drain:" in t and b"order=0 migratetype=1" in t
+        ]  # fmt: skip
+        pages = {_pfn(lines[i]) for i in drained}
+        freed = next(
+            i for i in range(drained[0], 0, -1)
+            if _pfn(lines[i]) in pages
+            and b": mm_page_free: " in lines[i] and b"] ....." in lines[i]
+        )  # fmt: skip
+        block, used = int(_pfn(lines[drained[0]]), 16) & ~511, {_pfn(t) for t in lines}
+        others = [b"%#x" % page for page in range(block, block + 512)]
+        others = [page for page in others if page not in used][:2]
+        return [*lines[:freed], *_in_softirq(lines[freed], others, depth), *lines[freed:]]
+
+    found = native("native-thp-2cpu", changed)
+    locked = found.causes().get("lists were locked: freed straight to the buddy lists", 0)
+    assert (found.nr_unexplained == 0, locked) == (depth > 0, depth), found
+
+
 def test_what_follows_from_one_cause_is_counted_under_it(blind, text):
     """A refill without a line: each of its pages leaves a list that it never joined."""
     lines, middle, _stop = text
@@ -535,6 +562,77 @@ def test_a_task_of_which_no_line_tells_had_the_cpu(native, event, to):
     assert ("a task of which no line tells had the CPU" in found.causes()) == (to == "hidden")
 
 
+_TAKES, _FREES, _JOINS, _DRAINS = (
+    b": mm_page_%s: " % name for name in (b"alloc", b"free", b"free_batched", b"pcpu_drain")
+)
+
+
+def _drained_lines(cpu):
+    """A recording's lines, those of them that tell of a CPU's pages, and where its drains begin."""
+    lines = b"".join(open_text(TRACES / "6.18-exitstorm-4cpu" / "trace.txt.zst"))
+    lines = lines.splitlines(keepends=True)
+    start = next(i for i, t in enumerate(lines) if b"snapshot-before-end" in t)
+    told = [i for i in range(start, len(lines)) if cpu in lines[i] and b": mm_page" in lines[i]]
+    drains = [
+        i for before, i in pairwise(told)
+        if _DRAINS in lines[i] and _DRAINS not in lines[before]
+    ]  # fmt: skip
+    return lines, told, drains
+
+
+def _was_hidden(lines, i, cpu):
+    """A hidden task did what line *i* tells of; a batch joins its lists with lines of its own."""
+    then = next(k for k in range(i + 1, len(lines)) if _pfn(lines[k]) == _pfn(lines[i]))
+    changed = [t for k, t in enumerate(lines) if k != then or _JOINS not in t]
+    changed[i] = _switch(lines[i], 99999)
+    last = max(k for k, t in enumerate(changed) if cpu in t and b": mm_page" in t)
+    changed.insert(last + 1, _switch(changed[last], 1))
+    return _heading(changed)
+
+
+@pytest.mark.parametrize("then", [_TAKES, _DRAINS])
+def test_what_a_hidden_task_freed_before_a_drain_bore_count_out_is_counted_since(blind, then):
+    """What shows it later does not change count again: the next drain comes as foreseen."""
+    cpu = b"[002]"
+    lines, told, drains = _drained_lines(cpu)
+    freed, hidden = {}, None
+    for i in told:
+        pfn = _pfn(lines[i])
+        if _FREES in lines[i] and b"] ....." in lines[i]:
+            freed[pfn] = i
+        elif _JOINS not in lines[i] and pfn in freed:
+            # A drain after the free, another one before this line, and one after it.
+            since, until = bisect(drains, freed[pfn]), bisect(drains, i)
+            between = since < until - (then == _DRAINS) and until < len(drains)
+            if between and then in lines[i] and b"order=0" in lines[i]:
+                hidden = freed[pfn]
+                break
+            del freed[pfn]
+    found = pm.replay(blind("6.18-exitstorm-4cpu", _was_hidden(lines, hidden, cpu)))
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["a task of which no line tells had the CPU"] == 2  # the drain, this line
+
+
+def test_what_a_hidden_task_took_before_a_drain_bore_count_out_is_counted_since(blind):
+    """The free that shows it, after that drain, does not change count for it again."""
+    cpu = b"[001]"
+    lines, told, drains = _drained_lines(cpu)
+    pfns = [_pfn(t) for t in lines]
+    for drain in drains[:-1]:
+        hidden = next(
+            i for i in reversed(told[: told.index(drain)])
+            if _TAKES in lines[i] and b"order=0" in lines[i] and b"] ....." in lines[i]
+        )  # fmt: skip
+        then = pfns.index(pfns[hidden], hidden + 1)
+        if _FREES in lines[then] and then > drain:
+            break
+    else:
+        pytest.fail("no page is told of again only after a drain")
+    found = pm.replay(blind("6.18-exitstorm-4cpu", _was_hidden(lines, hidden, cpu)))
+    assert found.nr_unexplained == 0, found
+    assert "a task of which no line tells had the CPU" in found.causes()
+
+
 def test_who_is_hidden_from_the_tracer():
     softirq = FLAGS["softirq"]
     rows, _ = _rows([
@@ -604,6 +702,60 @@ def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
     assert block_types(*given).tolist() == [0]
     assert block_types(*given, lambda: np.ones((9, 3)), 2).tolist() == [2]
     assert block_types(*given, lambda: np.ones((9, 3)), 3).tolist() == [0]
+
+
+_WORDS = {
+    "alloc": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 gfp_flags=GFP_KERNEL",
+    "free": b"mm_page_free: page=0 pfn=%#x order=0",
+    "fork": b"sched_process_fork: comm=a pid=11 child_comm=b child_pid=%d",
+}
+
+
+def _of_unmovable_pages(lines, told):
+    """(task, CPU, what, page or new task) of each line from the start of the work on; the pages are
+    numbered from the start of a block of which no line tells."""
+    work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
+    blocks = {int(pfn, 16) >> 9 for pfn in map(_pfn, lines) if pfn}
+    base = next(block for block in range(max(blocks), 0, -1) if block not in blocks) << 9
+    time = re.search(rb" [\d.]+: ", lines[work - 1])[0]
+    head = b"a-%d [%03d] ..... " + time
+    return lines[:work] + [
+        head % (task, cpu) + _WORDS[what] % (n if what == "fork" else base + n) + b"\n"
+        for task, cpu, what, n in told
+    ]
+
+
+#: Task 11 frees six pages: the first of them is at the head of the list.
+_SIX_FREED = [
+    *((11, 0, "alloc", page) for page in range(6)),
+    *((11, 0, "free", page) for page in reversed(range(6))),
+    (12, 0, "alloc", 0),
+]  # fmt: skip
+_STACK = "stack of a new task, taken without a line"
+
+
+@pytest.mark.parametrize(("before", "cause"), [(0, True), (1, False)])
+def test_a_stack_is_of_the_cpu_that_a_task_was_on_before_it_was_moved_while_it_forked(
+    native, before, cause
+):
+    """Unless another line shows that it had been moved by then."""
+    fork = (11, before, "alloc", 100), (11, 1, "fork", 13)
+    told = [*_SIX_FREED, *fork[1 - before :], (12, 0, "alloc", 5)]
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == cause, found
+    assert found.causes() == ({_STACK: 4} if cause else {})
+
+
+@pytest.mark.parametrize(("again", "cause"), [(True, True), (False, False)])
+def test_a_stack_below_a_page_that_came_later_left_before_that_came(native, again, cause):
+    """Where what is freed next shows that it had been taken."""
+    told = [
+        *_SIX_FREED, (11, 0, "fork", 13), (12, 0, "free", 0), (12, 0, "alloc", 0),
+        (12, 0, "alloc", 5), *[(13, 0, "free", 1)] * again,
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == cause, found
+    assert found.causes() == ({_STACK: 4} if cause else {})
 
 
 def test_what_a_free_list_gives_shows_its_blocks_type(native):
