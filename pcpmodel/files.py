@@ -28,6 +28,7 @@ from pcpmodel.errors import InputError
 __all__ = [
     "MAX_BYTES",
     "decode",
+    "has_surrogate",
     "open_lock",
     "open_regular",
     "open_stream",
@@ -205,6 +206,11 @@ def _float(text: str) -> float:
     return value
 
 
+def has_surrogate(text: str) -> bool:
+    """Whether a text has half a surrogate pair, as bytes leave that are not UTF-8."""
+    return _SURROGATE.search(text) is not None
+
+
 def _check(value: Any) -> None:
     """Refuse what would trip up whoever walks, prints or stores the value later."""
     level, depth = [value], 0
@@ -217,7 +223,7 @@ def _check(value: Any) -> None:
                 inner += item.values()
             elif isinstance(item, list):
                 inner += item
-            elif isinstance(item, str) and _SURROGATE.search(item):
+            elif isinstance(item, str) and has_surrogate(item):
                 raise ValueError(f"{item[:40]!r} holds half a surrogate pair, which is no text")
         if depth > MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
             raise ValueError(f"is nested deeper than {MAX_DEPTH} levels")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import decode
+from pcpmodel.files import decode, has_surrogate
 
 if TYPE_CHECKING:
     import pandas
@@ -426,7 +426,7 @@ def wrong_value(value: Any, column: Mapping[str, Any]) -> str | None:
 
 def _wrong_type(value: Any, type_: str) -> str | None:
     right = {
-        "string": isinstance(value, str) and bool(value.strip()),
+        "string": is_text(value),
         "integer": isinstance(value, int) and not isinstance(value, bool),
         "number": isinstance(value, int | float) and not isinstance(value, bool),
     }[type_]
@@ -434,8 +434,8 @@ def _wrong_type(value: Any, type_: str) -> str | None:
 
 
 def is_text(value: Any) -> bool:
-    """Whether it is a string that says something."""
-    return isinstance(value, str) and bool(value.strip())
+    """Whether it is a string that says something, and that a file in UTF-8 can hold."""
+    return isinstance(value, str) and bool(value.strip()) and not has_surrogate(value)
 
 
 def kind_of(value: Any) -> str:

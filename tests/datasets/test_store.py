@@ -200,6 +200,7 @@ def test_update_sets_typed_fields_and_leaves_the_rest(root):
         (["mine", "page_size_kib=8"], "given 8; allowed: one of 4, 16, 64 or null"),
         (["mine", "cpus="], "cpus: given ''"),
         (["mine", "title="], "given ''; allowed: a text or null"),
+        (["mine", "title=\udcff"], "given '\\udcff'; allowed: a text or null"),
         (["mine", "cpu=1"], "unknown field 'cpu'; did you mean 'cpus'?"),
         (["mine", "sources=[]"], "unknown field 'sources'"),
         (["mine", "cpus"], "'cpus' is not NAME=VALUE"),
