@@ -9,6 +9,7 @@ __all__ = [
     "EVENT_IDS",
     "FLAGS",
     "HIT",
+    "INTERRUPT",
     "PROBE_COLUMNS",
     "ZONES",
     "Events",
