@@ -39,6 +39,7 @@ from pcpmodel.simulation.structs cimport (
     apart,
     count_t,
     cpu_t,
+    handover,
     lock_t,
     op_t,
     pcp_of,
@@ -193,7 +194,7 @@ cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
     cdef lock_t *lock = &s.lock[c.ask.lock]
     cdef int far = apart(lock, c)
     cdef int64_t arrival = c.time, hold
-    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[1][far])
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
     cdef int blocks = s.holds.pagevec - c.task.lru_left
     meet(s, c)
     c.task.lru_left = s.holds.pagevec
@@ -219,7 +220,7 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
     cdef lock_t *lock = &s.lock[c.ask.lock]
     cdef int kind = c.ask.kind, far = apart(lock, c), flags, pages
     cdef int64_t arrival = c.time, hold, blocks
-    cdef int64_t grant = lock_grant(&lock.queue, arrival, s.holds.handover[0][far])
+    cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
     meet(s, c)
     flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:

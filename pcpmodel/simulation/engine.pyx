@@ -50,6 +50,7 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     apart,
     cpu_t,
+    handover,
     last_t,
     lock_t,
     state_t,
@@ -294,6 +295,7 @@ cdef class Engine:
         cdef int number = c.ask.lock
         cdef crowd_lock *lock = &self.crowds[number]
         cdef int64_t now
+        cdef cpu_t *heir
         cdef int far, other
         if self.until[c.id] < 0:  # a release, or a grant, precedes an arrival of the same time
             other = lock.heir if lock.holder < 0 else lock.holder
@@ -318,8 +320,9 @@ cdef class Engine:
             self.until[c.id] = -1
             crowd_leave(lock)
             if lock.heir >= 0:
-                far = apart(&s.lock[number], &s.cpu[lock.heir])
-                self.expect(lock.heir, now + s.holds.handover[number >= s.nr_zones][far])
+                heir = &s.cpu[lock.heir]
+                far = apart(&s.lock[number], heir)
+                self.expect(heir.id, now + handover(s, heir, far))
             c.time = now
             released(s, c)
         advance(s, c, False)
@@ -332,9 +335,7 @@ cdef class Engine:
         cdef last_t *last
         cdef int64_t arrival = c.time, hold
         cdef int far = apart(lock, c)
-        cdef int64_t grant = lock_grant(
-            &lock.queue, arrival, s.holds.handover[c.ask.kind == LRU][far]
-        )
+        cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
         meet(s, c)
         hold = interact(s, c, far)
         granted(c, grant)

@@ -150,8 +150,9 @@ cdef inline int pages_to_decay(state_t *s, cpu_t *c, pcp_t *p, int zone) noexcep
     return answered(s, policy, decide_decay(policy, &p.pcp, &s.rules, p.view, &work))
 
 
-cdef inline bint trylock_fails(state_t *s, cpu_t *c) noexcept nogil:
-    return s.lists.trylock and c.quiet == 0
+cdef inline bint trylock_fails(const cpu_t *c, bint trylock) noexcept nogil:
+    """Of a run in which trylocks fail now and then."""
+    return trylock and c.quiet == 0
 
 
 cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:

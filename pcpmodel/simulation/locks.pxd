@@ -194,7 +194,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     elif pages_unlikely(c.ask.why == BY_REMOTE):
         pcp_of(&s.cpu[c.chore.owner], c.ask.zone).remote = c.time
     elif pages_unlikely(c.ask.why == DIRECT):
-        if trylock_fails(s, c):
+        if trylock_fails(c, s.lists.trylock):
             c.quiet = s.lists.fails[draw(&c.rng) >> 54]
         stepped(s, c)
     elif c.ask.kind == REFILL:

@@ -29,9 +29,9 @@ from pcpmodel.simulation.structs cimport (
     FINISHED,
     RUNNING,
     WAITING,
-    cpu_t,
-    LRU,
     apart,
+    cpu_t,
+    handover,
     state_t,
 )
 
@@ -176,7 +176,7 @@ cdef class PerPage:
         cdef int far = apart(&s.lock[lock], c)
         cdef int64_t hold
         if q.waited[q.head]:
-            now += s.holds.handover[c.ask.kind == LRU][far]
+            now += handover(s, c, far)
         hold = interact(s, c, far)
         granted(c, now)
         account(s, c, q.arrival[q.head], now, hold)
@@ -210,13 +210,13 @@ cdef class PerPage:
         """The CPU leaves an unfair lock."""
         cdef state_t *s = &self.state.s
         cdef int number = c.ask.lock, far
+        cdef cpu_t *heir
         cdef crowd_lock *lock = &self.crowds[number]
         crowd_leave(lock)
         if lock.heir >= 0:
-            far = apart(&s.lock[number], &s.cpu[lock.heir])
-            self.schedule(
-                lock.heir, RELEASE, now + s.holds.handover[number >= s.nr_zones][far]
-            )
+            heir = &s.cpu[lock.heir]
+            far = apart(&s.lock[number], heir)
+            self.schedule(heir.id, RELEASE, now + handover(s, heir, far))
 
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s

@@ -38,6 +38,7 @@ from pcpmodel.simulation.lists cimport (
     pass_pages,
     put_pages,
     take_pages,
+    trylock_fails,
     use_pages,
 )
 from pcpmodel.simulation.structs cimport (
@@ -145,7 +146,7 @@ cdef inline bint past_its_list(state_t *s, cpu_t *c, bint trylock) noexcept nogi
     """Whether a block goes past the lists: there is none of its order, or the trylock fails."""
     if not pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order):
         return True
-    return trylock and c.quiet == 0
+    return trylock_fails(c, trylock)
 
 
 cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:

@@ -470,6 +470,11 @@ cdef inline int apart(const lock_t *lock, const cpu_t *c) noexcept nogil:
     return SAME_CORE + (differ != 0) + (differ >= 1 << 10) + (differ >= 1 << 20)
 
 
+cdef inline int64_t handover(const state_t *s, const cpu_t *c, int far) noexcept nogil:
+    """What it takes to hand a lock to a CPU so far from the last holder, if it waits."""
+    return s.holds.handover[c.ask.kind == LRU][far]
+
+
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
     return &s.programs.carry[(2 * channel + arrived) * KINDS_ROOM]
 
