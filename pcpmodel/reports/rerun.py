@@ -24,19 +24,17 @@ import logging
 import os
 import re
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import open_lock, open_regular, scratch, sync, sync_tree
 from pcpmodel.reports.crate import CRATE, write_crate
+from pcpmodel.reports.kernels import Kernels, last_words
 from pcpmodel.reports.pages import conclusion, remember_last, write_index
 from pcpmodel.reports.plan import (
     Run,
@@ -54,18 +52,16 @@ from pcpmodel.reports.references import sources
 
 __all__ = ["rerun"]
 
-#: A kernel with few garbage collections: what is imported and stays, half a million objects, is
-#: looked through each time, a twentieth of all that a report takes.
-_LAUNCH = (
-    "import gc; gc.set_threshold(100_000, 50, 50); "
-    "from ipykernel.kernelapp import launch_new_instance; launch_new_instance()"
+#: What most of a report's notebooks come to import.
+_MODULES = (
+    "pcpmodel.figures",
+    "pcpmodel.study.hold.limit",
+    "pcpmodel.study.contention.runs",
+    "matplotlib.backends.backend_pdf",
 )
-#: As much is kept of what a kernel said before it died [bytes].
-_MAX_LOG_BYTES = 1 << 20
 #: Longest scratch folder [characters]: with a folder of the kernel's and the socket's name, 30, its
 #: path fits into the 107 of a sockaddr_un.
 _MOST_OF_A_SOCKET = 77
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def rerun(
@@ -210,8 +206,6 @@ def _run_all(runs: Sequence[Run], place: Path, progress: Callable[[str], None]) 
 
     from pcpmodel.reports import pages  # noqa: F401
 
-    kernels = _Kernels()
-
     def one(run: Run) -> None:
         start = time.monotonic()
         progress(f"{run.name}: running ({run.reason})")
@@ -219,7 +213,8 @@ def _run_all(runs: Sequence[Run], place: Path, progress: Callable[[str], None]) 
         progress(f"{run.name}: {run.error or 'done'} [{time.monotonic() - start:.1f} s]")
 
     workers = min(4, len(os.sched_getaffinity(0)), len(runs))
-    with ThreadPoolExecutor(workers) as pool:
+    modules = _MODULES if len(runs) > 1 and any(map(_asks_the_model, runs)) else ()
+    with Kernels(place, modules) as kernels, ThreadPoolExecutor(workers) as pool:
         # The later notebooks simulate more: begun first, they leave no CPU idle at the end.
         futures = [pool.submit(one, run) for run in reversed(runs)]
         try:
@@ -231,24 +226,13 @@ def _run_all(runs: Sequence[Run], place: Path, progress: Callable[[str], None]) 
             raise
 
 
-@dataclass
-class _Kernels:
-    """The kernels at work, so that an interrupt can end them."""
-
-    managers: list[Any] = field(default_factory=list)
-    stopped: bool = False
-
-    def stop(self) -> None:
-        self.stopped = True
-        for manager in self.managers:
-            if manager.has_kernel:
-                manager.provisioner.process.kill()
+def _asks_the_model(run: Run) -> bool:
+    return "import pcpmodel" in json.dumps(run.notebook.content)
 
 
-def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
+def _execute(run: Run, place: Path, kernels: Kernels) -> None:
     import nbformat
     import papermill
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     from pcpmodel.reports.pages import describe, html, tidy
@@ -268,6 +252,11 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
                 shown = Path(own, "data", name)
                 shown.parent.mkdir(parents=True, exist_ok=True)
                 shown.symlink_to(place / "data" / name)
+            environment = {
+                "PCPMODEL_DATA": f"{own}/data",
+                "PCPMODEL_MADE_FROM": json.dumps(made_from(run)),
+                "PCPMODEL_SHARED_RUNS": str(place / "runs"),
+            }
             try:
                 papermill.execute_notebook(
                     nbformat.reads(json.dumps(run.notebook.content), as_version=4),
@@ -278,17 +267,16 @@ def _execute(run: Run, place: Path, kernels: _Kernels) -> None:
                     language="python",
                     progress_bar=False,
                     request_save_on_cell_execute=False,
-                    kernel_manager_class=_kernel(own, place / "runs", kernels, made_from(run)),
+                    kernel_manager_class=kernels.manager(own, environment),
                     resources={"metadata": {"path": str(new)}},
                 )
             except PapermillExecutionError as error:
                 run.error = f"{error.ename}: {error.evalue}" if error.evalue else error.ename
-            except DeadKernelError:
+            except RuntimeError as error:  # DeadKernelError, or one that never answered
                 if kernels.stopped:
                     raise
-                run.error = "the kernel died"
-                with open_regular(Path(own, "kernel.log"), limit=None) as log:
-                    details = log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
+                run.error = "the kernel died" if "died" in str(error) else str(error)
+                details = last_words(own)
         if executed.exists():
             notebook = describe(tidy(nbformat.read(executed, as_version=4)), new)
             nbformat.write(notebook, executed)
@@ -340,39 +328,3 @@ def _remember(run: Run, directory: Path) -> None:
         conclusion=said,
     )
     remember(directory, record)
-
-
-def _kernel(scratch: str, runs: Path, kernels: _Kernels, source: Mapping[str, Any]) -> type:
-    """Make the kernel manager: this interpreter, as it is installed, and nobody's profile."""
-    from jupyter_client.kernelspec import KernelSpec
-    from jupyter_client.manager import AsyncKernelManager
-
-    env = {
-        "IPYTHONDIR": scratch,
-        "LC_ALL": "C.UTF-8",
-        "PCPMODEL_DATA": f"{scratch}/data",
-        "PCPMODEL_MADE_FROM": json.dumps(source),
-        "PCPMODEL_SHARED_RUNS": str(runs),
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        "PYTHONHASHSEED": "0",
-        "TZ": "UTC",
-        **dict.fromkeys(_THREADS, "1"),  # how a sum is split changes its last bits
-    }
-    argv = [sys.executable, "-c", _LAUNCH, "-f", "{connection_file}"]
-
-    class Kernel(AsyncKernelManager):
-        kernel_spec = KernelSpec(
-            argv=argv, env=env, display_name="Python 3", language="python", resource_dir=scratch
-        )
-
-        def __init__(self, **options: Any) -> None:
-            # Sockets are files of ours: no port for others to find or to race for.
-            place = {"transport": "ipc", "ip": f"{scratch}/kernel"}
-            super().__init__(connection_file=f"{scratch}/kernel.json", **place, **options)
-            kernels.managers.append(self)
-
-        async def start_kernel(self, **options: Any) -> None:
-            with open(f"{scratch}/kernel.log", "wb") as log:
-                await super().start_kernel(stdout=log, stderr=log, **options)
-
-    return Kernel

@@ -658,6 +658,17 @@ def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project
 
 
 @pytest.mark.notebook
+def test_no_kernel_to_be_had(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcpmodel.reports.kernels._SERVE", "raise SystemExit('no room for it')")
+    result = run(project, "03-rules", "--json")
+    assert result.exit_code == 1
+    said = json.loads(result.stdout)["runs"][0]["error"]
+    assert said == "no kernel could be started: no room for it"
+    monkeypatch.undo()
+    assert rows(project, "03-rules")["03-rules/all"][0] == "done"
+
+
+@pytest.mark.notebook
 def test_parameter_strings_are_data_and_nothing_else(project: Path) -> None:
     texts = [
         '"; import os; os._exit(3) #',
