@@ -58,7 +58,7 @@ cdef enum:
 
     SUB_BITS = 9  # the sort cuts a bucket in 512
     SUBS = 512
-    CHUNK = 62  # entries in a calendar chunk: 512 bytes with its header
+    CHUNK = 63  # entries in a calendar chunk: 512 bytes with its header
     SCAN_CHUNK = 512  # PTEs under one page-table lock
     SERIES = 5  # numbers of a sample
     ZONE_MOVABLE = 3
@@ -93,9 +93,18 @@ def _check(config):
 
 
 cdef struct chunk:
-    int next  # previous, full chunk of this bucket; -1: none
-    int n
+    i64 next  # previous, full chunk of this bucket; -1: none
     u64 entry[CHUNK]  # offset in the bucket << 32 | page
+
+
+cdef struct bucket_t:
+    int last  # chunk that is being filled; -1: none
+    int n  # entries in it: here, as the chunk itself misses all caches
+
+
+cdef struct node_t:
+    i64 time  # of the earliest event below [ns], NEVER: none
+    int leaf  # which that is; of two at the same time the lower
 
 
 cdef struct costs_t:
@@ -188,12 +197,11 @@ cdef class Engine(Exclusive):
     cdef uint64_t rng
     # Winner tree over the non-access events.
     cdef int leaves
-    cdef i64* key
-    cdef int* win
+    cdef node_t* node  # 1: what comes first; from ``leaves`` on when each event comes
     # Calendar.
     cdef i64 nbuckets, bucket
     cdef int shift  # a bucket is 2^shift ns
-    cdef int* head
+    cdef bucket_t* buckets
     cdef chunk* chunks
     cdef int nchunks, cap_chunks, free_chunk
     cdef u64* buf
@@ -242,8 +250,7 @@ cdef class Engine(Exclusive):
         self.leaves = 1
         while self.leaves < 2 * self.nt + self.nc + self.np_ + 2:
             self.leaves *= 2
-        self.key = <i64*>malloc(self.leaves * sizeof(i64))
-        self.win = <int*>malloc(self.leaves * sizeof(int))
+        self.node = <node_t*>malloc(2 * self.leaves * sizeof(node_t))
         self.end = c["end_ns"]
         # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
         # they belong into the bucket being served.
@@ -251,7 +258,7 @@ cdef class Engine(Exclusive):
         while self.end >> self.shift > 1 << 17 and self.shift < 31:
             self.shift += 1
         self.nbuckets = (self.end >> self.shift) + 1
-        self.head = <int*>malloc(self.nbuckets * sizeof(int))
+        self.buckets = <bucket_t*>malloc(self.nbuckets * sizeof(bucket_t))
         self.cap_chunks = 1024
         self.chunks = <chunk*>malloc(self.cap_chunks * sizeof(chunk))
         self.cap_buf = 4096
@@ -263,9 +270,9 @@ cdef class Engine(Exclusive):
         self.eater_pages = c["eater_pages"]
         self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
         if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
-                or self.mean == NULL or self.key == NULL or self.win == NULL
-                or self.head == NULL or self.chunks == NULL or self.buf == NULL
-                or self.tmp == NULL or self.eater == NULL or self.series == NULL):
+                or self.mean == NULL or self.node == NULL or self.buckets == NULL
+                or self.chunks == NULL or self.buf == NULL or self.tmp == NULL
+                or self.eater == NULL or self.series == NULL):
             raise MemoryError
         self.free_chunk = -1
         self.cost.fault = c["fault_ns"]
@@ -293,10 +300,9 @@ cdef class Engine(Exclusive):
         for j in range(npages):
             self.weight[j] = weight[j]
             self.mean[j] = self.cost.access / (self.T * weight[j]) if weight[j] > 0 else 1e300
-        for i in range(self.leaves):
-            self.key[i] = NEVER
+        self.clear_tree()
         for j in range(self.nbuckets):
-            self.head[j] = -1
+            self.buckets[j] = bucket_t(last=-1, n=0)
         self.place(c["watermarks"][1], c["refused_share"])
         for i in range(self.nc):
             self.cpus[i].current = -1
@@ -306,7 +312,6 @@ cdef class Engine(Exclusive):
             self.cpus[i % self.nc].nthreads += 1
             self.walk[t].hold = -1
             self.walk[t].period = self.period_min
-        self.build_tree()
         for i in range(self.np_):
             self.proc[i].scanning = -1
             # Processes start one after the other, not in step.
@@ -328,9 +333,8 @@ cdef class Engine(Exclusive):
         free(self.cpus)
         free(self.weight)
         free(self.mean)
-        free(self.key)
-        free(self.win)
-        free(self.head)
+        free(self.node)
+        free(self.buckets)
         free(self.chunks)
         free(self.buf)
         free(self.tmp)
@@ -384,27 +388,31 @@ cdef class Engine(Exclusive):
 
     # Winner tree --------------------------------------------------------------
 
-    cdef void build_tree(self) noexcept nogil:
+    cdef void clear_tree(self) noexcept nogil:
         cdef int i
+        for i in range(self.leaves):
+            self.node[self.leaves + i].time = NEVER
+            self.node[self.leaves + i].leaf = i
         for i in range(self.leaves - 1, 0, -1):
-            self.play(i)
+            self.node[i] = self.node[2 * i]
 
-    cdef inline void play(self, int i) noexcept nogil:
-        cdef int a, b
-        if 2 * i >= self.leaves:
-            a = 2 * i - self.leaves
-            b = a + 1
-        else:
-            a = self.win[2 * i]
-            b = self.win[2 * i + 1]
-        self.win[i] = a if self.key[a] <= self.key[b] else b
+    cdef inline i64 key(self, int leaf) noexcept nogil:
+        """When an event comes [ns]."""
+        return self.node[self.leaves + leaf].time
 
     cdef inline void set_key(self, int leaf, i64 time) noexcept nogil:
-        cdef int i = (leaf + self.leaves) >> 1
-        self.key[leaf] = time
-        while i > 0:
-            self.play(i)
+        """Let an event come at ``time``: it plays against the winner of each other side."""
+        cdef size_t i = self.leaves + leaf
+        cdef node_t first = node_t(time=time, leaf=leaf)
+        cdef node_t other
+        self.node[i].time = time
+        while i > 1:
+            other = self.node[i ^ 1]
+            # On the left, where the lower ones are, the other wins a draw too.
+            if other.time - <i64>(i & 1) < first.time:
+                first = other
             i >>= 1
+            self.node[i] = first
 
     # Calendar of page accesses ------------------------------------------------
 
@@ -413,7 +421,7 @@ cdef class Engine(Exclusive):
         cdef i64 b
         cdef u64 entry
         cdef int c
-        cdef chunk* k
+        cdef bucket_t* k
         cdef long lo, hi, mid
         self.m.page[g] |= PAGE_QUEUED
         if time >= self.end:
@@ -435,14 +443,13 @@ cdef class Engine(Exclusive):
             self.buf[lo] = entry
             self.nbuf += 1
             return 0
-        c = self.head[b]
-        if c < 0 or self.chunks[c].n == CHUNK:
+        k = &self.buckets[b]
+        if k.last < 0 or k.n == CHUNK:
             c = self.new_chunk()
-            self.chunks[c].next = self.head[b]
-            self.chunks[c].n = 0
-            self.head[b] = c
-        k = &self.chunks[c]
-        k.entry[k.n] = entry
+            self.chunks[c].next = k.last
+            k.last = c
+            k.n = 0
+        self.chunks[k.last].entry[k.n] = entry
         k.n += 1
         return 0
 
@@ -456,7 +463,7 @@ cdef class Engine(Exclusive):
         cdef int c = self.free_chunk
         cdef chunk* bigger
         if c >= 0:
-            self.free_chunk = self.chunks[c].next
+            self.free_chunk = <int>self.chunks[c].next
             return c
         if self.nchunks == self.cap_chunks:
             bigger = <chunk*>realloc(self.chunks, 2 * <size_t>self.cap_chunks * sizeof(chunk))
@@ -490,36 +497,43 @@ cdef class Engine(Exclusive):
     cdef int load_bucket(self, i64 b) except -1 nogil:
         """Take the entries of bucket ``b`` in order of time, then page.
 
-        A counting sort into 512 parts and an insertion sort: two passes over data
-        in the L2 cache instead of n log n compares.
+        A counting sort into about as many parts as there are entries, at most 512, and an
+        insertion sort: two passes over data in the L2 cache instead of n log n compares.
         """
         cdef long count[SUBS]
-        cdef long i, j, n = 0, total = 0
+        cdef long i, j, n = 0, total = 0, parts = 1
         cdef int c, last
         cdef u64 entry
-        cdef int low = 32 + self.shift - SUB_BITS
-        c = self.head[b]
-        while c >= 0:
-            n += self.chunks[c].n
-            c = self.chunks[c].next
+        cdef int low = 32 + self.shift
+        cdef int filled = self.buckets[b].n
+        c = self.buckets[b].last
+        if c >= 0:
+            n = filled
+            while self.chunks[c].next >= 0:
+                c = <int>self.chunks[c].next
+                n += CHUNK
         if n + 1 > self.cap_buf:
             self.grow_buf(n + 1)
         n = 0
-        c = self.head[b]
         last = -1
+        c = self.buckets[b].last
         while c >= 0:
-            memcpy(&self.tmp[n], self.chunks[c].entry, self.chunks[c].n * sizeof(u64))
-            n += self.chunks[c].n
+            memcpy(&self.tmp[n], self.chunks[c].entry, filled * sizeof(u64))
+            n += filled
+            filled = CHUNK
             last = c
-            c = self.chunks[c].next
+            c = <int>self.chunks[c].next
         if last >= 0:
             self.chunks[last].next = self.free_chunk
-            self.free_chunk = self.head[b]
-            self.head[b] = -1
-        memset(count, 0, sizeof(count))
+            self.free_chunk = self.buckets[b].last
+            self.buckets[b].last = -1
+        while parts < n and parts < SUBS:
+            parts *= 2
+            low -= 1
+        memset(count, 0, parts * sizeof(long))
         for i in range(n):
             count[self.tmp[i] >> low] += 1
-        for i in range(SUBS):
+        for i in range(parts):
             j = count[i]
             count[i] = total
             total += j
@@ -569,8 +583,8 @@ cdef class Engine(Exclusive):
                 w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
                 w.busy_until += self.cost.ipi
                 self.proc[mm].accesses -= self.cost.ipi / self.access_ns(mm)
-            elif self.key[t] != NEVER:
-                self.set_key(t, self.key[t] + self.cost.ipi)
+            elif self.key(t) != NEVER:
+                self.set_key(t, self.key(t) + self.cost.ipi)
 
     cdef int switch_to(self, int cpu, int t) except -1 nogil:
         """Run thread ``t`` on ``cpu``; -1: idle, the last mm stays loaded but lazy."""
@@ -661,7 +675,7 @@ cdef class Engine(Exclusive):
         cdef i64 time
         if g < 0:
             return 0
-        time = self.key[self.nt + t]
+        time = self.key(self.nt + t)
         self.walk[t].hold = -1
         self.set_key(self.nt + t, NEVER)
         self.m.page[g] &= ~<unsigned int>PAGE_HELD
@@ -948,8 +962,8 @@ cdef class Engine(Exclusive):
         self.bucket = -1
         self.nbuf = self.cursor = 0
         while True:
-            leaf = self.win[1]
-            te = self.key[leaf]
+            leaf = self.node[1].leaf
+            te = self.node[1].time
             while self.cursor == self.nbuf:
                 if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << self.shift > te:
                     break
