@@ -416,10 +416,26 @@ cdef inline void begin_alloc(const pcp_rules *r, state *v) noexcept nogil:
         v.span = (last >> 1) - v.pcp.free_count
 
 
+cdef inline void allocate(const pcp_rules *r, state *v, int order) noexcept nogil:
+    """A block leaves its list."""
+    begin_alloc(r, v)
+    pcp_alloc_end(&v.pcp, r, order)
+
+
 cdef inline void add_pages(pageset *set, int n) noexcept nogil:
-    cdef int k
-    for k in range(set.n):
-        set.s[k].pcp.count += n
+    cdef state *v = set.s
+    while v < set.s + set.n:
+        v.pcp.count += n
+        v += 1
+
+
+cdef inline bint some_due(const pageset *set) noexcept nogil:
+    cdef const state *v = set.s
+    while v < set.s + set.n:
+        if v.due > 0:
+            return True
+        v += 1
+    return False
 
 
 cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
@@ -427,8 +443,7 @@ cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
     """Do an operation; or true, and the state is cut in two by `commit_free`."""
     cdef bint work
     if e.op == OP_ALLOC:
-        begin_alloc(r, v)
-        pcp_alloc_end(&v.pcp, r, e.order)
+        allocate(r, v, e.order)
     elif e.op == OP_FREE:
         return commit_free(r, v, e.order, other)
     elif e.op == OP_DRAINED:
@@ -457,12 +472,14 @@ cdef inline void do_op(Beliefs s, int x, const operation *e) noexcept nogil:
     """Do an operation in every state; `settle` is to follow where there are several."""
     cdef pageset *set = &s.sets[x]
     cdef state *v = set.s
-    if set.n != 1 or v.span or e.op == OP_UNKNOWN:
+    if set.n != 1 or v.span:
         do_op_slowly(s, x, e)
     elif e.op == OP_FREE:
         v.due = pcp_commit_due(&v.pcp, &s.rules, v.zone_flags, e.order, &v.threshold)
+    elif e.op == OP_ALLOC:
+        allocate(&s.rules, v, e.order)
     else:
-        apply(&s.rules, v, e, NULL)
+        do_op_slowly(s, x, e)
 
 
 cdef inline void fill_op(operation *e, int32_t row, int op, int order,

@@ -39,7 +39,8 @@ from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
     NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
     W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
-    fill_words, pages_ctz, pages_likely, pages_unlikely,
+    fill_words, pages_ctz, pages_likely, pages_prefetch,
+    pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -49,7 +50,7 @@ from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
     extfrag_claims, extfrag_order,
 )
-from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
+from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
 
 import numpy as np
 
@@ -100,11 +101,16 @@ UNDER_WAY = NR_UNDER_WAY
 KINDS = {"joins": JOINS, "leaves": LEAVES, "isolated": ISOLATED, "turned": TURNED}
 
 
+cdef inline bint is_used(const zone *z, uint32_t page) noexcept nogil:
+    """Whether the word of a page alone shows that it is in use."""
+    return z.page[page] != W_NONE and not z.page[page] & W_ORDER
+
+
 cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret) noexcept nogil:
     """The free block that holds a whole block, or NO_PAGE."""
     cdef uint32_t base
     cdef int o
-    if z.page[page] != W_NONE and not z.page[page] & W_ORDER:  # in use
+    if is_used(z, page):
         return NO_PAGE
     for o in range(order, MAX_PAGE_ORDER + 1):
         base = page & ~((1U << o) - 1)
@@ -387,12 +393,15 @@ cdef class BuddyLists:
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
-        cdef uint32_t i = page >> MAX_PAGE_ORDER
-        if pages_unlikely(zl.changed[i] != (NOT_KEPT | NOT_SUMMED)):
-            zl.changed[i] = NOT_KEPT | NOT_SUMMED
-            if self.before[zl - self.lists][i] is None:
-                self._keep(zl - self.lists, i)
-                self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
+        if pages_unlikely(zl.changed[page >> MAX_PAGE_ORDER] != (NOT_KEPT | NOT_SUMMED)):
+            self._change(zl, page >> MAX_PAGE_ORDER)
+        return 0
+
+    cdef int _change(self, zone_lists *zl, uint32_t i) except -1:
+        zl.changed[i] = NOT_KEPT | NOT_SUMMED
+        if self.before[zl - self.lists][i] is None:
+            self._keep(zl - self.lists, i)
+            self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
         return 0
 
     cdef int _keep(self, Py_ssize_t n, uint32_t i) except -1:
@@ -571,9 +580,18 @@ cdef class BuddyLists:
                             Py_ssize_t most) except -1:
         """Follow rows *k* ... *stop* - 1, among which no act is; the row after the last."""
         cdef const event_row *r
+        cdef Py_ssize_t fetched = self.nr_rows - AHEAD
         for k in range(k, stop):
             r = &self.rows[k]
+            if k < fetched:
+                # Whatever a row has instead of a page of this zone does no harm.
+                pages_prefetch(<const void *>(<uint64_t>self.near.z.page + sizeof(uint32_t)
+                                              * (<uint64_t>r[AHEAD].a - self.near.z.base_pfn)))
             if r.event == EV_FREE:
+                # The one page of most frees is in use, and so on no list that it could leave.
+                if r.b == 0 and zone_spans(self.near.z, r.a) \
+                        and is_used(self.near.z, zone_page(self.near.z, r.a)):
+                    continue
                 if self._leaves(r.a, <int>r.b):
                     self.compacted = k
             elif r.event == EV_PCPU_DRAIN:
@@ -582,15 +600,18 @@ cdef class BuddyLists:
                 self._take(k, doubtful)
                 # A block that was passed over just now comes once this hold of the zone lock ends,
                 # for which free_one_page() waits (v6.1 to v7.3): that may be within these rows.
-                if len(self.unforeseen) > most or self.next_late < stop - 1:
+                if self.next_late < stop - 1 or len(self.unforeseen) > most:
                     return k + 1
         return stop
 
-    cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
+    cdef inline zone_lists *_lists_of(self, int64_t pfn) noexcept:
         """Those of a page frame's zone, or NULL."""
-        cdef int n
         if pages_likely(zone_spans(self.near.z, pfn)):
             return self.near
+        return self._other_lists(pfn)
+
+    cdef zone_lists *_other_lists(self, int64_t pfn) noexcept:
+        cdef int n
         for n in range(self.nr_zones):
             if zone_spans(self.lists[n].z, pfn):
                 self.near = &self.lists[n]

@@ -32,6 +32,7 @@ from pcpmodel.kernel.pages cimport (
     ZONE_BELOW_HIGH,
     ZONE_BOOSTED_WATERMARK,
     ZONE_RECLAIM_ACTIVE,
+    pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
 from pcpmodel.trace.asked cimport decisions_of
@@ -153,25 +154,31 @@ cdef bint arrives(Beliefs s, int32_t row) noexcept nogil:
     return False
 
 
-cdef void step(Beliefs s, int32_t row) noexcept nogil:
+cdef void complete_at(Beliefs s, int32_t row) noexcept nogil:
+    """What is done with this line."""
+    cdef int k
+    for k in range(s.nr_late - 1, -1, -1):
+        if k < s.nr_late and s.late[k].row == row:
+            complete(s, k, row)
+
+
+cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
     cdef cpu_run *run = &s.runs[r.cpu]
-    cdef int k, e = r.event
-    if r.time < s.last_time:
+    cdef int e = r.event
+    if pages_unlikely(r.time < s.last_time):
         differ(s, row, D_TIME, -1, s.last_time, r.time)
     s.last_time = r.time
-    if r.probe >= 0:
+    if pages_unlikely(r.probe >= 0):
         if not s.dumped:
             return  # its addresses are of no pageset that is known
         check_zone_flags(s, row)
-    if s.nr_late:
-        for k in range(s.nr_late - 1, -1, -1):
-            if k < s.nr_late and s.late[k].row == row:
-                complete(s, k, row)
+    if pages_unlikely(s.nr_late):
+        complete_at(s, row)
     if run.kind:
         end_run(s, row)
-    if run.draining >= 0 and (e == EV_ALLOC or e == EV_FREE or e == EV_FREE_BATCHED) \
+    if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
             and not r.flags & IRQ:
         run.draining = -1
     if e == EV_ALLOC:
@@ -188,6 +195,24 @@ cdef void step(Beliefs s, int32_t row) noexcept nogil:
         fallback(s, row)
     else:
         step_seldom(s, row)
+
+
+cdef inline bint nobody_asks(Beliefs s) noexcept nogil:
+    """Whether what comes is of no use any more."""
+    return s.asked.failed != NULL or (s.hurried and s.nr_unexplained > 0)
+
+
+cdef void steps(Beliefs s, int32_t row, int32_t stop) noexcept nogil:
+    """Events one after the other.  Who looks at each asks for one: the loop is here once."""
+    cdef bint may_end = s.asked.on or s.hurried
+    cdef int32_t fetched = s.nr_rows - AHEAD
+    while row < stop:
+        if row < fetched:
+            fetch_page(s, &s.rows[row + AHEAD])
+        step(s, row)
+        if may_end and nobody_asks(s):
+            return
+        row += 1
 
 
 cdef void skip(Beliefs s, int32_t row) noexcept nogil:
@@ -577,20 +602,19 @@ cdef class Follower(Beliefs):
 
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
-        cdef int32_t row, fetched = self.nr_rows - AHEAD
-        cdef bint hurried = self.hurried
+        cdef int32_t row, end
         check_idle(self)
         self.pass_rows(start, stop)
         begin_use(self)
         with nogil:
-            for row in range(start, stop):
-                if row & (STRETCH - 1) == 0:
-                    let_go(self, row - 3 * STRETCH, row - STRETCH)
-                if row < fetched:
-                    fetch_page(self, &self.rows[row + AHEAD])
-                step(self, row)
-                if self.asked.failed != NULL or (hurried and self.nr_unexplained > 0):
+            row = start
+            while row < stop:
+                let_go(self, row - 3 * STRETCH, row - STRETCH)
+                end = min((row | (STRETCH - 1)) + 1, stop)
+                steps(self, row, end)
+                if nobody_asks(self):
                     break
+                row = end
         end_use(self)
         self._check()
 
@@ -630,16 +654,16 @@ cdef class Follower(Beliefs):
                         &self.sets[x].s[0].pcp, &self.probes[r.probe * P_COLUMNS]) and (
                         r.event == EV_DECAY_PCP_HIGH or self.sets[x].undecided
                         or self.sets[x].due.why):
-                    step(self, row)
+                    steps(self, row, row + 1)
                 else:
                     doubtful += 1
             elif r.event == EV_PCPU_DRAIN and self.runs[r.cpu].kind == RUN_DRAIN:
-                step(self, row)
+                steps(self, row, row + 1)
             elif p < 0:
                 skip(self, row)
             elif r.event == EV_FREE or r.event == EV_ALLOC:
                 if (self.page[p].where == 0) == (r.event == EV_FREE):
-                    step(self, row)
+                    steps(self, row, row + 1)
                 else:
                     skip(self, row)
             else:
@@ -716,7 +740,7 @@ cdef class Follower(Beliefs):
                     self.doubt[w.x] = 0     # whatever differed before is over
             if row == end or self.asked.failed != NULL:
                 return
-            step(self, row)
+            steps(self, row, row + 1)
             for k in range(n):
                 w = &some[k]
                 if (w.lists or w.fields) and self.sets[w.x].touched != w.touched:

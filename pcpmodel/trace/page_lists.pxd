@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
-from pcpmodel.kernel.pages cimport pages_prefetch
+from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.events cimport *
 
@@ -167,19 +167,20 @@ cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, in
 cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     """Place of a page, or -1 if it is in no zone."""
     cdef int64_t p = pfn - s.base
-    if <uint64_t>p >= <uint64_t>s.nr_pages or s.zone_of[p >> 9] < 0:
+    if pages_unlikely(<uint64_t>p >= <uint64_t>s.nr_pages or s.zone_of[p >> 9] < 0):
         return -1
     return p
 
 
-cdef inline int64_t index_or_first(PageLists s, int64_t pfn) noexcept nogil:
+cdef inline bint is_told(PageLists s, int64_t pfn) noexcept nogil:
+    """Whether the trace is known to tell of this page's block."""
     cdef int64_t p = pfn - s.base
-    return p & -<int64_t>(<uint64_t>p < <uint64_t>s.nr_pages)
+    return <uint64_t>p < <uint64_t>s.nr_pages and s.told[p >> 9]
 
 
 cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
     """Something will happen to this page."""
-    if not s.told[p >> 9]:
+    if pages_unlikely(not s.told[p >> 9]):
         s.told[p >> 9] = 1
         memset(&s.page[p & ~<int64_t>511], 0, 512 * sizeof(traced_page))
 
@@ -194,11 +195,12 @@ cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:
 
 
 cdef inline void fetch_page(PageLists s, const event_row *r) noexcept nogil:
-    """Have the page of an event near when its turn comes; if it is none, that of page 0.
+    """Have the page of an event near when its turn comes; whatever it has instead does no harm.
 
     Without a branch on the row, which would wait for it.
     """
-    pages_prefetch(&s.page[index_or_first(s, r.a)])
+    pages_prefetch(<const void *>(<uint64_t>s.page
+                                  + <uint64_t>(r.a - s.base) * sizeof(traced_page)))
 
 
 cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:

@@ -129,14 +129,6 @@ cdef int observe(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     return said
 
 
-cdef inline bint some_due(const pageset *set) noexcept nogil:
-    cdef int k
-    for k in range(set.n):
-        if set.s[k].due > 0:
-            return True
-    return False
-
-
 cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
     """What the states at a milestone have become by operation *end*, into `spare`.
 
