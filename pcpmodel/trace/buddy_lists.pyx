@@ -524,7 +524,6 @@ cdef class BuddyLists:
             raise ValueError("rows are out of range")
         begin_use(self.memory)
         try:
-            self.acts = acts
             self._set_acts(acts, start)
             stop = self._run(start, stop, doubtful, self.nr_rows if most is None else most)
             self.memory._check()
@@ -537,14 +536,8 @@ cdef class BuddyLists:
         cdef int64_t moved = self.taken + self.freed
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
-        begin_use(self.memory)
-        try:
-            self._set_acts(acts, start)
-            while start < stop and self.taken + self.freed == moved:
-                start = self._run(start, start + 1, False, self.nr_rows)
-            self.memory._check()
-        finally:
-            end_use(self.memory)
+        while start < stop and self.taken + self.freed == moved:
+            start += self.run(start, start + 1, acts)
         return start
 
     cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:

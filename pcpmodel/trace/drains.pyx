@@ -11,13 +11,8 @@ that a remote pageset gives back a batch.  The blocks of a drain come from the e
 from libc.stdint cimport int8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
-    drain_share,
-    order_to_pindex,
-    pcp_allowed_order,
-    pcp_migratetype,
-    pindex_after,
-    pindex_may_hold,
-    pindex_to_order,
+    drain_share, order_to_pindex, pcp_allowed_order, pcp_migratetype, pindex_after,
+    pindex_may_hold, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold

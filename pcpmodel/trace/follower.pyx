@@ -27,12 +27,8 @@ from libc.stdlib cimport free
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order, pindex_to_type
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_ISOLATE,
-    MIGRATE_PCPTYPES,
-    ZONE_BELOW_HIGH,
-    ZONE_BOOSTED_WATERMARK,
-    ZONE_RECLAIM_ACTIVE,
-    pages_unlikely,
+    MIGRATE_ISOLATE, MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK,
+    ZONE_RECLAIM_ACTIVE, pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
 from pcpmodel.trace.asked cimport decisions_of
@@ -676,8 +672,7 @@ cdef class Follower(Beliefs):
         cdef int cpu, e
         cdef int32_t j
         check_idle(self)
-        if not 0 <= row < self.nr_rows:
-            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        self._check_row(row)
         for cpu in range(self.cpus):
             for j in range(row, self.nr_rows):
                 if self.rows[j].cpu == cpu:

@@ -11,11 +11,7 @@ from libc.stdint cimport int8_t, uint8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport order_to_pindex, pcp_allowed_order, pcp_migratetype
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_MOVABLE,
-    MIGRATE_PCPTYPES,
-    PAGE_ALLOC_COSTLY_ORDER,
-    pages_unlikely,
-    run_order,
+    MIGRATE_MOVABLE, MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, pages_unlikely, run_order,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.asked cimport ask_at_free

@@ -30,47 +30,17 @@ cdef enum:
     DELAYED = 6         # mm_page_free was seen, and its task not since
     TOGETHER = 7        # given back with its neighbours, and joins a list with them
 
-    # Differences.
-    D_TIME = 1
-    D_PAGE = 2
-    D_NOT_HEAD = 3
-    D_NOT_LISTED = 4
-    D_REFILL_SIZE = 5
-    D_REFILL_LIST = 6
-    D_DRAIN_UNEXPECTED = 7
-    D_DRAIN_MISSING = 8
-    D_DRAIN_SIZE = 9
-    D_DRAIN_LIST = 10
-    D_DRAIN_PAGE = 11
-    D_DRAIN_SHORT = 12
-    D_DRAIN_LONG = 13
-    D_COUNT = 14
-    D_HIGH = 15
-    D_BATCH = 16
-    D_HIGH_MIN = 17
-    D_HIGH_MAX = 18
-    D_ALLOC_FACTOR = 19
-    D_FREE_COUNT = 20
-    D_FLAGS = 21
-    D_FREE_FACTOR = 22
-    D_FREED_TWICE = 23
-    D_BATCHED = 24
-    D_TYPE = 25
-    D_PCP = 26
-    D_BULK = 27
-    D_LOST_ALLOC = 28
-    D_FINAL_LIST = 29
-    D_COMMIT_TYPE = 30
-    D_TOLD_COUNT = 31
-    D_TOLD_HIGH = 32
-    D_ORDER = 33
-    D_CONTIG = 34
-    D_MIGRATED = 35
-    D_BATCH_ORDER = 36
-    D_IN_BATCH = 37
-    D_TICK = 38
-    D_ZONE_FLAGS = 39
-    D_REPORTED = 40
+    # Differences: `page_lists` says what each is.
+    D_TIME = 1, D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST
+    D_DRAIN_UNEXPECTED, D_DRAIN_MISSING, D_DRAIN_SIZE, D_DRAIN_LIST, D_DRAIN_PAGE
+    D_DRAIN_SHORT, D_DRAIN_LONG
+    # In the order of a probe's fields from P_COUNT on.
+    D_COUNT, D_HIGH, D_BATCH, D_HIGH_MIN, D_HIGH_MAX, D_ALLOC_FACTOR, D_FREE_COUNT
+    D_FLAGS, D_FREE_FACTOR
+    # Others.
+    D_FREED_TWICE, D_BATCHED, D_TYPE, D_PCP, D_BULK, D_LOST_ALLOC, D_FINAL_LIST
+    D_COMMIT_TYPE, D_TOLD_COUNT, D_TOLD_HIGH, D_ORDER, D_CONTIG, D_MIGRATED, D_BATCH_ORDER
+    D_IN_BATCH, D_TICK, D_ZONE_FLAGS, D_REPORTED
 
 cdef struct traced_page:
     int32_t next
@@ -141,6 +111,7 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
+cdef bint has_room(void **rows, int64_t *cap, int64_t n, size_t size) noexcept nogil
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,

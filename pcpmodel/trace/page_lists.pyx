@@ -131,6 +131,19 @@ cdef extern from *:
     void leave(const void *first, const void *last) noexcept nogil
 
 
+cdef bint has_room(void **rows, int64_t *cap, int64_t n, size_t size) noexcept nogil:
+    """Have room for *n* rows; false where memory is out, and all is as it was."""
+    cdef void *more
+    if n <= cap[0]:
+        return True
+    more = realloc(rows[0], (2 * n + 64) * size)
+    if more == NULL:
+        return False
+    rows[0] = more
+    cap[0] = 2 * n + 64
+    return True
+
+
 cdef void leave_memory(const void *first, const void *last) noexcept nogil:
     """What lies in a file and is not needed soon need not stay in memory."""
     leave(first, last)

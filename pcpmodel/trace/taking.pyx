@@ -10,14 +10,9 @@ its pages: so the stacks of new tasks leave (until v6.18).
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int8_t, uint8_t, uint64_t
-from libc.stdlib cimport realloc
 
 from pcpmodel.kernel.lists cimport (
-    order_to_pindex,
-    pcp_allowed_order,
-    pindex_may_hold,
-    pindex_to_only_type,
-    pindex_to_order,
+    order_to_pindex, pcp_allowed_order, pindex_may_hold, pindex_to_only_type, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
@@ -34,14 +29,9 @@ from pcpmodel.trace.zone_flags cimport move_free
 
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
     """Remember that a page was on a list at the start."""
-    cdef void *more
-    if s.nr_there == s.there_cap:
-        more = realloc(s.there, (2 * s.there_cap + 1024) * sizeof(first_page))
-        if more == NULL:
-            s.broken = True
-            return
-        s.there = <first_page *>more
-        s.there_cap = 2 * s.there_cap + 1024
+    if not has_room(<void **>&s.there, &s.there_cap, s.nr_there + 1, sizeof(first_page)):
+        s.broken = True
+        return
     s.there[s.nr_there] = first_page(p, x, <int8_t>i, drained)
     s.nr_there += 1
 
