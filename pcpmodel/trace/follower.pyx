@@ -565,7 +565,7 @@ cdef class Follower(Beliefs):
         cdef size_t size = self.nr_rows * sizeof(row_link)
         check_idle(self)
         raw = (<char *>self.link)[:size] if size else b""
-        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0]
+        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0].copy()
 
     def first_lists(self):
         """What the lists held at the start: {(set, pindex): (from the head, from the tail)}."""
