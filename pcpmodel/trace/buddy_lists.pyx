@@ -191,6 +191,23 @@ cdef int64_t after(const zone *z, const block_list *l, uint32_t kind, int64_t pf
     return -1
 
 
+cdef bint has_blocks(const zone *z, const block_list *l, uint32_t kind,
+                     const int64_t[::1] told) noexcept:
+    """Whether a list has these page frames, head first."""
+    cdef uint32_t at = l.head, page
+    cdef Py_ssize_t k = 0
+    if <Py_ssize_t>l.live != told.shape[0]:
+        return False
+    while at != l.tail:
+        page = block_list_at(l, z.page, kind, at)
+        at += 1
+        if page != NO_PAGE:
+            if zone_pfn(z, page) != <uint64_t>told[k]:
+                return False
+            k += 1
+    return True
+
+
 cdef inline int64_t block_pages(const event_row *r) noexcept nogil:
     return <int64_t>1 << (r.b & 15)
 
@@ -536,8 +553,14 @@ cdef class BuddyLists:
         cdef int64_t moved = self.taken + self.freed
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
-        while start < stop and self.taken + self.freed == moved:
-            start += self.run(start, start + 1, acts)
+        begin_use(self.memory)
+        try:
+            self._set_acts(acts, start)
+            while start < stop and self.taken + self.freed == moved:
+                start = self._run(start, start + 1, False, self.nr_rows)
+            self.memory._check()
+        finally:
+            end_use(self.memory)
         return start
 
     cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:
@@ -1033,19 +1056,7 @@ cdef class BuddyLists:
     def is_list(self, n, int order, int mt, const int64_t[::1] told not None):
         """Whether a free list of a zone has these page frames, head first."""
         cdef const block_list *area = self._list(n, order, mt)
-        cdef const zone *z = self.lists[n].z
-        cdef uint32_t at = area.head, page
-        cdef Py_ssize_t k = 0
-        if <Py_ssize_t>area.live != told.shape[0]:
-            return False
-        while at != area.tail:
-            page = block_list_at(area, z.page, free_kind(order, mt), at)
-            at += 1
-            if page != NO_PAGE:
-                if zone_pfn(z, page) != <uint64_t>told[k]:
-                    return False
-                k += 1
-        return True
+        return has_blocks(self.lists[n].z, area, free_kind(order, mt), told)
 
 
 cdef class Walk:
@@ -1071,7 +1082,7 @@ cdef class Walk:
     cdef uint32_t kind
     cdef const int64_t[::1] read
     cdef bint torn
-    cdef uint8_t[::1] reached   # whether the reader may stand before each block, or at the end
+    cdef Py_ssize_t reached     # blocks that can have been read, and then the end
     cdef readonly object over  #: row at which the end can have been read, or None
 
     def __cinit__(self, BuddyLists lists not None, n, int order, int mt,
@@ -1079,21 +1090,24 @@ cdef class Walk:
         self.area = lists._list(n, order, mt)
         self.of, self.z, self.kind = lists, lists.lists[n].z, free_kind(order, mt)
         self.read, self.torn = blocks, torn
-        self.reached = np.zeros(blocks.shape[0] + 2, np.uint8)
-        self.reached[0] = True
+
+    def is_all(self):
+        """Whether the whole list is as read now."""
+        check_idle(self.of.memory)
+        return has_blocks(self.z, self.area, self.kind, self.read)
 
     def see(self, row):
         """The list as it is from this row on."""
-        cdef Py_ssize_t k, n = self.read.shape[0]
-        cdef int64_t pfn, then
+        cdef Py_ssize_t k = self.reached, n = self.read.shape[0], end = n + (not self.torn)
+        cdef int64_t pfn
         check_idle(self.of.memory)
-        for k in range(n + (not self.torn)):
+        while k < end:
             pfn = self.read[k - 1] if k else -1
-            if self.reached[k + 1] or not self.reached[k]:
-                continue
-            if k == 0 or is_listed(self.z, pfn, self.kind):
-                then = after(self.z, self.area, self.kind, pfn)
-                self.reached[k + 1] = then == (self.read[k] if k < n else -1)
-        if self.over is None and self.reached[n + (not self.torn)] \
+            if (k and not is_listed(self.z, pfn, self.kind)) or (
+                    after(self.z, self.area, self.kind, pfn) != (self.read[k] if k < n else -1)):
+                break
+            k += 1
+        self.reached = k
+        if self.over is None and k == end \
                 and not (self.torn and (n == 0 or is_listed(self.z, self.read[n - 1], self.kind))):
             self.over = row
