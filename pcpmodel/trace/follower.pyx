@@ -288,7 +288,7 @@ cdef class Follower(Beliefs):
         free(self.asked.of)
         free(self.asked.rows)
 
-    def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, int64_t vmemmap=0,
+    def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, uint64_t vmemmap=0,
                   int p_lists=24):
         """Lists as *snapshot* shows them, and the rows of *events* from *start* on."""
         cdef int z
@@ -312,7 +312,7 @@ cdef class Follower(Beliefs):
         self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE
         if self.rules.below_high:
             self.zone_flags |= ZONE_BELOW_HIGH
-        self.vmemmap = <uint64_t>vmemmap or 0xFFFFEA0000000000
+        self.vmemmap = vmemmap or 0xFFFFEA0000000000
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.contigs = <contig *>self.room(cpus, sizeof(contig))
         self.node_of_cpu = <int *>self.room(cpus, sizeof(int))
@@ -320,8 +320,10 @@ cdef class Follower(Beliefs):
         for cpu in range(cpus):
             self.runs[cpu].draining = -1
             self.node_of_cpu[cpu] = cpu * nodes // cpus
+        awake = {node: 0 if self.dumped else self._awake(node, start)
+                 for node in {zone.node for zone in zones}}
         for z, zone in enumerate(zones):
-            self._load_zone(z, zone, snapshot, enough(zone, zones, cpus), start)
+            self._load_zone(z, zone, snapshot, enough(zone, zones, cpus), awake[zone.node], start)
         for k in range(len(events.probes)):
             self._see_flags(&self.probes[k * P_COLUMNS])
         self.follow_rows(start)
@@ -329,7 +331,7 @@ cdef class Follower(Beliefs):
             for cpu in range(cpus):
                 self._load(z * cpus + cpu, snapshot.pcps.get((*zone.key, cpu)), start)
 
-    cdef _load_zone(self, int z, zone, snapshot, int64_t enough_free, int32_t start):
+    cdef _load_zone(self, int z, zone, snapshot, int64_t enough_free, int awake, int32_t start):
         cdef zone_info *info = &self.zones[z]
         cdef const int8_t[::1] types
         cdef Py_ssize_t k, n = ((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)
@@ -343,7 +345,7 @@ cdef class Follower(Beliefs):
         if zone.managed:
             self.top_zone = z
         if not self.dumped:
-            info.maybe = self.zone_flags & (ZONE_BELOW_HIGH | self._awake(zone.node, start))
+            info.maybe = self.zone_flags & (ZONE_BELOW_HIGH | awake)
             for k in range(n):
                 self.block_type[first + k] = -1
             return

@@ -144,7 +144,7 @@ def replay_work(
     notes += _notes_of(reader)
     r = Follower(
         state, cap.cpus, dump, events, begin,
-        vmemmap=_signed(reader.numbers["vmemmap"]), p_lists=_p_lists(cap),
+        vmemmap=reader.numbers["vmemmap"] or 0, p_lists=_p_lists(cap),
     )  # fmt: skip
     r.keep_work(ops)
     if policy is not None:
@@ -240,10 +240,6 @@ def _p_lists(cap: Recording) -> int:
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     return p_lists
-
-
-def _signed(address: int) -> int:
-    return address - (1 << 64) if address >= 1 << 63 else address
 
 
 def _notes_of(reader: Any) -> list[str]:
