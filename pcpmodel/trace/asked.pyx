@@ -9,7 +9,7 @@ What it would do in the state that the kernel was in; what that would have led t
 from pcpmodel.kernel.pcp cimport (
     decide_alloc, decide_decay, decide_free, decide_free_high, decide_high, pcp_commit,
 )
-from pcpmodel.trace.page_lists cimport has_room
+from pcpmodel.trace.arrays cimport has_room
 
 import numpy as np
 

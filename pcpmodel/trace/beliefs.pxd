@@ -10,6 +10,7 @@ from pcpmodel.kernel.pcp cimport (
     decay_pcp_high, nr_pcp_alloc, pcp_alloc_begin, pcp_alloc_end, pcp_commit_due, per_cpu_pages,
 )
 from pcpmodel.kernel.rules cimport pcp_rules
+from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.asked cimport interview
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *

@@ -111,7 +111,6 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
-cdef bint has_room(void **rows, int64_t *cap, int64_t n, size_t size) noexcept nogil
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,

@@ -7,12 +7,13 @@ machine's pages only those cost time and memory in whose page blocks something h
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
 from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_unlikely
+from pcpmodel.trace.arrays cimport has_room
 
 import mmap
 import tempfile
@@ -131,19 +132,6 @@ cdef extern from *:
     void leave(const void *first, const void *last) noexcept nogil
 
 
-cdef bint has_room(void **rows, int64_t *cap, int64_t n, size_t size) noexcept nogil:
-    """Have room for *n* rows; false where memory is out, and all is as it was."""
-    cdef void *more
-    if n <= cap[0]:
-        return True
-    more = realloc(rows[0], (2 * n + 64) * size)
-    if more == NULL:
-        return False
-    rows[0] = more
-    cap[0] = 2 * n + 64
-    return True
-
-
 cdef void leave_memory(const void *first, const void *last) noexcept nogil:
     """What lies in a file and is not needed soon need not stay in memory."""
     leave(first, last)
@@ -254,17 +242,9 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
 
 cdef int grow_spans(PageLists s, int64_t room) noexcept nogil:
     """Have room for so many places in spans."""
-    cdef void *more
-    if room <= s.spans_cap:
-        return LINKED
-    if room > max(s.nr_pages, <int64_t>1 << 24):
+    if room > max(s.spans_cap, s.nr_pages, <int64_t>1 << 24):
         return TOO_LONG
-    more = realloc(s.spans, 2 * room * sizeof(int32_t))
-    if more == NULL:
-        return NO_ROOM
-    s.spans = <int32_t *>more
-    s.spans_cap = 2 * room
-    return LINKED
+    return LINKED if has_room(<void **>&s.spans, &s.spans_cap, room, sizeof(int32_t)) else NO_ROOM
 
 
 cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,

@@ -270,12 +270,13 @@ def _by_cpu(rows: Columns, which: np.ndarray) -> dict[int, np.ndarray]:
 
 def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
     """Which lines are of tasks that fork later: when a fork began, no line tells."""
-    task = rows["pid"]  # none above PID_MAX_LIMIT: see `Follower`
+    task = rows["pid"]
     if not len(forks):
         return np.zeros(len(task), bool)
-    last = np.full(int(task.max()) + 1, -1)
-    np.maximum.at(last, task[forks], forks)
-    return np.arange(len(task)) <= last[task]
+    last = forks[::-1]
+    forking, k = np.unique(task[last], return_index=True)
+    at = np.minimum(np.searchsorted(forking, task), len(forking) - 1)
+    return (forking[at] == task) & (np.arange(len(task)) <= last[k[at]])
 
 
 def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from pcpmodel.trace.page_lists cimport has_room
+from pcpmodel.trace.arrays cimport has_room
 
 import numpy as np
 
