@@ -6,16 +6,10 @@ What it would do in the state that the kernel was in; what that would have led t
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport realloc
-
 from pcpmodel.kernel.pcp cimport (
-    decide_alloc,
-    decide_decay,
-    decide_free,
-    decide_free_high,
-    decide_high,
-    pcp_commit,
+    decide_alloc, decide_decay, decide_free, decide_free_high, decide_high, pcp_commit,
 )
+from pcpmodel.trace.arrays cimport has_room
 
 import numpy as np
 
@@ -35,7 +29,6 @@ cdef void note_decision(
     int policy_high
 ) noexcept nogil:
     """Note a decision that moves pages, the kernel's or the policy's."""
-    cdef void *more
     w.of[x].holds += kernel > 0
     if w.of[x].error:
         # Nobody else may be asked: its exception waits.
@@ -44,13 +37,9 @@ cdef void note_decision(
         return
     if kernel == 0 and policy == 0:
         return
-    if w.nr == w.cap:
-        more = realloc(w.rows, (2 * w.cap + 1024) * sizeof(decision))
-        if more == NULL:
-            w.broken = True
-            return
-        w.rows = <decision *>more
-        w.cap = 2 * w.cap + 1024
+    if not has_room(<void **>&w.rows, &w.cap, w.nr + 1, sizeof(decision)):
+        w.broken = True
+        return
     w.rows[w.nr] = decision(line, kind, x, kernel, policy, kernel_high, policy_high)
     w.nr += 1
 

@@ -7,14 +7,10 @@ from libc.string cimport memcmp, memset
 
 from pcpmodel.kernel.lists cimport MAX_PCP_LISTS
 from pcpmodel.kernel.pcp cimport (
-    decay_pcp_high,
-    nr_pcp_alloc,
-    pcp_alloc_begin,
-    pcp_alloc_end,
-    pcp_commit_due,
-    per_cpu_pages,
+    decay_pcp_high, nr_pcp_alloc, pcp_alloc_begin, pcp_alloc_end, pcp_commit_due, per_cpu_pages,
 )
 from pcpmodel.kernel.rules cimport pcp_rules
+from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.asked cimport interview
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
@@ -110,7 +106,7 @@ cdef struct pageset:
     bint cut            # no longer: the search took too long, and only the pages are followed
     state *s
     int n
-    int cap
+    int64_t cap
     bint undecided      # nothing shows yet whether the last operation, a free, drains
     int zone_told       # zone_info.told that the states go by
     int64_t touched
@@ -123,16 +119,16 @@ cdef struct pageset:
     # Since when something else may be found to have happened, and what did happen.
     state *was
     int nr_was
-    int was_cap
+    int64_t was_cap
     int32_t was_row
     state *mid          # ... and the states before operation mid_at; -1 none
     int nr_mid
-    int mid_cap
+    int64_t mid_cap
     int mid_at
     bint nearest        # searches go back to there first
     operation *log
     int log_n
-    int log_cap
+    int64_t log_cap
     # Where no dump told of the start.
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
@@ -295,7 +291,7 @@ cdef class Beliefs(PageLists):
     cdef bint broken        # out of memory
     cdef uint8_t *orders    # of a drain's blocks
     cdef int nr_orders
-    cdef int orders_cap
+    cdef int64_t orders_cap
     cdef int32_t orders_row  # its first row, and the last one
     cdef int32_t last_drained
     # What takes pages, or gives them back, without a line of its own; see taking.pyx and frees.pyx.
@@ -324,20 +320,21 @@ cdef class Beliefs(PageLists):
     cdef bint moved_some    # the last one found operations at another moment
     cdef state *spare       # states that are not a pageset's yet
     cdef int nr_spare
-    cdef int spare_cap
+    cdef int64_t spare_cap
     cdef guess *layers
     cdef step_back *trail
     cdef int32_t used
     cdef int32_t *table
-    cdef int table_cap
+    cdef int64_t table_cap
     cdef uint8_t *turns
     cdef int32_t *movable       # of each place, the allocations that may be done from there on
     cdef int32_t *next_movable  # ... each with the next one
-    cdef int turns_cap
+    cdef int64_t turns_cap
+    cdef int64_t movable_cap
 
     cdef int believe(self, release, events) except -1
 
-cdef bint room(Beliefs s, state **states, int *cap, int n) noexcept nogil
+cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil
 cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
@@ -353,7 +350,7 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
                           int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
-cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil
+cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil
 cdef void milestone(Beliefs s, int x, bint nearest=*) noexcept nogil
 cdef void make_room(Beliefs s, int x) noexcept nogil
 cdef void checkpoint(Beliefs s, int x, int32_t row) noexcept nogil
@@ -416,10 +413,26 @@ cdef inline void begin_alloc(const pcp_rules *r, state *v) noexcept nogil:
         v.span = (last >> 1) - v.pcp.free_count
 
 
+cdef inline void allocate(const pcp_rules *r, state *v, int order) noexcept nogil:
+    """A block leaves its list."""
+    begin_alloc(r, v)
+    pcp_alloc_end(&v.pcp, r, order)
+
+
 cdef inline void add_pages(pageset *set, int n) noexcept nogil:
-    cdef int k
-    for k in range(set.n):
-        set.s[k].pcp.count += n
+    cdef state *v = set.s
+    while v < set.s + set.n:
+        v.pcp.count += n
+        v += 1
+
+
+cdef inline bint some_due(const pageset *set) noexcept nogil:
+    cdef const state *v = set.s
+    while v < set.s + set.n:
+        if v.due > 0:
+            return True
+        v += 1
+    return False
 
 
 cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
@@ -427,8 +440,7 @@ cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
     """Do an operation; or true, and the state is cut in two by `commit_free`."""
     cdef bint work
     if e.op == OP_ALLOC:
-        begin_alloc(r, v)
-        pcp_alloc_end(&v.pcp, r, e.order)
+        allocate(r, v, e.order)
     elif e.op == OP_FREE:
         return commit_free(r, v, e.order, other)
     elif e.op == OP_DRAINED:
@@ -457,12 +469,14 @@ cdef inline void do_op(Beliefs s, int x, const operation *e) noexcept nogil:
     """Do an operation in every state; `settle` is to follow where there are several."""
     cdef pageset *set = &s.sets[x]
     cdef state *v = set.s
-    if set.n != 1 or v.span or e.op == OP_UNKNOWN:
+    if set.n != 1 or v.span:
         do_op_slowly(s, x, e)
     elif e.op == OP_FREE:
         v.due = pcp_commit_due(&v.pcp, &s.rules, v.zone_flags, e.order, &v.threshold)
+    elif e.op == OP_ALLOC:
+        allocate(&s.rules, v, e.order)
     else:
-        apply(&s.rules, v, e, NULL)
+        do_op_slowly(s, x, e)
 
 
 cdef inline void fill_op(operation *e, int32_t row, int op, int order,

@@ -10,7 +10,7 @@ milestone on.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport lists_in_use
@@ -30,17 +30,10 @@ cdef enum:
 
 # -- states --------------------------------------------------------------------------
 
-cdef bint room(Beliefs s, state **states, int *cap, int n) noexcept nogil:
-    cdef void *more
-    if n <= cap[0]:
-        return True
-    more = realloc(states[0], (2 * n + 2) * sizeof(state))
-    if more == NULL:
+cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil:
+    if not has_room(<void **>states, cap, n, sizeof(state)):
         s.broken = True
-        return False
-    states[0] = <state *>more
-    cap[0] = 2 * n + 2
-    return True
+    return n <= cap[0]
 
 
 cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noexcept nogil:
@@ -112,7 +105,6 @@ cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=0) 
     cdef int zone = s.sets[x].zone
     cdef int64_t p
     cdef const event_row *r
-    cdef void *more
     s.orders_row = row
     s.nr_orders = 0
     while row > 0:
@@ -122,13 +114,9 @@ cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=0) 
         p = index_of(s, r.a)
         if not last and (p < 0 or s.zone_of[p >> 9] != zone or owner(s, p, row, x) != x):
             break   # of other lists
-        if s.nr_orders == s.orders_cap:
-            more = realloc(s.orders, 2 * s.orders_cap + 4096)
-            if more == NULL:
-                s.broken = True
-                break
-            s.orders = <uint8_t *>more
-            s.orders_cap = 2 * s.orders_cap + 4096
+        if not has_room(<void **>&s.orders, &s.orders_cap, s.nr_orders + 1, 1):
+            s.broken = True
+            break
         s.orders[s.nr_orders] = <uint8_t>min(max(r.b, 0), 10)
         s.nr_orders += 1
         s.last_drained = row
@@ -155,17 +143,12 @@ cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept
 
 cdef bint clear_table(Beliefs s, int n) noexcept nogil:
     """A table for so many states."""
-    cdef void *more
     s.slots = 16
     while s.slots < 3 * n:
         s.slots *= 2
-    if s.slots > s.table_cap:
-        more = realloc(s.table, s.slots * sizeof(int32_t))
-        if more == NULL:
-            s.broken = True
-            return False
-        s.table = <int32_t *>more
-        s.table_cap = s.slots
+    if not has_room(<void **>&s.table, &s.table_cap, s.slots, sizeof(int32_t)):
+        s.broken = True
+        return False
     memset(s.table, 255, s.slots * sizeof(int32_t))
     return True
 
@@ -340,7 +323,7 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
 
 # -- what was done -------------------------------------------------------------------
 
-cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int *cap) noexcept nogil:
+cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil:
     if room(s, to, cap, set.n):
         memcpy(to[0], set.s, set.n * sizeof(state))
         nr[0] = set.n
@@ -367,20 +350,14 @@ cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
 cdef void make_room(Beliefs s, int x) noexcept nogil:
     """Room for another operation; nobody will look back farther than MAX_LOG of them."""
     cdef pageset *set = &s.sets[x]
-    cdef void *more
     if set.log_n == 0:
         save(s, set, &set.was, &set.nr_was, &set.was_cap)
         set.mid_at = -1
     elif set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2:
         milestone(s, x, False)
-    if set.log_n == set.log_cap:
-        more = realloc(set.log, (2 * set.log_cap + 64) * sizeof(operation))
-        if more == NULL:
-            s.broken = True
-            set.log_n = 0
-            return
-        set.log = <operation *>more
-        set.log_cap = 2 * set.log_cap + 64
+    if not has_room(<void **>&set.log, &set.log_cap, set.log_n + 1, sizeof(operation)):
+        s.broken = True
+        set.log_n = 0
 
 
 cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:

@@ -100,11 +100,16 @@ UNDER_WAY = NR_UNDER_WAY
 KINDS = {"joins": JOINS, "leaves": LEAVES, "isolated": ISOLATED, "turned": TURNED}
 
 
+cdef inline bint is_used(const zone *z, uint32_t page) noexcept nogil:
+    """Whether the word of a page alone shows that it is in use."""
+    return z.page[page] != W_NONE and not z.page[page] & W_ORDER
+
+
 cdef uint32_t containing(const zone *z, uint32_t page, int order, int *order_ret) noexcept nogil:
     """The free block that holds a whole block, or NO_PAGE."""
     cdef uint32_t base
     cdef int o
-    if z.page[page] != W_NONE and not z.page[page] & W_ORDER:  # in use
+    if is_used(z, page):
         return NO_PAGE
     for o in range(order, MAX_PAGE_ORDER + 1):
         base = page & ~((1U << o) - 1)
@@ -183,6 +188,23 @@ cdef int64_t after(const zone *z, const block_list *l, uint32_t kind, int64_t pf
             return zone_pfn(z, page)
         at += 1
     return -1
+
+
+cdef bint has_blocks(const zone *z, const block_list *l, uint32_t kind,
+                     const int64_t[::1] told) noexcept:
+    """Whether a list has these page frames, head first."""
+    cdef uint32_t at = l.head, page
+    cdef Py_ssize_t k = 0
+    if <Py_ssize_t>l.live != told.shape[0]:
+        return False
+    while at != l.tail:
+        page = block_list_at(l, z.page, kind, at)
+        at += 1
+        if page != NO_PAGE:
+            if zone_pfn(z, page) != <uint64_t>told[k]:
+                return False
+            k += 1
+    return True
 
 
 cdef inline int64_t block_pages(const event_row *r) noexcept nogil:
@@ -387,12 +409,15 @@ cdef class BuddyLists:
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
-        cdef uint32_t i = page >> MAX_PAGE_ORDER
-        if pages_unlikely(zl.changed[i] != (NOT_KEPT | NOT_SUMMED)):
-            zl.changed[i] = NOT_KEPT | NOT_SUMMED
-            if self.before[zl - self.lists][i] is None:
-                self._keep(zl - self.lists, i)
-                self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
+        if pages_unlikely(zl.changed[page >> MAX_PAGE_ORDER] != (NOT_KEPT | NOT_SUMMED)):
+            self._change(zl, page >> MAX_PAGE_ORDER)
+        return 0
+
+    cdef int _change(self, zone_lists *zl, uint32_t i) except -1:
+        zl.changed[i] = NOT_KEPT | NOT_SUMMED
+        if self.before[zl - self.lists][i] is None:
+            self._keep(zl - self.lists, i)
+            self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
         return 0
 
     cdef int _keep(self, Py_ssize_t n, uint32_t i) except -1:
@@ -515,7 +540,6 @@ cdef class BuddyLists:
             raise ValueError("rows are out of range")
         begin_use(self.memory)
         try:
-            self.acts = acts
             self._set_acts(acts, start)
             stop = self._run(start, stop, doubtful, self.nr_rows if most is None else most)
             self.memory._check()
@@ -574,6 +598,10 @@ cdef class BuddyLists:
         for k in range(k, stop):
             r = &self.rows[k]
             if r.event == EV_FREE:
+                # The one page of most frees is in use, and so on no list that it could leave.
+                if r.b == 0 and zone_spans(self.near.z, r.a) \
+                        and is_used(self.near.z, zone_page(self.near.z, r.a)):
+                    continue
                 if self._leaves(r.a, <int>r.b):
                     self.compacted = k
             elif r.event == EV_PCPU_DRAIN:
@@ -582,15 +610,18 @@ cdef class BuddyLists:
                 self._take(k, doubtful)
                 # A block that was passed over just now comes once this hold of the zone lock ends,
                 # for which free_one_page() waits (v6.1 to v7.3): that may be within these rows.
-                if len(self.unforeseen) > most or self.next_late < stop - 1:
+                if self.next_late < stop - 1 or len(self.unforeseen) > most:
                     return k + 1
         return stop
 
-    cdef zone_lists *_lists_of(self, int64_t pfn) noexcept:
+    cdef inline zone_lists *_lists_of(self, int64_t pfn) noexcept:
         """Those of a page frame's zone, or NULL."""
-        cdef int n
         if pages_likely(zone_spans(self.near.z, pfn)):
             return self.near
+        return self._other_lists(pfn)
+
+    cdef zone_lists *_other_lists(self, int64_t pfn) noexcept:
+        cdef int n
         for n in range(self.nr_zones):
             if zone_spans(self.lists[n].z, pfn):
                 self.near = &self.lists[n]
@@ -1019,19 +1050,7 @@ cdef class BuddyLists:
     def is_list(self, n, int order, int mt, const int64_t[::1] told not None):
         """Whether a free list of a zone has these page frames, head first."""
         cdef const block_list *area = self._list(n, order, mt)
-        cdef const zone *z = self.lists[n].z
-        cdef uint32_t at = area.head, page
-        cdef Py_ssize_t k = 0
-        if <Py_ssize_t>area.live != told.shape[0]:
-            return False
-        while at != area.tail:
-            page = block_list_at(area, z.page, free_kind(order, mt), at)
-            at += 1
-            if page != NO_PAGE:
-                if zone_pfn(z, page) != <uint64_t>told[k]:
-                    return False
-                k += 1
-        return True
+        return has_blocks(self.lists[n].z, area, free_kind(order, mt), told)
 
 
 cdef class Walk:
@@ -1057,7 +1076,7 @@ cdef class Walk:
     cdef uint32_t kind
     cdef const int64_t[::1] read
     cdef bint torn
-    cdef uint8_t[::1] reached   # whether the reader may stand before each block, or at the end
+    cdef Py_ssize_t reached     # blocks that can have been read, and then the end
     cdef readonly object over  #: row at which the end can have been read, or None
 
     def __cinit__(self, BuddyLists lists not None, n, int order, int mt,
@@ -1065,21 +1084,24 @@ cdef class Walk:
         self.area = lists._list(n, order, mt)
         self.of, self.z, self.kind = lists, lists.lists[n].z, free_kind(order, mt)
         self.read, self.torn = blocks, torn
-        self.reached = np.zeros(blocks.shape[0] + 2, np.uint8)
-        self.reached[0] = True
+
+    def is_all(self):
+        """Whether the whole list is as read now."""
+        check_idle(self.of.memory)
+        return has_blocks(self.z, self.area, self.kind, self.read)
 
     def see(self, row):
         """The list as it is from this row on."""
-        cdef Py_ssize_t k, n = self.read.shape[0]
-        cdef int64_t pfn, then
+        cdef Py_ssize_t k = self.reached, n = self.read.shape[0], end = n + (not self.torn)
+        cdef int64_t pfn
         check_idle(self.of.memory)
-        for k in range(n + (not self.torn)):
+        while k < end:
             pfn = self.read[k - 1] if k else -1
-            if self.reached[k + 1] or not self.reached[k]:
-                continue
-            if k == 0 or is_listed(self.z, pfn, self.kind):
-                then = after(self.z, self.area, self.kind, pfn)
-                self.reached[k + 1] = then == (self.read[k] if k < n else -1)
-        if self.over is None and self.reached[n + (not self.torn)] \
+            if (k and not is_listed(self.z, pfn, self.kind)) or (
+                    after(self.z, self.area, self.kind, pfn) != (self.read[k] if k < n else -1)):
+                break
+            k += 1
+        self.reached = k
+        if self.over is None and k == end \
                 and not (self.torn and (n == 0 or is_listed(self.z, self.read[n - 1], self.kind))):
             self.over = row

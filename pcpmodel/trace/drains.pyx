@@ -11,13 +11,8 @@ that a remote pageset gives back a batch.  The blocks of a drain come from the e
 from libc.stdint cimport int8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
-    drain_share,
-    order_to_pindex,
-    pcp_allowed_order,
-    pcp_migratetype,
-    pindex_after,
-    pindex_may_hold,
-    pindex_to_order,
+    drain_share, order_to_pindex, pcp_allowed_order, pcp_migratetype, pindex_after,
+    pindex_may_hold, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
@@ -617,7 +612,10 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
     cdef pageset *set = &s.sets[run.set]
     cdef const event_row *r = &s.rows[row]
     cdef int i = run.pindex, mt = pcp_migratetype(<int>r.c)
-    cdef bint turn = not s.rules.drain_by_list and (run.share == 0 or set.list[i].head < 0)
+    cdef bint turn
+    if s.rules.drain_by_list and set.list[i].tail == p and not set.open[i]:
+        return i    # as it mostly is
+    turn = not s.rules.drain_by_list and (run.share == 0 or set.list[i].head < 0)
     if turn:
         i = pindex_after(s.rules.nr_pcp_lists, i)
         run.share += 1
@@ -679,20 +677,22 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     cdef int64_t p = page_at(s, row)
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef pageset *set
+    cdef traced_page *page
     cdef int32_t q
     cdef int i, mt
     cdef bint unseen
     s.t.drained_pages += 1
     if p < 0:
         return
-    unseen = s.page[p].status == UNSEEN
-    s.page[p].status = AWAY
+    page = &s.page[p]
+    unseen = page.status == UNSEEN
+    page.status = AWAY
     move_free(s, p, <int64_t>1 << r.b, row)
     if run.kind != RUN_DRAIN or (run.left <= 0 and not s.holds_told):
         if s.holds_told:
             differ(s, row, D_DRAIN_UNEXPECTED, -1, 0, r.a)
-            if s.page[p].where:
-                leave(s, (s.page[p].where - 1) >> 4, <int32_t>p, row, OP_SILENT)
+            if page.where:
+                leave(s, (page.where - 1) >> 4, <int32_t>p, row, OP_SILENT)
             return
         drain_goes_on(s, p, row)
     set = &s.sets[run.set]
@@ -706,29 +706,31 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     if run.left <= 0:
         set.drainer = -1
     q = set.list[i].tail
-    mt = s.block_type[p >> 9] if s.rules.drain_block_type else s.page[p].cached
+    mt = s.block_type[p >> 9] if s.rules.drain_block_type else page.cached
     if set.open[i] and unseen:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
         if not (by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows)
-                or (not s.page[p].where and untold_since(s, p, row, set.hidden)
+                or (not page.where and untold_since(s, p, row, set.hidden)
                     and by_hidden(s, run.set, row, 0))):
             differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
         run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
-        if s.page[p].where == 1 + 16 * run.set + i:
+        if page.where == 1 + 16 * run.set + i:
             forget_below(s, run.set, i, <int32_t>p, row)
-        elif not s.page[p].where and not s.holds_told and not 0 < set.hidden < set.counted:
+        elif not page.where and not s.holds_told and not 0 < set.hidden < set.counted:
             drain_pages(s, run.set, row, -(1 << r.b))   # it had joined without a line
     elif mt != r.c if mt >= 0 else not pindex_may_hold(i, pcp_migratetype(<int>r.c), <int>r.b):
         differ(s, row, D_TYPE, run.set, mt, r.c)
         run.bad = 1
     else:
-        s.t.drained_pages_explained += run.told
-        s.t.drained_pages_foreseen += not run.told
+        if run.told:
+            s.t.drained_pages_explained += 1
+        else:
+            s.t.drained_pages_foreseen += 1
     set.moved[i] = row
-    if s.page[p].where:
+    if page.where:
         unlink_page(s, <int32_t>p)
     if s.rules.drain_block_type and not s.dumped:
         s.block_type[p >> 9] = <int8_t>r.c

@@ -27,11 +27,8 @@ from libc.stdlib cimport free
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order, pindex_to_type
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_ISOLATE,
-    MIGRATE_PCPTYPES,
-    ZONE_BELOW_HIGH,
-    ZONE_BOOSTED_WATERMARK,
-    ZONE_RECLAIM_ACTIVE,
+    MIGRATE_ISOLATE, MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK,
+    ZONE_RECLAIM_ACTIVE, pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
 from pcpmodel.trace.asked cimport decisions_of
@@ -153,25 +150,31 @@ cdef bint arrives(Beliefs s, int32_t row) noexcept nogil:
     return False
 
 
-cdef void step(Beliefs s, int32_t row) noexcept nogil:
+cdef void complete_at(Beliefs s, int32_t row) noexcept nogil:
+    """What is done with this line."""
+    cdef int k
+    for k in range(s.nr_late - 1, -1, -1):
+        if k < s.nr_late and s.late[k].row == row:
+            complete(s, k, row)
+
+
+cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
     cdef cpu_run *run = &s.runs[r.cpu]
-    cdef int k, e = r.event
-    if r.time < s.last_time:
+    cdef int e = r.event
+    if pages_unlikely(r.time < s.last_time):
         differ(s, row, D_TIME, -1, s.last_time, r.time)
     s.last_time = r.time
-    if r.probe >= 0:
+    if pages_unlikely(r.probe >= 0):
         if not s.dumped:
             return  # its addresses are of no pageset that is known
         check_zone_flags(s, row)
-    if s.nr_late:
-        for k in range(s.nr_late - 1, -1, -1):
-            if k < s.nr_late and s.late[k].row == row:
-                complete(s, k, row)
+    if pages_unlikely(s.nr_late):
+        complete_at(s, row)
     if run.kind:
         end_run(s, row)
-    if run.draining >= 0 and (e == EV_ALLOC or e == EV_FREE or e == EV_FREE_BATCHED) \
+    if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
             and not r.flags & IRQ:
         run.draining = -1
     if e == EV_ALLOC:
@@ -188,6 +191,24 @@ cdef void step(Beliefs s, int32_t row) noexcept nogil:
         fallback(s, row)
     else:
         step_seldom(s, row)
+
+
+cdef inline bint nobody_asks(Beliefs s) noexcept nogil:
+    """Whether what comes is of no use any more."""
+    return s.asked.failed != NULL or (s.hurried and s.nr_unexplained > 0)
+
+
+cdef void steps(Beliefs s, int32_t row, int32_t stop) noexcept nogil:
+    """Events one after the other.  Who looks at each asks for one: the loop is here once."""
+    cdef bint may_end = s.asked.on or s.hurried
+    cdef int32_t fetched = s.nr_rows - AHEAD
+    while row < stop:
+        if row < fetched:
+            fetch_page(s, &s.rows[row + AHEAD])
+        step(s, row)
+        if may_end and nobody_asks(s):
+            return
+        row += 1
 
 
 cdef void skip(Beliefs s, int32_t row) noexcept nogil:
@@ -267,7 +288,7 @@ cdef class Follower(Beliefs):
         free(self.asked.of)
         free(self.asked.rows)
 
-    def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, int64_t vmemmap=0,
+    def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, uint64_t vmemmap=0,
                   int p_lists=24):
         """Lists as *snapshot* shows them, and the rows of *events* from *start* on."""
         cdef int z
@@ -291,7 +312,7 @@ cdef class Follower(Beliefs):
         self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE
         if self.rules.below_high:
             self.zone_flags |= ZONE_BELOW_HIGH
-        self.vmemmap = <uint64_t>vmemmap or 0xFFFFEA0000000000
+        self.vmemmap = vmemmap or 0xFFFFEA0000000000
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
         self.contigs = <contig *>self.room(cpus, sizeof(contig))
         self.node_of_cpu = <int *>self.room(cpus, sizeof(int))
@@ -299,8 +320,10 @@ cdef class Follower(Beliefs):
         for cpu in range(cpus):
             self.runs[cpu].draining = -1
             self.node_of_cpu[cpu] = cpu * nodes // cpus
+        awake = {node: 0 if self.dumped else self._awake(node, start)
+                 for node in {zone.node for zone in zones}}
         for z, zone in enumerate(zones):
-            self._load_zone(z, zone, snapshot, enough(zone, zones, cpus), start)
+            self._load_zone(z, zone, snapshot, enough(zone, zones, cpus), awake[zone.node], start)
         for k in range(len(events.probes)):
             self._see_flags(&self.probes[k * P_COLUMNS])
         self.follow_rows(start)
@@ -308,7 +331,7 @@ cdef class Follower(Beliefs):
             for cpu in range(cpus):
                 self._load(z * cpus + cpu, snapshot.pcps.get((*zone.key, cpu)), start)
 
-    cdef _load_zone(self, int z, zone, snapshot, int64_t enough_free, int32_t start):
+    cdef _load_zone(self, int z, zone, snapshot, int64_t enough_free, int awake, int32_t start):
         cdef zone_info *info = &self.zones[z]
         cdef const int8_t[::1] types
         cdef Py_ssize_t k, n = ((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)
@@ -322,7 +345,7 @@ cdef class Follower(Beliefs):
         if zone.managed:
             self.top_zone = z
         if not self.dumped:
-            info.maybe = self.zone_flags & (ZONE_BELOW_HIGH | self._awake(zone.node, start))
+            info.maybe = self.zone_flags & (ZONE_BELOW_HIGH | awake)
             for k in range(n):
                 self.block_type[first + k] = -1
             return
@@ -544,7 +567,7 @@ cdef class Follower(Beliefs):
         cdef size_t size = self.nr_rows * sizeof(row_link)
         check_idle(self)
         raw = (<char *>self.link)[:size] if size else b""
-        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0]
+        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0].copy()
 
     def first_lists(self):
         """What the lists held at the start: {(set, pindex): (from the head, from the tail)}."""
@@ -577,20 +600,19 @@ cdef class Follower(Beliefs):
 
     def run(self, int32_t start, int32_t stop):
         """Apply the events of rows *start* ... *stop* - 1."""
-        cdef int32_t row, fetched = self.nr_rows - AHEAD
-        cdef bint hurried = self.hurried
+        cdef int32_t row, end
         check_idle(self)
         self.pass_rows(start, stop)
         begin_use(self)
         with nogil:
-            for row in range(start, stop):
-                if row & (STRETCH - 1) == 0:
-                    let_go(self, row - 3 * STRETCH, row - STRETCH)
-                if row < fetched:
-                    fetch_page(self, &self.rows[row + AHEAD])
-                step(self, row)
-                if self.asked.failed != NULL or (hurried and self.nr_unexplained > 0):
+            row = start
+            while row < stop:
+                let_go(self, row - 3 * STRETCH, row - STRETCH)
+                end = min((row | (STRETCH - 1)) + 1, stop)
+                steps(self, row, end)
+                if nobody_asks(self):
                     break
+                row = end
         end_use(self)
         self._check()
 
@@ -630,16 +652,16 @@ cdef class Follower(Beliefs):
                         &self.sets[x].s[0].pcp, &self.probes[r.probe * P_COLUMNS]) and (
                         r.event == EV_DECAY_PCP_HIGH or self.sets[x].undecided
                         or self.sets[x].due.why):
-                    step(self, row)
+                    steps(self, row, row + 1)
                 else:
                     doubtful += 1
             elif r.event == EV_PCPU_DRAIN and self.runs[r.cpu].kind == RUN_DRAIN:
-                step(self, row)
+                steps(self, row, row + 1)
             elif p < 0:
                 skip(self, row)
             elif r.event == EV_FREE or r.event == EV_ALLOC:
                 if (self.page[p].where == 0) == (r.event == EV_FREE):
-                    step(self, row)
+                    steps(self, row, row + 1)
                 else:
                     skip(self, row)
             else:
@@ -652,8 +674,7 @@ cdef class Follower(Beliefs):
         cdef int cpu, e
         cdef int32_t j
         check_idle(self)
-        if not 0 <= row < self.nr_rows:
-            raise IndexError(f"row {row} is outside 0..{self.nr_rows - 1}")
+        self._check_row(row)
         for cpu in range(self.cpus):
             for j in range(row, self.nr_rows):
                 if self.rows[j].cpu == cpu:
@@ -716,7 +737,7 @@ cdef class Follower(Beliefs):
                     self.doubt[w.x] = 0     # whatever differed before is over
             if row == end or self.asked.failed != NULL:
                 return
-            step(self, row)
+            steps(self, row, row + 1)
             for k in range(n):
                 w = &some[k]
                 if (w.lists or w.fields) and self.sets[w.x].touched != w.touched:

@@ -11,10 +11,7 @@ from libc.stdint cimport int8_t, uint8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport order_to_pindex, pcp_allowed_order, pcp_migratetype
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_MOVABLE,
-    MIGRATE_PCPTYPES,
-    PAGE_ALLOC_COSTLY_ORDER,
-    run_order,
+    MIGRATE_MOVABLE, MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, pages_unlikely, run_order,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.asked cimport ask_at_free
@@ -146,10 +143,10 @@ cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept
     cdef int x = set_of(s, p, cpu)
     cdef pageset *set = &s.sets[x]
     cdef int i = order_to_pindex(s.rules.nr_pcp_lists, list_type(s, p), order)
+    cdef traced_page *page = &s.page[p]
     cdef operation *e
     cdef per_cpu_pages before
-    cdef int k, due
-    if s.page[p].where:
+    if pages_unlikely(page.where != 0):
         differ(s, row, D_FREED_TWICE, x, 0, p + s.base)
         return
     if i == 0 and not s.dumped:
@@ -158,23 +155,19 @@ cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept
     e.pindex = <uint8_t>i
     e.page = <int32_t>p
     e.got = UNDECIDED
-    if s.page[p].status != TOGETHER:
+    if page.status != TOGETHER:
         work(s, WORK_FREE, p, order, 0, cpu, 0, row)
-    s.page[p].status = AWAY
-    s.page[p].cached = s.block_type[p >> 9]
+    page.status = AWAY
+    page.cached = s.block_type[p >> 9]
     set.moved[i] = row
     push(s, x, i, <int32_t>p, row, False)
-    if s.asked.on:
+    if pages_unlikely(s.asked.on):
         before = set.s[0].pcp
     do_op(s, x, e)
-    for k in range(set.n):
-        if set.s[k].due > 0:
-            set.undecided = True
-            break
-    if s.asked.on:
-        due = max(set.s[0].due, 0)
+    set.undecided = some_due(set)
+    if pages_unlikely(s.asked.on):
         ask_at_free(&s.asked, &s.rules, x, s.rows[row].line, set.s[0].zone_flags, order, before,
-                    due, set.s[0].pcp.high)
+                    max(set.s[0].due, 0), set.s[0].pcp.high)
     if set.undecided and set.due.why:
         give_up_drain(s, x, row)
     if set.n != 1:
@@ -324,13 +317,15 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_free."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = page_at(s, row)
+    cdef traced_page *page
     cdef int n = s.link[row].then, status
     cdef int32_t d = s.link[row].own_next, k
     if p < 0:
         return
-    if s.page[p].where:
+    page = &s.page[p]
+    if page.where:
         freed_again(s, row, p)
-    status = s.page[p].status & 15
+    status = page.status & 15
     if status == FREED:
         differ(s, row, D_FREED_TWICE, -1, 0, r.a)
     elif (status == TAKEN or status == SHOWN) and (r.b or not s.dumped):
@@ -339,7 +334,7 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     if s.rules.free_coalesce and not s.dumped and freed_together(s, row, p):
         return
     if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT or n == EV_FREE_CONTIG:
-        s.page[p].status = <uint8_t>(FREED | r.b << 4)
+        page.status = <uint8_t>(FREED | r.b << 4)
         if (r.flags & IRQ or not r.pid) and s.rows[s.link[row].chain].cpu != r.cpu \
                 and n != EV_FREE_CONTIG:
             # Neither an interrupt nor an idle task is moved to another CPU.
@@ -349,7 +344,7 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
         elif n == EV_PAGE_COMMIT and in_batch(s, row):
             differ(s, row, D_IN_BATCH, -1, 0, r.a)
         return
-    s.page[p].status = AWAY
+    page.status = AWAY
     if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         if not s.dumped:
@@ -376,11 +371,12 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
 cdef void batched(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_free_batched: the page joins its list now."""
     cdef int64_t p = page_at(s, row)
-    cdef int order
+    cdef int order, status
     if p < 0:
         return
-    order = s.page[p].status >> 4
-    if s.page[p].status & 15 != FREED:
+    status = s.page[p].status
+    order = status >> 4
+    if status & 15 != FREED:
         differ(s, row, D_BATCHED, -1, 0, s.rows[row].a)
         order = 0
     if not pcp_allowed_order(s.rules.nr_pcp_lists, order):

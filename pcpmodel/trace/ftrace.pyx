@@ -412,6 +412,14 @@ cdef inline bint at(const char *p, const char *e, const char *text, Py_ssize_t n
     return e - p >= n and memcmp(p, text, n) == 0
 
 
+cdef inline bint passes(const char **p, const char *e, const char *text,
+                        Py_ssize_t n) noexcept nogil:
+    """Whether a text stands here; then on to what follows it."""
+    cdef bint here = at(p[0], e, text, n)
+    p[0] += n if here else 0
+    return here
+
+
 cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept nogil:
     """Id of a task name of at most 16 bytes; names beyond MAX_COMMS share the last id."""
     cdef uint64_t word[2]
@@ -782,23 +790,17 @@ cdef int read_heading(parser *s, const char *p, const char *e) noexcept nogil:
 
 cdef inline int page_event(const char **p, const char *e) noexcept nogil:
     """Which of the five frequent events begins here, and what follows its name; or 0."""
-    cdef const char *q = p[0] + 8
-    if not at(p[0], e, b"mm_page_", 8):
+    if not passes(p, e, b"mm_page_", 8):
         return 0
-    if at(q, e, b"alloc: ", 7):
-        p[0] = q + 7
+    if passes(p, e, b"alloc: ", 7):
         return EV_ALLOC
-    if at(q, e, b"free: ", 6):
-        p[0] = q + 6
+    if passes(p, e, b"free: ", 6):
         return EV_FREE
-    if at(q, e, b"free_batched: ", 14):
-        p[0] = q + 14
+    if passes(p, e, b"free_batched: ", 14):
         return EV_FREE_BATCHED
-    if at(q, e, b"alloc_zone_locked: ", 19):
-        p[0] = q + 19
+    if passes(p, e, b"alloc_zone_locked: ", 19):
         return EV_ZONE_LOCKED
-    if at(q, e, b"pcpu_drain: ", 12):
-        p[0] = q + 12
+    if passes(p, e, b"pcpu_drain: ", 12):
         return EV_PCPU_DRAIN
     return 0
 

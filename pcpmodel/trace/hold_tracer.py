@@ -33,18 +33,11 @@ from numpy.typing import NDArray
 
 from pcpmodel.errors import InputError
 from pcpmodel.trace.raw_buffer import read_pages
-from pcpmodel.trace.tracefs import instance, text_of, tries, write
+from pcpmodel.trace.tracefs import instance, reads, text_of, tries, write
 
 __all__ = [
-    "COPIES",
-    "RELEASE",
-    "SIDES",
-    "HoldTracer",
-    "Traced",
-    "hold_tracer",
-    "other_tracers",
-    "runs",
-]
+    "COPIES", "RELEASE", "SIDES", "HoldTracer", "Traced", "hold_tracer", "other_tracers", "runs",
+]  # fmt: skip
 
 #: Side of a hold -> the event of its pages.
 SIDES = {"alloc": "kmem/mm_page_alloc_zone_locked", "free": "kmem/mm_page_pcpu_drain"}
@@ -162,7 +155,7 @@ class HoldTracer:
         events = tracefs / "events"
         pages = (*SIDES.values(), *BETWEEN)
         self.sees_waits = all((events / event).is_dir() for event in WAITS)
-        form = _reads(events / RELEASE / "format")
+        form = reads(events / RELEASE / "format")
         self.sees_releases = self.sees_waits and " lock_addr;" in form
         self._locks = (*WAITS, RELEASE)[: 2 * self.sees_waits + self.sees_releases]
         known = (*pages, *self._locks)
@@ -337,17 +330,9 @@ def other_tracers(tracefs: Path) -> list[str]:
     return [
         "tracefs itself" if place == tracefs else place.name
         for place in places
-        if any(_reads(place / "events" / event / "enable") == "1" for event in SIDES.values())
-        and _reads(place / "tracing_on") == "1"
+        if any(reads(place / "events" / event / "enable") == "1" for event in SIDES.values())
+        and reads(place / "tracing_on") == "1"
     ]
-
-
-def _reads(path: Path) -> str:
-    """A control file's value; empty if it is gone."""
-    try:
-        return text_of(path).strip()
-    except OSError:
-        return ""
 
 
 def _truncate(path: Path) -> None:

@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
-from pcpmodel.kernel.pages cimport pages_prefetch
+from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.events cimport *
 
@@ -30,47 +30,17 @@ cdef enum:
     DELAYED = 6         # mm_page_free was seen, and its task not since
     TOGETHER = 7        # given back with its neighbours, and joins a list with them
 
-    # Differences.
-    D_TIME = 1
-    D_PAGE = 2
-    D_NOT_HEAD = 3
-    D_NOT_LISTED = 4
-    D_REFILL_SIZE = 5
-    D_REFILL_LIST = 6
-    D_DRAIN_UNEXPECTED = 7
-    D_DRAIN_MISSING = 8
-    D_DRAIN_SIZE = 9
-    D_DRAIN_LIST = 10
-    D_DRAIN_PAGE = 11
-    D_DRAIN_SHORT = 12
-    D_DRAIN_LONG = 13
-    D_COUNT = 14
-    D_HIGH = 15
-    D_BATCH = 16
-    D_HIGH_MIN = 17
-    D_HIGH_MAX = 18
-    D_ALLOC_FACTOR = 19
-    D_FREE_COUNT = 20
-    D_FLAGS = 21
-    D_FREE_FACTOR = 22
-    D_FREED_TWICE = 23
-    D_BATCHED = 24
-    D_TYPE = 25
-    D_PCP = 26
-    D_BULK = 27
-    D_LOST_ALLOC = 28
-    D_FINAL_LIST = 29
-    D_COMMIT_TYPE = 30
-    D_TOLD_COUNT = 31
-    D_TOLD_HIGH = 32
-    D_ORDER = 33
-    D_CONTIG = 34
-    D_MIGRATED = 35
-    D_BATCH_ORDER = 36
-    D_IN_BATCH = 37
-    D_TICK = 38
-    D_ZONE_FLAGS = 39
-    D_REPORTED = 40
+    # Differences: `page_lists` says what each is.
+    D_TIME = 1, D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST
+    D_DRAIN_UNEXPECTED, D_DRAIN_MISSING, D_DRAIN_SIZE, D_DRAIN_LIST, D_DRAIN_PAGE
+    D_DRAIN_SHORT, D_DRAIN_LONG
+    # In the order of a probe's fields from P_COUNT on.
+    D_COUNT, D_HIGH, D_BATCH, D_HIGH_MIN, D_HIGH_MAX, D_ALLOC_FACTOR, D_FREE_COUNT
+    D_FLAGS, D_FREE_FACTOR
+    # Others.
+    D_FREED_TWICE, D_BATCHED, D_TYPE, D_PCP, D_BULK, D_LOST_ALLOC, D_FINAL_LIST
+    D_COMMIT_TYPE, D_TOLD_COUNT, D_TOLD_HIGH, D_ORDER, D_CONTIG, D_MIGRATED, D_BATCH_ORDER
+    D_IN_BATCH, D_TICK, D_ZONE_FLAGS, D_REPORTED
 
 cdef struct traced_page:
     int32_t next
@@ -167,19 +137,20 @@ cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, in
 cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     """Place of a page, or -1 if it is in no zone."""
     cdef int64_t p = pfn - s.base
-    if <uint64_t>p >= <uint64_t>s.nr_pages or s.zone_of[p >> 9] < 0:
+    if pages_unlikely(<uint64_t>p >= <uint64_t>s.nr_pages or s.zone_of[p >> 9] < 0):
         return -1
     return p
 
 
-cdef inline int64_t index_or_first(PageLists s, int64_t pfn) noexcept nogil:
+cdef inline bint is_told(PageLists s, int64_t pfn) noexcept nogil:
+    """Whether the trace is known to tell of this page's block."""
     cdef int64_t p = pfn - s.base
-    return p & -<int64_t>(<uint64_t>p < <uint64_t>s.nr_pages)
+    return <uint64_t>p < <uint64_t>s.nr_pages and s.told[p >> 9]
 
 
 cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
     """Something will happen to this page."""
-    if not s.told[p >> 9]:
+    if pages_unlikely(not s.told[p >> 9]):
         s.told[p >> 9] = 1
         memset(&s.page[p & ~<int64_t>511], 0, 512 * sizeof(traced_page))
 
@@ -194,11 +165,12 @@ cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:
 
 
 cdef inline void fetch_page(PageLists s, const event_row *r) noexcept nogil:
-    """Have the page of an event near when its turn comes; if it is none, that of page 0.
+    """Have the page of an event near when its turn comes; whatever it has instead does no harm.
 
     Without a branch on the row, which would wait for it.
     """
-    pages_prefetch(&s.page[index_or_first(s, r.a)])
+    pages_prefetch(<const void *>(<uint64_t>s.page
+                                  + <uint64_t>(r.a - s.base) * sizeof(traced_page)))
 
 
 cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:

@@ -7,12 +7,13 @@ machine's pages only those cost time and memory in whose page blocks something h
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_prefetch
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_unlikely
+from pcpmodel.trace.arrays cimport has_room
 
 import mmap
 import tempfile
@@ -241,17 +242,9 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
 
 cdef int grow_spans(PageLists s, int64_t room) noexcept nogil:
     """Have room for so many places in spans."""
-    cdef void *more
-    if room <= s.spans_cap:
-        return LINKED
-    if room > max(s.nr_pages, <int64_t>1 << 24):
+    if room > max(s.spans_cap, s.nr_pages, <int64_t>1 << 24):
         return TOO_LONG
-    more = realloc(s.spans, 2 * room * sizeof(int32_t))
-    if more == NULL:
-        return NO_ROOM
-    s.spans = <int32_t *>more
-    s.spans_cap = 2 * room
-    return LINKED
+    return LINKED if has_room(<void **>&s.spans, &s.spans_cap, room, sizeof(int32_t)) else NO_ROOM
 
 
 cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,
@@ -288,20 +281,20 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     cdef const event_row *rows = s.rows
     cdef const event_row *r
     cdef row_link *links = s.link
-    cdef row_link at
+    cdef row_link *at
     cdef traced_page *page
     cdef int code
     for row in range(s.nr_rows - 1, start - 1, -1):
         r = &rows[row]
-        row_ret[0] = row
         if row & (STRETCH - 1) == 0:
             let_go(s, row + STRETCH, row + 3 * STRETCH)
-        if row >= start + 4 * AHEAD:
-            pages_prefetch(<void *>(r - 4 * AHEAD))
+        if row >= start + AHEAD:
             fetch_page(s, r - AHEAD)
-        if <uint32_t>r.pid >= MAX_PID:
+        if pages_unlikely(<uint32_t>r.pid >= MAX_PID):
+            row_ret[0] = row
             return NO_TASK
-        if r.cpu >= cpus:
+        if pages_unlikely(r.cpu >= cpus):
+            row_ret[0] = row
             return NO_CPU
         # Without a branch: whether an interrupt came is hard to predict.
         task = r.pid if r.pid else idle + r.cpu
@@ -309,26 +302,28 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
         j = seen[task]
         seen[task] = row
         links[j].own_prev = row  # of row 0, which has none, it is put right at the end
+        at = &links[row]
         at.own_next = j
         at.own_prev = 0
         at.next_cpu = seen_cpu[r.cpu]
         seen_cpu[r.cpu] = row
-        at.chain = 0
-        at.then = 0
-        if r.event == EV_FREE_CONTIG:
-            code = link_contig(s, r, row, &at, &span)
+        at.chain = at.then = 0
+        if pages_unlikely(r.event == EV_FREE_CONTIG):
+            code = link_contig(s, r, row, at, &span)
             if code:
                 return code
         else:
-            p = page_of(s, r)
+            p = r.a - s.base
+            if not (EV_ALLOC <= r.event <= EV_EXTFRAG and is_told(s, r.a)):
+                p = page_of(s, r)
+                if p >= 0:
+                    tell_of(s, p)
             if p >= 0:
-                tell_of(s, p)
                 page = &s.page[p]
                 at.chain = page.cursor
                 at.then = page.event
                 page.cursor = row
                 page.event = <uint8_t>r.event
-        links[row] = at
     links[0].own_prev = 0
     return LINKED
 

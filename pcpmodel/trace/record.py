@@ -19,35 +19,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import scratch, sync, sync_tree
 from pcpmodel.signals import Shield, shielded
-from pcpmodel.trace.tracefs import instance, lost_events, text_of, tries, write
+from pcpmodel.trace.tracefs import instance, lost_events, reads, tries, write
 
 __all__ = ["Recorded", "record"]
 
 EVENTS = (
-    "kmem/mm_page_alloc",
-    "kmem/mm_page_free",
-    "kmem/mm_page_free_batched",
-    "kmem/mm_page_alloc_zone_locked",
-    "kmem/mm_page_pcpu_drain",
-    "kmem/mm_page_alloc_extfrag",
-    "sched/sched_process_fork",
-    "sched/sched_process_exec",
-    "sched/sched_process_exit",
-    "vmscan/mm_vmscan_kswapd_wake",
-    "vmscan/mm_vmscan_kswapd_sleep",
-    "vmscan/mm_vmscan_direct_reclaim_begin",
-    "vmscan/mm_vmscan_direct_reclaim_end",
-    "workqueue/workqueue_execute_start",
-    "workqueue/workqueue_execute_end",
-    "sched/sched_switch",
-)
+    "kmem/mm_page_alloc", "kmem/mm_page_free", "kmem/mm_page_free_batched",
+    "kmem/mm_page_alloc_zone_locked", "kmem/mm_page_pcpu_drain", "kmem/mm_page_alloc_extfrag",
+    "sched/sched_process_fork", "sched/sched_process_exec", "sched/sched_process_exit",
+    "vmscan/mm_vmscan_kswapd_wake", "vmscan/mm_vmscan_kswapd_sleep",
+    "vmscan/mm_vmscan_direct_reclaim_begin", "vmscan/mm_vmscan_direct_reclaim_end",
+    "workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end", "sched/sched_switch",
+)  # fmt: skip
 #: Of a workqueue event only this work item: the tick at which high decays.  Of sched_switch only
 #: who gets a CPU: a task that did and wrote no line is hidden (set_event_notrace_pid).
 FILTERS = {
@@ -59,18 +49,11 @@ FILTERS = {
 NEEDED = EVENTS[:5]
 #: Functions whose calls the function tracer shows, where the compiler left them.
 FUNCTIONS = (
-    "refresh_cpu_vm_stats",
-    "drain_local_pages",
-    "drain_all_pages",
-    "__drain_all_pages",
-    "zone_pcp_disable",
-    "zone_pcp_enable",
-    "zone_set_pageset_high_and_batch",
-    "__zone_set_pageset_high_and_batch",
-    "setup_per_zone_wmarks",
-    "__free_pages_ok",
+    "refresh_cpu_vm_stats", "drain_local_pages", "drain_all_pages", "__drain_all_pages",
+    "zone_pcp_disable", "zone_pcp_enable", "zone_set_pageset_high_and_batch",
+    "__zone_set_pageset_high_and_batch", "setup_per_zone_wmarks", "__free_pages_ok",
     "unreserve_highatomic_pageblock",
-)
+)  # fmt: skip
 #: Probes by register (x86-64), where there are kprobes: entry of the function.
 PROBES = {
     "free_pcppages_bulk": "n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",
@@ -103,12 +86,7 @@ class Recorded:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "path": str(self.path),
-            "events": self.events,
-            "lost": self.lost,
-            "interrupted": self.interrupted,
-        }
+        return asdict(self) | {"path": str(self.path)}
 
 
 @contextmanager
@@ -225,13 +203,6 @@ def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
     return seen
 
 
-def _first(path: Path) -> str:
-    try:
-        return text_of(path).strip()
-    except OSError:
-        return ""
-
-
 @contextmanager
 def _beside(out: Path) -> Iterator[Path]:
     """A directory to be renamed to ``out``; gone if it was not."""
@@ -243,17 +214,17 @@ def _beside(out: Path) -> Iterator[Path]:
 
 def _machine(partial: Path, proc: Path) -> dict[str, Any]:
     """What meta.json says of the machine; its files of the kernel go beside."""
-    version = _first(proc / "version")
+    version = reads(proc / "version")
     series = re.search(r"\bversion (\d+\.\d+)", version)
     if series is None:
         raise InputError(f"{version[:60]!r} names no kernel version", file=proc / "version")
     debian = re.search(r"Debian (\d\S*)", version)
-    online = _first(proc / "stat").count("\ncpu")
-    memory = re.search(r"MemTotal:\s+(\d+) kB", _first(proc / "meminfo"))
-    nodes = set(re.findall(r"^Node (\d+)", _first(proc / "zoneinfo"), re.M))
-    fraction = _first(proc / "sys" / "vm" / "percpu_pagelist_high_fraction")
-    (partial / "meminfo.before").write_text(_first(proc / "meminfo") + "\n", "utf-8")
-    (partial / "cmdline").write_text(_first(proc / "cmdline") + "\n", "utf-8")
+    online = reads(proc / "stat").count("\ncpu")
+    memory = re.search(r"MemTotal:\s+(\d+) kB", reads(proc / "meminfo"))
+    nodes = set(re.findall(r"^Node (\d+)", reads(proc / "zoneinfo"), re.M))
+    fraction = reads(proc / "sys" / "vm" / "percpu_pagelist_high_fraction")
+    (partial / "meminfo.before").write_text(reads(proc / "meminfo") + "\n", "utf-8")
+    (partial / "cmdline").write_text(reads(proc / "cmdline") + "\n", "utf-8")
     (partial / "high_fraction").write_text(fraction + "\n", "utf-8")
     return {
         "kernel": version,

@@ -144,7 +144,7 @@ def replay_work(
     notes += _notes_of(reader)
     r = Follower(
         state, cap.cpus, dump, events, begin,
-        vmemmap=_signed(reader.numbers["vmemmap"]), p_lists=_p_lists(cap),
+        vmemmap=reader.numbers["vmemmap"] or 0, p_lists=_p_lists(cap),
     )  # fmt: skip
     r.keep_work(ops)
     if policy is not None:
@@ -240,10 +240,6 @@ def _p_lists(cap: Recording) -> int:
     if not isinstance(p_lists, int) or not 0 <= p_lists < 4096:
         raise InputError(f"struct_layout p_lists={p_lists!r} is no offset", file=cap.path)
     return p_lists
-
-
-def _signed(address: int) -> int:
-    return address - (1 << 64) if address >= 1 << 63 else address
 
 
 def _notes_of(reader: Any) -> list[str]:
@@ -466,7 +462,7 @@ def replay_without_dump(
     kept[hidden] = True
     kept = np.flatnonzero(kept)
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
-    plain = Events(events.rows[kept], events.probes[:0])
+    plain = Events(events.rows.take(kept), events.probes[:0])
     rows = plain.rows
     # Who left the CPU is told of by another line; whoever got it is there from here on.
     hidden = np.searchsorted(kept, hidden)
@@ -537,15 +533,17 @@ def _start_without_dump(
             if (*zone.key, cpu) in counts:
                 r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
     chain = r.next_of_page()
+    names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
+    columns = {name: np.ascontiguousarray(rows[name]) for name in names}
     starts = np.sort([z.start_pfn for z in snapshot.zones])
     base = int(starts[0]) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    freed, elsewhere = passed_over(rows, chain, first, starts, new)
-    past = np.maximum(elsewhere, drained_past(rows, chain, starts, freed))
+    freed, elsewhere = passed_over(columns, chain, first, starts, new)
+    past = np.maximum(elsewhere, drained_past(columns, chain, starts, freed))
     r.set_block_types(block_types(
-        rows, chain, base, blocks, first, freed, past,
-        lambda: passed_over(rows, chain, first, starts, new[:0])[1],
-        max(len(new) - int((rows["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
+        columns, chain, base, blocks, first, freed, past,
+        lambda: passed_over(columns, chain, first, starts, new[:0])[1],
+        max(len(new) - int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
     ))  # fmt: skip
     some = past.any(axis=1)
     r.set_passed_over(freed[some], past[some])
@@ -557,7 +555,7 @@ def _start_without_dump(
             if zone.key in free:
                 had = free[zone.key]
                 r.set_large(
-                    z, first_short(rows, begin, zone.start_pfn, zone.end_pfn, had, isolated)
+                    z, first_short(columns, begin, zone.start_pfn, zone.end_pfn, had, isolated)
                 )
 
 

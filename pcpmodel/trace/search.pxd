@@ -4,6 +4,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from pcpmodel.kernel.pages cimport pages_unlikely
 from pcpmodel.trace.beliefs cimport *
 
 cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil
@@ -24,8 +25,9 @@ cdef inline operation *begin_op(Beliefs s, int x, int32_t row, int op, int order
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
     cdef operation *e
-    if not 0 < set.log_n < set.log_cap or set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2 \
-            or set.undecided or set.due.why or set.zone_told != z.told:
+    if pages_unlikely(
+            not 0 < set.log_n < set.log_cap or set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2
+            or set.undecided | set.due.why | (set.zone_told ^ z.told)):
         return begin_op_slowly(s, x, row, op, order)
     set.touched += 1
     e = &set.log[set.log_n]

@@ -14,15 +14,12 @@ them again.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport malloc, realloc
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_PCPTYPES,
-    PAGE_ALLOC_COSTLY_ORDER,
-    ZONE_BELOW_HIGH,
-    ZONE_RECLAIM_ACTIVE,
+    MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport commit_hold
 from pcpmodel.trace.assumptions cimport *
@@ -129,14 +126,6 @@ cdef int observe(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     return said
 
 
-cdef inline bint some_due(const pageset *set) noexcept nogil:
-    cdef int k
-    for k in range(set.n):
-        if set.s[k].due > 0:
-            return True
-    return False
-
-
 cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
     """What the states at a milestone have become by operation *end*, into `spare`.
 
@@ -179,7 +168,7 @@ cdef bint rerun(Beliefs s, int x) noexcept nogil:
     done so."""
     cdef pageset *set = &s.sets[x]
     cdef state *was = set.s
-    cdef int cap = set.cap
+    cdef int64_t cap = set.cap
     if not go_through(s, x, 0, set.log_n):
         return False
     set.s, set.n, set.cap = s.spare, s.nr_spare, s.spare_cap
@@ -486,24 +475,15 @@ cdef inline bint may_wait(Beliefs s, int x, int k) noexcept nogil:
 # -- states side by side -------------------------------------------------------------
 
 cdef bint room_to_search(Beliefs s, int n) noexcept nogil:
-    cdef void *more
     if s.trail == NULL:
         s.trail = <step_back *>malloc(MAX_TRAIL * sizeof(step_back))
         s.layers = <guess *>malloc(2 * MAX_GUESSES * sizeof(guess))
         if s.trail == NULL or s.layers == NULL:
             return False
-    if n <= s.turns_cap:
-        return True
-    more = realloc(s.turns, 2 * n)
-    if more == NULL:
+    if not has_room(<void **>&s.turns, &s.turns_cap, n, 1) \
+            or not has_room(<void **>&s.movable, &s.movable_cap, 2 * n, sizeof(int32_t)):
         return False
-    s.turns = <uint8_t *>more
-    more = realloc(s.movable, 4 * n * sizeof(int32_t))
-    if more == NULL:
-        return False
-    s.movable = <int32_t *>more
-    s.next_movable = s.movable + 2 * n
-    s.turns_cap = 2 * n
+    s.next_movable = s.movable + n
     return True
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -27,6 +27,9 @@ __all__ = [
     "block_types", "counts_at_start", "drained_past", "enough", "first_short", "memory_at_start",
     "passed_over", "sizes",
 ]  # fmt: skip
+
+#: The fields of a trace's rows, each side by side; in the rows they are 64 bytes apart.
+Columns = Mapping[str, np.ndarray]
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
@@ -140,7 +143,7 @@ def memory_at_start(
 
 
 def passed_over(
-    rows: np.ndarray, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
+    rows: Columns, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Frees to small lists, and by type an allocation that shows each was not on that list.
 
@@ -155,18 +158,19 @@ def passed_over(
     -------
     (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it)
     """
-    event, numbers, types = rows["event"], np.arange(len(rows)), len(MIGRATETYPES)
+    event, numbers, types = rows["event"], np.arange(len(chain)), len(MIGRATETYPES)
     small = (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER) & (rows["a"] >= starts[0])
     freed = np.flatnonzero((event == EVENT_IDS["mm_page_free"]) & small & (numbers >= first))
     then = chain[freed]
     second = (then > 0) & (event[then] == EVENT_IDS["mm_page_free_batched"])
     joined, then = np.where(second, then, freed), np.where(second, chain[then], then)
-    until = np.where(then > 0, then, len(rows))  # it is there up to then
+    until = np.where(then > 0, then, len(event))  # it is there up to then
     refilled = (event == EVENT_IDS["mm_page_alloc_zone_locked"]) & small & (numbers >= first)
     came = np.flatnonzero(refilled)
     allocated, tasks = event == EVENT_IDS["mm_page_alloc"], rows["flags"] & INTERRUPT == 0
-    told = np.zeros(len(rows), bool)
-    told[chain[chain > 0]] = True
+    told = np.zeros(len(event), bool)
+    told[chain] = True
+    told[:1] = False  # 0: no row
     old = np.flatnonzero(allocated & ~told & small & (numbers > first))
     # What was taken, since when it was there, and whether that needs no task's next line.
     took = np.concatenate([then, chain[came], old])
@@ -178,21 +182,21 @@ def passed_over(
     k &= (rows["cpu"][took] == rows["cpu"][put]) | (put == first)
     k &= rows["b"][took] == orders
     k = np.flatnonzero(k)
-    lists = _numbers_of_lists(rows[took[k]], starts) * types + rows["c"][took[k]]
+    lists = _numbers_of_lists(rows, took[k], starts) * types + rows["c"][took[k]]
     k, lists = k[np.lexsort((took[k], lists))], np.sort(lists)
     took, put, sure = took[k], put[k], sure[k]
     before_fork = _before_fork(rows, forks)
     lines_of, allocations_of = (_by_cpu(rows, which) for which in (tasks, tasks & allocated))
     shown = np.zeros((len(freed), types), np.int64)
-    theirs = _numbers_of_lists(rows[freed], starts)
+    theirs = _numbers_of_lists(rows, freed, starts)
     grouped = np.argsort(theirs, kind="stable")
     groups = np.split(grouped, np.flatnonzero(np.diff(theirs[grouped])) + 1)
     for own in groups if len(freed) else ():
         cpu, order = int(rows["cpu"][freed[own[0]]]), int(rows["b"][freed[own[0]]])
-        lines = np.append(lines_of.get(cpu, freed[:0]), len(rows))
-        allocations = np.append(allocations_of.get(cpu, freed[:0]), len(rows))
+        lines = np.append(lines_of.get(cpu, freed[:0]), len(event))
+        allocations = np.append(allocations_of.get(cpu, freed[:0]), len(event))
         may_fork = np.append(before_fork[lines[:-1]], False)
-        forking = np.append(lines[:-1][may_fork[:-1]], len(rows))
+        forking = np.append(lines[:-1][may_fork[:-1]], len(event))
         since = allocations[np.searchsorted(allocations[:-1], freed[own], "right")]
         before = np.searchsorted(lines[:-1], freed[own], "right") - 1
         gone = forking[np.searchsorted(forking[:-1], freed[own], "right")]
@@ -213,7 +217,7 @@ def passed_over(
 
 
 def drained_past(
-    rows: np.ndarray, chain: np.ndarray, starts: np.ndarray, freed: np.ndarray
+    rows: Columns, chain: np.ndarray, starts: np.ndarray, freed: np.ndarray
 ) -> np.ndarray:
     """By type a drain that shows that a page freed to a small list was not on that list; or 0.
 
@@ -221,42 +225,42 @@ def drained_past(
     the lists of its CPU before that page, and are still there, are on others.  Pages that are
     allocated next may have been gone by then, and unmovable single ones in silence.
     """
-    event, types = rows["event"], len(MIGRATETYPES)
+    event, end, types = rows["event"], len(chain), len(MIGRATETYPES)
     then = chain[freed]
     second = (then > 0) & (event[then] == EVENT_IDS["mm_page_free_batched"])
     joined, then = np.where(second, then, freed), np.where(second, chain[then], then)
-    until = np.where(then > 0, then, len(rows))
+    until = np.where(then > 0, then, end)
     goes = (then > 0) & (event[then] == EVENT_IDS["mm_page_pcpu_drain"])
     goes &= (rows["cpu"][then] == rows["cpu"][joined]) & (rows["b"][then] == rows["b"][freed])
     stays = (then == 0) | (event[then] != EVENT_IDS["mm_page_alloc"])
     lines_of = _by_cpu(rows, rows["flags"] & INTERRUPT == 0)
     shown = np.zeros((len(freed), types), np.int64)
-    lists = _numbers_of_lists(rows[freed], starts)
+    lists = _numbers_of_lists(rows, freed, starts)
     for number in np.unique(lists[goes]):
         own = lists == number
         some = np.flatnonzero(own & stays)
         cpu, order = int(rows["cpu"][freed[some[0]]]), int(rows["b"][freed[some[0]]])
-        lines = np.append(lines_of.get(cpu, freed[:0]), len(rows))
+        lines = np.append(lines_of.get(cpu, freed[:0]), end)
         there = lines[np.searchsorted(lines[:-1], joined[some], "right")]
         for migratetype in range(order == 0, types):
             k = np.flatnonzero(own & goes & (rows["c"][then] == migratetype))
             k = k[np.argsort(then[k])]
             # Of what was drained between two moments, what had come last.
             low, high = (np.searchsorted(then[k], at) for at in (there, until[some]))
-            latest = _least_between((len(rows) - joined[k]) * len(k) + np.arange(len(k)), low, high)
-            above = np.flatnonzero(latest < (len(rows) - there) * len(k))
+            latest = _least_between((end - joined[k]) * len(k) + np.arange(len(k)), low, high)
+            above = np.flatnonzero(latest < (end - there) * len(k))
             shown[some[above], migratetype] = then[k][latest[above] % max(len(k), 1)]
     return shown
 
 
-def _numbers_of_lists(rows: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """A number for each row's CPU, zone and order."""
-    zones = np.searchsorted(starts, rows["a"], "right")
-    numbers = rows["cpu"].astype(np.int64) * (len(starts) + 1) + zones
-    return numbers * (PAGE_ALLOC_COSTLY_ORDER + 1) + rows["b"]
+def _numbers_of_lists(rows: Columns, some: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """A number for the CPU, zone and order of each of some rows."""
+    zones = np.searchsorted(starts, rows["a"][some], "right")
+    numbers = rows["cpu"][some].astype(np.int64) * (len(starts) + 1) + zones
+    return numbers * (PAGE_ALLOC_COSTLY_ORDER + 1) + rows["b"][some]
 
 
-def _by_cpu(rows: np.ndarray, which: np.ndarray) -> dict[int, np.ndarray]:
+def _by_cpu(rows: Columns, which: np.ndarray) -> dict[int, np.ndarray]:
     """Rows of each CPU."""
     found = np.flatnonzero(which)
     found = found[np.argsort(rows["cpu"][found], kind="stable")]
@@ -264,14 +268,15 @@ def _by_cpu(rows: np.ndarray, which: np.ndarray) -> dict[int, np.ndarray]:
     return {int(rows["cpu"][some[0]]): some for some in np.split(found, edges) if len(some)}
 
 
-def _before_fork(rows: np.ndarray, forks: np.ndarray) -> np.ndarray:
+def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
     """Which lines are of tasks that fork later: when a fork began, no line tells."""
+    task = rows["pid"]
     if not len(forks):
-        return np.zeros(len(rows), bool)
-    _, task = np.unique(rows["pid"], return_inverse=True)
-    last = np.full(len(rows), -1)
-    np.maximum.at(last, task[forks], forks)
-    return np.arange(len(rows)) <= last[task]
+        return np.zeros(len(task), bool)
+    last = forks[::-1]
+    forking, k = np.unique(task[last], return_index=True)
+    at = np.minimum(np.searchsorted(forking, task), len(forking) - 1)
+    return (forking[at] == task) & (np.arange(len(task)) <= last[k[at]])
 
 
 def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -289,7 +294,7 @@ def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.
 
 
 def block_types(
-    rows: np.ndarray,
+    rows: Columns,
     chain: np.ndarray,
     base: int,
     blocks: int,
@@ -313,20 +318,20 @@ def block_types(
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
-    inside = (place >= 0) & (place < blocks) & (np.arange(len(rows)) >= first) & (rows["a"] >= 0)
+    inside = (place >= 0) & (place < blocks) & (np.arange(len(event)) >= first) & (rows["a"] >= 0)
     claims = np.flatnonzero(
         inside & (event == EVENT_IDS["mm_page_alloc_extfrag"]) & (rows["d"] >> 16 & 1 != 0)
     )
-    claimed = np.full(blocks, len(rows), np.int64)
+    claimed = np.full(blocks, len(event), np.int64)
     np.minimum.at(claimed, place[claims], claims)
-    listed = np.zeros(len(rows), bool)
+    listed = np.zeros(len(event), bool)
     freed = np.flatnonzero(
         (event == EVENT_IDS["mm_page_free"]) | (event == EVENT_IDS["mm_page_free_batched"])
     )
     then = chain[freed]
     again = (then > 0) & (event[then] == EVENT_IDS["mm_page_alloc"])
     listed[then[again]] = True
-    when = np.arange(len(rows))
+    when = np.arange(len(event))
     when[then[again]] = freed[again]
     for shows in (
         inside & (event == EVENT_IDS["mm_page_alloc"]),
@@ -395,7 +400,7 @@ def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
 
 
 def first_short(
-    rows: np.ndarray, begin: int, start: int, end: int, free: list[int], isolated: int
+    rows: Columns, begin: int, start: int, end: int, free: list[int], isolated: int
 ) -> int:
     """The first row of a large block that a zone may not have had, 0 none.
 
@@ -412,15 +417,15 @@ def first_short(
         (event == EVENT_IDS["mm_page_alloc"]) & (rows["b"] > PAGE_ALLOC_COSTLY_ORDER)
     )
     asked = rows["b"][large]
-    found = [len(rows)]
+    found = [len(event)]
     for order in (_BLOCK, len(free) - 1):
         had = sum(n << (k - order) for k, n in enumerate(free) if k >= order) - isolated
         lost = np.sort(np.unique(pfn[taken] >> order, return_index=True)[1])
-        since = 0 if had <= 0 else taken[lost[had - 1]] if had <= len(lost) else len(rows)
+        since = 0 if had <= 0 else taken[lost[had - 1]] if had <= len(lost) else len(event)
         asks = large[(asked <= order) & (asked > (0 if order == _BLOCK else _BLOCK))]
         found += asks[asks >= since][:1].tolist()
     first = min(found)
-    return int(first) if first < len(rows) else 0
+    return int(first) if first < len(event) else 0
 
 
 def counts_at_start(

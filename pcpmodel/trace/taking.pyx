@@ -10,16 +10,11 @@ its pages: so the stacks of new tasks leave (until v6.18).
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int8_t, uint8_t, uint64_t
-from libc.stdlib cimport realloc
 
 from pcpmodel.kernel.lists cimport (
-    order_to_pindex,
-    pcp_allowed_order,
-    pindex_may_hold,
-    pindex_to_only_type,
-    pindex_to_order,
+    order_to_pindex, pcp_allowed_order, pindex_may_hold, pindex_to_only_type, pindex_to_order,
 )
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
 from pcpmodel.trace.asked cimport ask_at_refill
 from pcpmodel.trace.assumptions cimport *
@@ -34,14 +29,9 @@ from pcpmodel.trace.zone_flags cimport move_free
 
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
     """Remember that a page was on a list at the start."""
-    cdef void *more
-    if s.nr_there == s.there_cap:
-        more = realloc(s.there, (2 * s.there_cap + 1024) * sizeof(first_page))
-        if more == NULL:
-            s.broken = True
-            return
-        s.there = <first_page *>more
-        s.there_cap = 2 * s.there_cap + 1024
+    if not has_room(<void **>&s.there, &s.there_cap, s.nr_there + 1, sizeof(first_page)):
+        s.broken = True
+        return
     s.there[s.nr_there] = first_page(p, x, <int8_t>i, drained)
     s.nr_there += 1
 
@@ -78,27 +68,25 @@ cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
         leave(s, x, p, row, OP_ALLOC)
 
 
-cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
-               int32_t until) noexcept nogil:
-    """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for.
-
-    *until*: row before which it did, when others were put above it; of both 0: none.
-    """
-    cdef int i = (s.page[p].where - 1) & 15
+cdef inline void take_one(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
+                          int32_t until) noexcept nogil:
+    """`take`, for who does so often."""
+    cdef traced_page *page = &s.page[p]
+    cdef int i = (page.where - 1) & 15
     cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
     if until:
         explain(s, row, E_LATE, x, until)
-    elif not s.page[p].where:
+    elif pages_unlikely(not page.where):
         # It was found to have left earlier.
         s.sets[x].log_n -= e != &s.nowhere
         differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
         return
-    e.since = max(s.link[row].own_prev, s.page[p].pushed)
+    e.since = max(s.link[row].own_prev, page.pushed)
     e.page = p
     work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, pindex_to_order(i), i, s.sets[x].cpu,
          call, row)
     s.sets[x].moved[i] = row
-    if s.page[p].where:
+    if page.where:
         unlink_page(s, p)
     if until:
         do_earlier(s, x, until)
@@ -106,6 +94,15 @@ cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
         do_op(s, x, e)
     if until or s.sets[x].n != 1:
         settle(s, x, row)
+
+
+cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
+               int32_t until) noexcept nogil:
+    """A block leaves its list for the caller; *call*: row of the alloc_pages_bulk() it is for.
+
+    *until*: row before which it did, when others were put above it; of both 0: none.
+    """
+    take_one(s, x, p, row, op, call, until)
 
 
 cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
@@ -302,25 +299,30 @@ cdef bint moved(Beliefs s, int32_t row, int x, int cpu, bint *explained_ret) noe
     return False
 
 
-cdef void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explained) noexcept nogil:
+cdef inline void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explained) noexcept nogil:
     """The mm_page_alloc of a block that the model has on a list."""
     cdef const event_row *r = &s.rows[row]
-    cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
+    cdef traced_page *page = &s.page[p]
+    cdef int x = (page.where - 1) >> 4, i = (page.where - 1) & 15
     cdef pageset *set = &s.sets[x]
     cdef int64_t told = s.helped - explained
     cdef bint good = True
     cdef int32_t k = s.nr_rows
-    if set.cpu != r.cpu:
+    if pages_unlikely(set.cpu != r.cpu):
         good = moved(s, row, x, set.cpu, &explained)
-    if not pindex_may_hold(i, <int>r.c, <int>r.b):
+    if pages_unlikely(not pindex_may_hold(i, <int>r.c, <int>r.b)):
         differ(s, row, D_TYPE, x, i, order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b))
         good = False
-    if set.list[i].head != p:
+    if pages_unlikely(set.list[i].head != p):
         good = uncover(s, x, i, p, row, &k) and good
-    take(s, x, p, row, OP_ALLOC, 0, k if k < s.nr_rows and s.page[p].where else 0)
-    if good:
-        s.t.allocations_explained += s.helped != told
-        s.t.allocations_foreseen += s.helped == told
+    if pages_unlikely(k < s.nr_rows and page.where):
+        take(s, x, p, row, OP_ALLOC, 0, k)
+    else:
+        take_one(s, x, p, row, OP_ALLOC, 0, 0)
+    if s.helped != told:
+        s.t.allocations_explained += good
+    else:
+        s.t.allocations_foreseen += good
 
 
 cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
@@ -365,6 +367,7 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
     """mm_page_alloc."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p
+    cdef traced_page *page
     cdef int status, k
     cdef int32_t q
     if r.a < 0:
@@ -373,8 +376,9 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
     p = page_at(s, row)
     if p < 0:
         return
-    status = s.page[p].status & 15
-    if status == TAKEN or status == SHOWN:
+    page = &s.page[p]
+    status = page.status & 15
+    if TAKEN <= status <= SHOWN:
         q = s.link[row].own_prev
         if status == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
             # Who has a block reports it before all else.
@@ -384,15 +388,15 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
             explained = status == SHOWN
             if status == TAKEN and q and s.rows[q].cpu != r.cpu \
                     and not moved(s, row, -1, s.rows[q].cpu, &explained):
-                s.page[p].status = <uint8_t>(AWAY | r.b << 4)
+                page.status = <uint8_t>(AWAY | r.b << 4)
                 return
             count_report(s, row, p, explained)
-    elif s.page[p].where:
+    elif page.where:
         reported_of_list(s, row, <int32_t>p, explained)
         status = TAKEN
     else:
         reported_unseen(s, row, <int32_t>p)
-    s.page[p].status = <uint8_t>(AWAY | r.b << 4)
+    page.status = <uint8_t>(AWAY | r.b << 4)
     if s.nr_bulk and status == TAKEN:
         k = find_bulk(s, r.pid)
         if k >= 0 and not r.flags & IRQ:
@@ -512,12 +516,14 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     cdef cpu_run *run = &s.runs[cpu]
     cdef int x, i
     cdef bint direct
+    cdef traced_page *page
     if p < 0:
         return
+    page = &s.page[p]
     move_free(s, p, -(<int64_t>1 << order), row)
-    if s.page[p].where:
-        x = (s.page[p].where - 1) >> 4
-        if by_hidden(s, x, row, s.page[p].pushed):
+    if pages_unlikely(page.where != 0):
+        x = (page.where - 1) >> 4
+        if by_hidden(s, x, row, page.pushed):
             leave_hidden(s, x, <int32_t>p, row)
         else:
             differ(s, row, D_FREED_TWICE, x, 0, r.a)
@@ -555,8 +561,8 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
         await_report(s, p, SHOWN if run.told else TAKEN, order, pindex_to_only_type(i))
         work(s, WORK_ALLOC, p, order, i, cpu, 0, row)
         return
-    s.page[p].status = AWAY
-    s.page[p].cached = <int8_t>mt
+    page.status = AWAY
+    page.cached = <int8_t>mt
     s.sets[x].moved[i] = row
     push(s, x, i, <int32_t>p, row, True)
 

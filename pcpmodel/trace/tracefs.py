@@ -16,7 +16,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.owner import is_dead, own_name
 from pcpmodel.trace.setting import sweep
 
-__all__ = ["instance", "lost_events", "text_of", "tries", "write"]
+__all__ = ["instance", "lost_events", "reads", "text_of", "tries", "write"]
 
 #: How long an instance may stay busy after those who used it have been ended, in seconds.
 BUSY_S = 10.0
@@ -26,6 +26,14 @@ def text_of(path: Path) -> str:
     """A file of the kernel, whatever bytes it has."""
     with open(path, "rb") as f:
         return f.read().decode("utf-8", "replace")
+
+
+def reads(path: Path) -> str:
+    """What a file of the kernel says; empty if it is not there."""
+    try:
+        return text_of(path).strip()
+    except OSError:
+        return ""
 
 
 def write(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport realloc
+from pcpmodel.trace.arrays cimport has_room
 
 import numpy as np
 
@@ -22,14 +22,9 @@ WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
 
 cdef work_row *new_work(work_log *log) noexcept nogil:
     """Room for one more row; NULL when memory is out."""
-    cdef void *more
-    if log.nr == log.cap:
-        more = realloc(log.rows, (2 * log.cap + (1 << 16)) * sizeof(work_row))
-        if more == NULL:
-            log.broken = True
-            return NULL
-        log.rows = <work_row *>more
-        log.cap = 2 * log.cap + (1 << 16)
+    if not has_room(<void **>&log.rows, &log.cap, log.nr + 1, sizeof(work_row)):
+        log.broken = True
+        return NULL
     log.nr += 1
     return &log.rows[log.nr - 1]
 

@@ -8,11 +8,7 @@ from requests to higher zones, or where a large block is asked for.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from pcpmodel.kernel.pages cimport (
-    ZONE_BELOW_HIGH,
-    ZONE_BOOSTED_WATERMARK,
-    ZONE_RECLAIM_ACTIVE,
-)
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE
 from pcpmodel.trace.beliefs cimport zone_info
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport D_ZONE_FLAGS, differ, index_of
