@@ -200,9 +200,9 @@ cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
     c.task.lru_left = s.holds.pagevec
     c.count.lru_holds += 1
     s.holds.late = 0
-    hold = drawn_hold(s, c, LRU, far, blocks)
+    hold = drawn_hold(s, c, lock, LRU, far, blocks)
     granted(c, grant)
-    count_hold(s, c, LRU, arrival, grant - arrival, hold)
+    count_hold(s, c, lock, LRU, arrival, grant - arrival, hold)
     c.time = lock.queue.free_at = grant + hold
     c.state = RUNNING
 
@@ -236,9 +236,9 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
     p.touched = 1
     p.view = flags
     n.moved_blocks += blocks
-    hold = drawn_hold(s, c, kind, far, blocks)
+    hold = drawn_hold(s, c, lock, kind, far, blocks)
     granted(c, grant)
-    count_hold(s, c, kind, arrival, grant - arrival, hold)
+    count_hold(s, c, lock, kind, arrival, grant - arrival, hold)
     c.time = grant + hold
     lock.queue.free_at = c.time
     c.plan.got = <int> blocks

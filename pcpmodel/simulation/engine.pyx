@@ -183,11 +183,10 @@ cdef class Engine:
                 s.cpu[s.programs.channel[i].consumer].task.zone[HOME],
             )
         self.join_barriers(parts)
-        for i in range(s.nr_cpus if s.programs.thread != NULL else 0):
-            if s.programs.thread[i].sibling != NULL:  # which sees how long this one waited
+        for i in range(s.nr_cpus):
+            if s.programs.sibling[i] >= 0:  # which sees how long this one waited
                 parts.join(
-                    s.cpu[i].task.zone[HOME],
-                    s.cpu[s.programs.thread[i].sibling - s.programs.thread].task.zone[HOME],
+                    s.cpu[i].task.zone[HOME], s.cpu[s.programs.sibling[i]].task.zone[HOME]
                 )
         self.islands = <island_t *> calloc(s.nr_zones, sizeof(island_t))
         self.island = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))

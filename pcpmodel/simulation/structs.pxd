@@ -119,13 +119,12 @@ cdef struct channel_t:
     int32_t consumer
 
 
-cdef struct thread_t:  # one of the two hardware threads of a core
-    thread_t *sibling  # the other; NULL: without a task
+# One of the two hardware threads of a core, which lie in one cache line.
+cdef struct thread_t:
     int64_t arrived  # at a lock, last
     int64_t granted  # INT64_MAX: nobody knows yet
     int64_t waited  # for locks, before that
-    int64_t looked_at  # when it last looked at the other,
-    int64_t other_waited  # which had waited for so long
+    int64_t other_waited  # when it arrived the other had waited for so long
 
 
 cdef struct barrier_t:
@@ -148,8 +147,11 @@ cdef struct programs_t:
     int32_t order_of[BLOCK_KINDS]
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
-    thread_t *thread  # [cpu]; NULL: no core has two tasks
+    thread_t *thread  # two of each core with two tasks; NULL: there is none
+    int32_t *sibling  # [cpu]: that of the other thread of its core; -1: without a task
     uint32_t beside  # a time beside a thread that works; 16 binary digits
+    double beside_one  # of `beside`: times ONE,
+    double above_one  # and what it is more than ONE
 
 
 # CPUs
@@ -220,7 +222,7 @@ cdef struct cpu_t:
     ask_t ask
     int8_t state
     int16_t id
-    int32_t seat  # node << 20 | last-level cache << 10 | core
+    int32_t seat  # node << 21 | last-level cache << 11 | core << 1 | thread
     uint32_t pace  # what its sibling makes of a time; 16 binary digits
     task_t task
     thread_t *thread  # NULL: its core has no other task
@@ -313,18 +315,17 @@ cdef struct holds_t:  # how long locks are held
     int64_t block[2][KINDS_ROOM]
     int64_t line[2][LINE_STATES]
     int64_t late  # of the hold under way
-    # By the distance from the last holder, zone and LRU locks: lines of the lock's own that a hold
-    # begins with, and what handing over to a waiting CPU takes.
-    int64_t first[2][DISTANCES]
-    int64_t handover[2][DISTANCES]
+    # By the distance from the last holder: lines of the lock's own that a hold begins with, and
+    # what handing over to a waiting CPU takes.
+    int64_t first[KINDS][DISTANCES]
+    int64_t handover[KINDS][DISTANCES]
     int32_t pagevec  # pages between two holds of the LRU lock
 
 
 cdef struct lock_t:  # of a zone, or of the LRU lists of a node and a memcg
     fifo_lock queue  # of the event engine
     uint64_t order  # digest of (CPU, time of arrival) in the order of grants
-    int32_t last  # CPU that had it last; -1: nobody
-    int32_t seat  # and where that is
+    int32_t seat  # of the CPU that had it last; -1: nobody
 
 
 # Time
@@ -463,16 +464,14 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int apart(const lock_t *lock, const cpu_t *c) noexcept nogil:
-    """How far a CPU is from the last holder of a lock."""
+    """How far a CPU is from the last holder of a lock; as from itself, where nobody had it yet."""
     cdef int32_t differ = lock.seat ^ c.seat
-    if lock.last == c.id or lock.last < 0:
-        return SAME_CPU
-    return SAME_CORE + (differ != 0) + (differ >= 1 << 10) + (differ >= 1 << 20)
+    return (differ > 0) + (differ >= 1 << 1) + (differ >= 1 << 11) + (differ >= 1 << 21)
 
 
 cdef inline int64_t handover(const state_t *s, const cpu_t *c, int far) noexcept nogil:
     """What it takes to hand a lock to a CPU so far from the last holder, if it waits."""
-    return s.holds.handover[c.ask.kind == LRU][far]
+    return s.holds.handover[c.ask.kind][far]
 
 
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
