@@ -132,7 +132,7 @@ cdef inline void arrive_lru(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
     cdef int64_t t = min(min(s.course.end, c.timers.sample_at), c.timers.change_at)
-    if not c.timers.warm:
+    if not c.warm:
         t = min(t, s.course.warm)
     if s.course.tick:
         t = min(t, c.timers.tick_at)

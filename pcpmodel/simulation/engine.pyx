@@ -46,7 +46,9 @@ from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
     BY_REMOTE,
+    DRAIN,
     LRU,
+    REFILL,
     RUNNING,
     apart,
     cpu_t,
@@ -321,7 +323,7 @@ cdef class Engine:
             if lock.heir >= 0:
                 heir = &s.cpu[lock.heir]
                 far = apart(&s.lock[number], heir)
-                self.expect(heir.id, now + handover(s, heir, far))
+                self.expect(heir.id, now + handover(s, heir.ask.kind, far))
             c.time = now
             released(s, c)
         advance(s, c, False)
@@ -334,7 +336,7 @@ cdef class Engine:
         cdef last_t *last
         cdef int64_t arrival = c.time, hold
         cdef int far = apart(lock, c)
-        cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
+        cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c.ask.kind, far))
         meet(s, c)
         hold = interact(s, c, far)
         granted(c, grant)
@@ -462,7 +464,11 @@ cdef class Engine:
                     else:
                         if c.ask.kind == LRU:
                             lru_at_once(s, c)
-                        elif not hold_at_once(s, c):
+                        elif c.ask.kind == REFILL:
+                            if not hold_at_once(s, c, REFILL):
+                                self.leave(c)
+                        else:
+                            hold_at_once(s, c, DRAIN)
                             self.leave(c)
                         advance(s, c, True)
                         if c.state == ARRIVED:

@@ -95,17 +95,18 @@ from pcpmodel.workload.ops cimport (
 cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
     """Blocks to free of one zone: where the CPU has strayed, the first that it holds any of."""
     cdef op_t *op = c.task.pc
-    cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
+    cdef int32_t *zonelist
     cdef int i, zone
     if pages_unlikely(c.task.strayed != 0) and op.zone == HOME:
+        zonelist = &s.zones.zonelist[c.id * s.nr_zones]
         for i in range(s.nr_zones):
             if zonelist[i] < 0:
                 break
-            if held_of(s, c, zonelist[i])[op.pindex]:
+            if held_of(c, zonelist[i])[op.pindex]:
                 c.task.zone[HOME] = zonelist[i]
                 break
     zone = c.task.zone[op.zone]
-    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.pindex])
+    c.task.left = min(c.task.wanted, held_of(c, zone)[op.pindex])
     hold_more(s, c, zone, op.pindex, op.order, -c.task.left)
     c.task.wanted -= c.task.left
     c.task.counted = c.task.left
@@ -232,15 +233,17 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef channel_t *ch
     cdef int32_t *carry
     cdef page_ring *mine
-    cdef int64_t ps, start = c.time
+    cdef int64_t ps, start = c.time, seen = -1
     cdef int code, moved, zone, rounds = 0
     cdef uint32_t i
     while True:
-        if c.time >= s.changes.careful_from and c.time != start:
-            return True
-        if c.chore.kind or c.timer <= c.time:
-            if on_time(s, c):
+        if c.time != seen:  # most operations take none, and nothing is due that was not before
+            seen = c.time
+            if seen >= s.changes.careful_from and seen != start:
                 return True
+            if c.chore.kind or c.timer <= seen:
+                if on_time(s, c):
+                    return True
         op = c.task.pc
         code = op.code
         if code <= OP_FREE:
@@ -306,14 +309,11 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif code == OP_GIVE or code == OP_TAKE:
             zone = c.task.zone[op.zone]
             carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.pindex]
-            moved = held_of(s, c, zone)[op.pindex] if code == OP_GIVE else carry[0]
+            moved = held_of(c, zone)[op.pindex] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
-            if code == OP_GIVE:
-                moved = -moved
-            hold_more(s, c, zone, op.pindex, op.order, moved)
-            carry[0] -= moved
-            moved = abs(moved)
+            hold_more(s, c, zone, op.pindex, op.order, moved if code == OP_TAKE else -moved)
+            carry[0] += moved if code == OP_GIVE else -moved
             if s.pages.mm != NULL:
                 ch = &s.programs.channel[c.vars.channel[op.target]]
                 mine = mine_of(s, c, zone, op.pindex)

@@ -590,6 +590,7 @@ cdef class State(Exclusive):
         cdef int k
         c.id = cpu
         c.lists, c.count = &s.lists.pcp[cpu * s.nr_zones], &s.books.count[cpu]
+        c.held = &s.lists.held[cpu * s.nr_zones * KINDS_ROOM]
         c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
         for k in range(CHANNELS):
             c.vars.channel[k] = channels[cpu, k]
@@ -825,7 +826,7 @@ cdef class State(Exclusive):
             for z in range(self.s.nr_zones):
                 for k in range(BLOCK_KINDS):
                     pages[z] += (
-                        <int64_t> held_of(&self.s, &self.s.cpu[i], z)[k]
+                        <int64_t> held_of(&self.s.cpu[i], z)[k]
                         << self.s.programs.order_of[k]
                     )
         return pages

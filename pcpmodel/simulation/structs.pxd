@@ -208,7 +208,6 @@ cdef struct timers_t:
     int64_t change_at  # next change of the machine
     int32_t sample
     int32_t change
-    int32_t warm  # warm-up is over
 
 
 # Four cache lines: what a refill needs; what comes after it between operations; drains and rarer
@@ -221,6 +220,7 @@ cdef struct cpu_t:
     count_t *count
     ask_t ask
     int8_t state
+    int8_t warm  # warm-up is over
     int16_t id
     int32_t seat  # node << 21 | last-level cache << 11 | core << 1 | thread
     uint32_t pace  # what its sibling makes of a time; 16 binary digits
@@ -230,6 +230,7 @@ cdef struct cpu_t:
     plan_t plan
     int32_t quiet  # operations until a PCP trylock fails
     int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
+    int32_t *held  # blocks that its program holds, of each zone
     vars_t vars
     timers_t timers
 
@@ -444,14 +445,14 @@ cdef inline pcp_t *pcp_of(cpu_t *c, int zone) noexcept nogil:
     return &c.lists[zone]
 
 
-cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    return &s.lists.held[(c.id * s.nr_zones + zone) * KINDS_ROOM]
+cdef inline int32_t *held_of(cpu_t *c, int zone) noexcept nogil:
+    return &c.held[zone * KINDS_ROOM]
 
 
 cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int pindex, int order,
                            int64_t blocks) noexcept nogil:
     """The program holds more blocks, or less."""
-    held_of(s, c, zone)[pindex] += <int32_t> blocks
+    held_of(c, zone)[pindex] += <int32_t> blocks
     s.lists.pages[c.id] += blocks << order
 
 
@@ -469,9 +470,9 @@ cdef inline int apart(const lock_t *lock, const cpu_t *c) noexcept nogil:
     return (differ > 0) + (differ >= 1 << 1) + (differ >= 1 << 11) + (differ >= 1 << 21)
 
 
-cdef inline int64_t handover(const state_t *s, const cpu_t *c, int far) noexcept nogil:
+cdef inline int64_t handover(const state_t *s, int kind, int far) noexcept nogil:
     """What it takes to hand a lock to a CPU so far from the last holder, if it waits."""
-    return s.holds.handover[c.ask.kind][far]
+    return s.holds.handover[kind][far]
 
 
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
