@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -222,7 +221,6 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
     return False
 
 
-@cython.cdivision(True)
 cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """Run the program up to its next block of pages; True if the CPU cannot go on.
 
@@ -285,8 +283,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if ch.nsent - ch.nreceived == ch.size:
                 c.state = BLOCKED
                 return True
-            if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
-                ch.sent[ch.nsent % ch.size] = c.time
+            ps = ch.received[ch.nsent - ch.size & ch.mask]  # when there was room again
+            if ch.nsent < ch.size or jump(s, c, max(c.time, ps)):
+                ch.sent[ch.nsent & ch.mask] = c.time
                 carry = carry_of(s, c.vars.channel[op.n], False)
                 memcpy(carried_by(ch, ch.nsent), carry, BLOCK_KINDS * sizeof(int32_t))
                 memset(carry, 0, BLOCK_KINDS * sizeof(int32_t))
@@ -298,9 +297,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if ch.nsent == ch.nreceived:
                 c.state = BLOCKED
                 return True
-            ps = ch.sent[ch.nreceived % ch.size] + ch.latency
+            ps = ch.sent[ch.nreceived & ch.mask] + ch.latency
             if jump(s, c, max(c.time, ps)):
-                ch.received[ch.nreceived % ch.size] = c.time
+                ch.received[ch.nreceived & ch.mask] = c.time
                 carry = carry_of(s, c.vars.channel[op.n], True)
                 memcpy(carry, carried_by(ch, ch.nreceived), BLOCK_KINDS * sizeof(int32_t))
                 ch.nreceived += 1

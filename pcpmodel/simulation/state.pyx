@@ -529,9 +529,11 @@ cdef class State(Exclusive):
             ch = &s.programs.channel[i]
             ch.size, ch.latency = channels[i].room, channels[i].latency_ps
             ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
-            ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size * KINDS_ROOM, sizeof(int32_t))
+            while ch.mask < ch.size - 1:
+                ch.mask = 2 * ch.mask + 1
+            ch.sent = <int64_t *> get(<size_t> ch.mask + 1, sizeof(int64_t))
+            ch.received = <int64_t *> get(<size_t> ch.mask + 1, sizeof(int64_t))
+            ch.carried = <int32_t *> get((<size_t> ch.mask + 1) * KINDS_ROOM, sizeof(int32_t))
         self.make_barriers(setup)
         if any((np.asarray(program)[:, 1] == OP_PHASE).any() for program in setup.programs):
             s.books.phase = <count_t *> get(s.nr_cpus * PHASES, sizeof(count_t))

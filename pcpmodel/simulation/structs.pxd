@@ -11,7 +11,6 @@ Times are integers [ps].
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
@@ -107,14 +106,16 @@ cdef struct op_t:
 
 
 cdef struct channel_t:
-    int64_t *sent  # ring of times
+    # Rings of messages: the time of each, and [KINDS_ROOM] the blocks given with it.
+    int64_t *sent
     int64_t *received
-    int32_t *carried  # [message][KINDS_ROOM]: blocks given
+    int32_t *carried
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
     int64_t latency
-    int32_t size
+    int32_t size  # messages
+    int32_t mask  # of the rings, which may have more places
     int32_t producer
     int32_t consumer
 
@@ -479,9 +480,8 @@ cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept no
     return &s.programs.carry[(2 * channel + arrived) * KINDS_ROOM]
 
 
-@cython.cdivision(True)
 cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
-    return &ch.carried[message % ch.size * KINDS_ROOM]
+    return &ch.carried[(message & ch.mask) * KINDS_ROOM]
 
 
 cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int kind) noexcept nogil:
