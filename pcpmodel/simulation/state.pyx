@@ -607,9 +607,12 @@ cdef class State(Exclusive):
         c.seat, c.pace = setup.seats[cpu], ONE
         k = s.programs.sibling[cpu]
         if k >= 0:
-            c.thread = &s.programs.thread[2 * self.cores] if k > cpu else sibling_of(s.cpu[k].thread)
+            if k > cpu:
+                c.thread = &s.programs.thread[2 * self.cores]
+                self.cores += 1
+            else:
+                c.thread = sibling_of(s.cpu[k].thread)
             c.pace = s.programs.beside
-            self.cores += k > cpu
         c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
         if s.pages.mm != NULL:
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
