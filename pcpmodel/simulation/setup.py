@@ -261,6 +261,7 @@ def _programs(
 ) -> dict[str, Any]:
     """Operations, tables and channels; and of each task, which of them and on what zones."""
     programs: dict[int, int] = {}
+    names = spec.workload.phases  # looked for in all programs
     code: list[npt.NDArray[np.int64]] = []
     tables: list[npt.NDArray[Any]] = []
     for task in tasks:
@@ -270,7 +271,6 @@ def _programs(
             draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"], OPS["rest"]))
             ops[draws, _TARGET] += len(tables)
             marks = ops[:, _CODE] == OPS["phase"]
-            names = spec.workload.phases
             number = np.array([names.index(name) for name in task.program.phases])
             ops[marks, _N] = number[ops[marks, _N]]
             takes = ops[:, _CODE] == OPS["alloc"]
