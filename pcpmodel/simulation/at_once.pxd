@@ -240,5 +240,7 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c, int kind) noexcept nogil:
     p.view = flags
     n.moved_blocks += blocks
     held_at_once(s, c, kind, far, grant, blocks)
+    if kind == REFILL and take_at_once(s, c, p):
+        return True
     c.plan.got = <int> blocks
-    return kind == REFILL and take_at_once(s, c, p)
+    return False

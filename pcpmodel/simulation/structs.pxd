@@ -211,8 +211,8 @@ cdef struct timers_t:
     int32_t change
 
 
-# Four cache lines: what a refill needs; what comes after it between operations; drains and rarer
-# operations; timers.  A line more in an event of 224 CPUs takes it 1.2 ns.
+# Four cache lines: two that a refill needs; drains, chores and rarer operations; timers.  A line
+# more in an event of 224 CPUs takes it 1.2 ns.
 cdef struct cpu_t:
     int64_t time
     int64_t timer  # the first of `timers`
@@ -225,8 +225,8 @@ cdef struct cpu_t:
     int16_t id
     int32_t seat  # node << 21 | last-level cache << 11 | core << 1 | thread
     uint32_t pace  # what its sibling makes of a time; 16 binary digits
-    task_t task
     thread_t *thread  # NULL: its core has no other task
+    task_t task
     chore_t chore
     plan_t plan
     int32_t quiet  # operations until a PCP trylock fails
