@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memmove
 
 from pcpmodel.exclusive cimport Exclusive
 
@@ -24,15 +25,14 @@ cdef struct page_cache:
 
 cdef inline uint64_t cache_set(uint64_t *way, int ways, uint64_t entry) noexcept nogil:
     """Make a page the most recent of its set; its entry there before, 0 if it had none."""
-    cdef uint64_t before, newer = entry
-    cdef int i
-    for i in range(ways):  # what is newer than that moves by one way, as it is looked at
-        before = way[i]
-        way[i] = newer
-        if <uint32_t> before == <uint32_t> entry:
-            return before
-        newer = before
-    return 0
+    cdef uint64_t before
+    cdef int i = 0
+    while i < ways - 1 and <uint32_t> way[i] != <uint32_t> entry:
+        i += 1
+    before = way[i] if <uint32_t> way[i] == <uint32_t> entry else 0
+    memmove(way + 1, way, i * sizeof(uint64_t))
+    way[0] = entry
+    return before
 
 
 cdef inline int cache_touch(page_cache *c, int cpu, uint32_t page) noexcept nogil:
