@@ -18,6 +18,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.exclusive cimport check_idle
+from pcpmodel.kernel.pages cimport pages_zeros
 
 from pcpmodel.errors import InputError
 
@@ -63,8 +64,8 @@ cdef class PageLines(Exclusive):
         ):
             raise MemoryError
         for i in range(self.zones):
-            lines.last[i] = <uint64_t *> calloc(<size_t> pages[i], sizeof(uint64_t))
-            lines.freed[i] = <uint32_t *> calloc(<size_t> pages[i], sizeof(uint32_t))
+            lines.last[i] = <uint64_t *> pages_zeros(<size_t> pages[i] * sizeof(uint64_t))
+            lines.freed[i] = <uint32_t *> pages_zeros(<size_t> pages[i] * sizeof(uint32_t))
             if lines.last[i] == NULL or lines.freed[i] == NULL:
                 raise MemoryError
 

@@ -44,6 +44,18 @@ cdef extern from *:
     #endif
         return arena;
     }
+    /* The same, of zeros, which take no memory until they are touched. */
+    static inline void *pages_zeros(size_t bytes)
+    {
+        const size_t page = 4096;
+        char *arena = calloc(bytes ? bytes : 1, 1);
+    #if defined(MADV_HUGEPAGE)
+        if (arena && bytes >= (size_t)2 << 20)
+            madvise((void *)(((size_t)arena + page - 1) & ~(page - 1)), bytes - page,
+                    MADV_HUGEPAGE);
+    #endif
+        return arena;
+    }
     #define NO_PAGE UINT32_MAX
     #define pages_ctz(x) __builtin_ctz(x)
     #define pages_log2(x) (31 - __builtin_clz(x))
@@ -58,6 +70,7 @@ cdef extern from *:
     """
     const uint32_t NO_PAGE  # no page frame: the gap in a list
     void *pages_arena(size_t bytes) noexcept nogil
+    void *pages_zeros(size_t bytes) noexcept nogil
     int pages_ctz(uint32_t x) noexcept nogil  # x != 0
     int pages_log2(uint32_t x) noexcept nogil  # x != 0
     void pages_prefetch(const void *p) noexcept nogil

@@ -189,25 +189,30 @@ cdef inline bint at_once(const state_t *s, const cpu_t *c) noexcept nogil:
     return c.ask.kind < LRU and s.zones.zone[c.ask.zone].free > s.zones.zone[c.ask.zone].plenty
 
 
+cdef inline void held_at_once(state_t *s, cpu_t *c, int kind, int far, int64_t grant,
+                              int64_t blocks) noexcept nogil:
+    """How long a hold of a queued lock takes, and the books, as `account` has them."""
+    cdef lock_t *lock = &s.lock[c.ask.lock]
+    cdef int64_t hold = drawn_hold(s, c, lock, kind, far, blocks)
+    granted(c, grant)
+    count_hold(s, c, lock, kind, c.time, grant - c.time, hold)
+    c.time = lock.queue.free_at = grant + hold
+
+
 cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
     """A hold of a queued LRU lock: what `interact`, `account` and `released` do."""
     cdef lock_t *lock = &s.lock[c.ask.lock]
-    cdef int far = apart(lock, c)
-    cdef int64_t arrival = c.time, hold
-    cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
-    cdef int blocks = s.holds.pagevec - c.task.lru_left
+    cdef int far = apart(lock, c), blocks = s.holds.pagevec - c.task.lru_left
+    cdef int64_t grant = lock_grant(&lock.queue, c.time, handover(s, LRU, far))
     meet(s, c)
     c.task.lru_left = s.holds.pagevec
     c.count.lru_holds += 1
     s.holds.late = 0
-    hold = drawn_hold(s, c, LRU, far, blocks)
-    granted(c, grant)
-    count_hold(s, c, LRU, arrival, grant - arrival, hold)
-    c.time = lock.queue.free_at = grant + hold
+    held_at_once(s, c, LRU, far, grant, blocks)
     c.state = RUNNING
 
 
-cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline bint hold_at_once(state_t *s, cpu_t *c, int kind) noexcept nogil:
     """A refill, or a drain of a commit, by count at a queued lock, and what follows it.
 
     What `interact`, `account` and `released` do, without what cannot be: the zone has plenty of
@@ -218,11 +223,9 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
     cdef zone_t *zone = &s.zones.zone[c.ask.zone]
     cdef count_t *n = c.count
     cdef lock_t *lock = &s.lock[c.ask.lock]
-    cdef int kind = c.ask.kind, far = apart(lock, c), flags, pages
-    cdef int64_t arrival = c.time, hold, blocks
-    cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
+    cdef int far = apart(lock, c), flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE), pages
+    cdef int64_t blocks, grant = lock_grant(&lock.queue, c.time, handover(s, kind, far))
     meet(s, c)
-    flags = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
     if kind == REFILL:
         pcp_alloc_begin(&p.pcp, &s.rules)
         blocks = nr_pcp_alloc(&p.pcp, &s.rules, flags, op.order)
@@ -236,10 +239,8 @@ cdef inline bint hold_at_once(state_t *s, cpu_t *c) noexcept nogil:
     p.touched = 1
     p.view = flags
     n.moved_blocks += blocks
-    hold = drawn_hold(s, c, kind, far, blocks)
-    granted(c, grant)
-    count_hold(s, c, kind, arrival, grant - arrival, hold)
-    c.time = grant + hold
-    lock.queue.free_at = c.time
+    held_at_once(s, c, kind, far, grant, blocks)
+    if kind == REFILL and take_at_once(s, c, p):
+        return True
     c.plan.got = <int> blocks
-    return kind == REFILL and take_at_once(s, c, p)
+    return False

@@ -40,13 +40,12 @@ cdef inline int bucket(int64_t ps) noexcept nogil:
     return min(e * 8 + <int> (ns >> e), HIST - 1)
 
 
-cdef inline void count_hold(state_t *s, cpu_t *c, int kind, int64_t arrival, int64_t wait,
-                            int64_t hold) noexcept nogil:
+cdef inline void count_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int64_t arrival,
+                            int64_t wait, int64_t hold) noexcept nogil:
     """A hold of the lock that the CPU has asked for, and the wait before it."""
     cdef count_t *n = c.count
     cdef int i
     cdef int64_t limit
-    cdef lock_t *lock = &s.lock[c.ask.lock]
     cdef uint64_t order = lock.order
     s.books.events += 1
     order = (order ^ <uint64_t> arrival ^ <uint64_t> c.id << 48) * <uint64_t> 0x9E3779B97F4A7C15

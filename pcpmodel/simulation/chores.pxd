@@ -212,8 +212,8 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
     if c.chore.kind and chore_step(s, c):
         return True
     while c.timer <= c.time:
-        if not c.timers.warm and s.course.warm <= c.time:
-            c.timers.warm = 1
+        if not c.warm and s.course.warm <= c.time:
+            c.warm = 1
             count_blocks(c)
             memset(c.count, 0, sizeof(count_t))
             if s.pages.cache != NULL:

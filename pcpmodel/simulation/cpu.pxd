@@ -51,6 +51,10 @@ cdef inline int64_t lasts(cpu_t *c, uint32_t factor) noexcept nogil:
     return times(ps, factor, 16)
 
 
+cdef inline thread_t *sibling_of(const thread_t *thread) noexcept nogil:
+    return <thread_t *> (<size_t> thread ^ sizeof(thread_t))
+
+
 @cython.cdivision(True)
 cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     """A CPU comes to a lock: until it comes to one again, its pace is what its core leaves to it.
@@ -59,19 +63,20 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     much of the time to come as since the CPU last came to a lock.
     """
     cdef thread_t *me = c.thread
-    cdef int64_t waited, passed
-    cdef double alone
+    cdef thread_t *other
+    cdef int64_t waited
+    cdef double passed, alone
     if me == NULL:
         return
-    passed = c.time - me.looked_at
-    if passed > 0:
-        waited = me.sibling.waited + max(min(me.sibling.granted, c.time) - me.sibling.arrived, 0)
+    if c.time > me.arrived:
+        other = sibling_of(me)
+        waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
         alone = <double> (waited - me.other_waited)
+        passed = <double> (c.time - me.arrived)
         c.pace = <uint32_t> (
-            <double> passed * (<double> s.programs.beside * ONE)
-            / (<double> passed * ONE + alone * <double> (s.programs.beside - ONE))
+            passed * s.programs.beside_one / (passed * ONE + alone * s.programs.above_one)
         )
-        me.looked_at, me.other_waited = c.time, waited
+        me.other_waited = waited
     me.waited += me.granted - me.arrived
     me.arrived, me.granted = c.time, INT64_MAX
 
@@ -127,7 +132,7 @@ cdef inline void arrive_lru(state_t *s, cpu_t *c) noexcept nogil:
 
 cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
     cdef int64_t t = min(min(s.course.end, c.timers.sample_at), c.timers.change_at)
-    if not c.timers.warm:
+    if not c.warm:
         t = min(t, s.course.warm)
     if s.course.tick:
         t = min(t, c.timers.tick_at)

@@ -46,7 +46,9 @@ from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
     BY_REMOTE,
+    DRAIN,
     LRU,
+    REFILL,
     RUNNING,
     apart,
     cpu_t,
@@ -183,11 +185,10 @@ cdef class Engine:
                 s.cpu[s.programs.channel[i].consumer].task.zone[HOME],
             )
         self.join_barriers(parts)
-        for i in range(s.nr_cpus if s.programs.thread != NULL else 0):
-            if s.programs.thread[i].sibling != NULL:  # which sees how long this one waited
+        for i in range(s.nr_cpus):
+            if s.programs.sibling[i] >= 0:  # which sees how long this one waited
                 parts.join(
-                    s.cpu[i].task.zone[HOME],
-                    s.cpu[s.programs.thread[i].sibling - s.programs.thread].task.zone[HOME],
+                    s.cpu[i].task.zone[HOME], s.cpu[s.programs.sibling[i]].task.zone[HOME]
                 )
         self.islands = <island_t *> calloc(s.nr_zones, sizeof(island_t))
         self.island = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
@@ -322,7 +323,7 @@ cdef class Engine:
             if lock.heir >= 0:
                 heir = &s.cpu[lock.heir]
                 far = apart(&s.lock[number], heir)
-                self.expect(heir.id, now + handover(s, heir, far))
+                self.expect(heir.id, now + handover(s, heir.ask.kind, far))
             c.time = now
             released(s, c)
         advance(s, c, False)
@@ -335,7 +336,7 @@ cdef class Engine:
         cdef last_t *last
         cdef int64_t arrival = c.time, hold
         cdef int far = apart(lock, c)
-        cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c, far))
+        cdef int64_t grant = lock_grant(&lock.queue, arrival, handover(s, c.ask.kind, far))
         meet(s, c)
         hold = interact(s, c, far)
         granted(c, grant)
@@ -463,7 +464,11 @@ cdef class Engine:
                     else:
                         if c.ask.kind == LRU:
                             lru_at_once(s, c)
-                        elif not hold_at_once(s, c):
+                        elif c.ask.kind == REFILL:
+                            if not hold_at_once(s, c, REFILL):
+                                self.leave(c)
+                        else:
+                            hold_at_once(s, c, DRAIN)
                             self.leave(c)
                         advance(s, c, True)
                         if c.state == ARRIVED:

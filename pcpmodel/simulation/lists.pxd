@@ -222,9 +222,9 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         digest = (digest ^ page) * <uint64_t> 0x100000001B3
         if pages_unlikely(s.pages.cache != NULL):
             use_pages(s, c, zone, page, order, True)
-        if pages_unlikely(s.pages.lines != NULL):
-            s.pages.lines.used[c.id] += LINES_OF_A_PAGE << order
     s.pages.digest[c.id] = digest
+    if s.pages.lines != NULL:
+        s.pages.lines.used[c.id] += <uint64_t> n * LINES_OF_A_PAGE << order
 
 
 cdef inline uint32_t next_to_free(state_t *s, cpu_t *c, page_ring *mine) noexcept nogil:

@@ -27,6 +27,7 @@ from pcpmodel.simulation.structs cimport (
     RUNNING,
     count_t,
     cpu_t,
+    lock_t,
     pcp_of,
     pcp_t,
     policy_of,
@@ -45,7 +46,7 @@ from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport HOME, TABLE
 
 
-cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int far, int64_t blocks,
+cdef inline int64_t hold_ps(state_t *s, cpu_t *c, lock_t *lock, int kind, int far, int64_t blocks,
                             uint64_t bits) noexcept nogil:
     """How long a hold takes that moves as many blocks; ``bits`` (10) are its luck.
 
@@ -58,17 +59,17 @@ cdef inline int64_t hold_ps(state_t *s, cpu_t *c, int kind, int far, int64_t blo
         mean = cost[blocks]
     else:
         mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
-    mean = paced(c, mean) + s.holds.late + s.holds.first[kind == LRU][far]
-    s.lock[c.ask.lock].last, s.lock[c.ask.lock].seat = c.id, c.seat
+    mean = paced(c, mean) + s.holds.late + s.holds.first[kind][far]
+    lock.seat = c.seat
     return max(scaled(mean, s.holds.spread[kind][bits]), 1)
 
 
-cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, int kind, int far,
+cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int far,
                                int64_t blocks) noexcept nogil:
     """How long this hold takes; the pace of the work that follows is drawn, too."""
     cdef uint64_t bits = draw(&c.rng)
     c.task.factor = paced(c, s.programs.speed[bits >> 44 & (TABLE - 1)])
-    return hold_ps(s, c, kind, far, blocks, bits >> 54)
+    return hold_ps(s, c, lock, kind, far, blocks, bits >> 54)
 
 
 cdef inline int64_t quickest_refill(state_t *s) noexcept nogil:
@@ -133,7 +134,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c, int far) noexcept nogil:
         p.touched = 1
         p.view = zone.flags | (p.view & ZONE_RECLAIM_ACTIVE)
         n.moved_blocks += blocks
-    return drawn_hold(s, c, c.ask.kind, far, blocks)
+    return drawn_hold(s, c, &s.lock[c.ask.lock], c.ask.kind, far, blocks)
 
 
 cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
@@ -146,7 +147,7 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
             tell(s, zone, grant + hold)
         if pages_unlikely(s.lists.policy != NULL) and grant > arrival and c.ask.why < BY_REMOTE:
             policy_of(s, c, c.ask.zone).waits += 1
-    count_hold(s, c, c.ask.kind, arrival, grant - arrival, hold)
+    count_hold(s, c, &s.lock[c.ask.lock], c.ask.kind, arrival, grant - arrival, hold)
 
 
 cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:

@@ -176,7 +176,7 @@ cdef class PerPage:
         cdef int far = apart(&s.lock[lock], c)
         cdef int64_t hold
         if q.waited[q.head]:
-            now += handover(s, c, far)
+            now += handover(s, c.ask.kind, far)
         hold = interact(s, c, far)
         granted(c, now)
         account(s, c, q.arrival[q.head], now, hold)
@@ -216,7 +216,7 @@ cdef class PerPage:
         if lock.heir >= 0:
             heir = &s.cpu[lock.heir]
             far = apart(&s.lock[number], heir)
-            self.schedule(heir.id, RELEASE, now + handover(s, heir, far))
+            self.schedule(heir.id, RELEASE, now + handover(s, heir.ask.kind, far))
 
     cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s

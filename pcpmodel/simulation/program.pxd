@@ -2,7 +2,6 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
@@ -95,17 +94,18 @@ from pcpmodel.workload.ops cimport (
 cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
     """Blocks to free of one zone: where the CPU has strayed, the first that it holds any of."""
     cdef op_t *op = c.task.pc
-    cdef int32_t *zonelist = &s.zones.zonelist[c.id * s.nr_zones]
+    cdef int32_t *zonelist
     cdef int i, zone
     if pages_unlikely(c.task.strayed != 0) and op.zone == HOME:
+        zonelist = &s.zones.zonelist[c.id * s.nr_zones]
         for i in range(s.nr_zones):
             if zonelist[i] < 0:
                 break
-            if held_of(s, c, zonelist[i])[op.pindex]:
+            if held_of(c, zonelist[i])[op.pindex]:
                 c.task.zone[HOME] = zonelist[i]
                 break
     zone = c.task.zone[op.zone]
-    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.pindex])
+    c.task.left = min(c.task.wanted, held_of(c, zone)[op.pindex])
     hold_more(s, c, zone, op.pindex, op.order, -c.task.left)
     c.task.wanted -= c.task.left
     c.task.counted = c.task.left
@@ -221,7 +221,6 @@ cdef inline bint at_barrier(state_t *s, cpu_t *c) noexcept nogil:
     return False
 
 
-@cython.cdivision(True)
 cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     """Run the program up to its next block of pages; True if the CPU cannot go on.
 
@@ -232,15 +231,17 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef channel_t *ch
     cdef int32_t *carry
     cdef page_ring *mine
-    cdef int64_t ps, start = c.time
+    cdef int64_t ps, start = c.time, seen = -1
     cdef int code, moved, zone, rounds = 0
     cdef uint32_t i
     while True:
-        if c.time >= s.changes.careful_from and c.time != start:
-            return True
-        if c.chore.kind or c.timer <= c.time:
-            if on_time(s, c):
+        if c.time != seen:  # most operations take none, and nothing is due that was not before
+            seen = c.time
+            if seen >= s.changes.careful_from and seen != start:
                 return True
+            if c.chore.kind or c.timer <= seen:
+                if on_time(s, c):
+                    return True
         op = c.task.pc
         code = op.code
         if code <= OP_FREE:
@@ -282,8 +283,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if ch.nsent - ch.nreceived == ch.size:
                 c.state = BLOCKED
                 return True
-            if ch.nsent < ch.size or jump(s, c, max(c.time, ch.received[ch.nsent % ch.size])):
-                ch.sent[ch.nsent % ch.size] = c.time
+            ps = ch.received[ch.nsent - ch.size & ch.mask]  # when there was room again
+            if ch.nsent < ch.size or jump(s, c, max(c.time, ps)):
+                ch.sent[ch.nsent & ch.mask] = c.time
                 carry = carry_of(s, c.vars.channel[op.n], False)
                 memcpy(carried_by(ch, ch.nsent), carry, BLOCK_KINDS * sizeof(int32_t))
                 memset(carry, 0, BLOCK_KINDS * sizeof(int32_t))
@@ -295,9 +297,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if ch.nsent == ch.nreceived:
                 c.state = BLOCKED
                 return True
-            ps = ch.sent[ch.nreceived % ch.size] + ch.latency
+            ps = ch.sent[ch.nreceived & ch.mask] + ch.latency
             if jump(s, c, max(c.time, ps)):
-                ch.received[ch.nreceived % ch.size] = c.time
+                ch.received[ch.nreceived & ch.mask] = c.time
                 carry = carry_of(s, c.vars.channel[op.n], True)
                 memcpy(carry, carried_by(ch, ch.nreceived), BLOCK_KINDS * sizeof(int32_t))
                 ch.nreceived += 1
@@ -306,14 +308,11 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif code == OP_GIVE or code == OP_TAKE:
             zone = c.task.zone[op.zone]
             carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.pindex]
-            moved = held_of(s, c, zone)[op.pindex] if code == OP_GIVE else carry[0]
+            moved = held_of(c, zone)[op.pindex] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
-            if code == OP_GIVE:
-                moved = -moved
-            hold_more(s, c, zone, op.pindex, op.order, moved)
-            carry[0] -= moved
-            moved = abs(moved)
+            hold_more(s, c, zone, op.pindex, op.order, moved if code == OP_TAKE else -moved)
+            carry[0] += moved if code == OP_GIVE else -moved
             if s.pages.mm != NULL:
                 ch = &s.programs.channel[c.vars.channel[op.target]]
                 mine = mine_of(s, c, zone, op.pindex)

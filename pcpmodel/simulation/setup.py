@@ -87,7 +87,7 @@ class Setup:
     handovers : (2, distances) ndarray of int64
         The same: handing the lock to a waiting CPU [ps].
     seats : (tasks,) ndarray of int32
-        Where the CPU of a task is: node << 20 | last-level cache << 10 | core.
+        Where the CPU of a task is: node << 21 | last-level cache << 11 | core << 1 | thread.
     siblings : (tasks,) ndarray of int32
         Task on the other hardware thread of the core; -1: none.
     beside : int
@@ -261,6 +261,7 @@ def _programs(
 ) -> dict[str, Any]:
     """Operations, tables and channels; and of each task, which of them and on what zones."""
     programs: dict[int, int] = {}
+    names = spec.workload.phases  # looked for in all programs
     code: list[npt.NDArray[np.int64]] = []
     tables: list[npt.NDArray[Any]] = []
     for task in tasks:
@@ -270,7 +271,6 @@ def _programs(
             draws = np.isin(ops[:, _CODE], (OPS["draw"], OPS["pick"], OPS["rest"]))
             ops[draws, _TARGET] += len(tables)
             marks = ops[:, _CODE] == OPS["phase"]
-            names = spec.workload.phases
             number = np.array([names.index(name) for name in task.program.phases])
             ops[marks, _N] = number[ops[marks, _N]]
             takes = ops[:, _CODE] == OPS["alloc"]
@@ -370,6 +370,7 @@ def _seats(spec: RunSpec, cpus: list[int]) -> dict[str, Any]:
     for task, core in enumerate(cores):
         on_core.setdefault(core, []).append(task)
     siblings = np.full(len(cpus), -1, dtype=np.int32)
+    thread = [on_core[core].index(task) for task, core in enumerate(cores)]
     for pair in on_core.values():
         if len(pair) > 1:
             siblings[pair] = pair[::-1]
@@ -377,7 +378,10 @@ def _seats(spec: RunSpec, cpus: list[int]) -> dict[str, Any]:
     if not 0 < share < 1:
         siblings[:] = -1
     return {
-        "seats": np.array([node << 20 | core for node, core in cores], dtype=np.int32),
+        "seats": np.array(
+            [node << 21 | core << 1 | t for (node, core), t in zip(cores, thread, strict=True)],
+            dtype=np.int32,
+        ),
         "siblings": siblings,
         "beside": round(65536 / share) if 0 < share < 1 else 65536,
     }

@@ -20,6 +20,7 @@ cdef class State(Exclusive):
     cdef PageLines lines
     cdef object policy
     cdef readonly int nlocks
+    cdef int cores  # with two tasks
     cdef bint test_and_set  # locks are not queued
     cdef uint64_t seed
 

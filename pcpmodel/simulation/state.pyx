@@ -32,7 +32,7 @@ from pcpmodel.kernel.pcp cimport (
 )
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.simulation.chores cimport drain_all_over
-from pcpmodel.simulation.cpu cimport ONE, count_blocks, paced, set_timer
+from pcpmodel.simulation.cpu cimport ONE, count_blocks, paced, set_timer, sibling_of
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     COSTS,
@@ -43,6 +43,7 @@ from pcpmodel.simulation.structs cimport (
     HIST,
     KINDS,
     LISTS_DISAGREE,
+    LRU,
     NONE_FAILED,
     NO_TIME,
     OUT_OF_MEMORY,
@@ -297,8 +298,13 @@ def _check(setup):
     _within("costs", setup.costs, 0, long)
     for name in ("blocks", "lines", "first", "handovers"):
         _within(name, getattr(setup, name), 0, 1 << 40)
-    _within("seats", setup.seats, 0, 1 << 30)
+    _within("seats", setup.seats, 0, (1 << 31) - 1)
+    if len(set(setup.seats.tolist())) < nr_cpus:
+        raise InputError("two CPUs have one seat")
     _within("siblings", setup.siblings, -1, nr_cpus - 1)
+    for cpu, other in enumerate(setup.siblings.tolist()):
+        if other >= 0 and (other == cpu or setup.siblings[other] != cpu):
+            raise InputError(f"CPU {other} is no sibling of CPU {cpu}, which is one of it")
     _within("beside", setup.beside, 4096, 1 << 20)
     _within("end_ps", setup.end_ps, 0, long)
     _within("warm_ps", setup.warm_ps, 0, long)
@@ -386,15 +392,16 @@ cdef class State(Exclusive):
         cdef int i
         memcpy(&s.holds.block[0][0], &blocks[0, 0], 2 * KINDS_ROOM * sizeof(int64_t))
         memcpy(&s.holds.line[0][0], &lines[0, 0], 2 * LINE_STATES * sizeof(int64_t))
-        memcpy(&s.holds.first[0][0], &first[0, 0], 2 * DISTANCES * sizeof(int64_t))
-        memcpy(&s.holds.handover[0][0], &handovers[0, 0], 2 * DISTANCES * sizeof(int64_t))
+        for i in range(KINDS):
+            memcpy(s.holds.first[i], &first[i == LRU, 0], DISTANCES * sizeof(int64_t))
+            memcpy(s.holds.handover[i], &handovers[i == LRU, 0], DISTANCES * sizeof(int64_t))
         s.programs.beside = setup.beside
-        if max(setup.siblings) < 0:
-            return 0
-        s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
-        for i in range(s.nr_cpus):
-            if siblings[i] >= 0:
-                s.programs.thread[i].sibling = &s.programs.thread[siblings[i]]
+        s.programs.beside_one = <double> s.programs.beside * ONE
+        s.programs.above_one = <double> s.programs.beside - ONE
+        s.programs.sibling = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
+        memcpy(s.programs.sibling, &siblings[0], s.nr_cpus * sizeof(int32_t))
+        if max(setup.siblings) >= 0:
+            s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
         return 0
 
     cdef int make_zones(self, setup) except -1:
@@ -433,7 +440,7 @@ cdef class State(Exclusive):
             s.zones.kswapd[i] = -1
         s.lock = <lock_t *> get(self.nlocks, sizeof(lock_t))
         for i in range(self.nlocks):
-            s.lock[i].last = -1
+            s.lock[i].seat = -1
         return 0
 
     cdef int make_changes(self, setup) except -1:
@@ -522,9 +529,11 @@ cdef class State(Exclusive):
             ch = &s.programs.channel[i]
             ch.size, ch.latency = channels[i].room, channels[i].latency_ps
             ch.producer, ch.consumer = channels[i].producer, channels[i].consumer
-            ch.sent = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.received = <int64_t *> get(ch.size, sizeof(int64_t))
-            ch.carried = <int32_t *> get(ch.size * KINDS_ROOM, sizeof(int32_t))
+            while ch.mask < ch.size - 1:
+                ch.mask = 2 * ch.mask + 1
+            ch.sent = <int64_t *> get(<size_t> ch.mask + 1, sizeof(int64_t))
+            ch.received = <int64_t *> get(<size_t> ch.mask + 1, sizeof(int64_t))
+            ch.carried = <int32_t *> get((<size_t> ch.mask + 1) * KINDS_ROOM, sizeof(int32_t))
         self.make_barriers(setup)
         if any((np.asarray(program)[:, 1] == OP_PHASE).any() for program in setup.programs):
             s.books.phase = <count_t *> get(s.nr_cpus * PHASES, sizeof(count_t))
@@ -583,6 +592,7 @@ cdef class State(Exclusive):
         cdef int k
         c.id = cpu
         c.lists, c.count = &s.lists.pcp[cpu * s.nr_zones], &s.books.count[cpu]
+        c.held = &s.lists.held[cpu * s.nr_zones * KINDS_ROOM]
         c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
         for k in range(CHANNELS):
             c.vars.channel[k] = channels[cpu, k]
@@ -595,8 +605,14 @@ cdef class State(Exclusive):
         key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95
         c.rng = draw(&key)
         c.seat, c.pace = setup.seats[cpu], ONE
-        if s.programs.thread != NULL and s.programs.thread[cpu].sibling != NULL:
-            c.thread, c.pace = &s.programs.thread[cpu], s.programs.beside
+        k = s.programs.sibling[cpu]
+        if k >= 0:
+            if k > cpu:
+                c.thread = &s.programs.thread[2 * self.cores]
+                self.cores += 1
+            else:
+                c.thread = sibling_of(s.cpu[k].thread)
+            c.pace = s.programs.beside
         c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
         if s.pages.mm != NULL:
             s.pages.dice[cpu] = key ^ <uint64_t> 0xA0761D6478BD642F
@@ -666,6 +682,7 @@ cdef class State(Exclusive):
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.lock,
             <size_t> self.s.changes.last, <size_t> self.s.programs.thread,
+            <size_t> self.s.programs.sibling,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
@@ -814,7 +831,7 @@ cdef class State(Exclusive):
             for z in range(self.s.nr_zones):
                 for k in range(BLOCK_KINDS):
                     pages[z] += (
-                        <int64_t> held_of(&self.s, &self.s.cpu[i], z)[k]
+                        <int64_t> held_of(&self.s.cpu[i], z)[k]
                         << self.s.programs.order_of[k]
                     )
         return pages

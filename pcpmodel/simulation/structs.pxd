@@ -11,7 +11,6 @@ Times are integers [ps].
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport page_cache
@@ -107,25 +106,26 @@ cdef struct op_t:
 
 
 cdef struct channel_t:
-    int64_t *sent  # ring of times
+    # Rings of messages: the time of each, and [KINDS_ROOM] the blocks given with it.
+    int64_t *sent
     int64_t *received
-    int32_t *carried  # [message][KINDS_ROOM]: blocks given
+    int32_t *carried
     page_ring pages  # blocks under way, with page identity
     int64_t nsent
     int64_t nreceived
     int64_t latency
-    int32_t size
+    int32_t size  # messages
+    int32_t mask  # of the rings, which may have more places
     int32_t producer
     int32_t consumer
 
 
-cdef struct thread_t:  # one of the two hardware threads of a core
-    thread_t *sibling  # the other; NULL: without a task
+# One of the two hardware threads of a core, which lie in one cache line.
+cdef struct thread_t:
     int64_t arrived  # at a lock, last
     int64_t granted  # INT64_MAX: nobody knows yet
     int64_t waited  # for locks, before that
-    int64_t looked_at  # when it last looked at the other,
-    int64_t other_waited  # which had waited for so long
+    int64_t other_waited  # when it arrived the other had waited for so long
 
 
 cdef struct barrier_t:
@@ -148,8 +148,11 @@ cdef struct programs_t:
     int32_t order_of[BLOCK_KINDS]
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
-    thread_t *thread  # [cpu]; NULL: no core has two tasks
+    thread_t *thread  # two of each core with two tasks; NULL: there is none
+    int32_t *sibling  # [cpu]: that of the other thread of its core; -1: without a task
     uint32_t beside  # a time beside a thread that works; 16 binary digits
+    double beside_one  # of `beside`: times ONE,
+    double above_one  # and what it is more than ONE
 
 
 # CPUs
@@ -206,11 +209,10 @@ cdef struct timers_t:
     int64_t change_at  # next change of the machine
     int32_t sample
     int32_t change
-    int32_t warm  # warm-up is over
 
 
-# Four cache lines: what a refill needs; what comes after it between operations; drains and rarer
-# operations; timers.  A line more in an event of 224 CPUs takes it 1.2 ns.
+# Four cache lines: two that a refill needs; drains, chores and rarer operations; timers.  A line
+# more in an event of 224 CPUs takes it 1.2 ns.
 cdef struct cpu_t:
     int64_t time
     int64_t timer  # the first of `timers`
@@ -219,15 +221,17 @@ cdef struct cpu_t:
     count_t *count
     ask_t ask
     int8_t state
+    int8_t warm  # warm-up is over
     int16_t id
-    int32_t seat  # node << 20 | last-level cache << 10 | core
+    int32_t seat  # node << 21 | last-level cache << 11 | core << 1 | thread
     uint32_t pace  # what its sibling makes of a time; 16 binary digits
-    task_t task
     thread_t *thread  # NULL: its core has no other task
+    task_t task
     chore_t chore
     plan_t plan
     int32_t quiet  # operations until a PCP trylock fails
     int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
+    int32_t *held  # blocks that its program holds, of each zone
     vars_t vars
     timers_t timers
 
@@ -313,18 +317,17 @@ cdef struct holds_t:  # how long locks are held
     int64_t block[2][KINDS_ROOM]
     int64_t line[2][LINE_STATES]
     int64_t late  # of the hold under way
-    # By the distance from the last holder, zone and LRU locks: lines of the lock's own that a hold
-    # begins with, and what handing over to a waiting CPU takes.
-    int64_t first[2][DISTANCES]
-    int64_t handover[2][DISTANCES]
+    # By the distance from the last holder: lines of the lock's own that a hold begins with, and
+    # what handing over to a waiting CPU takes.
+    int64_t first[KINDS][DISTANCES]
+    int64_t handover[KINDS][DISTANCES]
     int32_t pagevec  # pages between two holds of the LRU lock
 
 
 cdef struct lock_t:  # of a zone, or of the LRU lists of a node and a memcg
     fifo_lock queue  # of the event engine
     uint64_t order  # digest of (CPU, time of arrival) in the order of grants
-    int32_t last  # CPU that had it last; -1: nobody
-    int32_t seat  # and where that is
+    int32_t seat  # of the CPU that had it last; -1: nobody
 
 
 # Time
@@ -443,14 +446,14 @@ cdef inline pcp_t *pcp_of(cpu_t *c, int zone) noexcept nogil:
     return &c.lists[zone]
 
 
-cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
-    return &s.lists.held[(c.id * s.nr_zones + zone) * KINDS_ROOM]
+cdef inline int32_t *held_of(cpu_t *c, int zone) noexcept nogil:
+    return &c.held[zone * KINDS_ROOM]
 
 
 cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int pindex, int order,
                            int64_t blocks) noexcept nogil:
     """The program holds more blocks, or less."""
-    held_of(s, c, zone)[pindex] += <int32_t> blocks
+    held_of(c, zone)[pindex] += <int32_t> blocks
     s.lists.pages[c.id] += blocks << order
 
 
@@ -463,25 +466,22 @@ cdef inline bint is_local(state_t *s, cpu_t *c, int zone) noexcept nogil:
 
 
 cdef inline int apart(const lock_t *lock, const cpu_t *c) noexcept nogil:
-    """How far a CPU is from the last holder of a lock."""
+    """How far a CPU is from the last holder of a lock; as from itself, where nobody had it yet."""
     cdef int32_t differ = lock.seat ^ c.seat
-    if lock.last == c.id or lock.last < 0:
-        return SAME_CPU
-    return SAME_CORE + (differ != 0) + (differ >= 1 << 10) + (differ >= 1 << 20)
+    return (differ > 0) + (differ >= 1 << 1) + (differ >= 1 << 11) + (differ >= 1 << 21)
 
 
-cdef inline int64_t handover(const state_t *s, const cpu_t *c, int far) noexcept nogil:
+cdef inline int64_t handover(const state_t *s, int kind, int far) noexcept nogil:
     """What it takes to hand a lock to a CPU so far from the last holder, if it waits."""
-    return s.holds.handover[c.ask.kind == LRU][far]
+    return s.holds.handover[kind][far]
 
 
 cdef inline int32_t *carry_of(state_t *s, int channel, bint arrived) noexcept nogil:
     return &s.programs.carry[(2 * channel + arrived) * KINDS_ROOM]
 
 
-@cython.cdivision(True)
 cdef inline int32_t *carried_by(channel_t *ch, int64_t message) noexcept nogil:
-    return &ch.carried[message % ch.size * KINDS_ROOM]
+    return &ch.carried[(message & ch.mask) * KINDS_ROOM]
 
 
 cdef inline page_ring *mine_of(state_t *s, cpu_t *c, int zone, int kind) noexcept nogil:
