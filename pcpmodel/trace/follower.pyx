@@ -467,7 +467,7 @@ cdef class Follower(Beliefs):
         places = []
         for k in range(len(forks)):
             row = forks[k]
-            before = self.link[row].own_prev
+            before = line_before(self, row)
             places.append((self.rows[row].cpu, row, k))
             if before and self.rows[before].cpu != self.rows[row].cpu:
                 places.append((self.rows[before].cpu, row, k))

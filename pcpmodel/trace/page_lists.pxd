@@ -89,7 +89,7 @@ cdef struct page_list:
 # Where to go on from a row; 0: nowhere, as nothing comes before row 0.
 cdef struct row_link:
     int32_t chain       # next row about the same page; for contiguous frees a place in spans
-    int32_t own_prev    # last row of the same task (or of the same CPU's softirq)
+    int32_t own_prev    # last row of the same task (or of the same CPU's softirq), or its fork's
     int32_t own_next
     int32_t next_cpu    # next row of the same CPU
     uint8_t then        # event at chain, 0 none: that row itself is far away
@@ -232,9 +232,17 @@ cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
         and not seen_over(s, j, row)
 
 
+cdef inline int32_t line_before(PageLists s, int32_t row) noexcept nogil:
+    """The last row of the same task, 0 none: its fork's is another one's, maybe on another CPU."""
+    cdef int32_t before = s.link[row].own_prev
+    if s.rows[before].event == EV_FORK and s.rows[before].pid != s.rows[row].pid:
+        return 0
+    return before
+
+
 cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil:
     """The task's line before, if it was moved away from a CPU between that and *row*; else 0."""
-    cdef int32_t before = s.link[row].own_prev, then = s.link[row].own_next
+    cdef int32_t before = line_before(s, row), then = s.link[row].own_next
     if not before or s.rows[before].cpu != cpu or (then and s.rows[then].cpu == cpu):
         return 0
     return before

@@ -276,6 +276,16 @@ cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,
     return LINKED
 
 
+cdef void link_child(PageLists s, const event_row *r, int32_t row, int32_t *seen) noexcept nogil:
+    """Of sched_process_fork: the new task has no line before; whose was its number is another one.
+    """
+    cdef int32_t j
+    if 0 < r.a < MAX_PID and r.a != r.pid:
+        j = seen[r.a]
+        s.link[j].own_prev = row
+        seen[r.a] = 0
+
+
 cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) noexcept nogil:
     """Links from every row on, and from every page to its first row.
 
@@ -319,6 +329,8 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
             code = link_contig(s, r, row, &at, &span)
             if code:
                 return code
+        elif r.event == EV_FORK:
+            link_child(s, r, row, seen)
         else:
             p = page_of(s, r)
             if p >= 0:

@@ -375,7 +375,7 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
         return
     status = s.page[p].status & 15
     if status == TAKEN or status == SHOWN:
-        q = s.link[row].own_prev
+        q = line_before(s, row)
         if status == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
             # Who has a block reports it before all else.
             differ(s, row, D_REPORTED, -1, 0, r.a)
