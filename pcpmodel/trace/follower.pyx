@@ -474,6 +474,12 @@ cdef class Follower(Beliefs):
         places = np.array(sorted(places), np.int32).reshape(-1, 3)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
+        if len(forks):
+            self.place = <uint8_t *>self.room(self.nr_rows, 1)
+            gone = []
+            if find_stacks_freed(self, self.place, <int32_t *>untouched(
+                    self.nr_rows * sizeof(int32_t), gone)) < 0:
+                raise MemoryError
         self.workers = <uint8_t *>self.room(1 << 16, 1)
         for k in workers:
             if not 0 <= k < 1 << 16:

@@ -121,6 +121,7 @@ cdef class PageLists(Exclusive):
     cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans
     cdef int64_t spans_cap
+    cdef uint8_t *place     # which page of a stack a row frees: see stacks.pyx; NULL: nobody asked
     cdef uint64_t vmemmap
     cdef int64_t last_time
     cdef note *unexplained
@@ -141,6 +142,7 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
+cdef void *untouched(size_t size, list keep) except NULL
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
@@ -280,6 +282,23 @@ cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint ta
         else:
             lst.tail = p
         lst.head = p
+
+
+cdef inline void insert_below(PageLists s, int x, int i, int32_t p, int32_t above) noexcept nogil:
+    """Put a page back on a list, below another one of it; -1: at the head."""
+    cdef page_list *lst = &s.lists[16 * x + i]
+    cdef traced_page *page = &s.page[p]
+    page.where = 1 + 16 * x + i
+    page.prev = above
+    page.next = s.page[above].next if above >= 0 else lst.head
+    if above >= 0:
+        s.page[above].next = p
+    else:
+        lst.head = p
+    if page.next >= 0:
+        s.page[page.next].prev = p
+    else:
+        lst.tail = p
 
 
 cdef inline void unlink_page(PageLists s, int32_t p) noexcept nogil:

@@ -345,7 +345,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     return LINKED
 
 
-cdef void *_untouched(size_t size, list keep) except NULL:
+cdef void *untouched(size_t size, list keep) except NULL:
     """Zeros that cost memory, and time, only where they are touched; held by *keep*."""
     cdef uint8_t[::1] view
     keep.append(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -383,6 +383,7 @@ cdef class PageLists:
         if not self.spilled:
             free(self.link)
         free(self.spans)
+        free(self.place)
         free(self.zone_of)
         free(self.block_type)
 
@@ -466,7 +467,7 @@ cdef class PageLists:
         cdef int32_t *seen
         self.pass_rows(start, start)
         memset(self.link, 0, min(start + 1, self.nr_rows) * sizeof(row_link))
-        seen = <int32_t *>_untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
+        seen = <int32_t *>untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
         with nogil:
             code = link_rows(self, start, seen, &row)
         if code == NO_ROOM:
