@@ -21,6 +21,8 @@ cdef enum:
     UNTOLD = 1          # ... of which no line tells before
     MIXED = 2           # it is of a stack with others that some line brought to their list
 
+    IN_RUN = 8          # a row is of a run, though not of a stack that is known
+
 
 cdef int32_t freed_after(PageLists s, int32_t j) noexcept nogil:
     """The next row of a task, but for the drains that a free brings; 0 none."""
@@ -103,7 +105,7 @@ cdef void cut(PageLists s, uint8_t *place, const int32_t *before, const int32_t 
                 place[run[k + i]] = <uint8_t>(i + 1)
             k += STACK_PAGES
         else:
-            place[run[k]] = 0
+            place[run[k]] = IN_RUN
             k += 1
 
 
@@ -144,14 +146,14 @@ cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcep
 
 cdef int place_of(PageLists s, int32_t k) noexcept nogil:
     """Which page of a stack a row frees, from 1; 0: of none that is known."""
-    return s.place[k] if s.place != NULL and s.rows[k].event == EV_FREE else 0
+    return s.place[k] & ~IN_RUN if s.place != NULL and s.rows[k].event == EV_FREE else 0
 
 
 cdef bint rest_of_stack(PageLists s, int32_t k) noexcept nogil:
     """Whether the page that is freed before that of row *k* has been taken in silence by now."""
     cdef int32_t before = freed_before(s, k)
     cdef int64_t above
-    if s.rows[before].event != EV_FREE:
+    if s.rows[before].event != EV_FREE or s.place == NULL or not s.place[before]:
         return False
     above = index_of(s, s.rows[before].a)
     return above >= 0 and not s.page[above].where and s.page[above].cursor == before
@@ -161,15 +163,18 @@ cdef int stack_from(PageLists s, int32_t q, int32_t p, int *first) noexcept nogi
     """So many pages of a stack are on the list from *q* on, above *p*, and all that may be, as the
     lines show that free it; 0: they show otherwise.  ``first``: which of its pages *q* is, from 1.
 
-    Where its run is not cut into stacks, any four that follow each other may be one.
+    Where its run is not cut into stacks, any four that follow each other may be one, or the last
+    ones before another page follows.
     """
-    cdef int32_t k = s.page[q].cursor
+    cdef int32_t k = s.page[q].cursor, told = k
     cdef int at = place_of(s, k), n = 0
-    first[0] = max(at, 1)
-    if at > 1 and not rest_of_stack(s, k):
-        return 0
-    while q >= 0 and q != p and s.page[q].cursor == k and first[0] + n <= STACK_PAGES:
+    while q >= 0 and q != p and s.page[q].cursor == k and max(at, 1) + n <= STACK_PAGES:
         n += 1
         q = s.page[q].next
         k = freed_after(s, k)
-    return n if first[0] + n > STACK_PAGES or (at and q < 0 and p < 0) else 0
+    first[0] = at or (STACK_PAGES + 1 - n)
+    if first[0] > 1 and not rest_of_stack(s, told):
+        return 0
+    if at == 0 and n < STACK_PAGES and (s.place == NULL or not s.place[told]):
+        return 0
+    return n if first[0] + n > STACK_PAGES or (q < 0 and p < 0) else 0
