@@ -14,6 +14,7 @@ from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.asked cimport interview
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
+from pcpmodel.trace.stacks cimport *
 from pcpmodel.trace.work cimport note_work, work_log
 
 cdef enum:
@@ -21,7 +22,6 @@ cdef enum:
     MAX_BULK = 64
     MAX_LOG = 4096      # operations that are gone through again
     EFFORT = 9_000_000  # states followed in all searches of a trace: 2 s
-    STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.

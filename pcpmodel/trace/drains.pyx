@@ -658,6 +658,23 @@ cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
             leave(s, x, q, row, OP_SILENT)
 
 
+cdef void joined_later(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """A drain takes *p*, and not the tail: an interrupt had come between mm_page_free of that and
+    its list, and freed *p*.  The tail's page lies above all that came before its task went on."""
+    cdef page_list *lst = &s.sets[x].list[i]
+    cdef int32_t q = lst.tail, above, then
+    while q >= 0 and q != p and s.page[p].where == s.page[q].where \
+            and s.page[p].pushed > s.page[q].pushed and on_its_way(s, q, s.page[p].pushed):
+        then = s.link[s.page[q].pushed].own_next
+        above = s.page[q].prev
+        unlink_page(s, q)
+        while above >= 0 and s.page[above].pushed < then:
+            above = s.page[above].prev
+        explain(s, row, E_DELAYED, x, then)
+        insert_below(s, x, i, q, above)
+        q = lst.tail
+
+
 cdef inline void drain_pages(Beliefs s, int x, int32_t row, int pages) noexcept nogil:
     """So many pages leave the lists for the buddy lists."""
     cdef pageset *set = &s.sets[x]
@@ -705,6 +722,8 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     set.rest -= 1 << r.b
     if run.left <= 0:
         set.drainer = -1
+    if set.list[i].tail != p:
+        joined_later(s, run.set, i, <int32_t>p, row)
     q = set.list[i].tail
     mt = s.block_type[p >> 9] if s.rules.drain_block_type else page.cached
     if set.open[i] and unseen:

@@ -39,7 +39,7 @@ cdef enum:
     # Other tracepoints
     EV_WORK_START = 30
     EV_WORK_END = 31
-    EV_FORK = 32
+    EV_FORK = 32            # sched_process_fork; a = the new task
     EV_EXEC = 33
     EV_EXIT = 34
     EV_KSWAPD_WAKE = 35

@@ -490,13 +490,19 @@ cdef class Follower(Beliefs):
         places = []
         for k in range(len(forks)):
             row = forks[k]
-            before = self.link[row].own_prev
+            before = line_before(self, row)
             places.append((self.rows[row].cpu, row, k))
             if before and self.rows[before].cpu != self.rows[row].cpu:
                 places.append((self.rows[before].cpu, row, k))
         places = np.array(sorted(places), np.int32).reshape(-1, 3)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
+        if len(forks):
+            self.place = <uint8_t *>self.room(self.nr_rows, 1)
+            gone = []
+            if find_stacks_freed(self, self.place, <int32_t *>untouched(
+                    self.nr_rows * sizeof(int32_t), gone)) < 0:
+                raise MemoryError
         self.workers = <uint8_t *>self.room(1 << 16, 1)
         for k in workers:
             if not 0 <= k < 1 << 16:

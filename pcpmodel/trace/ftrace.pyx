@@ -14,7 +14,7 @@ with its number.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint16_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, strlen
 
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.trace.events cimport *
@@ -663,17 +663,18 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     return p
 
 
-cdef int64_t next_pid(const char *p, const char *e) noexcept nogil:
-    """The task that sched_switch names last, after two names that may hold anything; 0 none.
+cdef int64_t last_pid(const char *p, const char *e, const char *key) noexcept nogil:
+    """The task that a line names last by this key, after names that may hold anything; 0 none.
 
-    perf prints it in another form, which is not read.
+    perf prints sched_switch in another form, which is not read.
     """
     cdef uint64_t pid
     cdef const char *q = e
+    cdef Py_ssize_t size = strlen(key)
     while q > p:
         q -= 1
-        if at(q, e, b"next_pid=", 9):
-            q = read_dec(q + 9, &pid)
+        if at(q, e, key, size):
+            q = read_dec(q + size, &pid)
             return <int64_t>pid if q != NULL and pid < MAX_PFN else 0
     return 0
 
@@ -693,11 +694,14 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         # "work struct ADDRESS: function NAME"; 1 for the vmstat worker.
         r.a = e - p > 13 and memcmp(e - 13, b"vmstat_update", 13) == 0
         return OK
-    if r.event in (EV_FORK, EV_EXEC, EV_EXIT):
+    if r.event == EV_EXEC or r.event == EV_EXIT:
         # comm= may hold anything, blanks and equal signs included.
         return OK
+    if r.event == EV_FORK:
+        r.a = last_pid(p, e, b"child_pid=")
+        return OK
     if r.event == EV_SWITCH:
-        r.a = next_pid(p, e)
+        r.a = last_pid(p, e, b"next_pid=")
         return OK
     for i in range(KEYS):
         values[i] = -1

@@ -59,7 +59,7 @@ cdef struct page_list:
 # Where to go on from a row; 0: nowhere, as nothing comes before row 0.
 cdef struct row_link:
     int32_t chain       # next row about the same page; for contiguous frees a place in spans
-    int32_t own_prev    # last row of the same task (or of the same CPU's softirq)
+    int32_t own_prev    # last row of the same task (or of the same CPU's softirq), or its fork's
     int32_t own_next
     int32_t next_cpu    # next row of the same CPU
     uint8_t then        # event at chain, 0 none: that row itself is far away
@@ -91,6 +91,7 @@ cdef class PageLists(Exclusive):
     cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans
     cdef int64_t spans_cap
+    cdef uint8_t *place     # which page of a stack a row frees: see stacks.pyx; NULL: nobody asked
     cdef uint64_t vmemmap
     cdef int64_t last_time
     cdef note *unexplained
@@ -111,6 +112,7 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
+cdef void *untouched(size_t size, list keep) except NULL
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
@@ -204,9 +206,17 @@ cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
         and not seen_over(s, j, row)
 
 
+cdef inline int32_t line_before(PageLists s, int32_t row) noexcept nogil:
+    """The last row of the same task, 0 none: its fork's is another one's, maybe on another CPU."""
+    cdef int32_t before = s.link[row].own_prev
+    if s.rows[before].event == EV_FORK and s.rows[before].pid != s.rows[row].pid:
+        return 0
+    return before
+
+
 cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil:
     """The task's line before, if it was moved away from a CPU between that and *row*; else 0."""
-    cdef int32_t before = s.link[row].own_prev, then = s.link[row].own_next
+    cdef int32_t before = line_before(s, row), then = s.link[row].own_next
     if not before or s.rows[before].cpu != cpu or (then and s.rows[then].cpu == cpu):
         return 0
     return before
@@ -244,6 +254,23 @@ cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint ta
         else:
             lst.tail = p
         lst.head = p
+
+
+cdef inline void insert_below(PageLists s, int x, int i, int32_t p, int32_t above) noexcept nogil:
+    """Put a page back on a list, below another one of it; -1: at the head."""
+    cdef page_list *lst = &s.lists[16 * x + i]
+    cdef traced_page *page = &s.page[p]
+    page.where = 1 + 16 * x + i
+    page.prev = above
+    page.next = s.page[above].next if above >= 0 else lst.head
+    if above >= 0:
+        s.page[above].next = p
+    else:
+        lst.head = p
+    if page.next >= 0:
+        s.page[page.next].prev = p
+    else:
+        lst.tail = p
 
 
 cdef inline void unlink_page(PageLists s, int32_t p) noexcept nogil:

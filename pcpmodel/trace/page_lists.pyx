@@ -269,6 +269,16 @@ cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,
     return LINKED
 
 
+cdef void link_child(PageLists s, const event_row *r, int32_t row, int32_t *seen) noexcept nogil:
+    """Of sched_process_fork: the new task has no line before; whose was its number is another one.
+    """
+    cdef int32_t j
+    if 0 < r.a < MAX_PID and r.a != r.pid:
+        j = seen[r.a]
+        s.link[j].own_prev = row
+        seen[r.a] = 0
+
+
 cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) noexcept nogil:
     """Links from every row on, and from every page to its first row.
 
@@ -312,6 +322,8 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
             code = link_contig(s, r, row, at, &span)
             if code:
                 return code
+        elif r.event == EV_FORK:
+            link_child(s, r, row, seen)
         else:
             p = r.a - s.base
             if not (EV_ALLOC <= r.event <= EV_EXTFRAG and is_told(s, r.a)):
@@ -328,7 +340,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     return LINKED
 
 
-cdef void *_untouched(size_t size, list keep) except NULL:
+cdef void *untouched(size_t size, list keep) except NULL:
     """Zeros that cost memory, and time, only where they are touched; held by *keep*."""
     cdef uint8_t[::1] view
     keep.append(mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
@@ -366,6 +378,7 @@ cdef class PageLists:
         if not self.spilled:
             free(self.link)
         free(self.spans)
+        free(self.place)
         free(self.zone_of)
         free(self.block_type)
 
@@ -449,7 +462,7 @@ cdef class PageLists:
         cdef int32_t *seen
         self.pass_rows(start, start)
         memset(self.link, 0, min(start + 1, self.nr_rows) * sizeof(row_link))
-        seen = <int32_t *>_untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
+        seen = <int32_t *>untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
         with nogil:
             code = link_rows(self, start, seen, &row)
         if code == NO_ROOM:

@@ -356,35 +356,25 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         s.effort -= depth >> 3
 
 
-cdef void add_stack(Beliefs s, int x, candidate *c) noexcept nogil:
-    """Keep pages that may be of a stack; below others that came later, if a new task tells of one.
-    """
-    if c.pages and (c.until == s.nr_rows
-                    or fork_between(s, s.sets[x].cpu, c.since, c.until + COPIED, 0) >= 0):
-        add_candidate(s, c, -1)
-    c.pages = 0
-
-
 cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
-    """Pages from *q* on, four at a time, that are freed next though nobody tells who took them."""
+    """Pages from *q* on, of one stack, that are freed next though nobody tells who took them; below
+    others that came later, if a new task tells of one."""
     cdef candidate c
-    cdef int depth = 0
+    cdef int depth = 0, first = 0, k
     cdef int32_t oldest = s.nr_rows
-    c.pages = 0
     while q >= 0 and depth < MAX_DEPTH:
-        if goes_silently(s, q, row):
-            if c.pages == 0:
-                c = candidate(q, s.page[q].cursor, 0, oldest, 0)
-            c.since = max(c.since, s.page[q].pushed)
-            c.pages += 1
-            if c.pages == STACK_PAGES:
-                add_stack(s, x, &c)
-        else:
-            add_stack(s, x, &c)
-            oldest = min(oldest, s.page[q].pushed)
         depth += 1
-        q = s.page[q].next
-    add_stack(s, x, &c)
+        k = stack_from(s, q, -1, &first) if goes_silently(s, q, row) else 0
+        if k == 0:
+            oldest = min(oldest, s.page[q].pushed)
+            q = s.page[q].next
+            continue
+        c = candidate(q, s.page[q].cursor, 0, oldest, k)
+        for _ in range(k):
+            c.since = max(c.since, s.page[q].pushed)
+            q = s.page[q].next
+        if oldest == s.nr_rows or fork_between(s, s.sets[x].cpu, c.since, oldest + COPIED, 0) >= 0:
+            add_candidate(s, &c, -1)
     s.effort -= depth >> 3
 
 

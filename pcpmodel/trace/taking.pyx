@@ -44,8 +44,9 @@ cdef int find_bulk(Beliefs s, int pid) noexcept nogil:
     return -1
 
 
-cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil:
-    """A block leaves its list."""
+cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t until=0) noexcept nogil:
+    """A block leaves its list; *until*: row before which it did, as it lies below what came then.
+    """
     cdef int i = (s.page[p].where - 1) & 15
     cdef operation *e = begin_op(s, x, row, op, pindex_to_order(i))
     if not s.page[p].where:
@@ -55,7 +56,10 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op) noexcept nogil
     s.sets[x].moved[i] = row
     e.page = p
     unlink_page(s, p)
-    do_op(s, x, e)
+    if until:
+        do_earlier(s, x, until)
+    else:
+        do_op(s, x, e)
     settle(s, x, row)
 
 
@@ -115,55 +119,104 @@ cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
 
 # -- stacks of new tasks -------------------------------------------------------------
 
-cdef bint stack_of_fork(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
-    """Pages above *p* that a new task on this CPU took for its stack without a line; takes them.
+cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t until,
+                     int32_t told) noexcept nogil:
+    """So many pages from *q* on left in silence; *told*: a line for those that none tells of again.
+    """
+    cdef int32_t moved = s.sets[x].moved[0], p
+    for _ in range(n):
+        p = q
+        if not s.page[p].where:
+            break   # found to have left meanwhile
+        q = s.page[q].next
+        explain(s, row, E_SILENT, x, s.page[p].cursor or told)
+        s.page[p].status = AWAY
+        leave(s, x, p, row, OP_SILENT, until)
+    s.sets[x].moved[0] = moved
+
+
+cdef void take_inner(Beliefs s, int x, int32_t q, int32_t p, int32_t row) noexcept nogil:
+    """Stacks among the pages of another one from *q* on, above *p*: they left before what lies
+    above them came."""
+    cdef int32_t k = s.page[q].cursor, above = -1
+    cdef int n = max(place_of(s, k), 1), first = 0
+    while q >= 0 and q != p and n <= STACK_PAGES:
+        if s.page[q].cursor == k:
+            above = q
+            k = freed_after(s, k)
+            n += 1
+        elif above >= 0 and s.page[above].pushed > s.page[q].pushed \
+                and place_of(s, s.page[q].cursor) and stack_from(s, q, p, &first) == STACK_PAGES:
+            fork_between(s, s.sets[x].cpu, s.page[q].pushed, row + COPIED, STACK_PAGES)
+            take_stack(s, x, q, STACK_PAGES, row, s.page[above].pushed, 0)
+        else:
+            return
+        if not s.page[above].where:
+            return  # found to have left meanwhile
+        q = s.page[above].next
+
+
+cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
+                       int32_t until) noexcept nogil:
+    """Pages from *q* on, above *p*, that a new task on this CPU took for its stack without a line;
+    takes them, before row *until* (0: now), and says how many.
 
     All at once, but where they are the last ones of the list (*p*: -1): the others come from the
     refill that follows.
     """
     cdef pageset *set = &s.sets[x]
-    cdef int32_t f = -1, k, told, q = set.list[i].head
-    cdef int n = 0, most = set.stack_left
-    cdef int32_t moved = set.moved[i]
-    if i != 0:
-        return False
-    if most > 0 or (most < 0 and p >= 0):
-        told = set.stack_told
-        most = most if most > 0 else STACK_PAGES
-    else:
+    cdef int32_t f = -1, k, told = set.stack_told, j = q
+    cdef int n = 0, most = set.stack_left, whole = 0, at = 0
+    if (s.page[q].where - 1) & 15 or s.forks == NULL:
+        return 0
+    k = s.page[q].cursor
+    if k:
+        if s.rows[k].event != EV_FREE:
+            return 0
+        take_inner(s, x, q, p, row)
+        if not s.page[q].where:
+            return 0
+        if stack_from(s, q, p, &at):
+            told = k
+            whole = STACK_PAGES if at == 1 and (most <= 0 or place_of(s, k)) else 0
+        elif place_of(s, k) > 1 and not rest_of_stack(s, k):
+            return 0
+        else:
+            at = 0
+    if at > 1:
+        most = STACK_PAGES + 1 - at
+    elif most < 0 and p >= 0 and not whole:
+        most = STACK_PAGES
+    elif most <= 0 or whole:
         # It is reported once the memory of its parent is copied.  What is freed next, though nobody
         # tells who took it, may have left before what came last.
-        f = fork_between(s, set.cpu, moved, row + COPIED, 0)
-        if f < 0 and q >= 0 and s.page[q].cursor:
-            f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, 0)
-        if f < 0:
-            return False
-        told = s.forks[f]
-        most = s.stacks[s.stack_of[f]]
-    while q >= 0 and q != p and n < most:
-        k = s.page[q].cursor
+        f = fork_between(s, set.cpu, set.moved[0], row + COPIED, whole)
+        if f < 0 and s.page[q].cursor:
+            f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, whole)
+        if f < 0 and not (whole and place_of(s, s.page[q].cursor)):
+            return 0
+        if f >= 0:
+            told = s.forks[f]
+        most = whole or s.stacks[s.stack_of[f]]
+    while j >= 0 and j != p and n < most:
+        k = s.page[j].cursor
         if k and s.rows[k].event != EV_FREE:
-            return False
-        q = s.page[q].next
+            return 0
+        j = s.page[j].next
         n += 1
     if n == 0 or (n < most and p >= 0 and set.stack_left >= 0):
-        return False
+        return 0
     set.stack_left = 0
-    if f >= 0 and set.open[i]:
+    if f >= 0 and set.open[0]:
         # The others lay below, where nothing is known of the list yet: see `forked`.
         s.stacks[s.stack_of[f]] = <uint8_t>(most - n)
-    elif f >= 0:
-        s.stacks[s.stack_of[f]] = 0
+    elif f >= 0 or (p < 0 and not set.open[0]):
         set.stack_left = most - n
         set.stack_told = told
-    while n:
-        q = set.list[i].head
-        explain(s, row, E_SILENT, x, s.page[q].cursor or told)
-        s.page[q].status = AWAY
-        leave(s, x, q, row, OP_SILENT)
-        n -= 1
-    set.moved[i] = moved
-    return True
+        if f >= 0:
+            s.stacks[s.stack_of[f]] = 0
+    take_stack(s, x, q, n, row, until, told)
+    return n
 
 
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil:
@@ -181,7 +234,7 @@ cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil:
     while q >= 0 and goes_silently(s, q, row):
         q = s.page[q].next
     while s.sets[x].list[0].head != q:
-        if not stack_of_fork(s, x, 0, q, row):
+        if not stack_of_fork(s, x, s.sets[x].list[0].head, q, row, 0):
             return
 
 
@@ -200,11 +253,21 @@ cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
     The first pages of that may have been there already, and unknown.
     """
     cdef pageset *set = &s.sets[x]
+    cdef int32_t then = s.link[row].chain
+    cdef int at
+    if s.rows[then].event == EV_ZONE_LOCKED:
+        then = s.link[then].chain   # of a fallback
     if i == 0 and set.open[i] and not set.cut \
             and fork_between(s, set.cpu, row, row + COPIED, 0) >= 0:
-        set.stack_left = -1
-        set.stack_told = s.link[row].chain or row
-        unknown(s, x, row, 1, STACK_PAGES - 1)
+        set.stack_told = then or row
+        at = place_of(s, then)
+        if at:
+            set.stack_left = STACK_PAGES + 1 - at
+            if at > 1:
+                unknown(s, x, row, at - 1, at - 1)
+        else:
+            set.stack_left = -1
+            unknown(s, x, row, 1, STACK_PAGES - 1)
 
 
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
@@ -237,7 +300,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
     all that is known, was last seen; it has had that before, then.
     """
     cdef pageset *set = &s.sets[x]
-    cdef int32_t q = set.list[i].head, above
+    cdef int32_t q = set.list[i].head, above, stays = -1
     cdef int32_t since = s.link[row].own_prev
     cdef bint good = True
     if p < 0 and (s.rows[row].event != EV_ALLOC or not since):
@@ -252,12 +315,15 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
                 and on_its_way(s, p, s.page[above].pushed):
             # An interrupt came between mm_page_free of *p* and the list.
             explain(s, row, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
-        elif above == set.list[i].head and stack_of_fork(s, x, i, p, row):
+        elif above == set.list[i].head and stack_of_fork(s, x, above, p, row, 0):
             q = set.list[i].head
         elif s.page[above].pushed > since:
             until[0] = min(until[0], s.page[above].pushed)
+            stays = above
         elif in_flight(s, above, row):
             take_shown(s, x, above, row)
+        elif stays >= 0 and stack_of_fork(s, x, above, p, row, until[0]):
+            q = s.page[stays].next if s.page[stays].where else set.list[i].head
         elif may_be_delayed(s, above, row):
             delay(s, above, row)
         elif p >= 0 and may_have_gone_past(s, above):
@@ -379,7 +445,7 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
     page = &s.page[p]
     status = page.status & 15
     if TAKEN <= status <= SHOWN:
-        q = s.link[row].own_prev
+        q = line_before(s, row)
         if status == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
             # Who has a block reports it before all else.
             differ(s, row, D_REPORTED, -1, 0, r.a)

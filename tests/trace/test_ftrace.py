@@ -198,6 +198,12 @@ def test_who_gets_the_cpu(fields, pid):
     assert rows["a"][-1] == pid
 
 
+def test_whom_a_fork_makes():
+    fields = b"comm=child_pid=3 pid=1 child_comm=( child_pid=4 x child_pid=75"
+    line = b"  a-1   [000] d..2.  9.000005: sched_process_fork: " + fields + b"\n"
+    assert read_trace(TRACE + line)[0].rows["a"][-1] == 75
+
+
 def test_a_truncated_last_line_is_told_and_not_fatal(tmp_path):
     events, reader = read_trace(GOOD * 3 + GOOD[:70])
     assert len(events) == 3

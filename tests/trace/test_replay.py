@@ -97,7 +97,7 @@ def test_another_kernels_rules_do_not_pass(name, release):
 
 
 def test_what_searches_may_cost_is_bounded_and_the_note_names_the_line():
-    found = pm.replay(TRACES / "6.16-exitstorm-4cpu", release="v6.6")
+    found = pm.replay(TRACES / "6.18-exitstorm-4cpu", release="v6.6")
     (note,) = (n for n in found.notes if "no other order of operations" in n)
     assert re.match(r"from line \d+ on ", note)
     assert found.nr_unexplained > 0
