@@ -541,7 +541,7 @@ def save(
         mpl.rc_context(wanted.style),
         scratch(f".{name}.pcpmodel-", target) as beside,
     ):
-        with _laid_out(drawn):
+        with _laid_out(drawn), _fonts_for_print():
             for kind in wanted.formats:
                 words = {"Title": name, **metadata[kind]}
                 drawn.savefig(beside / kind, format=kind, metadata=words)
@@ -553,6 +553,23 @@ def save(
             kinds.append("tex")
         for kind in kinds:
             os.replace(beside / kind, target / f"{name}.{kind}")
+
+
+@contextmanager
+def _fonts_for_print() -> Iterator[None]:
+    """Leave out of an embedded font the tables that place glyphs, which have their places.
+
+    matplotlib cuts them down to the glyphs used, four fifths of what it takes to embed a font.
+    """
+    from fontTools import subset  # matplotlib's own; only a PDF needs it
+
+    options = subset.Options
+    unused = [*options().drop_tables, "GDEF", "GPOS", "GSUB"]
+    subset.Options = functools.partial(options, drop_tables=unused)
+    try:
+        yield
+    finally:
+        subset.Options = options
 
 
 @contextmanager

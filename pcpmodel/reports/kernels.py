@@ -239,7 +239,7 @@ def _become_kernel(argv: Sequence[str], env: Mapping[str, str], cwd: str, log: s
     os.environ.update(env)
     os.chdir(cwd)
     # JPY_PARENT_PID was looked at when ipykernel was imported, and was another process's.
-    argv = [*argv, f"--IPKernelApp.parent_handle={os.getppid()}"]
+    argv = [*argv, f"--IPKernelApp.parent_handle={os.getppid()}", "--HistoryManager.enabled=False"]
     if "matplotlib" in sys.modules:  # which looked for a shell to draw in, and there was none yet
         argv.append("--matplotlib=inline")
     launch_new_instance(argv=argv)

@@ -201,11 +201,6 @@ def _put(new: Path, final: Path) -> None:
 
 
 def _run_all(runs: Sequence[Run], place: Path, progress: Callable[[str], None]) -> None:
-    # Imported here, before the threads: it takes seconds, and only a stale run needs it.
-    import papermill  # noqa: F401
-
-    from pcpmodel.reports import pages  # noqa: F401
-
     def one(run: Run) -> None:
         start = time.monotonic()
         progress(f"{run.name}: running ({run.reason})")
@@ -215,6 +210,12 @@ def _run_all(runs: Sequence[Run], place: Path, progress: Callable[[str], None]) 
     workers = min(4, len(os.sched_getaffinity(0)), len(runs))
     modules = _MODULES if len(runs) > 1 and any(map(_asks_the_model, runs)) else ()
     with Kernels(place, modules) as kernels, ThreadPoolExecutor(workers) as pool:
+        # Imported here, before the threads and beside the kernels' imports: it takes seconds, and
+        # only a stale run needs it.
+        import papermill  # noqa: F401
+
+        from pcpmodel.reports import pages  # noqa: F401
+
         # The later notebooks simulate more: begun first, they leave no CPU idle at the end.
         futures = [pool.submit(one, run) for run in reversed(runs)]
         try:
