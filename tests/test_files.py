@@ -34,7 +34,12 @@ ALLOWED = {
     ),
     "trace/setting.py": (1, "the setting itself, a file of the kernel"),
     "trace/tracefs.py": (2, "tracefs, whose files have no size"),
-    "reports/rerun.py": (2, "writes: the log of a kernel, the copy of the data"),
+    "reports/kernels.py": (
+        4,
+        "writes: the logs of kernels; reads: a line of JSON for each from the process that runs "
+        "notebooks, and how a kernel is from /proc",
+    ),
+    "reports/rerun.py": (1, "writes: the copy of the data"),
     "datasets/store.py": (1, "writes a package's files"),
     "study/sweep/run.py": (1, "xarray reads the bytes that pcpmodel.files has read"),
 }
