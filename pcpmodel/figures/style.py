@@ -15,7 +15,7 @@ import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -541,10 +541,11 @@ def save(
         mpl.rc_context(wanted.style),
         scratch(f".{name}.pcpmodel-", target) as beside,
     ):
-        with _laid_out(drawn), _fonts_for_print():
+        with _laid_out(drawn):
             for kind in wanted.formats:
                 words = {"Title": name, **metadata[kind]}
-                drawn.savefig(beside / kind, format=kind, metadata=words)
+                with _fonts_for_print() if kind == "pdf" else nullcontext():
+                    drawn.savefig(beside / kind, format=kind, metadata=words)
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
         (beside / "json").write_text(text, encoding="utf-8")
         if "pdf" in kinds:

@@ -25,7 +25,7 @@ from typing import Any
 
 from pcpmodel.files import open_regular
 
-__all__ = ["Kernels", "serve"]
+__all__ = ["Kernels", "last_words", "serve"]
 
 _SERVE = "import sys; from pcpmodel.reports.kernels import serve; serve(int(sys.argv[1]))"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

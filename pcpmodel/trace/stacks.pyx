@@ -10,8 +10,10 @@ stack begins shows in how its pages came to their list: each lay right above the
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdlib cimport free, realloc
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
 
+from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.events cimport *
 
 cdef enum:
@@ -116,8 +118,8 @@ cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcep
     """
     cdef int32_t row, j
     cdef int32_t *run = NULL
-    cdef void *more
-    cdef int n, cap = 0
+    cdef int64_t cap = 0
+    cdef int n
     for row in range(1, s.nr_rows):
         j = s.link[row].chain
         if j and s.rows[row].event != EV_FREE_CONTIG and s.rows[j].event == EV_FREE \
@@ -129,13 +131,9 @@ cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcep
         n = 0
         j = row
         while is_silent(s, before, j):
-            if 2 * n + 3 >= cap:
-                cap = 4 * cap + 1024
-                more = realloc(run, cap * sizeof(int32_t))
-                if more == NULL:
-                    free(run)
-                    return -1
-                run = <int32_t *>more
+            if not has_room(<void **>&run, &cap, 2 * n + 3, sizeof(int32_t)):  # and for the costs
+                free(run)
+                return -1
             run[n] = j
             n += 1
             j = freed_after(s, j)

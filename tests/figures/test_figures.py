@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -18,6 +19,8 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from fontTools import subset
+from fontTools.ttLib import TTFont
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
@@ -371,6 +374,7 @@ def test_unknown_sizes_and_formats_are_refused(size, formats, match):
 
 
 def test_print_needs_no_fonts_and_knows_no_date(tmp_path):
+    options = subset.Options
     figures.save(AXES["residuals"](), "residuals", tmp_path, digest=DIGEST)
     svg = (tmp_path / "residuals.svg").read_text()
     assert "<text" not in svg
@@ -380,7 +384,14 @@ def test_print_needs_no_fonts_and_knows_no_date(tmp_path):
     assert b"CreationDate" not in pdf
     assert b"/Type3" not in pdf
     streams = re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL)
-    assert any(b"BT" in zlib.decompressobj().decompress(s) for s in streams if s[:1] == b"x")
+    plain = [zlib.decompressobj().decompress(s) for s in streams if s[:1] == b"x"]
+    assert any(b"BT" in s for s in plain)
+    fonts = [TTFont(io.BytesIO(s)) for s in plain if s[:4] == b"\0\1\0\0"]
+    assert fonts
+    for font in fonts:  # its glyphs have their places, so that nothing has to place them
+        assert "glyf" in font
+        assert not {"GDEF", "GPOS", "GSUB"} & set(font.keys())
+    assert subset.Options is options  # of whoever else cuts fonts down
 
 
 SCRIPT = """

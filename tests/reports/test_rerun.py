@@ -669,6 +669,22 @@ def test_no_kernel_to_be_had(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.notebook
+def test_a_kernel_that_dies_before_it_answers(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = (
+        "import sys; from pathlib import Path; from pcpmodel.reports import kernels\n"
+        "kernels._become_kernel = lambda log, **rest: Path(log).write_text('died young')\n"
+        "kernels.serve(int(sys.argv[1]))"
+    )
+    monkeypatch.setattr("pcpmodel.reports.kernels._SERVE", dies)
+    result = run(project, "03-rules", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["runs"][0]["error"] == "the kernel died"
+    assert "died young" in (project / "reports/03-rules/all.failed/error.txt").read_text()
+
+
+@pytest.mark.notebook
 def test_parameter_strings_are_data_and_nothing_else(project: Path) -> None:
     texts = [
         '"; import os; os._exit(3) #',
