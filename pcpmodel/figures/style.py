@@ -560,33 +560,44 @@ def save(
 def _fonts_for_print() -> Iterator[None]:
     """Leave out of an embedded font the tables that place glyphs, which have their places.
 
-    matplotlib cuts them down to the glyphs used, four fifths of what it takes to embed a font.
+    To read them and cut them down takes most of the time in which a font is embedded.
     """
     from fontTools import subset  # matplotlib's own; only a PDF needs it
 
-    options = subset.Options
-    unused = [*options().drop_tables, "GDEF", "GPOS", "GSUB"]
-    subset.Options = functools.partial(options, drop_tables=unused)
+    load = subset.load_font
+
+    def without(*args: Any, **options: Any) -> Any:
+        font = load(*args, **options)
+        for table in ("GDEF", "GPOS", "GSUB"):
+            if table in font:
+                del font[table]
+        return font
+
+    subset.load_font = without
     try:
         yield
     finally:
-        subset.Options = options
+        subset.load_font = load
 
 
 @contextmanager
 def _laid_out(figure: Figure) -> Iterator[None]:
-    """Place everything once for all formats: it takes as long as writing one of them."""
-    engine = figure.get_layout_engine()
+    """Place everything once for all formats: it takes as long as writing one of them.
+
+    Under no engine at all, not even one that does nothing, matplotlib draws each format once.
+    """
+    engine, stale = figure.get_layout_engine(), figure.stale
     if engine is None:
         yield
         return
-    if figure.stale:  # or it was done when the figure was drawn
+    if stale:  # or it was done when the figure was drawn
         engine.execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     try:
         yield
     finally:
         figure.set_layout_engine(engine)
+        figure.stale = stale  # as large and as fine as before
 
 
 def _source(name: str) -> dict[str, Any]:

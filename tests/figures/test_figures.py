@@ -374,7 +374,7 @@ def test_unknown_sizes_and_formats_are_refused(size, formats, match):
 
 
 def test_print_needs_no_fonts_and_knows_no_date(tmp_path):
-    options = subset.Options
+    load = subset.load_font
     figures.save(AXES["residuals"](), "residuals", tmp_path, digest=DIGEST)
     svg = (tmp_path / "residuals.svg").read_text()
     assert "<text" not in svg
@@ -391,7 +391,18 @@ def test_print_needs_no_fonts_and_knows_no_date(tmp_path):
     for font in fonts:  # its glyphs have their places, so that nothing has to place them
         assert "glyf" in font
         assert not {"GDEF", "GPOS", "GSUB"} & set(font.keys())
-    assert subset.Options is options  # of whoever else cuts fonts down
+    assert subset.load_font is load  # of whoever else cuts fonts down
+
+
+def test_each_format_is_drawn_once_and_nothing_again_after(tmp_path, monkeypatch):
+    figure = PANELS["hold_time"]()
+    engine, drawn, draw = figure.get_layout_engine(), [], type(figure).draw
+    assert not figure.stale
+    monkeypatch.setattr(type(figure), "draw", lambda *args: drawn.append(draw(*args)))
+    figures.save(figure, "figure", tmp_path, digest=DIGEST)
+    assert len(drawn) == len(figures.FORMATS)
+    assert not figure.stale  # a notebook draws what is
+    assert figure.get_layout_engine() is engine
 
 
 SCRIPT = """
