@@ -8,6 +8,9 @@ import pytest
 import pcpmodel as pm
 from pcpmodel.errors import InputError
 from pcpmodel.study.answer import Answer
+from pcpmodel.study.published import shared
+from pcpmodel.study.published.cases import find
+from pcpmodel.study.published.model import Runner
 from pcpmodel.study.published.null_models import NULL_MODELS
 
 
@@ -84,6 +87,22 @@ def test_lists_keep_gigabytes_once_high_is_tuned():
     assert (answer.table["lists_error_gib"] >= 0).all()
     with pytest.raises(InputError, match="scatter"):
         pm.study.build_memory(seeds=[1])
+
+
+def test_builds_that_a_comparison_made_are_not_made_again(monkeypatch, tmp_path):
+    made = []
+    execute = shared.execute
+    monkeypatch.setattr(shared, "execute", lambda spec: made.append(spec) or execute(spec))
+    monkeypatch.setenv(shared.SHARED_RUNS, str(tmp_path))
+    case = find("pcp-auto-tuning-v2/kbuild")
+    for step in ("base", "patch1"):
+        for seed in (1, 2):
+            Runner(case, seed).row(step)
+    assert len(made) == 4
+    answer = pm.study.page_table_isolation(seeds=(1, 2))
+    assert len(made) == 8  # those without isolation
+    assert pm.study.page_table_isolation(seeds=(1, 2)).digest == answer.digest
+    assert len(made) == 8
 
 
 def test_build_time_falls_by_less_than_the_lock():

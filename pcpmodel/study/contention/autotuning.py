@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.simulation.result import Result
-from pcpmodel.simulation.run import simulate
+from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.runs import half_width
 from pcpmodel.study.published.cases import find, published_rows
 from pcpmodel.study.published.rows import allowed, tolerances
+from pcpmodel.study.published.shared import Runs, Taken
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.what_if import what_if
 from pcpmodel.workload.common import again
@@ -36,14 +36,12 @@ __all__ = [
 _BUILD = "pcp-auto-tuning-v2/kbuild"
 
 
-def _build(step: str, seed: int, **work: object) -> Result:
-    """One run of the builds of version 2."""
+def _build(step: str, seed: int, **work: object) -> Taken:
+    """One run of the builds of version 2, which `compare` makes too."""
     case = find(_BUILD)
-    return simulate(
-        release=case.releases[step],
-        workload=again(case.workload(), **work),
-        seed=seed,
-        **case.run,
+    workload = again(case.workload(), **work)
+    return Runs()(
+        make_spec(release=case.releases[step], workload=workload, seed=seed, **case.run)
     )
 
 
@@ -189,18 +187,14 @@ def build_memory(*, seeds: Sequence[int] = (1, 2, 3)) -> Answer:
     half = half_width(seeds)
     rows = []
     for step, seed in product(load_published("pcp-auto-tuning-v2").tables["kbuild"]["step"], seeds):
-        result = _build(step, seed)
-        counted = result.time_s > result.spec.warmup_s
-        listed, held = (
-            pages[counted] / 2**18 for pages in (result.pages_in_pcp, result.pages_held)
-        )
+        run = _build(step, seed)
         rows.append(
             {
                 "step": step,
-                "lists_mean_gib": listed.mean(),
-                "lists_max_gib": listed.max(),
-                "processes_gib": held.mean(),
-                "used_gib": (listed + held).mean(),
+                "lists_mean_gib": run.pcp_pages / 2**18,
+                "lists_max_gib": run.most_pcp_pages / 2**18,
+                "processes_gib": run.held_pages / 2**18,
+                "used_gib": (run.pcp_pages + run.held_pages) / 2**18,
             }
         )
     grouped = pd.DataFrame(rows).groupby("step", sort=False)

@@ -32,11 +32,21 @@ class Taken:
     lock_contention: float
     lru_contention: float
     cache_miss_rate: float | None  #: None where caches were not followed
+    pcp_pages: float  #: on the lists, in the mean
+    most_pcp_pages: int
+    held_pages: float  #: by the processes, in the mean
 
     @classmethod
     def of(cls, spec: RunSpec) -> Taken:
         """Run a spec."""
-        told = execute(spec).summary()
+        result = execute(spec)
+        counted = result.time_s > result.warmup_s
+        listed, held = result.pages_in_pcp[counted], result.pages_held[counted]
+        told = result.summary() | {
+            "pcp_pages": float(listed.mean()),
+            "most_pcp_pages": int(listed.max()),
+            "held_pages": float(held.mean()),
+        }
         return cls(**{f.name: told[f.name] for f in fields(cls)})
 
 
