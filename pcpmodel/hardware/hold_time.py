@@ -60,6 +60,7 @@ __all__ = [
     "Form",
     "HoldTime",
     "check_pages",
+    "exp",
 ]
 
 LEVEL = 0.95  # of every interval
@@ -202,7 +203,8 @@ def _log_density_t(error: float, dof: int, scale: float) -> float:
     return float(norm - (dof + 1) / 2 * np.log1p((error / scale) ** 2 / dof))
 
 
-def _exp(log_time: Floats) -> Floats:
+def exp(log_time: Floats) -> Floats:
+    """Time [ns] of its logarithm; what no number holds is the last one."""
     return np.exp(np.clip(log_time, -LONGEST, LONGEST))
 
 
@@ -237,12 +239,7 @@ class Prediction:
                 middle = (low + high) / 2
                 under = self._probability_under(middle) < q
                 low, high = np.where(under, middle, low), np.where(under, high, middle)
-        return _exp((low + high) / 2)
-
-    def around_ns(self, q: float) -> tuple[Floats, Floats]:
-        """Times between which that of `quantile_ns` lies [ns], at less cost."""
-        low, high = self._ends(q)
-        return _exp(low), _exp(high)
+        return exp((low + high) / 2)
 
     def _ends(self, q: float) -> tuple[Floats, Floats]:
         """Between the parts' quantiles lies the mixture's [ln ns]."""
@@ -251,7 +248,7 @@ class Prediction:
 
     def plus(self, ns: float) -> Prediction:
         """Of a time with so much more in it [ns]."""
-        without = _exp(self.location)
+        without = exp(self.location)
         return Prediction(np.log(without + ns), without * self.scale / (without + ns), self.dof)
 
     def probability_under(self, time_ns: ArrayLike) -> Floats:
@@ -425,7 +422,7 @@ class Curve:
         """The curve without the outliers, and the one through all rows [ns]."""
         x = self._log_pages(pages)
         without, through_all = (
-            _exp(c.solution.log_time(x)) for c in (self.chosen, self.through_all)
+            exp(c.solution.log_time(x)) for c in (self.chosen, self.through_all)
         )
         return without, through_all
 

@@ -40,9 +40,7 @@ def _build(step: str, seed: int, **work: object) -> Taken:
     """One run of the builds of version 2, which `compare` makes too."""
     case = find(_BUILD)
     workload = again(case.workload(), **work)
-    return Runs()(
-        make_spec(release=case.releases[step], workload=workload, seed=seed, **case.run)
-    )
+    return Runs()(make_spec(release=case.releases[step], workload=workload, seed=seed, **case.run))
 
 
 def page_table_isolation(
