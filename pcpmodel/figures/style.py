@@ -78,6 +78,7 @@ STYLE: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 8,
+    "axes.titley": 1.0,  # nothing lies above: matplotlib need not look, in every drawing
     "errorbar.capsize": 2,
     "figure.dpi": 120,
     "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same everywhere

@@ -197,28 +197,28 @@ def _run(
 
     def free(cpu: int, pfn: int, order: int, direct: bool) -> None:
         nonlocal count, most, unknown
-        give = memory.free_direct if direct else memory.free
         if pfn in gone:
             return
         mine = where.get(pfn, pfn)
-        whole = mine % (1 << order) == 0 and all(
-            where.get(pfn + i, pfn + i) == mine + i and pfn + i not in gone
-            for i in range(1, 1 << order)
-        )
-        for i in range(0, 1 << order, 1 << order if whole else 1):
-            if pfn + i in gone:
-                continue
-            try:
-                give(cpu, where.get(pfn + i, pfn + i), order if whole else 0)
-            except NotHeldError:
-                # Compaction had taken it without a word, and does not here.
-                unknown += 1 << (order if whole else 0)
-                continue
+        pages = range(pfn, pfn + (1 << order))
+        if order and (
+            mine % (1 << order)
+            or any(where.get(p, p) - mine != p - pfn or p in gone for p in pages)
+        ):
+            for page in pages:  # it is no block here
+                free(cpu, page, 0, direct)
+            return
+        try:
+            (memory.free_direct if direct else memory.free)(cpu, mine, order)
+        except NotHeldError:
+            # Compaction had taken it without a word, and does not here.
+            unknown += 1 << order
+        else:
             if not direct and order in listed:
-                count += 1 << (order if whole else 0)
+                count += 1 << order
                 most = max(most, count)
-        for i in range(1 << order):
-            where.pop(pfn + i, None)
+        for page in pages:
+            where.pop(page, None)
 
     for i, (pfn, n, row, cpu, number, order, pindex, zone) in enumerate(work.tolist()):
         if i % _EVERY == 0:
