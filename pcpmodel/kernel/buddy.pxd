@@ -6,7 +6,8 @@ trusts its arguments: a page to free must be one that `zone_is_held` accepts,
 orders are 0..10, request types 0..2.
 
     zone_init / zone_destroy      memory of a zone; fields as in struct zone below
-    zone_free_range               put absent or held pages on the lists, as at boot
+    zone_copy                     pages and lists as another zone has them
+    zone_free_range               put W_NONE pages on the lists, as at boot
     rmqueue_bulk                  one refill: n blocks to the tail of a PCP list
     rmqueue_buddy                 one block past the PCP lists
     free_direct                   free_one_page(): one block past the PCP lists
@@ -341,6 +342,7 @@ cdef int zone_init(
     zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages, uint32_t word
 ) noexcept nogil
 cdef void zone_destroy(zone *z) noexcept nogil
+cdef int zone_copy(zone *z, const zone *of) noexcept nogil
 cdef void zone_free_range(zone *z, uint32_t page, uint32_t n, int mt) noexcept nogil
 cdef uint32_t rmqueue(zone *z, int order, int mt, unsigned int flags, int *mode) noexcept nogil
 cdef int rmqueue_bulk(

@@ -66,8 +66,10 @@ cdef int zone_in_use(zone *z, const pcp_rules *rules, spec) except -1:
 cdef int zone_free(zone *z, const pcp_rules *rules, spec) except -1:
     """A fresh zone whose pages are all on the free lists."""
     cdef uint64_t start = spec.start_pfn, end
-    if zone_init(z, rules, spec.start_pfn, spec.pages, W_ABSENT) < 0:
+    if zone_init(z, rules, spec.start_pfn, spec.pages, W_NONE) < 0:
         raise MemoryError
+    for pfn, pages in spec.holes:
+        fill_words(z.page + zone_page(z, pfn), W_ABSENT, <uint32_t>pages)
     for pfn, pages in sorted(spec.holes) + [(spec.end_pfn, 0)]:
         end = pfn
         if end > start:
