@@ -130,18 +130,42 @@ cdef int zone_copy(zone *z, const zone *of) noexcept nogil:
     z.nr_free_highatomic = of.nr_free_highatomic
     z.nr_reserved_highatomic = of.nr_reserved_highatomic
     z.nr_isolated = of.nr_isolated
+    z.fresh, z.fresh_end = of.fresh, of.fresh_end
     return 0
 
 
-cdef void zone_free_range(zone *z, uint32_t page, uint32_t n, int mt) noexcept nogil:
-    """Put W_NONE pages on the lists as at boot: aligned blocks, ascending, to the tail."""
+cdef void zone_free_range(zone *z, uint32_t page, uint32_t n) noexcept nogil:
+    """Put W_NONE pages on the lists as at boot: aligned blocks, ascending, to the tail.
+
+    Of the largest blocks the first is listed; the others are when it is their turn, as most of a
+    large zone is never asked for.
+    """
+    cdef uint32_t rest
     cdef int order
     while n:
         order = min(pages_ctz(page), MAX_PAGE_ORDER) if page else MAX_PAGE_ORDER
         order = min(order, pages_log2(n))
-        free_one(z, page, order, mt, True)
+        free_one(z, page, order, MIGRATE_MOVABLE, True)
         page += 1U << order
         n -= 1U << order
+        if order == MAX_PAGE_ORDER and not z.broken:
+            rest = n & ~<uint32_t>(MAX_ORDER_NR_PAGES - 1)
+            z.fresh, z.fresh_end = page, page + rest
+            account(z, MIGRATE_MOVABLE, rest)
+            page += rest
+            n -= rest
+
+
+cdef void list_fresh(zone *z, uint32_t end) noexcept nogil:
+    """List the free blocks up to a page that nobody has asked for since boot, if there are any."""
+    cdef uint32_t page = z.fresh, last = z.fresh_end
+    end = min(end, last)
+    z.fresh = last  # while blocks are listed there are none to be listed before them
+    while page < end:
+        account(z, MIGRATE_MOVABLE, -MAX_ORDER_NR_PAGES)
+        add_to_free_list(z, page, MAX_PAGE_ORDER, MIGRATE_MOVABLE, True)
+        page += MAX_ORDER_NR_PAGES
+    z.fresh = page
 
 
 # Fallback
@@ -715,6 +739,7 @@ cdef bint set_isolate(zone *z, uint32_t page) noexcept nogil:
     False (EBUSY): the block sticks out of the zone, which v6.10 on refuses.
     """
     cdef uint32_t block = page >> PAGEBLOCK_ORDER, low, high
+    list_fresh(z, z.fresh_end)
     if z.rules.free_split_blocks and not pageblock_range(z, page, &low, &high):
         return False
     z.isolated[block] = 1 + z.block[block]

@@ -25,6 +25,7 @@ from pcpmodel.kernel.buddy cimport (
     block_type,
     event_buffer,
     isolate_free_page,
+    list_fresh,
     mm_event,
     set_isolate,
     unreserve_highatomic_pageblock,
@@ -782,8 +783,10 @@ cdef class Memory(Exclusive, Pagesets):
         """
         cdef zone *z = &self.mm.zone[self._zone_at(pfn)]
         cdef uint32_t page = zone_page(z, pfn)
-        cdef int order = <int>(z.page[page] & W_ORDER) - 1
+        cdef int order
         check_idle(self)
+        list_fresh(z, z.fresh_end)
+        order = <int>(z.page[page] & W_ORDER) - 1
         if order < 0:
             raise InputError(f"no free block begins at pfn={pfn}")
         if block_type(z, page) != MIGRATE_ISOLATE and not zone_watermark_ok(

@@ -12,6 +12,7 @@ from pcpmodel.kernel.buddy cimport (
     add_to_free_list,
     block_type,
     free_kind,
+    list_fresh,
     zone,
     zone_destroy,
     zone_free_range,
@@ -73,7 +74,7 @@ cdef int zone_free(zone *z, const pcp_rules *rules, spec) except -1:
     for pfn, pages in sorted(spec.holes) + [(spec.end_pfn, 0)]:
         end = pfn
         if end > start:
-            zone_free_range(z, zone_page(z, start), <uint32_t>(end - start), MIGRATE_MOVABLE)
+            zone_free_range(z, zone_page(z, start), <uint32_t>(end - start))
         start = max(start, <uint64_t>(pfn + pages))
     return 0
 
@@ -97,6 +98,7 @@ cdef dict zone_state(memory *mm, int number):
     cdef int order, mt, cpu
     cdef uint32_t i, page, word, first, skip = z.start >> PAGEBLOCK_ORDER
     cdef uint32_t nr_blocks = (z.end + (1U << PAGEBLOCK_ORDER) - 1) >> PAGEBLOCK_ORDER
+    list_fresh(z, z.fresh_end)
     free_lists = {}
     for order in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):
