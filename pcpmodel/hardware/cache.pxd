@@ -27,6 +27,7 @@ cdef struct page_cache:
 cdef extern from *:
     """
     typedef uint32_t pcpmodel_ways __attribute__((vector_size(16)));
+    typedef uint64_t pcpmodel_halves __attribute__((vector_size(16)));
     /* The way of a set in which an entry is, -1: in none.  Four are looked at at once: that most
        pages are in none takes all ways, and compilers unroll the loop before they see that. */
     static inline int pcpmodel_cache_way(const uint32_t *set, int ways, uint32_t entry)
@@ -36,7 +37,9 @@ cdef extern from *:
         pcpmodel_ways number = {1, 2, 3, 4}, found = {0, 0, 0, 0};
         for (int i = 0; i < ways / 4; i++, number += 4)
             found |= (pcpmodel_ways)(four[i] == entries) & number;
-        return (int)(found[0] | found[1] | found[2] | found[3]) - 1;
+        const pcpmodel_halves halves = (pcpmodel_halves)found;
+        const uint64_t both = halves[0] | halves[1];
+        return (int)(uint32_t)(both | both >> 32) - 1;
     }
     """
     int cache_way "pcpmodel_cache_way"(const uint32_t *set, int ways, uint32_t entry) noexcept nogil
@@ -48,11 +51,13 @@ cdef inline int cache_front(uint32_t *set, uint8_t *first, int ways, int way,
 
     ``user``, if it is not NULL, has a number for each page.
     """
-    cdef int to
+    cdef int begins = first[0], to
     if way < 0:
-        way = first[0] = (first[0] - 1) & (ways - 1)
-    while way != first[0]:  # those used since move by one
-        to, way = way, (way - 1) & (ways - 1)
+        way = begins = (begins - 1) & (ways - 1)
+        first[0] = <uint8_t> begins
+    while way != begins:  # those used since move by one
+        to = way
+        way = (way - 1) & (ways - 1)
         set[to] = set[way]
         if user != NULL:
             user[to] = user[way]

@@ -222,7 +222,10 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     words, digest = s.pages.mm.zone[zone].page, s.pages.digest[c.id]
     for _i in range(n):
         page = page_ring_pop_head(&source)
-        fill_words(words + page, word, 1 << order)
+        if order:
+            fill_words(words + page, word, 1 << order)
+        else:
+            words[page] = word
         page_ring_push_tail(&target, page)
         digest = (digest ^ page) * <uint64_t> 0x100000001B3
         if pages_unlikely(s.pages.cache != NULL):
@@ -257,13 +260,15 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
     cdef page_ring source, target  # as in take_pages()
     cdef pageset *ps
     cdef buddy_zone *z
+    cdef uint32_t *words
     cdef uint32_t *freed = NULL
     cdef uint32_t page, word = 0, used = 0
-    cdef int _i, mt = -1, at = pindex, order
+    cdef int i, mt = -1, at = pindex, order, counted = 0
     if s.pages.mm == NULL:
         p.blocks[pindex] += n
         return pindex
     z = &s.pages.mm.zone[zone]
+    words = z.page
     order = pindex_to_order(pindex)
     mine = mine_of(s, c, zone, pindex)
     ps = pageset_of(s.pages.mm, zone, c.id)
@@ -273,26 +278,31 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
     if s.pages.lines != NULL:
         freed, used = s.pages.lines.freed[zone], <uint32_t> s.pages.lines.used[c.id]
     source, target = mine[0], ps.lists[at]
-    for _i in range(n):
+    for i in range(n):
         page = next_to_free(s, c, &source)
         if pages_unlikely(block_type(z, page) != mt):
             mt = block_type(z, page)
             ps.lists[at] = target
+            p.blocks[at] += i - counted
+            counted = i
             at = order_to_pindex(
                 s.rules.nr_pcp_lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order
             )
-            if page_ring_reserve(&ps.lists[at], n - _i) < 0:
+            if page_ring_reserve(&ps.lists[at], n - i) < 0:
                 s.failed = OUT_OF_MEMORY
                 mine[0] = source
                 return at
             target = ps.lists[at]
             word = pcp_word(mt, at, c.id)
-        fill_words(z.page + page, word, 1 << order)
+        if order:
+            fill_words(words + page, word, 1 << order)
+        else:
+            words[page] = word
         page_ring_push_head(&target, page)
-        p.blocks[at] += 1
         if freed != NULL:
             freed[page] = used
     mine[0], ps.lists[at] = source, target
+    p.blocks[at] += n - counted
     return at
 
 

@@ -351,7 +351,7 @@ def _give_back(pages: Memory, zone: int, numbers: npt.NDArray[Any]) -> None:
 def _aged(seed: int, zone: int, pages: int, others: int) -> Memory:
     """A zone of which others hold pages; kept for pilots, which begin with the same few.
 
-    Lists without size drain each page as it is freed: all releases leave the zone alike.
+    Pages are drained in the order in which they are freed: all rules leave the zone alike.
     """
     held = Memory("v6.6", [Zone(pages)], free=False)
     _give_back(held, 0, _mixed(seed, zone, pages)[others:])
@@ -365,11 +365,10 @@ def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]
         zones.append(Zone(size.managed, start, node=size.node))
         start += -(-size.managed // _BLOCK_PAGES) * _BLOCK_PAGES
     pages = Memory(spec.release, zones, cpus, free=not (spec.aged or spec.page_cache))
-    own_rules = type(spec.release) is not Release  # a user's tree or policy: asked about each page
     if spec.aged or spec.page_cache:
         for z, (zone, size) in enumerate(zip(zones, spec.sizes, strict=True)):
             others = spec.held_by_others(size)
-            if zone.pages <= _KEPT_PAGES and not spec.page_cache and not own_rules:
+            if zone.pages <= _KEPT_PAGES and not spec.page_cache:
                 pages.copy_zone(z, _aged(spec.seed, z, zone.pages, others))
                 continue
             mixed = _mixed(spec.seed, z, zone.pages) if spec.aged else np.arange(zone.pages)
