@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memmove
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from pcpmodel.exclusive cimport Exclusive
 
@@ -14,41 +13,80 @@ cdef enum:
 
 
 cdef struct page_cache:
-    # Sets of page numbers + 1, most recently used first; 0: empty way.  Above them, in the
-    # last-level cache, the CPU that used the page last.
-    uint64_t *own  # [cpu][own_sets][PRIVATE_WAYS]
-    uint64_t *llc  # [group][llc_sets][LLC_WAYS]
+    # Sets of page numbers + 1, 0: empty way; each a ring that begins with the most recently used.
+    uint32_t *own  # [cpu][own_sets][PRIVATE_WAYS]
+    uint32_t *llc  # [group][llc_sets][LLC_WAYS]
+    uint32_t *user  # of each page of `llc`: the CPU that used it last
+    uint8_t *own_first  # of each set: the way that its ring begins with
+    uint8_t *llc_first
     int *group  # [cpu]: its last-level cache
     uint32_t own_sets
     uint32_t llc_sets
 
 
-cdef inline uint64_t cache_set(uint64_t *way, int ways, uint64_t entry) noexcept nogil:
-    """Make a page the most recent of its set; its entry there before, 0 if it had none."""
-    cdef uint64_t before
-    cdef int i = 0
-    while i < ways - 1 and <uint32_t> way[i] != <uint32_t> entry:
-        i += 1
-    before = way[i] if <uint32_t> way[i] == <uint32_t> entry else 0
-    memmove(way + 1, way, i * sizeof(uint64_t))
-    way[0] = entry
-    return before
+cdef extern from *:
+    """
+    typedef uint32_t pcpmodel_ways __attribute__((vector_size(16)));
+    typedef uint64_t pcpmodel_halves __attribute__((vector_size(16)));
+    /* The way of a set in which an entry is, -1: in none.  Four are looked at at once: that most
+       pages are in none takes all ways, and compilers unroll the loop before they see that. */
+    static inline int pcpmodel_cache_way(const uint32_t *set, int ways, uint32_t entry)
+    {
+        const pcpmodel_ways *four = (const pcpmodel_ways *)set;
+        const pcpmodel_ways entries = {entry, entry, entry, entry};
+        pcpmodel_ways number = {1, 2, 3, 4}, found = {0, 0, 0, 0};
+        for (int i = 0; i < ways / 4; i++, number += 4)
+            found |= (pcpmodel_ways)(four[i] == entries) & number;
+        const pcpmodel_halves halves = (pcpmodel_halves)found;
+        const uint64_t both = halves[0] | halves[1];
+        return (int)(uint32_t)(both | both >> 32) - 1;
+    }
+    """
+    int cache_way "pcpmodel_cache_way"(const uint32_t *set, int ways, uint32_t entry) noexcept nogil
+
+
+cdef inline int cache_front(uint32_t *set, uint8_t *first, int ways, int way,
+                            uint32_t *user) noexcept nogil:
+    """Room for a page before all others of its set, in place of what was in a way; -1: the oldest.
+
+    ``user``, if it is not NULL, has a number for each page.
+    """
+    cdef int begins = first[0], to
+    if way < 0:
+        way = begins = (begins - 1) & (ways - 1)
+        first[0] = <uint8_t> begins
+    while way != begins:  # those used since move by one
+        to = way
+        way = (way - 1) & (ways - 1)
+        set[to] = set[way]
+        if user != NULL:
+            user[to] = user[way]
+    return way
 
 
 cdef inline int cache_touch(page_cache *c, int cpu, uint32_t page) noexcept nogil:
-    """A CPU uses a page: where it was found; afterwards it is in both caches, and there alone."""
-    cdef uint64_t key = page + 1, at = page * 2654435761U
-    cdef uint64_t own = cache_set(
-        c.own + (<size_t> cpu * c.own_sets + (at * c.own_sets >> 32)) * PRIVATE_WAYS,
-        PRIVATE_WAYS, key,
-    )
-    cdef uint64_t llc = cache_set(
-        c.llc + (<size_t> c.group[cpu] * c.llc_sets + (at * c.llc_sets >> 32)) * LLC_WAYS,
-        LLC_WAYS, <uint64_t> cpu << 32 | key,
-    )
-    if own and (llc == 0 or llc >> 32 == <uint64_t> cpu):
-        return IN_PRIVATE
-    return IN_LLC if llc else IN_MEMORY
+    """A CPU uses a page: where it was found; afterwards it is in both caches, and there alone.
+
+    ``page`` is less than 2**32 - 1.
+    """
+    cdef uint64_t at = page * 2654435761U
+    cdef uint32_t entry = page + 1
+    cdef size_t own = <size_t> cpu * c.own_sets + (at * c.own_sets >> 32)
+    cdef size_t llc = <size_t> c.group[cpu] * c.llc_sets + (at * c.llc_sets >> 32)
+    cdef uint32_t *set = c.own + own * PRIVATE_WAYS
+    cdef uint32_t *user = c.user + llc * LLC_WAYS
+    cdef int way = cache_way(set, PRIVATE_WAYS, entry), found
+    cdef bint mine = way >= 0
+    set[cache_front(set, &c.own_first[own], PRIVATE_WAYS, way, NULL)] = entry
+    set = c.llc + llc * LLC_WAYS
+    way = cache_way(set, LLC_WAYS, entry)
+    found = IN_MEMORY if way < 0 else IN_LLC
+    if mine and (way < 0 or user[way] == <uint32_t> cpu):
+        found = IN_PRIVATE
+    way = cache_front(set, &c.llc_first[llc], LLC_WAYS, way, user)
+    set[way] = entry
+    user[way] = <uint32_t> cpu
+    return found
 
 
 cdef class PageCache(Exclusive):

@@ -9,7 +9,7 @@ since is no longer in the private cache, but on the socket.
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.exclusive cimport begin_use, end_use
@@ -43,6 +43,7 @@ cdef class PageCache(Exclusive):
 
     def __cinit__(self, int cpus, private_pages, llc_pages, llc_of):
         cdef page_cache *c = &self.cache
+        cdef size_t own, llc
         cdef int i
         if cpus < 1:
             raise InputError(f"cpus={cpus}: at least 1")
@@ -53,11 +54,16 @@ cdef class PageCache(Exclusive):
         c.own_sets = _sets("private_pages", private_pages, PRIVATE_WAYS)
         c.llc_sets = _sets("llc_pages", llc_pages, LLC_WAYS)
         c.group = <int *> calloc(cpus, sizeof(int))
-        c.own = <uint64_t *> calloc(<size_t> cpus * c.own_sets * PRIVATE_WAYS, sizeof(uint64_t))
-        c.llc = <uint64_t *> calloc(
-            <size_t> (max(groups) + 1) * c.llc_sets * LLC_WAYS, sizeof(uint64_t)
-        )
-        if c.group == NULL or c.own == NULL or c.llc == NULL:
+        own, llc = <size_t> cpus * c.own_sets, <size_t> (max(groups) + 1) * c.llc_sets
+        c.own = <uint32_t *> calloc(own * PRIVATE_WAYS, sizeof(uint32_t))
+        c.llc = <uint32_t *> calloc(llc * LLC_WAYS, sizeof(uint32_t))
+        c.user = <uint32_t *> calloc(llc * LLC_WAYS, sizeof(uint32_t))
+        c.own_first = <uint8_t *> calloc(own, 1)
+        c.llc_first = <uint8_t *> calloc(llc, 1)
+        if (
+            c.group == NULL or c.own == NULL or c.llc == NULL or c.user == NULL
+            or c.own_first == NULL or c.llc_first == NULL
+        ):
             raise MemoryError
         for i in range(cpus):
             c.group[i] = groups[i]
@@ -66,6 +72,9 @@ cdef class PageCache(Exclusive):
         free(self.cache.group)
         free(self.cache.own)
         free(self.cache.llc)
+        free(self.cache.user)
+        free(self.cache.own_first)
+        free(self.cache.llc_first)
 
     @property
     def private_pages(self):
@@ -90,12 +99,15 @@ cdef class PageCache(Exclusive):
         Raises
         ------
         InputError
-            For a CPU that is not there.
+            For a CPU that is not there, or the page 2**32 - 1.
         """
         cdef int64_t found[3]
         cdef Py_ssize_t i
         if not 0 <= cpu < self.cpus:
             raise InputError(f"cpu={cpu} is outside 0..{self.cpus - 1}")
+        for i in range(pages.shape[0]):
+            if pages[i] == UINT32_MAX:
+                raise InputError(f"page {pages[i]} is outside 0..{UINT32_MAX - 1}", row=i)
         found[0] = found[1] = found[2] = 0
         begin_use(self)
         with nogil:

@@ -14,6 +14,7 @@ cdef enum:
     LINE_STATES = 6
     LINE_ORDERS = 11  # of the blocks that were moved
     CPU_SHIFT = 48
+    LINES_OF_A_PAGE = 64  # that a program uses, from end to end
 
 
 cdef struct page_lines:
@@ -25,9 +26,25 @@ cdef struct page_lines:
     uint64_t *seen  # [cpu][zone]: the same at the CPU's last hold of the zone's lock
     uint64_t *found  # [cpu][refill, drain][LINE_ORDERS][LINE_STATES]
     uint64_t *blocks  # [cpu][refill, drain][LINE_ORDERS]
+    int64_t moved  # all of these
     uint64_t own  # lines that a private cache holds
     uint64_t both  # and the CPU's share of the last-level cache with it
+    int cpus
     int zones
+
+
+cdef inline int64_t pages_used(const page_lines *l) noexcept nogil:
+    """Pages that the CPUs have allocated, about: all lines that they have used."""
+    cdef int64_t found = 0
+    cdef int i
+    for i in range(l.cpus):
+        found += <int64_t> l.used[i]
+    return found // LINES_OF_A_PAGE
+
+
+cdef inline bint lines_reach(const page_lines *l, int64_t blocks, int64_t pages) noexcept nogil:
+    """Whether so many blocks have moved under the zone lock, or so many pages been used."""
+    return l.moved >= blocks or pages_used(l) >= pages
 
 
 cdef inline int line_at(page_lines *l, uint64_t age, bint mine) noexcept nogil:

@@ -14,7 +14,7 @@ what it had at its own last hold.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.exclusive cimport check_idle
@@ -27,7 +27,6 @@ __all__ = ["LINE_PLACES", "PageLines"]
 #: Where a line was found.
 LINE_PLACES = ("own", "ahead", "beside", "llc", "dirty", "memory")
 _LINE_BYTES = 64
-_LINES_OF_A_PAGE = 64
 
 
 cdef class PageLines(Exclusive):
@@ -51,7 +50,7 @@ cdef class PageLines(Exclusive):
         self.cpus, self.zones, self.pages = cpus, len(pages), tuple(pages)
         lines.own = int(private_kib * 1024) // _LINE_BYTES
         lines.both = lines.own + int(llc_kib * 1024) // _LINE_BYTES
-        lines.zones = self.zones
+        lines.cpus, lines.zones = cpus, self.zones
         lines.last = <uint64_t **> calloc(self.zones, sizeof(uint64_t *))
         lines.freed = <uint32_t **> calloc(self.zones, sizeof(uint32_t *))
         lines.seen = <uint64_t *> calloc(cpus * self.zones, sizeof(uint64_t))
@@ -86,20 +85,12 @@ cdef class PageLines(Exclusive):
     @property
     def blocks(self):
         """Blocks moved under the zone lock."""
-        cdef int64_t found = 0
-        cdef int i
-        for i in range(2 * self.cpus * LINE_ORDERS):
-            found += <int64_t> self.lines.blocks[i]
-        return found
+        return self.lines.moved
 
     @property
     def pages_used(self):
         """Pages that the CPUs have allocated, about: all lines that they have used."""
-        cdef int64_t found = 0
-        cdef int i
-        for i in range(self.cpus):
-            found += <int64_t> self.lines.used[i]
-        return found // _LINES_OF_A_PAGE
+        return pages_used(&self.lines)
 
     def counts(self):
         """Lines touched under the zone lock.

@@ -6,7 +6,9 @@ trusts its arguments: a page to free must be one that `zone_is_held` accepts,
 orders are 0..10, request types 0..2.
 
     zone_init / zone_destroy      memory of a zone; fields as in struct zone below
-    zone_free_range               put absent or held pages on the lists, as at boot
+    zone_copy                     pages and lists as another zone has them
+    zone_free_range               put W_NONE pages on the lists, as at boot
+    list_fresh                    write the words of free blocks that have none yet
     rmqueue_bulk                  one refill: n blocks to the tail of a PCP list
     rmqueue_buddy                 one block past the PCP lists
     free_direct                   free_one_page(): one block past the PCP lists
@@ -35,10 +37,12 @@ from libc.stdlib cimport realloc
 from pcpmodel.kernel.lists cimport pcp_allowed_order
 from pcpmodel.kernel.pages cimport (
     HPAGE_PMD_ORDER,
+    MAX_ORDER_NR_PAGES,
     MAX_PAGE_ORDER,
     MIGRATE_CMA,
     MIGRATE_HIGHATOMIC,
     MIGRATE_ISOLATE,
+    MIGRATE_MOVABLE,
     MIGRATE_PCPTYPES,
     MIGRATE_TYPES,
     NR_PAGE_ORDERS,
@@ -138,6 +142,9 @@ cdef struct zone:
     int claim  # CLAIM_*: whether free + alike pages are enough to claim a block
     int broken  # no memory for a list: the zone is of no use any more
     event_buffer *events  # or NULL
+    # Largest blocks that are free since boot, pages [fresh, fresh_end), are neither written nor
+    # listed yet: they follow the movable ones that are, of which there is one at least.
+    uint32_t fresh, fresh_end
 
 
 cdef inline uint32_t zone_page(const zone *z, uint64_t pfn) noexcept nogil:
@@ -217,11 +224,16 @@ cdef inline void account(zone *z, int mt, int64_t pages) noexcept nogil:
         z.nr_free_highatomic += pages
 
 
+cdef void list_fresh(zone *z, uint32_t end) noexcept nogil
+
+
 cdef inline void add_to_free_list(
     zone *z, uint32_t page, int order, int mt, bint tail
 ) noexcept nogil:
     cdef block_list *area = &z.free_area[order][mt]
     cdef uint32_t at, kind = free_kind(order, mt)
+    if pages_unlikely(order == MAX_PAGE_ORDER) and tail and mt == MIGRATE_MOVABLE:
+        list_fresh(z, z.fresh_end)
     if (
         pages_unlikely(area.tail - area.head == area.capacity)
         and block_list_grow(area, z.page, kind) < 0
@@ -248,6 +260,8 @@ cdef inline int del_from_free_list(zone *z, uint32_t page) noexcept nogil:
         z.nonempty[mt] &= ~(1 << order)
     z.page[page] = W_NONE
     account(z, mt, -(1 << order))
+    if pages_unlikely(order == MAX_PAGE_ORDER) and area.live == 0 and mt == MIGRATE_MOVABLE:
+        list_fresh(z, z.fresh + MAX_ORDER_NR_PAGES)
     return order
 
 
@@ -341,7 +355,8 @@ cdef int zone_init(
     zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages, uint32_t word
 ) noexcept nogil
 cdef void zone_destroy(zone *z) noexcept nogil
-cdef void zone_free_range(zone *z, uint32_t page, uint32_t n, int mt) noexcept nogil
+cdef int zone_copy(zone *z, const zone *of) noexcept nogil
+cdef void zone_free_range(zone *z, uint32_t page, uint32_t n) noexcept nogil
 cdef uint32_t rmqueue(zone *z, int order, int mt, unsigned int flags, int *mode) noexcept nogil
 cdef int rmqueue_bulk(
     zone *z, int order, int n, int mt, unsigned int flags, page_ring *list, int pindex, int cpu

@@ -8,7 +8,7 @@ the zone choose.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES,
@@ -28,6 +28,7 @@ from pcpmodel.kernel.pages cimport (
     pages_arena,
     pages_log2,
     pages_prefetch,
+    pages_zeros,
     pcp_word,
 )
 from pcpmodel.kernel.rules cimport (
@@ -55,7 +56,7 @@ cdef int zone_init(
     zone *z, const pcp_rules *rules, uint64_t start_pfn, uint64_t pages, uint32_t word
 ) noexcept nogil:
     """A zone of MOVABLE page blocks, every page with this word; -1 if there is no memory."""
-    cdef uint64_t words
+    cdef uint64_t words, bytes
     memset(z, 0, sizeof(zone))
     z.rules = rules[0]
     z.base_pfn = start_pfn - start_pfn % MAX_ORDER_NR_PAGES
@@ -63,14 +64,17 @@ cdef int zone_init(
     z.end = <uint32_t>(z.start + pages)
     words = (<uint64_t>z.end + MAX_ORDER_NR_PAGES - 1) & ~<uint64_t>(MAX_ORDER_NR_PAGES - 1)
     z.nr_words = <uint32_t>words
-    z.page = <uint32_t *>pages_arena(words * sizeof(uint32_t))
+    bytes = words * sizeof(uint32_t)
+    # Of a large zone most words are never looked at: W_NONE is what fresh memory is of.
+    z.page = <uint32_t *>(pages_arena(bytes) if word else pages_zeros(bytes))
     z.block = <uint8_t *>calloc(words >> PAGEBLOCK_ORDER, 1)
     z.isolated = <uint8_t *>calloc(words >> PAGEBLOCK_ORDER, 1)
     if z.page == NULL or z.block == NULL or z.isolated == NULL:
         zone_destroy(z)
         return -1
     fill_words(z.page, W_ABSENT, z.start)
-    fill_words(z.page + z.start, word, z.end - z.start)
+    if word:
+        fill_words(z.page + z.start, word, z.end - z.start)
     fill_words(z.page + z.end, W_ABSENT, z.nr_words - z.end)
     memset(z.block, MIGRATE_MOVABLE, words >> PAGEBLOCK_ORDER)
     return 0
@@ -87,16 +91,81 @@ cdef void zone_destroy(zone *z) noexcept nogil:
     memset(z, 0, sizeof(zone))
 
 
-cdef void zone_free_range(zone *z, uint32_t page, uint32_t n, int mt) noexcept nogil:
-    """Put absent or held pages on the lists as at boot: aligned blocks, ascending, to the tail."""
+cdef int zone_copy(zone *z, const zone *of) noexcept nogil:
+    """Pages, page blocks and free lists of another zone with the same span.
+
+    The rules, the watermarks and what is written down stay those of the zone.  -1 if there is no
+    memory: it is unchanged then.
+    """
+    cdef block_list copies[NR_PAGE_ORDERS][MIGRATE_TYPES]
+    cdef block_list *copy
+    cdef const block_list *list
+    cdef size_t bytes
+    cdef int order, mt, enough = 1
+    memset(copies, 0, sizeof(copies))
+    for order in range(NR_PAGE_ORDERS):
+        for mt in range(MIGRATE_TYPES):
+            list, copy = &of.free_area[order][mt], &copies[order][mt]
+            if list.live and enough:
+                bytes = <size_t>list.capacity * sizeof(uint32_t)
+                copy[0] = list[0]
+                copy.slot = <uint32_t *>pages_arena(bytes)
+                enough = copy.slot != NULL
+                if enough:
+                    memcpy(copy.slot, list.slot, bytes)
+    for order in range(NR_PAGE_ORDERS):
+        for mt in range(MIGRATE_TYPES):
+            if enough:
+                block_list_free(&z.free_area[order][mt])
+                z.free_area[order][mt] = copies[order][mt]
+            else:
+                block_list_free(&copies[order][mt])
+    if not enough:
+        return -1
+    memcpy(z.page, of.page, <size_t>z.nr_words * sizeof(uint32_t))
+    memcpy(z.block, of.block, z.nr_words >> PAGEBLOCK_ORDER)
+    memcpy(z.isolated, of.isolated, z.nr_words >> PAGEBLOCK_ORDER)
+    memcpy(z.nonempty, of.nonempty, sizeof(z.nonempty))
+    z.nr_free, z.nr_free_cma = of.nr_free, of.nr_free_cma
+    z.nr_free_highatomic = of.nr_free_highatomic
+    z.nr_reserved_highatomic = of.nr_reserved_highatomic
+    z.nr_isolated = of.nr_isolated
+    z.fresh, z.fresh_end = of.fresh, of.fresh_end
+    return 0
+
+
+cdef void zone_free_range(zone *z, uint32_t page, uint32_t n) noexcept nogil:
+    """Put W_NONE pages on the lists as at boot: aligned blocks, ascending, to the tail.
+
+    Of the largest blocks the first is listed; the others are when it is their turn, as most of a
+    large zone is never asked for.
+    """
+    cdef uint32_t rest
     cdef int order
-    fill_words(z.page + page, W_NONE, n)
     while n:
         order = min(pages_ctz(page), MAX_PAGE_ORDER) if page else MAX_PAGE_ORDER
         order = min(order, pages_log2(n))
-        free_one(z, page, order, mt, True)
+        free_one(z, page, order, MIGRATE_MOVABLE, True)
         page += 1U << order
         n -= 1U << order
+        if order == MAX_PAGE_ORDER and not z.broken:
+            rest = n & ~<uint32_t>(MAX_ORDER_NR_PAGES - 1)
+            z.fresh, z.fresh_end = page, page + rest
+            account(z, MIGRATE_MOVABLE, rest)
+            page += rest
+            n -= rest
+
+
+cdef void list_fresh(zone *z, uint32_t end) noexcept nogil:
+    """List the free blocks up to a page that nobody has asked for since boot, if there are any."""
+    cdef uint32_t page = z.fresh, last = z.fresh_end
+    end = min(end, last)
+    z.fresh = last  # while blocks are listed there are none to be listed before them
+    while page < end:
+        account(z, MIGRATE_MOVABLE, -MAX_ORDER_NR_PAGES)
+        add_to_free_list(z, page, MAX_PAGE_ORDER, MIGRATE_MOVABLE, True)
+        page += MAX_ORDER_NR_PAGES
+    z.fresh = page
 
 
 # Fallback
@@ -670,6 +739,7 @@ cdef bint set_isolate(zone *z, uint32_t page) noexcept nogil:
     False (EBUSY): the block sticks out of the zone, which v6.10 on refuses.
     """
     cdef uint32_t block = page >> PAGEBLOCK_ORDER, low, high
+    list_fresh(z, z.fresh_end)
     if z.rules.free_split_blocks and not pageblock_range(z, page, &low, &high):
         return False
     z.isolated[block] = 1 + z.block[block]

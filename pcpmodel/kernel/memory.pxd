@@ -22,6 +22,7 @@ cdef class Memory(Exclusive):
     cdef int _zone_number(self, object zone) except -1
     cdef int _held(self, pfn, int order) except -1
     cdef int _zone_at(self, pfn) except -1
+    cdef bint _on_lists(self, int z) noexcept
     cdef list _events(self)
     cdef int _free_batch(self, int c, list blocks) except -1
     cdef int _free_bulk(self, int c, list pfns) except -1

@@ -25,10 +25,12 @@ from pcpmodel.kernel.buddy cimport (
     block_type,
     event_buffer,
     isolate_free_page,
+    list_fresh,
     mm_event,
     set_isolate,
     unreserve_highatomic_pageblock,
     unset_isolate,
+    zone_copy,
     zone_destroy,
     zone_page,
     zone_spans,
@@ -781,8 +783,10 @@ cdef class Memory(Exclusive, Pagesets):
         """
         cdef zone *z = &self.mm.zone[self._zone_at(pfn)]
         cdef uint32_t page = zone_page(z, pfn)
-        cdef int order = <int>(z.page[page] & W_ORDER) - 1
+        cdef int order
         check_idle(self)
+        list_fresh(z, z.fresh_end)
+        order = <int>(z.page[page] & W_ORDER) - 1
         if order < 0:
             raise InputError(f"no free block begins at pfn={pfn}")
         if block_type(z, page) != MIGRATE_ISOLATE and not zone_watermark_ok(
@@ -841,6 +845,44 @@ cdef class Memory(Exclusive, Pagesets):
             return [zone_state(&self.mm, z) for z in range(self.mm.nr_zones)]
         finally:
             end_use(self)
+
+    def copy_zone(self, object zone, Memory other not None, object source=0):
+        """Put a zone into the state of another one, which may have other rules.
+
+        Parameters
+        ----------
+        zone : int
+            Its number.
+        other : Memory
+        source : int
+            Number of the zone there.
+
+        Raises
+        ------
+        InputError
+            If the zones do not span the same pages of their largest blocks, or a CPU has pages of
+            one on its lists.
+        """
+        cdef int z = self._zone_number(zone), of = other._zone_number(source)
+        check_idle(self)
+        check_idle(other)
+        span = self.mm.zone[z].start, self.mm.zone[z].end
+        its = other.mm.zone[of].start, other.mm.zone[of].end
+        if span != its:
+            raise InputError(f"a zone of pages {span} cannot be as one of pages {its}")
+        if self._on_lists(z) or other._on_lists(of):
+            raise InputError("there are pages of the zone on the lists of a CPU; drain them first")
+        if &self.mm.zone[z] != &other.mm.zone[of]:
+            if zone_copy(&self.mm.zone[z], &other.mm.zone[of]) < 0:
+                raise MemoryError
+
+    cdef bint _on_lists(self, int z) noexcept:
+        """Whether a CPU has pages of a zone."""
+        cdef int cpu
+        for cpu in range(self.mm.nr_cpus):
+            if pageset_of(&self.mm, z, cpu).pcp.count:
+                return True
+        return False
 
     def load(self, object zone, state):
         """Put a zone into a state, as ``state`` returns it for one zone.

@@ -12,6 +12,7 @@ from pcpmodel.kernel.buddy cimport (
     add_to_free_list,
     block_type,
     free_kind,
+    list_fresh,
     zone,
     zone_destroy,
     zone_free_range,
@@ -66,12 +67,14 @@ cdef int zone_in_use(zone *z, const pcp_rules *rules, spec) except -1:
 cdef int zone_free(zone *z, const pcp_rules *rules, spec) except -1:
     """A fresh zone whose pages are all on the free lists."""
     cdef uint64_t start = spec.start_pfn, end
-    if zone_init(z, rules, spec.start_pfn, spec.pages, W_ABSENT) < 0:
+    if zone_init(z, rules, spec.start_pfn, spec.pages, W_NONE) < 0:
         raise MemoryError
+    for pfn, pages in spec.holes:
+        fill_words(z.page + zone_page(z, pfn), W_ABSENT, <uint32_t>pages)
     for pfn, pages in sorted(spec.holes) + [(spec.end_pfn, 0)]:
         end = pfn
         if end > start:
-            zone_free_range(z, zone_page(z, start), <uint32_t>(end - start), MIGRATE_MOVABLE)
+            zone_free_range(z, zone_page(z, start), <uint32_t>(end - start))
         start = max(start, <uint64_t>(pfn + pages))
     return 0
 
@@ -95,6 +98,7 @@ cdef dict zone_state(memory *mm, int number):
     cdef int order, mt, cpu
     cdef uint32_t i, page, word, first, skip = z.start >> PAGEBLOCK_ORDER
     cdef uint32_t nr_blocks = (z.end + (1U << PAGEBLOCK_ORDER) - 1) >> PAGEBLOCK_ORDER
+    list_fresh(z, z.fresh_end)
     free_lists = {}
     for order in range(NR_PAGE_ORDERS):
         for mt in range(MIGRATE_TYPES):

@@ -10,7 +10,14 @@ zone lock: what needs either is in `zones`.
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport cache_touch
-from pcpmodel.hardware.lines cimport LINE_ORDERS, LINE_OWN, LINE_STATES, line_write, page_lines
+from pcpmodel.hardware.lines cimport (
+    LINE_ORDERS,
+    LINE_OWN,
+    LINE_STATES,
+    LINES_OF_A_PAGE,
+    line_write,
+    page_lines,
+)
 from pcpmodel.kernel.buddy cimport block_type, free_kind, is_free_block, rmqueue_bulk
 from pcpmodel.kernel.buddy cimport zone as buddy_zone
 from pcpmodel.kernel.lists cimport (
@@ -80,10 +87,6 @@ from pcpmodel.simulation.structs cimport (
 )
 from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport AS_ALLOCATED, REVERSED
-
-
-cdef enum:
-    LINES_OF_A_PAGE = 64  # that the program uses, from end to end
 
 
 cdef inline int answered(state_t *s, policy_state *policy, int answer) noexcept nogil:
@@ -200,6 +203,7 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     """With page identity: n blocks go from the head of a list to the program."""
     cdef page_ring *list
     cdef page_ring *mine
+    cdef page_ring source, target  # of their own, so that a store to a word changes neither
     cdef uint32_t *words
     cdef uint32_t page, word = W_HELD
     cdef uint64_t digest
@@ -212,16 +216,21 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
         s.failed = LISTS_DISAGREE
         return
+    source, target = list[0], mine[0]
     if pindex_to_type(pindex) == MIGRATE_MOVABLE:
         word |= W_MOVABLE
     words, digest = s.pages.mm.zone[zone].page, s.pages.digest[c.id]
     for _i in range(n):
-        page = page_ring_pop_head(list)
-        fill_words(words + page, word, 1 << order)
-        page_ring_push_tail(mine, page)
+        page = page_ring_pop_head(&source)
+        if order:
+            fill_words(words + page, word, 1 << order)
+        else:
+            words[page] = word
+        page_ring_push_tail(&target, page)
         digest = (digest ^ page) * <uint64_t> 0x100000001B3
         if pages_unlikely(s.pages.cache != NULL):
             use_pages(s, c, zone, page, order, True)
+    list[0], mine[0] = source, target
     s.pages.digest[c.id] = digest
     if s.pages.lines != NULL:
         s.pages.lines.used[c.id] += <uint64_t> n * LINES_OF_A_PAGE << order
@@ -248,33 +257,52 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
     """
     cdef pcp_t *p = pcp_of(c, zone)
     cdef page_ring *mine
+    cdef page_ring source, target  # as in take_pages()
     cdef pageset *ps
+    cdef buddy_zone *z
     cdef uint32_t *words
-    cdef uint32_t page
-    cdef int _i, mt, at = pindex, order
+    cdef uint32_t *freed = NULL
+    cdef uint32_t page, word = 0, used = 0
+    cdef int i, mt = -1, at = pindex, order, counted = 0
     if s.pages.mm == NULL:
         p.blocks[pindex] += n
         return pindex
-    words = s.pages.mm.zone[zone].page
+    z = &s.pages.mm.zone[zone]
+    words = z.page
     order = pindex_to_order(pindex)
     mine = mine_of(s, c, zone, pindex)
     ps = pageset_of(s.pages.mm, zone, c.id)
     if mine.len < <uint32_t> n:
         s.failed = LISTS_DISAGREE
         return pindex
-    for _i in range(n):
-        page = next_to_free(s, c, mine)
-        mt = block_type(&s.pages.mm.zone[zone], page)
-        at = order_to_pindex(
-            s.rules.nr_pcp_lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order
-        )
-        if page_ring_reserve(&ps.lists[at], 1) < 0:
-            s.failed = OUT_OF_MEMORY
-        fill_words(words + page, pcp_word(mt, at, c.id), 1 << order)
-        page_ring_push_head(&ps.lists[at], page)
-        p.blocks[at] += 1
-        if pages_unlikely(s.pages.lines != NULL):
-            s.pages.lines.freed[zone][page] = <uint32_t> s.pages.lines.used[c.id]
+    if s.pages.lines != NULL:
+        freed, used = s.pages.lines.freed[zone], <uint32_t> s.pages.lines.used[c.id]
+    source, target = mine[0], ps.lists[at]
+    for i in range(n):
+        page = next_to_free(s, c, &source)
+        if pages_unlikely(block_type(z, page) != mt):
+            mt = block_type(z, page)
+            ps.lists[at] = target
+            p.blocks[at] += i - counted
+            counted = i
+            at = order_to_pindex(
+                s.rules.nr_pcp_lists, mt if mt < MIGRATE_PCPTYPES else <int> MIGRATE_MOVABLE, order
+            )
+            if page_ring_reserve(&ps.lists[at], n - i) < 0:
+                s.failed = OUT_OF_MEMORY
+                mine[0] = source
+                return at
+            target = ps.lists[at]
+            word = pcp_word(mt, at, c.id)
+        if order:
+            fill_words(words + page, word, 1 << order)
+        else:
+            words[page] = word
+        page_ring_push_head(&target, page)
+        if freed != NULL:
+            freed[page] = used
+    mine[0], ps.lists[at] = source, target
+    p.blocks[at] += n - counted
     return at
 
 
@@ -308,6 +336,7 @@ cdef inline void held_lines(state_t *s, cpu_t *c, int order, int blocks) noexcep
     """A hold has moved as many blocks of an order."""
     cdef page_lines *lines = s.pages.lines
     lines.blocks[(2 * c.id + c.ask.kind) * LINE_ORDERS + order] += blocks
+    lines.moved += blocks
     lines.seen[c.id * lines.zones + c.ask.zone] = lines.used[c.id]
 
 

@@ -48,7 +48,9 @@ FEWEST = 5_000
 #: of which a workload may take before it frees any.
 SECONDS = 16.0
 PAGES = 3_000_000
+#: Events after which it is looked at what has moved, and between which Ctrl-C is heard.
 _STEP = 20
+_EVENTS = 200_000
 _LINES_OF_A_PAGE = 64
 _COUNTS = {"kbuild": "jobs", "page_fault1": "processes", "page_fault2": "processes",
            "sctp_stream": "pairs", "unix_stream": "pairs"}  # fmt: skip
@@ -176,18 +178,15 @@ def _counted(spec: RunSpec) -> Pilot:
     engine = runner_of(spec, state)
     told = []
 
-    def over(events: int) -> bool:
-        return engine.run(events) or lines.pages_used >= PAGES
-
     done = False
     for wanted in COUNTED:
         until = lines.blocks + wanted
         told.append((lines.counts(), _found(state)))
         while not done and lines.blocks < until:
-            done = over(_STEP)
+            done = engine.run_until(_EVENTS, _STEP, until, PAGES) or lines.pages_used >= PAGES
     # A workload may take pages for long before it frees any.
     while not done and not _both(told[-1][0], lines.counts()):
-        done = over(100 * _STEP)
+        done = engine.run(100 * _STEP) or lines.pages_used >= PAGES
     told.append((lines.counts(), _found(state)))
     if state.failed is not Failure.OUT_OF_MEMORY:  # what happened until then counts
         check_end(spec, state)

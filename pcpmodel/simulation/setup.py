@@ -47,7 +47,7 @@ _TIME, _CODE, _N, _ORDER, _TARGET = (
     Op._fields.index(f) for f in ("ps", "code", "n", "order", "target")
 )
 _BLOCK_PAGES = 1024  # of the largest block, at which zones begin
-_KEPT_PAGES = 1 << 21  # of a zone, at most, whose order of pages is kept
+_KEPT_PAGES = 1 << 21  # of a zone, at most, that is kept as others hold pages of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,13 +334,28 @@ def _changes(spec: RunSpec, cpus: list[int]) -> dict[str, npt.NDArray[Any]]:
     }
 
 
-@lru_cache(maxsize=8)
 def _mixed(seed: int, zone: int, pages: int) -> npt.NDArray[np.uint32]:
-    """Pages of a zone in no order; kept for pilots, which begin with the same few."""
+    """Pages of a zone in no order."""
     numbers = np.arange(pages, dtype=np.uint32)
     np.random.default_rng([seed, zone]).shuffle(numbers)
-    numbers.flags.writeable = False
     return numbers
+
+
+def _give_back(pages: Memory, zone: int, numbers: npt.NDArray[Any]) -> None:
+    """Pages of a zone become free one after the other."""
+    pages.free_many(numbers.astype(np.int64) + pages.zones[zone].start_pfn)
+    pages.drain_pages_zone(0, zone)
+
+
+@lru_cache(maxsize=4)
+def _aged(seed: int, zone: int, pages: int, others: int) -> Memory:
+    """A zone of which others hold pages; kept for pilots, which begin with the same few.
+
+    Pages are drained in the order in which they are freed: all rules leave the zone alike.
+    """
+    held = Memory("v6.6", [Zone(pages)], free=False)
+    _give_back(held, 0, _mixed(seed, zone, pages)[others:])
+    return held
 
 
 def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]]]:
@@ -352,13 +367,14 @@ def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]
     pages = Memory(spec.release, zones, cpus, free=not (spec.aged or spec.page_cache))
     if spec.aged or spec.page_cache:
         for z, (zone, size) in enumerate(zip(zones, spec.sizes, strict=True)):
-            mixed = _mixed if zone.pages <= _KEPT_PAGES else _mixed.__wrapped__
-            numbers = mixed(spec.seed, z, zone.pages) if spec.aged else np.arange(zone.pages)
             others = spec.held_by_others(size)
-            _, of_cache, left = np.split(numbers, [others, others + spec.cached(size)])
+            if zone.pages <= _KEPT_PAGES and not spec.page_cache:
+                pages.copy_zone(z, _aged(spec.seed, z, zone.pages, others))
+                continue
+            mixed = _mixed(spec.seed, z, zone.pages) if spec.aged else np.arange(zone.pages)
+            of_cache, left = np.split(mixed[others:], [spec.cached(size)])
             cached.append(of_cache.astype(np.int64))
-            pages.free_many(left.astype(np.int64) + zone.start_pfn)
-            pages.drain_pages_zone(0, z)
+            _give_back(pages, z, left)
     return pages, cached
 
 

@@ -25,7 +25,7 @@ from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
 from pcpmodel.simulation.host import Host, ZoneSize
 from pcpmodel.simulation.work import on_kernel, on_machine
 from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import Program
+from pcpmodel.workload.program import Op, Program
 from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = [
@@ -55,6 +55,7 @@ JITTER = 0.5
 #: node can be paired.
 _THREADS_PER_CORE = 2
 _SWAP_CLUSTER_MAX = 32
+_CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target"))
 
 
 @dataclass(frozen=True)
@@ -384,8 +385,9 @@ def _check_messages(spec: RunSpec) -> None:
     for i, task in enumerate(tasks):
         key = id(task.program)
         if key not in moves:
-            codes = OPS["give"], OPS["take"]
-            moves[key] = {(op.target, op.zone) for op in task.program.ops if op.code in codes}
+            code = task.program.compiled()
+            moving = np.isin(code[:, _CODE], (OPS["give"], OPS["take"]))
+            moves[key] = set(map(tuple, code[moving][:, [_TARGET, _ZONE]].tolist()))
         for slot, of in moves[key]:
             if slot not in range(len(task.channels)):  # its operations changed since it was made
                 raise InputError(

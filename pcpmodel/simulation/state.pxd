@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from pcpmodel.exclusive cimport Exclusive
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.hardware.lines cimport PageLines
+from pcpmodel.hardware.lines cimport PageLines, page_lines
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.simulation.structs cimport op_t, state_t
 
@@ -33,6 +33,7 @@ cdef class State(Exclusive):
     cdef int make_barriers(self, setup) except -1
     cdef int make_cpu(self, setup, int cpu, list starts) except -1
     cdef int cache(self, int cpu, int zone, pages) except -1
+    cdef const page_lines *followed(self) except NULL
     cdef int take(self) except -1
     cdef int begin(self) except -1
     cdef void end(self) noexcept

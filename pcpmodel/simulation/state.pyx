@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
-from pcpmodel.hardware.lines cimport LINE_STATES, PageLines
+from pcpmodel.hardware.lines cimport LINE_STATES, PageLines, page_lines
 from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pindex_in
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
@@ -686,6 +686,12 @@ cdef class State(Exclusive):
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
+
+    cdef const page_lines *followed(self) except NULL:
+        """For an engine that is to stop by what is counted there."""
+        if self.s.pages.lines == NULL:
+            raise InputError("the lines of struct pages are not followed in this run")
+        return self.s.pages.lines
 
     cdef int take(self) except -1:
         """For an engine that will run it: only one may."""

@@ -99,3 +99,9 @@ def test_impossible_caches_are_refused(bad):
         PageCache(*bad)
     with pytest.raises(InputError, match="outside"):
         PageCache(1, 64, 512, [0]).touch(1, np.zeros(1, np.uint32))
+
+
+def test_pages_have_numbers_that_leave_room_for_none():
+    with pytest.raises(InputError, match="outside"):
+        PageCache(1, 64, 512, [0]).touch(0, np.array([1, 2**32 - 1], np.uint32))
+    assert PageCache(1, 64, 512, [0]).touch(0, np.array([2**32 - 2] * 2, np.uint32)) == (1, 0, 1)

@@ -486,3 +486,79 @@ def test_isolating_a_block_keeps_to_the_watermark(make):
     assert mem.isolate_free_page(0)
     assert not mem.isolate_free_page(4)
     assert free_lists(mem) == {(1, MOVABLE): [4, 8]}
+
+
+@pytest.mark.parametrize("name", ["v6.6", "v7.3"])
+def test_blocks_that_nobody_has_asked_for_are_there_in_their_turn(name):
+    """The largest blocks of a fresh zone are listed when it is their turn: nobody sees that."""
+    holes = ((3 * 1024, 100), (9 * 1024 + 512, 512))
+    made = [
+        kind(name, [Zone(16 * 1024 + 300, holes=holes, batch=31, high_min=300, high_max=300)])
+        for kind in (memory.Memory, reference.Memory)
+    ]
+    rng = np.random.default_rng(5)
+    told = [[], []]
+    held = []
+    for step in range(700):
+        if rng.random() < 0.6 or not held:
+            order, mt = int(rng.choice([0, 0, 3, 9, 10])), int(rng.integers(3))
+            for mem, pfns in zip(made, told, strict=True):
+                pfns.append(mem.alloc(0, order, mt))
+            if told[0][-1] is not None:
+                held.append((told[0][-1], order))
+        else:
+            pfn, order = held.pop(int(rng.integers(len(held))))
+            for mem in made:
+                mem.free(0, pfn, order)
+        if step == 350:
+            for mem in made:
+                mem.set_isolate(15 * 1024)
+    assert told[0] == told[1]
+    assert made[0].state() == made[1].state()
+
+
+def test_what_is_free_since_boot_can_be_isolated_and_is_in_use_for_nobody():
+    for ask in ("isolate_free_page", "set_isolate"):
+        mem = memory.Memory("v7.3", [Zone(8 * 1024)])
+        with pytest.raises(pm.InputError, match="in use"):
+            mem.free(0, 5 * 1024)
+        getattr(mem, ask)(5 * 1024)
+        assert 5 * 1024 not in mem.state()[0]["free"][10, MOVABLE]
+
+
+def test_all_releases_leave_a_zone_alike_of_which_others_hold_pages():
+    """Lists drain in the order in which pages are freed: setup() copies such a zone for all."""
+    pages = np.random.default_rng(2).permutation(5 * 1024 + 77)[1500:]
+    alike = None
+    for name in ALL:
+        mem = memory.Memory(name, [Zone(5 * 1024 + 77)], free=False)
+        mem.free_many(pages)
+        mem.drain_pages_zone(0, 0)
+        (state,) = mem.state()
+        del state["pcp"], state["stat_diff"]
+        alike = alike or state
+        assert state == alike
+
+
+def test_a_copied_zone_is_like_the_other_and_on_its_own():
+    source = memory.Memory("v6.6", [Zone(512), Zone(3000, start_pfn=1024)], free=False)
+    source.free_many(1024 + np.random.default_rng(3).permutation(3000)[:2000])
+    source.drain_pages_zone(0, 1)
+    other = memory.Memory("v7.3", [Zone(3000, start_pfn=4096)], 2)
+    with pytest.raises(pm.InputError, match="cannot be as one of pages"):
+        other.copy_zone(0, source, 0)
+    other.free(1, other.alloc(1))
+    with pytest.raises(pm.InputError, match="on the lists of a CPU"):
+        other.copy_zone(0, source, 1)
+    other.drain_pages_zone(1, 0)
+    other.copy_zone(0, source, 1)
+    assert other.state()[0]["nr_free"] == source.state()[1]["nr_free"] == 2000
+    moved = [(pfn - 3072, n, movable) for pfn, n, movable in other.state()[0]["held"]]
+    assert moved == source.state()[1]["held"]
+    before = source.state()
+    source.copy_zone(1, source, 1)  # a zone is as it is
+    blocks = [other.alloc(0, order) for order in (0, 1, 2)]
+    assert source.state() == before
+    again = memory.Memory("v7.3", [Zone(3000, start_pfn=1024)], 2)
+    again.copy_zone(0, source, 1)
+    assert [again.alloc(0, order) + 3072 for order in (0, 1, 2)] == blocks

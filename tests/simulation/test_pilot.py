@@ -129,6 +129,42 @@ def test_lines_are_looked_at_alike_in_both_engines():
     assert counts[0]["refill"][3]["blocks"] > 0
 
 
+@pytest.mark.parametrize("engine", [Engine, PerPage])
+def test_an_engine_stops_where_enough_has_moved(engine):
+    """As if one had looked after every so many events."""
+    work = spec(STREAM, identity=True, seconds=0.02, warmup_s=0.0)
+    for blocks, pages in ((3000, 10**9), (10**9, 4000)):
+        told = []
+        for at_once in (False, True):
+            begins = setup(work)
+            lines, state = begins.page_lines, State(begins)
+            runner = engine(state)
+            if at_once:
+                while lines.blocks < blocks and lines.pages_used < pages:
+                    assert not runner.run_until(200, 20, blocks, pages)
+            else:
+                while lines.blocks < blocks and lines.pages_used < pages:
+                    assert not runner.run(20)
+            told.append((lines.counts(), state.counters(), runner.now_ps))
+        assert told[0] == told[1]
+    assert runner.run_until(10**9, 10**6, 10**9, 10**9)
+    with pytest.raises(InputError, match="not followed"):
+        engine(State(setup(replace(work, warm=True)))).run_until(1, 1, 1, 1)
+
+
+def test_an_aged_zone_is_the_same_whether_it_was_made_before_or_not():
+    """It is kept, and copied: what a run does to it, or other rules, make no difference."""
+    told = []
+    for release in ("v6.6", "v7.3", "v6.6"):
+        begins = setup(spec(ALONE, release=release, identity=True, aged=0.4, memory_gib=1.0))
+        (zone,) = begins.pages.state()
+        del zone["pcp"]
+        told.append(zone)
+        runner = Engine(State(begins))
+        assert runner.run()
+    assert told[0] == told[1] == told[2]
+
+
 @pytest.mark.parametrize("workload", [ALONE, STREAM], ids=lambda w: w.name)
 def test_by_count_a_hold_takes_what_it_takes_page_by_page(workload):
     """Times by count are averages: within a tenth of those with page identity."""
