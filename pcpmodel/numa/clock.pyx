@@ -26,7 +26,7 @@ from libc.string cimport memcpy, memmove, memset
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport GFP_NOWAIT, alloc_pages, free_pages, memory
-from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, pages_arena
 from pcpmodel.numa.faults cimport (
     PAGE_HELD, PAGE_QUEUED, PAGE_REFUSED, PAGE_TARGET, PTE_ACC, PTE_MASK,
     STEP_FAULT, STEP_HIT, STEP_ISOLATED, STEP_MAPPED, STEP_RELOCK, STEP_RETRY,
@@ -203,7 +203,7 @@ cdef class Engine(Exclusive):
     cdef int shift  # a bucket is 2^shift ns
     cdef bucket_t* buckets
     cdef chunk* chunks
-    cdef int nchunks, cap_chunks, free_chunk
+    cdef int nchunks, free_chunk
     cdef u64* buf
     cdef u64* tmp
     cdef long nbuf, cap_buf, cursor
@@ -246,7 +246,7 @@ cdef class Engine(Exclusive):
         self.proc = <process_t*>calloc(self.np_, sizeof(process_t))
         self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
         self.weight = <double*>malloc(npages * sizeof(double))
-        self.mean = <double*>malloc(npages * sizeof(double))
+        self.mean = <double*>pages_arena(npages * sizeof(double))
         self.leaves = 1
         while self.leaves < 2 * self.nt + self.nc + self.np_ + 2:
             self.leaves *= 2
@@ -258,9 +258,11 @@ cdef class Engine(Exclusive):
         while self.end >> self.shift > 1 << 17 and self.shift < 31:
             self.shift += 1
         self.nbuckets = (self.end >> self.shift) + 1
-        self.buckets = <bucket_t*>malloc(self.nbuckets * sizeof(bucket_t))
-        self.cap_chunks = 1024
-        self.chunks = <chunk*>malloc(self.cap_chunks * sizeof(chunk))
+        self.buckets = <bucket_t*>pages_arena(self.nbuckets * sizeof(bucket_t))
+        # Full ones of all pages and one of each bucket; memory is taken when first touched.
+        self.chunks = <chunk*>pages_arena(
+            (<size_t>self.np_ * npages // CHUNK + self.nbuckets) * sizeof(chunk)
+        )
         self.cap_buf = 4096
         self.buf = <u64*>malloc(self.cap_buf * sizeof(u64))
         self.tmp = <u64*>malloc(self.cap_buf * sizeof(u64))
@@ -459,19 +461,12 @@ cdef class Engine(Exclusive):
         prefetch(&self.m.frame[g])
         prefetch(&self.mean[g % <unsigned int>self.m.npages])
 
-    cdef int new_chunk(self) except -1 nogil:
+    cdef inline int new_chunk(self) noexcept nogil:
+        """One that is free: a page has one entry at most, so there are always enough."""
         cdef int c = self.free_chunk
-        cdef chunk* bigger
         if c >= 0:
             self.free_chunk = <int>self.chunks[c].next
             return c
-        if self.nchunks == self.cap_chunks:
-            bigger = <chunk*>realloc(self.chunks, 2 * <size_t>self.cap_chunks * sizeof(chunk))
-            if bigger == NULL:
-                with gil:
-                    raise MemoryError
-            self.chunks = bigger
-            self.cap_chunks *= 2
         c = self.nchunks
         self.nchunks += 1
         return c
