@@ -102,9 +102,9 @@ cdef struct bucket_t:
     int n  # entries in it: here, as the chunk itself misses all caches
 
 
-cdef struct node_t:
-    i64 time  # of the earliest event below [ns], NEVER: none
-    int leaf  # which that is; of two at the same time the lower
+cdef struct event_t:
+    i64 time  # [ns], NEVER: none
+    int what  # thread, or leaf of the tree; of two at the same time the lower comes first
 
 
 cdef struct costs_t:
@@ -121,6 +121,7 @@ cdef struct walker:
     i64 busy_until  # end of the last interrupt [ns]
     i64 flush_ns  # time of the unmap phase under way
     i64 hold  # page whose next access this thread keeps, -1: none
+    int held  # where among those kept
     # Scanner side of the task.
     i64 period  # numa_scan_period [ns]
     i64 due  # node_stamp as wall time [ns]
@@ -195,9 +196,16 @@ cdef class Engine(Exclusive):
     cdef i64 scan_pages, period_min, period_max
     cdef double fail_share
     cdef uint64_t rng
-    # Winner tree over the non-access events.
+    # Winner tree over time slices, scans, the eater and samples, in this order.
     cdef int leaves
-    cdef node_t* node  # 1: what comes first; from ``leaves`` on when each event comes
+    cdef event_t* node  # 1: what comes first; from ``leaves`` on when each event comes
+    # Events of threads in the kernel, the next one last; before all of them NEVER.
+    cdef event_t* due
+    cdef int ndue
+    # Accesses that threads keep, in no order: most are forgotten before they come.
+    cdef event_t* held
+    cdef int nheld
+    cdef i64 held_first  # none of them comes before
     # Calendar.
     cdef i64 nbuckets, bucket
     cdef int shift  # a bucket is 2^shift ns
@@ -248,9 +256,11 @@ cdef class Engine(Exclusive):
         self.weight = <double*>malloc(npages * sizeof(double))
         self.mean = <double*>pages_arena(npages * sizeof(double))
         self.leaves = 1
-        while self.leaves < 2 * self.nt + self.nc + self.np_ + 2:
+        while self.leaves < self.nc + self.np_ + 2:
             self.leaves *= 2
-        self.node = <node_t*>malloc(2 * self.leaves * sizeof(node_t))
+        self.node = <event_t*>malloc(2 * self.leaves * sizeof(event_t))
+        self.due = <event_t*>malloc((self.nt + 1) * sizeof(event_t))
+        self.held = <event_t*>malloc(self.nt * sizeof(event_t))
         self.end = c["end_ns"]
         # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
         # they belong into the bucket being served.
@@ -272,7 +282,8 @@ cdef class Engine(Exclusive):
         self.eater_pages = c["eater_pages"]
         self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
         if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
-                or self.mean == NULL or self.node == NULL or self.buckets == NULL
+                or self.mean == NULL or self.node == NULL or self.due == NULL
+                or self.held == NULL or self.buckets == NULL
                 or self.chunks == NULL or self.buf == NULL or self.tmp == NULL
                 or self.eater == NULL or self.series == NULL):
             raise MemoryError
@@ -302,7 +313,7 @@ cdef class Engine(Exclusive):
         for j in range(npages):
             self.weight[j] = weight[j]
             self.mean[j] = self.cost.access / (self.T * weight[j]) if weight[j] > 0 else 1e300
-        self.clear_tree()
+        self.clear_events()
         for j in range(self.nbuckets):
             self.buckets[j] = bucket_t(last=-1, n=0)
         self.place(c["watermarks"][1], c["refused_share"])
@@ -318,15 +329,15 @@ cdef class Engine(Exclusive):
             self.proc[i].scanning = -1
             # Processes start one after the other, not in step.
             self.proc[i].next_scan = <i64>(self.uniform() * self.period_min)
-            self.set_key(2 * self.nt + self.nc + i, self.proc[i].next_scan)
+            self.set_key(self.nc + i, self.proc[i].next_scan)
         for i in range(self.nc):
             self.switch_to(i, self.thread_at(i) if i < self.nt else -1)
             if self.cpus[i].nthreads > 1:
-                self.set_key(2 * self.nt + i, <i64>(self.uniform() * self.slice_ns) + 1)
+                self.set_key(i, <i64>(self.uniform() * self.slice_ns) + 1)
         if self.eater_pages > 0:
-            self.set_key(2 * self.nt + self.nc + self.np_, self.eater_kill)
+            self.set_key(self.nc + self.np_, self.eater_kill)
         if self.nsamples:
-            self.set_key(2 * self.nt + self.nc + self.np_ + 1, self.sample_ns)
+            self.set_key(self.nc + self.np_ + 1, self.sample_ns)
 
     def __dealloc__(self):
         numa_machine_free(self.m)
@@ -336,6 +347,8 @@ cdef class Engine(Exclusive):
         free(self.weight)
         free(self.mean)
         free(self.node)
+        free(self.due)
+        free(self.held)
         free(self.buckets)
         free(self.chunks)
         free(self.buf)
@@ -388,25 +401,23 @@ cdef class Engine(Exclusive):
                     self.m.page[g] |= PAGE_REFUSED
         return 0
 
-    # Winner tree --------------------------------------------------------------
+    # Events but page accesses ---------------------------------------------------
 
-    cdef void clear_tree(self) noexcept nogil:
+    cdef void clear_events(self) noexcept nogil:
         cdef int i
         for i in range(self.leaves):
-            self.node[self.leaves + i].time = NEVER
-            self.node[self.leaves + i].leaf = i
+            self.node[self.leaves + i] = event_t(time=NEVER, what=i)
         for i in range(self.leaves - 1, 0, -1):
             self.node[i] = self.node[2 * i]
-
-    cdef inline i64 key(self, int leaf) noexcept nogil:
-        """When an event comes [ns]."""
-        return self.node[self.leaves + leaf].time
+        self.due[0] = event_t(time=NEVER, what=-1)
+        self.ndue = self.nheld = 0
+        self.held_first = NEVER
 
     cdef inline void set_key(self, int leaf, i64 time) noexcept nogil:
         """Let an event come at ``time``: it plays against the winner of each other side."""
         cdef size_t i = self.leaves + leaf
-        cdef node_t first = node_t(time=time, leaf=leaf)
-        cdef node_t other
+        cdef event_t first = event_t(time=time, what=leaf)
+        cdef event_t other
         self.node[i].time = time
         while i > 1:
             other = self.node[i ^ 1]
@@ -415,6 +426,63 @@ cdef class Engine(Exclusive):
                 first = other
             i >>= 1
             self.node[i] = first
+
+    cdef inline void put_due(self, int i, event_t event) noexcept nogil:
+        """Put an event into the gap ``i`` of those that are due, or later than that.
+
+        Few threads are in the kernel at a time, and what begins now ends soon.
+        """
+        while self.due[i - 1].time < event.time or (
+            self.due[i - 1].time == event.time and self.due[i - 1].what < event.what
+        ):
+            self.due[i] = self.due[i - 1]
+            i -= 1
+        self.due[i] = event
+
+    cdef inline void set_due(self, int t, i64 time) noexcept nogil:
+        """Let the next event of thread ``t``, which has none, come at ``time``."""
+        self.ndue += 1
+        self.put_due(self.ndue, event_t(time=time, what=t))
+
+    cdef inline void delay(self, int t, i64 ns) noexcept nogil:
+        """Let the event of thread ``t``, if it has one, come later."""
+        cdef int i = self.ndue
+        while i > 0 and self.due[i].what != t:
+            i -= 1
+        if i > 0:
+            self.put_due(i, event_t(time=self.due[i].time + ns, what=t))
+
+    cdef inline void hold(self, int t, unsigned int g) noexcept nogil:
+        """Thread ``t`` keeps the next access of page ``g``, drawn now."""
+        cdef i64 time = self.next_access(g)
+        self.walk[t].hold = g
+        self.walk[t].held = self.nheld
+        self.held[self.nheld] = event_t(time=time, what=t)
+        self.nheld += 1
+        if time < self.held_first:
+            self.held_first = time
+
+    cdef inline i64 unhold(self, int t) noexcept nogil:
+        """Take the access that thread ``t`` keeps from it; when it comes."""
+        cdef int i = self.walk[t].held
+        cdef i64 time = self.held[i].time
+        self.nheld -= 1
+        self.held[i] = self.held[self.nheld]
+        self.walk[self.held[i].what].held = i
+        self.walk[t].hold = -1
+        return time
+
+    cdef int next_held(self) noexcept nogil:
+        """Thread that keeps the next access, -1: none; now known is when it comes."""
+        cdef int i, t = -1
+        self.held_first = NEVER
+        for i in range(self.nheld):
+            if self.held[i].time < self.held_first or (
+                self.held[i].time == self.held_first and self.held[i].what < t
+            ):
+                self.held_first = self.held[i].time
+                t = self.held[i].what
+        return t
 
     # Calendar of page accesses ------------------------------------------------
 
@@ -578,8 +646,8 @@ cdef class Engine(Exclusive):
                 w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
                 w.busy_until += self.cost.ipi
                 self.proc[mm].accesses -= self.cost.ipi / self.access_ns(mm)
-            elif self.key(t) != NEVER:
-                self.set_key(t, self.key(t) + self.cost.ipi)
+            else:
+                self.delay(t, self.cost.ipi)
 
     cdef int switch_to(self, int cpu, int t) except -1 nogil:
         """Run thread ``t`` on ``cpu``; -1: idle, the last mm stays loaded but lazy."""
@@ -616,7 +684,6 @@ cdef class Engine(Exclusive):
             self.cpus[cpu].need_resched = 0
             return self.scan_chunk(t)
         self.walk[t].scan_start -= self.now
-        self.set_key(t, NEVER)
         return self.switch_to(cpu, other)
 
     cdef inline int thread_at(self, int i) noexcept nogil:
@@ -645,7 +712,6 @@ cdef class Engine(Exclusive):
         cdef int mm = self.m.thread[t].mm
         cdef int cpu = self.m.thread[t].cpu
         self.release(t)
-        self.set_key(t, NEVER)
         self.settle(mm)
         w.phase = USER
         self.proc[mm].user += 1
@@ -662,7 +728,7 @@ cdef class Engine(Exclusive):
         self.settle(mm)
         self.proc[mm].user -= 1
         self.walk[t].phase = FAULT
-        self.set_key(t, self.now + self.cost.fault)
+        self.set_due(t, self.now + self.cost.fault)
 
     cdef int release(self, int t) except -1 nogil:
         """Give the access that thread ``t`` kept back to the calendar, if still needed."""
@@ -670,9 +736,7 @@ cdef class Engine(Exclusive):
         cdef i64 time
         if g < 0:
             return 0
-        time = self.key(self.nt + t)
-        self.walk[t].hold = -1
-        self.set_key(self.nt + t, NEVER)
+        time = self.unhold(t)
         self.m.page[g] &= ~<unsigned int>PAGE_HELD
         if (self.m.page[g] & PTE_MASK) != PTE_ACC:
             self.queue(<unsigned int>g, time)
@@ -701,9 +765,8 @@ cdef class Engine(Exclusive):
             self.queue(g, self.next_access(g))
             return 0
         numa_access(self.m, t, g)
-        self.walk[t].hold = g
         self.m.page[g] |= PAGE_HELD
-        self.set_key(self.nt + t, self.next_access(g))
+        self.hold(t, g)
         self.enter_fault(t)
         return 0
 
@@ -716,7 +779,8 @@ cdef class Engine(Exclusive):
                 self.window_hits += 1
             else:
                 self.enter_fault(t)
-        self.set_key(self.nt + owner, self.next_access(g))
+        self.unhold(owner)
+        self.hold(owner, g)
         return 0
 
     cdef int thread_event(self, int t) except -1 nogil:
@@ -737,15 +801,14 @@ cdef class Engine(Exclusive):
                 self.to_user(t, True)
             elif step == STEP_RELOCK:
                 w.phase = RELOCK
-                self.set_key(t, self.now + self.cost.relock)
+                self.set_due(t, self.now + self.cost.relock)
             elif step == STEP_ISOLATED:
                 w.phase = ISOLATE
-                self.set_key(t, self.now + self.cost.isolate)
+                self.set_due(t, self.now + self.cost.isolate)
             else:
                 w.phase = WAIT
                 w.sleeping = 1
                 self.proc[mm].waiting += 1
-                self.set_key(t, NEVER)
                 self.switch_to(th.cpu, self.pick_next(th.cpu))
         elif w.phase == ISOLATE:
             self.settle(mm)
@@ -753,11 +816,11 @@ cdef class Engine(Exclusive):
             w.phase = UNMAP
             w.flush_ns = self.cost.unmap + self.flush(t, mm, targets)
             w.scan_start = self.now
-            self.set_key(t, self.now + w.flush_ns)
+            self.set_due(t, self.now + w.flush_ns)
         elif w.phase == UNMAP:
             self.unmap_ns += self.now - w.scan_start
             w.phase = COPY
-            self.set_key(t, self.now + self.cost.copy)
+            self.set_due(t, self.now + self.cost.copy)
         elif w.phase == COPY:
             moved = self.fail_share <= 0 or self.uniform() >= self.fail_share
             self.settle(mm)
@@ -771,7 +834,6 @@ cdef class Engine(Exclusive):
         elif w.phase == WAKE:
             w.sleeping = 0
             w.phase = RETRY
-            self.set_key(t, NEVER)
             if self.cpus[th.cpu].current < 0:
                 self.switch_to(th.cpu, t)
         elif w.phase == SCAN:
@@ -790,7 +852,7 @@ cdef class Engine(Exclusive):
             if self.walk[t].phase == WAIT and self.m.thread[t].page == g:
                 self.proc[mm].waiting -= 1
                 self.walk[t].phase = WAKE
-                self.set_key(t, self.now + self.cost.wake)
+                self.set_due(t, self.now + self.cost.wake)
 
     cdef i64 flush(self, int t, int mm, int targets) noexcept nogil:
         """Time of a flush that interrupts ``targets`` CPUs; they are interrupted."""
@@ -807,7 +869,7 @@ cdef class Engine(Exclusive):
         """The tick of a running task finds that the process is due for a scan."""
         cdef process_t* p = &self.proc[mm]
         cdef int t, n = 0, pick = -1
-        cdef int leaf = 2 * self.nt + self.nc + mm
+        cdef int leaf = self.nc + mm
         cdef i64 due = NEVER
         if self.now < p.next_scan:  # slowed down meanwhile
             self.set_key(leaf, p.next_scan)
@@ -858,7 +920,7 @@ cdef class Engine(Exclusive):
             self.settle(mm)
             targets = numa_scan_flush(self.m, mm, w.call_updates > 0)
             w.phase = SCAN_FLUSH
-            self.set_key(t, self.now + self.flush(t, mm, targets))
+            self.set_due(t, self.now + self.flush(t, mm, targets))
             return 0
         if n > w.call_left:
             n = w.call_left
@@ -870,7 +932,7 @@ cdef class Engine(Exclusive):
         w.call_left -= n
         w.call_updates += updated
         p.scan_offset += <int>n
-        self.set_key(t, self.now + n * self.cost.scan_skip + updated * self.cost.scan_pte)
+        self.set_due(t, self.now + n * self.cost.scan_skip + updated * self.cost.scan_pte)
         return 0
 
     cdef int scan_call_done(self, int t) except -1 nogil:
@@ -890,7 +952,7 @@ cdef class Engine(Exclusive):
         # Scanning may take 1/32 of a task's time; node_stamp moves on by a period.
         w.due = self.now + w.period + 2 * self.tick + 32 * spent
         p.scanning = -1
-        self.set_key(2 * self.nt + self.nc + mm,
+        self.set_key(self.nc + mm,
                      p.next_scan if p.next_scan > self.now else self.now + 1)
         return self.to_user(t, False)
 
@@ -951,14 +1013,24 @@ cdef class Engine(Exclusive):
         self.taken += 1
 
     cdef int loop(self) except -1 nogil:
-        cdef int leaf, cpu
+        cdef int mm, owner
         cdef i64 te, ta
         cdef u64 entry
+        cdef bint thread
         self.bucket = -1
         self.nbuf = self.cursor = 0
         while True:
-            leaf = self.node[1].leaf
-            te = self.node[1].time
+            te = self.due[self.ndue].time
+            thread = te <= self.node[1].time
+            if not thread:
+                te = self.node[1].time
+            owner = -1
+            if self.held_first <= te:
+                owner = self.next_held()
+                if self.held_first > te or (thread and self.held_first == te):
+                    owner = -1
+                else:
+                    te = self.held_first
             while self.cursor == self.nbuf:
                 if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << self.shift > te:
                     break
@@ -978,30 +1050,35 @@ cdef class Engine(Exclusive):
                 self.calendar_access(<unsigned int>entry)
                 continue
             self.now = te
-            if leaf < self.nt:
-                self.thread_event(leaf)
-            elif leaf < 2 * self.nt:
-                self.held_access(leaf - self.nt)
-            elif leaf < 2 * self.nt + self.nc:
-                cpu = leaf - 2 * self.nt
-                self.set_key(leaf, self.now + self.slice_ns)
-                if self.cpus[cpu].current >= 0:
-                    if self.walk[self.cpus[cpu].current].phase == USER:
-                        self.switch_to(cpu, self.pick_next(cpu))
-                    else:
-                        self.cpus[cpu].need_resched = 1
-            elif leaf < 2 * self.nt + self.nc + self.np_:
-                self.scan_event(leaf - 2 * self.nt - self.nc)
-            elif leaf == 2 * self.nt + self.nc + self.np_:
-                self.set_key(leaf, NEVER)
-                self.kill_eater()
+            if owner >= 0:
+                self.held_access(owner)
+            elif thread:
+                self.ndue -= 1
+                self.thread_event(self.due[self.ndue + 1].what)
             else:
-                self.sample()
-                self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples
-                             else NEVER)
+                self.rare_event(self.node[1].what)
         self.now = self.end
-        for cpu in range(self.np_):
-            self.settle(cpu)
+        for mm in range(self.np_):
+            self.settle(mm)
+        return 0
+
+    cdef int rare_event(self, int leaf) except -1 nogil:
+        """The end of a time slice, the start of a scan, the eater's end, or a sample."""
+        if leaf < self.nc:
+            self.set_key(leaf, self.now + self.slice_ns)
+            if self.cpus[leaf].current >= 0:
+                if self.walk[self.cpus[leaf].current].phase == USER:
+                    self.switch_to(leaf, self.pick_next(leaf))
+                else:
+                    self.cpus[leaf].need_resched = 1
+        elif leaf < self.nc + self.np_:
+            self.scan_event(leaf - self.nc)
+        elif leaf == self.nc + self.np_:
+            self.set_key(leaf, NEVER)
+            self.kill_eater()
+        else:
+            self.sample()
+            self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples else NEVER)
         return 0
 
     def run(self):
