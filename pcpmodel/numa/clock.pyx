@@ -21,7 +21,7 @@ cimport cython
 from libc.math cimport log
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.kernel.memory cimport Memory
@@ -59,6 +59,8 @@ cdef enum:
     SUB_BITS = 9  # the sort cuts a bucket in 512
     SUBS = 512
     CHUNK = 63  # entries in a calendar chunk: 512 bytes with its header
+    NEAR_BITS = 8  # a group of the calendar is 256 buckets
+    NEAR = 256
     SCAN_CHUNK = 512  # PTEs under one page-table lock
     SERIES = 5  # numbers of a sample
     ZONE_MOVABLE = 3
@@ -94,12 +96,13 @@ def _check(config):
 
 cdef struct chunk:
     i64 next  # previous, full chunk of this bucket; -1: none
-    u64 entry[CHUNK]  # offset in the bucket << 32 | page
+    u64 entry[CHUNK]  # offset in the group << 32 | page
 
 
 cdef struct bucket_t:
     int last  # chunk that is being filled; -1: none
     int n  # entries in it: here, as the chunk itself misses all caches
+    int full  # chunks before it
 
 
 cdef struct event_t:
@@ -208,8 +211,10 @@ cdef class Engine(Exclusive):
     cdef i64 held_first  # none of them comes before
     # Calendar.
     cdef i64 nbuckets, bucket
+    cdef i64 begin  # of the group that is being served [ns]
     cdef int shift  # a bucket is 2^shift ns
-    cdef bucket_t* buckets
+    cdef bucket_t* groups  # accesses of a group's buckets together, before it is begun
+    cdef bucket_t near[NEAR]  # buckets of the group that is being served
     cdef chunk* chunks
     cdef int nchunks, free_chunk
     cdef u64* buf
@@ -263,15 +268,18 @@ cdef class Engine(Exclusive):
         self.held = <event_t*>malloc(self.nt * sizeof(event_t))
         self.end = c["end_ns"]
         # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
-        # they belong into the bucket being served.
+        # they belong into the bucket being served.  What is filled at a time, a few hundred
+        # groups and the buckets of one, stays in the caches.
         self.shift = SUB_BITS
-        while self.end >> self.shift > 1 << 17 and self.shift < 31:
+        while self.end >> self.shift > 1 << 17 and self.shift < 32 - NEAR_BITS:
             self.shift += 1
         self.nbuckets = (self.end >> self.shift) + 1
-        self.buckets = <bucket_t*>pages_arena(self.nbuckets * sizeof(bucket_t))
-        # Full ones of all pages and one of each bucket; memory is taken when first touched.
+        cdef long ngroups = (self.nbuckets >> NEAR_BITS) + 1
+        self.groups = <bucket_t*>malloc(ngroups * sizeof(bucket_t))
+        # Full ones of all pages, one that is not of each bucket and group, and one that is
+        # being emptied; memory is taken when first touched.
         self.chunks = <chunk*>pages_arena(
-            (<size_t>self.np_ * npages // CHUNK + self.nbuckets) * sizeof(chunk)
+            (<size_t>self.np_ * npages // CHUNK + ngroups + NEAR + 1) * sizeof(chunk)
         )
         self.cap_buf = 4096
         self.buf = <u64*>malloc(self.cap_buf * sizeof(u64))
@@ -283,7 +291,7 @@ cdef class Engine(Exclusive):
         self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
         if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
                 or self.mean == NULL or self.node == NULL or self.due == NULL
-                or self.held == NULL or self.buckets == NULL
+                or self.held == NULL or self.groups == NULL
                 or self.chunks == NULL or self.buf == NULL or self.tmp == NULL
                 or self.eater == NULL or self.series == NULL):
             raise MemoryError
@@ -314,8 +322,10 @@ cdef class Engine(Exclusive):
             self.weight[j] = weight[j]
             self.mean[j] = self.cost.access / (self.T * weight[j]) if weight[j] > 0 else 1e300
         self.clear_events()
-        for j in range(self.nbuckets):
-            self.buckets[j] = bucket_t(last=-1, n=0)
+        for j in range(ngroups):
+            self.groups[j] = bucket_t(last=-1, n=0, full=0)
+        for j in range(NEAR):
+            self.near[j] = bucket_t(last=-1, n=0, full=0)
         self.place(c["watermarks"][1], c["refused_share"])
         for i in range(self.nc):
             self.cpus[i].current = -1
@@ -349,7 +359,7 @@ cdef class Engine(Exclusive):
         free(self.node)
         free(self.due)
         free(self.held)
-        free(self.buckets)
+        free(self.groups)
         free(self.chunks)
         free(self.buf)
         free(self.tmp)
@@ -490,14 +500,12 @@ cdef class Engine(Exclusive):
         """Remember the next access of page ``g``; beyond the end it never comes."""
         cdef i64 b
         cdef u64 entry
-        cdef int c
-        cdef bucket_t* k
         cdef long lo, hi, mid
         self.m.page[g] |= PAGE_QUEUED
         if time >= self.end:
             return 0
         b = time >> self.shift
-        entry = (<u64>(time & ((<i64>1 << self.shift) - 1)) << 32) | g
+        entry = (<u64>(time & ((<i64>NEAR << self.shift) - 1)) << 32) | g
         if b == self.bucket:  # being served: insert in order, never before the cursor
             if self.nbuf == self.cap_buf:
                 self.grow_buf(self.nbuf + 1)
@@ -513,15 +521,22 @@ cdef class Engine(Exclusive):
             self.buf[lo] = entry
             self.nbuf += 1
             return 0
-        k = &self.buckets[b]
+        if b >> NEAR_BITS == self.bucket >> NEAR_BITS:
+            self.add(&self.near[b & (NEAR - 1)], entry)
+        else:
+            self.add(&self.groups[b >> NEAR_BITS], entry)
+        return 0
+
+    cdef inline void add(self, bucket_t* k, u64 entry) noexcept nogil:
+        cdef int c
         if k.last < 0 or k.n == CHUNK:
             c = self.new_chunk()
             self.chunks[c].next = k.last
+            k.full = k.full + 1 if k.last >= 0 else 0
             k.last = c
             k.n = 0
         self.chunks[k.last].entry[k.n] = entry
         k.n += 1
-        return 0
 
     cdef inline void ask(self, unsigned int g) noexcept nogil:
         """Page words miss all caches: without this an access took twice as long."""
@@ -557,53 +572,72 @@ cdef class Engine(Exclusive):
         self.cap_buf = cap
         return 0
 
+    cdef inline int emptied(self, int c) noexcept nogil:
+        """Chunk ``c`` is free; the next one of its bucket."""
+        cdef int after = <int>self.chunks[c].next
+        self.chunks[c].next = self.free_chunk
+        self.free_chunk = c
+        return after
+
+    cdef void load_group(self, bucket_t* k) noexcept nogil:
+        """Give the entries of a group to its buckets."""
+        cdef int c = k.last, n = k.n, i
+        cdef u64 entry
+        while c >= 0:
+            for i in range(n):
+                entry = self.chunks[c].entry[i]
+                self.add(&self.near[entry >> (32 + self.shift)], entry)
+            c = self.emptied(c)
+            n = CHUNK
+        k.last = -1
+
     cdef int load_bucket(self, i64 b) except -1 nogil:
         """Take the entries of bucket ``b`` in order of time, then page.
 
         A counting sort into about as many parts as there are entries, at most 512, and an
         insertion sort: two passes over data in the L2 cache instead of n log n compares.
         """
-        cdef long count[SUBS]
-        cdef long i, j, n = 0, total = 0, parts = 1
-        cdef int c, last
+        cdef unsigned int count[SUBS]
+        cdef unsigned int part, before, total = 0, parts = 1
+        cdef long i, j, n
+        cdef int c, filled
         cdef u64 entry
         cdef int low = 32 + self.shift
-        cdef int filled = self.buckets[b].n
-        c = self.buckets[b].last
-        if c >= 0:
-            n = filled
-            while self.chunks[c].next >= 0:
-                c = <int>self.chunks[c].next
-                n += CHUNK
-        if n + 1 > self.cap_buf:
-            self.grow_buf(n + 1)
-        n = 0
-        last = -1
-        c = self.buckets[b].last
-        while c >= 0:
-            memcpy(&self.tmp[n], self.chunks[c].entry, filled * sizeof(u64))
-            n += filled
-            filled = CHUNK
-            last = c
-            c = <int>self.chunks[c].next
-        if last >= 0:
-            self.chunks[last].next = self.free_chunk
-            self.free_chunk = self.buckets[b].last
-            self.buckets[b].last = -1
+        cdef bucket_t* k = &self.near[b & (NEAR - 1)]
+        self.bucket = b
+        self.nbuf = self.cursor = 0
+        if b & (NEAR - 1) == 0:
+            self.begin = b << self.shift
+            self.load_group(&self.groups[b >> NEAR_BITS])
+        if k.last < 0:
+            return 0
+        n = k.full * <long>CHUNK + k.n
+        if n > self.cap_buf:
+            self.grow_buf(n)
         while parts < n and parts < SUBS:
             parts *= 2
             low -= 1
-        memset(count, 0, parts * sizeof(long))
+        memset(count, 0, parts * sizeof(unsigned int))
+        c = k.last
+        filled = k.n
+        j = 0
+        while c >= 0:
+            for i in range(filled):
+                entry = self.chunks[c].entry[i]
+                self.tmp[j] = entry
+                j += 1
+                count[(entry >> low) & (parts - 1)] += 1
+            c = self.emptied(c)
+            filled = CHUNK
+        k.last = -1
+        for part in range(parts):
+            before = total
+            total += count[part]
+            count[part] = before
         for i in range(n):
-            count[self.tmp[i] >> low] += 1
-        for i in range(parts):
-            j = count[i]
-            count[i] = total
-            total += j
-        for i in range(n):
-            j = <long>(self.tmp[i] >> low)
-            self.buf[count[j]] = self.tmp[i]
-            count[j] += 1
+            part = (self.tmp[i] >> low) & (parts - 1)
+            self.buf[count[part]] = self.tmp[i]
+            count[part] += 1
         for i in range(1, n):
             entry = self.buf[i]
             j = i
@@ -611,9 +645,7 @@ cdef class Engine(Exclusive):
                 self.buf[j] = self.buf[j - 1]
                 j -= 1
             self.buf[j] = entry
-        self.bucket = b
         self.nbuf = n
-        self.cursor = 0
         return 0
 
     # Time and CPUs -------------------------------------------------------------
@@ -1038,7 +1070,7 @@ cdef class Engine(Exclusive):
             ta = NEVER
             if self.cursor < self.nbuf:
                 entry = self.buf[self.cursor]
-                ta = (self.bucket << self.shift) + <i64>(entry >> 32)
+                ta = self.begin + <i64>(entry >> 32)
             if te >= self.end and ta >= self.end:
                 break
             self.events += 1
