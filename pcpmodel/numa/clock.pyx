@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """Hint faults over time: threads, CPUs, scanner, page accesses.
 
 What happens at one instant is in ``faults.pxd``; this module decides when.
@@ -19,13 +20,16 @@ among the former the lower index first, among the latter the lower page first.
 
 cimport cython
 from libc.math cimport log
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, memset
 
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
+from pcpmodel.kernel.buddy cimport zone, zone_page
 from pcpmodel.kernel.memory cimport Memory
-from pcpmodel.kernel.page_alloc cimport GFP_NOWAIT, alloc_pages, free_pages, memory
+from pcpmodel.kernel.page_alloc cimport (
+    GFP_NOWAIT, alloc_many, alloc_pages, free_many, free_pages, memory,
+)
 from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, pages_arena
 from pcpmodel.numa.faults cimport (
     PAGE_HELD, PAGE_QUEUED, PAGE_REFUSED, PAGE_TARGET, PTE_ACC, PTE_MASK,
@@ -121,6 +125,7 @@ cdef struct walker:
     # What the engine knows of a thread beyond ``numa_thread``.
     int phase
     int sleeping
+    int on_cpu
     i64 busy_until  # end of the last interrupt [ns]
     i64 flush_ns  # time of the unmap phase under way
     i64 hold  # page whose next access this thread keeps, -1: none
@@ -191,10 +196,12 @@ cdef class Engine(Exclusive):
     cdef costs_t cost
     cdef double* weight
     cdef double* mean  # of the time to the next access of each page [ns]
-    cdef unsigned int* eater
+    cdef int64_t* eater
     cdef i64 eater_pages, eater_kill
     cdef int nt, np_, nc
     cdef int T  # threads of a process
+    cdef u64 pages_inverse  # 2^pages_shift / npages, rounded up
+    cdef int pages_shift
     cdef i64 end, now, slice_ns, tick
     cdef i64 scan_pages, period_min, period_max
     cdef double fail_share
@@ -260,6 +267,10 @@ cdef class Engine(Exclusive):
         self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
         self.weight = <double*>malloc(npages * sizeof(double))
         self.mean = <double*>pages_arena(npages * sizeof(double))
+        self.pages_shift = 30
+        while 1 << (self.pages_shift - 30) < npages:
+            self.pages_shift += 1
+        self.pages_inverse = (<u64>1 << self.pages_shift) // <u64>npages + 1
         self.leaves = 1
         while self.leaves < self.nc + self.np_ + 2:
             self.leaves *= 2
@@ -288,7 +299,7 @@ cdef class Engine(Exclusive):
         self.nsamples = <int>((self.end - 1) // self.sample_ns)
         self.series = <double*>malloc(max(1, self.nsamples * SERIES) * sizeof(double))
         self.eater_pages = c["eater_pages"]
-        self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
+        self.eater = <int64_t*>pages_arena(self.eater_pages * sizeof(int64_t))
         if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
                 or self.mean == NULL or self.node == NULL or self.due == NULL
                 or self.held == NULL or self.groups == NULL
@@ -372,9 +383,13 @@ cdef class Engine(Exclusive):
         """In (0, 1)."""
         return (<double>(draw(&self.rng) >> 11) + 0.5) * (1.0 / 9007199254740992.0)
 
-    cdef inline i64 next_access(self, unsigned int g) noexcept nogil:
-        """When somebody touches page ``g`` next, at the earliest."""
-        cdef double d = -log(self.uniform()) * self.mean[g % <unsigned int>self.m.npages]
+    cdef inline unsigned int process_of(self, unsigned int g) noexcept nogil:
+        """``g // npages`` of g < 2^30, without a division (Granlund and Montgomery 1994)."""
+        return <unsigned int>(g * self.pages_inverse >> self.pages_shift)
+
+    cdef inline i64 next_access(self, unsigned int i) noexcept nogil:
+        """When somebody touches page ``i`` of his process next, at the earliest."""
+        cdef double d = -log(self.uniform()) * self.mean[i]
         if d >= <double>(self.end - self.now):
             return NEVER
         return self.now + <i64>d + 1
@@ -387,11 +402,11 @@ cdef class Engine(Exclusive):
         cdef int node
         cdef long frame
         cdef unsigned int g
-        for i in range(self.eater_pages):
-            frame = self.m.memory.alloc(self.m.memory.ctx, 1, 0)
-            if frame < 0:
-                raise ValueError("eater does not fit")
-            self.eater[i] = <unsigned int>frame
+        if alloc_many(
+            self.nodes[1], 0, 0, MIGRATE_MOVABLE, GFP_NOWAIT, ZONE_MOVABLE, self.eater_pages,
+            self.eater,
+        ) < self.eater_pages:
+            raise ValueError("eater does not fit")
         for p in range(self.m.npages):
             for i in range(self.np_):
                 node = self.m.memory.nr_free(self.m.memory.ctx, 1) > low_wmark
@@ -462,9 +477,8 @@ cdef class Engine(Exclusive):
         if i > 0:
             self.put_due(i, event_t(time=self.due[i].time + ns, what=t))
 
-    cdef inline void hold(self, int t, unsigned int g) noexcept nogil:
-        """Thread ``t`` keeps the next access of page ``g``, drawn now."""
-        cdef i64 time = self.next_access(g)
+    cdef inline void hold(self, int t, unsigned int g, i64 time) noexcept nogil:
+        """Thread ``t`` keeps the next access of page ``g``."""
         self.walk[t].hold = g
         self.walk[t].held = self.nheld
         self.held[self.nheld] = event_t(time=time, what=t)
@@ -501,7 +515,6 @@ cdef class Engine(Exclusive):
         cdef i64 b
         cdef u64 entry
         cdef long lo, hi, mid
-        self.m.page[g] |= PAGE_QUEUED
         if time >= self.end:
             return 0
         b = time >> self.shift
@@ -541,8 +554,7 @@ cdef class Engine(Exclusive):
     cdef inline void ask(self, unsigned int g) noexcept nogil:
         """Page words miss all caches: without this an access took twice as long."""
         prefetch(&self.m.page[g])
-        prefetch(&self.m.frame[g])
-        prefetch(&self.mean[g % <unsigned int>self.m.npages])
+        prefetch(&self.mean[g - self.process_of(g) * <unsigned int>self.m.npages])
 
     cdef inline int new_chunk(self) noexcept nogil:
         """One that is free: a page has one entry at most, so there are always enough."""
@@ -646,6 +658,8 @@ cdef class Engine(Exclusive):
                 j -= 1
             self.buf[j] = entry
         self.nbuf = n
+        for i in range(min(n, AHEAD)):
+            self.ask(<unsigned int>self.buf[i])
         return 0
 
     # Time and CPUs -------------------------------------------------------------
@@ -662,22 +676,20 @@ cdef class Engine(Exclusive):
             p.busy_ns += self.m.running[mm] * dt
             p.last = self.now
 
-    cdef inline bint on_cpu(self, int t) noexcept nogil:
-        return self.cpus[self.m.thread[t].cpu].current == t
-
     cdef void interrupt(self, int t_from, int mm) noexcept nogil:
         """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted."""
         cdef int t
         cdef walker* w
+        cdef double lost = self.cost.ipi / self.access_ns(mm)  # accesses
         for t in range(mm * self.T, (mm + 1) * self.T):
-            if t == t_from or not self.on_cpu(t):
-                continue
             w = &self.walk[t]
+            if t == t_from or not w.on_cpu:
+                continue
             self.interrupt_ns += self.cost.ipi
             if w.phase == USER:
                 w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
                 w.busy_until += self.cost.ipi
-                self.proc[mm].accesses -= self.cost.ipi / self.access_ns(mm)
+                self.proc[mm].accesses -= lost
             else:
                 self.delay(t, self.cost.ipi)
 
@@ -692,6 +704,7 @@ cdef class Engine(Exclusive):
             mm = self.m.thread[old].mm
             self.settle(mm)
             self.m.running[mm] -= 1
+            self.walk[old].on_cpu = 0
             if self.walk[old].phase == USER:
                 self.proc[mm].user -= 1
         self.cpus[cpu].current = t
@@ -699,6 +712,7 @@ cdef class Engine(Exclusive):
             mm = self.m.thread[t].mm
             self.settle(mm)
             self.m.running[mm] += 1
+            self.walk[t].on_cpu = 1
             if self.walk[t].phase == USER:
                 self.proc[mm].user += 1
             elif self.walk[t].phase == RETRY:
@@ -771,15 +785,18 @@ cdef class Engine(Exclusive):
         time = self.unhold(t)
         self.m.page[g] &= ~<unsigned int>PAGE_HELD
         if (self.m.page[g] & PTE_MASK) != PTE_ACC:
+            self.m.page[g] |= PAGE_QUEUED
             self.queue(<unsigned int>g, time)
         return 0
 
-    cdef int toucher(self, unsigned int g) noexcept nogil:
-        """Thread that makes the candidate access of page ``g``, -1: it does not happen."""
-        cdef int mm = g // <unsigned int>self.m.npages
-        cdef int t = mm * self.T + <int>(draw(&self.rng) % <u64>self.T)
+    cdef inline int toucher(self, int mm) noexcept nogil:
+        """Thread that makes the candidate access of process ``mm``, -1: it does not happen."""
+        cdef u64 number = draw(&self.rng)
+        cdef int t = mm * self.T + <int>(
+            number & (self.T - 1) if self.T & (self.T - 1) == 0 else number % <u64>self.T
+        )
         self.candidates += 1
-        if (self.walk[t].phase != USER or not self.on_cpu(t)
+        if (self.walk[t].phase != USER or not self.walk[t].on_cpu
                 or self.walk[t].busy_until > self.now):
             return -1
         if (self.proc[mm].remote > 0
@@ -788,37 +805,41 @@ cdef class Engine(Exclusive):
         return t
 
     cdef int calendar_access(self, unsigned int g) except -1 nogil:
-        cdef int t
-        self.m.page[g] &= ~<unsigned int>PAGE_QUEUED
+        cdef int t, mm
+        cdef unsigned int i
         if (self.m.page[g] & PTE_MASK) == PTE_ACC:
+            self.m.page[g] &= ~<unsigned int>PAGE_QUEUED
             return 0
-        t = self.toucher(g)
-        if t < 0:
-            self.queue(g, self.next_access(g))
-            return 0
+        mm = self.process_of(g)
+        i = g - mm * <unsigned int>self.m.npages
+        t = self.toucher(mm)
+        if t < 0:  # its page stays as it is
+            return self.queue(g, self.next_access(i))
+        self.m.page[g] = (self.m.page[g] & ~<unsigned int>PAGE_QUEUED) | PAGE_HELD
         numa_access(self.m, t, g)
-        self.m.page[g] |= PAGE_HELD
-        self.hold(t, g)
+        self.hold(t, g, self.next_access(i))
         self.enter_fault(t)
         return 0
 
     cdef int held_access(self, int owner) except -1 nogil:
         """Somebody touches a page that ``owner`` is dealing with."""
         cdef unsigned int g = <unsigned int>self.walk[owner].hold
-        cdef int t = self.toucher(g)
+        cdef int mm = self.m.thread[owner].mm
+        cdef int t = self.toucher(mm)
         if t >= 0:
             if numa_access(self.m, t, g) == STEP_HIT:
                 self.window_hits += 1
             else:
                 self.enter_fault(t)
         self.unhold(owner)
-        self.hold(owner, g)
+        self.hold(owner, g, self.next_access(g - mm * <unsigned int>self.m.npages))
         return 0
 
     cdef int thread_event(self, int t) except -1 nogil:
         """Thread ``t`` has finished a stretch of kernel code."""
         cdef walker* w = &self.walk[t]
         cdef numa_thread* th = &self.m.thread[t]
+        cdef zone* old
         cdef int step, targets, mm = th.mm
         cdef bint moved
         if w.phase == FAULT or w.phase == RELOCK:
@@ -835,6 +856,7 @@ cdef class Engine(Exclusive):
                 w.phase = RELOCK
                 self.set_due(t, self.now + self.cost.relock)
             elif step == STEP_ISOLATED:
+                prefetch(&self.m.frame[th.page])  # for the next phase, and then the last
                 w.phase = ISOLATE
                 self.set_due(t, self.now + self.cost.isolate)
             else:
@@ -845,6 +867,8 @@ cdef class Engine(Exclusive):
         elif w.phase == ISOLATE:
             self.settle(mm)
             targets = numa_unmap(self.m, t)
+            old = &self.nodes[0].zone[0]
+            prefetch(&old.page[zone_page(old, self.m.frame[th.page])])
             w.phase = UNMAP
             w.flush_ns = self.cost.unmap + self.flush(t, mm, targets)
             w.scan_start = self.now
@@ -909,7 +933,7 @@ cdef class Engine(Exclusive):
         for t in range(mm * self.T, (mm + 1) * self.T):
             if self.walk[t].due < due:
                 due = self.walk[t].due
-            if self.walk[t].phase == USER and self.on_cpu(t) and self.walk[t].due <= self.now:
+            if self.walk[t].phase == USER and self.walk[t].on_cpu and self.walk[t].due <= self.now:
                 n += 1
                 if draw(&self.rng) % <u64>n == 0:
                     pick = t
@@ -944,7 +968,8 @@ cdef class Engine(Exclusive):
         cdef walker* w = &self.walk[t]
         cdef int mm = self.m.thread[t].mm
         cdef process_t* p = &self.proc[mm]
-        cdef unsigned int g, first = <unsigned int>(mm * self.m.npages + p.scan_offset)
+        cdef unsigned int g, start = <unsigned int>(mm * self.m.npages)
+        cdef unsigned int first = start + <unsigned int>p.scan_offset
         cdef i64 n = SCAN_CHUNK - p.scan_offset % SCAN_CHUNK
         cdef i64 updated = 0
         cdef int targets
@@ -960,7 +985,8 @@ cdef class Engine(Exclusive):
             if numa_scan_page(self.m, g):
                 updated += 1
                 if not self.m.page[g] & (PAGE_QUEUED | PAGE_HELD):
-                    self.queue(g, self.next_access(g))
+                    self.m.page[g] |= PAGE_QUEUED
+                    self.queue(g, self.next_access(g - start))
         w.call_left -= n
         w.call_updates += updated
         p.scan_offset += <int>n
@@ -1024,12 +1050,6 @@ cdef class Engine(Exclusive):
         th.local = th.remote = th.failed = th.shared = th.private_ = 0
 
     # Run ------------------------------------------------------------------------------
-
-    cdef int kill_eater(self) except -1 nogil:
-        cdef i64 i
-        for i in range(self.eater_pages):
-            self.m.memory.free(self.m.memory.ctx, 1, 0, self.eater[i])
-        return 0
 
     cdef void sample(self) noexcept nogil:
         cdef double* row = &self.series[SERIES * self.taken]
@@ -1107,7 +1127,7 @@ cdef class Engine(Exclusive):
             self.scan_event(leaf - self.nc)
         elif leaf == self.nc + self.np_:
             self.set_key(leaf, NEVER)
-            self.kill_eater()
+            free_many(self.nodes[1], 0, self.eater, self.eater_pages)
         else:
             self.sample()
             self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples else NEVER)
