@@ -265,7 +265,7 @@ cdef class Engine(Exclusive):
         self.walk = <walker*>calloc(self.nt, sizeof(walker))
         self.proc = <process_t*>calloc(self.np_, sizeof(process_t))
         self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
-        self.weight = <double*>malloc(npages * sizeof(double))
+        self.weight = <double*>pages_arena(npages * sizeof(double))
         self.mean = <double*>pages_arena(npages * sizeof(double))
         self.pages_shift = 30
         while 1 << (self.pages_shift - 30) < npages:
@@ -596,6 +596,7 @@ cdef class Engine(Exclusive):
         cdef int c = k.last, n = k.n, i
         cdef u64 entry
         while c >= 0:
+            prefetch(&self.chunks[self.chunks[c].next])
             for i in range(n):
                 entry = self.chunks[c].entry[i]
                 self.add(&self.near[entry >> (32 + self.shift)], entry)
@@ -857,6 +858,7 @@ cdef class Engine(Exclusive):
                 self.set_due(t, self.now + self.cost.relock)
             elif step == STEP_ISOLATED:
                 prefetch(&self.m.frame[th.page])  # for the next phase, and then the last
+                prefetch(&self.weight[th.page - mm * <unsigned int>self.m.npages])
                 w.phase = ISOLATE
                 self.set_due(t, self.now + self.cost.isolate)
             else:
@@ -882,7 +884,7 @@ cdef class Engine(Exclusive):
             self.settle(mm)
             numa_finish(self.m, t, moved)
             if moved:
-                self.proc[mm].remote -= self.weight[th.page % <unsigned int>self.m.npages]
+                self.proc[mm].remote -= self.weight[th.page - mm * <unsigned int>self.m.npages]
             self.placement(t)
             if self.proc[mm].waiting:
                 self.wake(mm, th.page)
