@@ -596,7 +596,8 @@ cdef class Engine(Exclusive):
         cdef int c = k.last, n = k.n, i
         cdef u64 entry
         while c >= 0:
-            prefetch(&self.chunks[self.chunks[c].next])
+            if self.chunks[c].next >= 0:
+                prefetch(&self.chunks[self.chunks[c].next])
             for i in range(n):
                 entry = self.chunks[c].entry[i]
                 self.add(&self.near[entry >> (32 + self.shift)], entry)
@@ -678,21 +679,26 @@ cdef class Engine(Exclusive):
             p.last = self.now
 
     cdef void interrupt(self, int t_from, int mm) noexcept nogil:
-        """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted."""
+        """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted.
+
+        Who runs, and in user space, is as good as random: the loop multiplies by 0 or 1
+        where branches would be guessed wrong.
+        """
         cdef int t
         cdef walker* w
-        cdef double lost = self.cost.ipi / self.access_ns(mm)  # accesses
+        cdef i64 ipi = self.cost.ipi
+        cdef double lost = ipi / self.access_ns(mm)  # accesses
+        cdef bint hit, user
         for t in range(mm * self.T, (mm + 1) * self.T):
             w = &self.walk[t]
-            if t == t_from or not w.on_cpu:
-                continue
-            self.interrupt_ns += self.cost.ipi
-            if w.phase == USER:
-                w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
-                w.busy_until += self.cost.ipi
-                self.proc[mm].accesses -= lost
-            else:
-                self.delay(t, self.cost.ipi)
+            hit = w.on_cpu & (t != t_from)
+            user = hit & (w.phase == USER)
+            self.interrupt_ns += hit * ipi
+            w.busy_until += user * (ipi + (w.busy_until if w.busy_until > self.now else self.now)
+                                    - w.busy_until)
+            self.proc[mm].accesses -= user * lost
+            if hit > user:
+                self.delay(t, ipi)
 
     cdef int switch_to(self, int cpu, int t) except -1 nogil:
         """Run thread ``t`` on ``cpu``; -1: idle, the last mm stays loaded but lazy."""
@@ -797,8 +803,9 @@ cdef class Engine(Exclusive):
             number & (self.T - 1) if self.T & (self.T - 1) == 0 else number % <u64>self.T
         )
         self.candidates += 1
-        if (self.walk[t].phase != USER or not self.walk[t].on_cpu
-                or self.walk[t].busy_until > self.now):
+        # One branch, guessed wrong once at most.
+        if (self.walk[t].phase != USER) | (self.walk[t].on_cpu == 0) | (
+                self.walk[t].busy_until > self.now):
             return -1
         if (self.proc[mm].remote > 0
                 and self.uniform() * self.access_ns(mm) > self.cost.access):
