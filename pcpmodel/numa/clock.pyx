@@ -388,7 +388,7 @@ cdef class Engine(Exclusive):
         return <unsigned int>(g * self.pages_inverse >> self.pages_shift)
 
     cdef inline i64 next_access(self, unsigned int i) noexcept nogil:
-        """When somebody touches page ``i`` of his process next, at the earliest."""
+        """When somebody touches page ``i`` of a process next, at the earliest."""
         cdef double d = -log(self.uniform()) * self.mean[i]
         if d >= <double>(self.end - self.now):
             return NEVER
@@ -585,10 +585,12 @@ cdef class Engine(Exclusive):
         return 0
 
     cdef inline int emptied(self, int c) noexcept nogil:
-        """Chunk ``c`` is free; the next one of its bucket."""
+        """Chunk ``c`` is free; the next one of its bucket, whose own next is asked for."""
         cdef int after = <int>self.chunks[c].next
         self.chunks[c].next = self.free_chunk
         self.free_chunk = c
+        if after >= 0 and self.chunks[after].next >= 0:
+            prefetch(&self.chunks[self.chunks[after].next])
         return after
 
     cdef void load_group(self, bucket_t* k) noexcept nogil:
@@ -596,8 +598,6 @@ cdef class Engine(Exclusive):
         cdef int c = k.last, n = k.n, i
         cdef u64 entry
         while c >= 0:
-            if self.chunks[c].next >= 0:
-                prefetch(&self.chunks[self.chunks[c].next])
             for i in range(n):
                 entry = self.chunks[c].entry[i]
                 self.add(&self.near[entry >> (32 + self.shift)], entry)
@@ -803,7 +803,7 @@ cdef class Engine(Exclusive):
             number & (self.T - 1) if self.T & (self.T - 1) == 0 else number % <u64>self.T
         )
         self.candidates += 1
-        # One branch, guessed wrong once at most.
+        # Bitwise: one branch is guessed wrong once at most.
         if (self.walk[t].phase != USER) | (self.walk[t].on_cpu == 0) | (
                 self.walk[t].busy_until > self.now):
             return -1
