@@ -126,6 +126,7 @@ cdef struct walker:
     int phase
     int sleeping
     int on_cpu
+    int after  # thread whose turn on its CPU is next
     i64 busy_until  # end of the last interrupt [ns]
     i64 flush_ns  # time of the unmap phase under way
     i64 hold  # page whose next access this thread keeps, -1: none
@@ -344,6 +345,8 @@ cdef class Engine(Exclusive):
             t = self.thread_at(i)
             self.m.thread[t].cpu = i % self.nc
             self.cpus[i % self.nc].nthreads += 1
+            self.walk[t].after = self.thread_at(i + self.nc if i + self.nc < self.nt
+                                                else i % self.nc)
             self.walk[t].hold = -1
             self.walk[t].period = self.period_min
         for i in range(self.np_):
@@ -745,16 +748,13 @@ cdef class Engine(Exclusive):
 
     cdef int pick_next(self, int cpu) noexcept nogil:
         """Next thread of ``cpu`` in round-robin order that can run, -1: none."""
-        cdef int n = self.cpus[cpu].nthreads
         cdef int cur = self.cpus[cpu].current
-        cdef int i = n - 1
-        cdef int k, t
-        if cur >= 0:
-            i = ((cur % self.T) * self.np_ + cur // self.T) // self.nc
-        for k in range(1, n + 1):
-            t = self.thread_at(cpu + ((i + k) % n) * self.nc)
+        cdef int t = self.walk[cur].after if cur >= 0 else self.thread_at(cpu)
+        cdef int k
+        for k in range(self.cpus[cpu].nthreads):
             if not self.walk[t].sleeping:
                 return t
+            t = self.walk[t].after
         return -1
 
     # Threads --------------------------------------------------------------------
