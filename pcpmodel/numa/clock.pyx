@@ -750,8 +750,8 @@ cdef class Engine(Exclusive):
         """Next thread of ``cpu`` in round-robin order that can run, -1: none."""
         cdef int cur = self.cpus[cpu].current
         cdef int t = self.walk[cur].after if cur >= 0 else self.thread_at(cpu)
-        cdef int k
-        for k in range(self.cpus[cpu].nthreads):
+        cdef int _k
+        for _k in range(self.cpus[cpu].nthreads):
             if not self.walk[t].sleeping:
                 return t
             t = self.walk[t].after
