@@ -1,3 +1,4 @@
+# cython: cdivision=True
 """Hint faults over time: threads, CPUs, scanner, page accesses.
 
 What happens at one instant is in ``faults.pxd``; this module decides when.
@@ -19,14 +20,17 @@ among the former the lower index first, among the latter the lower page first.
 
 cimport cython
 from libc.math cimport log
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memmove, memset
 
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
+from pcpmodel.kernel.buddy cimport zone, zone_page
 from pcpmodel.kernel.memory cimport Memory
-from pcpmodel.kernel.page_alloc cimport GFP_NOWAIT, alloc_pages, free_pages, memory
-from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE
+from pcpmodel.kernel.page_alloc cimport (
+    GFP_NOWAIT, alloc_many, alloc_pages, free_many, free_pages, memory,
+)
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, pages_arena
 from pcpmodel.numa.faults cimport (
     PAGE_HELD, PAGE_QUEUED, PAGE_REFUSED, PAGE_TARGET, PTE_ACC, PTE_MASK,
     STEP_FAULT, STEP_HIT, STEP_ISOLATED, STEP_MAPPED, STEP_RELOCK, STEP_RETRY,
@@ -59,6 +63,8 @@ cdef enum:
     SUB_BITS = 9  # the sort cuts a bucket in 512
     SUBS = 512
     CHUNK = 63  # entries in a calendar chunk: 512 bytes with its header
+    NEAR_BITS = 8  # a group of the calendar is 256 buckets
+    NEAR = 256
     SCAN_CHUNK = 512  # PTEs under one page-table lock
     SERIES = 5  # numbers of a sample
     ZONE_MOVABLE = 3
@@ -94,17 +100,18 @@ def _check(config):
 
 cdef struct chunk:
     i64 next  # previous, full chunk of this bucket; -1: none
-    u64 entry[CHUNK]  # offset in the bucket << 32 | page
+    u64 entry[CHUNK]  # offset in the group << 32 | page
 
 
 cdef struct bucket_t:
     int last  # chunk that is being filled; -1: none
     int n  # entries in it: here, as the chunk itself misses all caches
+    int full  # chunks before it
 
 
-cdef struct node_t:
-    i64 time  # of the earliest event below [ns], NEVER: none
-    int leaf  # which that is; of two at the same time the lower
+cdef struct event_t:
+    i64 time  # [ns], NEVER: none
+    int what  # thread, or leaf of the tree; of two at the same time the lower comes first
 
 
 cdef struct costs_t:
@@ -118,9 +125,12 @@ cdef struct walker:
     # What the engine knows of a thread beyond ``numa_thread``.
     int phase
     int sleeping
+    int on_cpu
+    int after  # thread whose turn on its CPU is next
     i64 busy_until  # end of the last interrupt [ns]
     i64 flush_ns  # time of the unmap phase under way
     i64 hold  # page whose next access this thread keeps, -1: none
+    int held  # where among those kept
     # Scanner side of the task.
     i64 period  # numa_scan_period [ns]
     i64 due  # node_stamp as wall time [ns]
@@ -187,23 +197,34 @@ cdef class Engine(Exclusive):
     cdef costs_t cost
     cdef double* weight
     cdef double* mean  # of the time to the next access of each page [ns]
-    cdef unsigned int* eater
+    cdef int64_t* eater
     cdef i64 eater_pages, eater_kill
     cdef int nt, np_, nc
     cdef int T  # threads of a process
+    cdef u64 pages_inverse  # 2^pages_shift / npages, rounded up
+    cdef int pages_shift
     cdef i64 end, now, slice_ns, tick
     cdef i64 scan_pages, period_min, period_max
     cdef double fail_share
     cdef uint64_t rng
-    # Winner tree over the non-access events.
+    # Winner tree over time slices, scans, the eater and samples, in this order.
     cdef int leaves
-    cdef node_t* node  # 1: what comes first; from ``leaves`` on when each event comes
+    cdef event_t* node  # 1: what comes first; from ``leaves`` on when each event comes
+    # Events of threads in the kernel, the next one last; before all of them NEVER.
+    cdef event_t* due
+    cdef int ndue
+    # Accesses that threads keep, in no order: most are forgotten before they come.
+    cdef event_t* held
+    cdef int nheld
+    cdef i64 held_first  # none of them comes before
     # Calendar.
     cdef i64 nbuckets, bucket
+    cdef i64 begin  # of the group that is being served [ns]
     cdef int shift  # a bucket is 2^shift ns
-    cdef bucket_t* buckets
+    cdef bucket_t* groups  # accesses of a group's buckets together, before it is begun
+    cdef bucket_t near[NEAR]  # buckets of the group that is being served
     cdef chunk* chunks
-    cdef int nchunks, cap_chunks, free_chunk
+    cdef int nchunks, free_chunk
     cdef u64* buf
     cdef u64* tmp
     cdef long nbuf, cap_buf, cursor
@@ -245,22 +266,33 @@ cdef class Engine(Exclusive):
         self.walk = <walker*>calloc(self.nt, sizeof(walker))
         self.proc = <process_t*>calloc(self.np_, sizeof(process_t))
         self.cpus = <cpu_t*>calloc(self.nc, sizeof(cpu_t))
-        self.weight = <double*>malloc(npages * sizeof(double))
-        self.mean = <double*>malloc(npages * sizeof(double))
+        self.weight = <double*>pages_arena(npages * sizeof(double))
+        self.mean = <double*>pages_arena(npages * sizeof(double))
+        self.pages_shift = 30
+        while 1 << (self.pages_shift - 30) < npages:
+            self.pages_shift += 1
+        self.pages_inverse = (<u64>1 << self.pages_shift) // <u64>npages + 1
         self.leaves = 1
-        while self.leaves < 2 * self.nt + self.nc + self.np_ + 2:
+        while self.leaves < self.nc + self.np_ + 2:
             self.leaves *= 2
-        self.node = <node_t*>malloc(2 * self.leaves * sizeof(node_t))
+        self.node = <event_t*>malloc(2 * self.leaves * sizeof(event_t))
+        self.due = <event_t*>malloc((self.nt + 1) * sizeof(event_t))
+        self.held = <event_t*>malloc(self.nt * sizeof(event_t))
         self.end = c["end_ns"]
         # About 2^17 buckets: each fits the L2 cache, and few accesses come so soon that
-        # they belong into the bucket being served.
+        # they belong into the bucket being served.  What is filled at a time, a few hundred
+        # groups and the buckets of one, stays in the caches.
         self.shift = SUB_BITS
-        while self.end >> self.shift > 1 << 17 and self.shift < 31:
+        while self.end >> self.shift > 1 << 17 and self.shift < 32 - NEAR_BITS:
             self.shift += 1
         self.nbuckets = (self.end >> self.shift) + 1
-        self.buckets = <bucket_t*>malloc(self.nbuckets * sizeof(bucket_t))
-        self.cap_chunks = 1024
-        self.chunks = <chunk*>malloc(self.cap_chunks * sizeof(chunk))
+        cdef long ngroups = (self.nbuckets >> NEAR_BITS) + 1
+        self.groups = <bucket_t*>malloc(ngroups * sizeof(bucket_t))
+        # Full ones of all pages, one that is not of each bucket and group, and one that is
+        # being emptied; memory is taken when first touched.
+        self.chunks = <chunk*>pages_arena(
+            (<size_t>self.np_ * npages // CHUNK + ngroups + NEAR + 1) * sizeof(chunk)
+        )
         self.cap_buf = 4096
         self.buf = <u64*>malloc(self.cap_buf * sizeof(u64))
         self.tmp = <u64*>malloc(self.cap_buf * sizeof(u64))
@@ -268,9 +300,10 @@ cdef class Engine(Exclusive):
         self.nsamples = <int>((self.end - 1) // self.sample_ns)
         self.series = <double*>malloc(max(1, self.nsamples * SERIES) * sizeof(double))
         self.eater_pages = c["eater_pages"]
-        self.eater = <unsigned int*>malloc(max(1, self.eater_pages) * sizeof(unsigned int))
+        self.eater = <int64_t*>pages_arena(self.eater_pages * sizeof(int64_t))
         if (self.walk == NULL or self.proc == NULL or self.cpus == NULL or self.weight == NULL
-                or self.mean == NULL or self.node == NULL or self.buckets == NULL
+                or self.mean == NULL or self.node == NULL or self.due == NULL
+                or self.held == NULL or self.groups == NULL
                 or self.chunks == NULL or self.buf == NULL or self.tmp == NULL
                 or self.eater == NULL or self.series == NULL):
             raise MemoryError
@@ -300,9 +333,11 @@ cdef class Engine(Exclusive):
         for j in range(npages):
             self.weight[j] = weight[j]
             self.mean[j] = self.cost.access / (self.T * weight[j]) if weight[j] > 0 else 1e300
-        self.clear_tree()
-        for j in range(self.nbuckets):
-            self.buckets[j] = bucket_t(last=-1, n=0)
+        self.clear_events()
+        for j in range(ngroups):
+            self.groups[j] = bucket_t(last=-1, n=0, full=0)
+        for j in range(NEAR):
+            self.near[j] = bucket_t(last=-1, n=0, full=0)
         self.place(c["watermarks"][1], c["refused_share"])
         for i in range(self.nc):
             self.cpus[i].current = -1
@@ -310,21 +345,23 @@ cdef class Engine(Exclusive):
             t = self.thread_at(i)
             self.m.thread[t].cpu = i % self.nc
             self.cpus[i % self.nc].nthreads += 1
+            self.walk[t].after = self.thread_at(i + self.nc if i + self.nc < self.nt
+                                                else i % self.nc)
             self.walk[t].hold = -1
             self.walk[t].period = self.period_min
         for i in range(self.np_):
             self.proc[i].scanning = -1
             # Processes start one after the other, not in step.
             self.proc[i].next_scan = <i64>(self.uniform() * self.period_min)
-            self.set_key(2 * self.nt + self.nc + i, self.proc[i].next_scan)
+            self.set_key(self.nc + i, self.proc[i].next_scan)
         for i in range(self.nc):
             self.switch_to(i, self.thread_at(i) if i < self.nt else -1)
             if self.cpus[i].nthreads > 1:
-                self.set_key(2 * self.nt + i, <i64>(self.uniform() * self.slice_ns) + 1)
+                self.set_key(i, <i64>(self.uniform() * self.slice_ns) + 1)
         if self.eater_pages > 0:
-            self.set_key(2 * self.nt + self.nc + self.np_, self.eater_kill)
+            self.set_key(self.nc + self.np_, self.eater_kill)
         if self.nsamples:
-            self.set_key(2 * self.nt + self.nc + self.np_ + 1, self.sample_ns)
+            self.set_key(self.nc + self.np_ + 1, self.sample_ns)
 
     def __dealloc__(self):
         numa_machine_free(self.m)
@@ -334,7 +371,9 @@ cdef class Engine(Exclusive):
         free(self.weight)
         free(self.mean)
         free(self.node)
-        free(self.buckets)
+        free(self.due)
+        free(self.held)
+        free(self.groups)
         free(self.chunks)
         free(self.buf)
         free(self.tmp)
@@ -347,9 +386,13 @@ cdef class Engine(Exclusive):
         """In (0, 1)."""
         return (<double>(draw(&self.rng) >> 11) + 0.5) * (1.0 / 9007199254740992.0)
 
-    cdef inline i64 next_access(self, unsigned int g) noexcept nogil:
-        """When somebody touches page ``g`` next, at the earliest."""
-        cdef double d = -log(self.uniform()) * self.mean[g % <unsigned int>self.m.npages]
+    cdef inline unsigned int process_of(self, unsigned int g) noexcept nogil:
+        """``g // npages`` of g < 2^30, without a division (Granlund and Montgomery 1994)."""
+        return <unsigned int>(g * self.pages_inverse >> self.pages_shift)
+
+    cdef inline i64 next_access(self, unsigned int i) noexcept nogil:
+        """When somebody touches page ``i`` of a process next, at the earliest."""
+        cdef double d = -log(self.uniform()) * self.mean[i]
         if d >= <double>(self.end - self.now):
             return NEVER
         return self.now + <i64>d + 1
@@ -362,11 +405,11 @@ cdef class Engine(Exclusive):
         cdef int node
         cdef long frame
         cdef unsigned int g
-        for i in range(self.eater_pages):
-            frame = self.m.memory.alloc(self.m.memory.ctx, 1, 0)
-            if frame < 0:
-                raise ValueError("eater does not fit")
-            self.eater[i] = <unsigned int>frame
+        if alloc_many(
+            self.nodes[1], 0, 0, MIGRATE_MOVABLE, GFP_NOWAIT, ZONE_MOVABLE, self.eater_pages,
+            self.eater,
+        ) < self.eater_pages:
+            raise ValueError("eater does not fit")
         for p in range(self.m.npages):
             for i in range(self.np_):
                 node = self.m.memory.nr_free(self.m.memory.ctx, 1) > low_wmark
@@ -386,25 +429,23 @@ cdef class Engine(Exclusive):
                     self.m.page[g] |= PAGE_REFUSED
         return 0
 
-    # Winner tree --------------------------------------------------------------
+    # Events but page accesses ---------------------------------------------------
 
-    cdef void clear_tree(self) noexcept nogil:
+    cdef void clear_events(self) noexcept nogil:
         cdef int i
         for i in range(self.leaves):
-            self.node[self.leaves + i].time = NEVER
-            self.node[self.leaves + i].leaf = i
+            self.node[self.leaves + i] = event_t(time=NEVER, what=i)
         for i in range(self.leaves - 1, 0, -1):
             self.node[i] = self.node[2 * i]
-
-    cdef inline i64 key(self, int leaf) noexcept nogil:
-        """When an event comes [ns]."""
-        return self.node[self.leaves + leaf].time
+        self.due[0] = event_t(time=NEVER, what=-1)
+        self.ndue = self.nheld = 0
+        self.held_first = NEVER
 
     cdef inline void set_key(self, int leaf, i64 time) noexcept nogil:
         """Let an event come at ``time``: it plays against the winner of each other side."""
         cdef size_t i = self.leaves + leaf
-        cdef node_t first = node_t(time=time, leaf=leaf)
-        cdef node_t other
+        cdef event_t first = event_t(time=time, what=leaf)
+        cdef event_t other
         self.node[i].time = time
         while i > 1:
             other = self.node[i ^ 1]
@@ -414,20 +455,73 @@ cdef class Engine(Exclusive):
             i >>= 1
             self.node[i] = first
 
+    cdef inline void put_due(self, int i, event_t event) noexcept nogil:
+        """Put an event into the gap ``i`` of those that are due, or later than that.
+
+        Few threads are in the kernel at a time, and what begins now ends soon.
+        """
+        while self.due[i - 1].time < event.time or (
+            self.due[i - 1].time == event.time and self.due[i - 1].what < event.what
+        ):
+            self.due[i] = self.due[i - 1]
+            i -= 1
+        self.due[i] = event
+
+    cdef inline void set_due(self, int t, i64 time) noexcept nogil:
+        """Let the next event of thread ``t``, which has none, come at ``time``."""
+        self.ndue += 1
+        self.put_due(self.ndue, event_t(time=time, what=t))
+
+    cdef inline void delay(self, int t, i64 ns) noexcept nogil:
+        """Let the event of thread ``t``, if it has one, come later."""
+        cdef int i = self.ndue
+        while i > 0 and self.due[i].what != t:
+            i -= 1
+        if i > 0:
+            self.put_due(i, event_t(time=self.due[i].time + ns, what=t))
+
+    cdef inline void hold(self, int t, unsigned int g, i64 time) noexcept nogil:
+        """Thread ``t`` keeps the next access of page ``g``."""
+        self.walk[t].hold = g
+        self.walk[t].held = self.nheld
+        self.held[self.nheld] = event_t(time=time, what=t)
+        self.nheld += 1
+        if time < self.held_first:
+            self.held_first = time
+
+    cdef inline i64 unhold(self, int t) noexcept nogil:
+        """Take the access that thread ``t`` keeps from it; when it comes."""
+        cdef int i = self.walk[t].held
+        cdef i64 time = self.held[i].time
+        self.nheld -= 1
+        self.held[i] = self.held[self.nheld]
+        self.walk[self.held[i].what].held = i
+        self.walk[t].hold = -1
+        return time
+
+    cdef int next_held(self) noexcept nogil:
+        """Thread that keeps the next access, -1: none; now known is when it comes."""
+        cdef int i, t = -1
+        self.held_first = NEVER
+        for i in range(self.nheld):
+            if self.held[i].time < self.held_first or (
+                self.held[i].time == self.held_first and self.held[i].what < t
+            ):
+                self.held_first = self.held[i].time
+                t = self.held[i].what
+        return t
+
     # Calendar of page accesses ------------------------------------------------
 
     cdef int queue(self, unsigned int g, i64 time) except -1 nogil:
         """Remember the next access of page ``g``; beyond the end it never comes."""
         cdef i64 b
         cdef u64 entry
-        cdef int c
-        cdef bucket_t* k
         cdef long lo, hi, mid
-        self.m.page[g] |= PAGE_QUEUED
         if time >= self.end:
             return 0
         b = time >> self.shift
-        entry = (<u64>(time & ((<i64>1 << self.shift) - 1)) << 32) | g
+        entry = (<u64>(time & ((<i64>NEAR << self.shift) - 1)) << 32) | g
         if b == self.bucket:  # being served: insert in order, never before the cursor
             if self.nbuf == self.cap_buf:
                 self.grow_buf(self.nbuf + 1)
@@ -443,35 +537,34 @@ cdef class Engine(Exclusive):
             self.buf[lo] = entry
             self.nbuf += 1
             return 0
-        k = &self.buckets[b]
+        if b >> NEAR_BITS == self.bucket >> NEAR_BITS:
+            self.add(&self.near[b & (NEAR - 1)], entry)
+        else:
+            self.add(&self.groups[b >> NEAR_BITS], entry)
+        return 0
+
+    cdef inline void add(self, bucket_t* k, u64 entry) noexcept nogil:
+        cdef int c
         if k.last < 0 or k.n == CHUNK:
             c = self.new_chunk()
             self.chunks[c].next = k.last
+            k.full = k.full + 1 if k.last >= 0 else 0
             k.last = c
             k.n = 0
         self.chunks[k.last].entry[k.n] = entry
         k.n += 1
-        return 0
 
     cdef inline void ask(self, unsigned int g) noexcept nogil:
         """Page words miss all caches: without this an access took twice as long."""
         prefetch(&self.m.page[g])
-        prefetch(&self.m.frame[g])
-        prefetch(&self.mean[g % <unsigned int>self.m.npages])
+        prefetch(&self.mean[g - self.process_of(g) * <unsigned int>self.m.npages])
 
-    cdef int new_chunk(self) except -1 nogil:
+    cdef inline int new_chunk(self) noexcept nogil:
+        """One that is free: a page has one entry at most, so there are always enough."""
         cdef int c = self.free_chunk
-        cdef chunk* bigger
         if c >= 0:
             self.free_chunk = <int>self.chunks[c].next
             return c
-        if self.nchunks == self.cap_chunks:
-            bigger = <chunk*>realloc(self.chunks, 2 * <size_t>self.cap_chunks * sizeof(chunk))
-            if bigger == NULL:
-                with gil:
-                    raise MemoryError
-            self.chunks = bigger
-            self.cap_chunks *= 2
         c = self.nchunks
         self.nchunks += 1
         return c
@@ -494,53 +587,74 @@ cdef class Engine(Exclusive):
         self.cap_buf = cap
         return 0
 
+    cdef inline int emptied(self, int c) noexcept nogil:
+        """Chunk ``c`` is free; the next one of its bucket, whose own next is asked for."""
+        cdef int after = <int>self.chunks[c].next
+        self.chunks[c].next = self.free_chunk
+        self.free_chunk = c
+        if after >= 0 and self.chunks[after].next >= 0:
+            prefetch(&self.chunks[self.chunks[after].next])
+        return after
+
+    cdef void load_group(self, bucket_t* k) noexcept nogil:
+        """Give the entries of a group to its buckets."""
+        cdef int c = k.last, n = k.n, i
+        cdef u64 entry
+        while c >= 0:
+            for i in range(n):
+                entry = self.chunks[c].entry[i]
+                self.add(&self.near[entry >> (32 + self.shift)], entry)
+            c = self.emptied(c)
+            n = CHUNK
+        k.last = -1
+
     cdef int load_bucket(self, i64 b) except -1 nogil:
         """Take the entries of bucket ``b`` in order of time, then page.
 
         A counting sort into about as many parts as there are entries, at most 512, and an
         insertion sort: two passes over data in the L2 cache instead of n log n compares.
         """
-        cdef long count[SUBS]
-        cdef long i, j, n = 0, total = 0, parts = 1
-        cdef int c, last
+        cdef unsigned int count[SUBS]
+        cdef unsigned int part, before, total = 0, parts = 1
+        cdef long i, j, n
+        cdef int c, filled
         cdef u64 entry
         cdef int low = 32 + self.shift
-        cdef int filled = self.buckets[b].n
-        c = self.buckets[b].last
-        if c >= 0:
-            n = filled
-            while self.chunks[c].next >= 0:
-                c = <int>self.chunks[c].next
-                n += CHUNK
-        if n + 1 > self.cap_buf:
-            self.grow_buf(n + 1)
-        n = 0
-        last = -1
-        c = self.buckets[b].last
-        while c >= 0:
-            memcpy(&self.tmp[n], self.chunks[c].entry, filled * sizeof(u64))
-            n += filled
-            filled = CHUNK
-            last = c
-            c = <int>self.chunks[c].next
-        if last >= 0:
-            self.chunks[last].next = self.free_chunk
-            self.free_chunk = self.buckets[b].last
-            self.buckets[b].last = -1
+        cdef bucket_t* k = &self.near[b & (NEAR - 1)]
+        self.bucket = b
+        self.nbuf = self.cursor = 0
+        if b & (NEAR - 1) == 0:
+            self.begin = b << self.shift
+            self.load_group(&self.groups[b >> NEAR_BITS])
+        if k.last < 0:
+            return 0
+        n = k.full * <long>CHUNK + k.n
+        if n > self.cap_buf:
+            self.grow_buf(n)
         while parts < n and parts < SUBS:
             parts *= 2
             low -= 1
-        memset(count, 0, parts * sizeof(long))
+        memset(count, 0, parts * sizeof(unsigned int))
+        c = k.last
+        filled = k.n
+        j = 0
+        while c >= 0:
+            for i in range(filled):
+                entry = self.chunks[c].entry[i]
+                self.tmp[j] = entry
+                j += 1
+                count[(entry >> low) & (parts - 1)] += 1
+            c = self.emptied(c)
+            filled = CHUNK
+        k.last = -1
+        for part in range(parts):
+            before = total
+            total += count[part]
+            count[part] = before
         for i in range(n):
-            count[self.tmp[i] >> low] += 1
-        for i in range(parts):
-            j = count[i]
-            count[i] = total
-            total += j
-        for i in range(n):
-            j = <long>(self.tmp[i] >> low)
-            self.buf[count[j]] = self.tmp[i]
-            count[j] += 1
+            part = (self.tmp[i] >> low) & (parts - 1)
+            self.buf[count[part]] = self.tmp[i]
+            count[part] += 1
         for i in range(1, n):
             entry = self.buf[i]
             j = i
@@ -548,9 +662,9 @@ cdef class Engine(Exclusive):
                 self.buf[j] = self.buf[j - 1]
                 j -= 1
             self.buf[j] = entry
-        self.bucket = b
         self.nbuf = n
-        self.cursor = 0
+        for i in range(min(n, AHEAD)):
+            self.ask(<unsigned int>self.buf[i])
         return 0
 
     # Time and CPUs -------------------------------------------------------------
@@ -567,24 +681,27 @@ cdef class Engine(Exclusive):
             p.busy_ns += self.m.running[mm] * dt
             p.last = self.now
 
-    cdef inline bint on_cpu(self, int t) noexcept nogil:
-        return self.cpus[self.m.thread[t].cpu].current == t
-
     cdef void interrupt(self, int t_from, int mm) noexcept nogil:
-        """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted."""
+        """TLB shootdown: every CPU that runs ``mm``, but the sender's, is interrupted.
+
+        Who runs, and in user space, is as good as random: the loop multiplies by 0 or 1
+        where branches would be guessed wrong.
+        """
         cdef int t
         cdef walker* w
+        cdef i64 ipi = self.cost.ipi
+        cdef double lost = ipi / self.access_ns(mm)  # accesses
+        cdef bint hit, user
         for t in range(mm * self.T, (mm + 1) * self.T):
-            if t == t_from or not self.on_cpu(t):
-                continue
             w = &self.walk[t]
-            self.interrupt_ns += self.cost.ipi
-            if w.phase == USER:
-                w.busy_until = (w.busy_until if w.busy_until > self.now else self.now)
-                w.busy_until += self.cost.ipi
-                self.proc[mm].accesses -= self.cost.ipi / self.access_ns(mm)
-            elif self.key(t) != NEVER:
-                self.set_key(t, self.key(t) + self.cost.ipi)
+            hit = w.on_cpu & (t != t_from)
+            user = hit & (w.phase == USER)
+            self.interrupt_ns += hit * ipi
+            w.busy_until += user * (ipi + (w.busy_until if w.busy_until > self.now else self.now)
+                                    - w.busy_until)
+            self.proc[mm].accesses -= user * lost
+            if hit > user:
+                self.delay(t, ipi)
 
     cdef int switch_to(self, int cpu, int t) except -1 nogil:
         """Run thread ``t`` on ``cpu``; -1: idle, the last mm stays loaded but lazy."""
@@ -597,6 +714,7 @@ cdef class Engine(Exclusive):
             mm = self.m.thread[old].mm
             self.settle(mm)
             self.m.running[mm] -= 1
+            self.walk[old].on_cpu = 0
             if self.walk[old].phase == USER:
                 self.proc[mm].user -= 1
         self.cpus[cpu].current = t
@@ -604,6 +722,7 @@ cdef class Engine(Exclusive):
             mm = self.m.thread[t].mm
             self.settle(mm)
             self.m.running[mm] += 1
+            self.walk[t].on_cpu = 1
             if self.walk[t].phase == USER:
                 self.proc[mm].user += 1
             elif self.walk[t].phase == RETRY:
@@ -621,7 +740,6 @@ cdef class Engine(Exclusive):
             self.cpus[cpu].need_resched = 0
             return self.scan_chunk(t)
         self.walk[t].scan_start -= self.now
-        self.set_key(t, NEVER)
         return self.switch_to(cpu, other)
 
     cdef inline int thread_at(self, int i) noexcept nogil:
@@ -630,16 +748,13 @@ cdef class Engine(Exclusive):
 
     cdef int pick_next(self, int cpu) noexcept nogil:
         """Next thread of ``cpu`` in round-robin order that can run, -1: none."""
-        cdef int n = self.cpus[cpu].nthreads
         cdef int cur = self.cpus[cpu].current
-        cdef int i = n - 1
-        cdef int k, t
-        if cur >= 0:
-            i = ((cur % self.T) * self.np_ + cur // self.T) // self.nc
-        for k in range(1, n + 1):
-            t = self.thread_at(cpu + ((i + k) % n) * self.nc)
+        cdef int t = self.walk[cur].after if cur >= 0 else self.thread_at(cpu)
+        cdef int _k
+        for _k in range(self.cpus[cpu].nthreads):
             if not self.walk[t].sleeping:
                 return t
+            t = self.walk[t].after
         return -1
 
     # Threads --------------------------------------------------------------------
@@ -650,7 +765,6 @@ cdef class Engine(Exclusive):
         cdef int mm = self.m.thread[t].mm
         cdef int cpu = self.m.thread[t].cpu
         self.release(t)
-        self.set_key(t, NEVER)
         self.settle(mm)
         w.phase = USER
         self.proc[mm].user += 1
@@ -667,7 +781,7 @@ cdef class Engine(Exclusive):
         self.settle(mm)
         self.proc[mm].user -= 1
         self.walk[t].phase = FAULT
-        self.set_key(t, self.now + self.cost.fault)
+        self.set_due(t, self.now + self.cost.fault)
 
     cdef int release(self, int t) except -1 nogil:
         """Give the access that thread ``t`` kept back to the calendar, if still needed."""
@@ -675,21 +789,23 @@ cdef class Engine(Exclusive):
         cdef i64 time
         if g < 0:
             return 0
-        time = self.key(self.nt + t)
-        self.walk[t].hold = -1
-        self.set_key(self.nt + t, NEVER)
+        time = self.unhold(t)
         self.m.page[g] &= ~<unsigned int>PAGE_HELD
         if (self.m.page[g] & PTE_MASK) != PTE_ACC:
+            self.m.page[g] |= PAGE_QUEUED
             self.queue(<unsigned int>g, time)
         return 0
 
-    cdef int toucher(self, unsigned int g) noexcept nogil:
-        """Thread that makes the candidate access of page ``g``, -1: it does not happen."""
-        cdef int mm = g // <unsigned int>self.m.npages
-        cdef int t = mm * self.T + <int>(draw(&self.rng) % <u64>self.T)
+    cdef inline int toucher(self, int mm) noexcept nogil:
+        """Thread that makes the candidate access of process ``mm``, -1: it does not happen."""
+        cdef u64 number = draw(&self.rng)
+        cdef int t = mm * self.T + <int>(
+            number & (self.T - 1) if self.T & (self.T - 1) == 0 else number % <u64>self.T
+        )
         self.candidates += 1
-        if (self.walk[t].phase != USER or not self.on_cpu(t)
-                or self.walk[t].busy_until > self.now):
+        # Bitwise: one branch is guessed wrong once at most.
+        if (self.walk[t].phase != USER) | (self.walk[t].on_cpu == 0) | (
+                self.walk[t].busy_until > self.now):
             return -1
         if (self.proc[mm].remote > 0
                 and self.uniform() * self.access_ns(mm) > self.cost.access):
@@ -697,37 +813,41 @@ cdef class Engine(Exclusive):
         return t
 
     cdef int calendar_access(self, unsigned int g) except -1 nogil:
-        cdef int t
-        self.m.page[g] &= ~<unsigned int>PAGE_QUEUED
+        cdef int t, mm
+        cdef unsigned int i
         if (self.m.page[g] & PTE_MASK) == PTE_ACC:
+            self.m.page[g] &= ~<unsigned int>PAGE_QUEUED
             return 0
-        t = self.toucher(g)
-        if t < 0:
-            self.queue(g, self.next_access(g))
-            return 0
+        mm = self.process_of(g)
+        i = g - mm * <unsigned int>self.m.npages
+        t = self.toucher(mm)
+        if t < 0:  # its page stays as it is
+            return self.queue(g, self.next_access(i))
+        self.m.page[g] = (self.m.page[g] & ~<unsigned int>PAGE_QUEUED) | PAGE_HELD
         numa_access(self.m, t, g)
-        self.walk[t].hold = g
-        self.m.page[g] |= PAGE_HELD
-        self.set_key(self.nt + t, self.next_access(g))
+        self.hold(t, g, self.next_access(i))
         self.enter_fault(t)
         return 0
 
     cdef int held_access(self, int owner) except -1 nogil:
         """Somebody touches a page that ``owner`` is dealing with."""
         cdef unsigned int g = <unsigned int>self.walk[owner].hold
-        cdef int t = self.toucher(g)
+        cdef int mm = self.m.thread[owner].mm
+        cdef int t = self.toucher(mm)
         if t >= 0:
             if numa_access(self.m, t, g) == STEP_HIT:
                 self.window_hits += 1
             else:
                 self.enter_fault(t)
-        self.set_key(self.nt + owner, self.next_access(g))
+        self.unhold(owner)
+        self.hold(owner, g, self.next_access(g - mm * <unsigned int>self.m.npages))
         return 0
 
     cdef int thread_event(self, int t) except -1 nogil:
         """Thread ``t`` has finished a stretch of kernel code."""
         cdef walker* w = &self.walk[t]
         cdef numa_thread* th = &self.m.thread[t]
+        cdef zone* old
         cdef int step, targets, mm = th.mm
         cdef bint moved
         if w.phase == FAULT or w.phase == RELOCK:
@@ -742,33 +862,36 @@ cdef class Engine(Exclusive):
                 self.to_user(t, True)
             elif step == STEP_RELOCK:
                 w.phase = RELOCK
-                self.set_key(t, self.now + self.cost.relock)
+                self.set_due(t, self.now + self.cost.relock)
             elif step == STEP_ISOLATED:
+                prefetch(&self.m.frame[th.page])  # for the next phase, and then the last
+                prefetch(&self.weight[th.page - mm * <unsigned int>self.m.npages])
                 w.phase = ISOLATE
-                self.set_key(t, self.now + self.cost.isolate)
+                self.set_due(t, self.now + self.cost.isolate)
             else:
                 w.phase = WAIT
                 w.sleeping = 1
                 self.proc[mm].waiting += 1
-                self.set_key(t, NEVER)
                 self.switch_to(th.cpu, self.pick_next(th.cpu))
         elif w.phase == ISOLATE:
             self.settle(mm)
             targets = numa_unmap(self.m, t)
+            old = &self.nodes[0].zone[0]
+            prefetch(&old.page[zone_page(old, self.m.frame[th.page])])
             w.phase = UNMAP
             w.flush_ns = self.cost.unmap + self.flush(t, mm, targets)
             w.scan_start = self.now
-            self.set_key(t, self.now + w.flush_ns)
+            self.set_due(t, self.now + w.flush_ns)
         elif w.phase == UNMAP:
             self.unmap_ns += self.now - w.scan_start
             w.phase = COPY
-            self.set_key(t, self.now + self.cost.copy)
+            self.set_due(t, self.now + self.cost.copy)
         elif w.phase == COPY:
             moved = self.fail_share <= 0 or self.uniform() >= self.fail_share
             self.settle(mm)
             numa_finish(self.m, t, moved)
             if moved:
-                self.proc[mm].remote -= self.weight[th.page % <unsigned int>self.m.npages]
+                self.proc[mm].remote -= self.weight[th.page - mm * <unsigned int>self.m.npages]
             self.placement(t)
             if self.proc[mm].waiting:
                 self.wake(mm, th.page)
@@ -776,7 +899,6 @@ cdef class Engine(Exclusive):
         elif w.phase == WAKE:
             w.sleeping = 0
             w.phase = RETRY
-            self.set_key(t, NEVER)
             if self.cpus[th.cpu].current < 0:
                 self.switch_to(th.cpu, t)
         elif w.phase == SCAN:
@@ -795,7 +917,7 @@ cdef class Engine(Exclusive):
             if self.walk[t].phase == WAIT and self.m.thread[t].page == g:
                 self.proc[mm].waiting -= 1
                 self.walk[t].phase = WAKE
-                self.set_key(t, self.now + self.cost.wake)
+                self.set_due(t, self.now + self.cost.wake)
 
     cdef i64 flush(self, int t, int mm, int targets) noexcept nogil:
         """Time of a flush that interrupts ``targets`` CPUs; they are interrupted."""
@@ -812,7 +934,7 @@ cdef class Engine(Exclusive):
         """The tick of a running task finds that the process is due for a scan."""
         cdef process_t* p = &self.proc[mm]
         cdef int t, n = 0, pick = -1
-        cdef int leaf = 2 * self.nt + self.nc + mm
+        cdef int leaf = self.nc + mm
         cdef i64 due = NEVER
         if self.now < p.next_scan:  # slowed down meanwhile
             self.set_key(leaf, p.next_scan)
@@ -820,7 +942,7 @@ cdef class Engine(Exclusive):
         for t in range(mm * self.T, (mm + 1) * self.T):
             if self.walk[t].due < due:
                 due = self.walk[t].due
-            if self.walk[t].phase == USER and self.on_cpu(t) and self.walk[t].due <= self.now:
+            if self.walk[t].phase == USER and self.walk[t].on_cpu and self.walk[t].due <= self.now:
                 n += 1
                 if draw(&self.rng) % <u64>n == 0:
                     pick = t
@@ -855,7 +977,8 @@ cdef class Engine(Exclusive):
         cdef walker* w = &self.walk[t]
         cdef int mm = self.m.thread[t].mm
         cdef process_t* p = &self.proc[mm]
-        cdef unsigned int g, first = <unsigned int>(mm * self.m.npages + p.scan_offset)
+        cdef unsigned int g, start = <unsigned int>(mm * self.m.npages)
+        cdef unsigned int first = start + <unsigned int>p.scan_offset
         cdef i64 n = SCAN_CHUNK - p.scan_offset % SCAN_CHUNK
         cdef i64 updated = 0
         cdef int targets
@@ -863,7 +986,7 @@ cdef class Engine(Exclusive):
             self.settle(mm)
             targets = numa_scan_flush(self.m, mm, w.call_updates > 0)
             w.phase = SCAN_FLUSH
-            self.set_key(t, self.now + self.flush(t, mm, targets))
+            self.set_due(t, self.now + self.flush(t, mm, targets))
             return 0
         if n > w.call_left:
             n = w.call_left
@@ -871,11 +994,12 @@ cdef class Engine(Exclusive):
             if numa_scan_page(self.m, g):
                 updated += 1
                 if not self.m.page[g] & (PAGE_QUEUED | PAGE_HELD):
-                    self.queue(g, self.next_access(g))
+                    self.m.page[g] |= PAGE_QUEUED
+                    self.queue(g, self.next_access(g - start))
         w.call_left -= n
         w.call_updates += updated
         p.scan_offset += <int>n
-        self.set_key(t, self.now + n * self.cost.scan_skip + updated * self.cost.scan_pte)
+        self.set_due(t, self.now + n * self.cost.scan_skip + updated * self.cost.scan_pte)
         return 0
 
     cdef int scan_call_done(self, int t) except -1 nogil:
@@ -895,7 +1019,7 @@ cdef class Engine(Exclusive):
         # Scanning may take 1/32 of a task's time; node_stamp moves on by a period.
         w.due = self.now + w.period + 2 * self.tick + 32 * spent
         p.scanning = -1
-        self.set_key(2 * self.nt + self.nc + mm,
+        self.set_key(self.nc + mm,
                      p.next_scan if p.next_scan > self.now else self.now + 1)
         return self.to_user(t, False)
 
@@ -936,12 +1060,6 @@ cdef class Engine(Exclusive):
 
     # Run ------------------------------------------------------------------------------
 
-    cdef int kill_eater(self) except -1 nogil:
-        cdef i64 i
-        for i in range(self.eater_pages):
-            self.m.memory.free(self.m.memory.ctx, 1, 0, self.eater[i])
-        return 0
-
     cdef void sample(self) noexcept nogil:
         cdef double* row = &self.series[SERIES * self.taken]
         cdef int i
@@ -956,14 +1074,24 @@ cdef class Engine(Exclusive):
         self.taken += 1
 
     cdef int loop(self) except -1 nogil:
-        cdef int leaf, cpu
+        cdef int mm, owner
         cdef i64 te, ta
         cdef u64 entry
+        cdef bint thread
         self.bucket = -1
         self.nbuf = self.cursor = 0
         while True:
-            leaf = self.node[1].leaf
-            te = self.node[1].time
+            te = self.due[self.ndue].time
+            thread = te <= self.node[1].time
+            if not thread:
+                te = self.node[1].time
+            owner = -1
+            if self.held_first <= te:
+                owner = self.next_held()
+                if self.held_first > te or (thread and self.held_first == te):
+                    owner = -1
+                else:
+                    te = self.held_first
             while self.cursor == self.nbuf:
                 if self.bucket + 1 >= self.nbuckets or (self.bucket + 1) << self.shift > te:
                     break
@@ -971,7 +1099,7 @@ cdef class Engine(Exclusive):
             ta = NEVER
             if self.cursor < self.nbuf:
                 entry = self.buf[self.cursor]
-                ta = (self.bucket << self.shift) + <i64>(entry >> 32)
+                ta = self.begin + <i64>(entry >> 32)
             if te >= self.end and ta >= self.end:
                 break
             self.events += 1
@@ -983,30 +1111,35 @@ cdef class Engine(Exclusive):
                 self.calendar_access(<unsigned int>entry)
                 continue
             self.now = te
-            if leaf < self.nt:
-                self.thread_event(leaf)
-            elif leaf < 2 * self.nt:
-                self.held_access(leaf - self.nt)
-            elif leaf < 2 * self.nt + self.nc:
-                cpu = leaf - 2 * self.nt
-                self.set_key(leaf, self.now + self.slice_ns)
-                if self.cpus[cpu].current >= 0:
-                    if self.walk[self.cpus[cpu].current].phase == USER:
-                        self.switch_to(cpu, self.pick_next(cpu))
-                    else:
-                        self.cpus[cpu].need_resched = 1
-            elif leaf < 2 * self.nt + self.nc + self.np_:
-                self.scan_event(leaf - 2 * self.nt - self.nc)
-            elif leaf == 2 * self.nt + self.nc + self.np_:
-                self.set_key(leaf, NEVER)
-                self.kill_eater()
+            if owner >= 0:
+                self.held_access(owner)
+            elif thread:
+                self.ndue -= 1
+                self.thread_event(self.due[self.ndue + 1].what)
             else:
-                self.sample()
-                self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples
-                             else NEVER)
+                self.rare_event(self.node[1].what)
         self.now = self.end
-        for cpu in range(self.np_):
-            self.settle(cpu)
+        for mm in range(self.np_):
+            self.settle(mm)
+        return 0
+
+    cdef int rare_event(self, int leaf) except -1 nogil:
+        """The end of a time slice, the start of a scan, the eater's end, or a sample."""
+        if leaf < self.nc:
+            self.set_key(leaf, self.now + self.slice_ns)
+            if self.cpus[leaf].current >= 0:
+                if self.walk[self.cpus[leaf].current].phase == USER:
+                    self.switch_to(leaf, self.pick_next(leaf))
+                else:
+                    self.cpus[leaf].need_resched = 1
+        elif leaf < self.nc + self.np_:
+            self.scan_event(leaf - self.nc)
+        elif leaf == self.nc + self.np_:
+            self.set_key(leaf, NEVER)
+            free_many(self.nodes[1], 0, self.eater, self.eater_pages)
+        else:
+            self.sample()
+            self.set_key(leaf, self.now + self.sample_ns if self.taken < self.nsamples else NEVER)
         return 0
 
     def run(self):

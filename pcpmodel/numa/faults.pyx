@@ -12,6 +12,8 @@ that lets a test call one step at a time.
 cimport cython
 from libc.stdlib cimport calloc, free, malloc
 
+from pcpmodel.kernel.pages cimport pages_zeros
+
 from pcpmodel.errors import integer
 
 STEPS = ("hit", "fault", "mapped", "retry", "wait", "relock", "isolated")
@@ -87,8 +89,8 @@ cdef numa_machine* numa_machine_new(int rules, int processes, int threads, int n
     m.threads = threads
     m.npages = npages
     m.high_wmark = high_wmark
-    m.page = <unsigned int*>calloc(<size_t>processes * npages, sizeof(unsigned int))
-    m.frame = <unsigned int*>calloc(<size_t>processes * npages, sizeof(unsigned int))
+    m.page = <unsigned int*>pages_zeros(<size_t>processes * npages * sizeof(unsigned int))
+    m.frame = <unsigned int*>pages_zeros(<size_t>processes * npages * sizeof(unsigned int))
     m.thread = <numa_thread*>calloc(processes * threads, sizeof(numa_thread))
     m.flush_pending = <int*>calloc(processes, sizeof(int))
     m.running = <int*>calloc(processes, sizeof(int))
