@@ -547,7 +547,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
             pcp_alloc_begin(&before, &s.rules)
     do_op(s, x, e)
     if set.n:
-        want = set.s[0].due
+        want = set.ends.due if set.nr_kinds else set.s.due
     if run.bulk >= 0 and e.got > want:
         # Another one for the same call follows.
         add_pages(set, want - e.got)
