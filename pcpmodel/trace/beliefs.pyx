@@ -25,6 +25,7 @@ import numpy as np
 
 cdef enum:
     SELDOM = 16         # more of them after so many operations
+    CHEAP = 8           # operations that cost what a state of a search does
     MAX_KINDS = 256     # of states that go the same way
     AROUND = 4          # pages by which count may be off after a difference
 
@@ -271,7 +272,10 @@ cdef bint kinds_met(const pageset *set) noexcept nogil:
 
 cdef void merge_some(Beliefs s, pageset *set) noexcept nogil:
     """After an operation; of many states the same ones come seldom."""
+    cdef int followed = 2 * set.nr_kinds or set.n
     cdef bint seldom
+    if followed > SETTLED:
+        s.effort -= followed // CHEAP
     set.since_merged += 1
     seldom = set.since_merged >= SELDOM
     if seldom:
@@ -289,11 +293,11 @@ cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     cdef int followed = 2 * set.nr_kinds or set.n
     if set.n > 1:
-        if s.nr_unexplained or followed > SETTLED:
+        if s.nr_unexplained:
             s.effort -= followed
-            if s.effort < 0:
-                give_up(s, x, row)
-                return
+        if s.effort < 0 and (s.nr_unexplained or followed > SETTLED):
+            give_up(s, x, row)
+            return
         merge_some(s, set)
         s.most_states = max(s.most_states, set.n)
     if set.n == 1 and set.known_row < 0 and not set.s[0].span:

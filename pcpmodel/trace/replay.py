@@ -492,8 +492,8 @@ def replay_without_dump(
     run(left, end)
     if r.nr_cut:
         notes.append(
-            f"after a first difference the search was cut at line {r.cut}: of {r.nr_cut} pagesets "
-            "only the pages are followed from there on"
+            f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} pagesets "
+            "only the pages are followed from there on, which is never exact"
         )
     notes += _notes_of(reader)
     t = r.tally
@@ -503,7 +503,7 @@ def replay_without_dump(
         **{k + which: t[k + which] for k in _KINDS for which in ("", "_foreseen", "_explained")},
         probes=probes, probes_foreseen=probes_right, probes_explained=probes_shown,
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
-        explained=good, lost=cap.lost, notes=notes, states=r.most_states,
+        explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
         inferred={k: t[f"{k}_inferred"] for k in _KINDS},
     )  # fmt: skip
     return found, r

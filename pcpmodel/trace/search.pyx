@@ -151,6 +151,9 @@ cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
             for i in range(set.n):
                 set.s[i].zone_flags = e.zone_flags
         do_op(s, x, e)
+        if s.effort < 0 and set.n > SETTLED:
+            set.n = 0
+            break
         if e.op == OP_ALLOC or e.op == OP_DRAINED:
             continue
         if not set.nr_kinds or not kinds_say(s, x, e, &g):
