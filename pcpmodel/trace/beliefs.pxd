@@ -292,8 +292,8 @@ cdef class Beliefs(PageLists):
     cdef late_act late[MAX_LATE]
     cdef int nr_late
     cdef work_log work_done
-    cdef int64_t effort     # states that may still be followed: by searches, where they are many,
-                            # and all after a difference
+    # States that may still be followed: by searches, where they are many, all after a difference.
+    cdef int64_t effort
     cdef int32_t cut_row    # at which there was none left, -1 not so far
     cdef readonly int most_states   # followed side by side
     cdef bint broken        # out of memory

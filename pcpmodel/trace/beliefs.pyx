@@ -25,7 +25,7 @@ import numpy as np
 
 cdef enum:
     SELDOM = 16         # more of them after so many operations
-    CHEAP = 8           # operations that cost what a state of a search does
+    CHEAP = 4           # operations that cost what a state of a search does; of ends twice that
     MAX_KINDS = 256     # of states that go the same way
     AROUND = 4          # pages by which count may be off after a difference
 
@@ -275,7 +275,7 @@ cdef void merge_some(Beliefs s, pageset *set) noexcept nogil:
     cdef int followed = 2 * set.nr_kinds or set.n
     cdef bint seldom
     if followed > SETTLED:
-        s.effort -= followed // CHEAP
+        s.effort -= followed // (2 * CHEAP if set.nr_kinds else CHEAP)
     set.since_merged += 1
     seldom = set.since_merged >= SELDOM
     if seldom:

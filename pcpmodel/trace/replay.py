@@ -538,11 +538,10 @@ def _start_without_dump(
     starts = np.sort([z.start_pfn for z in snapshot.zones])
     base = int(starts[0]) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    freed, elsewhere = passed_over(columns, chain, first, starts, new)
+    freed, elsewhere, without_stacks = passed_over(columns, chain, first, starts, new)
     past = np.maximum(elsewhere, drained_past(columns, chain, starts, freed))
     r.set_block_types(block_types(
-        columns, chain, base, blocks, first, freed, past,
-        lambda: passed_over(columns, chain, first, starts, new[:0])[1],
+        columns, chain, base, blocks, first, freed, past, without_stacks,
         max(len(new) - int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
     ))  # fmt: skip
     some = past.any(axis=1)
