@@ -493,7 +493,7 @@ cdef void some_left(Beliefs s, pageset *set, int least, int end) noexcept nogil:
                 continue
             if 3 * set.n > 2 * s.slots:
                 merge_states(s, set)    # for a larger table
-            if not room(s, &set.s, &set.cap, set.n + 1):
+            if s.broken or not room(s, &set.s, &set.cap, set.n + 1):
                 return
             if is_new(s, set, &v, set.n):
                 set.s[set.n] = v
