@@ -31,7 +31,8 @@ ASSUMPTIONS = {
     ),
     E_LATE: Assumption(
         "reported after other pages had joined its list",
-        "what lies above the page joined since the line before of the task that reports it",
+        "what lies above the page joined since the line before of the task that reports it; the "
+        "first of it not in the same interrupt, which lets no task run, as the page itself",
         "the page left before they came",
         "the line with which the first of them joined",
     ),

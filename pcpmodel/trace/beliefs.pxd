@@ -21,7 +21,8 @@ cdef enum:
     MAX_LATE = 64       # frees and ticks that are done with a later line
     MAX_BULK = 64
     MAX_LOG = 4096      # operations that are gone through again
-    EFFORT = 9_000_000  # states followed in all searches of a trace: 2 s
+    SETTLED = 64        # up to so many states are merged after each operation
+    EFFORT = 9_000_000  # states followed in all searches of a trace, or where they are many: 2 s
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
@@ -107,6 +108,12 @@ cdef struct pageset:
     state *s
     int n
     int64_t cap
+    # Of many states that go the same way the ends of each kind; see `fold`.
+    state *ends
+    int64_t ends_cap
+    int nr_kinds        # 0: each state is followed by itself
+    uint8_t *kind       # ... of each state
+    int64_t kind_cap
     bint undecided      # nothing shows yet whether the last operation, a free, drains
     int zone_told       # zone_info.told that the states go by
     int64_t touched
@@ -285,7 +292,8 @@ cdef class Beliefs(PageLists):
     cdef late_act late[MAX_LATE]
     cdef int nr_late
     cdef work_log work_done
-    cdef int64_t effort     # states that searches may still follow, and all after a difference
+    # States that may still be followed: by searches, where they are many, all after a difference.
+    cdef int64_t effort
     cdef int32_t cut_row    # at which there was none left, -1 not so far
     cdef readonly int most_states   # followed side by side
     cdef bint broken        # out of memory
@@ -340,6 +348,8 @@ cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) 
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
 cdef bint clear_table(Beliefs s, int n) noexcept nogil
 cdef void merge_states(Beliefs s, pageset *set) noexcept nogil
+cdef void merge_some(Beliefs s, pageset *set) noexcept nogil
+cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
@@ -350,7 +360,8 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
                           int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
-cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil
+cdef void unfold(pageset *set) noexcept nogil
+cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil
 cdef void milestone(Beliefs s, int x, bint nearest=*) noexcept nogil
 cdef void make_room(Beliefs s, int x) noexcept nogil
 cdef void checkpoint(Beliefs s, int x, int32_t row) noexcept nogil
@@ -421,6 +432,7 @@ cdef inline void allocate(const pcp_rules *r, state *v, int order) noexcept nogi
 
 cdef inline void add_pages(pageset *set, int n) noexcept nogil:
     cdef state *v = set.s
+    unfold(set)
     while v < set.s + set.n:
         v.pcp.count += n
         v += 1
@@ -428,7 +440,11 @@ cdef inline void add_pages(pageset *set, int n) noexcept nogil:
 
 cdef inline bint some_due(const pageset *set) noexcept nogil:
     cdef const state *v = set.s
-    while v < set.s + set.n:
+    cdef const state *end = v + set.n
+    if set.nr_kinds:
+        v = set.ends
+        end = v + 2 * set.nr_kinds
+    while v < end:
         if v.due > 0:
             return True
         v += 1
@@ -492,6 +508,7 @@ cdef inline bint same_state(const state *a, const state *b) noexcept nogil:
 cdef inline uint64_t hash_of(const state *v) noexcept nogil:
     cdef uint64_t h = <uint64_t>v.pcp.high * <uint64_t>0x9E3779B97F4A7C15
     h ^= <uint64_t>(v.pcp.count * 8 + v.zone_flags) * <uint64_t>0xC2B2AE3D27D4EB4F
+    h ^= <uint64_t>v.pcp.count_min * <uint64_t>0x165667B19E3779F9
     h ^= <uint64_t>(v.pcp.free_count * 1024 + v.pcp.alloc_factor * 64 + v.pcp.free_factor * 4
                     + v.pcp.flags) * <uint64_t>0xBF58476D1CE4E5B9
     return h >> 32

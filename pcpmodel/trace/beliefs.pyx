@@ -10,6 +10,7 @@ milestone on.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.limits cimport INT_MAX
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
@@ -23,8 +24,9 @@ from pcpmodel.trace.events cimport *
 import numpy as np
 
 cdef enum:
-    SETTLED = 64        # up to so many states are merged after each operation
     SELDOM = 16         # more of them after so many operations
+    CHEAP = 4           # operations that cost what a state of a search does; of ends twice that
+    MAX_KINDS = 256     # of states that go the same way
     AROUND = 4          # pages by which count may be off after a difference
 
 
@@ -153,48 +155,162 @@ cdef bint clear_table(Beliefs s, int n) noexcept nogil:
     return True
 
 
+cdef inline bint is_new(Beliefs s, const pageset *set, const state *v, int n) noexcept nogil:
+    """Whether a state is not in the table, which it is then, as number *n*."""
+    cdef uint64_t h = hash_of(v) & (s.slots - 1)
+    while s.table[h] >= 0:
+        if same_state(&set.s[s.table[h]], v):
+            return False
+        h = (h + 1) & (s.slots - 1)
+    s.table[h] = n
+    return True
+
+
 cdef void merge_states(Beliefs s, pageset *set) noexcept nogil:
     """States that have become the same are one."""
     cdef int k, n = 0
-    cdef uint64_t h
     if not clear_table(s, set.n):
         return
     for k in range(set.n):
-        h = hash_of(&set.s[k]) & (s.slots - 1)
-        while s.table[h] >= 0 and not same_state(&set.s[s.table[h]], &set.s[k]):
-            h = (h + 1) & (s.slots - 1)
-        if s.table[h] < 0:
-            s.table[h] = n
+        if is_new(s, set, &set.s[k], n):
             set.s[n] = set.s[k]
             n += 1
     set.n = n
 
 
+cdef inline bint alike(const state *a, const state *b) noexcept nogil:
+    """Whether two states differ in their counts alone."""
+    cdef state v = a[0]
+    v.pcp.count, v.pcp.count_min = b.pcp.count, b.pcp.count_min
+    return same_state(&v, b)
+
+
+cdef void fold(Beliefs s, pageset *set) noexcept nogil:
+    """Of states that differ in their counts alone follow those with the least and the greatest.
+
+    Nobody tells how many pages the lists held at the start until they drain.  What the rules ask of
+    count (pcp_commit() ... nr_pcp_alloc()) is whether it is above something: where both ends come
+    to the same, so do those between.
+    """
+    cdef state v
+    cdef state *least
+    cdef uint64_t h
+    cdef int k, f, n = 0
+    # The functions of a tree may ask anything.
+    if s.dumped or s.rules.tree or not room(s, &set.ends, &set.ends_cap, 3 * MAX_KINDS):
+        return
+    if not has_room(<void **>&set.kind, &set.kind_cap, set.n, 1) or not clear_table(s, MAX_KINDS):
+        s.broken = True
+        return
+    for k in range(set.n):
+        v = set.s[k]
+        v.pcp.count = v.pcp.count_min = 0
+        h = hash_of(&v) & (s.slots - 1)
+        while s.table[h] >= 0 and not alike(&v, &set.ends[2 * s.table[h]]):
+            h = (h + 1) & (s.slots - 1)
+        if s.table[h] < 0:
+            if n == MAX_KINDS or 4 * n > set.n:
+                return
+            s.table[h] = n
+            set.ends[2 * n] = set.ends[2 * n + 1] = set.s[k]
+            n += 1
+        f = s.table[h]
+        least = &set.ends[2 * f]
+        if set.s[k].pcp.count < least.pcp.count:
+            least[0] = set.s[k]
+        elif set.s[k].pcp.count > least[1].pcp.count:
+            least[1] = set.s[k]
+        set.kind[k] = <uint8_t>f
+    for f in range(n):
+        set.ends[2 * MAX_KINDS + f] = set.ends[2 * f]
+        # From here on the least count that an allocation left.
+        set.ends[2 * f].pcp.count_min = set.ends[2 * f + 1].pcp.count_min = INT_MAX
+    set.nr_kinds = n
+
+
+cdef void unfold(pageset *set) noexcept nogil:
+    """Follow each state by itself: do to them what was done to the ends of their kinds."""
+    cdef const state *end
+    cdef state *v
+    cdef int k, count, least, was
+    for k in range(set.n if set.nr_kinds else 0):
+        end = &set.ends[2 * set.kind[k]]
+        was = set.ends[2 * MAX_KINDS + set.kind[k]].pcp.count
+        v = &set.s[k]
+        count, least = v.pcp.count, v.pcp.count_min
+        if end.pcp.count_min < INT_MAX:
+            least = min(least, count + end.pcp.count_min - was)
+        v[0] = end[0]
+        v.pcp.count, v.pcp.count_min = count + end.pcp.count - was, least
+    set.nr_kinds = 0
+
+
+cdef bint do_at_ends(Beliefs s, pageset *set, const operation *e) noexcept nogil:
+    """Do an operation to the ends of each kind; false, and nothing is done, if they part."""
+    cdef state now[2 * MAX_KINDS]
+    cdef state other
+    cdef int f
+    if e.op == OP_TICK or e.op == OP_UNKNOWN:
+        return False    # asks for count_min; some leave their kind
+    for f in range(2 * set.nr_kinds):
+        now[f] = set.ends[f]
+        if apply(&s.rules, &now[f], e, &other) or (f & 1 and not alike(&now[f - 1], &now[f])):
+            return False
+    memcpy(set.ends, now, 2 * set.nr_kinds * sizeof(state))
+    return True
+
+
+cdef bint kinds_met(const pageset *set) noexcept nogil:
+    """Whether two kinds have become the same."""
+    cdef int f, g
+    for f in range(1, set.nr_kinds):
+        for g in range(f):
+            if alike(&set.ends[2 * f], &set.ends[2 * g]):
+                return True
+    return False
+
+
+cdef void merge_some(Beliefs s, pageset *set) noexcept nogil:
+    """After an operation; of many states the same ones come seldom."""
+    cdef int followed = 2 * set.nr_kinds or set.n
+    cdef bint seldom
+    if followed > SETTLED:
+        s.effort -= followed // (2 * CHEAP if set.nr_kinds else CHEAP)
+    set.since_merged += 1
+    seldom = set.since_merged >= SELDOM
+    if seldom:
+        set.since_merged = 0
+    if seldom and kinds_met(set):
+        unfold(set)
+    if not set.nr_kinds and (set.n <= SETTLED or seldom):
+        merge_states(s, set)
+    if not set.nr_kinds and (set.n > SETTLED or seldom):
+        fold(s, set)
+
+
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil:
     """Merge; note when one state is left."""
     cdef pageset *set = &s.sets[x]
+    cdef int followed = 2 * set.nr_kinds or set.n
     if set.n > 1:
         if s.nr_unexplained:
-            s.effort -= set.n
-            if s.effort < 0:
-                give_up(s, x, row)
-                return
-        set.since_merged += 1
-        if set.n <= SETTLED or set.since_merged >= SELDOM:
-            # Of many states the same ones come seldom.
-            set.since_merged = 0
-            merge_states(s, set)
+            s.effort -= followed
+        if s.effort < 0 and (s.nr_unexplained or followed > SETTLED):
+            give_up(s, x, row)
+            return
+        merge_some(s, set)
         s.most_states = max(s.most_states, set.n)
     if set.n == 1 and set.known_row < 0 and not set.s[0].span:
         set.known_row = row
 
 
 cdef void give_up(Beliefs s, int x, int32_t row) noexcept nogil:
-    """After a difference, when the search has taken long enough: follow the pages alone.
+    """When what is not known has cost enough: follow the pages alone.
 
     But where a probe will tell, one state is as good as another.
     """
     cdef pageset *set = &s.sets[x]
+    unfold(set)
     if s.holds_told:
         set.n = min(set.n, 1)
         return
@@ -224,6 +340,7 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
     cdef int n = 0, c, a, f, k, g
     cdef state *v
     set.used = True
+    set.nr_kinds = 0
     if not room(s, &set.s, &set.cap, 4 * counts * afs * fcs * ffs * flags):
         return
     for c in range(counts):
@@ -259,6 +376,7 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
     if s.effort < 0:
         give_up(s, x, row)
         return
+    unfold(set)
     like = set.s[0].pcp
     # nr_pcp_high() lowers it under flags that were assumed, it seems, in error.
     like.high = max(like.high, set.high_before)
@@ -323,7 +441,8 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
 
 # -- what was done -------------------------------------------------------------------
 
-cdef void save(Beliefs s, const pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil:
+cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil:
+    unfold(set)
     if room(s, to, cap, set.n):
         memcpy(to[0], set.s, set.n * sizeof(state))
         nr[0] = set.n
@@ -360,19 +479,37 @@ cdef void make_room(Beliefs s, int x) noexcept nogil:
         set.log_n = 0
 
 
+cdef void some_left(Beliefs s, pageset *set, int least, int end) noexcept nogil:
+    """From *least* to *end* - 1 pages may have left, or none."""
+    cdef int k, less, n
+    cdef state v
+    merge_states(s, set)
+    n = set.n
+    for k in range(n):
+        for less in range(least, end):
+            v = set.s[k]
+            v.pcp.count -= less
+            if v.pcp.count < 0:
+                continue
+            if 3 * set.n > 2 * s.slots:
+                merge_states(s, set)    # for a larger table
+            if s.broken or not room(s, &set.s, &set.cap, set.n + 1):
+                return
+            if is_new(s, set, &v, set.n):
+                set.s[set.n] = v
+                set.n += 1
+
+
 cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:
     """`do_op` where there are several states, or one that may have to be cut in two."""
     cdef pageset *set = &s.sets[x]
-    cdef int k = 0, n, less
+    cdef int k = 0
+    if set.nr_kinds:
+        if do_at_ends(s, set, e):
+            return
+        unfold(set)
     if e.op == OP_UNKNOWN:
-        n = set.n
-        if room(s, &set.s, &set.cap, (1 + e.got - e.begin) * n):
-            for k in range(n):
-                for less in range(e.begin, e.got):
-                    if set.s[k].pcp.count >= less:
-                        set.s[set.n] = set.s[k]
-                        set.s[set.n].pcp.count -= less
-                        set.n += 1
+        some_left(s, set, e.begin, e.got)
         return
     while k < set.n:
         if not room(s, &set.s, &set.cap, set.n + 1):
@@ -430,6 +567,18 @@ cdef bint meets(Beliefs s, const pageset *set, const state *v, const operation *
         and last.pindex == g.pindex
 
 
+cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexcept nogil:
+    """Whether every kind of state is as something shows that goes by no count."""
+    cdef pageset *set = &s.sets[x]
+    cdef int f
+    if g.fields != NULL or g.hold > 0 or (e.op != OP_REFILL and e.got > 0):
+        return False
+    for f in range(2 * set.nr_kinds):
+        if not (meets(s, set, &set.ends[f], e, g) and decided(s, x, &set.ends[f], e)):
+            return False
+    return True
+
+
 cdef int keep(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     """Keep the states that are as something shows; SAID_*."""
     cdef pageset *set = &s.sets[x]
@@ -437,6 +586,10 @@ cdef int keep(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     cdef int k, n = 0, had = set.n
     if set.cut:
         return SAID_NOTHING
+    if set.nr_kinds and last != NULL and kinds_say(s, x, last, g):
+        settle(s, x, row)
+        return SAID_ALL
+    unfold(set)
     for k in range(had):
         if meets(s, set, &set.s[k], last, g) \
                 and (last == NULL or decided(s, x, &set.s[k], last)):
@@ -481,6 +634,8 @@ cdef class Beliefs(PageLists):
         if self.sets != NULL:
             for x in range(self.nr_sets):
                 free(self.sets[x].s)
+                free(self.sets[x].ends)
+                free(self.sets[x].kind)
                 free(self.sets[x].was)
                 free(self.sets[x].mid)
                 free(self.sets[x].log)

@@ -116,6 +116,7 @@ cdef void known_if_empty(Beliefs s, int x) noexcept nogil:
     """Lists that hold nothing are known again, whatever seemed to be on them."""
     cdef pageset *set = &s.sets[x]
     cdef int i, k
+    unfold(set)
     for k in range(set.n):
         if set.s[k].pcp.count:
             return
@@ -445,6 +446,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     find_drain(s, x, first, cpu)
     seen = pages_of(s)
     set.undecided = False
+    unfold(set)
     if set.n:
         want = max(set.s[0].due, 0)
     if last.op == OP_FREE or last.op == OP_TICK:
@@ -559,6 +561,7 @@ cdef bint empties_set(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef int k, seen
     if not set.used:
         open_states(s, x, &set.first, True)
+    unfold(set)
     find_drain(s, x, row, s.rows[row].cpu)
     seen = pages_of(s)
     for k in range(set.n):

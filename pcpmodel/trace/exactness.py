@@ -87,6 +87,10 @@ class Exactness:
         States of one pageset that were followed side by side at most, where the trace leaves open
         in which order things were done or when a zone's flags turned; 1: never more than one.
     notes : list of str
+    cut : int
+        Pagesets of a recording without a first dump of which, from some line on (``notes``), only
+        the pages were followed: what may have been had cost what it may.  With any nothing is
+        exact.
     inferred : dict
         Of a recording without a first dump: how many of the allocations, refills, drains and
         drained pages served to find out what the lists held.  They were not predicted.
@@ -135,6 +139,7 @@ class Exactness:
     isolated: int = 0
     isolated_at_most: int | None = None
     states: int = 1
+    cut: int = 0
     inferred: dict[str, int] = field(default_factory=dict)
     decisions: np.ndarray | None = field(default=None, compare=False)
 
@@ -173,11 +178,11 @@ class Exactness:
 
     @property
     def exact(self) -> bool:
-        """Nothing unexplained, nothing lost, and little that had to be explained.
+        """Nothing unexplained, lost or cut, and little that had to be explained.
 
         Little: at most one in `EVENTS_PER_EXPLAINED` events.
         """
-        return not self.nr_unexplained and not self.lost and not self.strained
+        return not (self.nr_unexplained or self.lost or self.cut or self.strained)
 
     @property
     def strained(self) -> bool:

@@ -251,9 +251,11 @@ cdef bint is_list(PageLists s, const page_list *lst, const int64_t *pfn,
 
 cdef void look(Beliefs s, watched *w) noexcept nogil:
     """Which lists are as told now, and of which fields some state has the value."""
-    cdef const pageset *set = &s.sets[w.x]
+    cdef pageset *set = &s.sets[w.x]
     cdef int64_t mine[NR_FIELDS]
-    cdef int i, k, count = set.s[0].pcp.count if set.n else -1
+    cdef int i, k, count
+    unfold(set)
+    count = set.s[0].pcp.count if set.n else -1
     for i in range(s.rules.nr_pcp_lists):
         if w.lists >> i & 1 and is_list(s, &set.list[i], w.pfn[i], w.length[i]):
             w.lists &= ~(1 << i)
@@ -429,6 +431,7 @@ cdef class Follower(Beliefs):
         cdef int k
         check_idle(self)
         resize_pcp(&set.first, self.rules.high_min_max, batch, high_min, high_max, high)
+        unfold(set)
         for k in range(set.n):
             resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, high)
         set.undecided = False
@@ -592,6 +595,7 @@ cdef class Follower(Beliefs):
         cdef int k
         cdef pageset *set = &self.sets[self.check_set(x)]
         check_idle(self)
+        unfold(set)
         return [
             (set.s[k].pcp.count, set.s[k].pcp.high, set.s[k].pcp.alloc_factor,
              set.s[k].pcp.free_count, set.s[k].pcp.free_factor, set.s[k].pcp.flags)
@@ -828,6 +832,7 @@ cdef class Follower(Beliefs):
         cdef sight g = sight(&w.field[0], 0, 0)
         if observe(self, w.x, row, &g) != SAID_NONE or by_hidden(self, w.x, row, set.counted):
             return True
+        unfold(set)
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):
             told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count

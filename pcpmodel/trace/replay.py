@@ -492,8 +492,8 @@ def replay_without_dump(
     run(left, end)
     if r.nr_cut:
         notes.append(
-            f"after a first difference the search was cut at line {r.cut}: of {r.nr_cut} pagesets "
-            "only the pages are followed from there on"
+            f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} pagesets "
+            "only the pages are followed from there on, which is never exact"
         )
     notes += _notes_of(reader)
     t = r.tally
@@ -503,7 +503,7 @@ def replay_without_dump(
         **{k + which: t[k + which] for k in _KINDS for which in ("", "_foreseen", "_explained")},
         probes=probes, probes_foreseen=probes_right, probes_explained=probes_shown,
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
-        explained=good, lost=cap.lost, notes=notes, states=r.most_states,
+        explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
         inferred={k: t[f"{k}_inferred"] for k in _KINDS},
     )  # fmt: skip
     return found, r
@@ -538,11 +538,10 @@ def _start_without_dump(
     starts = np.sort([z.start_pfn for z in snapshot.zones])
     base = int(starts[0]) & ~511
     blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    freed, elsewhere = passed_over(columns, chain, first, starts, new)
+    freed, elsewhere, without_stacks = passed_over(columns, chain, first, starts, new)
     past = np.maximum(elsewhere, drained_past(columns, chain, starts, freed))
     r.set_block_types(block_types(
-        columns, chain, base, blocks, first, freed, past,
-        lambda: passed_over(columns, chain, first, starts, new[:0])[1],
+        columns, chain, base, blocks, first, freed, past, without_stacks,
         max(len(new) - int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
     ))  # fmt: skip
     some = past.any(axis=1)

@@ -87,6 +87,7 @@ cdef operation *begin_op_slowly(Beliefs s, int x, int32_t row, int op, int order
             set.log_n += 1
     if set.zone_told != z.told:
         set.zone_told = z.told
+        unfold(set)
         for k in range(set.n):
             set.s[k].zone_flags = z.flags
     fill_op(e, row, op, order, z.flags)
@@ -101,6 +102,7 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.undecided = False
     if set.log_n == 0:
         return
+    unfold(set)
     want = commit_hold(&set.s[0].pcp, &s.rules, max(set.s[0].due, 0))
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
@@ -132,9 +134,12 @@ cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
     False if none of them can have gone as the trace shows.
     """
     cdef pageset *set = &s.sets[x]
-    cdef pageset now = set[0]
+    cdef pageset now
     cdef const operation *e
+    cdef sight g = sight(NULL, ANYTHING, 0)
     cdef int k, i, n
+    unfold(set)
+    now = set[0]
     set.s, set.cap = s.spare, s.spare_cap
     set.n = set.nr_mid if begin else set.nr_was
     if room(s, &set.s, &set.cap, set.n):
@@ -142,22 +147,31 @@ cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
     for k in range(begin, end):
         e = &set.log[k]
         if k == begin or e.zone_flags != e[-1].zone_flags:
+            unfold(set)
             for i in range(set.n):
                 set.s[i].zone_flags = e.zone_flags
         do_op(s, x, e)
+        if s.effort < 0 and set.n > SETTLED:
+            set.n = 0
+            break
         if e.op == OP_ALLOC or e.op == OP_DRAINED:
             continue
-        n = 0
-        for i in range(set.n):
-            if decided(s, x, &set.s[i], e):
-                if n < i:
-                    set.s[n] = set.s[i]
-                n += 1
-        set.n = n
-        if n == 0:
-            break
-        if n > 1:
-            merge_states(s, set)
+        if not set.nr_kinds or not kinds_say(s, x, e, &g):
+            unfold(set)
+            n = 0
+            for i in range(set.n):
+                if decided(s, x, &set.s[i], e):
+                    if n < i:
+                        set.s[n] = set.s[i]
+                    n += 1
+            set.n = n
+            if n == 0:
+                break
+        if set.n > 1:
+            merge_some(s, set)
+    unfold(set)
+    if set.n > SETTLED:
+        merge_states(s, set)
     s.spare, s.spare_cap, s.nr_spare = set.s, set.cap, set.n
     set.s, set.n, set.cap = now.s, now.n, now.cap
     return s.nr_spare > 0
@@ -251,8 +265,7 @@ cdef void take_back(Beliefs s, int x, int32_t j, int order) noexcept nogil:
         forget_op(s, x, k)
         if rerun(s, x):
             return
-    for k in range(set.n):
-        set.s[k].pcp.count -= 1 << order
+    add_pages(set, -(1 << order))
 
 
 # -- what may have happened otherwise ------------------------------------------------
@@ -851,6 +864,7 @@ cdef void settle_way(Beliefs s, int x, int32_t row) noexcept nogil:
     """What was found holds from here on."""
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
+    unfold(set)
     if set.n and set.s[0].zone_flags != <int>z.flags:
         z.flags = set.s[0].zone_flags
         z.told += 1

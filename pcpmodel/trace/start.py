@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -144,7 +144,7 @@ def memory_at_start(
 
 def passed_over(
     rows: Columns, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Frees to small lists, and by type an allocation that shows each was not on that list.
 
     A list gives what came last.  Where an allocation takes a page, those that joined the lists of
@@ -156,7 +156,8 @@ def passed_over(
 
     Returns
     -------
-    (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it)
+    (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it,
+    the same of the unmovable list were no stack taken in silence)
     """
     event, numbers, types = rows["event"], np.arange(len(chain)), len(MIGRATETYPES)
     small = (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER) & (rows["a"] >= starts[0])
@@ -187,7 +188,7 @@ def passed_over(
     took, put, sure = took[k], put[k], sure[k]
     before_fork = _before_fork(rows, forks)
     lines_of, allocations_of = (_by_cpu(rows, which) for which in (tasks, tasks & allocated))
-    shown = np.zeros((len(freed), types), np.int64)
+    shown = np.zeros((len(freed), types + 1), np.int64)
     theirs = _numbers_of_lists(rows, freed, starts)
     grouped = np.argsort(theirs, kind="stable")
     groups = np.split(grouped, np.flatnonzero(np.diff(theirs[grouped])) + 1)
@@ -208,12 +209,16 @@ def passed_over(
             there = np.where(sure[some], of, lines[np.searchsorted(lines[:-1], of, "right")])
             # Of what was taken between two moments, what had come first.
             low = np.searchsorted(at, since, "right")
-            stacks = order == 0 and migratetype == 0
-            high = np.searchsorted(at, np.minimum(until[own], gone) if stacks else until[own])
-            earliest = _least_between(there * len(at) + np.arange(len(at)), low, high)
-            below = np.flatnonzero(earliest < freed[own] * len(at))
-            shown[own[below], migratetype] = at[earliest[below] % max(len(at), 1)]
-    return freed, shown
+            ends = {migratetype: until[own]}
+            if migratetype == 0:
+                ends[types] = until[own]
+                ends[0] = np.minimum(until[own], gone) if order == 0 else until[own]
+            for column, end in ends.items():
+                high = np.searchsorted(at, end)
+                earliest = _least_between(there * len(at) + np.arange(len(at)), low, high)
+                below = np.flatnonzero(earliest < freed[own] * len(at))
+                shown[own[below], column] = at[earliest[below] % max(len(at), 1)]
+    return freed, shown[:, :types], shown[:, types]
 
 
 def drained_past(
@@ -301,7 +306,7 @@ def block_types(
     first: int,
     frees: np.ndarray,
     elsewhere: np.ndarray,
-    without_stacks: Callable[[], np.ndarray] | None = None,
+    without_stacks: np.ndarray | None = None,
     living: int = 0,
 ) -> np.ndarray:
     """Migratetype of every block at the start, where an event shows it; else -1.
@@ -357,7 +362,7 @@ def block_types(
     if without_stacks is not None and (wrong & ~out[:, 0]).any():
         last = known & (chain[frees] == 0)
         last[last] = (wrong & ~out[:, 0])[place[frees[last]]]
-        last[last] = without_stacks()[last, 0] > 0
+        last[last] = without_stacks[last] > 0
         if last.sum() > _STACK_PAGES * living:
             out[place[frees[last]], 0] = True
     types[wrong] = np.where(out[wrong, 0], 2, 0)

@@ -293,6 +293,12 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
         and s.rows[j].event == EV_FREE
 
 
+cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogil:
+    """Whether row *k* is the next of its CPU, in the interrupt of row *j*: no task ran between."""
+    return j >= 0 and s.rows[j].flags & IRQ and s.link[j].next_cpu == k \
+        and s.rows[k].flags == s.rows[j].flags and s.rows[k].pid == s.rows[j].pid
+
+
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
@@ -317,7 +323,9 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             explain(s, row, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
         elif above == set.list[i].head and stack_of_fork(s, x, above, p, row, 0):
             q = set.list[i].head
-        elif s.page[above].pushed > since:
+        elif s.page[above].pushed > since and not (
+                q == p and p >= 0
+                and in_one_interrupt(s, s.page[p].pushed, s.page[above].pushed)):
             until[0] = min(until[0], s.page[above].pushed)
             stays = above
         elif in_flight(s, above, row):
@@ -547,7 +555,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
             pcp_alloc_begin(&before, &s.rules)
     do_op(s, x, e)
     if set.n:
-        want = set.s[0].due
+        want = set.ends.due if set.nr_kinds else set.s.due
     if run.bulk >= 0 and e.got > want:
         # Another one for the same call follows.
         add_pages(set, want - e.got)

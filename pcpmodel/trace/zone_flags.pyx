@@ -9,7 +9,7 @@ from requests to higher zones, or where a large block is asked for.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE
-from pcpmodel.trace.beliefs cimport zone_info
+from pcpmodel.trace.beliefs cimport unfold, zone_info
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport D_ZONE_FLAGS, differ, index_of
 from pcpmodel.trace.search cimport asks_large
@@ -33,6 +33,7 @@ cdef void kswapd(Beliefs s, int32_t row, bint wakes) noexcept nogil:
     for x in range(s.nr_sets):
         if s.zones[s.sets[x].zone].slept == row:
             s.zones[s.sets[x].zone].flags &= ~ZONE_RECLAIM_ACTIVE
+            unfold(&s.sets[x])
             for k in range(s.sets[x].n):
                 s.sets[x].s[k].zone_flags &= ~ZONE_RECLAIM_ACTIVE
 

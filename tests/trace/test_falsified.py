@@ -48,6 +48,7 @@ ONCE = (
     ("7.3-unixpair-4cpu", "mm_page_alloc removed", "2/1"),  # a refill's, never reported
     ("7.2-detail-4cpu", "CPU of mm_page_free", "2/1"),  # an interrupt on another CPU
     ("6.12-detail-4cpu", "mm_page_free_batched removed", "2/0"),  # alone, and in a batch
+    ("6.18-exitstorm-4cpu", "mm_page_alloc up to 2000 lines away", "1/0"),  # amid an interrupt
 )
 
 
