@@ -51,7 +51,7 @@ def tour_picture(
         Not one of pyplot's: it does not show itself.
     """
     looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
-    with mpl.rc_context(current_style() | {"axes.titley": 1.02}):
+    with mpl.rc_context(current_style()):
         wide, high = inches(PAGE, 4.6)
         narrow = wide < PAGE
         figure = Figure(figsize=(wide, 1.6 * high if narrow else high))
