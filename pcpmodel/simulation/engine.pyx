@@ -17,7 +17,7 @@ same numbers, bit for bit.
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.kernel.pages cimport pages_unlikely
@@ -41,7 +41,6 @@ from pcpmodel.simulation.locks cimport (
     released,
     turns_back,
 )
-from pcpmodel.simulation.order cimport CPU_BITS, cpu_of, key_at, place_key, time_of
 from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
 from pcpmodel.simulation.structs cimport (
@@ -64,6 +63,9 @@ from pcpmodel.workload.ops cimport HOME, PEER
 
 __all__ = ["MAX_CPUS", "MAX_SECONDS", "Engine"]
 
+cdef enum:
+    CPU_BITS = 10
+
 cdef int64_t LAST = (<int64_t> 1 << 53) - 1  # [ps], what a key has room for
 
 MAX_CPUS = 1 << CPU_BITS
@@ -74,6 +76,15 @@ cdef struct island_t:
     int64_t *tree  # the smaller of each two keys: at 1 of all; from `width` on those of the CPUs
     size_t width
     int cpus
+
+
+cdef inline int64_t time_of(int64_t key) noexcept nogil:
+    return <int64_t> (<uint64_t> (key ^ INT64_MIN) >> CPU_BITS)
+
+
+cdef inline int64_t key_at(int64_t time, int cpu) noexcept nogil:
+    """What sorts by time, then by CPU: signed, as the smaller of two is then found sooner."""
+    return <int64_t> (<uint64_t> time << CPU_BITS | cpu) ^ INT64_MIN
 
 
 class Parts:
@@ -89,6 +100,15 @@ class Parts:
 
     def join(self, a, b):
         self.above[self.of(b)] = self.of(a)
+
+
+cdef inline int64_t up(int64_t *tree, size_t *i, int64_t key) noexcept nogil:
+    """One level up in a tree."""
+    cdef size_t at = i[0] ^ 1
+    key = min(key, tree[at])
+    i[0] = at >> 1
+    tree[i[0]] = key
+    return key
 
 
 cdef class Engine:
@@ -234,7 +254,14 @@ cdef class Engine:
 
     cdef inline void place(self, island_t *island, int cpu, int64_t key) noexcept nogil:
         """Put a CPU's key into the tree of its island."""
-        place_key(island.tree, self.leaf[cpu], key)
+        cdef int64_t *tree = island.tree
+        cdef size_t i = self.leaf[cpu]
+        tree[i] = key
+        while i > 3:
+            key = up(tree, &i, key)
+            key = up(tree, &i, key)
+        if i > 1:
+            up(tree, &i, key)
 
     cdef inline void follow(self, cpu_t *c) noexcept nogil:
         """What a CPU does next is known; so it is then for those that its messages set free."""
@@ -448,7 +475,7 @@ cdef class Engine:
             while island <= last and left > 0:
                 if island.tree[1] < until:
                     left -= 1
-                    c = &s.cpu[cpu_of(island.tree[1])]
+                    c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
                     if not plain or not at_once(s, c):
                         self.any_event(c)
                     else:

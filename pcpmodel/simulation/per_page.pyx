@@ -1,14 +1,14 @@
 """The per-page engine: every page is a step of its own.
 
 The oracle of `pcpmodel.simulation.engine`.  Steps of all CPUs run in order of
-(time, CPU number), each moving one block; a lock is an explicit queue with a
-release event.  Same decisions, same random streams, same counters; none of the
-short cuts.
+(time, CPU number) off a binary heap, not the engine's trees, each moving one
+block; a lock is an explicit queue with a release event.  Same decisions, same
+random streams, same counters; none of the short cuts.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport calloc, free
 
 from pcpmodel.hardware.lines cimport lines_reach, page_lines
@@ -22,7 +22,6 @@ from pcpmodel.hardware.lock cimport (
 )
 from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport account, interact, released, turns_back
-from pcpmodel.simulation.order cimport CPU_BITS, cpu_of, key_at, place_key
 from pcpmodel.simulation.program cimport control, step_block
 from pcpmodel.simulation.state cimport State
 from pcpmodel.simulation.structs cimport (
@@ -45,7 +44,10 @@ cdef enum:
     STEP = 1
 
 
-cdef int64_t LAST = (<int64_t> 1 << 53) - 1  # [ps], what a key with a rank has room for
+cdef struct event_t:
+    int64_t time
+    int32_t rank
+    int32_t cpu
 
 
 cdef struct queue_t:
@@ -54,6 +56,14 @@ cdef struct queue_t:
     bint *waited  # somebody was at the lock when it arrived
     int32_t head
     int32_t length
+
+
+cdef inline bint before(event_t *a, event_t *b) noexcept nogil:
+    if a.time != b.time:
+        return a.time < b.time
+    if a.rank != b.rank:
+        return a.rank < b.rank
+    return a.cpu < b.cpu
 
 
 cdef class PerPage:
@@ -66,9 +76,9 @@ cdef class PerPage:
     """
 
     cdef State state
-    cdef int64_t *tree  # who is next (`order`): keys by time, rank and CPU
-    cdef size_t width
-    cdef int64_t *due  # time of each CPU's event
+    cdef event_t *heap
+    cdef int size
+    cdef int32_t *at  # place of each CPU's event in the heap, -1 if none
     cdef queue_t *locks
     cdef crowd_lock *crowds  # NULL: locks are queued
     cdef bint *holds  # the CPU holds a lock
@@ -79,14 +89,11 @@ cdef class PerPage:
         cdef state_t *s = &state.s
         state.take()
         self.state = state
-        self.width = 2
-        while self.width < <size_t> s.nr_cpus:
-            self.width *= 2
-        self.tree = <int64_t *> calloc(2 * self.width, sizeof(int64_t))
-        self.due = <int64_t *> calloc(s.nr_cpus, sizeof(int64_t))
+        self.heap = <event_t *> calloc(s.nr_cpus, sizeof(event_t))
+        self.at = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
         self.holds = <bint *> calloc(s.nr_cpus, sizeof(bint))
         self.locks = <queue_t *> calloc(state.nlocks, sizeof(queue_t))
-        if self.tree == NULL or self.due == NULL or self.holds == NULL or self.locks == NULL:
+        if self.heap == NULL or self.at == NULL or self.holds == NULL or self.locks == NULL:
             raise MemoryError
         for i in range(state.nlocks):
             self.locks[i].cpu = <int32_t *> calloc(s.nr_cpus, sizeof(int32_t))
@@ -101,8 +108,8 @@ cdef class PerPage:
                 raise MemoryError
             for i in range(state.nlocks):
                 crowd_init(&self.crowds[i], s.nr_cpus, state.seed + i)
-        for i in range(2 * <int> self.width):
-            self.tree[i] = NEVER
+        for i in range(s.nr_cpus):
+            self.at[i] = -1
         for i in range(s.nr_cpus):
             self.schedule(i, STEP, s.cpu[i].time)
 
@@ -117,15 +124,50 @@ cdef class PerPage:
         free(self.crowds)
         free(self.locks)
         free(self.holds)
-        free(self.due)
-        free(self.tree)
+        free(self.at)
+        free(self.heap)
+
+    cdef void sift(self, int i) noexcept nogil:
+        """Move the event at ``i`` up or down to its place."""
+        cdef event_t e = self.heap[i]
+        cdef int child
+        while i > 0 and before(&e, &self.heap[(i - 1) // 2]):
+            self.heap[i] = self.heap[(i - 1) // 2]
+            self.at[self.heap[i].cpu] = i
+            i = (i - 1) // 2
+        while True:
+            child = 2 * i + 1
+            if child >= self.size:
+                break
+            if child + 1 < self.size and before(&self.heap[child + 1], &self.heap[child]):
+                child += 1
+            if not before(&self.heap[child], &e):
+                break
+            self.heap[i] = self.heap[child]
+            self.at[self.heap[i].cpu] = i
+            i = child
+        self.heap[i] = e
+        self.at[e.cpu] = i
 
     cdef void schedule(self, int cpu, int rank, int64_t time) noexcept nogil:
-        self.due[cpu] = time
-        place_key(self.tree, self.width + cpu, key_at(2 * min(time, LAST) + rank, cpu))
+        cdef int i = self.at[cpu]
+        if i < 0:
+            i = self.size
+            self.size += 1
+        self.heap[i] = event_t(time, rank, cpu)
+        self.at[cpu] = i
+        self.sift(i)
 
     cdef void unschedule(self, int cpu) noexcept nogil:
-        place_key(self.tree, self.width + cpu, NEVER)
+        cdef int i = self.at[cpu]
+        if i < 0:
+            return
+        self.at[cpu] = -1
+        self.size -= 1
+        if i < self.size:
+            self.heap[i] = self.heap[self.size]
+            self.at[self.heap[i].cpu] = i
+            self.sift(i)
 
     cdef void grant(self, int lock, int64_t now) noexcept nogil:
         """The CPU at the head of the queue gets the lock at ``now``."""
@@ -177,27 +219,26 @@ cdef class PerPage:
             far = apart(&s.lock[number], heir)
             self.schedule(heir.id, RELEASE, now + handover(s, heir.ask.kind, far))
 
-    cdef void step(self, int cpu, int rank) noexcept nogil:
+    cdef void step(self, event_t *e) noexcept nogil:
         cdef state_t *s = &self.state.s
-        cdef cpu_t *c = &s.cpu[cpu]
-        cdef int64_t now = self.due[cpu]
+        cdef cpu_t *c = &s.cpu[e.cpu]
         cdef queue_t *q
         cdef bint queued = False
         cdef int i
         if self.holds[c.id]:
             self.holds[c.id] = False
             if self.crowds != NULL:
-                self.leave(c, now)
+                self.leave(c, e.time)
             else:
                 q = &self.locks[c.ask.lock]
                 q.head = (q.head + 1) % s.nr_cpus
                 q.length -= 1
                 if q.length:
-                    self.grant(c.ask.lock, now)
-            c.time = now
+                    self.grant(c.ask.lock, e.time)
+            c.time = e.time
             released(s, c)
-        elif rank == RELEASE:  # the heir of an unfair lock sees that it is free
-            self.seize(c, now)
+        elif e.rank == RELEASE:  # the heir of an unfair lock sees that it is free
+            self.seize(c, e.time)
             queued = True
         elif c.state == ARRIVED and turns_back(s, c):
             pass
@@ -239,20 +280,17 @@ cdef class PerPage:
     @property
     def now_ps(self):
         """Time of the next step [ps]; the end of the run once it is over."""
-        return self.state.s.course.end if self.over() else self.due[cpu_of(self.tree[1])]
-
-    cdef bint over(self) noexcept nogil:
-        return self.tree[1] == NEVER
+        return self.heap[0].time if self.size else self.state.s.course.end
 
     cdef bint loop(self, int64_t left) noexcept nogil:
         """Do ``left`` steps, or all that there are; True if there are no more."""
-        cdef int64_t key
-        while left > 0 and not self.over() and not self.state.s.failed:
+        cdef event_t e
+        while left > 0 and self.size and not self.state.s.failed:
             left -= 1
             self.steps += 1
-            key = self.tree[1]
-            self.step(cpu_of(key), <int> (key >> CPU_BITS & 1))
-        return self.over() or self.state.s.failed != 0
+            e = self.heap[0]
+            self.step(&e)
+        return self.size == 0 or self.state.s.failed != 0
 
     def run(self, int64_t max_steps=INT64_MAX):
         """Do up to ``max_steps`` steps; True once the run is over."""
