@@ -293,7 +293,7 @@ cdef class Beliefs(PageLists):
     cdef int nr_late
     cdef work_log work_done
     # States that may still be followed: by searches, where they are many, all after a difference.
-    cdef int64_t effort
+    cdef public int64_t effort
     cdef int32_t cut_row    # at which there was none left, -1 not so far
     cdef readonly int most_states   # followed side by side
     cdef bint broken        # out of memory

@@ -492,7 +492,8 @@ def replay_without_dump(
     run(left, end)
     if r.nr_cut:
         notes.append(
-            f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} pagesets "
+            f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} "
+            f"pageset{'s' if r.nr_cut > 1 else ''} "
             "only the pages are followed from there on, which is never exact"
         )
     notes += _notes_of(reader)

@@ -529,10 +529,26 @@ def test_of_many_counts_each_goes_as_by_itself(monkeypatch, name, cpu, may):
     assert {*states} == {v for mine in good for v in mine}
 
 
-def test_where_what_may_have_been_is_cut_nothing_is_exact():
-    found = pm.replay(NATIVE / "native-forks-2cpu")
+def test_where_what_may_have_been_is_cut_nothing_is_exact(monkeypatch):
+    """As if the states had cost what they may before there is any difference."""
+    cap = pm.recording(NATIVE / "native-thp-2cpu")
+    found, _ = replay_without_dump(cap, cap.release)
     assert found.exact
-    assert not dataclasses.replace(found, cut=1).exact
+    assert not found.cut
+    made = replay_module.Follower
+
+    def tired(*args):
+        follower = made(*args)
+        follower.effort = 1000
+        return follower
+
+    monkeypatch.setattr(replay_module, "Follower", tired)
+    found, _ = replay_without_dump(cap, cap.release)
+    assert found.nr_unexplained == 0
+    assert found.cut == 1
+    assert not found.exact
+    (note,) = [note for note in found.notes if "never exact" in note]
+    assert "spent at line 69: of 1 pageset " in note
 
 
 def test_what_was_passed_over_is_what_the_native_recording_needs(monkeypatch):
