@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
@@ -133,6 +134,10 @@ def _explain(ax: Axes, *words: str) -> None:
         ax.plot([], [], ls="none", label=line)
 
 
+#: Part of an axis that a marker at the edge and its value take, and rows of them.
+_EDGE_ROOM, _EDGE_LINES = 0.17, 6
+
+
 def _residuals(points: pd.DataFrame, limit_percent: float = 12.0) -> str:
     kept = points.loc[~points["outlier"], "residual_percent"].abs()
     beyond = int((points["residual_percent"].abs() >= 0.9 * limit_percent).sum())
@@ -161,7 +166,8 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     Axes
     """
     ax.axhline(0, color="0.4", lw=0.8)
-    beyond: Counter[tuple[int, bool]] = Counter()  # at one edge of one batch
+    at_edge: list[tuple[int, bool, float]] = []  # row of markers, which edge, place along it
+    log_batch = np.log(points["batch"])
     for i, ((side, statistic), (colour, dash, marker)) in enumerate(_CURVES.items()):
         rows = _of(points, side, statistic)
         inside = rows[~rows["outlier"] & (rows["residual_percent"].abs() < 0.9 * limit_percent)]
@@ -171,22 +177,26 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
         ax.vlines(x, 0, y, color=colour, lw=0.8, ls=dash)
         ax.plot(x, y, color=colour, **at)
         for row in rows.drop(inside.index).itertuples():
-            place = row.batch, row.residual_percent > 0
-            edge = (0.92 - 0.15 * beyond[place]) * limit_percent * (1 if place[1] else -1)
-            beyond[place] += 1
+            above, place = row.residual_percent > 0, math.log(row.batch)
+            beside = {
+                line
+                for line, edge, at_place in at_edge
+                if edge == above and abs(at_place - place) <= _EDGE_ROOM * np.ptp(log_batch)
+            }
+            line = next((n for n in range(_EDGE_LINES) if n not in beside), _EDGE_LINES - 1)
+            at_edge.append((line, above, place))
+            edge = (0.92 - 0.15 * line) * limit_percent * (1 if above else -1)
             fill = "white" if row.outlier else colour
             ax.plot(row.batch, edge, mfc=fill, mec=colour, mew=1.2, ms=6, **at)
-            first = row.batch == points["batch"].min()  # to its left is the axis
             ax.annotate(
-                f"{row.residual_percent:+.0f} %, {side}",
+                f"{row.residual_percent:+.0f}",
                 (row.batch, edge),
-                (6 if first else -6, 0),
+                (6, 0),
                 textcoords="offset points",
-                ha="left" if first else "right",
                 va="center",
                 fontsize=6,
             )
-    _explain(ax, "open: outlier; at the edge: beyond it")
+    _explain(ax, "open: outlier; at the edge: beyond it, with its value")
     batch_axis(ax, points["batch"])
     ax.tick_params(axis="x", rotation=45)
     ax.set_ylim(-limit_percent, limit_percent)

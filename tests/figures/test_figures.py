@@ -185,8 +185,8 @@ def test_outliers_are_drawn_open():
 
 def test_residuals_beyond_the_edge_carry_their_value():
     texts = [text.get_text() for text in AXES["residuals"]().texts]
-    assert texts.count("+30 %, drain") == 2
-    assert texts.count("-15 %, refill") == 2
+    assert texts.count("+30") == 3
+    assert texts.count("-15") == 4
 
 
 def test_residuals_beyond_one_edge_of_a_batch_do_not_lie_on_each_other():
@@ -196,6 +196,28 @@ def test_residuals_beyond_one_edge_of_a_batch_do_not_lie_on_each_other():
     places = [text.xy for text in ax.texts]
     assert len(places) == len(points) == len(set(places))
     assert all(0 < y < ax.get_ylim()[1] for _, y in places)
+
+
+@pytest.mark.parametrize("batches", [6, 13])
+@pytest.mark.parametrize("kind", ["alone", "panels"])
+def test_values_at_an_edge_lie_beside_each_other(kind, batches):
+    rows = one(POINTS)
+    points = pd.concat(
+        rows[rows["batch"] == 63].iloc[[i % 4]].assign(batch=63 * 2**i) for i in range(batches)
+    ).reset_index(drop=True)
+    points["residual_percent"], points["outlier"] = -17.0, False
+    if kind == "alone":
+        ax = figures.residuals(points)
+    else:
+        alike = pd.concat(points.assign(machine=name) for name in "abcde")
+        ax = figures.panels(figures.residuals, alike, by="machine").axes[0]
+    ax.figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    markers = [ax.transData.transform(text.xy) for text in ax.texts]
+    assert len(boxes) == batches
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert not any(box.contains(*at) for at in markers)
 
 
 @pytest.mark.parametrize("draw", [*AXES.values(), *PANELS.values()], ids=[*AXES, *PANELS])
