@@ -43,7 +43,6 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
-from pcpmodel.splitmix cimport draw
 from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
@@ -66,9 +65,6 @@ cdef enum:
     TURNED = 3    # the list of that block is turned, so that it is the first
 
     REGION_BYTES = MAX_ORDER_NR_PAGES * 4  # of the words of a largest block
-    # Of one since something changed there: its words are not kept, and not summed up.
-    NOT_KEPT = 1
-    NOT_SUMMED = 2
     NR_UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
     NEVER = 0x7FFFFFFFFFFFFFFF
     UNTOLD = -2
@@ -83,8 +79,7 @@ cdef struct act:
 # One zone's lists.
 cdef struct zone_lists:
     zone *z
-    uint8_t *changed    # by largest block: NOT_KEPT, NOT_SUMMED
-    uint64_t *sum       # ... and what `region_sum` says, if it is summed up
+    uint8_t *changed    # by largest block: since its words were kept
     int64_t agreed[NR_PAGE_ORDERS]  # last row at which the first movable block was the one taken
 
 #: What happens to free lists without a line at that moment: the fields of an act.
@@ -216,51 +211,6 @@ cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     return zl.z.page + (n << MAX_PAGE_ORDER)
 
 
-cdef uint64_t[MAX_ORDER_NR_PAGES + 2] WEIGHTS  # drawn once
-
-
-cdef void draw_weights() noexcept:
-    cdef uint64_t rng = 1
-    cdef int k
-    for k in range(MAX_ORDER_NR_PAGES + 2):
-        WEIGHTS[k] = draw(&rng) | 1
-
-
-draw_weights()
-
-
-cdef inline uint64_t fold(uint64_t sum, uint64_t more) noexcept nogil:
-    sum = (sum ^ more) * <uint64_t>0x9E3779B97F4A7C15
-    return sum ^ sum >> 32
-
-
-cdef uint64_t region_sum(const zone_lists *zl, uint32_t n) noexcept nogil:
-    """Of what the words and types of a largest block say; not of places on lists."""
-    cdef const uint32_t *word = region(zl, n)
-    cdef const uint8_t *block = &zl.z.block[n << MAX_PAGE_ORDER - PAGEBLOCK_ORDER]
-    cdef uint64_t sum = 0
-    cdef uint32_t k
-    for k in range(MAX_ORDER_NR_PAGES):
-        # A word that heads a free block has its place above.
-        sum += WEIGHTS[k] * (word[k] & (W_WHAT | 0 - <uint32_t>(word[k] & W_ORDER == 0)))
-    for k in range(1 << MAX_PAGE_ORDER - PAGEBLOCK_ORDER):
-        sum += WEIGHTS[MAX_ORDER_NR_PAGES + k] * block[k]
-    return fold(n, sum)
-
-
-cdef uint64_t list_sum(const zone *z, int order, int mt) noexcept nogil:
-    """Of the blocks of a list, in their order."""
-    cdef const block_list *area = &z.free_area[order][mt]
-    cdef uint32_t at = area.head, page
-    cdef uint64_t sum = free_kind(order, mt)
-    while at != area.tail:
-        page = block_list_at(area, z.page, free_kind(order, mt), at)
-        at += 1
-        if page != NO_PAGE:
-            sum = fold(sum, page)
-    return sum
-
-
 cdef Py_ssize_t first_since(const int64_t *rows, Py_ssize_t n, Py_ssize_t step,
                             int64_t k) noexcept:
     """The place of the first of some ascending rows, *step* apart, that is not before row *k*."""
@@ -380,10 +330,8 @@ cdef class BuddyLists:
             for o in range(NR_PAGE_ORDERS):
                 zl.agreed[o] = -1
             zl.changed = <uint8_t *>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, 1)
-            zl.sum = <uint64_t *>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, sizeof(uint64_t))
-            if zl.changed == NULL or zl.sum == NULL:
+            if zl.changed == NULL:
                 raise MemoryError
-            memset(zl.changed, NOT_SUMMED, zl.z.nr_words >> MAX_PAGE_ORDER)
             self.before.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
             self.words.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
         self._rows = rows
@@ -402,19 +350,18 @@ cdef class BuddyLists:
     def __dealloc__(self):
         for n in range(self.nr_zones):
             c_free(self.lists[n].changed)
-            c_free(self.lists[n].sum)
         c_free(self.lists)
         c_free(self.about)
         c_free(self.about_from)
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
-        if pages_unlikely(zl.changed[page >> MAX_PAGE_ORDER] != (NOT_KEPT | NOT_SUMMED)):
+        if pages_unlikely(not zl.changed[page >> MAX_PAGE_ORDER]):
             self._change(zl, page >> MAX_PAGE_ORDER)
         return 0
 
     cdef int _change(self, zone_lists *zl, uint32_t i) except -1:
-        zl.changed[i] = NOT_KEPT | NOT_SUMMED
+        zl.changed[i] = True
         if self.before[zl - self.lists][i] is None:
             self._keep(zl - self.lists, i)
             self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
@@ -429,14 +376,12 @@ cdef class BuddyLists:
         cdef zone_lists *zl = &self.lists[n]
         cdef uint32_t i
         for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
-            if zl.changed[i] & NOT_KEPT:
+            if zl.changed[i]:
                 self._keep(n, i)
-                zl.changed[i] &= ~NOT_KEPT
+                zl.changed[i] = False
         return ((<const char *>zl.z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
                 (<const char *>zl.z.block)[:zl.z.nr_words >> PAGEBLOCK_ORDER],
-                saved_lists(zl.z), self.words[n][:],
-                (<const char *>zl.changed)[:zl.z.nr_words >> MAX_PAGE_ORDER],
-                (<const char *>zl.sum)[:(zl.z.nr_words >> MAX_PAGE_ORDER) * sizeof(uint64_t)])
+                saved_lists(zl.z), self.words[n][:])
 
     cdef Py_ssize_t _restore_zone(self, Py_ssize_t n, tuple saved) except -1:
         """Undo it; how many words were copied."""
@@ -449,13 +394,11 @@ cdef class BuddyLists:
         memcpy(zl.z.block, <const char *>saved[2], zl.z.nr_words >> PAGEBLOCK_ORDER)
         for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
             had = before[i] if then[i] is None else then[i]
-            if zl.changed[i] & NOT_KEPT or words[i] is not had:
+            if zl.changed[i] or words[i] is not had:
                 memcpy(region(zl, i), <const char *>had, REGION_BYTES)
                 words[i] = had
                 copied += MAX_ORDER_NR_PAGES
-        memcpy(zl.changed, <const char *>saved[5], zl.z.nr_words >> MAX_PAGE_ORDER)
-        memcpy(zl.sum, <const char *>saved[6],
-               (zl.z.nr_words >> MAX_PAGE_ORDER) * sizeof(uint64_t))
+        memset(zl.changed, 0, zl.z.nr_words >> MAX_PAGE_ORDER)
         copied += restore_lists(zl.z, saved[3])
         was.free_area = zl.z.free_area
         was.broken = zl.z.broken
@@ -485,38 +428,6 @@ cdef class BuddyLists:
         copied = sum([self._restore_zone(n, saved.zones[n]) for n in range(self.nr_zones)])
         self.memory._check()
         return copied
-
-    def sum_up(self, Py_ssize_t k):
-        """What stands for all that the blocks foreseen from row *k* on depend on, if those before
-        it were followed; and how many page words were looked at."""
-        cdef zone_lists *zl
-        cdef Py_ssize_t compacted = self.compacted, words = 0
-        cdef uint64_t sum = 0
-        cdef uint32_t i
-        cdef int n, o, mt
-        check_idle(self.memory)
-        if not 0 <= k <= self.nr_rows:
-            raise ValueError("rows are out of range")
-        if self.history is not None:
-            compacted = max(compacted, <Py_ssize_t>self.history.compacted(k - 1))
-        for n in range(self.nr_zones):
-            zl = &self.lists[n]
-            for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
-                if zl.changed[i] & NOT_SUMMED:
-                    zl.sum[i] = region_sum(zl, i)
-                    zl.changed[i] &= ~NOT_SUMMED
-                    words += MAX_ORDER_NR_PAGES
-                sum += zl.sum[i]
-            for o in range(NR_PAGE_ORDERS):
-                for mt in range(MIGRATE_TYPES):
-                    if zl.z.free_area[o][mt].live:
-                        sum = fold(sum, list_sum(zl.z, o, mt))
-                        words += zl.z.free_area[o][mt].live
-                # All that `_may_turn` asks of these: what comes from here on is later than both.
-                sum = fold(sum, compacted > zl.agreed[o])
-            sum = fold(sum, zl.z.watermark_boost)
-            sum = fold(sum, zl.z.flags)
-        return (sum, *self.late), words
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
             most=None):
