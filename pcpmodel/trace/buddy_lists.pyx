@@ -803,14 +803,14 @@ cdef class BuddyLists:
         return {pfn + page: shown[page] for page in range(n) if shown[page] >= 0}
 
     def joined(self, Py_ssize_t k, int64_t pfn, int order, const act[::1] acts):
-        """Rows before *k* at which pages of a block came to the lists, latest first."""
+        """The last row before *k* at which pages of a block came to the lists, and none was taken
+        since; or -1."""
         cdef const int64_t *about
         cdef const event_row *r
         cdef Py_ssize_t i, n
-        cdef int64_t since = -1, end = pfn + (<int64_t>1 << order), block
+        cdef int64_t taken = -1, came = -1, end = pfn + (<int64_t>1 << order), block
         if not 0 <= order <= MAX_PAGE_ORDER:
             raise ValueError(f"no block of order {order}")
-        came = []
         for block in range(pfn >> PAGEBLOCK_ORDER, ((end - 1) >> PAGEBLOCK_ORDER) + 1):
             about = self._about(block, 0, k, &n)
             for i in range(n):
@@ -818,13 +818,13 @@ cdef class BuddyLists:
                 if not pfn <= r.a < end or r.a >> PAGEBLOCK_ORDER != block:
                     continue
                 if r.event == EV_ZONE_LOCKED:
-                    since = max(since, about[i])
+                    taken = max(taken, about[i])
                 elif r.event == EV_PCPU_DRAIN:
-                    came.append(about[i])
+                    came = max(came, about[i])
         for i in range(acts.shape[0]):
             if acts[i].kind == JOINS and pfn <= acts[i].pfn < end and acts[i].row < k:
-                came.append(acts[i].row)
-        return sorted([row for row in came if row >= since], reverse=True)
+                came = max(came, acts[i].row)
+        return came if came >= taken else -1
 
     cdef const int64_t *_about(self, int64_t block, int64_t begin, int64_t end,
                                Py_ssize_t *n_ret) except NULL:

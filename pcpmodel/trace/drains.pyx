@@ -16,7 +16,7 @@ from pcpmodel.kernel.lists cimport (
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
-from pcpmodel.trace.asked cimport ask_at_tick
+from pcpmodel.trace.asked cimport ASKED_TICK, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
@@ -258,8 +258,8 @@ cdef void decays_or_expires(Beliefs s, int32_t row) noexcept nogil:
         do_op(s, x, e)
         n = set.s[0].due
         if s.asked.on:
-            ask_at_tick(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, before, n,
-                        set.s[0].pcp.high)
+            ask(&s.asked, &s.rules, ASKED_TICK, x, r.line, set.s[0].zone_flags, 0, before, n,
+                set.s[0].pcp.high)
     if n > 0:
         make_due(s, x, DUE_DECAY if r.event == EV_DECAY_PCP_HIGH else DUE_REMOTE, n, row)
 

@@ -16,7 +16,7 @@ from pcpmodel.kernel.lists cimport (
 )
 from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
-from pcpmodel.trace.asked cimport ask_at_refill
+from pcpmodel.trace.asked cimport ASKED_REFILL, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
@@ -561,8 +561,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         add_pages(set, want - e.got)
         e.got = want
     if s.asked.on:
-        ask_at_refill(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, order, before, want,
-                      set.s[0].pcp.high)
+        ask(&s.asked, &s.rules, ASKED_REFILL, x, r.line, set.s[0].zone_flags, order, before, want,
+            set.s[0].pcp.high)
     run.left = e.got
     said = keep(s, x, row, &g)
     if said == SAID_NONE and e.got < want and exhausted(s, x, e, want, last):

@@ -42,8 +42,6 @@ _SCANNED = 2, 3, 5, 9, 17
 _PLACES = 24
 #: Moments of kcompactd, the last ones, at which an act may have happened.
 _MOMENTS = 64
-#: Latest times that pages of a block came to the lists.
-_JOINED = 3
 #: An act as so many bytes: NumPy copies records field by field.
 _RAW = np.dtype((np.void, ACT.itemsize))
 #: Rows that all tries follow; a row stands for 8 page words that are copied.  About two seconds.
@@ -248,11 +246,11 @@ class Search:
         for wide in (2, _BLOCK):
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
-                for j in self.lists.joined(k, p, order, self.acts)[:_JOINED]:
-                    shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
-                    if shown:
-                        left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
-                        yield [self.put(max(shown.values()), left)]
+                j = self.lists.joined(k, p, order, self.acts)
+                shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide) if j >= 0 else {}
+                if shown:
+                    left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
+                    yield [self.put(max(shown.values()), left)]
 
     def turned(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """The page was the first then, or the one after those that had been scanned."""
@@ -339,14 +337,9 @@ class Search:
 
     def _runs(self, places: NDArray[np.int64]) -> list[list[int]]:
         """Contiguous pages that leave after one row: places in the acts."""
-        runs: list[list[int]] = []
-        for d in places.tolist():
-            row, pfn = self.acts["row"][d], self.acts["pfn"][d]
-            if runs and (row, pfn - 1) == tuple(self.acts[["row", "pfn"]][runs[-1][-1]]):
-                runs[-1].append(d)
-            else:
-                runs.append([d])
-        return runs
+        rows, pfns = (self.acts[name][places] for name in ("row", "pfn"))
+        cuts = np.flatnonzero((np.diff(rows) != 0) | (np.diff(pfns) != 1)) + 1
+        return [run.tolist() for run in np.split(places, cuts) if len(run)]
 
     def _taken(self, row: int, why: int, n: int, block: int, pages: set[int]) -> Change:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
@@ -365,12 +358,8 @@ class Search:
         rows = sorted(at)
         place = {pfn: k for k, pfn in enumerate(real)}
         near = {place[pfn] - k for pfn in bad if pfn in place for k in (0, 1)}
-        came = [(0, self.stop - 1)] + [
-            (k, j)
-            for k in near
-            for j in self.lists.joined(self.stop, real[k], order, self.acts)[:1]
-        ]
-        for k, j in came:
+        came = [(k, self.lists.joined(self.stop, real[k], order, self.acts)) for k in near]
+        for k, j in [(0, self.stop - 1), *(at for at in came if at[1] >= 0)]:
             lists = self.follow(j, j - 1)
             there = lists.blocks(lists.zone_of(real[k]), order, _MOVABLE)
             after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
