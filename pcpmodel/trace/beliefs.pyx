@@ -4,8 +4,7 @@
 A dump of the lists starts with one state, `/proc/zoneinfo` alone with all values of the fields that
 it does not print.  What is done to a pageset is done in every state; what a line shows (a probe's
 fields, the size of a refill, a drain or none) is asked of every one, and those that say otherwise
-are dropped.  Where none is left, `search` goes through what was done again, from the last
-milestone on.
+are dropped.  Where none is left, `search` goes through what was done again.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -448,8 +447,8 @@ cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexc
         nr[0] = set.n
 
 
-cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
-    """Searches go back to here; farther only if they find nothing, or this is not *nearest*."""
+cdef void milestone(Beliefs s, int x) noexcept nogil:
+    """Nobody will look back behind the milestone before."""
     cdef pageset *set = &s.sets[x]
     cdef state *states = set.was
     if set.log_n == 0:
@@ -463,7 +462,6 @@ cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
         set.was_cap, set.mid_cap = set.mid_cap, set.was_cap
     save(s, set, &set.mid, &set.nr_mid, &set.mid_cap)
     set.mid_at = set.log_n
-    set.nearest = nearest
 
 
 cdef void make_room(Beliefs s, int x) noexcept nogil:
@@ -473,7 +471,7 @@ cdef void make_room(Beliefs s, int x) noexcept nogil:
         save(s, set, &set.was, &set.nr_was, &set.was_cap)
         set.mid_at = -1
     elif set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2:
-        milestone(s, x, False)
+        milestone(s, x)
     if not has_room(<void **>&set.log, &set.log_cap, set.log_n + 1, sizeof(operation)):
         s.broken = True
         set.log_n = 0
@@ -647,7 +645,6 @@ cdef class Beliefs(PageLists):
         free(self.trail)
         free(self.table)
         free(self.turns)
-        free(self.movable)
         free(self.work_done.rows)
         free(self.workers)
         free(self.stacks)

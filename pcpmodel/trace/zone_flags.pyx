@@ -104,7 +104,7 @@ cdef void check_zone_flags(Beliefs s, int32_t row) noexcept nogil:
     if came & ZONE_RECLAIM_ACTIVE and z.woken <= z.reclaiming \
             and not woken_until(s, z, row, until):
         wrong |= ZONE_RECLAIM_ACTIVE
-    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s, z):
+    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s):
         wrong |= ZONE_BELOW_HIGH
     if wrong:
         differ(s, row, D_ZONE_FLAGS, -1, flags & ~wrong, flags)
