@@ -24,7 +24,7 @@ lists from inside.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, malloc
+from libc.stdlib cimport calloc
 from libc.stdlib cimport free as c_free
 from libc.string cimport memcpy, memset
 
@@ -211,19 +211,6 @@ cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     return zl.z.page + (n << MAX_PAGE_ORDER)
 
 
-cdef Py_ssize_t first_since(const int64_t *rows, Py_ssize_t n, Py_ssize_t step,
-                            int64_t k) noexcept:
-    """The place of the first of some ascending rows, *step* apart, that is not before row *k*."""
-    cdef Py_ssize_t low = 0, high = n, middle
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle * step] < k:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 cdef class Saved:
     """What free lists were at some row; made by `BuddyLists.save`, and only for that one."""
 
@@ -305,9 +292,8 @@ cdef class BuddyLists:
     cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
     cdef const act[::1] acts
     cdef Py_ssize_t nr_acts  # of them, those that have happened
-    cdef int64_t *about  # rows that tell of pages, by page block; not before somebody asks
-    cdef int64_t *about_from  # of every page block, from first_block on, the place of its first row
-    cdef int64_t first_block, nr_blocks
+    cdef object about  # rows that tell of pages, by page block; not before somebody asks
+    cdef object about_of  # the page block of each
     cdef list late  # (row after which, pfn, order) of those that have to happen again
     cdef int64_t next_late
     cdef Py_ssize_t compacted  # last row at which a page was freed that was on the lists, -1 none
@@ -351,8 +337,6 @@ cdef class BuddyLists:
         for n in range(self.nr_zones):
             c_free(self.lists[n].changed)
         c_free(self.lists)
-        c_free(self.about)
-        c_free(self.about_from)
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
@@ -476,8 +460,7 @@ cdef class BuddyLists:
     cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:
         """Acts of which those before row *start* have happened."""
         self.acts = acts
-        self.nr_acts = first_since(&acts[0].row, acts.shape[0], sizeof(act) // sizeof(int64_t),
-                                   start) if acts.shape[0] else 0
+        self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)
         return 0
 
     cdef Py_ssize_t _run(self, Py_ssize_t k, Py_ssize_t stop, bint doubtful,
@@ -776,16 +759,16 @@ cdef class BuddyLists:
         cdef const uint8_t[::1] used
         cdef int64_t shown[PAGEBLOCK_NR_PAGES]
         cdef const event_row *r
-        cdef Py_ssize_t i, n = <Py_ssize_t>1 << order, left = n, page, end
-        cdef const int64_t *about
+        cdef Py_ssize_t i, n = <Py_ssize_t>1 << order, left = n, page
+        cdef const int64_t[::1] about
         if not 0 <= order <= PAGEBLOCK_ORDER or pfn < 0 or pfn & (n - 1):
             raise ValueError(f"no block of order {order} in a page block: {pfn:#x}")
         if self.history is None:
             return {}
         for i in range(n):
             shown[i] = UNTOLD
-        about = self._about(pfn >> PAGEBLOCK_ORDER, k, self.nr_rows, &end)
-        for i in range(end):
+        about = self._about(pfn >> PAGEBLOCK_ORDER, k, self.nr_rows)
+        for i in range(about.shape[0]):
             r = &self.rows[about[i]]
             if r.event == EV_PCPU_DRAIN:
                 continue
@@ -805,15 +788,15 @@ cdef class BuddyLists:
     def joined(self, Py_ssize_t k, int64_t pfn, int order, const act[::1] acts):
         """The last row before *k* at which pages of a block came to the lists, and none was taken
         since; or -1."""
-        cdef const int64_t *about
+        cdef const int64_t[::1] about
         cdef const event_row *r
-        cdef Py_ssize_t i, n
+        cdef Py_ssize_t i
         cdef int64_t taken = -1, came = -1, end = pfn + (<int64_t>1 << order), block
         if not 0 <= order <= MAX_PAGE_ORDER:
             raise ValueError(f"no block of order {order}")
         for block in range(pfn >> PAGEBLOCK_ORDER, ((end - 1) >> PAGEBLOCK_ORDER) + 1):
-            about = self._about(block, 0, k, &n)
-            for i in range(n):
+            about = self._about(block, 0, k)
+            for i in range(about.shape[0]):
                 r = &self.rows[about[i]]
                 if not pfn <= r.a < end or r.a >> PAGEBLOCK_ORDER != block:
                     continue
@@ -826,62 +809,23 @@ cdef class BuddyLists:
                 came = max(came, acts[i].row)
         return came if came >= taken else -1
 
-    cdef const int64_t *_about(self, int64_t block, int64_t begin, int64_t end,
-                               Py_ssize_t *n_ret) except NULL:
-        """Rows from *begin* to *end* that tell of pages in a page block, ascending."""
-        cdef const int64_t *rows
-        cdef Py_ssize_t n
-        if self.about == NULL:
-            self._index()
-        n_ret[0] = 0
-        if not 0 <= block - self.first_block < self.nr_blocks:
-            return self.about
-        rows = self.about + self.about_from[block - self.first_block]
-        n = self.about + self.about_from[block - self.first_block + 1] - rows
-        n = first_since(rows, n, 1, end)
-        n_ret[0] = n - first_since(rows, n, 1, begin)
-        return rows + n - n_ret[0]
-
-    cdef int _index(self) except -1:
-        """Rows by page block, each once for every one that it tells of."""
-        cdef int64_t b, first = 0, end = 0, last = 0
-        cdef int z
-        cdef Py_ssize_t k
-        cdef int64_t *at
-        self.first_block = NEVER
-        for z in range(self.nr_zones):
-            b = self.lists[z].z.base_pfn >> PAGEBLOCK_ORDER
-            self.first_block = min(self.first_block, b)
-            last = max(last, b + (self.lists[z].z.nr_words >> PAGEBLOCK_ORDER))
-        self.nr_blocks = last - self.first_block
-        self.about_from = at = <int64_t *>calloc(self.nr_blocks + 2, sizeof(int64_t))
-        if at == NULL:
-            raise MemoryError
-        # How many rows each has, two places on; with those before it, where the next one begins.
-        for k in range(self.nr_rows):
-            self._blocks_of(&self.rows[k], &first, &end)
-            for b in range(first, end):
-                at[b + 2] += 1
-        for b in range(2, self.nr_blocks + 2):
-            at[b] += at[b - 1]
-        self.about = <int64_t *>malloc((at[self.nr_blocks + 1] + 1) * sizeof(int64_t))
-        if self.about == NULL:
-            raise MemoryError
-        for k in range(self.nr_rows):
-            self._blocks_of(&self.rows[k], &first, &end)
-            for b in range(first, end):
-                self.about[at[b + 1]] = k
-                at[b + 1] += 1
-        return 0
-
-    cdef inline void _blocks_of(self, const event_row *r, int64_t *first, int64_t *end) noexcept:
-        """The page blocks of which a row tells where pages are."""
-        first[0] = max((r.a >> PAGEBLOCK_ORDER) - self.first_block, 0)
-        end[0] = 0
-        if EV_ALLOC <= r.event <= EV_EXTFRAG and r.event != EV_FREE_BATCHED and r.a >= 0 \
-                and first[0] < self.nr_blocks:
-            end[0] = ((r.a + block_pages(r) - 1) >> PAGEBLOCK_ORDER) + 1 - self.first_block
-            end[0] = min(end[0], self.nr_blocks)
+    cdef const int64_t[::1] _about(self, int64_t block, int64_t begin, int64_t end):
+        """Rows from *begin* to *end* that tell where pages of a page block are, ascending."""
+        rows = self._rows
+        if self.about is None:
+            event, pfn = rows["event"], rows["a"]
+            k = np.flatnonzero((event >= EV_ALLOC) & (event <= EV_EXTFRAG)
+                               & (event != EV_FREE_BATCHED) & (pfn >= 0))
+            first = pfn[k] >> PAGEBLOCK_ORDER
+            last = (pfn[k] + (1 << (rows["b"][k] & 15)) - 1) >> PAGEBLOCK_ORDER
+            two = last > first  # of the largest order
+            k, first = np.concatenate([k, k[two]]), np.concatenate([first, last[two]])
+            order = np.lexsort((k, first))
+            self.about, self.about_of = k[order], first[order]
+        low, high = np.searchsorted(self.about_of, (block, block + 1))
+        found = self.about[low:high]
+        low, high = np.searchsorted(found, (begin, end))
+        return found[low:high]
 
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""

@@ -29,7 +29,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
 __all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "PROBE_COLUMNS", "ZONES", "Events",
-           "TraceReader", "open_text", "page_frames", "read_trace"]
+           "TraceReader", "open_text", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(
@@ -1048,28 +1048,6 @@ cdef class _Parser(Exclusive):
                     "utf-8", "replace")
         self._names = found
         return found[:]
-
-
-def page_frames(const unsigned char[::1] text):
-    """Hexadecimal numbers between blanks, as int64; ValueError if anything is something else."""
-    cdef Py_ssize_t n = 0, i = 0, length = text.shape[0]
-    cdef int64_t[::1] found = np.empty(length // 2 + 1, np.int64)
-    cdef uint64_t value
-    cdef int digit, digits
-    while i < length:
-        value = digits = 0
-        while i < length and text[i] != c' ':
-            digit = hex_digit(<char>text[i])
-            digits += 1
-            i += 1
-            if digit < 0 or digits > 15:
-                raise ValueError("not hexadecimal")
-            value = value << 4 | <uint64_t>digit
-        if digits:
-            found[n] = <int64_t>value
-            n += 1
-        i += 1
-    return np.asarray(found)[:n].copy()
 
 
 class Events:
