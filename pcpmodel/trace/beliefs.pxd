@@ -334,6 +334,7 @@ cdef class Beliefs(PageLists):
     cdef int believe(self, release, events) except -1
 
 cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil
+cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil
 cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
@@ -388,6 +389,15 @@ cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:
     """The fields that a probe prints, in its order from P_COUNT on."""
     f[0], f[1], f[2], f[3], f[4] = p.count, p.high, p.batch, p.high_min, p.high_max
     f[5], f[6], f[7], f[8] = p.alloc_factor, p.free_count, p.flags, p.free_factor
+
+
+cdef inline zone_info *zone_told(Beliefs s, const int64_t *f) noexcept nogil:
+    """The zone that a probe prints, or NULL."""
+    cdef int z
+    for z in range(s.nr_zones):
+        if s.zones[z].name == f[P_ZONE] and s.zones[z].node == f[P_NODE]:
+            return &s.zones[z]
+    return NULL
 
 
 cdef inline int64_t page_at(Beliefs s, int32_t row) noexcept nogil:

@@ -62,6 +62,16 @@ cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noe
     return False
 
 
+cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil:
+    """Pages of the blocks from ``k`` on of the drain of `find_drain` that are at least so many, or
+    all that there are."""
+    cdef int got = 0
+    while got < pages and k[0] < s.nr_orders:
+        got += 1 << s.orders[k[0]]
+        k[0] += 1
+    return got
+
+
 cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) noexcept nogil:
     """How many blocks of the drain of `find_drain` are the one that a state wants, all its holds
     together; -1: there are too few.  *cut*: it may end with any of them."""
@@ -71,10 +81,7 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
     while more:
         hold = decay_hold(&pcp, &s.rules, left) if decays else commit_hold(&pcp, &s.rules, left)
         n = min(hold, pcp.count)
-        got = 0
-        while got < n and k < s.nr_orders:
-            got += 1 << s.orders[k]
-            k += 1
+        got = take_blocks(s, n, &k)
         if cut and k > 0 and got == 0:
             return k
         if got < n or hold <= 0:

@@ -372,11 +372,9 @@ cdef class Follower(Beliefs):
 
     cdef int _see_flags(self, const int64_t *told) except -1:
         """Which flags a probe shows that a zone may have."""
-        cdef int z
-        for z in range(self.nr_zones if told[P_ZONE_FLAGS] > 0 else 0):
-            if self.zones[z].name == told[P_ZONE] and self.zones[z].node == told[P_NODE]:
-                self.zones[z].seen_flags |= told[P_ZONE_FLAGS] & (
-                    ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        cdef zone_info *z = zone_told(self, told)
+        if z != NULL and told[P_ZONE_FLAGS] > 0:
+            z.seen_flags |= told[P_ZONE_FLAGS] & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
         return 0
 
     cdef _load(self, int x, pcp, int32_t start):

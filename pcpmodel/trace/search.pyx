@@ -273,7 +273,7 @@ cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil:
         r = &s.rows[j]
         if r.probe >= 0:
             f = &s.probes[r.probe * P_COLUMNS]
-            if f[P_ZONE] == z.name and f[P_NODE] == z.node and f[P_ZONE_FLAGS] >= 0:
+            if f[P_ZONE_FLAGS] >= 0 and zone_told(s, f) == z:
                 s.effort -= (j - row) >> 6
                 return j
     s.effort -= (s.nr_rows - row) >> 6
@@ -409,8 +409,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                 turns = (turns & ~ZONE_RECLAIM_ACTIVE) | ASLEEP
             elif r.event == EV_FREE_PCPPAGES_BULK:
                 f = &s.probes[r.probe * P_COLUMNS]
-                if f[P_ZONE] == z.name and f[P_NODE] == z.node \
-                        and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
+                if f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH and zone_told(s, f) == z:
                     turns |= ZONE_BELOW_HIGH << CLEAR
             j += 1
         if may_be_low(s, x, j):

@@ -47,17 +47,9 @@ _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
 def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
     """Page frames of the zone without memory, from its page blocks."""
-    absent = np.flatnonzero(types < 0)
-    holes: list[tuple[int, int]] = []
-    if not len(absent):
-        return ()
-    for run in np.split(absent, np.flatnonzero(np.diff(absent) != 1) + 1):
-        if len(run):
-            a = max(start, first + 512 * int(run[0]))
-            b = min(end, first + 512 * (int(run[-1]) + 1))
-            if b > a:
-                holes.append((a, b - a))
-    return tuple(holes)
+    edges = np.flatnonzero(np.diff(np.r_[False, types < 0, False])).reshape(-1, 2)
+    holes = np.clip(first + 512 * edges, start, end).tolist()
+    return tuple((a, b - a) for a, b in holes if b > a)
 
 
 def memory_at_start(
