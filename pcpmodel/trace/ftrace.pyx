@@ -1097,7 +1097,7 @@ IN_MEMORY = 1 << 29
 
 
 class TraceReader:
-    """Reads a trace once, piece by piece.
+    """Has read a trace, piece by piece; made by `read_trace`.
 
     Parameters
     ----------
@@ -1134,7 +1134,7 @@ class TraceReader:
         self._file = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
         self._parser = _Parser(self._file)
 
-    def read(self):
+    def _read(self):
         """All events, 64 bytes each.
 
         Beyond `IN_MEMORY` bytes they lie in a temporary file (of ``TMPDIR``), which nobody else
@@ -1216,7 +1216,7 @@ class TraceReader:
 def read_trace(source, *, progress=False, max_bytes=None):
     """Read a trace: (`Events`, `TraceReader`), the latter with its counters."""
     reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    return reader.read(), reader
+    return reader._read(), reader
 
 
 class _Growing:
