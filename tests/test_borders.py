@@ -184,23 +184,6 @@ def test_threads_that_use_a_memory_each_run_side_by_side() -> None:
     assert served > 50
 
 
-def test_a_reader_is_read_by_one_at_a_time_and_each_time_from_the_beginning() -> None:
-    reader = pm.recording(fuzz_api.RECORDING).trace[1]
-    text = b"# tracer: nop\n" + b"".join(
-        b"  x-1 [000] ..... %d.000001: mm_page_free: page=0x1 pfn=0x1 order=0\n" % k
-        for k in range(200_000)
-    )
-    reader = type(reader)(text)
-    first = iter(reader)
-    next(first)
-    with pytest.raises(RuntimeError, match="being read already"):
-        next(iter(reader))
-    del first
-    for _ in range(2):
-        assert sum(len(block) for block in reader) == 200_000
-        assert reader.numbers["events"] == 200_000
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", range(18))
 def test_wrong_calls_end_in_an_error(case: int) -> None:

@@ -302,8 +302,6 @@ def _work(thing: Any, dice: random.Random) -> tuple[str, tuple[Any, ...]]:
         return dice.choice([("alloc", ()), ("free", ()), ("decay", ()), ("drain_pages_zone", ())])
     if isinstance(thing, PageCache):
         return "touch", (dice.randrange(2), np.arange(5000, dtype=np.uint32))
-    if isinstance(thing, ftrace.TraceReader):
-        return "__iter__", ()
     if isinstance(thing, ftrace._Parser):
         rows = np.zeros(64 * 100, np.uint8)
         text = b"# tracer: nop\n#\n" * 50
@@ -315,14 +313,9 @@ def _work(thing: Any, dice: random.Random) -> tuple[str, tuple[Any, ...]]:
 
 def threads(dice: random.Random) -> None:
     """Several threads at one object: an answer or an error, never a crash."""
-    kinds = [*sorted(MADE), *["pcpmodel.kernel.memory.Memory"] * 8, "reader", "reader"]
+    kinds = [*sorted(MADE), *["pcpmodel.kernel.memory.Memory"] * 8]
     kind = dice.choice(kinds)
-    text = (RECORDING / "trace.txt").exists() and RECORDING / "trace.txt"
-    if kind == "reader":
-        file = text or next(RECORDING.glob("trace*"))
-        thing: Any = ftrace.TraceReader(file)
-    else:
-        thing = MADE[kind]()
+    thing: Any = MADE[kind]()
     wrong: list[BaseException] = []
     until = time.monotonic() + 1.0
     seeds = [dice.random() for _ in range(dice.choice((2, 3, 6)))]

@@ -9,7 +9,8 @@ from pcpmodel.kernel.rules cimport pcp_rules
 
 cdef enum:
     ASKED_REFILL = 1
-    ASKED_DRAIN = 2
+    ASKED_FREE = 2
+    ASKED_TICK = 3
 
 cdef struct decision:
     int64_t line
@@ -29,16 +30,8 @@ cdef struct interview:
     int64_t nr
     int64_t cap
 
-cdef void ask_at_refill(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
-    per_cpu_pages mine, int kernel, int kernel_high
-) noexcept nogil
-cdef void ask_at_free(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
-    per_cpu_pages mine, int kernel, int kernel_high
-) noexcept nogil
-cdef void ask_at_tick(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags,
+cdef void ask(
+    interview *w, const pcp_rules *r, int kind, int x, int64_t line, unsigned int flags, int order,
     per_cpu_pages mine, int kernel, int kernel_high
 ) noexcept nogil
 cdef object decisions_of(const interview *w, int cpus, zones)

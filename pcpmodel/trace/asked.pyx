@@ -24,57 +24,41 @@ _RAW = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kernel", "i4")
                  ("policy", "i4"), ("kernel_high", "i4"), ("policy_high", "i4")])
 
 
-cdef void note_decision(
-    interview *w, int x, int64_t line, int kind, int kernel, int policy, int kernel_high,
-    int policy_high
+cdef void ask(
+    interview *w, const pcp_rules *r, int kind, int x, int64_t line, unsigned int flags, int order,
+    per_cpu_pages mine, int kernel, int kernel_high
 ) noexcept nogil:
-    """Note a decision that moves pages, the kernel's or the policy's."""
-    w.of[x].holds += kernel > 0
-    if w.of[x].error:
+    """What the policy does where the kernel refilled *kernel* blocks, or drained so many pages.
+
+    *mine*: the pageset before that.  What moves no pages, neither the kernel's nor the policy's, is
+    not noted.
+    """
+    cdef policy_state *of = &w.of[x]
+    cdef bint free_high, work
+    cdef int high, n = 0
+    if kind == ASKED_REFILL:
+        n = decide_alloc(of, &mine, r, flags, order)
+    elif kind == ASKED_TICK:
+        n = decide_decay(of, &mine, r, flags, &work)
+    else:
+        free_high = decide_free_high(of, &mine, r, flags, order, pcp_commit(&mine, r, order))
+        high = decide_high(of, &mine, r, flags, order, free_high)
+        if mine.count >= high:
+            n = min(decide_free(of, &mine, r, flags, order, free_high, high), mine.count)
+        kernel = min(kernel, mine.count)
+    of.holds += kernel > 0
+    if of.error:
         # Nobody else may be asked: its exception waits.
-        w.failed = &w.of[x]
+        w.failed = of
         w.on = False
         return
-    if kernel == 0 and policy == 0:
+    if kernel == 0 and n == 0:
         return
     if not has_room(<void **>&w.rows, &w.cap, w.nr + 1, sizeof(decision)):
         w.broken = True
         return
-    w.rows[w.nr] = decision(line, kind, x, kernel, policy, kernel_high, policy_high)
+    w.rows[w.nr] = decision(line, kind, x, kernel, n, kernel_high, mine.high)
     w.nr += 1
-
-
-cdef void ask_at_refill(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
-    per_cpu_pages mine, int kernel, int kernel_high
-) noexcept nogil:
-    """What it asks for where the kernel asked for *kernel* blocks; *mine*: before that."""
-    cdef int n = decide_alloc(&w.of[x], &mine, r, flags, order)
-    note_decision(w, x, line, ASKED_REFILL, kernel, n, kernel_high, mine.high)
-
-
-cdef void ask_at_free(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags, int order,
-    per_cpu_pages mine, int kernel, int kernel_high
-) noexcept nogil:
-    """What it drains where the kernel drains *kernel* pages; *mine*: before the free."""
-    cdef bint free_high = pcp_commit(&mine, r, order)
-    cdef int high, n = 0
-    free_high = decide_free_high(&w.of[x], &mine, r, flags, order, free_high)
-    high = decide_high(&w.of[x], &mine, r, flags, order, free_high)
-    if mine.count >= high:
-        n = min(decide_free(&w.of[x], &mine, r, flags, order, free_high, high), mine.count)
-    note_decision(w, x, line, ASKED_DRAIN, min(kernel, mine.count), n, kernel_high, mine.high)
-
-
-cdef void ask_at_tick(
-    interview *w, const pcp_rules *r, int x, int64_t line, unsigned int flags,
-    per_cpu_pages mine, int kernel, int kernel_high
-) noexcept nogil:
-    """What it drains at a vmstat tick."""
-    cdef bint work
-    cdef int n = decide_decay(&w.of[x], &mine, r, flags, &work)
-    note_decision(w, x, line, ASKED_DRAIN, kernel, n, kernel_high, mine.high)
 
 
 cdef object decisions_of(const interview *w, int cpus, zones):

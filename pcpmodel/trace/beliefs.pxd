@@ -71,7 +71,7 @@ cdef struct state:
 
 cdef struct operation:
     int32_t row
-    int32_t since       # an allocation is not older than this row; last row of the drain of a free
+    int32_t since       # last row of the drain of a free or a tick
     int32_t page
     int32_t got         # blocks of a refill; pages; the drain of a free or a tick
     uint8_t op
@@ -132,7 +132,6 @@ cdef struct pageset:
     int nr_mid
     int64_t mid_cap
     int mid_at
-    bint nearest        # searches go back to there first
     operation *log
     int log_n
     int64_t log_cap
@@ -169,7 +168,6 @@ cdef struct zone_info:
     int32_t low         # first row at which a watermark test may fail, or nr_rows
     int64_t nr_free     # as the last probe told, and with what moved since [pages]
     int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
-    int32_t large       # first row of a large block that it may not have, 0 none, -1 not known
     int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
 # A free, or a tick of a pageset, that is done with a later line.
@@ -192,7 +190,7 @@ cdef struct candidate:
 cdef struct guess:
     state s
     uint64_t gone       # candidates that have left
-    int16_t moved[2]    # operations (from 1) done before their turn, or (negative) not done yet
+    int16_t waits[2]    # operations (from 1) that are not done yet, 0 none
     int16_t cost        # assumptions on the way
     int16_t floats      # of them, operations at another moment
     int16_t rank        # of these: how far they are from the likeliest
@@ -316,13 +314,9 @@ cdef class Beliefs(PageLists):
     # For searches.
     cdef candidate found[64]
     cdef int nr_found
-    cdef int ahead[64]
-    cdef int nr_ahead
     cdef int32_t search_row
     cdef int64_t enough     # effort that is to be left after a search
-    cdef bint early         # allocations may have come before their turn
     cdef int first          # operation at which something can have gone otherwise
-    cdef int begin          # operation from which on searches go
     cdef int kinds          # flags of the zone that may be set at all
     cdef int slots
     cdef bint moved_some    # the last one found operations at another moment
@@ -335,14 +329,12 @@ cdef class Beliefs(PageLists):
     cdef int32_t *table
     cdef int64_t table_cap
     cdef uint8_t *turns
-    cdef int32_t *movable       # of each place, the allocations that may be done from there on
-    cdef int32_t *next_movable  # ... each with the next one
     cdef int64_t turns_cap
-    cdef int64_t movable_cap
 
     cdef int believe(self, release, events) except -1
 
 cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil
+cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil
 cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
@@ -362,7 +354,7 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void unfold(pageset *set) noexcept nogil
 cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil
-cdef void milestone(Beliefs s, int x, bint nearest=*) noexcept nogil
+cdef void milestone(Beliefs s, int x) noexcept nogil
 cdef void make_room(Beliefs s, int x) noexcept nogil
 cdef void checkpoint(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void agree(Beliefs s, int x, int32_t row, int flags) noexcept nogil
@@ -397,6 +389,15 @@ cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:
     """The fields that a probe prints, in its order from P_COUNT on."""
     f[0], f[1], f[2], f[3], f[4] = p.count, p.high, p.batch, p.high_min, p.high_max
     f[5], f[6], f[7], f[8] = p.alloc_factor, p.free_count, p.flags, p.free_factor
+
+
+cdef inline zone_info *zone_told(Beliefs s, const int64_t *f) noexcept nogil:
+    """The zone that a probe prints, or NULL."""
+    cdef int z
+    for z in range(s.nr_zones):
+        if s.zones[z].name == f[P_ZONE] and s.zones[z].node == f[P_NODE]:
+            return &s.zones[z]
+    return NULL
 
 
 cdef inline int64_t page_at(Beliefs s, int32_t row) noexcept nogil:

@@ -4,8 +4,7 @@
 A dump of the lists starts with one state, `/proc/zoneinfo` alone with all values of the fields that
 it does not print.  What is done to a pageset is done in every state; what a line shows (a probe's
 fields, the size of a refill, a drain or none) is asked of every one, and those that say otherwise
-are dropped.  Where none is left, `search` goes through what was done again, from the last
-milestone on.
+are dropped.  Where none is left, `search` goes through what was done again.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -63,6 +62,16 @@ cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noe
     return False
 
 
+cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil:
+    """Pages of the blocks from ``k`` on of the drain of `find_drain` that are at least so many, or
+    all that there are."""
+    cdef int got = 0
+    while got < pages and k[0] < s.nr_orders:
+        got += 1 << s.orders[k[0]]
+        k[0] += 1
+    return got
+
+
 cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) noexcept nogil:
     """How many blocks of the drain of `find_drain` are the one that a state wants, all its holds
     together; -1: there are too few.  *cut*: it may end with any of them."""
@@ -72,10 +81,7 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
     while more:
         hold = decay_hold(&pcp, &s.rules, left) if decays else commit_hold(&pcp, &s.rules, left)
         n = min(hold, pcp.count)
-        got = 0
-        while got < n and k < s.nr_orders:
-            got += 1 << s.orders[k]
-            k += 1
+        got = take_blocks(s, n, &k)
         if cut and k > 0 and got == 0:
             return k
         if got < n or hold <= 0:
@@ -448,8 +454,8 @@ cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexc
         nr[0] = set.n
 
 
-cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
-    """Searches go back to here; farther only if they find nothing, or this is not *nearest*."""
+cdef void milestone(Beliefs s, int x) noexcept nogil:
+    """Nobody will look back behind the milestone before."""
     cdef pageset *set = &s.sets[x]
     cdef state *states = set.was
     if set.log_n == 0:
@@ -463,7 +469,6 @@ cdef void milestone(Beliefs s, int x, bint nearest=True) noexcept nogil:
         set.was_cap, set.mid_cap = set.mid_cap, set.was_cap
     save(s, set, &set.mid, &set.nr_mid, &set.mid_cap)
     set.mid_at = set.log_n
-    set.nearest = nearest
 
 
 cdef void make_room(Beliefs s, int x) noexcept nogil:
@@ -473,7 +478,7 @@ cdef void make_room(Beliefs s, int x) noexcept nogil:
         save(s, set, &set.was, &set.nr_was, &set.was_cap)
         set.mid_at = -1
     elif set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2:
-        milestone(s, x, False)
+        milestone(s, x)
     if not has_room(<void **>&set.log, &set.log_cap, set.log_n + 1, sizeof(operation)):
         s.broken = True
         set.log_n = 0
@@ -647,7 +652,6 @@ cdef class Beliefs(PageLists):
         free(self.trail)
         free(self.table)
         free(self.turns)
-        free(self.movable)
         free(self.work_done.rows)
         free(self.workers)
         free(self.stacks)

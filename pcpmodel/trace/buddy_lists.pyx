@@ -24,7 +24,7 @@ lists from inside.
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, malloc
+from libc.stdlib cimport calloc
 from libc.stdlib cimport free as c_free
 from libc.string cimport memcpy, memset
 
@@ -43,7 +43,6 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
-from pcpmodel.splitmix cimport draw
 from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
@@ -66,9 +65,6 @@ cdef enum:
     TURNED = 3    # the list of that block is turned, so that it is the first
 
     REGION_BYTES = MAX_ORDER_NR_PAGES * 4  # of the words of a largest block
-    # Of one since something changed there: its words are not kept, and not summed up.
-    NOT_KEPT = 1
-    NOT_SUMMED = 2
     NR_UNDER_WAY = 64  # blocks past the per-CPU lists that may be on their way at once
     NEVER = 0x7FFFFFFFFFFFFFFF
     UNTOLD = -2
@@ -83,8 +79,7 @@ cdef struct act:
 # One zone's lists.
 cdef struct zone_lists:
     zone *z
-    uint8_t *changed    # by largest block: NOT_KEPT, NOT_SUMMED
-    uint64_t *sum       # ... and what `region_sum` says, if it is summed up
+    uint8_t *changed    # by largest block: since its words were kept
     int64_t agreed[NR_PAGE_ORDERS]  # last row at which the first movable block was the one taken
 
 #: What happens to free lists without a line at that moment: the fields of an act.
@@ -216,64 +211,6 @@ cdef inline uint32_t *region(const zone_lists *zl, uint32_t n) noexcept nogil:
     return zl.z.page + (n << MAX_PAGE_ORDER)
 
 
-cdef uint64_t[MAX_ORDER_NR_PAGES + 2] WEIGHTS  # drawn once
-
-
-cdef void draw_weights() noexcept:
-    cdef uint64_t rng = 1
-    cdef int k
-    for k in range(MAX_ORDER_NR_PAGES + 2):
-        WEIGHTS[k] = draw(&rng) | 1
-
-
-draw_weights()
-
-
-cdef inline uint64_t fold(uint64_t sum, uint64_t more) noexcept nogil:
-    sum = (sum ^ more) * <uint64_t>0x9E3779B97F4A7C15
-    return sum ^ sum >> 32
-
-
-cdef uint64_t region_sum(const zone_lists *zl, uint32_t n) noexcept nogil:
-    """Of what the words and types of a largest block say; not of places on lists."""
-    cdef const uint32_t *word = region(zl, n)
-    cdef const uint8_t *block = &zl.z.block[n << MAX_PAGE_ORDER - PAGEBLOCK_ORDER]
-    cdef uint64_t sum = 0
-    cdef uint32_t k
-    for k in range(MAX_ORDER_NR_PAGES):
-        # A word that heads a free block has its place above.
-        sum += WEIGHTS[k] * (word[k] & (W_WHAT | 0 - <uint32_t>(word[k] & W_ORDER == 0)))
-    for k in range(1 << MAX_PAGE_ORDER - PAGEBLOCK_ORDER):
-        sum += WEIGHTS[MAX_ORDER_NR_PAGES + k] * block[k]
-    return fold(n, sum)
-
-
-cdef uint64_t list_sum(const zone *z, int order, int mt) noexcept nogil:
-    """Of the blocks of a list, in their order."""
-    cdef const block_list *area = &z.free_area[order][mt]
-    cdef uint32_t at = area.head, page
-    cdef uint64_t sum = free_kind(order, mt)
-    while at != area.tail:
-        page = block_list_at(area, z.page, free_kind(order, mt), at)
-        at += 1
-        if page != NO_PAGE:
-            sum = fold(sum, page)
-    return sum
-
-
-cdef Py_ssize_t first_since(const int64_t *rows, Py_ssize_t n, Py_ssize_t step,
-                            int64_t k) noexcept:
-    """The place of the first of some ascending rows, *step* apart, that is not before row *k*."""
-    cdef Py_ssize_t low = 0, high = n, middle
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle * step] < k:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 cdef class Saved:
     """What free lists were at some row; made by `BuddyLists.save`, and only for that one."""
 
@@ -355,9 +292,8 @@ cdef class BuddyLists:
     cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
     cdef const act[::1] acts
     cdef Py_ssize_t nr_acts  # of them, those that have happened
-    cdef int64_t *about  # rows that tell of pages, by page block; not before somebody asks
-    cdef int64_t *about_from  # of every page block, from first_block on, the place of its first row
-    cdef int64_t first_block, nr_blocks
+    cdef object about  # rows that tell of pages, by page block; not before somebody asks
+    cdef object about_of  # the page block of each
     cdef list late  # (row after which, pfn, order) of those that have to happen again
     cdef int64_t next_late
     cdef Py_ssize_t compacted  # last row at which a page was freed that was on the lists, -1 none
@@ -380,10 +316,8 @@ cdef class BuddyLists:
             for o in range(NR_PAGE_ORDERS):
                 zl.agreed[o] = -1
             zl.changed = <uint8_t *>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, 1)
-            zl.sum = <uint64_t *>calloc(zl.z.nr_words >> MAX_PAGE_ORDER, sizeof(uint64_t))
-            if zl.changed == NULL or zl.sum == NULL:
+            if zl.changed == NULL:
                 raise MemoryError
-            memset(zl.changed, NOT_SUMMED, zl.z.nr_words >> MAX_PAGE_ORDER)
             self.before.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
             self.words.append([None] * (zl.z.nr_words >> MAX_PAGE_ORDER))
         self._rows = rows
@@ -402,19 +336,16 @@ cdef class BuddyLists:
     def __dealloc__(self):
         for n in range(self.nr_zones):
             c_free(self.lists[n].changed)
-            c_free(self.lists[n].sum)
         c_free(self.lists)
-        c_free(self.about)
-        c_free(self.about_from)
 
     cdef inline int _touch(self, zone_lists *zl, uint32_t page) except -1:
         """Something in a largest block will change."""
-        if pages_unlikely(zl.changed[page >> MAX_PAGE_ORDER] != (NOT_KEPT | NOT_SUMMED)):
+        if pages_unlikely(not zl.changed[page >> MAX_PAGE_ORDER]):
             self._change(zl, page >> MAX_PAGE_ORDER)
         return 0
 
     cdef int _change(self, zone_lists *zl, uint32_t i) except -1:
-        zl.changed[i] = NOT_KEPT | NOT_SUMMED
+        zl.changed[i] = True
         if self.before[zl - self.lists][i] is None:
             self._keep(zl - self.lists, i)
             self.before[zl - self.lists][i] = self.words[zl - self.lists][i]
@@ -429,14 +360,12 @@ cdef class BuddyLists:
         cdef zone_lists *zl = &self.lists[n]
         cdef uint32_t i
         for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
-            if zl.changed[i] & NOT_KEPT:
+            if zl.changed[i]:
                 self._keep(n, i)
-                zl.changed[i] &= ~NOT_KEPT
+                zl.changed[i] = False
         return ((<const char *>zl.z)[:sizeof(zone)], (<const char *>zl.agreed)[:sizeof(zl.agreed)],
                 (<const char *>zl.z.block)[:zl.z.nr_words >> PAGEBLOCK_ORDER],
-                saved_lists(zl.z), self.words[n][:],
-                (<const char *>zl.changed)[:zl.z.nr_words >> MAX_PAGE_ORDER],
-                (<const char *>zl.sum)[:(zl.z.nr_words >> MAX_PAGE_ORDER) * sizeof(uint64_t)])
+                saved_lists(zl.z), self.words[n][:])
 
     cdef Py_ssize_t _restore_zone(self, Py_ssize_t n, tuple saved) except -1:
         """Undo it; how many words were copied."""
@@ -449,13 +378,11 @@ cdef class BuddyLists:
         memcpy(zl.z.block, <const char *>saved[2], zl.z.nr_words >> PAGEBLOCK_ORDER)
         for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
             had = before[i] if then[i] is None else then[i]
-            if zl.changed[i] & NOT_KEPT or words[i] is not had:
+            if zl.changed[i] or words[i] is not had:
                 memcpy(region(zl, i), <const char *>had, REGION_BYTES)
                 words[i] = had
                 copied += MAX_ORDER_NR_PAGES
-        memcpy(zl.changed, <const char *>saved[5], zl.z.nr_words >> MAX_PAGE_ORDER)
-        memcpy(zl.sum, <const char *>saved[6],
-               (zl.z.nr_words >> MAX_PAGE_ORDER) * sizeof(uint64_t))
+        memset(zl.changed, 0, zl.z.nr_words >> MAX_PAGE_ORDER)
         copied += restore_lists(zl.z, saved[3])
         was.free_area = zl.z.free_area
         was.broken = zl.z.broken
@@ -485,38 +412,6 @@ cdef class BuddyLists:
         copied = sum([self._restore_zone(n, saved.zones[n]) for n in range(self.nr_zones)])
         self.memory._check()
         return copied
-
-    def sum_up(self, Py_ssize_t k):
-        """What stands for all that the blocks foreseen from row *k* on depend on, if those before
-        it were followed; and how many page words were looked at."""
-        cdef zone_lists *zl
-        cdef Py_ssize_t compacted = self.compacted, words = 0
-        cdef uint64_t sum = 0
-        cdef uint32_t i
-        cdef int n, o, mt
-        check_idle(self.memory)
-        if not 0 <= k <= self.nr_rows:
-            raise ValueError("rows are out of range")
-        if self.history is not None:
-            compacted = max(compacted, <Py_ssize_t>self.history.compacted(k - 1))
-        for n in range(self.nr_zones):
-            zl = &self.lists[n]
-            for i in range(zl.z.nr_words >> MAX_PAGE_ORDER):
-                if zl.changed[i] & NOT_SUMMED:
-                    zl.sum[i] = region_sum(zl, i)
-                    zl.changed[i] &= ~NOT_SUMMED
-                    words += MAX_ORDER_NR_PAGES
-                sum += zl.sum[i]
-            for o in range(NR_PAGE_ORDERS):
-                for mt in range(MIGRATE_TYPES):
-                    if zl.z.free_area[o][mt].live:
-                        sum = fold(sum, list_sum(zl.z, o, mt))
-                        words += zl.z.free_area[o][mt].live
-                # All that `_may_turn` asks of these: what comes from here on is later than both.
-                sum = fold(sum, compacted > zl.agreed[o])
-            sum = fold(sum, zl.z.watermark_boost)
-            sum = fold(sum, zl.z.flags)
-        return (sum, *self.late), words
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
             most=None):
@@ -565,8 +460,7 @@ cdef class BuddyLists:
     cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:
         """Acts of which those before row *start* have happened."""
         self.acts = acts
-        self.nr_acts = first_since(&acts[0].row, acts.shape[0], sizeof(act) // sizeof(int64_t),
-                                   start) if acts.shape[0] else 0
+        self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)
         return 0
 
     cdef Py_ssize_t _run(self, Py_ssize_t k, Py_ssize_t stop, bint doubtful,
@@ -865,16 +759,16 @@ cdef class BuddyLists:
         cdef const uint8_t[::1] used
         cdef int64_t shown[PAGEBLOCK_NR_PAGES]
         cdef const event_row *r
-        cdef Py_ssize_t i, n = <Py_ssize_t>1 << order, left = n, page, end
-        cdef const int64_t *about
+        cdef Py_ssize_t i, n = <Py_ssize_t>1 << order, left = n, page
+        cdef const int64_t[::1] about
         if not 0 <= order <= PAGEBLOCK_ORDER or pfn < 0 or pfn & (n - 1):
             raise ValueError(f"no block of order {order} in a page block: {pfn:#x}")
         if self.history is None:
             return {}
         for i in range(n):
             shown[i] = UNTOLD
-        about = self._about(pfn >> PAGEBLOCK_ORDER, k, self.nr_rows, &end)
-        for i in range(end):
+        about = self._about(pfn >> PAGEBLOCK_ORDER, k, self.nr_rows)
+        for i in range(about.shape[0]):
             r = &self.rows[about[i]]
             if r.event == EV_PCPU_DRAIN:
                 continue
@@ -892,85 +786,46 @@ cdef class BuddyLists:
         return {pfn + page: shown[page] for page in range(n) if shown[page] >= 0}
 
     def joined(self, Py_ssize_t k, int64_t pfn, int order, const act[::1] acts):
-        """Rows before *k* at which pages of a block came to the lists, latest first."""
-        cdef const int64_t *about
+        """The last row before *k* at which pages of a block came to the lists, and none was taken
+        since; or -1."""
+        cdef const int64_t[::1] about
         cdef const event_row *r
-        cdef Py_ssize_t i, n
-        cdef int64_t since = -1, end = pfn + (<int64_t>1 << order), block
+        cdef Py_ssize_t i
+        cdef int64_t taken = -1, came = -1, end = pfn + (<int64_t>1 << order), block
         if not 0 <= order <= MAX_PAGE_ORDER:
             raise ValueError(f"no block of order {order}")
-        came = []
         for block in range(pfn >> PAGEBLOCK_ORDER, ((end - 1) >> PAGEBLOCK_ORDER) + 1):
-            about = self._about(block, 0, k, &n)
-            for i in range(n):
+            about = self._about(block, 0, k)
+            for i in range(about.shape[0]):
                 r = &self.rows[about[i]]
                 if not pfn <= r.a < end or r.a >> PAGEBLOCK_ORDER != block:
                     continue
                 if r.event == EV_ZONE_LOCKED:
-                    since = max(since, about[i])
+                    taken = max(taken, about[i])
                 elif r.event == EV_PCPU_DRAIN:
-                    came.append(about[i])
+                    came = max(came, about[i])
         for i in range(acts.shape[0]):
             if acts[i].kind == JOINS and pfn <= acts[i].pfn < end and acts[i].row < k:
-                came.append(acts[i].row)
-        return sorted([row for row in came if row >= since], reverse=True)
+                came = max(came, acts[i].row)
+        return came if came >= taken else -1
 
-    cdef const int64_t *_about(self, int64_t block, int64_t begin, int64_t end,
-                               Py_ssize_t *n_ret) except NULL:
-        """Rows from *begin* to *end* that tell of pages in a page block, ascending."""
-        cdef const int64_t *rows
-        cdef Py_ssize_t n
-        if self.about == NULL:
-            self._index()
-        n_ret[0] = 0
-        if not 0 <= block - self.first_block < self.nr_blocks:
-            return self.about
-        rows = self.about + self.about_from[block - self.first_block]
-        n = self.about + self.about_from[block - self.first_block + 1] - rows
-        n = first_since(rows, n, 1, end)
-        n_ret[0] = n - first_since(rows, n, 1, begin)
-        return rows + n - n_ret[0]
-
-    cdef int _index(self) except -1:
-        """Rows by page block, each once for every one that it tells of."""
-        cdef int64_t b, first = 0, end = 0, last = 0
-        cdef int z
-        cdef Py_ssize_t k
-        cdef int64_t *at
-        self.first_block = NEVER
-        for z in range(self.nr_zones):
-            b = self.lists[z].z.base_pfn >> PAGEBLOCK_ORDER
-            self.first_block = min(self.first_block, b)
-            last = max(last, b + (self.lists[z].z.nr_words >> PAGEBLOCK_ORDER))
-        self.nr_blocks = last - self.first_block
-        self.about_from = at = <int64_t *>calloc(self.nr_blocks + 2, sizeof(int64_t))
-        if at == NULL:
-            raise MemoryError
-        # How many rows each has, two places on; with those before it, where the next one begins.
-        for k in range(self.nr_rows):
-            self._blocks_of(&self.rows[k], &first, &end)
-            for b in range(first, end):
-                at[b + 2] += 1
-        for b in range(2, self.nr_blocks + 2):
-            at[b] += at[b - 1]
-        self.about = <int64_t *>malloc((at[self.nr_blocks + 1] + 1) * sizeof(int64_t))
-        if self.about == NULL:
-            raise MemoryError
-        for k in range(self.nr_rows):
-            self._blocks_of(&self.rows[k], &first, &end)
-            for b in range(first, end):
-                self.about[at[b + 1]] = k
-                at[b + 1] += 1
-        return 0
-
-    cdef inline void _blocks_of(self, const event_row *r, int64_t *first, int64_t *end) noexcept:
-        """The page blocks of which a row tells where pages are."""
-        first[0] = max((r.a >> PAGEBLOCK_ORDER) - self.first_block, 0)
-        end[0] = 0
-        if EV_ALLOC <= r.event <= EV_EXTFRAG and r.event != EV_FREE_BATCHED and r.a >= 0 \
-                and first[0] < self.nr_blocks:
-            end[0] = ((r.a + block_pages(r) - 1) >> PAGEBLOCK_ORDER) + 1 - self.first_block
-            end[0] = min(end[0], self.nr_blocks)
+    cdef const int64_t[::1] _about(self, int64_t block, int64_t begin, int64_t end):
+        """Rows from *begin* to *end* that tell where pages of a page block are, ascending."""
+        rows = self._rows
+        if self.about is None:
+            event, pfn = rows["event"], rows["a"]
+            k = np.flatnonzero((event >= EV_ALLOC) & (event <= EV_EXTFRAG)
+                               & (event != EV_FREE_BATCHED) & (pfn >= 0))
+            first = pfn[k] >> PAGEBLOCK_ORDER
+            last = (pfn[k] + (1 << (rows["b"][k] & 15)) - 1) >> PAGEBLOCK_ORDER
+            two = last > first  # of the largest order
+            k, first = np.concatenate([k, k[two]]), np.concatenate([first, last[two]])
+            order = np.lexsort((k, first))
+            self.about, self.about_of = k[order], first[order]
+        low, high = np.searchsorted(self.about_of, (block, block + 1))
+        found = self.about[low:high]
+        low, high = np.searchsorted(found, (begin, end))
+        return found[low:high]
 
     cdef bint _may_turn(self, Py_ssize_t k, const zone_lists *zl, int order, int mt) except -1:
         """Whether compaction may have turned a list since its first block was the one taken."""

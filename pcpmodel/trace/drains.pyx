@@ -8,6 +8,7 @@ that a remote pageset gives back a batch.  The blocks of a drain come from the e
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.limits cimport INT_MAX
 from libc.stdint cimport int8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
@@ -16,7 +17,7 @@ from pcpmodel.kernel.lists cimport (
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
-from pcpmodel.trace.asked cimport ask_at_tick
+from pcpmodel.trace.asked cimport ASKED_TICK, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
@@ -258,8 +259,8 @@ cdef void decays_or_expires(Beliefs s, int32_t row) noexcept nogil:
         do_op(s, x, e)
         n = set.s[0].due
         if s.asked.on:
-            ask_at_tick(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, before, n,
-                        set.s[0].pcp.high)
+            ask(&s.asked, &s.rules, ASKED_TICK, x, r.line, set.s[0].zone_flags, 0, before, n,
+                set.s[0].pcp.high)
     if n > 0:
         make_due(s, x, DUE_DECAY if r.event == EV_DECAY_PCP_HIGH else DUE_REMOTE, n, row)
 
@@ -268,43 +269,29 @@ cdef void empties(Beliefs s, int32_t row) noexcept nogil:
     """drain_pages_zone()."""
     cdef const event_row *r = &s.rows[row]
     cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
-    cdef zone_info *z
-    cdef int x
+    cdef zone_info *z = zone_told(s, f)
     s.runs[r.cpu].draining = -1
-    for x in range(s.nr_sets):
-        z = &s.zones[s.sets[x].zone]
-        if s.sets[x].cpu == r.d and z.name == f[P_ZONE] and z.node == f[P_NODE]:
-            s.runs[r.cpu].draining = x
-            work(s, WORK_DRAIN, z.start - s.base, 0, 0, <int>r.d, 0, row)
-            return
+    if z != NULL and r.d < s.cpus:
+        s.runs[r.cpu].draining = <int>((z - &s.zones[0]) * s.cpus + r.d)
+        work(s, WORK_DRAIN, z.start - s.base, 0, 0, <int>r.d, 0, row)
 
 
 # -- drains that nothing announces ---------------------------------------------------
 
 cdef inline int pages_of(Beliefs s) noexcept nogil:
     """Pages of the drain of `find_drain`."""
-    cdef int k, pages = 0
-    for k in range(s.nr_orders):
-        pages += 1 << s.orders[k]
-    return pages
+    cdef int k = 0
+    return take_blocks(s, INT_MAX, &k)
 
 
 cdef bint gives_a_batch(Beliefs s, const state *v) noexcept nogil:
     """Whether the drain that was seen is a decay, and then a batch of a remote pageset."""
     cdef per_cpu_pages pcp = v.pcp
-    cdef int due = max(v.due, 0), k = 0, got = 0, n
-    while got < due and k < s.nr_orders:
-        got += 1 << s.orders[k]
-        k += 1
+    cdef int due = max(v.due, 0), k = 0, got, n
+    got = take_blocks(s, due, &k)
     pcp.count -= got
     n = remote_hold(&pcp, &s.rules)
-    if got < due or n <= 0:
-        return False
-    got = 0
-    while got < n and k < s.nr_orders:
-        got += 1 << s.orders[k]
-        k += 1
-    return k == s.nr_orders and got >= n
+    return got >= due and n > 0 and take_blocks(s, n, &k) >= n and k == s.nr_orders
 
 
 cdef bint gives_batch(Beliefs s, int x, int32_t row) noexcept nogil:

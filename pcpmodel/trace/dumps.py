@@ -13,7 +13,6 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import MAX_PCP_LISTS, pindex_to_order
 from pcpmodel.proc import zoneinfo
-from pcpmodel.trace.ftrace import page_frames
 
 __all__ = ["MAX_CPUS", "PcpState", "Snapshot", "ZoneState", "number", "read_blocks", "read_free",
            "read_pcps", "read_zoneinfo"]  # fmt: skip
@@ -185,8 +184,8 @@ class _Line:
             raise self.wrong("a list has a colon before its page frames")
         text, torn, _ = self.rest.partition("!")
         try:
-            pfns = page_frames(text.encode())
-        except ValueError:
+            pfns = np.array([int(word, 16) for word in text.replace("_", "?").split()], np.int64)
+        except (ValueError, OverflowError):
             raise self.wrong("page numbers are not hexadecimal") from None
         wrong = (pfns < zone.start_pfn) | (pfns + (1 << order) > zone.end_pfn)
         wrong |= (pfns & ((1 << order) - 1)) != 0

@@ -23,6 +23,7 @@ COUNTED = (
     "allocations", "refills", "blocks", "drains", "drained_pages", "probes", "lists", "free_lists",
     "page_blocks",
 )  # fmt: skip
+_WHICH = {"foreseen": 1, "exact": 1, "explained": 2, "unexplained": 3}
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class Exactness:
     unexplained
         The rest, but for what was ``inferred``.
 
-    ``allocations`` is followed by ``allocations_foreseen``, ``allocations_explained`` and
-    ``allocations_unexplained``, and so are the others; ``allocations_exact`` is the number of those
+    Beside ``allocations`` there are ``allocations_foreseen``, ``allocations_explained`` and
+    ``allocations_unexplained``, and so of the others; ``allocations_exact`` is the number of those
     foreseen.
 
     Attributes
@@ -102,39 +103,13 @@ class Exactness:
     recording: str
     release: str
     events: int
-    allocations: int
-    allocations_foreseen: int
-    allocations_explained: int
-    refills: int
-    refills_foreseen: int
-    refills_explained: int
-    drains: int
-    drains_foreseen: int
-    drains_explained: int
-    drained_pages: int
-    drained_pages_foreseen: int
-    drained_pages_explained: int
-    probes: int
-    probes_foreseen: int
-    probes_explained: int
+    counted: dict[str, int]
     nr_unexplained: int
     nr_explained: int
     unexplained: list[Difference]
     explained: list[Explained]
     lost: int
     notes: list[str]
-    lists: int = 0
-    lists_foreseen: int = 0
-    lists_explained: int = 0
-    blocks: int = 0
-    blocks_foreseen: int = 0
-    blocks_explained: int = 0
-    free_lists: int = 0
-    free_lists_foreseen: int = 0
-    free_lists_explained: int = 0
-    page_blocks: int = 0
-    page_blocks_foreseen: int = 0
-    page_blocks_explained: int = 0
     nr_causes: int = 0
     isolated: int = 0
     isolated_at_most: int | None = None
@@ -144,18 +119,18 @@ class Exactness:
     decisions: np.ndarray | None = field(default=None, compare=False)
 
     def __getattr__(self, name: str) -> int:
-        """``*_exact``, ``*_unexplained`` of what is counted."""
+        """How many of a kind there are, and ``*_foreseen`` and so on."""
         kind, _, which = name.rpartition("_")
-        if kind in COUNTED and which == "exact":
-            return self.count(kind)[1]
-        if kind in COUNTED and which == "unexplained":
-            return self.count(kind)[3]
+        if name in COUNTED:
+            return self.count(name)[0]
+        if kind in COUNTED and which in _WHICH:
+            return self.count(kind)[_WHICH[which]]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def count(self, kind: str) -> tuple[int, int, int, int]:
         """(all, foreseen, explained, unexplained) of one kind, such as ``"refills"``."""
         total, foreseen, explained = (
-            self.__dict__[kind + end] for end in ("", "_foreseen", "_explained")
+            self.counted.get(kind + end, 0) for end in ("", "_foreseen", "_explained")
         )
         left = total - foreseen - explained - self.inferred.get(kind, 0)
         return total, foreseen, explained, left
@@ -202,9 +177,11 @@ class Exactness:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         told = {"capture": self.recording, **asdict(self)}
-        del told["decisions"], told["recording"]
+        del told["decisions"], told["recording"], told["counted"]
         for kind in COUNTED:
-            told[f"{kind}_exact"] = told[f"{kind}_foreseen"]
+            told[kind] = getattr(self, kind)
+            for which in ("foreseen", "explained", "exact"):
+                told[f"{kind}_{which}"] = getattr(self, f"{kind}_{which}")
         told |= {"explained": self.causes(), "exact": self.exact}
         return told | ({"policy": self.policy} if self.decisions is not None else {})
 

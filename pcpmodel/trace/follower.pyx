@@ -342,7 +342,6 @@ cdef class Follower(Beliefs):
         info.name = _ZONES.index(zone.name)
         info.nr_free = info.least_free = zone.nr_free
         info.enough = enough_free
-        info.large = -1
         info.low = start if info.nr_free <= enough_free else self.nr_rows
         if zone.managed:
             self.top_zone = z
@@ -373,11 +372,9 @@ cdef class Follower(Beliefs):
 
     cdef int _see_flags(self, const int64_t *told) except -1:
         """Which flags a probe shows that a zone may have."""
-        cdef int z
-        for z in range(self.nr_zones if told[P_ZONE_FLAGS] > 0 else 0):
-            if self.zones[z].name == told[P_ZONE] and self.zones[z].node == told[P_NODE]:
-                self.zones[z].seen_flags |= told[P_ZONE_FLAGS] & (
-                    ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
+        cdef zone_info *z = zone_told(self, told)
+        if z != NULL and told[P_ZONE_FLAGS] > 0:
+            z.seen_flags |= told[P_ZONE_FLAGS] & (ZONE_RECLAIM_ACTIVE | ZONE_BELOW_HIGH)
         return 0
 
     cdef _load(self, int x, pcp, int32_t start):
@@ -539,13 +536,6 @@ cdef class Follower(Beliefs):
             if not -1 <= types[b] <= MIGRATE_ISOLATE:
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
-
-    def set_large(self, int z, int row):
-        """First row of a large block that a zone may not have had, 0 none."""
-        check_idle(self)
-        if not (0 <= z < self.nr_zones and 0 <= row < max(self.nr_rows, 1)):
-            raise IndexError(f"zone {z}, row {row}")
-        self.zones[z].large = row
 
     def free_under_way(self, int32_t stop):
         """Pages freed before row *stop* whose batch comes to its lists only from there on."""

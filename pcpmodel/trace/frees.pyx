@@ -14,7 +14,7 @@ from pcpmodel.kernel.pages cimport (
     MIGRATE_MOVABLE, MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, pages_unlikely, run_order,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages
-from pcpmodel.trace.asked cimport ask_at_free
+from pcpmodel.trace.asked cimport ASKED_FREE, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.drains cimport *
@@ -166,8 +166,8 @@ cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept
     do_op(s, x, e)
     set.undecided = some_due(set)
     if pages_unlikely(s.asked.on):
-        ask_at_free(&s.asked, &s.rules, x, s.rows[row].line, set.s[0].zone_flags, order, before,
-                    max(set.s[0].due, 0), set.s[0].pcp.high)
+        ask(&s.asked, &s.rules, ASKED_FREE, x, s.rows[row].line, set.s[0].zone_flags, order, before,
+            max(set.s[0].due, 0), set.s[0].pcp.high)
     if set.undecided and set.due.why:
         give_up_drain(s, x, row)
     if set.n != 1:

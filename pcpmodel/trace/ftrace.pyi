@@ -15,7 +15,6 @@ __all__ = [
     "Events",
     "TraceReader",
     "open_text",
-    "page_frames",
     "read_trace",
 ]
 
@@ -53,7 +52,6 @@ class TraceReader:
         progress: bool = False,
         max_bytes: int | None = None,
     ) -> None: ...
-    def __iter__(self) -> Iterator[Events]: ...
     @property
     def comms(self) -> list[str]: ...
     @property
@@ -66,7 +64,6 @@ class TraceReader:
     def numbers(self) -> dict[str, Any]: ...
 
 def open_text(path: str | PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]: ...
-def page_frames(text: bytes) -> np.ndarray: ...
 def read_trace(
     source: str | PathLike[str] | bytes | bytearray | memoryview,
     *,

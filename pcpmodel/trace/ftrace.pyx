@@ -21,8 +21,6 @@ from pcpmodel.trace.events cimport *
 
 import mmap
 import tempfile
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
 __all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "PROBE_COLUMNS", "ZONES", "Events",
-           "TraceReader", "open_text", "page_frames", "read_trace"]
+           "TraceReader", "open_text", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(
@@ -1052,28 +1050,6 @@ cdef class _Parser(Exclusive):
         return found[:]
 
 
-def page_frames(const unsigned char[::1] text):
-    """Hexadecimal numbers between blanks, as int64; ValueError if anything is something else."""
-    cdef Py_ssize_t n = 0, i = 0, length = text.shape[0]
-    cdef int64_t[::1] found = np.empty(length // 2 + 1, np.int64)
-    cdef uint64_t value
-    cdef int digit, digits
-    while i < length:
-        value = digits = 0
-        while i < length and text[i] != c' ':
-            digit = hex_digit(<char>text[i])
-            digits += 1
-            i += 1
-            if digit < 0 or digits > 15:
-                raise ValueError("not hexadecimal")
-            value = value << 4 | <uint64_t>digit
-        if digits:
-            found[n] = <int64_t>value
-            n += 1
-        i += 1
-    return np.asarray(found)[:n].copy()
-
-
 class Events:
     """Parsed events: named columns over one record array.
 
@@ -1112,9 +1088,7 @@ class Events:
 
 
 cdef enum:
-    ROWS_PER_BLOCK = 1 << 16
     ROWS_PER_WRITE = 1 << 14    # to a file: they are still in the L2 cache
-    PROBES_PER_BLOCK = 1 << 14
     BYTES_OF_LINE = 100     # or more, as a rule
     HUGE = 1 << 22          # of memory, from which on it may lie on huge pages [bytes]
 
@@ -1123,9 +1097,7 @@ IN_MEMORY = 1 << 29
 
 
 class TraceReader:
-    """Read a trace in blocks of events, in bounded memory.
-
-    Each iteration reads from the beginning; there is one at a time.
+    """Has read a trace, piece by piece; made by `read_trace`.
 
     Parameters
     ----------
@@ -1139,7 +1111,7 @@ class TraceReader:
     Attributes
     ----------
     comms, markers : list of str
-        Task names and marker texts by the ids in the rows; complete at the end.
+        Task names and marker texts by the ids in the rows.
     lost : int
         Events that the kernel says it lost: ``[LOST n EVENTS]`` lines and the
         difference of the heading's entries-written and entries-in-buffer.
@@ -1151,9 +1123,7 @@ class TraceReader:
     Raises
     ------
     InputError
-        While iterating: a malformed line, with file and line number.
-    RuntimeError
-        While another iteration, of this thread or another one, has not ended.
+        While it reads: a malformed line, with file and line number.
     """
 
     def __init__(self, source, *, progress=False, max_bytes=None):
@@ -1163,40 +1133,42 @@ class TraceReader:
         self.truncated = None
         self._file = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
         self._parser = _Parser(self._file)
-        self._reading = threading.Lock()
 
-    def __iter__(self) -> Iterator[Events]:
+    def _read(self):
+        """All events, 64 bytes each.
+
+        Beyond `IN_MEMORY` bytes they lie in a temporary file (of ``TMPDIR``), which nobody else
+        sees and which ends with them.
+        """
+        rows, probes, event = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64), []
         for text in self._texts():
             while len(text):
-                rows = np.empty(min(len(text), ROWS_PER_BLOCK), EVENT)  # a line has its end
-                probes = np.empty((min(len(text), PROBES_PER_BLOCK), P_COLUMNS), np.int64)
-                used, n, m = self._parser.parse(text, rows.view(np.uint8), probes)
+                into = rows.room(len(text))
+                first = rows.n
+                used, rows.n, probes.n = self._parser.parse(
+                    text, into.view(np.uint8), probes.room(len(text)), first, probes.n,
+                    probes.spilled)
+                event.append(into["event"][first:rows.n].copy())
                 text = text[used:]
-                if n:
-                    yield Events(rows[:n], probes[:m])
+                into = None
+        event = np.concatenate(event) if event else np.empty(0, np.uint16)
+        return Events(rows.whole(), probes.whole(), rows.file is not None, event)
 
     def _texts(self):
-        """The text in pieces of whole lines; what is parsed of it goes to a fresh parser."""
-        if not self._reading.acquire(blocking=False):
-            raise RuntimeError("this TraceReader is being read already; give each reader its own")
-        try:
-            self._parser = _Parser(self._file)
-            self.truncated = None
-            carry = b""
-            for piece in self._pieces():
-                end = piece.rfind(b"\n") + 1
-                if carry and end:
-                    first = piece.find(b"\n") + 1
-                    yield memoryview(self._checked(carry + piece[:first]))
-                    yield memoryview(piece)[first:end]
-                    carry = b""
-                elif end:
-                    yield memoryview(piece)[:end]
-                carry = self._checked(carry + piece[end:])
-            if carry:
-                self.truncated = carry.decode("utf-8", "replace")
-        finally:
-            self._reading.release()
+        """The text in pieces of whole lines."""
+        carry = b""
+        for piece in self._pieces():
+            end = piece.rfind(b"\n") + 1
+            if carry and end:
+                first = piece.find(b"\n") + 1
+                yield memoryview(self._checked(carry + piece[:first]))
+                yield memoryview(piece)[first:end]
+                carry = b""
+            elif end:
+                yield memoryview(piece)[:end]
+            carry = self._checked(carry + piece[end:])
+        if carry:
+            self.truncated = carry.decode("utf-8", "replace")
 
     def _checked(self, line):
         if len(line) > MAX_LINE:
@@ -1242,27 +1214,9 @@ class TraceReader:
 
 
 def read_trace(source, *, progress=False, max_bytes=None):
-    """Read a whole trace.
-
-    Returns
-    -------
-    (Events, TraceReader)
-        All events, 64 bytes each, and the reader with its counters.  Beyond `IN_MEMORY` bytes they
-        lie in a temporary file (of ``TMPDIR``), which nobody else sees and which ends with them.
-    """
+    """Read a trace: (`Events`, `TraceReader`), the latter with its counters."""
     reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    rows, probes, event = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64), []
-    for text in reader._texts():
-        while len(text):
-            into = rows.room(len(text))
-            first = rows.n
-            used, rows.n, probes.n = reader._parser.parse(
-                text, into.view(np.uint8), probes.room(len(text)), first, probes.n, probes.spilled)
-            event.append(into["event"][first:rows.n].copy())
-            text = text[used:]
-            into = None
-    event = np.concatenate(event) if event else np.empty(0, np.uint16)
-    return Events(rows.whole(), probes.whole(), rows.file is not None, event), reader
+    return reader._read(), reader
 
 
 class _Growing:

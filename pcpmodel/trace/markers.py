@@ -140,7 +140,7 @@ def _read_markers(cap: Recording) -> Markers:
 
 
 def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
-    """Rows at which the replay has a look: ("begin"|"end", tag) of dumps, ("size", zone, fraction).
+    """Rows at which the replay has a look: ("begin", tag) of dumps, ("size", zone, fraction).
 
     The latter where zone_set_pageset_high_and_batch() gave a zone's lists another size.
     """
@@ -149,8 +149,6 @@ def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
     found: dict[int, tuple] = {}
     for tag, at in markers.state.items():
         found[at.begin] = "begin", tag
-        if at.end is not None:
-            found[at.end] = "end", tag
     # zone_set_pageset_high_and_batch() goes through the populated zones in order.
     outer = events.is_event("hit:zone_set_pageset_high_and_batch")
     if outer.any():

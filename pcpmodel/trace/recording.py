@@ -165,12 +165,6 @@ class Recording:
         path = self.file(f"zoneinfo.{tag}")
         return self._check(read_zoneinfo(_read(path), path, tag), path)
 
-    def free_blocks(self, tag: str) -> dict[tuple[int, str], list[int]]:
-        """Free blocks of each order that /proc/buddyinfo told of, by (node, zone)."""
-        text = _read(self.file(f"buddyinfo.{tag}"))
-        told = re.findall(r"^Node +(\d{1,4}), +zone +(\w+)((?: +\d{1,12})+) *$", text, re.M)
-        return {(int(node), zone): [int(n) for n in blocks.split()] for node, zone, blocks in told}
-
     @cached_property
     def compaction(self) -> int | None:
         """Pages that compaction isolated between the first and the last ``vmstat``; None: unknown.

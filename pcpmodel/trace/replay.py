@@ -34,7 +34,6 @@ from pcpmodel.trace.start import (
     block_types,
     counts_at_start,
     drained_past,
-    first_short,
     passed_over,
     sizes,
 )
@@ -193,10 +192,11 @@ def replay_work(
     bad += [replace(d, cause=first_bad) for d in misplaced]
     nr_bad += len(misplaced)
     found = Exactness(
-        recording=cap.name, release=state.name, events=len(events) - first, **counted,
-        nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, nr_bad > 0), nr_explained=nr_good,
-        unexplained=bad, explained=good, lost=cap.lost, notes=notes, states=r.most_states,
-        decisions=None if policy is None else r.decisions,
+        recording=cap.name, release=state.name, events=len(events) - first,
+        isolated=counted.pop("isolated", 0), isolated_at_most=counted.pop("isolated_at_most", None),
+        counted=counted, nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, nr_bad > 0),
+        nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
+        states=r.most_states, decisions=None if policy is None else r.decisions,
     )  # fmt: skip
     return found, work, resizes
 
@@ -501,8 +501,10 @@ def replay_without_dump(
     bad, nr_bad, good, nr_good = r.notes()
     found = Exactness(
         recording=cap.name, release=state.name, events=end - first,
-        **{k + which: t[k + which] for k in _KINDS for which in ("", "_foreseen", "_explained")},
-        probes=probes, probes_foreseen=probes_right, probes_explained=probes_shown,
+        counted={
+            **{k + end: t[k + end] for k in _KINDS for end in ("", "_foreseen", "_explained")},
+            "probes": probes, "probes_foreseen": probes_right, "probes_explained": probes_shown,
+        },
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
         inferred={k: t[f"{k}_inferred"] for k in _KINDS},
@@ -548,15 +550,6 @@ def _start_without_dump(
     some = past.any(axis=1)
     r.set_passed_over(freed[some], past[some])
     r.free_under_way(first)
-    isolated = cap.compaction
-    if isolated is not None and marked and cap.has("buddyinfo.before"):
-        free = cap.free_blocks("before")
-        for z, zone in enumerate(snapshot.zones):
-            if zone.key in free:
-                had = free[zone.key]
-                r.set_large(
-                    z, first_short(columns, begin, zone.start_pfn, zone.end_pfn, had, isolated)
-                )
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:

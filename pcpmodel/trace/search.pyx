@@ -3,8 +3,8 @@
 
 Where no state of a pageset is as a line shows, what was done to it is gone through again, and now
 whatever may be assumed is, at its cost: the flags of the zone turned; a page left its list before
-the task that took it reported it; one that was reported left earlier, or later; a free had not come
-to its list yet; a new task took its stack in silence.  All states are followed side by side, with
+the task that took it reported it; one that was reported left later; a free had not come to its list
+yet; a new task took its stack in silence.  All states are followed side by side, with
 few assumptions first; the cheapest that lead to what is seen are what is known from there on, and
 each assumption on the way is named with the line that proves it.
 
@@ -38,14 +38,6 @@ cdef enum:
     SHARE = 3           # ... and of it in one search
     BEFORE = 500        # rows before a checkpoint of which it may not know yet
 
-    MAX_AHEAD = 256     # operations over which one may be done before its turn
-    MAX_BACK = 1024     # ... of so many that came last
-
-    # In which order ways are looked for, with as many assumptions.
-    LIKELY = 1          # candidates that are looked at first
-    EARLY_TOO = 2
-    ALL_WAYS = 3
-
     # What is assumed costs 1, but a free whose task shows nothing else.
     WAIT_FREE = 2
 
@@ -53,8 +45,7 @@ cdef enum:
     ACT_PLAIN = 0
     ACT_TURN = 1        # the zone's flags turned; what: which
     ACT_GONE = 2        # a candidate left; what: which
-    ACT_EARLY = 3       # an operation was done before its turn; what: which
-    ACT_SKIP = 4        # an operation was not done yet
+    ACT_SKIP = 3        # an operation was not done yet
 
     # What find_turns() says, beside the flags that may have been set: those that may be clear.
     CLEAR = 3           # shifted by
@@ -128,8 +119,8 @@ cdef int observe(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     return said
 
 
-cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
-    """What the states at a milestone have become by operation *end*, into `spare`.
+cdef bint go_through(Beliefs s, int x, int end) noexcept nogil:
+    """What the states at the checkpoint have become by operation *end*, into `spare`.
 
     False if none of them can have gone as the trace shows.
     """
@@ -141,12 +132,12 @@ cdef bint go_through(Beliefs s, int x, int begin, int end) noexcept nogil:
     unfold(set)
     now = set[0]
     set.s, set.cap = s.spare, s.spare_cap
-    set.n = set.nr_mid if begin else set.nr_was
+    set.n = set.nr_was
     if room(s, &set.s, &set.cap, set.n):
-        memcpy(set.s, set.mid if begin else set.was, set.n * sizeof(state))
-    for k in range(begin, end):
+        memcpy(set.s, set.was, set.n * sizeof(state))
+    for k in range(end):
         e = &set.log[k]
-        if k == begin or e.zone_flags != e[-1].zone_flags:
+        if k == 0 or e.zone_flags != e[-1].zone_flags:
             unfold(set)
             for i in range(set.n):
                 set.s[i].zone_flags = e.zone_flags
@@ -183,7 +174,7 @@ cdef bint rerun(Beliefs s, int x) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     cdef state *was = set.s
     cdef int64_t cap = set.cap
-    if not go_through(s, x, 0, set.log_n):
+    if not go_through(s, x, set.log_n):
         return False
     set.s, set.n, set.cap = s.spare, s.nr_spare, s.spare_cap
     s.spare, s.spare_cap = was, cap
@@ -282,19 +273,17 @@ cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil:
         r = &s.rows[j]
         if r.probe >= 0:
             f = &s.probes[r.probe * P_COLUMNS]
-            if f[P_ZONE] == z.name and f[P_NODE] == z.node and f[P_ZONE_FLAGS] >= 0:
+            if f[P_ZONE_FLAGS] >= 0 and zone_told(s, f) == z:
                 s.effort -= (j - row) >> 6
                 return j
     s.effort -= (s.nr_rows - row) >> 6
     return -1
 
 
-cdef int32_t asks_large(Beliefs s, const zone_info *z) noexcept nogil:
-    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER that a zone may not have,
+cdef int32_t asks_large(Beliefs s) noexcept nogil:
+    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, which a zone may not have;
     or 0."""
     cdef int32_t j
-    if z.large >= 0:
-        return z.large
     if s.large_row < 0:
         s.large_row = 0
         for j in range(s.nr_rows):
@@ -314,7 +303,7 @@ cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     """
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
-    cdef int32_t j = asks_large(s, z)
+    cdef int32_t j = asks_large(s)
     return row >= z.low or (j > 0 and row >= s.link[j].own_prev and set.hidden <= set.counted)
 
 
@@ -400,7 +389,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
     """
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
-    cdef int32_t j = max((set.log[s.begin].row if s.begin else set.was_row) - BEFORE, 0)
+    cdef int32_t j = max(set.was_row - BEFORE, 0)
     cdef int k, turns = ZONE_RECLAIM_ACTIVE << CLEAR
     cdef const event_row *r
     cdef const int64_t *f
@@ -411,7 +400,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
             turns |= ASLEEP
         elif z.woken > 0:
             turns |= ZONE_RECLAIM_ACTIVE
-    for k in range(s.begin, set.log_n + 1):
+    for k in range(set.log_n + 1):
         while j < (set.log[k].row if k < set.log_n else row):
             r = &s.rows[j]
             if r.event == EV_KSWAPD_WAKE and (r.c == z.node or r.c < 0):
@@ -420,8 +409,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                 turns = (turns & ~ZONE_RECLAIM_ACTIVE) | ASLEEP
             elif r.event == EV_FREE_PCPPAGES_BULK:
                 f = &s.probes[r.probe * P_COLUMNS]
-                if f[P_ZONE] == z.name and f[P_NODE] == z.node \
-                        and f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH:
+                if f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH and zone_told(s, f) == z:
                     turns |= ZONE_BELOW_HIGH << CLEAR
             j += 1
         if may_be_low(s, x, j):
@@ -429,34 +417,16 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
         s.turns[k] = <uint8_t>(turns | (k < set.log_n and may_wait(s, x, k)))
 
 
-cdef void find_movable(Beliefs s, int x) noexcept nogil:
-    """Allocations that may have been done before others that come before them: from which on."""
-    cdef pageset *set = &s.sets[x]
-    cdef const operation *e
-    cdef int j, k, first = max(s.begin, set.log_n - MAX_BACK)
-    for k in range(s.begin, set.log_n + 1):
-        s.movable[k] = -1
-    for j in range(first + 1, set.log_n if s.early else 0):
-        e = &set.log[j]
-        k = j
-        while e.op == OP_ALLOC and k > first and k > j - MAX_AHEAD \
-                and set.log[k - 1].row > e.since:
-            k -= 1
-        if k < j:
-            s.next_movable[j] = s.movable[k]
-            s.movable[k] = j
-
-
 cdef void find_first(Beliefs s, int x) noexcept nogil:
     """The first operation at which something can have gone otherwise."""
     cdef pageset *set = &s.sets[x]
-    cdef int k = s.begin, c
+    cdef int k = 0, c
     cdef int32_t since = s.nr_rows
     for c in range(s.nr_found):
         since = min(since, s.found[c].since)
-    while k < set.log_n and set.log[k].row <= since and s.movable[k] < 0 \
-            and not s.turns[k] & WAITS and not s.kinds \
-            and (k == s.begin or set.log[k].zone_flags == set.log[k - 1].zone_flags):
+    while k < set.log_n and set.log[k].row <= since and not s.turns[k] & WAITS \
+            and not s.kinds \
+            and (k == 0 or set.log[k].zone_flags == set.log[k - 1].zone_flags):
         k += 1
     s.first = k
 
@@ -483,16 +453,15 @@ cdef bint room_to_search(Beliefs s, int n) noexcept nogil:
         s.layers = <guess *>malloc(2 * MAX_GUESSES * sizeof(guess))
         if s.trail == NULL or s.layers == NULL:
             return False
-    if not has_room(<void **>&s.turns, &s.turns_cap, n, 1) \
-            or not has_room(<void **>&s.movable, &s.movable_cap, 2 * n, sizeof(int32_t)):
-        return False
-    s.next_movable = s.movable + n
-    return True
+    return has_room(<void **>&s.turns, &s.turns_cap, n, 1)
+
+
+cdef inline bint same_waits(const guess *a, const guess *b) noexcept nogil:
+    return a.waits[0] == b.waits[0] and a.waits[1] == b.waits[1]
 
 
 cdef inline bint same_guess(const guess *a, const guess *b) noexcept nogil:
-    return a.gone == b.gone and a.moved[0] == b.moved[0] and a.moved[1] == b.moved[1] \
-        and same_state(&a.s, &b.s)
+    return a.gone == b.gone and same_waits(a, b) and same_state(&a.s, &b.s)
 
 
 cdef int add_guess(Beliefs s, guess *layer, int n, guess *new, int act, int what) noexcept nogil:
@@ -500,7 +469,7 @@ cdef int add_guess(Beliefs s, guess *layer, int n, guess *new, int act, int what
     cdef uint64_t h
     cdef int32_t at
     s.effort -= 1
-    new.hash = hash_of(&new.s) ^ new.gone * 31 ^ <uint64_t>(new.moved[0] * 7 + new.moved[1])
+    new.hash = hash_of(&new.s) ^ new.gone * 31 ^ <uint64_t>(new.waits[0] * 7 + new.waits[1])
     if 2 * n >= s.slots and not grow_table(s, layer, n):
         return n
     h = new.hash & (s.slots - 1)
@@ -537,13 +506,13 @@ cdef bint grow_table(Beliefs s, const guess *layer, int n) noexcept nogil:
 
 
 cdef inline int free_slot(const guess *v) noexcept nogil:
-    return 0 if v.moved[0] == 0 else 1 if v.moved[1] == 0 else -1
+    return 0 if v.waits[0] == 0 else 1 if v.waits[1] == 0 else -1
 
 
 cdef inline bint waits(const pageset *set, const guess *v, int op) noexcept nogil:
     """Whether an operation of this kind has not been done yet."""
-    return (v.moved[0] < 0 and set.log[-v.moved[0] - 1].op == op) \
-        or (v.moved[1] < 0 and set.log[-v.moved[1] - 1].op == op)
+    return (v.waits[0] and set.log[v.waits[0] - 1].op == op) \
+        or (v.waits[1] and set.log[v.waits[1] - 1].op == op)
 
 
 cdef inline void leave_early(Beliefs s, state *v, const candidate *c) noexcept nogil:
@@ -554,33 +523,19 @@ cdef inline void leave_early(Beliefs s, state *v, const candidate *c) noexcept n
         pcp_alloc_end(&v.pcp, &s.rules, order)
 
 
-cdef void find_ahead(Beliefs s, int k) noexcept nogil:
-    """Allocations that come to their turn after operation *k*, but may have been done before it."""
-    cdef int i, n = 0, j = s.movable[k]
-    for i in range(s.nr_ahead):
-        if s.ahead[i] > k:
-            s.ahead[n] = s.ahead[i]
-            n += 1
-    while j >= 0 and n < MAX_CANDIDATES:
-        s.ahead[n] = j
-        n += 1
-        j = s.next_movable[j]
-    s.nr_ahead = n
-
-
 cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexcept nogil:
     """What may have been done before operation *k*, out of its turn."""
     cdef pageset *set = &s.sets[x]
     cdef int n = set.log_n, i = 0, c, j, slot, cost
-    cdef int32_t before = set.log[k - 1].row if k > s.begin else -1
+    cdef int32_t before = set.log[k - 1].row if k else -1
     cdef int32_t after = set.log[k].row if k < n else s.nr_rows
     cdef guess new
     while i < have and have < MAX_GUESSES:
         for slot in range(2):
-            j = -layer[i].moved[slot] - 1
+            j = layer[i].waits[slot] - 1
             if j >= 0 and set.log[j].op == OP_ALLOC and j + 1 < k and before < set.log[j].row:
                 new = layer[i]
-                new.moved[slot] = 0
+                new.waits[slot] = 0
                 new.cost += new.gone == 0
                 if new.cost > most:
                     continue
@@ -596,7 +551,7 @@ cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexc
             continue
         # Before or after an allocation is the same, unless another one waits: one look at each.
         for c in range(0 if cost and k < n and set.log[k].op == OP_ALLOC else s.nr_found):
-            if layer[i].gone >> c & 1 or (k > s.begin and before >= s.found[c].until) \
+            if layer[i].gone >> c & 1 or (k and before >= s.found[c].until) \
                     or after <= s.found[c].since:
                 continue
             new = layer[i]
@@ -606,18 +561,6 @@ cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexc
             new.floats += 1
             new.rank += c
             have = add_guess(s, layer, have, &new, ACT_GONE, c)
-        slot = free_slot(&layer[i])
-        for c in range(s.nr_ahead if slot >= 0 and layer[i].cost < most else 0):
-            j = s.ahead[c]
-            if layer[i].moved[0] == j + 1 or layer[i].moved[1] == j + 1:
-                continue
-            new = layer[i]
-            apply(&s.rules, &new.s, &set.log[j], NULL)
-            new.moved[slot] = <int16_t>(j + 1)
-            new.cost += 1
-            new.floats += 1
-            new.rank += MAX_CANDIDATES
-            have = add_guess(s, layer, have, &new, ACT_EARLY, j)
         i += 1
     return have
 
@@ -654,18 +597,14 @@ cdef int advance(Beliefs s, int x, int k, guess *v, guess *into, int have, int m
     cdef pageset *set = &s.sets[x]
     cdef const operation *e = &set.log[k]
     cdef int turns = s.turns[k], flags = v.s.zone_flags, to, turn, cost
-    cdef int told = set.log[k - 1].zone_flags if k > s.begin else flags
+    cdef int told = set.log[k - 1].zone_flags if k else flags
     cdef bint decides = e.op == OP_FREE or e.op == OP_REFILL
     cdef guess new
-    if v.moved[0] == k + 1 or v.moved[1] == k + 1:
-        new = v[0]
-        new.moved[v.moved[1] == k + 1] = 0
-        return add_guess(s, into, have, &new, ACT_PLAIN, 0)
     cost = WAIT_FREE if e.op == OP_FREE else 1
     if most and v.cost + cost <= most and v.floats < MAX_FLOATS and free_slot(v) >= 0 \
             and turns & WAITS:
         new = v[0]
-        new.moved[free_slot(v)] = <int16_t>(-k - 1)
+        new.waits[free_slot(v)] = <int16_t>(k + 1)
         new.s.due = 0
         new.cost += cost
         new.floats += 1
@@ -695,10 +634,6 @@ cdef inline bint likelier(const guess *a, const guess *b) noexcept nogil:
     return a.rank < b.rank
 
 
-cdef inline bint same_waits(const guess *a, const guess *b) noexcept nogil:
-    return min(a.moved[0], 0) == min(b.moved[0], 0) and min(a.moved[1], 0) == min(b.moved[1], 0)
-
-
 cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t shown) noexcept nogil:
     """Name what was assumed on the way to a state, each with the line that proves it."""
     cdef pageset *set = &s.sets[x]
@@ -711,8 +646,6 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         t = b.parent
         if b.act == ACT_TURN:
             turns |= b.what
-        elif b.act == ACT_EARLY:
-            explain(s, row, E_IN_FLIGHT, x, set.log[b.what].row)
         elif b.act == ACT_SKIP and set.log[b.what].op == OP_ALLOC:
             late = b.what
     for c in range(s.nr_found):
@@ -727,7 +660,7 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
-        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s, z) or s.nr_rows)
+        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
         explain(s, row, E_ZONE_FLAGS, x, shown if shown >= 0 else why if 0 < why < row else row)
 
 
@@ -752,8 +685,8 @@ cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil
             s.page[q].status = AWAY
             q = nxt
     for slot in range(2):
-        if v.moved[slot] < 0:
-            q = set.log[-v.moved[slot] - 1].page
+        if v.waits[slot]:
+            q = set.log[v.waits[slot] - 1].page
             if s.page[q].where:
                 put_off(s, x, q, row)
 
@@ -762,7 +695,7 @@ cdef int begin_search(Beliefs s, guess *layer) noexcept nogil:
     """The states where something can have gone otherwise."""
     cdef int k, have = 0
     cdef guess new
-    s.used = s.nr_ahead = 0
+    s.used = 0
     memset(&new, 0, sizeof(guess))
     new.trail = -1
     if not clear_table(s, s.nr_spare):
@@ -789,7 +722,6 @@ cdef bint search(Beliefs s, int x, int32_t row, const sight *g, int most, int32_
     have = begin_search(s, layer)
     for k in range(s.first, n + 1):
         if most:
-            find_ahead(s, k)
             have = branch(s, x, k, layer, have, most)
         if k == n:
             break
@@ -833,30 +765,20 @@ cdef bint search(Beliefs s, int x, int32_t row, const sight *g, int most, int32_
 
 cdef bint find_way(Beliefs s, int x, int32_t row, const sight *g, int32_t shown,
                    int last_flags) noexcept nogil:
-    """The cheapest way from the milestone where searches begin to what something shows."""
-    cdef int most = 0, all_found = s.nr_found, how
+    """The cheapest way from the checkpoint to what something shows."""
+    cdef int most
     find_turns(s, x, row)
-    while most <= MAX_COST and (most <= MAX_FLOATS or s.kinds):
-        # First with the likeliest candidates alone; that an allocation came before its turn last.
-        for how in range(ALL_WAYS if 0 < most <= MAX_FLOATS else 1):
-            s.nr_found = min(all_found, LIKELY) if how == 0 and most <= MAX_FLOATS else all_found
-            s.early = how == EARLY_TOO
-            if how == 1 and s.nr_found <= LIKELY:
-                continue
-            find_movable(s, x)
-            find_first(s, x)
-            if not go_through(s, x, s.begin, s.first):
-                return False
-            if search(s, x, row, g, most, shown, last_flags):
-                settle_way(s, x, row)
-                s.nr_found = all_found
-                return True
-            if s.effort < s.enough:
-                if s.effort < 0 and s.cut_row < 0:
-                    s.cut_row = row
-                return False
-        most += 1
-    s.nr_found = all_found
+    find_first(s, x)
+    if not go_through(s, x, s.first):
+        return False
+    for most in range(MAX_COST + 1 if s.kinds else MAX_FLOATS + 1):
+        if search(s, x, row, g, most, shown, last_flags):
+            settle_way(s, x, row)
+            return True
+        if s.effort < s.enough:
+            if s.effort < 0 and s.cut_row < 0:
+                s.cut_row = row
+            return False
     return False
 
 
@@ -901,8 +823,4 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
         if s.rules.below_high and may_be_low(s, x, row):
             s.kinds |= ZONE_BELOW_HIGH
     s.enough = max(s.effort - EFFORT // SHARE, 0)
-    s.begin = set.mid_at if n and set.mid_at > 0 and set.nearest else 0
-    if s.begin and find_way(s, x, row, g, shown, last_flags):
-        return True
-    s.begin = 0
     return find_way(s, x, row, g, shown, last_flags)

@@ -24,8 +24,8 @@ from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
 __all__ = [
-    "block_types", "counts_at_start", "drained_past", "enough", "first_short", "memory_at_start",
-    "passed_over", "sizes",
+    "block_types", "counts_at_start", "drained_past", "enough", "memory_at_start", "passed_over",
+    "sizes",
 ]  # fmt: skip
 
 #: The fields of a trace's rows, each side by side; in the rows they are 64 bytes apart.
@@ -47,17 +47,9 @@ _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
 def _holes(first: int, types: np.ndarray, start: int, end: int) -> tuple[tuple[int, int], ...]:
     """Page frames of the zone without memory, from its page blocks."""
-    absent = np.flatnonzero(types < 0)
-    holes: list[tuple[int, int]] = []
-    if not len(absent):
-        return ()
-    for run in np.split(absent, np.flatnonzero(np.diff(absent) != 1) + 1):
-        if len(run):
-            a = max(start, first + 512 * int(run[0]))
-            b = min(end, first + 512 * (int(run[-1]) + 1))
-            if b > a:
-                holes.append((a, b - a))
-    return tuple(holes)
+    edges = np.flatnonzero(np.diff(np.r_[False, types < 0, False])).reshape(-1, 2)
+    holes = np.clip(first + 512 * edges, start, end).tolist()
+    return tuple((a, b - a) for a, b in holes if b > a)
 
 
 def memory_at_start(
@@ -402,35 +394,6 @@ def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
     reserve = higher // (256 if zone.name.startswith("DMA") else 32)
     high = max(zone.wmark_high, 0)
     return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
-
-
-def first_short(
-    rows: Columns, begin: int, start: int, end: int, free: list[int], isolated: int
-) -> int:
-    """The first row of a large block that a zone may not have had, 0 none.
-
-    Until as many blocks of its size have lost a page to some line as there were free (*free*, by
-    order, at row *begin*), one of them is whole, and the zone passes the watermark test for it, and
-    for smaller ones.  Each page that compaction isolated may have been of another block.
-    """
-    event, pfn = rows["event"], rows["a"]
-    names = ("mm_page_alloc_zone_locked", "mm_page_alloc_extfrag")
-    taken = np.isin(event, [EVENT_IDS[name] for name in names])
-    taken = np.flatnonzero(taken & (pfn >= start) & (pfn < end))
-    taken = taken[taken >= begin]
-    large = np.flatnonzero(
-        (event == EVENT_IDS["mm_page_alloc"]) & (rows["b"] > PAGE_ALLOC_COSTLY_ORDER)
-    )
-    asked = rows["b"][large]
-    found = [len(event)]
-    for order in (_BLOCK, len(free) - 1):
-        had = sum(n << (k - order) for k, n in enumerate(free) if k >= order) - isolated
-        lost = np.sort(np.unique(pfn[taken] >> order, return_index=True)[1])
-        since = 0 if had <= 0 else taken[lost[had - 1]] if had <= len(lost) else len(event)
-        asks = large[(asked <= order) & (asked > (0 if order == _BLOCK else _BLOCK))]
-        found += asks[asks >= since][:1].tolist()
-    first = min(found)
-    return int(first) if first < len(event) else 0
 
 
 def counts_at_start(

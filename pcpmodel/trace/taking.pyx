@@ -16,7 +16,7 @@ from pcpmodel.kernel.lists cimport (
 )
 from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
-from pcpmodel.trace.asked cimport ask_at_refill
+from pcpmodel.trace.asked cimport ASKED_REFILL, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
@@ -85,7 +85,6 @@ cdef inline void take_one(Beliefs s, int x, int32_t p, int32_t row, int op, int3
         s.sets[x].log_n -= e != &s.nowhere
         differ(s, row, D_NOT_LISTED, x, 0, p + s.base)
         return
-    e.since = max(s.link[row].own_prev, page.pushed)
     e.page = p
     work(s, WORK_ALLOC if op == OP_ALLOC else WORK_BULK, p, pindex_to_order(i), i, s.sets[x].cpu,
          call, row)
@@ -135,27 +134,6 @@ cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t un
     s.sets[x].moved[0] = moved
 
 
-cdef void take_inner(Beliefs s, int x, int32_t q, int32_t p, int32_t row) noexcept nogil:
-    """Stacks among the pages of another one from *q* on, above *p*: they left before what lies
-    above them came."""
-    cdef int32_t k = s.page[q].cursor, above = -1
-    cdef int n = max(place_of(s, k), 1), first = 0
-    while q >= 0 and q != p and n <= STACK_PAGES:
-        if s.page[q].cursor == k:
-            above = q
-            k = freed_after(s, k)
-            n += 1
-        elif above >= 0 and s.page[above].pushed > s.page[q].pushed \
-                and place_of(s, s.page[q].cursor) and stack_from(s, q, p, &first) == STACK_PAGES:
-            fork_between(s, s.sets[x].cpu, s.page[q].pushed, row + COPIED, STACK_PAGES)
-            take_stack(s, x, q, STACK_PAGES, row, s.page[above].pushed, 0)
-        else:
-            return
-        if not s.page[above].where:
-            return  # found to have left meanwhile
-        q = s.page[above].next
-
-
 cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
                        int32_t until) noexcept nogil:
     """Pages from *q* on, above *p*, that a new task on this CPU took for its stack without a line;
@@ -172,9 +150,6 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     k = s.page[q].cursor
     if k:
         if s.rows[k].event != EV_FREE:
-            return 0
-        take_inner(s, x, q, p, row)
-        if not s.page[q].where:
             return 0
         if stack_from(s, q, p, &at):
             told = k
@@ -428,7 +403,6 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
-    e.since = s.link[row].own_prev
     if k < s.nr_rows:
         explain(s, row, E_LATE, x, k)
         do_earlier(s, x, k)
@@ -561,8 +535,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         add_pages(set, want - e.got)
         e.got = want
     if s.asked.on:
-        ask_at_refill(&s.asked, &s.rules, x, r.line, set.s[0].zone_flags, order, before, want,
-                      set.s[0].pcp.high)
+        ask(&s.asked, &s.rules, ASKED_REFILL, x, r.line, set.s[0].zone_flags, order, before, want,
+            set.s[0].pcp.high)
     run.left = e.got
     said = keep(s, x, row, &g)
     if said == SAID_NONE and e.got < want and exhausted(s, x, e, want, last):

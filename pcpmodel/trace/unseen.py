@@ -11,7 +11,7 @@ block that was not (or stand right the lists of the last dump), and spoils none 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,18 +38,14 @@ _HALF = 1 << _BLOCK - 1
 #: Blocks that fast_find_migrateblock() has seen when it gives up; they go to the end.
 _SCANNED = 2, 3, 5, 9, 17
 
-#: Places that the trace is followed again from; with those that were made on the way.
-_PLACES, _MOST_PLACES = 24, 72
-#: Rows that are followed rather than a place made, or what is there compared.
-_NEAR = 1000
+#: Places that the trace is followed again from.
+_PLACES = 24
 #: Moments of kcompactd, the last ones, at which an act may have happened.
 _MOMENTS = 64
-#: Latest times that pages of a block came to the lists.
-_JOINED = 3
 #: An act as so many bytes: NumPy copies records field by field.
 _RAW = np.dtype((np.void, ACT.itemsize))
-#: Rows that all tries follow; a row stands for 8 page words that are copied.  About a second.
-_EFFORT = 200_000_000
+#: Rows that all tries follow; a row stands for 8 page words that are copied.  About two seconds.
+_EFFORT = 400_000_000
 
 
 class Change(NamedTuple):
@@ -103,59 +99,28 @@ class Search:
         self.effort = _EFFORT
         self.cut = False
         self.found: dict[int, tuple[int, int, int]] = {}  # row -> (row, named, evidence)
-        self.asked: set[int] = set()  # rows that somebody went back to
-        self.known: dict[int, tuple[int, ...]] = {}  # row -> `sum_up`, with nothing elsewhere
-        self.seen: set[tuple[Any, ...]] = set()  # the same of all tries of one search
 
     def follow(
         self, stop: int, since: int, acts: NDArray[Any] | None = None, most: int | None = None
     ) -> BuddyLists:
         """The lists at row *stop* with other acts after row *since*."""
-        at = self.begin(since)
+        at, saved = self.kept[max(bisect_right(self.kept, since, key=itemgetter(0)), 1) - 1]
+        self.effort -= self.lists.restore(saved) // 8
         acts = self.acts if acts is None else acts
         self.effort -= self.lists.run(at, max(stop, at), acts, most=most)
         return self.lists
-
-    def begin(self, since: int) -> int:
-        """Go back to a place not after row *since*: its row.  Whoever comes again finds it near."""
-        n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
-        at, saved = self.kept[n - 1]
-        self.effort -= self.lists.restore(saved) // 8
-        again = since in self.asked
-        self.asked.add(since)
-        if again and since - at > _NEAR and len(self.kept) < _MOST_PLACES and since < self.stop:
-            self.effort -= self.lists.run(at, since, self.acts)
-            at = since
-            self._keep(at, n)
-            # An act that does nothing is known by the next row.
-            self.effort -= self.lists.run(at, at + 1, self.acts)
-            self.known[at + 1] = self.sum_up(at + 1)
-            self.effort -= self.lists.restore(self.kept[n][1]) // 8
-        return at
-
-    def _keep(self, row: int, n: int) -> None:
-        """Make a place where the lists are."""
-        self.known[row] = self.sum_up(row)
-        self.kept.insert(n, (row, self.lists.save()))
-
-    def sum_up(self, row: int) -> tuple[int, ...]:
-        """`BuddyLists.sum_up`, which costs what it looks at."""
-        known, words = self.lists.sum_up(row)
-        self.effort -= words // 8
-        return known
 
     def accept(self, since: int) -> None:
         """Follow what differs after row *since* to the end; keep a place every so often."""
         n = max(bisect_right(self.kept, since, key=itemgetter(0)), 1)
         del self.kept[n:]
-        self.known = {row: known for row, known in self.known.items() if row <= since}
         at, saved = self.kept[-1]
         self.lists.restore(saved)
         keep = (self.stop - self.first) // _PLACES + 1
         while at + keep < self.stop:
             self.lists.run(at, at + keep, self.acts)
             at += keep
-            self._keep(at, len(self.kept))
+            self.kept.append((at, self.lists.save()))
         self.lists.run(at, self.stop, self.acts)
 
     def put(self, proof: int, more: list[tuple[int, ...]], less: Collection[int] = ()) -> Change:
@@ -163,11 +128,11 @@ class Search:
         rows = [act[0] for act in more] + self.acts["row"][list(less)].tolist()
         return Change(min(rows), proof, tuple(less), more)
 
-    def changed(self, change: Change, more: NDArray[Any] | None = None) -> NDArray[Any]:
+    def changed(self, change: Change) -> NDArray[Any]:
         """The acts, with some of them elsewhere."""
         acts = self.acts.view(_RAW)
         acts = np.delete(acts, change.less) if change.less else acts
-        more = np.array(sorted(change.more), ACT) if more is None else more
+        more = np.array(sorted(change.more), ACT)
         at = np.searchsorted(acts.view(ACT)["row"], more["row"], side="right")
         return np.insert(acts, at, more.view(_RAW)).view(ACT)
 
@@ -179,7 +144,6 @@ class Search:
     ) -> Change | None:
         """What scores least, and less than so many, in the first group that has any; or None."""
         best = None
-        self.seen.clear()
         for group in groups:
             for change in group:
                 if self.effort < 0:
@@ -205,14 +169,13 @@ class Search:
             n = next(n for n, (k, _) in enumerate(known) if k not in left)
             k, named = known[n]
 
-            def unforeseen(change: Change, fewest: int, k: int = k, known=known) -> int | None:
-                tried = Try(self, change)
-                if not tried.to(k + 1, len(left)) or tried.unforeseen - left:
+            def unforeseen(change: Change, fewest: int, k: int = k) -> int | None:
+                acts = self.changed(change)
+                there = self.follow(k + 1, change.since, acts, len(left))
+                if {j for j, _ in there.unforeseen} - left:
                     return None
-                if tried.to(self.stop, fewest - 1):
-                    return len(tried.unforeseen)
-                same = tried.same
-                return same and len(tried.unforeseen) + sum(j >= same for j, _ in known)
+                self.effort -= there.run(k + 1, self.stop, acts, most=fewest - 1)
+                return len(there.unforeseen)
 
             best = self.best(self.elsewhere(k, around[n]), unforeseen, len(known))
             if best is None:
@@ -283,11 +246,11 @@ class Search:
         for wide in (2, _BLOCK):
             for p, order in around:
                 wide = min(max(order + 2, wide), _BLOCK)
-                for j in self.lists.joined(k, p, order, self.acts)[:_JOINED]:
-                    shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide)
-                    if shown:
-                        left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
-                        yield [self.put(max(shown.values()), left)]
+                j = self.lists.joined(k, p, order, self.acts)
+                shown = self.lists.gone(j, p & ~((1 << wide) - 1), wide) if j >= 0 else {}
+                if shown:
+                    left = [_act(j - 1, _LEAVES, page, why) for page, why in shown.items()]
+                    yield [self.put(max(shown.values()), left)]
 
     def turned(self, k: int, around: list[tuple[int, int]]) -> Iterator[Iterable[Change]]:
         """The page was the first then, or the one after those that had been scanned."""
@@ -325,8 +288,8 @@ class Search:
             return {at: bad for at, bad in found.items() if bad}
 
         def misplaced(change: Change, fewest: int) -> int | None:
-            tried = Try(self, change)
-            if not tried.to(self.stop, most) or len(tried.unforeseen) > most:
+            there = self.follow(self.stop, change.since, self.changed(change), most)
+            if len(there.unforeseen) > most:
                 return None
             return sum(map(len, blocks().values()))
 
@@ -374,14 +337,9 @@ class Search:
 
     def _runs(self, places: NDArray[np.int64]) -> list[list[int]]:
         """Contiguous pages that leave after one row: places in the acts."""
-        runs: list[list[int]] = []
-        for d in places.tolist():
-            row, pfn = self.acts["row"][d], self.acts["pfn"][d]
-            if runs and (row, pfn - 1) == tuple(self.acts[["row", "pfn"]][runs[-1][-1]]):
-                runs[-1].append(d)
-            else:
-                runs.append([d])
-        return runs
+        rows, pfns = (self.acts[name][places] for name in ("row", "pfn"))
+        cuts = np.flatnonzero((np.diff(rows) != 0) | (np.diff(pfns) != 1)) + 1
+        return [run.tolist() for run in np.split(places, cuts) if len(run)]
 
     def _taken(self, row: int, why: int, n: int, block: int, pages: set[int]) -> Change:
         """These pages of a page block were isolated before this row, whole blocks if possible."""
@@ -400,12 +358,8 @@ class Search:
         rows = sorted(at)
         place = {pfn: k for k, pfn in enumerate(real)}
         near = {place[pfn] - k for pfn in bad if pfn in place for k in (0, 1)}
-        came = [(0, self.stop - 1)] + [
-            (k, j)
-            for k in near
-            for j in self.lists.joined(self.stop, real[k], order, self.acts)[:1]
-        ]
-        for k, j in came:
+        came = [(k, self.lists.joined(self.stop, real[k], order, self.acts)) for k in near]
+        for k, j in [(0, self.stop - 1), *(at for at in came if at[1] >= 0)]:
             lists = self.follow(j, j - 1)
             there = lists.blocks(lists.zone_of(real[k]), order, _MOVABLE)
             after = [(place[pfn] - k) % len(real) for pfn in there if pfn in place]
@@ -414,66 +368,6 @@ class Search:
                 head = real[(k + min(after)) % len(real)]
                 for row in rows[: bisect_right(rows, j)]:
                     yield self.put(at[row], [_act(row - 1, _TURNED, head, at[row])])
-
-
-class Try:
-    """A change that is followed until nothing new can come of it.
-
-    Of most nothing does: where the lists stand as they would without it, or as they did in an
-    earlier try that had got as far with as many blocks unforeseen, all that follows is the same.
-
-    Attributes
-    ----------
-    same : int or None
-        The row from which on all is as it is without the change, if that is so.
-    """
-
-    def __init__(self, search: Search, change: Change) -> None:
-        self.search = search
-        self.more = np.array(sorted(change.more), ACT)
-        self.acts = search.changed(change, self.more)
-        rows = search.acts["row"][list(change.less)].tolist()
-        self.less = sorted(zip(rows, change.less, strict=True))
-        self.rows = self.more["row"].tolist()
-        self.same: int | None = None
-        self.at = search.begin(change.since)
-        self.next = change.since + 1
-
-    @property
-    def unforeseen(self) -> set[int]:
-        """Rows up to here of blocks that are not as foreseen."""
-        return {k for k, _ in self.search.lists.unforeseen}
-
-    def to(self, stop: int, most: int) -> bool:
-        """Follow it to a row, or until too many blocks are unforeseen; or (false) no further."""
-        search = self.search
-        marks = sorted(search.known)
-        while True:
-            if self.next not in search.known:
-                n = bisect_left(marks, max(self.next, self.at + _NEAR))
-                self.next = marks[n] if n < len(marks) else stop
-            row = min(max(self.next, self.at), stop)
-            search.effort -= search.lists.run(self.at, row, self.acts, most=most)
-            self.at = row
-            if row == stop or len(search.lists.unforeseen) > most:
-                return True
-            self.next = row + _NEAR
-            if not self._is_new(row):
-                return False
-
-    def _is_new(self, row: int) -> bool:
-        search = self.search
-        left = self.more[bisect_left(self.rows, row) :].tobytes()
-        less = tuple(self.less[bisect_left(self.less, (row,)) :])
-        now = search.sum_up(row)
-        if not left and not less and now == search.known[row]:
-            self.same = row
-            return False
-        key = row, now, len(search.lists.unforeseen), left, less
-        if key in search.seen:
-            return False
-        search.seen.add(key)
-        return True
 
 
 @dataclass(frozen=True)

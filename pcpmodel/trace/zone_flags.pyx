@@ -9,7 +9,7 @@ from requests to higher zones, or where a large block is asked for.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE
-from pcpmodel.trace.beliefs cimport unfold, zone_info
+from pcpmodel.trace.beliefs cimport unfold, zone_info, zone_told
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport D_ZONE_FLAGS, differ, index_of
 from pcpmodel.trace.search cimport asks_large
@@ -80,10 +80,7 @@ cdef void check_zone_flags(Beliefs s, int32_t row) noexcept nogil:
     cdef const int64_t *f = &s.probes[s.rows[row].probe * P_COLUMNS]
     cdef int flags = <int>f[P_ZONE_FLAGS], came, wrong, k
     cdef int32_t until = s.link[row].next_cpu or s.nr_rows
-    cdef zone_info *z = NULL
-    for k in range(s.nr_zones):
-        if s.zones[k].name == f[P_ZONE] and s.zones[k].node == f[P_NODE]:
-            z = &s.zones[k]
+    cdef zone_info *z = zone_told(s, f)
     if z == NULL or flags < 0:
         return
     if f[P_NR_FREE] >= 0:
@@ -104,7 +101,7 @@ cdef void check_zone_flags(Beliefs s, int32_t row) noexcept nogil:
     if came & ZONE_RECLAIM_ACTIVE and z.woken <= z.reclaiming \
             and not woken_until(s, z, row, until):
         wrong |= ZONE_RECLAIM_ACTIVE
-    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s, z):
+    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s):
         wrong |= ZONE_BELOW_HIGH
     if wrong:
         differ(s, row, D_ZONE_FLAGS, -1, flags & ~wrong, flags)

@@ -22,24 +22,21 @@ SIZE = int(os.environ.get("PCPMODEL_TRACE_MIB", "256")) << 20  #: of text [bytes
 
 READER = """
 import sys
-from pcpmodel.trace.ftrace import TraceReader
+from pcpmodel.trace import ftrace
+ftrace.IN_MEMORY = 16 << 20
 def peak():  # of this program; getrusage() would tell its parent's as well
     status = open("/proc/self/status").read()
     return int(status.split("VmHWM:")[1].split()[0])
-reader = TraceReader(sys.argv[1])
-events = iter(reader)
-n = len(next(events))
 early = peak()
-for part in events:
-    n += len(part)
-print(n, reader.numbers["lines"], early, peak())
+events, reader = ftrace.read_trace(sys.argv[1])
+print(len(events), reader.numbers["lines"], early, peak())
 """
 
 
 @pytest.mark.slow  # and not for sanitizers, which keep what is freed
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-def test_the_memory_to_read_a_trace_does_not_grow_with_it(tmp_path, pack):
-    """Through a pipe: nothing of it is ever on disk."""
+def test_the_memory_to_read_a_trace_hardly_grows_with_it(tmp_path, pack):
+    """Through a pipe: nothing of its text is ever on disk.  Two bytes of an event are kept."""
     lines = b"".join(open_text(TRACE)).splitlines(keepends=True)
     block = b"".join(t for t in lines if not t.startswith(b"#"))
     times = SIZE // len(block) + 1
@@ -62,5 +59,4 @@ def test_the_memory_to_read_a_trace_does_not_grow_with_it(tmp_path, pack):
     events, read, early_kib, peak_kib = map(int, run.stdout.split())
     print(f"{times * len(block)} bytes, {events} events: {early_kib} -> {peak_kib} KiB")
     assert events == read == times * block.count(b"\n")
-    assert peak_kib - early_kib < 32 << 10
-    assert peak_kib < 200 << 10
+    assert peak_kib - early_kib < (80 << 10) + 4 * events // 1024

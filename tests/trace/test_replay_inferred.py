@@ -21,7 +21,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, block_types, drained_past, first_short, passed_over
+from pcpmodel.trace.start import _least_between, block_types, drained_past, passed_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -733,19 +733,6 @@ def test_a_batch_that_is_under_way_at_the_start(native):
     assert native("native-tmpfs-2cpu", later).nr_unexplained == 0
 
 
-def test_a_large_block_that_a_zone_has_fails_no_watermark_test():
-    """Until as many blocks as were free have lost a page, one is whole."""
-    thp = [_line(_REFILL, 1024, order=9), _line(_ALLOC, 1024, order=9)]
-    lines = [_line(_REFILL, 512), *thp, _line(_REFILL, 513), _line(_REFILL, 2048), *thp]
-    rows, _ = _rows(lines)
-    free = [0] * 9
-    assert first_short(rows, 0, 0, 1 << 20, [*free, 1, 0], 0) == 2
-    assert first_short(rows, 0, 0, 1 << 20, [*free, 3, 0], 0) == 6
-    assert first_short(rows, 0, 0, 1 << 20, [*free, 2, 1], 0) == 0
-    assert first_short(rows, 0, 0, 1 << 20, [*free, 2, 1], 1) == 6  # compaction had one page
-    assert first_short(rows, 0, 1 << 20, 2 << 20, [*free, 1, 0], 0) == 0
-
-
 def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
     freed = [_line(_FREE, page) for page in range(1, 10)]
     rows, chain = _rows(freed)
@@ -853,18 +840,6 @@ def test_a_stack_of_which_a_refill_brought_the_rest(native):
     found = native("native-thp-2cpu", under_locks)
     assert found.nr_unexplained == 0, found
     assert found.causes() == {_STACK: 7}
-
-
-def test_a_stack_that_lay_among_the_pages_of_the_next_one(native):
-    """What came to the list between the two forks was taken first by the second one."""
-    told = [
-        *_TWELVE_FREED, (12, 0, "alloc", 0), (12, 0, "alloc", 1), (11, 0, "fork", 13),
-        (12, 0, "free", 1), (12, 0, "free", 0), (11, 0, "fork", 15), (12, 0, "alloc", 8),
-        *_vfree(0, 1, 6, 7), *_vfree(2, 3, 4, 5, task=16),
-    ]  # fmt: skip
-    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
-    assert found.nr_unexplained == 0, found
-    assert found.causes() == {_STACK: 8}
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
