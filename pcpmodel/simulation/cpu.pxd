@@ -59,25 +59,27 @@ cdef inline thread_t *sibling_of(const thread_t *thread) noexcept nogil:
 cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     """A CPU comes to a lock: until it comes to one again, its pace is what its core leaves to it.
 
-    Two threads that work share the core; one that waits for a lock leaves it to the other: for as
-    much of the time to come as since the CPU last came to a lock.
+    Two threads that work share the core; one that waits for a lock, or sleeps, leaves it to the
+    other: for as much of the time to come as since the CPU last came to a lock.  Sleep is known once
+    who slept comes to a lock, and counts from then on.
     """
     cdef thread_t *me = c.thread
     cdef thread_t *other
-    cdef int64_t waited
-    cdef double passed, alone
+    cdef int64_t waited, alone
+    cdef double passed
     if me == NULL:
         return
     if c.time > me.arrived:
         other = sibling_of(me)
         waited = other.waited + max(min(other.granted, c.time) - other.arrived, 0)
-        alone = <double> (waited - me.other_waited)
+        alone = min(waited - me.other_waited, c.time - me.arrived)
         passed = <double> (c.time - me.arrived)
         c.pace = <uint32_t> (
-            passed * s.programs.beside_one / (passed * ONE + alone * s.programs.above_one)
+            passed * s.programs.beside_one / (passed * ONE + <double> alone * s.programs.above_one)
         )
-        me.other_waited = waited
-    me.waited += me.granted - me.arrived
+        me.other_waited += alone
+    me.waited += me.granted - me.arrived + c.count.idle_ps - c.count.told_idle_ps
+    c.count.told_idle_ps = c.count.idle_ps
     me.arrived, me.granted = c.time, INT64_MAX
 
 

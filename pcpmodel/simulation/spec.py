@@ -474,6 +474,8 @@ def _kswapd(spec: RunSpec) -> Program:
 def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
     """CPU of each task: its own, or its node's lowest free one; tasks without either go in turn.
 
+    A task that is to be near another is on that one's node, while there is room.
+
     The first threads of a node's cores are its lower CPUs: where there are no more tasks than
     cores each has one to itself, as schedulers have it.
     """
@@ -502,6 +504,8 @@ def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
             continue
         if node is None:
             node = used.index(min(used))
+            if task.near is not None and used[cpus[task.near] // per_node] < per_node:
+                node = cpus[task.near] // per_node
             used[node] += 1
         cpus.append(free[node].pop(0))
     return cpus

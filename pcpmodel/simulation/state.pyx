@@ -758,7 +758,7 @@ cdef class State(Exclusive):
         for i in range(self.s.nr_cpus):
             count_blocks(&self.s.cpu[i])
             counts = dict(self.s.books.count[i])
-            del counts["pad"]
+            del counts["told_idle_ps"]
             for k, where in enumerate(FOUND):
                 counts[where] = self.s.pages.found[3 * i + k] if self.s.pages.found != NULL else 0
             result.append(counts)
@@ -785,7 +785,7 @@ cdef class State(Exclusive):
             for k in range(PHASES):
                 counts = dict(self.s.books.phase[i * PHASES + k])
                 counts["time_ps"] = counts["end_ps"]
-                for name in ("pad", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"):
+                for name in ("told_idle_ps", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"):
                     del counts[name]
                 result[i].append(counts)
         return result

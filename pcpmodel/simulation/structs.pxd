@@ -400,7 +400,7 @@ cdef struct count_t:  # of a CPU: three cache lines; holds count in the first
     int64_t lru_wait_max_ps
     uint64_t direct_allocs
     uint64_t direct_frees
-    int64_t pad[1]
+    int64_t told_idle_ps  # of the sleep, what the sibling has been told
 
 
 cdef struct books_t:

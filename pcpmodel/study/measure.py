@@ -180,6 +180,8 @@ def measure(
         if interval is not None:
             interval = _interval_beside(interval, _interval_before(path), unsteady)
     own_pages = any(row.operation.startswith("hold_page") for row in rows)
+    if table is not None:  # without the events' own cost
+        rows.append(Cost("tracer", "", 0.0, "ns", 0.0, 0.0, "derived", "taken off, page by page"))
     rows = _beside([*rows, *_assumed(rows, missing)], _costs_before(path), unsteady)
     if table is not None:
         frames["holds"] = table

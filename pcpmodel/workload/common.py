@@ -103,7 +103,10 @@ def adapted(
     if cpunodebind is not None:
         nodes = _numbers("cpunodebind", cpunodebind)
         given["cpunodebind"] = list(nodes)
-        tasks = [replace(t, node=nodes[i % len(nodes)], cpu=None) for i, t in enumerate(tasks)]
+        tasks = [
+            replace(t, node=nodes[i % len(nodes)], near=None, cpu=None)
+            for i, t in enumerate(tasks)
+        ]
     if physcpubind is not None:
         cpus = _numbers("physcpubind", physcpubind)
         if len(cpus) < len(tasks):

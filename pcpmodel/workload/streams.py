@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pcpmodel.datasets.packages import load_workload
@@ -20,14 +21,28 @@ from pcpmodel.workload.tasks import Channel, Made, Task, Workload
 
 __all__ = ["sctp_stream", "unix_stream"]
 
+#: Pairs that balancing of load has moved to another node by the middle of ten seconds, and of how
+#: many (``placements`` of ``data/workload/emulated-streams``: one of 4, two of 8; of more an
+#: assumption).
+MOVED, MOVED_OF = 2, 4
 _GOLDEN = (math.sqrt(5) - 1) / 2
-#: CPU time of an order-3 buffer with three messages of 10 KiB, one side [us]: 7,136 MB/s with 73 %
-#: of 128 CPUs idle (data/published/pcp-auto-tuning-rfc) are 49 us for 10 KiB, both sides.
-BUFFER_US = 74.0
-#: Buffers until two processes change CPUs, where there is a process for every CPU: about 1.02 s,
+#: Packet's order -> messages of 10 KiB in it (``data/workload/emulated-streams``).
+PACKETS = {4: 5, 3: 2}
+#: CPU time of a message of 10 KiB, and how long the other side takes to wake up [us]: with these 64
+#: pairs come to what data/published/pcp-auto-tuning-rfc states of them, 7,136 Mbit/s each (it says
+#: MB/s of all: then a message would take 137,000 instructions) with 73 % of 128 CPUs idle.  The
+#: sender has two thirds of the CPU time, as recorded.
+SEND_US, RECV_US, LATENCY_US = 3.1, 1.6, 22.0
+#: Messages until two processes change CPUs, where there is a process for every CPU: about 1.02 s,
 #: after which a busy CPU of a socket of 64 looks for others to balance with (kernel/sched: 64 ms,
 #: times busy_factor 16); an assumption.
-SWAP_AFTER = 14_000
+SWAP_AFTER = 89_000
+
+
+def _nodes(nodes: int | None, cross_node: bool) -> int | None:
+    if nodes is None:
+        return 2 if cross_node else None
+    return _count("nodes", nodes, 1)
 
 
 def _pairs(
@@ -35,29 +50,33 @@ def _pairs(
     programs: Sequence[tuple[Program, Program]],
     room: int,
     cross_node: bool,
-    nodes: int,
+    nodes: int | None,
     unit: str,
     message_pages: int,
     params: dict[str, Any],
     made: tuple[Callable[..., Workload], dict[str, Any]],
     back: bool = False,
+    latency_ns: float = 0.0,
 ) -> Workload:
     """Sender and receiver of each pair; pair i on node i mod ``nodes``, or across two.
 
     Channel 0 of both leads from the first to the second, channel 1 (``back``) the other way.
+    Without ``nodes`` a pair is where the kernel leaves it, see `unix_stream`.
     """
     pairs = len(programs)
+    stay = pairs - min(MOVED, pairs // MOVED_OF)
     tasks: list[Task] = []
     channels: list[Channel] = []
     for i, (sender, receiver) in enumerate(programs):
         mine = tuple(range(len(channels), len(channels) + 1 + back))
-        channels += [Channel(2 * i, 2 * i + 1, room), Channel(2 * i + 1, 2 * i, room)][: 1 + back]
-        here = i % nodes
-        there = (i + 1) % nodes if cross_node else here
-        tasks += [
-            Task(sender, here, mine, peer=2 * i + 1),
-            Task(receiver, there, mine, peer=2 * i),
-        ]
+        ends = ((2 * i, 2 * i + 1), (2 * i + 1, 2 * i))[: 1 + back]
+        channels += [Channel(*each, room, latency_ns) for each in ends]
+        first = Task(sender, channels=mine, peer=2 * i + 1, near=0 if 0 < i < stay else None)
+        second = Task(receiver, channels=mine, peer=2 * i, near=2 * i)
+        if nodes is not None:
+            first = replace(first, node=i % nodes, near=None)
+            second = replace(second, node=(i + cross_node) % nodes, near=None)
+        tasks += [first, second]
     params = {"pairs": pairs, "room": room, "cross_node": cross_node, "nodes": nodes, **params}
     pages = pairs * message_pages * (room + 2)
     return Workload(
@@ -72,7 +91,7 @@ def unix_stream(
     recv_us: float | None = None,
     room: int = 3,
     cross_node: bool = False,
-    nodes: int = 2,
+    nodes: int | None = None,
 ) -> Workload:
     """AF_UNIX streams of 64 KiB writes (lmbench3 UNIX).
 
@@ -87,8 +106,9 @@ def unix_stream(
         Writes in flight before the sender waits: a socket buffer of 208 KiB.
     cross_node : bool
         Sender and receiver on different nodes.
-    nodes : int
-        Nodes over which the pairs are spread.
+    nodes : int, optional
+        Nodes over which the pairs are spread evenly; by default where the kernel leaves them, with
+        ``cross_node`` two.
 
     Returns
     -------
@@ -98,8 +118,18 @@ def unix_stream(
     ------
     InputError
         For a number out of range.
+
+    Notes
+    -----
+    Processes are forked on one node and sleep until all are there, so that no node is crowded
+    (kernel/sched/fair.c: find_idlest_group()).  Then each has a CPU of its own: nothing waits that
+    balancing could move, and of a pair that it does part the next wake-up brings the halves together
+    again, on either node (wake_affine()).  In emulated machines of two nodes no pair was parted for
+    as long as a tenth of a second in a hundred, and one was moved every 2 to 5 s (``placements`` of
+    ``data/workload/emulated-streams``).
     """
     pairs = _count("pairs", pairs, 1)
+    nodes = _nodes(nodes, cross_node)
     recorded = load_workload("native-streams").tables["writes"].set_index("side")
     send, recv = recorded.loc["sender"], recorded.loc["receiver"]
     send_us = float(send["time"].sum()) if send_us is None else send_us
@@ -126,7 +156,7 @@ def unix_stream(
         [(sender, receiver)] * pairs,
         room,
         cross_node,
-        _count("nodes", nodes, 1),
+        nodes,
         "writes of 64 KiB",
         sum(1 << order for order in orders),
         {"send_us": send_us, "recv_us": recv_us},
@@ -147,35 +177,34 @@ def unix_stream(
 def sctp_stream(
     pairs: int,
     *,
-    send_us: float = BUFFER_US,
-    recv_us: float = BUFFER_US,
-    acks_per_page: int = 500,
+    send_us: float = SEND_US,
+    recv_us: float = RECV_US,
+    latency_us: float = LATENCY_US,
     swap_after: int = SWAP_AFTER,
     room: int = 16,
     cross_node: bool = False,
-    nodes: int = 2,
+    nodes: int | None = None,
 ) -> Workload:
-    """SCTP_STREAM_MANY: order-3 buffers one way, acknowledgements the other.
+    """SCTP_STREAM_MANY: messages of 10 KiB on loopback.
 
     Parameters
     ----------
     pairs : int
         Pairs of sender and receiver, each process on its own CPU.
     send_us, recv_us : float
-        CPU time of one buffer and of its receipt without the zone lock [us].
-    acks_per_page : int
-        Messages after which the receiver's acknowledgements have used up a page, which it
-        allocates anew and the sender frees.
+        CPU time of one message and of its receipt without the zone lock [us].
+    latency_us : float
+        From sending a packet, or an acknowledgement, until the other side works on it [us].
     swap_after : int
-        Mean number of buffers after which the two processes of a pair change CPUs, as on a
+        Mean number of messages after which the two processes of a pair change CPUs, as on a
         machine with a process for every CPU; exponentially distributed over the pairs.
         0: they stay.
     room : int
-        Buffers in flight before the sender waits.
+        Packets in flight before the sender waits; its acknowledgement makes it wait before.
     cross_node : bool
         Sender and receiver on different nodes.
-    nodes : int
-        Nodes over which the pairs are spread.
+    nodes : int, optional
+        As in `unix_stream`.
 
     Returns
     -------
@@ -188,36 +217,45 @@ def sctp_stream(
 
     Notes
     -----
-    No native recording of SCTP exists; order 3 follows from the published tables (keeping a
-    batch of 63 pages divides the drains by eight).  ``acks_per_page`` is an assumption: with
-    64, version 2's patch 10 would drain twice as often as patch 5; from 500 on it hardly matters.
+    Blocks are those that a kernel was recorded with (``blocks`` of
+    ``data/workload/emulated-streams``): the socket's send buffer has room for seven messages, each a
+    block of order 2, which an acknowledgement gives back all at once, on the sender's CPU.  Five of
+    them go in a packet of order 4, past the lists, two in one of order 3; the receiver frees both.
     A CPU that now sends and now receives is what auto-tuning keeps pages for: without it patches
     7 and 9 would drain as often as patch 5.
     """
     pairs = _count("pairs", pairs, 1)
-    acks_per_page = _count("acks_per_page", acks_per_page, 1)
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")
+    if not 0 <= latency_us <= 1e6:
+        raise InputError(f"latency_us={latency_us} is outside 0..1e6 us")
+    nodes = _nodes(nodes, cross_node)
+    messages = sum(PACKETS.values())
+    # Every byte is copied twice by the sender, from the process and into the packet.
+    copy_ns = send_us * 1000 / 2
 
     def send(p: Program, there: int, back: int) -> None:
-        with p.repeat(acks_per_page):
-            p.alloc(1, order=3, migratetype="unmovable", ns=send_us * 1000)
-            p.send(there, unmovable_3=1)
-        p.recv(back, unmovable_0=1)
-        p.free(1, migratetype="unmovable", ns=100, of="peer")
+        p.free(messages, order=2, migratetype="unmovable")
+        for order, inside in PACKETS.items():
+            if order != max(PACKETS):  # what was queued goes first
+                p.alloc(messages, order=2, migratetype="unmovable", ns=copy_ns)
+            p.alloc(1, order=order, migratetype="unmovable", ns=inside * copy_ns)
+            p.send(there, **{f"unmovable_{order}": 1})
+        p.recv(back)
 
     def receive(p: Program, there: int, back: int) -> None:
-        with p.repeat(acks_per_page):
-            p.recv(there, unmovable_3=1)
-            p.free(1, order=3, migratetype="unmovable", ns=recv_us * 1000, of="peer")
-            p.score()
-        p.alloc(1, migratetype="unmovable", ns=100)
-        p.send(back, unmovable_0=1)
+        for order, inside in PACKETS.items():
+            p.recv(there, **{f"unmovable_{order}": 1})
+            ns = inside * recv_us * 1000
+            p.free(1, order=order, migratetype="unmovable", ns=ns, of="peer")
+        p.score(messages)
+        p.send(back)
 
     def pair(rounds: int) -> tuple[Program, Program]:
         one, other = Program(), Program()
         for p, turns in ((one, (send, receive)), (other, (receive, send))):
+            p.alloc(messages, order=2, migratetype="unmovable")
             with p.forever():
                 if not rounds:
                     turns[0](p, 0, 1)
@@ -229,36 +267,29 @@ def sctp_stream(
 
     swap_after = _count("swap_after", swap_after)
     # Quantiles of the exponential distribution, neighbours far apart.
-    mean = swap_after / acks_per_page
+    mean = swap_after / messages
     shares = ((i + 0.5) * _GOLDEN % 1 for i in range(pairs))
     rounds = [max(1, round(-mean * math.log1p(-s))) if swap_after else 0 for s in shares]
     programs = {r: pair(r) for r in set(rounds)}
+    given = {
+        "send_us": send_us,
+        "recv_us": recv_us,
+        "latency_us": latency_us,
+        "swap_after": swap_after,
+    }
     return _pairs(
         "sctp_stream",
         [programs[r] for r in rounds],
         room,
         cross_node,
-        _count("nodes", nodes, 1),
-        "order-3 buffers",
-        8,
-        {
-            "send_us": send_us,
-            "recv_us": recv_us,
-            "acks_per_page": acks_per_page,
-            "swap_after": swap_after,
-        },
+        nodes,
+        "messages of 10 KiB",
+        2 * messages * 4 + sum(1 << order for order in PACKETS),
+        given,
         (
             sctp_stream,
-            {
-                "pairs": pairs,
-                "send_us": send_us,
-                "recv_us": recv_us,
-                "acks_per_page": acks_per_page,
-                "swap_after": swap_after,
-                "room": room,
-                "cross_node": cross_node,
-                "nodes": nodes,
-            },
+            {"pairs": pairs, **given, "room": room, "cross_node": cross_node, "nodes": nodes},
         ),
         back=True,
+        latency_ns=latency_us * 1000,
     )

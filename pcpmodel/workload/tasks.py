@@ -49,6 +49,9 @@ class Task:
         Channels of the workload that the program calls 0, 1, ...
     peer : int or None
         Task whose zone the program calls "peer".
+    near : int or None
+        A task before this one, on whose node it runs as long as that has a CPU left; ``node`` is
+        None then.
     cpu : int or None
         This very CPU, whatever the node says.
     membind : tuple of int
@@ -63,6 +66,7 @@ class Task:
     node: int | None = None
     channels: tuple[int, ...] = ()
     peer: int | None = None
+    near: int | None = None
     cpu: int | None = None
     membind: tuple[int, ...] = ()
     preferred: int | None = None
@@ -180,6 +184,11 @@ class Workload:
                 raise InputError(f"task {i}: memcg={task.memcg} is outside 0..1023")
             if task.peer is not None and task.peer not in range(n):
                 raise InputError(f"task {i}: peer={task.peer}; there are {n} tasks")
+            if task.near is not None and (task.near not in range(i) or task.node is not None):
+                raise InputError(
+                    f"task {i}: near={task.near!r}, node={task.node!r}; allowed: a task before it, "
+                    "and no node"
+                )
             for slot, channel in enumerate(task.channels):
                 if channel not in range(len(self.channels)):
                     raise InputError(f"task {i}: channel {channel} is not in the workload")

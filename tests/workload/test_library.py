@@ -9,7 +9,7 @@ import pcpmodel as pm
 from helpers.simulation import MACHINE, assert_same
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.pilot import pilot_spec
-from pcpmodel.simulation.spec import make_spec, varied
+from pcpmodel.simulation.spec import make_spec, place, varied
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op
@@ -27,8 +27,8 @@ def run(workload, **options):
     [
         pm.workload.kbuild(8, page_us=0.4),
         pm.workload.unix_stream(4),
-        pm.workload.sctp_stream(4, acks_per_page=20),
-        pm.workload.sctp_stream(4, acks_per_page=20, swap_after=60),
+        pm.workload.sctp_stream(4),
+        pm.workload.sctp_stream(4, swap_after=60),
     ],
     ids=lambda w: f"{w.name}-{w.params.get('swap_after', 0)}",
 )
@@ -46,6 +46,31 @@ def test_a_write_on_a_unix_stream_moves_one_block_of_each_order():
     assert not (sends & receives).any()
 
 
+def test_seven_messages_of_sctp_take_a_packet_past_the_lists_and_one_of_order_3():
+    result = run(pm.workload.sctp_stream(4), warmup_s=0.05)
+    sends = np.arange(8) % 2 == 0
+    counts = {name: result.per_cpu[name] / result.score for name in result.per_cpu}
+    assert counts["direct_allocs"][sends].sum() == pytest.approx(1 / 7, rel=0.01)
+    assert counts["direct_frees"][~sends].sum() == pytest.approx(1 / 7, rel=0.01)
+    # Messages come back to the sender's own lists: 28 of 52 pages; receivers free the packets.
+    assert counts["free_pages"][sends].sum() == pytest.approx(28 / 7, rel=0.01)
+    assert counts["free_pages"][~sends].sum() == pytest.approx(24 / 7, rel=0.01)
+
+
+def test_pairs_stay_on_the_node_where_they_were_forked():
+    def nodes(workload, cpus):
+        host = make_spec(workload=workload, release="v6.6", **{**RUN, "cpus": cpus}).host
+        at = [cpu // host.cpus_per_node for cpu in place(workload.tasks, host)]
+        assert all(a == b for a, b in zip(at[::2], at[1::2], strict=True))
+        return at[::2]
+
+    assert nodes(pm.workload.unix_stream(16), 128) == [0] * 14 + [1] * 2
+    assert nodes(pm.workload.unix_stream(3), 128) == [0] * 3
+    # A node that is full has no room for more.
+    assert nodes(pm.workload.unix_stream(4), 8) == [0, 0, 1, 1]
+    assert nodes(pm.workload.unix_stream(4, nodes=2), 128) == [0, 1, 0, 1]
+
+
 def test_patch_1_leaves_two_thirds_of_the_high_order_drains_of_a_unix_stream():
     """Orders 3, 2, 1, 0 in turn: two of three high-order frees follow another one."""
     base, patched = (
@@ -57,18 +82,17 @@ def test_patch_1_leaves_two_thirds_of_the_high_order_drains_of_a_unix_stream():
 
 def test_a_pair_that_changes_places_reuses_pages_only_where_they_are_kept():
     """Auto-tuning keeps them; a list drained at a batch has none to give."""
-    work = pm.workload.sctp_stream(4, send_us=20.0, recv_us=20.0, swap_after=10_000)
+    work = pm.workload.sctp_stream(4, latency_us=1.0, swap_after=10_000)
     reused = {}
     for kernel in ("v6.6+p3", "v6.6+p7"):
         run = pm.simulate(release=kernel, workload=work, seconds=1.0, warmup_s=1.0, **RUN)
-        reused[kernel] = 1 - run.alloc_zone_pages / (8 * run.score)
+        reused[kernel] = 1 - run.alloc_zone_pages / (8 / 7 * run.score)
     assert reused["v6.6+p3"] < 0.02 < 0.1 < reused["v6.6+p7"]
 
 
 def test_keeping_a_batch_divides_the_drains_of_order_3_by_eight():
     base, patched = (
-        run(pm.workload.sctp_stream(4, acks_per_page=5000), release=r, warmup_s=0.1)
-        for r in ("v6.6", "v6.6+p3")
+        run(pm.workload.sctp_stream(4), release=r, warmup_s=0.1) for r in ("v6.6", "v6.6+p3")
     )
     ratio = patched.free_high / patched.score / (base.free_high / base.score)
     assert ratio == pytest.approx(1 / 8, rel=0.05)
@@ -172,7 +196,7 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
         (lambda: pm.workload.unix_stream(0), "pairs=0"),
         (lambda: pm.workload.unix_stream(1, send_us=0), "send_us"),
         (lambda: pm.workload.unix_stream(1, room=0), "room"),
-        (lambda: pm.workload.sctp_stream(1, acks_per_page=0), "acks_per_page"),
+        (lambda: pm.workload.sctp_stream(1, latency_us=-1), "latency_us"),
         (lambda: pm.workload.page_fault2(1, fault_ns=0), "fault_ns"),
         (lambda: Program().give(ALL, order=11), "kind of block"),
     ],
