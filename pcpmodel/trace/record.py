@@ -218,7 +218,8 @@ def _machine(partial: Path, proc: Path) -> dict[str, Any]:
     series = re.search(r"\bversion (\d+\.\d+)", version)
     if series is None:
         raise InputError(f"{version[:60]!r} names no kernel version", file=proc / "version")
-    debian = re.search(r"Debian (\d\S*)", version)
+    # Debian's compiler stands there too, before the number of the build.
+    debian = re.search(r"#\d.* Debian (\d\S*)", version)
     online = reads(proc / "stat").count("\ncpu")
     memory = re.search(r"MemTotal:\s+(\d+) kB", reads(proc / "meminfo"))
     nodes = set(re.findall(r"^Node (\d+)", reads(proc / "zoneinfo"), re.M))

@@ -59,6 +59,9 @@ _FOLLOWED = (
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
 
+#: Of the flags of a line: how often preemption is off.
+_DEPTH = 15
+
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
 
@@ -132,6 +135,9 @@ def replay_work(
     state = find_release(release) if release is not None else cap.release
     policy = state.policy if policy is None else policy
     events, reader = cap.trace
+    rows = _with_switches(events.rows)
+    if rows is not events.rows:
+        events = Events(rows, events.probes)
     dump = _first_dump(cap)
     markers = read_markers(cap)
     before = markers.state.get("before")
@@ -468,6 +474,7 @@ def replay_without_dump(
     hidden = np.searchsorted(kept, hidden)
     rows["pid"][hidden] = rows["a"][hidden]
     rows["flags"][hidden] = 0
+    rows["pid"][np.searchsorted(kept, _freed_in_switch(events.rows))] = 0
     r = Follower(state, cap.cpus, snapshot, plain, first)
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
@@ -573,6 +580,55 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     last = np.full(int(rows["cpu"].max()) + 1, -1)
     np.maximum.at(last, rows["cpu"][switches], switches)
     return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
+
+
+def _freed_in_switch(rows: np.ndarray) -> np.ndarray:
+    """Rows of frees by finish_task_switch(), which are for the task that had the CPU before.
+
+    With its last reference a memory map goes: __mmdrop() frees the page directory with preemption
+    off, before the task that gets the CPU goes on where it was stopped, which may be in an
+    allocation and on another CPU (every release).  They are followed as the idle task's.
+    """
+    at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(at):
+        return at
+    order = np.argsort(rows["cpu"], kind="stable")
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    row = order[np.minimum(place[at] + 1, len(rows) - 1)]
+    told = rows.take(row)
+    like = (told["event"] == EVENT_IDS["mm_page_free"]) & (told["cpu"] == rows["cpu"][at])
+    like &= (told["pid"] == rows["a"][at]) & (row > at)
+    like &= told["flags"] & (INTERRUPT | _DEPTH) == 1
+    found = []
+    for k in row[like].tolist():
+        some, head = [k], _who(rows[k])
+        for k in order[place[k] + 1 :]:
+            if _who(rows[k]) != head:
+                break
+            some.append(k)
+        # What is freed in a batch is the task's own.
+        if rows["event"][k] != EVENT_IDS["mm_page_free_batched"]:
+            found += some
+    return np.array(found, np.int64)
+
+
+def _who(row: np.void) -> tuple[int, ...]:
+    return tuple(row[["event", "cpu", "pid", "flags"]])
+
+
+def _with_switches(rows: np.ndarray) -> np.ndarray:
+    """Rows of which a follower sees of sched_switch only those to hidden tasks; see there."""
+    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(switches):
+        return rows
+    hidden, freed = _hidden(rows), _freed_in_switch(rows)
+    rows = rows.copy()
+    rows["pid"][switches] = rows["flags"][switches] = 0
+    rows["event"][np.setdiff1d(switches, hidden)] = EVENT_IDS["sched_process_exec"]
+    rows["pid"][hidden] = rows["a"][hidden]
+    rows["pid"][freed] = 0
+    return rows
 
 
 def _version(kernel: str) -> tuple[int, int]:
