@@ -60,6 +60,7 @@ cdef enum:
     FL_NMI = 1024
     FL_MIGRATE_DISABLED = 2048
     FL_KNOWN = 4096         # the line had a flags column
+    FL_MIGRATE_SHIFT = 13   # how often migration is off, up to 7, from this bit on
 
     # Columns of the probe table.
     P_N = 0

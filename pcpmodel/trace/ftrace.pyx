@@ -30,7 +30,7 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
-__all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "PROBE_COLUMNS", "ZONES", "Events",
+__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "MIGRATE_SHIFT", "PROBE_COLUMNS", "ZONES", "Events",
            "TraceReader", "open_text", "page_frames", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
@@ -51,12 +51,15 @@ PROBE_COLUMNS = (
 ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 #: Added to the id of a function for a hit of the function tracer.
 HIT = EV_HIT
-#: Bits of the ``flags`` column; its low four bits are the preempt depth.
+#: Bits of the ``flags`` column; its low four bits are the preempt depth, the three from
+#: `MIGRATE_SHIFT` on how often migration is off, up to 7.
 FLAGS = {
     "irqs_off": FL_IRQS_OFF, "bh_off": FL_BH_OFF, "need_resched": FL_NEED_RESCHED,
     "resched_lazy": FL_RESCHED_LAZY, "hardirq": FL_HARDIRQ, "softirq": FL_SOFTIRQ,
     "nmi": FL_NMI, "migrate_disabled": FL_MIGRATE_DISABLED, "known": FL_KNOWN,
 }
+MIGRATE_SHIFT = FL_MIGRATE_SHIFT
+DEPTH = FL_DEPTH
 #: Of a line that no task's own work wrote.
 INTERRUPT = FL_HARDIRQ | FL_SOFTIRQ | FL_NMI
 
@@ -276,6 +279,7 @@ def _fill_tables():
     for c in range(256):
         flag_of[1][c] = 0 if c == c"." else FL_NEED_RESCHED
         flag_of[4][c] = 0 if c == c"." else FL_MIGRATE_DISABLED
+        flag_of[4][c] |= min(max(hex_digit(<char>c), 0), 7) << FL_MIGRATE_SHIFT
         flag_of[3][c] = max(hex_digit(<char>c), 0)
     for place, text, bits in (
         (0, b"d", FL_IRQS_OFF), (0, b"D", FL_IRQS_OFF | FL_BH_OFF), (0, b"b", FL_BH_OFF),

@@ -33,7 +33,8 @@ from pcpmodel.trace.dumps import (
     read_pcps,
     read_zoneinfo,
 )
-from pcpmodel.trace.ftrace import read_trace
+from pcpmodel.trace.ftrace import Events, read_trace
+from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.packed import open_text
 
 __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recording_names"]
@@ -217,6 +218,11 @@ class Recording:
         return found
 
     @property
+    def preempt_rt(self) -> bool:
+        """Whether it is of a kernel with ``CONFIG_PREEMPT_RT``, as its /proc/version says."""
+        return " PREEMPT_RT " in str(self.meta.get("kernel", ""))
+
+    @property
     def high_fraction(self) -> int:
         """``vm.percpu_pagelist_high_fraction`` at the recording's end; 0 where it is not told."""
         if not self.has("high_fraction"):
@@ -232,6 +238,8 @@ class Recording:
     def trace(self):
         """All events and the reader with its counters: (Events, TraceReader)."""
         events, reader = read_trace(self.file("trace.txt"), progress=self.progress)
+        if self.preempt_rt:
+            events = Events(in_one_piece(events.rows), events.probes)
         numbers = reader.numbers
         if numbers["max_cpu"] >= self.cpus:
             raise InputError(
@@ -258,6 +266,7 @@ def _kernel_of(meta: dict) -> str:
     series = meta["kernel_series"]
     for name, version in (
         ("debian_package", r"\s(\d+\.\d+\.\d+)(?:~\S*)?-\d"),
+        ("kernel", r"#\d.* Debian (\d+\.\d+\.\d+)(?:~\S*)?-\d"),
         ("kernel", r"^Linux version (\d+\.\d+(?:\.\d+)?)"),
     ):
         found = re.search(version, str(meta.get(name, "")), re.ASCII)

@@ -25,7 +25,7 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
+from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, INTERRUPT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
@@ -58,9 +58,6 @@ _FOLLOWED = (
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
-
-#: Of the flags of a line: how often preemption is off.
-_DEPTH = 15
 
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
@@ -134,10 +131,7 @@ def replay_work(
     cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
     policy = state.policy if policy is None else policy
-    events, reader = cap.trace
-    rows = _with_switches(events.rows)
-    if rows is not events.rows:
-        events = Events(rows, events.probes)
+    events, reader = _for_follower(cap), cap.trace[1]
     dump = _first_dump(cap)
     markers = read_markers(cap)
     before = markers.state.get("before")
@@ -200,7 +194,7 @@ def replay_work(
     nr_bad += len(misplaced)
     found = Exactness(
         recording=cap.name, release=state.name, events=len(events) - first, **counted,
-        nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, nr_bad > 0), nr_explained=nr_good,
+        nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, int(nr_bad > 0)), nr_explained=nr_good,
         unexplained=bad, explained=good, lost=cap.lost, notes=notes, states=r.most_states,
         decisions=None if policy is None else r.decisions,
     )  # fmt: skip
@@ -599,7 +593,7 @@ def _freed_in_switch(rows: np.ndarray) -> np.ndarray:
     told = rows.take(row)
     like = (told["event"] == EVENT_IDS["mm_page_free"]) & (told["cpu"] == rows["cpu"][at])
     like &= (told["pid"] == rows["a"][at]) & (row > at)
-    like &= told["flags"] & (INTERRUPT | _DEPTH) == 1
+    like &= told["flags"] & (INTERRUPT | DEPTH) == 1
     found = []
     for k in row[like].tolist():
         some, head = [k], _who(rows[k])
@@ -617,18 +611,20 @@ def _who(row: np.void) -> tuple[int, ...]:
     return tuple(row[["event", "cpu", "pid", "flags"]])
 
 
-def _with_switches(rows: np.ndarray) -> np.ndarray:
-    """Rows of which a follower sees of sched_switch only those to hidden tasks; see there."""
+def _for_follower(cap: Recording) -> Events:
+    """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
+    events = cap.trace[0]
+    rows = events.rows
     switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
     if not len(switches):
-        return rows
+        return events
     hidden, freed = _hidden(rows), _freed_in_switch(rows)
     rows = rows.copy()
     rows["pid"][switches] = rows["flags"][switches] = 0
     rows["event"][np.setdiff1d(switches, hidden)] = EVENT_IDS["sched_process_exec"]
     rows["pid"][hidden] = rows["a"][hidden]
     rows["pid"][freed] = 0
-    return rows
+    return Events(rows, events.probes)
 
 
 def _version(kernel: str) -> tuple[int, int]:
