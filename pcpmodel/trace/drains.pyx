@@ -632,7 +632,7 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
         if set.open[i] and not (
                 unseen and not s.page[p].where and pindex_may_hold(i, mt, <int>r.b)):
             # What it drains now was not there before: below that page there is nothing.
-            set.open[i] = False
+            set.open[i], set.shut[i] = False, row
         if set.open[i] or set.list[i].tail >= 0:
             break
         i = pindex_after(s.rules.nr_pcp_lists, i)

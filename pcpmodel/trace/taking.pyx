@@ -414,7 +414,14 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
     k = s.nr_rows
-    if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
+    if s.page[p].status == UNSEEN and not s.sets[x].open[i] \
+            and s.sets[x].shut[i] > s.link[row].own_prev:
+        # It was there when the list was refilled first, if this task had not taken it by then.
+        k = s.sets[x].shut[i]
+        explain(s, k, E_OVERTAKEN, x, row)
+        s.t.allocations_inferred += 1
+        was_there(s, p, x, i, False)
+    elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         if not (untold_since(s, p, row, s.sets[x].hidden)
                 and by_hidden(s, x, row, 0)):
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
@@ -430,7 +437,8 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
     e.since = s.link[row].own_prev
     if k < s.nr_rows:
-        explain(s, row, E_LATE, x, k)
+        if k != s.sets[x].shut[i]:
+            explain(s, row, E_LATE, x, k)
         do_earlier(s, x, k)
     else:
         do_op(s, x, e)
@@ -544,7 +552,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
             s.link[row].chain and s.rows[s.link[row].chain].event == EV_ALLOC):
         run.silent = True
         stack_of_refill(s, x, i, row)
-    set.open[i] = False
+    if set.open[i]:
+        set.open[i], set.shut[i] = False, row
     e = begin_op(s, x, row, OP_REFILL, order)
     e.begin = not run.silent
     if first or asked < 0:
