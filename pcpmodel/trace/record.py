@@ -54,11 +54,20 @@ FUNCTIONS = (
     "__zone_set_pageset_high_and_batch", "setup_per_zone_wmarks", "__free_pages_ok",
     "unreserve_highatomic_pageblock",
 )  # fmt: skip
-#: Probes by register (x86-64), where there are kprobes: entry of the function.
+#: From v6.10 on the first, until v6.9 the other.
+BULK = ("alloc_pages_bulk_noprof", "__alloc_pages_bulk")
+#: Probes by register (x86-64), where there are kprobes, and where: p, entry of a function; r, its
+#: return, of so many calls at once.  Of more than one the first that the kernel takes, as a
+#: function's name depends on the release.
 PROBES = {
-    "free_pcppages_bulk": "n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",
-    "drain_pages_zone": "of_cpu=%di:u32",
-    "decay_pcp_high": "pcp=%si:x64",
+    "free_pcppages_bulk": ("p free_pcppages_bulk n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",),
+    "drain_pages_zone": ("p drain_pages_zone of_cpu=%di:u32",),
+    "decay_pcp_high": ("p decay_pcp_high pcp=%si:x64",),
+    # What it takes no other line tells of: vmalloc() asks it for pages, and a new task for a stack.
+    "alloc_pages_bulk": tuple(
+        f"p {function} gfp=%di:x32 nid=%si:s32 nr=%cx:s32" for function in BULK
+    ),
+    "alloc_pages_bulk_ret": tuple(f"r256 {function} n=$retval:u32" for function in BULK),
 }
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
 _EVENT = re.compile(rb" \d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
@@ -96,15 +105,18 @@ def _probes(tracefs: Path, here: Path) -> Iterator[list[str]]:
     made: dict[str, str] = {}
     try:
         if control.exists() and os.uname().machine == "x86_64":
-            for function, fields in PROBES.items():
-                if tries(control, f"p:{group}/{function} {function} {fields}\n"):
-                    made[function] = f"{function} {fields}"
-                    tries(here / "events" / group / function / "enable", "1")
+            for name, forms in PROBES.items():
+                for form in forms:
+                    kind, _, what = form.partition(" ")
+                    if tries(control, f"{kind}:{group}/{name} {what}\n"):
+                        made[name] = what
+                        tries(here / "events" / group / name / "enable", "1")
+                        break
         yield list(made.values())
     finally:
-        for function in made:
-            tries(here / "events" / group / function / "enable", "0")
-            tries(control, f"-:{group}/{function}\n")
+        for name in made:
+            tries(here / "events" / group / name / "enable", "0")
+            tries(control, f"-:{group}/{name}\n")
 
 
 def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:

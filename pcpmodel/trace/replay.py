@@ -59,6 +59,9 @@ _FOLLOWED = (
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
 
+#: With both, every call of alloc_pages_bulk() is told.
+_BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
+
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
 
@@ -457,13 +460,15 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED])
+    followed = _FOLLOWED + (_BULK if _tells_bulk(cap) else ())
+    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in followed])
     hidden = _hidden(events.rows)
     kept[hidden] = True
     kept = np.flatnonzero(kept)
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     plain = Events(events.rows.take(kept), events.probes[:0])
     rows = plain.rows
+    rows["probe"] = -1
     # Who left the CPU is told of by another line; whoever got it is there from here on.
     hidden = np.searchsorted(kept, hidden)
     rows["pid"][hidden] = rows["a"][hidden]
@@ -522,7 +527,7 @@ def _start_without_dump(
 ) -> None:
     """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    if _version(cap.kernel) > _LAST_SILENT:
+    if _version(cap.kernel) > _LAST_SILENT or _tells_bulk(cap):
         new = new[:0]
     comms = cap.trace[1].comms
     r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
@@ -625,6 +630,13 @@ def _for_follower(cap: Recording) -> Events:
     rows["pid"][hidden] = rows["a"][hidden]
     rows["pid"][freed] = 0
     return Events(rows, events.probes)
+
+
+def _tells_bulk(cap: Recording) -> bool:
+    """Whether probes tell of alloc_pages_bulk(); a recording that is followed without the dumps
+    that it has is followed without its probes too."""
+    events = cap.trace[0]
+    return not cap.tags and all(bool(events.is_event(name).any()) for name in _BULK)
 
 
 def _version(kernel: str) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from libc.stdint cimport int8_t, uint8_t, uint64_t
 from pcpmodel.kernel.lists cimport (
     order_to_pindex, pcp_allowed_order, pindex_may_hold, pindex_to_only_type, pindex_to_order,
 )
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
 from pcpmodel.trace.asked cimport ask_at_refill
 from pcpmodel.trace.assumptions cimport *
@@ -24,6 +24,9 @@ from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
+
+cdef enum:
+    ZONE_MOVABLE = 4    # as `ftrace.ZONES` counts
 
 # -- what leaves a list --------------------------------------------------------------
 
@@ -689,6 +692,34 @@ cdef void bulk_begins(Beliefs s, int32_t row) noexcept nogil:
         s.nr_bulk += 1
 
 
+cdef int unknown_of_bulk(Beliefs s, int x, int32_t p, const bulk_call *call, int left,
+                         int32_t row) noexcept nogil:
+    """What alloc_pages_bulk() took of a list of which not all was known, *left* pages; says 0.
+
+    If it was refilled meanwhile, the next lines of what came tell how many that had to give: from
+    *p* on those that are freed without an allocation, or never seen again.
+    """
+    cdef int32_t q, shut = s.sets[x].shut[call.migratetype]
+    cdef operation *e
+    while left > 0 and p >= 0 and (not s.page[p].cursor
+                                   or s.rows[s.page[p].cursor].event == EV_FREE):
+        q = s.page[p].next
+        take(s, x, p, row, OP_SILENT, call.row, 0)
+        s.page[p].status = SILENT
+        left -= 1
+        p = q
+    if left and shut > call.row:
+        e = begin_op(s, x, row, OP_UNKNOWN, 0)
+        e.begin = <uint8_t>min(left, 255)
+        e.got = left + 1
+        do_earlier(s, x, shut)
+        settle(s, x, row)
+    elif left:
+        unknown(s, x, row, left, left)
+        s.sets[x].moved[call.migratetype] = row
+    return 0
+
+
 cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
     """alloc_pages_bulk() has taken its pages; from the first list that has them."""
     cdef const event_row *r = &s.rows[row]
@@ -704,7 +735,8 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
     while left > 0:
         best = -1
         for z in range(s.nr_zones - 1, -1, -1):
-            if call.nid >= 0 and s.zones[z].node != call.nid:
+            if (call.nid >= 0 and s.zones[z].node != call.nid) \
+                    or (s.zones[z].name == ZONE_MOVABLE and call.migratetype != MIGRATE_MOVABLE):
                 continue
             x = z * s.cpus + r.cpu
             p = s.sets[x].list[call.migratetype].head
@@ -715,6 +747,12 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
             if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
                 best = x
                 break
+            if p < 0 and s.sets[x].open[call.migratetype] \
+                    or s.sets[x].shut[call.migratetype] > call.row:
+                left = unknown_of_bulk(s, x, p, call, left, row)
+                break
+        if left == 0:
+            break
         if best < 0:
             differ(s, row, D_BULK, -1, r.d, r.d - left)
             break
