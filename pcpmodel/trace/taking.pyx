@@ -402,6 +402,22 @@ cdef inline void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explai
         s.t.allocations_foreseen += good
 
 
+cdef int first_set(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """The pageset of which a page is reported that no line told of before: *x*, of the CPU of that
+    line, but where it would lie below what came since, and the task was moved meanwhile."""
+    cdef int32_t before = line_before(s, row)
+    cdef int y
+    if not before or s.rows[before].cpu == s.rows[row].cpu or s.page[p].status != UNSEEN \
+            or (s.sets[x].open[i] and (s.sets[x].list[i].head < 0
+                                       or in_flight(s, s.sets[x].list[i].head, row))):
+        return x
+    y = set_of(s, p, s.rows[before].cpu)
+    if not s.sets[y].open[i] or not moved_from(s, row, s.rows[before].cpu):
+        return x
+    explain(s, row, E_MIGRATED, y, before)
+    return y
+
+
 cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     """The mm_page_alloc of a block of which no line has told: was it on its list at the start?"""
     cdef const event_row *r = &s.rows[row]
@@ -416,6 +432,7 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    x = first_set(s, x, i, p, row)
     k = s.nr_rows
     if s.page[p].status == UNSEEN and not s.sets[x].open[i] \
             and s.sets[x].shut[i] > s.link[row].own_prev:
