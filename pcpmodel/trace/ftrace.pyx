@@ -712,6 +712,9 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
     code = read_pairs(p, e, values, &have)
     if code != OK:
         return code
+    if form.probe and told_by_name(have):
+        r.event += EV_HIT
+        return OK
     i = 0
     while form.needs[i] != NO_KEY:
         key = form.needs[i]
@@ -746,6 +749,15 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
             row[i] = values[i]
         s.nr_probes += 1
     return OK
+
+
+cdef inline bint told_by_name(uint64_t have) noexcept nogil:
+    """Whether a probe says that a function was called, and of the lists not more than which ones.
+
+    So do those of `record`, which knows no layout of a struct: as a hit of the function tracer.
+    """
+    cdef uint64_t of = <uint64_t>1 << K_PCP | <uint64_t>1 << K_OFCPU
+    return (have & of) != 0 and not have & ~(of | <uint64_t>1 << K_N | <uint64_t>1 << K_PINDEX)
 
 
 cdef int find_name(const char *p, Py_ssize_t n) noexcept nogil:

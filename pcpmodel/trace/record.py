@@ -70,7 +70,7 @@ PROBES = {
     "alloc_pages_bulk_ret": tuple(f"r256 {function} n=$retval:u32" for function in BULK),
 }
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
-_EVENT = re.compile(rb" \d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
+_EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
 
 
 @dataclass(frozen=True)
@@ -197,10 +197,12 @@ def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool,
     return interrupted, None if child is None else child.returncode
 
 
-def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
+def _export(here: Path, target: Path, progress: bool) -> tuple[Counter[str], int]:
+    """Write the trace; how many events of each name it has, and their last CPU."""
     from tqdm import tqdm
 
     seen: Counter[str] = Counter()
+    cpus = {b"0"}
     with (
         open(here / "trace", "rb") as source,
         gzip.GzipFile(target, "wb", compresslevel=6, mtime=0) as sink,
@@ -210,9 +212,11 @@ def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
             sink.write(line)
             if not line.startswith(b"#"):
                 found = _EVENT.search(line)
-                seen[found[1].decode() if found else "other"] += 1
+                seen[found[2].decode() if found else "other"] += 1
+                if found:
+                    cpus.add(found[1])
             bar.update()
-    return seen
+    return seen, max(map(int, cpus))
 
 
 @contextmanager
@@ -224,15 +228,19 @@ def _beside(out: Path) -> Iterator[Path]:
         yield partial
 
 
-def _machine(partial: Path, proc: Path) -> dict[str, Any]:
-    """What meta.json says of the machine; its files of the kernel go beside."""
+def _machine(partial: Path, proc: Path, at_work: int) -> dict[str, Any]:
+    """What meta.json says of the machine; its files of the kernel go beside.
+
+    *at_work*: the last CPU of the trace.
+    """
     version = reads(proc / "version")
     series = re.search(r"\bversion (\d+\.\d+)", version)
     if series is None:
         raise InputError(f"{version[:60]!r} names no kernel version", file=proc / "version")
     # Debian's compiler stands there too, before the number of the build.
     debian = re.search(r"#\d.* Debian (\d\S*)", version)
-    online = reads(proc / "stat").count("\ncpu")
+    # One that is offline now may have been at work, and the numbers may have gaps.
+    cpus = 1 + max(map(int, re.findall(r"^cpu(\d+)", reads(proc / "stat"), re.M)), default=0)
     memory = re.search(r"MemTotal:\s+(\d+) kB", reads(proc / "meminfo"))
     nodes = set(re.findall(r"^Node (\d+)", reads(proc / "zoneinfo"), re.M))
     fraction = reads(proc / "sys" / "vm" / "percpu_pagelist_high_fraction")
@@ -243,7 +251,7 @@ def _machine(partial: Path, proc: Path) -> dict[str, Any]:
         "kernel": version,
         "kernel_series": series[1],
         "debian_package": f"linux {debian[1]}" if debian else "",
-        "cpus": max(1, online),
+        "cpus": max(cpus, 1 + at_work),
         "memory_mib": int(memory[1]) >> 10 if memory else 0,
         "numa_nodes": max(1, len(nodes)),
     }
@@ -316,11 +324,11 @@ def record(
                     write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
                     _snapshot("after", partial, here, proc)
                     write(here / "tracing_on", "0")
-                    seen = _export(here, partial / "trace.txt.gz", progress)
+                    seen, at_work = _export(here, partial / "trace.txt.gz", progress)
                     lost = lost_events(here)
             meta = {
                 "capture": out.name,
-                **_machine(partial, proc),
+                **_machine(partial, proc, at_work),
                 "workload": " ".join(command) if command else f"this machine for {seconds} s",
                 "phases": ["work"],
                 "exit_code": code,
