@@ -538,6 +538,16 @@ cdef bint exhausted(Beliefs s, int x, operation *e, int want, int32_t last) noex
     return True
 
 
+cdef bint some_want(pageset *set, int got) noexcept nogil:
+    """Whether a state of the lists has just asked for so many blocks."""
+    cdef int k
+    unfold(set)
+    for k in range(set.n):
+        if set.s[k].due == got:
+            return True
+    return False
+
+
 cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil:
     """No state is as it was seen, and nothing explains it; go on."""
     if s.dumped:
@@ -585,7 +595,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     do_op(s, x, e)
     if set.n:
         want = set.ends.due if set.nr_kinds else set.s.due
-    if run.bulk >= 0 and e.got > want:
+    if run.bulk >= 0 and e.got > want and not some_want(set, e.got):
         # Another one for the same call follows.
         add_pages(set, want - e.got)
         e.got = want
