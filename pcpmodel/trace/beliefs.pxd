@@ -139,6 +139,7 @@ cdef struct pageset:
     # Where no dump told of the start.
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
     int32_t shut[MAX_PCP_LISTS]     # ... up to this row; 0 never
+    int unsure[MAX_PCP_LISTS]       # pages of the first refill that a silent caller may have left
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     int high_before     # that a search took for other flags of the zone; 0 none
     int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none

@@ -26,7 +26,9 @@ from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
 cdef enum:
-    ZONE_MOVABLE = 4    # as `ftrace.ZONES` counts
+    # As `ftrace.ZONES` counts; few ask for the first.
+    ZONE_DMA = 0
+    ZONE_MOVABLE = 4
 
 # -- what leaves a list --------------------------------------------------------------
 
@@ -724,7 +726,8 @@ cdef int unknown_of_bulk(Beliefs s, int x, int32_t p, const bulk_call *call, int
     """What alloc_pages_bulk() took of a list of which not all was known, *left* pages; says 0.
 
     If it was refilled meanwhile, the next lines of what came tell how many that had to give: from
-    *p* on those that are freed without an allocation, or never seen again.
+    *p* on those that are freed without an allocation, or never seen again; of these some may have
+    been left to the next call.
     """
     cdef int32_t q, shut = s.sets[x].shut[call.migratetype]
     cdef operation *e
@@ -735,15 +738,19 @@ cdef int unknown_of_bulk(Beliefs s, int x, int32_t p, const bulk_call *call, int
         s.page[p].status = SILENT
         left -= 1
         p = q
-    if left and shut > call.row:
-        e = begin_op(s, x, row, OP_UNKNOWN, 0)
-        e.begin = <uint8_t>min(left, 255)
-        e.got = left + 1
-        do_earlier(s, x, shut)
-        settle(s, x, row)
-    elif left:
-        unknown(s, x, row, left, left)
+    if left:
         s.sets[x].moved[call.migratetype] = row
+        e = begin_op(s, x, row, OP_DRAINED, 0)  # of which count alone tells
+        e.got = left
+        if shut > call.row:
+            s.sets[x].unsure[call.migratetype] = <int>s.rows[row].d - left
+            do_earlier(s, x, shut)
+        elif not s.sets[x].open[call.migratetype]:
+            s.sets[x].unsure[call.migratetype] -= left
+            do_op(s, x, e)
+        else:
+            do_op(s, x, e)
+        settle(s, x, row)
     return 0
 
 
@@ -774,8 +781,9 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
             if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
                 best = x
                 break
-            if p < 0 and s.sets[x].open[call.migratetype] \
-                    or s.sets[x].shut[call.migratetype] > call.row:
+            if s.zones[z].name != ZONE_DMA and (
+                    s.sets[x].open[call.migratetype] or s.sets[x].shut[call.migratetype] > call.row
+                    or s.sets[x].unsure[call.migratetype] >= left):
                 left = unknown_of_bulk(s, x, p, call, left, row)
                 break
         if left == 0:
