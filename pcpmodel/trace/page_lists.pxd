@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
-from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
+from pcpmodel.kernel.pages cimport MIGRATE_CMA, MIGRATE_MOVABLE, pages_prefetch, pages_unlikely
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.events cimport *
 
@@ -220,6 +220,14 @@ cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil
     if not before or s.rows[before].cpu != cpu or (then and s.rows[then].cpu == cpu):
         return 0
     return before
+
+
+cdef inline int asked_type(int mt) noexcept nogil:
+    """The migratetype of the request that takes a block of this one from the buddy lists.
+
+    Those of CMA are for movable pages (__rmqueue_cma_fallback(); CONFIG_CMA).
+    """
+    return MIGRATE_MOVABLE if mt == MIGRATE_CMA else mt
 
 
 cdef inline bint under_locks(const event_row *r) noexcept nogil:

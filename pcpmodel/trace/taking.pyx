@@ -627,7 +627,7 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = page_at(s, row)
-    cdef int cpu = r.cpu, order = <int>r.b, mt = <int>r.c
+    cdef int cpu = r.cpu, order = <int>r.b, mt = asked_type(<int>r.c)
     cdef cpu_run *run = &s.runs[cpu]
     cdef int x, i
     cdef bint direct
@@ -644,10 +644,10 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
             differ(s, row, D_FREED_TWICE, x, 0, r.a)
             leave(s, x, <int32_t>p, row, OP_SILENT)
     if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
-            and 0 <= mt < MIGRATE_TYPES:
+            and 0 <= r.c < MIGRATE_TYPES:
         # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
         # which it merges with a block of another one, and tells of it with no line.
-        s.block_type[p >> 9] = <int8_t>mt
+        s.block_type[p >> 9] = <int8_t>r.c
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
     await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
