@@ -56,7 +56,7 @@ cdef void over(Beliefs s, int cpu, int32_t row) noexcept nogil:
     """What ran with interrupts off on this CPU is over."""
     finish_run(s, cpu, row)
     if s.contigs[cpu].left:
-        commit_contig(s, cpu)
+        commit_contig(s, cpu, False)
 
 
 cdef void tick_begins(Beliefs s, int32_t row) noexcept nogil:
@@ -174,6 +174,9 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
         complete_at(s, row)
     if run.kind:
         end_run(s, row)
+    if pages_unlikely(s.contigs[r.cpu].left) and (
+            EV_ALLOC <= e <= EV_FREE or e == EV_FREE_CONTIG or e == EV_SWITCH):
+        commit_contig(s, r.cpu, True)
     if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
             and not r.flags & IRQ:
         run.draining = -1

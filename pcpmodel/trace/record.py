@@ -68,6 +68,8 @@ PROBES = {
         f"p {function} gfp=%di:x32 nid=%si:s32 nr=%cx:s32" for function in BULK
     ),
     "alloc_pages_bulk_ret": tuple(f"r256 {function} n=$retval:u32" for function in BULK),
+    # What vfree() has freed page by page joins the lists in larger blocks (v7.2).
+    "free_prepared_contig_range": ("p free_prepared_contig_range page=%di:x64 nr=%si:u64",),
 }
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
 _EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")

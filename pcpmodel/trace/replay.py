@@ -62,6 +62,11 @@ _FOLLOWED = (
 #: With both, every call of alloc_pages_bulk() is told.
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
 
+#: Which pages vfree() gives back as larger blocks (v7.2).
+_CONTIG = "free_prepared_contig_range"
+#: Where the follower takes the first struct page to be, unless a dump's recording tells.
+_VMEMMAP = -(0x1600 << 32)
+
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
 
@@ -461,6 +466,8 @@ def replay_without_dump(
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
     followed = _FOLLOWED + (_BULK if _tells_bulk(cap) else ())
+    if _probed(cap, _CONTIG):
+        followed += (_CONTIG,)
     kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in followed])
     hidden = _hidden(events.rows)
     kept[hidden] = True
@@ -469,6 +476,7 @@ def replay_without_dump(
     plain = Events(events.rows.take(kept), events.probes[:0])
     rows = plain.rows
     rows["probe"] = -1
+    _place_contigs(rows)
     # Who left the CPU is told of by another line; whoever got it is there from here on.
     hidden = np.searchsorted(kept, hidden)
     rows["pid"][hidden] = rows["a"][hidden]
@@ -633,14 +641,44 @@ def _for_follower(cap: Recording) -> Events:
 
 
 def _tells_bulk(cap: Recording) -> bool:
-    """Whether probes told of every call of alloc_pages_bulk(), as meta.json says.
+    """Whether probes told of every call of alloc_pages_bulk(), as meta.json says."""
+    told = _probed(cap, "alloc_pages_bulk")
+    return any("nr=" in p for p in told) and any("$retval" in p for p in told)
+
+
+def _probed(cap: Recording, function: str) -> list[str]:
+    """The probes of a function, as meta.json says.
 
     A recording that is followed without the dumps that it has is followed without its probes too.
     """
     probes = cap.meta.get("probes")
-    listed = probes if isinstance(probes, list) else []
-    told = [str(p) for p in listed if "alloc_pages_bulk" in str(p)]
-    return not cap.tags and any("nr=" in p for p in told) and any("$retval" in p for p in told)
+    listed = probes if isinstance(probes, list) and not cap.tags else []
+    return [str(p) for p in listed if function in str(p)]
+
+
+def _place_contigs(rows: np.ndarray) -> None:
+    """A probe prints addresses of struct page; the pages were freed by the same task just before.
+
+    Where the first struct page is, is what most of them agree on.
+    """
+    contigs = np.flatnonzero(rows["event"] == EVENT_IDS[_CONTIG])
+    if not len(contigs):
+        return
+    own = np.flatnonzero(rows["flags"] & INTERRUPT == 0)
+    own = own[np.argsort(rows["pid"][own], kind="stable")]
+    place = np.zeros(len(rows), np.int64)
+    place[own] = np.arange(len(own))
+    firsts = []
+    for k in contigs[rows["flags"][contigs] & INTERRUPT == 0][:1000].tolist():
+        before = rows[own[max(place[k] - rows["d"][k], 0) : place[k]]]
+        pfn = before["a"].min(initial=1 << 40)
+        if len(before) == rows["d"][k] and (np.ptp(before["a"]) == len(before) - 1) \
+                and (before["event"] == EVENT_IDS["mm_page_free"]).all():
+            firsts.append(int(rows["a"][k]) - 64 * int(pfn))
+    if firsts:
+        rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
+    else:
+        rows["event"][contigs] = EVENT_IDS["sched_process_exec"]
 
 
 def _version(kernel: str) -> tuple[int, int]:
