@@ -91,12 +91,16 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
 
 cdef inline int owner(Beliefs s, int64_t p, int32_t row, int x) noexcept nogil:
     """The pageset that has a page at a later row; *x* if nobody tells."""
-    cdef int32_t k = s.page[p].cursor
+    cdef int32_t k = s.page[p].cursor, then
     if k == row or k > row or k == 0:
         return (s.page[p].where - 1) >> 4 if s.page[p].where else x
-    while 0 < s.link[k].chain < row:
-        k = s.link[k].chain
-    return set_of(s, p, s.rows[k].cpu)
+    while True:
+        then = s.link[k].chain
+        if s.rows[k].event == EV_FREE_CONTIG:
+            then = s.spans[then + p - page_of(s, &s.rows[k])]
+        if not 0 < then < row:
+            return set_of(s, p, s.rows[k].cpu)
+        k = then
 
 
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=0) noexcept nogil:

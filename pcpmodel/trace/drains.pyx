@@ -583,7 +583,7 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
                 break
         set = &s.sets[x]
     if set.rest > 0 and not set.undecided:
-        # Its task was stopped between two holds of the lock.
+        # Its task was stopped between two holds of the lock; each begins with the same list.
         run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
@@ -720,7 +720,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         differ(s, row, D_DRAIN_LONG, run.set, run.want, r.a)
         run.bad = 1
     i = next_list(s, run, p, unseen and not s.dumped, row)
-    run.pindex = set.rest_pindex = i
+    run.pindex = i
     run.left -= 1 << r.b
     set.rest -= 1 << r.b
     if run.left <= 0:
@@ -738,7 +738,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
                     and by_hidden(s, run.set, row, 0))):
             differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
-        run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
+        run.pindex = list_shown(s, run.set, p, r, i)
         if page.where == 1 + 16 * run.set + i:
             forget_below(s, run.set, i, <int32_t>p, row)
         elif not page.where and not s.holds_told and not 0 < set.hidden < set.counted:

@@ -548,6 +548,9 @@ def _start_without_dump(
             if (*zone.key, cpu) in counts:
                 r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
     chain = r.next_of_page()
+    contigs = rows["event"] == EVENT_IDS[_CONTIG]
+    if contigs.any():
+        chain = _chain_without(rows, contigs)
     names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
     columns = {name: np.ascontiguousarray(rows[name]) for name in names}
     starts = np.sort([z.start_pfn for z in snapshot.zones])
@@ -654,6 +657,17 @@ def _probed(cap: Recording, function: str) -> list[str]:
     probes = cap.meta.get("probes")
     listed = probes if isinstance(probes, list) and not cap.tags else []
     return [str(p) for p in listed if function in str(p)]
+
+
+def _chain_without(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:
+    """Row -> the next one about the same page, 0 none, but for those that are left out."""
+    chain = np.zeros(len(rows), np.int32)
+    about = (rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"]) & (rows["event"] > 0) & ~left_out
+    at = np.flatnonzero(about)
+    at = at[np.argsort(rows["a"][at], kind="stable")]
+    same = rows["a"][at[1:]] == rows["a"][at[:-1]]
+    chain[at[:-1][same]] = at[1:][same]
+    return chain
 
 
 def _place_contigs(rows: np.ndarray) -> None:
