@@ -44,6 +44,8 @@ cdef enum:
     NO_DRAIN = 0
     UNDECIDED = -1      # no line tells yet
 
+    AT_ALL = 2          # operation.cut of a drain that may end within a hold
+
     # Why a drain is under way.
     DUE_NONE = 0
     DUE_COMMIT = 1
@@ -78,7 +80,9 @@ cdef struct operation:
     uint8_t order
     uint8_t pindex
     uint8_t begin       # a refill halves free_count first
-    uint8_t cut         # a refill got less, as there was no more; a drain, as others had the lists
+    # A refill got less, as there was no more; a drain, as others had the lists, or (AT_ALL) used
+    # them between its holds.
+    uint8_t cut
     uint8_t zone_flags  # that the trace had told by then
 
 # What a line shows of a pageset.
@@ -345,7 +349,7 @@ cdef class Beliefs(PageLists):
     cdef int believe(self, release, events) except -1
 
 cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil
-cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, int cut=*) noexcept nogil
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
 cdef bint clear_table(Beliefs s, int n) noexcept nogil

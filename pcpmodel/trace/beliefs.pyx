@@ -63,9 +63,9 @@ cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noe
     return False
 
 
-cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) noexcept nogil:
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, int cut=0) noexcept nogil:
     """How many blocks of the drain of `find_drain` are the one that a state wants, all its holds
-    together; -1: there are too few.  *cut*: it may end with any of them."""
+    together; -1: there are too few.  *cut*: it may end with any of them; AT_ALL: or within."""
     cdef per_cpu_pages pcp = v.pcp
     cdef int left = v.due, k = 0, hold, n, got
     cdef bint more = v.due > 0 and pcp.count > 0
@@ -79,7 +79,7 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
         if cut and k > 0 and got == 0:
             return k
         if got < n or hold <= 0:
-            return -1
+            return k if cut == AT_ALL and k == s.nr_orders else -1
         pcp.count -= got
         left -= hold
         if decays:

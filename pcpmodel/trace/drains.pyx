@@ -15,7 +15,7 @@ from pcpmodel.kernel.lists cimport (
     pindex_may_hold, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
-from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
+from pcpmodel.kernel.pcp cimport COMMIT_WHOLE, commit_hold, per_cpu_pages, remote_hold, zone_hold
 from pcpmodel.trace.asked cimport ask_at_tick
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
@@ -430,6 +430,21 @@ cdef void no_longer_low(zone_info *z) noexcept nogil:
         z.told += 1
 
 
+cdef int32_t line_between(Beliefs s, int x, int32_t row) noexcept nogil:
+    """The first line of another task of this CPU amid the drain of `find_drain`; or 0."""
+    cdef int32_t then
+    if s.rules.commit_drain == COMMIT_WHOLE:
+        return 0    # all is one hold
+    while row != s.last_drained:
+        then = s.link[row].next_cpu
+        if then and s.rows[then].event != EV_PCPU_DRAIN:
+            return then
+        row = s.link[row].own_next
+        if not row:
+            return 0
+    return 0
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -471,6 +486,15 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             last.cut = said != SAID_NONE
             if last.cut:
                 explain(s, row, E_RELOCK, x, k)
+                said = SAID_LATE
+        k = line_between(s, x, first) if said == SAID_NONE and seen else 0
+        if k and last.op == OP_FREE:
+            last.cut = AT_ALL
+            said = keep(s, x, row, &g)
+            if said == SAID_NONE:
+                last.cut = 0
+            else:
+                explain(s, row, E_BETWEEN, x, k)
                 said = SAID_LATE
     if said == SAID_NONE and seen and (
             gives_batch(s, x, row) if decays and s.node_of_cpu[set.cpu] != s.zones[set.zone].node
