@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pcpmodel as pm
-from helpers.paths import TESTS
+from helpers.paths import TESTS, TRACES
 from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, MIGRATE_SHIFT, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.replay import _for_follower, _freed_in_switch
@@ -226,3 +226,47 @@ def test_a_refill_of_movable_pages_takes_blocks_of_cma(told):
     assert found.nr_unexplained == 0, found
     assert found.causes() == {}
     assert found.refills == 1
+
+
+_BETWEEN = "drain in pieces, and others used the lists between two"
+
+
+def _with_a_pause(lines, drain):
+    """Another task takes the page that a drain has last, between its first two holds of 63 blocks.
+
+    The rest of the trace is left out.
+    """
+    first, last = drain[0], drain[-1]
+    pfn, order, mt = re.search(rb"pfn=(\w+) order=(\d) migratetype=(\d)", lines[last]).groups()
+    head = re.sub(rb"^.*? \[(\d+)\] \S+", rb"  another-31000 [\1] .....", lines[drain[63]])
+    taken = head.partition(b": mm_page")[0] + b": mm_page_alloc: page=0 pfn=%s order=%s " \
+        b"migratetype=%s gfp_flags=GFP_KERNEL\n" % (pfn, order, mt)  # fmt: skip
+    return [*lines[: drain[63]], taken, *lines[drain[63] : last]], first
+
+
+def test_others_use_the_lists_between_two_pieces_of_a_drain(tmp_path):
+    """From v6.19 on preemption is on there: what they take the drain has no more."""
+    source = TRACES / "7.3-unixpair-4cpu"
+    lines = b"".join(open_text(source / "trace.txt.zst")).splitlines(keepends=True)
+    lines = [t for t in lines if b"# entries-in-buffer" not in t]
+    drains, last = [], None
+    for i, t in enumerate(lines):
+        if b": mm_page_pcpu_drain: " not in t:
+            last = None if t.partition(b"]")[0] == last and b"free_pcppages" not in t else last
+        elif t.partition(b"]")[0] == last:
+            drains[-1].append(i)
+        else:
+            last = t.partition(b"]")[0]
+            drains.append([i])
+    causes = []
+    for n, drain in enumerate(d for d in drains[len(drains) // 2 :] if len(d) > 130):
+        changed, _ = _with_a_pause(lines, drain)
+        target = tmp_path / f"{n}"
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(
+            "trace.*", "pcpstate.*", "buddylists.*", "pageblocks.*", "zoneinfo.after*"))  # fmt: skip
+        (target / "trace.txt").write_bytes(b"".join(changed))
+        found = pm.replay(target)
+        causes.append(found.causes().get(_BETWEEN, 0) if found.nr_unexplained == 0 else 0)
+        if causes[-1] or n == 8:
+            break
+    assert causes[-1] == 1, causes
