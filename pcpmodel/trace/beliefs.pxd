@@ -279,6 +279,7 @@ cdef class Beliefs(PageLists):
     cdef int32_t large_row  # first row of a block that costs, 0 none, -1 not known yet
     cdef bint dumped        # a dump told of the lists at the start
     cdef bint past_told     # a probe shows free_one_page()
+    cdef bint locks_sleep   # with PREEMPT_RT
     cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef int p_lists
     cdef int nr_populated   # zones with memory

@@ -550,6 +550,12 @@ cdef class Follower(Beliefs):
             raise IndexError(f"zone {z}, row {row}")
         self.zones[z].large = row
 
+    def let_locks_sleep(self):
+        """With PREEMPT_RT any task may find the lists locked by another one, which has not the CPU.
+        """
+        check_idle(self)
+        self.locks_sleep = True
+
     def free_under_way(self, int32_t stop):
         """Pages freed before row *stop* whose batch comes to its lists only from there on."""
         cdef int32_t row

@@ -83,7 +83,7 @@ cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef int32_t j, k = row
     cdef int64_t q
-    if not under_locks(r):
+    if not (under_locks(r) or s.locks_sleep):
         return 0
     j = holds_lists(s, p, row)
     if j:

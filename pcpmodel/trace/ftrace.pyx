@@ -30,8 +30,9 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
-__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "MIGRATE_SHIFT", "PROBE_COLUMNS", "ZONES", "Events",
-           "TraceReader", "open_text", "page_frames", "read_trace"]
+__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
+           "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "open_text", "page_frames",
+           "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(

@@ -34,8 +34,8 @@ from pcpmodel.trace.dumps import (
     read_zoneinfo,
 )
 from pcpmodel.trace.ftrace import Events, read_trace
-from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.packed import open_text
+from pcpmodel.trace.preempt_rt import in_one_piece
 
 __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recording_names"]
 

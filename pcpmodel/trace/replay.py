@@ -25,9 +25,17 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, INTERRUPT, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
+from pcpmodel.trace.prepared import (
+    CONTIG,
+    chain_without,
+    freed_in_switch,
+    place_contigs,
+    probed,
+    tells_bulk,
+)
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import (
@@ -61,11 +69,6 @@ _FOLLOWED = (
 
 #: With both, every call of alloc_pages_bulk() is told.
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
-
-#: Which pages vfree() gives back as larger blocks (v7.2).
-_CONTIG = "free_prepared_contig_range"
-#: Where the follower takes the first struct page to be, unless a dump's recording tells.
-_VMEMMAP = -(0x1600 << 32)
 
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
@@ -465,9 +468,9 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    followed = _FOLLOWED + (_BULK if _tells_bulk(cap) else ())
-    if _probed(cap, _CONTIG):
-        followed += (_CONTIG,)
+    followed = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
+    if probed(cap, CONTIG):
+        followed += (CONTIG,)
     kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in followed])
     hidden = _hidden(events.rows)
     kept[hidden] = True
@@ -476,13 +479,15 @@ def replay_without_dump(
     plain = Events(events.rows.take(kept), events.probes[:0])
     rows = plain.rows
     rows["probe"] = -1
-    _place_contigs(rows)
+    place_contigs(rows)
     # Who left the CPU is told of by another line; whoever got it is there from here on.
     hidden = np.searchsorted(kept, hidden)
     rows["pid"][hidden] = rows["a"][hidden]
     rows["flags"][hidden] = 0
-    rows["pid"][np.searchsorted(kept, _freed_in_switch(events.rows))] = 0
+    rows["pid"][np.searchsorted(kept, freed_in_switch(events.rows))] = 0
     r = Follower(state, cap.cpus, snapshot, plain, first)
+    if cap.preempt_rt:
+        r.let_locks_sleep()
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
         (int(np.searchsorted(kept, row)), fraction) for row, fraction in markers.fractions.items()
@@ -535,7 +540,7 @@ def _start_without_dump(
 ) -> None:
     """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    if _version(cap.kernel) > _LAST_SILENT or _tells_bulk(cap):
+    if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
         new = new[:0]
     comms = cap.trace[1].comms
     r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
@@ -548,9 +553,9 @@ def _start_without_dump(
             if (*zone.key, cpu) in counts:
                 r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
     chain = r.next_of_page()
-    contigs = rows["event"] == EVENT_IDS[_CONTIG]
+    contigs = rows["event"] == EVENT_IDS[CONTIG]
     if contigs.any():
-        chain = _chain_without(rows, contigs)
+        chain = chain_without(rows, contigs)
     names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
     columns = {name: np.ascontiguousarray(rows[name]) for name in names}
     starts = np.sort([z.start_pfn for z in snapshot.zones])
@@ -592,41 +597,6 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
-def _freed_in_switch(rows: np.ndarray) -> np.ndarray:
-    """Rows of frees by finish_task_switch(), which are for the task that had the CPU before.
-
-    With its last reference a memory map goes: __mmdrop() frees the page directory with preemption
-    off, before the task that gets the CPU goes on where it was stopped, which may be in an
-    allocation and on another CPU (every release).  They are followed as the idle task's.
-    """
-    at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
-    if not len(at):
-        return at
-    order = np.argsort(rows["cpu"], kind="stable")
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows))
-    row = order[np.minimum(place[at] + 1, len(rows) - 1)]
-    told = rows.take(row)
-    like = (told["event"] == EVENT_IDS["mm_page_free"]) & (told["cpu"] == rows["cpu"][at])
-    like &= (told["pid"] == rows["a"][at]) & (row > at)
-    like &= told["flags"] & (INTERRUPT | DEPTH) == 1
-    found = []
-    for k in row[like].tolist():
-        some, head = [k], _who(rows[k])
-        for k in order[place[k] + 1 :]:
-            if _who(rows[k]) != head:
-                break
-            some.append(k)
-        # What is freed in a batch is the task's own.
-        if rows["event"][k] != EVENT_IDS["mm_page_free_batched"]:
-            found += some
-    return np.array(found, np.int64)
-
-
-def _who(row: np.void) -> tuple[int, ...]:
-    return tuple(row[["event", "cpu", "pid", "flags"]])
-
-
 def _for_follower(cap: Recording) -> Events:
     """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
     events = cap.trace[0]
@@ -634,65 +604,13 @@ def _for_follower(cap: Recording) -> Events:
     switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
     if not len(switches):
         return events
-    hidden, freed = _hidden(rows), _freed_in_switch(rows)
+    hidden, freed = _hidden(rows), freed_in_switch(rows)
     rows = rows.copy()
     rows["pid"][switches] = rows["flags"][switches] = 0
     rows["event"][np.setdiff1d(switches, hidden)] = EVENT_IDS["sched_process_exec"]
     rows["pid"][hidden] = rows["a"][hidden]
     rows["pid"][freed] = 0
     return Events(rows, events.probes)
-
-
-def _tells_bulk(cap: Recording) -> bool:
-    """Whether probes told of every call of alloc_pages_bulk(), as meta.json says."""
-    told = _probed(cap, "alloc_pages_bulk")
-    return any("nr=" in p for p in told) and any("$retval" in p for p in told)
-
-
-def _probed(cap: Recording, function: str) -> list[str]:
-    """The probes of a function, as meta.json says.
-
-    A recording that is followed without the dumps that it has is followed without its probes too.
-    """
-    probes = cap.meta.get("probes")
-    listed = probes if isinstance(probes, list) and not cap.tags else []
-    return [str(p) for p in listed if function in str(p)]
-
-
-def _chain_without(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:
-    """Row -> the next one about the same page, 0 none, but for those that are left out."""
-    chain = np.zeros(len(rows), np.int32)
-    about = (rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"]) & (rows["event"] > 0) & ~left_out
-    at = np.flatnonzero(about)
-    at = at[np.argsort(rows["a"][at], kind="stable")]
-    same = rows["a"][at[1:]] == rows["a"][at[:-1]]
-    chain[at[:-1][same]] = at[1:][same]
-    return chain
-
-
-def _place_contigs(rows: np.ndarray) -> None:
-    """A probe prints addresses of struct page; the pages were freed by the same task just before.
-
-    Where the first struct page is, is what most of them agree on.
-    """
-    contigs = np.flatnonzero(rows["event"] == EVENT_IDS[_CONTIG])
-    if not len(contigs):
-        return
-    own = np.flatnonzero(rows["flags"] & INTERRUPT == 0)
-    own = own[np.argsort(rows["pid"][own], kind="stable")]
-    place = np.zeros(len(rows), np.int64)
-    place[own] = np.arange(len(own))
-    firsts = []
-    for k in contigs[rows["flags"][contigs] & INTERRUPT == 0][:1000].tolist():
-        before = rows[own[max(place[k] - rows["d"][k], 0) : place[k]]]
-        pfn = before["a"].min(initial=1 << 40)
-        if len(before) == rows["d"][k] and (np.ptp(before["a"]) == len(before) - 1) \
-                and (before["event"] == EVENT_IDS["mm_page_free"]).all():
-            firsts.append(int(rows["a"][k]) - 64 * int(pfn))
-    if firsts:
-        rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
-    else:
-        rows["event"][contigs] = EVENT_IDS["sched_process_exec"]
 
 
 def _version(kernel: str) -> tuple[int, int]:

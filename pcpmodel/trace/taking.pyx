@@ -294,8 +294,8 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
     """Whether a freed page may have gone straight to the buddy lists, and nothing shows it since.
     """
     cdef int32_t j = s.page[q].pushed
-    return j >= 0 and not s.past_told and not s.page[q].cursor and under_locks(&s.rows[j]) \
-        and s.rows[j].event == EV_FREE
+    return j >= 0 and not s.past_told and not s.page[q].cursor \
+        and (under_locks(&s.rows[j]) or s.locks_sleep) and s.rows[j].event == EV_FREE
 
 
 cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogil:

@@ -13,7 +13,8 @@ import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, MIGRATE_SHIFT, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
-from pcpmodel.trace.replay import _for_follower, _freed_in_switch
+from pcpmodel.trace.prepared import freed_in_switch
+from pcpmodel.trace.replay import _for_follower
 
 NATIVE = TESTS / "data" / "native-thp-2cpu"
 
@@ -31,7 +32,7 @@ _WORDS = {
     "bulk_ret": b"alloc_pages_bulk_ret: (vmalloc+0x2/0x8 <- alloc_pages_bulk_noprof) n=%d",
     "decay": b"decay_pcp_high: (decay_pcp_high+0x4/0x90) pcp=0xffff88803ea%05x",
     "drain": b"drain_pages_zone: (drain_pages_zone+0x4/0x90) of_cpu=%d",
-    "hold": b"free_pcppages_bulk: (free_pcppages_bulk+0x0/0x250) n=63 pindex=0 pcp=0xffff88803e%06x",
+    "hold": b"free_pcppages_bulk: (free_pcppages_bulk+0x0/0x250) n=63 pindex=0 pcp=0xff%06x",
 }
 _NO_PAGE = ("switch", "bulk", "bulk_ret", "decay", "drain", "hold")
 _BULK_PROBES = ["alloc_pages_bulk_noprof gfp=%di:x32 nid=%si:s32 nr=%cx:s32",
@@ -161,7 +162,7 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
         ("sched_switch", 1, 12, 2, 14), ("mm_page_free", 1, 14, 1),
         ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
     )  # fmt: skip
-    assert _freed_in_switch(rows).tolist() == [2, 3]
+    assert freed_in_switch(rows).tolist() == [2, 3]
 
 
 def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
@@ -236,12 +237,12 @@ def _with_a_pause(lines, drain):
 
     The rest of the trace is left out.
     """
-    first, last = drain[0], drain[-1]
+    last = drain[-1]
     pfn, order, mt = re.search(rb"pfn=(\w+) order=(\d) migratetype=(\d)", lines[last]).groups()
     head = re.sub(rb"^.*? \[(\d+)\] \S+", rb"  another-31000 [\1] .....", lines[drain[63]])
     taken = head.partition(b": mm_page")[0] + b": mm_page_alloc: page=0 pfn=%s order=%s " \
         b"migratetype=%s gfp_flags=GFP_KERNEL\n" % (pfn, order, mt)  # fmt: skip
-    return [*lines[: drain[63]], taken, *lines[drain[63] : last]], first
+    return [*lines[: drain[63]], taken, *lines[drain[63] : last]]
 
 
 def test_others_use_the_lists_between_two_pieces_of_a_drain(tmp_path):
@@ -260,13 +261,28 @@ def test_others_use_the_lists_between_two_pieces_of_a_drain(tmp_path):
             drains.append([i])
     causes = []
     for n, drain in enumerate(d for d in drains[len(drains) // 2 :] if len(d) > 130):
-        changed, _ = _with_a_pause(lines, drain)
+        changed = _with_a_pause(lines, drain)
         target = tmp_path / f"{n}"
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(
-            "trace.*", "pcpstate.*", "buddylists.*", "pageblocks.*", "zoneinfo.after*"))  # fmt: skip
+            "trace.*", "pcpstate.*", "buddylists.*", "pageblocks.*", "zoneinfo.after*",
+        ))  # fmt: skip
         (target / "trace.txt").write_bytes(b"".join(changed))
         found = pm.replay(target)
         causes.append(found.causes().get(_BETWEEN, 0) if found.nr_unexplained == 0 else 0)
         if causes[-1] or n == 8:
             break
     assert causes[-1] == 1, causes
+
+
+@pytest.mark.parametrize("kernel", ["PREEMPT_RT", "PREEMPT_DYNAMIC"])
+def test_with_preempt_rt_a_task_may_find_the_lists_locked(told, kernel):
+    """By one that has not the CPU: what it frees goes straight to the buddy lists, as the line
+    shows that takes it from there."""
+    found = told(
+        [*_FREED, (12, 0, "alloc", 0), (12, 0, "free", 0), (13, 0, "refill", 0, b"d.s11"),
+         (13, 0, "alloc", 0), (12, 0, "alloc", 1)],
+        kernel=f"Linux version 6.18.15 #1 SMP {kernel} Debian 6.18.15-1",
+    )  # fmt: skip
+    assert (found.nr_unexplained == 0) == (kernel == "PREEMPT_RT"), found
+    cause = "lists were locked: freed straight to the buddy lists"
+    assert found.causes().get(cause, 0) == (kernel == "PREEMPT_RT")
