@@ -51,7 +51,7 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
 
 
 def _who(row: np.void) -> tuple[int, ...]:
-    return tuple(row[["event", "cpu", "pid", "flags"]])
+    return row["event"], row["cpu"], row["pid"], row["flags"] & (INTERRUPT | DEPTH)
 
 
 def probed(cap: Recording, function: str) -> list[str]:

@@ -160,6 +160,7 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
         ("mm_page_free", 0, 12, 1), ("mm_page_alloc", 0, 12, 0), ("mm_page_free", 0, 12, 1),
         ("sched_switch", 0, 12, 2, 13), ("mm_page_free", 0, 13, 0),
         ("sched_switch", 1, 12, 2, 14), ("mm_page_free", 1, 14, 1),
+        ("mm_page_free", 1, 14, 1 | FLAGS["need_resched"]),
         ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
     )  # fmt: skip
     assert freed_in_switch(rows).tolist() == [2, 3]
