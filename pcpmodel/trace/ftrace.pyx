@@ -95,6 +95,7 @@ cdef enum:
     MAX_CPU = 65535
     MAX_LINE = 1 << 16
     NO_KEY = -1
+    MOVABLE = 1
 
 # Why a line was refused; texts in _WHY.
 cdef enum:
@@ -453,6 +454,18 @@ cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept no
         h += 1
 
 
+cdef bint is_charged(const char *p, const char *e) noexcept nogil:
+    """Whether gfp_flags= of an allocation, the last field, has __GFP_ACCOUNT."""
+    while e - p > 7:
+        p = <const char *>memchr(p, c'A', e - p - 6)
+        if p == NULL:
+            return False
+        if memcmp(p, b"ACCOUNT", 7) == 0:
+            return True
+        p += 1
+    return False
+
+
 cdef inline int flag_bits(const char *p, Py_ssize_t n) noexcept nogil:
     """The ``irqs-off need-resched context depth migrate-disable`` characters."""
     cdef int bits = FL_KNOWN
@@ -665,6 +678,8 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     s.max_pfn = max(s.max_pfn, r.a)
     if r.event == EV_ALLOC and r.a == 0:
         r.a = -1    # a failed request
+    elif r.event == EV_ALLOC and r.c != MOVABLE:
+        r.d = is_charged(p, e)
     return p
 
 
@@ -735,6 +750,8 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         r.d = max(r.d, <int64_t>0)
         if r.event == EV_ALLOC and r.a == 0:
             r.a = -1    # a failed request
+        elif r.event == EV_ALLOC and r.c != MOVABLE:
+            r.d = is_charged(p, e)
     elif r.event == EV_EXTFRAG:
         r.d = pack_extfrag(values[K_FORDER], values[K_FMT], max(values[K_OWN], <int64_t>0))
     elif r.event == EV_ALLOC_PAGES_BULK_RET and not 0 <= r.d < MAX_PFN:

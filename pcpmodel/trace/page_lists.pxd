@@ -15,6 +15,7 @@ cdef enum:
     MAX_CPUS = 8192
     AHEAD = 12          # rows ahead whose pages are fetched
     STRETCH = 1 << 18   # rows after which those behind may leave memory
+    MAX_CHARGE = 4096   # rows within which a page that was taken is charged
 
     IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
 
@@ -236,9 +237,15 @@ cdef inline bint under_locks(const event_row *r) noexcept nogil:
 
 
 cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:
-    """Whether a task can have taken this page by *row* and reports it later."""
+    """Whether a task can have taken this page by *row* and reports it later.
+
+    It may do other things between: a page for a memory cgroup at its limit is charged before it is
+    reported, and who charges reclaims (__memcg_kmem_charge_page(), every release).
+    """
     cdef int32_t j = s.page[q].cursor
-    return j > row and s.rows[j].event == EV_ALLOC and s.link[j].own_prev < row
+    return j > row and s.rows[j].event == EV_ALLOC and (s.link[j].own_prev < row or (
+        s.rows[j].d == 1 and j - row < MAX_CHARGE and s.rows[j].pid == s.rows[row].pid
+        and not (s.rows[j].flags | s.rows[row].flags) & IRQ))
 
 
 cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint tail) noexcept nogil:

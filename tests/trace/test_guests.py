@@ -20,6 +20,8 @@ NATIVE = TESTS / "data" / "native-thp-2cpu"
 
 _WORDS = {
     "alloc": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 gfp_flags=GFP_KERNEL",
+    "charged": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 "
+    b"gfp_flags=GFP_KERNEL_ACCOUNT|__GFP_NOWARN",
     "movable": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=1 gfp_flags=GFP_KERNEL",
     "free": b"mm_page_free: page=0 pfn=%#x order=0",
     "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
@@ -287,3 +289,11 @@ def test_with_preempt_rt_a_task_may_find_the_lists_locked(told, kernel):
     assert (found.nr_unexplained == 0) == (kernel == "PREEMPT_RT"), found
     cause = "lists were locked: freed straight to the buddy lists"
     assert found.causes().get(cause, 0) == (kernel == "PREEMPT_RT")
+
+
+@pytest.mark.parametrize("what", ["charged", "alloc"])
+def test_who_charges_a_page_to_a_cgroup_reclaims_before_reporting_it(told, what):
+    """__memcg_kmem_charge_page(): what is asked for meanwhile lies below it."""
+    found = told([*_FREED, (11, 0, "alloc", 1), (11, 0, what, 0)])
+    assert (found.nr_unexplained == 0) == (what == "charged"), found
+    assert found.causes() == ({"taken before, reported later": 1} if what == "charged" else {})
