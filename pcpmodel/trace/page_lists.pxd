@@ -240,11 +240,13 @@ cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:
     """Whether a task can have taken this page by *row* and reports it later.
 
     It may do other things between: a page for a memory cgroup at its limit is charged before it is
-    reported, and who charges reclaims (__memcg_kmem_charge_page(), every release).
+    reported, and who charges reclaims (__memcg_kmem_charge_page(), every release); as it does where
+    it asks for pages with preemption off, to compress others.
     """
     cdef int32_t j = s.page[q].cursor
     return j > row and s.rows[j].event == EV_ALLOC and (s.link[j].own_prev < row or (
         s.rows[j].d == 1 and j - row < MAX_CHARGE and s.rows[j].pid == s.rows[row].pid
+        and s.rows[row].flags & FL_KNOWN and s.rows[row].flags & FL_DEPTH
         and not (s.rows[j].flags | s.rows[row].flags) & IRQ))
 
 
