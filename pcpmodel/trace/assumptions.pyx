@@ -140,6 +140,12 @@ ASSUMPTIONS = {
         "it took pages or gave some back, as any task does; the fields are open again",
         "its sched_switch",
     ),
+    E_BETWEEN: Assumption(
+        "drain in pieces, and others used the lists between two",
+        "its task has no line between two blocks, and another one of the CPU has (from v6.19 on)",
+        "it ends where the lists, or the pages that it had to give, do: as many as there were then",
+        "the first line between",
+    ),
 }
 
 #: Number of the one that `buddy_lists` assumes.

@@ -44,6 +44,8 @@ cdef enum:
     NO_DRAIN = 0
     UNDECIDED = -1      # no line tells yet
 
+    AT_ALL = 2          # operation.cut of a drain that may end within a hold
+
     # Why a drain is under way.
     DUE_NONE = 0
     DUE_COMMIT = 1
@@ -78,7 +80,9 @@ cdef struct operation:
     uint8_t order
     uint8_t pindex
     uint8_t begin       # a refill halves free_count first
-    uint8_t cut         # a refill got less, as there was no more; a drain, as others had the lists
+    # A refill got less, as there was no more; a drain, as others had the lists, or (AT_ALL) used
+    # them between its holds.
+    uint8_t cut
     uint8_t zone_flags  # that the trace had told by then
 
 # What a line shows of a pageset.
@@ -137,6 +141,8 @@ cdef struct pageset:
     int64_t log_cap
     # Where no dump told of the start.
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others
+    int32_t shut[MAX_PCP_LISTS]     # ... up to this row; 0 never
+    int unsure[MAX_PCP_LISTS]       # pages of the first refill that a silent caller may have left
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     int high_before     # that a search took for other flags of the zone; 0 none
     int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
@@ -271,6 +277,7 @@ cdef class Beliefs(PageLists):
     cdef int32_t large_row  # first row of a block that costs, 0 none, -1 not known yet
     cdef bint dumped        # a dump told of the lists at the start
     cdef bint past_told     # a probe shows free_one_page()
+    cdef bint locks_sleep   # with PREEMPT_RT
     cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef int p_lists
     cdef int nr_populated   # zones with memory
@@ -335,7 +342,7 @@ cdef class Beliefs(PageLists):
 
 cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil
 cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil
-cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=*) noexcept nogil
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, int cut=*) noexcept nogil
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=*) noexcept nogil
 cdef bint decided(Beliefs s, int x, const state *v, const operation *e) noexcept nogil
 cdef bint clear_table(Beliefs s, int n) noexcept nogil

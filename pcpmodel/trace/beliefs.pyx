@@ -72,9 +72,9 @@ cdef int take_blocks(Beliefs s, int pages, int *k) noexcept nogil:
     return got
 
 
-cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) noexcept nogil:
+cdef int blocks_drained(Beliefs s, const state *v, bint decays, int cut=0) noexcept nogil:
     """How many blocks of the drain of `find_drain` are the one that a state wants, all its holds
-    together; -1: there are too few.  *cut*: it may end with any of them."""
+    together; -1: there are too few.  *cut*: it may end with any of them; AT_ALL: or within."""
     cdef per_cpu_pages pcp = v.pcp
     cdef int left = v.due, k = 0, hold, n, got
     cdef bint more = v.due > 0 and pcp.count > 0
@@ -85,7 +85,7 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
         if cut and k > 0 and got == 0:
             return k
         if got < n or hold <= 0:
-            return -1
+            return k if cut == AT_ALL and k == s.nr_orders else -1
         pcp.count -= got
         left -= hold
         if decays:
@@ -97,12 +97,16 @@ cdef int blocks_drained(Beliefs s, const state *v, bint decays, bint cut=False) 
 
 cdef inline int owner(Beliefs s, int64_t p, int32_t row, int x) noexcept nogil:
     """The pageset that has a page at a later row; *x* if nobody tells."""
-    cdef int32_t k = s.page[p].cursor
+    cdef int32_t k = s.page[p].cursor, then
     if k == row or k > row or k == 0:
         return (s.page[p].where - 1) >> 4 if s.page[p].where else x
-    while 0 < s.link[k].chain < row:
-        k = s.link[k].chain
-    return set_of(s, p, s.rows[k].cpu)
+    while True:
+        then = s.link[k].chain
+        if s.rows[k].event == EV_FREE_CONTIG:
+            then = s.spans[then + p - page_of(s, &s.rows[k])]
+        if not 0 < then < row:
+            return set_of(s, p, s.rows[k].cpu)
+        k = then
 
 
 cdef int32_t find_drain(Beliefs s, int x, int32_t row, int cpu, int32_t last=0) noexcept nogil:

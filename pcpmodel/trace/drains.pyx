@@ -16,7 +16,7 @@ from pcpmodel.kernel.lists cimport (
     pindex_may_hold, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
-from pcpmodel.kernel.pcp cimport commit_hold, per_cpu_pages, remote_hold, zone_hold
+from pcpmodel.kernel.pcp cimport COMMIT_WHOLE, commit_hold, per_cpu_pages, remote_hold, zone_hold
 from pcpmodel.trace.asked cimport ASKED_TICK, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
@@ -417,6 +417,21 @@ cdef void no_longer_low(zone_info *z) noexcept nogil:
         z.told += 1
 
 
+cdef int32_t line_between(Beliefs s, int x, int32_t row) noexcept nogil:
+    """The first line of another task of this CPU amid the drain of `find_drain`; or 0."""
+    cdef int32_t then
+    if s.rules.commit_drain == COMMIT_WHOLE:
+        return 0    # all is one hold
+    while row != s.last_drained:
+        then = s.link[row].next_cpu
+        if then and s.rows[then].event != EV_PCPU_DRAIN:
+            return then
+        row = s.link[row].own_next
+        if not row:
+            return 0
+    return 0
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -458,6 +473,15 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             last.cut = said != SAID_NONE
             if last.cut:
                 explain(s, row, E_RELOCK, x, k)
+                said = SAID_LATE
+        k = line_between(s, x, first) if said == SAID_NONE and seen else 0
+        if k and last.op == OP_FREE:
+            last.cut = AT_ALL
+            said = keep(s, x, row, &g)
+            if said == SAID_NONE:
+                last.cut = 0
+            else:
+                explain(s, row, E_BETWEEN, x, k)
                 said = SAID_LATE
     if said == SAID_NONE and seen and (
             gives_batch(s, x, row) if decays and s.node_of_cpu[set.cpu] != s.zones[set.zone].node
@@ -570,7 +594,7 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
                 break
         set = &s.sets[x]
     if set.rest > 0 and not set.undecided:
-        # Its task was stopped between two holds of the lock.
+        # Its task was stopped between two holds of the lock; each begins with the same list.
         run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
@@ -619,7 +643,7 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
         if set.open[i] and not (
                 unseen and not s.page[p].where and pindex_may_hold(i, mt, <int>r.b)):
             # What it drains now was not there before: below that page there is nothing.
-            set.open[i] = False
+            set.open[i], set.shut[i] = False, row
         if set.open[i] or set.list[i].tail >= 0:
             break
         i = pindex_after(s.rules.nr_pcp_lists, i)
@@ -707,7 +731,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         differ(s, row, D_DRAIN_LONG, run.set, run.want, r.a)
         run.bad = 1
     i = next_list(s, run, p, unseen and not s.dumped, row)
-    run.pindex = set.rest_pindex = i
+    run.pindex = i
     run.left -= 1 << r.b
     set.rest -= 1 << r.b
     if run.left <= 0:
@@ -725,7 +749,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
                     and by_hidden(s, run.set, row, 0))):
             differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
-        run.pindex = set.rest_pindex = list_shown(s, run.set, p, r, i)
+        run.pindex = list_shown(s, run.set, p, r, i)
         if page.where == 1 + 16 * run.set + i:
             forget_below(s, run.set, i, <int32_t>p, row)
         elif not page.where and not s.holds_told and not 0 < set.hidden < set.counted:

@@ -60,6 +60,7 @@ cdef enum:
     FL_NMI = 1024
     FL_MIGRATE_DISABLED = 2048
     FL_KNOWN = 4096         # the line had a flags column
+    FL_MIGRATE_SHIFT = 13   # how often migration is off, up to 7, from this bit on
 
     # Columns of the probe table.
     P_N = 0
@@ -88,7 +89,9 @@ cdef struct event_row:
     int64_t a           # pfn; struct page address where a probe prints no pfn
     int64_t b           # order
     int64_t c           # migratetype; node of alloc_pages_bulk
-    int64_t d           # percpu_refill, count or owner CPU; packed for extfrag
+    # percpu_refill, count or owner CPU; __GFP_ACCOUNT of an allocation, where told; packed for
+    # extfrag
+    int64_t d
     int32_t pid
     int32_t probe       # row of the probe table, or -1
     uint16_t comm       # index in TraceReader.comms

@@ -56,7 +56,7 @@ cdef void over(Beliefs s, int cpu, int32_t row) noexcept nogil:
     """What ran with interrupts off on this CPU is over."""
     finish_run(s, cpu, row)
     if s.contigs[cpu].left:
-        commit_contig(s, cpu)
+        commit_contig(s, cpu, False)
 
 
 cdef void tick_begins(Beliefs s, int32_t row) noexcept nogil:
@@ -174,6 +174,9 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
         complete_at(s, row)
     if run.kind:
         end_run(s, row)
+    if pages_unlikely(s.contigs[r.cpu].left) and (
+            EV_ALLOC <= e <= EV_FREE or e == EV_FREE_CONTIG or e == EV_SWITCH):
+        commit_contig(s, r.cpu, True)
     if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
             and not r.flags & IRQ:
         run.draining = -1
@@ -536,6 +539,12 @@ cdef class Follower(Beliefs):
             if not -1 <= types[b] <= MIGRATE_ISOLATE:
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
+
+    def let_locks_sleep(self):
+        """With PREEMPT_RT any task may find the lists locked by another one, which has not the CPU.
+        """
+        check_idle(self)
+        self.locks_sleep = True
 
     def free_under_way(self, int32_t stop):
         """Pages freed before row *stop* whose batch comes to its lists only from there on."""

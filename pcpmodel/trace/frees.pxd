@@ -12,4 +12,4 @@ cdef void batched(Beliefs s, int32_t row) noexcept nogil
 cdef void freed_past(Beliefs s, int32_t row) noexcept nogil
 cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil
 cdef void committed(Beliefs s, int32_t row) noexcept nogil
-cdef void commit_contig(Beliefs s, int cpu) noexcept nogil
+cdef void commit_contig(Beliefs s, int cpu, bint shown) noexcept nogil

@@ -83,7 +83,7 @@ cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef int32_t j, k = row
     cdef int64_t q
-    if not under_locks(r):
+    if not (under_locks(r) or s.locks_sleep):
         return 0
     j = holds_lists(s, p, row)
     if j:
@@ -174,8 +174,11 @@ cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept
         settle(s, x, row)
 
 
-cdef void commit_contig(Beliefs s, int cpu) noexcept nogil:
-    """Go on with a contiguous free (v7.2): aligned chunks, until one of them drains."""
+cdef void commit_contig(Beliefs s, int cpu, bint shown) noexcept nogil:
+    """Go on with a contiguous free (v7.2): aligned chunks, until one of them drains.
+
+    *shown*: a line of the CPU does not go on with a drain, so the chunk before had none.
+    """
     cdef contig *c = &s.contigs[cpu]
     cdef int order, x
     cdef int64_t p
@@ -184,7 +187,7 @@ cdef void commit_contig(Beliefs s, int cpu) noexcept nogil:
         order = run_order(c.pfn, c.left)
         p = c.pfn - s.base
         x = set_of(s, p, cpu)
-        if s.sets[x].undecided or (s.sets[x].due.why and (
+        if (s.sets[x].undecided and not shown) or (s.sets[x].due.why and (
                 not s.sets[x].due.started or s.runs[cpu].kind == RUN_DRAIN)):
             return
         c.pfn += <int64_t>1 << order
@@ -331,7 +334,8 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     elif (status == TAKEN or status == SHOWN) and (r.b or not s.dumped):
         # alloc_pages_bulk() alone takes pages without a line, and only single ones.
         differ(s, row, D_LOST_ALLOC, -1, 0, r.a)
-    if s.rules.free_coalesce and not s.dumped and freed_together(s, row, p):
+    if s.rules.free_coalesce and not s.dumped and n != EV_FREE_CONTIG \
+            and freed_together(s, row, p):
         return
     if n == EV_FREE_BATCHED or n == EV_FREE_ONE_PAGE or n == EV_PAGE_COMMIT or n == EV_FREE_CONTIG:
         page.status = <uint8_t>(FREED | r.b << 4)
@@ -418,7 +422,7 @@ cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil:
     s.contigs[r.cpu].pfn = p + s.base
     s.contigs[r.cpu].left = r.d
     s.contigs[r.cpu].row = row
-    commit_contig(s, r.cpu)
+    commit_contig(s, r.cpu, False)
 
 
 cdef void committed(Beliefs s, int32_t row) noexcept nogil:

@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "DEPTH",
     "EVENT",
     "EVENT_IDS",
     "FLAGS",
     "HIT",
     "INTERRUPT",
+    "MIGRATE_SHIFT",
     "PROBE_COLUMNS",
     "ZONES",
     "Events",
@@ -20,11 +22,13 @@ __all__ = [
 
 DEF_EVENTS: tuple[tuple[bytes, int], ...]
 DEF_KEYS: tuple[bytes, ...]
+DEPTH: int
 EVENT: np.dtype[np.void]
 EVENT_IDS: dict[str, int]
 FLAGS: dict[str, int]
 HIT: int
 INTERRUPT: int
+MIGRATE_SHIFT: int
 PROBE_COLUMNS: tuple[str, ...]
 ZONES: tuple[str, ...]
 

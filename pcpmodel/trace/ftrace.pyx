@@ -28,8 +28,9 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
-__all__ = ["EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "PROBE_COLUMNS", "ZONES", "Events",
-           "TraceReader", "open_text", "read_trace"]
+__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
+           "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "open_text",
+           "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(
@@ -49,12 +50,15 @@ PROBE_COLUMNS = (
 ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 #: Added to the id of a function for a hit of the function tracer.
 HIT = EV_HIT
-#: Bits of the ``flags`` column; its low four bits are the preempt depth.
+#: Bits of the ``flags`` column; its low four bits are the preempt depth, the three from
+#: `MIGRATE_SHIFT` on how often migration is off, up to 7.
 FLAGS = {
     "irqs_off": FL_IRQS_OFF, "bh_off": FL_BH_OFF, "need_resched": FL_NEED_RESCHED,
     "resched_lazy": FL_RESCHED_LAZY, "hardirq": FL_HARDIRQ, "softirq": FL_SOFTIRQ,
     "nmi": FL_NMI, "migrate_disabled": FL_MIGRATE_DISABLED, "known": FL_KNOWN,
 }
+MIGRATE_SHIFT = FL_MIGRATE_SHIFT
+DEPTH = FL_DEPTH
 #: Of a line that no task's own work wrote.
 INTERRUPT = FL_HARDIRQ | FL_SOFTIRQ | FL_NMI
 
@@ -89,6 +93,7 @@ cdef enum:
     MAX_CPU = 65535
     MAX_LINE = 1 << 16
     NO_KEY = -1
+    MOVABLE = 1
 
 # Why a line was refused; texts in _WHY.
 cdef enum:
@@ -274,6 +279,7 @@ def _fill_tables():
     for c in range(256):
         flag_of[1][c] = 0 if c == c"." else FL_NEED_RESCHED
         flag_of[4][c] = 0 if c == c"." else FL_MIGRATE_DISABLED
+        flag_of[4][c] |= min(max(hex_digit(<char>c), 0), 7) << FL_MIGRATE_SHIFT
         flag_of[3][c] = max(hex_digit(<char>c), 0)
     for place, text, bits in (
         (0, b"d", FL_IRQS_OFF), (0, b"D", FL_IRQS_OFF | FL_BH_OFF), (0, b"b", FL_BH_OFF),
@@ -444,6 +450,18 @@ cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept no
         if slot.lo == word[0] and slot.hi == word[1]:
             return slot.number - 1
         h += 1
+
+
+cdef bint is_charged(const char *p, const char *e) noexcept nogil:
+    """Whether gfp_flags= of an allocation, the last field, has __GFP_ACCOUNT."""
+    while e - p > 7:
+        p = <const char *>memchr(p, c'A', e - p - 6)
+        if p == NULL:
+            return False
+        if memcmp(p, b"ACCOUNT", 7) == 0:
+            return True
+        p += 1
+    return False
 
 
 cdef inline int flag_bits(const char *p, Py_ssize_t n) noexcept nogil:
@@ -658,6 +676,8 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     s.max_pfn = max(s.max_pfn, r.a)
     if r.event == EV_ALLOC and r.a == 0:
         r.a = -1    # a failed request
+    elif r.event == EV_ALLOC and r.c != MOVABLE:
+        r.d = is_charged(p, e)
     return p
 
 
@@ -706,6 +726,9 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
     code = read_pairs(p, e, values, &have)
     if code != OK:
         return code
+    if form.probe and told_by_name(have):
+        r.event += EV_HIT
+        return OK
     i = 0
     while form.needs[i] != NO_KEY:
         key = form.needs[i]
@@ -725,6 +748,8 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         r.d = max(r.d, <int64_t>0)
         if r.event == EV_ALLOC and r.a == 0:
             r.a = -1    # a failed request
+        elif r.event == EV_ALLOC and r.c != MOVABLE:
+            r.d = is_charged(p, e)
     elif r.event == EV_EXTFRAG:
         r.d = pack_extfrag(values[K_FORDER], values[K_FMT], max(values[K_OWN], <int64_t>0))
     elif r.event == EV_ALLOC_PAGES_BULK_RET and not 0 <= r.d < MAX_PFN:
@@ -740,6 +765,15 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
             row[i] = values[i]
         s.nr_probes += 1
     return OK
+
+
+cdef inline bint told_by_name(uint64_t have) noexcept nogil:
+    """Whether a probe says that a function was called, and of the lists not more than which ones.
+
+    So do those of `record`, which knows no layout of a struct: as a hit of the function tracer.
+    """
+    cdef uint64_t of = <uint64_t>1 << K_PCP | <uint64_t>1 << K_OFCPU
+    return (have & of) != 0 and not have & ~(of | <uint64_t>1 << K_N | <uint64_t>1 << K_PINDEX)
 
 
 cdef int find_name(const char *p, Py_ssize_t n) noexcept nogil:

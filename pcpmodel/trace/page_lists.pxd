@@ -6,7 +6,7 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from pcpmodel.exclusive cimport Exclusive
-from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
+from pcpmodel.kernel.pages cimport MIGRATE_CMA, MIGRATE_MOVABLE, pages_prefetch, pages_unlikely
 from pcpmodel.kernel.pcp cimport per_cpu_pages
 from pcpmodel.trace.events cimport *
 
@@ -15,6 +15,7 @@ cdef enum:
     MAX_CPUS = 8192
     AHEAD = 12          # rows ahead whose pages are fetched
     STRETCH = 1 << 18   # rows after which those behind may leave memory
+    MAX_CHARGE = 4096   # rows within which a page that was taken is charged
 
     IRQ = FL_SOFTIRQ | FL_HARDIRQ | FL_NMI
 
@@ -222,15 +223,31 @@ cdef inline int32_t moved_from(PageLists s, int32_t row, int cpu) noexcept nogil
     return before
 
 
+cdef inline int asked_type(int mt) noexcept nogil:
+    """The migratetype of the request that takes a block of this one from the buddy lists.
+
+    Those of CMA are for movable pages (__rmqueue_cma_fallback(); CONFIG_CMA).
+    """
+    return MIGRATE_MOVABLE if mt == MIGRATE_CMA else mt
+
+
 cdef inline bint under_locks(const event_row *r) noexcept nogil:
     """Whether the preempt depth shows that locks may be held below this interrupt."""
     return r.flags & IRQ and r.flags & FL_KNOWN and r.flags & FL_DEPTH >= 2
 
 
 cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:
-    """Whether a task can have taken this page by *row* and reports it later."""
+    """Whether a task can have taken this page by *row* and reports it later.
+
+    It may do other things between: a page for a memory cgroup at its limit is charged before it is
+    reported, and who charges reclaims (__memcg_kmem_charge_page(), every release); as it does where
+    it asks for pages with preemption off, to compress others.
+    """
     cdef int32_t j = s.page[q].cursor
-    return j > row and s.rows[j].event == EV_ALLOC and s.link[j].own_prev < row
+    return j > row and s.rows[j].event == EV_ALLOC and (s.link[j].own_prev < row or (
+        s.rows[j].d == 1 and j - row < MAX_CHARGE and s.rows[j].pid == s.rows[row].pid
+        and s.rows[row].flags & FL_KNOWN and s.rows[row].flags & FL_DEPTH
+        and not (s.rows[j].flags | s.rows[row].flags) & IRQ))
 
 
 cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint tail) noexcept nogil:

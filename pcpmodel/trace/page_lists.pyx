@@ -218,19 +218,23 @@ cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogi
 
 cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pindex, int order,
                     int32_t row, int32_t *last_row) noexcept nogil:
-    """Blocks that this CPU goes on taking for one list."""
-    cdef int n = 0
+    """Blocks that this CPU goes on taking for one list.
+
+    With PREEMPT_RT another task may follow, which found the list locked.
+    """
+    cdef int n = 0, pid = s.rows[row].pid, mt
     cdef int64_t p, last = -1
     cdef const event_row *r
     last_row[0] = row
     while True:
         r = &s.rows[row]
-        if (r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG) or r.b != order:
+        if (r.event != EV_ZONE_LOCKED and r.event != EV_EXTFRAG) or r.b != order or r.pid != pid:
             return n
         if not (r.event == EV_EXTFRAG and (fallback == 0 or r.a == last)):
             p = index_of(s, r.a)
-            if p < 0 or r.c >= MIGRATE_PCPTYPES or set_of(s, p, r.cpu) != x \
-                    or order_to_pindex(nr_pcp_lists, <int>r.c, order) != pindex:
+            mt = asked_type(<int>r.c)
+            if p < 0 or mt >= MIGRATE_PCPTYPES or set_of(s, p, r.cpu) != x \
+                    or order_to_pindex(nr_pcp_lists, mt, order) != pindex:
                 return n
             last = r.a
             last_row[0] = row

@@ -54,14 +54,25 @@ FUNCTIONS = (
     "__zone_set_pageset_high_and_batch", "setup_per_zone_wmarks", "__free_pages_ok",
     "unreserve_highatomic_pageblock",
 )  # fmt: skip
-#: Probes by register (x86-64), where there are kprobes: entry of the function.
+#: From v6.10 on the first, until v6.9 the other.
+BULK = ("alloc_pages_bulk_noprof", "__alloc_pages_bulk")
+#: Probes by register (x86-64), where there are kprobes, and where: p, entry of a function; r, its
+#: return, of so many calls at once.  Of more than one the first that the kernel takes, as a
+#: function's name depends on the release.
 PROBES = {
-    "free_pcppages_bulk": "n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",
-    "drain_pages_zone": "of_cpu=%di:u32",
-    "decay_pcp_high": "pcp=%si:x64",
+    "free_pcppages_bulk": ("p free_pcppages_bulk n=%si:s32 pindex=%cx:s32 pcp=%dx:x64",),
+    "drain_pages_zone": ("p drain_pages_zone of_cpu=%di:u32",),
+    "decay_pcp_high": ("p decay_pcp_high pcp=%si:x64",),
+    # What it takes no other line tells of: vmalloc() asks it for pages, and a new task for a stack.
+    "alloc_pages_bulk": tuple(
+        f"p {function} gfp=%di:x32 nid=%si:s32 nr=%cx:s32" for function in BULK
+    ),
+    "alloc_pages_bulk_ret": tuple(f"r256 {function} n=$retval:u32" for function in BULK),
+    # What vfree() has freed page by page joins the lists in larger blocks (v7.2).
+    "free_prepared_contig_range": ("p free_prepared_contig_range page=%di:x64 nr=%si:u64",),
 }
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
-_EVENT = re.compile(rb" \d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
+_EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
 
 
 @dataclass(frozen=True)
@@ -96,15 +107,18 @@ def _probes(tracefs: Path, here: Path) -> Iterator[list[str]]:
     made: dict[str, str] = {}
     try:
         if control.exists() and os.uname().machine == "x86_64":
-            for function, fields in PROBES.items():
-                if tries(control, f"p:{group}/{function} {function} {fields}\n"):
-                    made[function] = f"{function} {fields}"
-                    tries(here / "events" / group / function / "enable", "1")
+            for name, forms in PROBES.items():
+                for form in forms:
+                    kind, _, what = form.partition(" ")
+                    if tries(control, f"{kind}:{group}/{name} {what}\n"):
+                        made[name] = what
+                        tries(here / "events" / group / name / "enable", "1")
+                        break
         yield list(made.values())
     finally:
-        for function in made:
-            tries(here / "events" / group / function / "enable", "0")
-            tries(control, f"-:{group}/{function}\n")
+        for name in made:
+            tries(here / "events" / group / name / "enable", "0")
+            tries(control, f"-:{group}/{name}\n")
 
 
 def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
@@ -185,10 +199,12 @@ def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool,
     return interrupted, None if child is None else child.returncode
 
 
-def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
+def _export(here: Path, target: Path, progress: bool) -> tuple[Counter[str], int]:
+    """Write the trace; how many events of each name it has, and their last CPU."""
     from tqdm import tqdm
 
     seen: Counter[str] = Counter()
+    cpus = {b"0"}
     with (
         open(here / "trace", "rb") as source,
         gzip.GzipFile(target, "wb", compresslevel=6, mtime=0) as sink,
@@ -198,9 +214,11 @@ def _export(here: Path, target: Path, progress: bool) -> Counter[str]:
             sink.write(line)
             if not line.startswith(b"#"):
                 found = _EVENT.search(line)
-                seen[found[1].decode() if found else "other"] += 1
+                seen[found[2].decode() if found else "other"] += 1
+                if found:
+                    cpus.add(found[1])
             bar.update()
-    return seen
+    return seen, max(map(int, cpus))
 
 
 @contextmanager
@@ -212,14 +230,19 @@ def _beside(out: Path) -> Iterator[Path]:
         yield partial
 
 
-def _machine(partial: Path, proc: Path) -> dict[str, Any]:
-    """What meta.json says of the machine; its files of the kernel go beside."""
+def _machine(partial: Path, proc: Path, at_work: int) -> dict[str, Any]:
+    """What meta.json says of the machine; its files of the kernel go beside.
+
+    *at_work*: the last CPU of the trace.
+    """
     version = reads(proc / "version")
     series = re.search(r"\bversion (\d+\.\d+)", version)
     if series is None:
         raise InputError(f"{version[:60]!r} names no kernel version", file=proc / "version")
-    debian = re.search(r"Debian (\d\S*)", version)
-    online = reads(proc / "stat").count("\ncpu")
+    # Debian's compiler stands there too, before the number of the build.
+    debian = re.search(r"#\d.* Debian (\d\S*)", version)
+    # One that is offline now may have been at work, and the numbers may have gaps.
+    cpus = 1 + max(map(int, re.findall(r"^cpu(\d+)", reads(proc / "stat"), re.M)), default=0)
     memory = re.search(r"MemTotal:\s+(\d+) kB", reads(proc / "meminfo"))
     nodes = set(re.findall(r"^Node (\d+)", reads(proc / "zoneinfo"), re.M))
     fraction = reads(proc / "sys" / "vm" / "percpu_pagelist_high_fraction")
@@ -230,7 +253,7 @@ def _machine(partial: Path, proc: Path) -> dict[str, Any]:
         "kernel": version,
         "kernel_series": series[1],
         "debian_package": f"linux {debian[1]}" if debian else "",
-        "cpus": max(1, online),
+        "cpus": max(cpus, 1 + at_work),
         "memory_mib": int(memory[1]) >> 10 if memory else 0,
         "numa_nodes": max(1, len(nodes)),
     }
@@ -303,11 +326,11 @@ def record(
                     write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
                     _snapshot("after", partial, here, proc)
                     write(here / "tracing_on", "0")
-                    seen = _export(here, partial / "trace.txt.gz", progress)
+                    seen, at_work = _export(here, partial / "trace.txt.gz", progress)
                     lost = lost_events(here)
             meta = {
                 "capture": out.name,
-                **_machine(partial, proc),
+                **_machine(partial, proc, at_work),
                 "workload": " ".join(command) if command else f"this machine for {seconds} s",
                 "phases": ["work"],
                 "exit_code": code,

@@ -33,8 +33,9 @@ from pcpmodel.trace.dumps import (
     read_pcps,
     read_zoneinfo,
 )
-from pcpmodel.trace.ftrace import read_trace
+from pcpmodel.trace.ftrace import Events, read_trace
 from pcpmodel.trace.packed import open_text
+from pcpmodel.trace.preempt_rt import in_one_piece
 
 __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recording_names"]
 
@@ -211,6 +212,11 @@ class Recording:
         return found
 
     @property
+    def preempt_rt(self) -> bool:
+        """Whether it is of a kernel with ``CONFIG_PREEMPT_RT``, as its /proc/version says."""
+        return " PREEMPT_RT " in str(self.meta.get("kernel", ""))
+
+    @property
     def high_fraction(self) -> int:
         """``vm.percpu_pagelist_high_fraction`` at the recording's end; 0 where it is not told."""
         if not self.has("high_fraction"):
@@ -226,6 +232,8 @@ class Recording:
     def trace(self):
         """All events and the reader with its counters: (Events, TraceReader)."""
         events, reader = read_trace(self.file("trace.txt"), progress=self.progress)
+        if self.preempt_rt:
+            events = Events(in_one_piece(events.rows), events.probes)
         numbers = reader.numbers
         if numbers["max_cpu"] >= self.cpus:
             raise InputError(
@@ -252,6 +260,7 @@ def _kernel_of(meta: dict) -> str:
     series = meta["kernel_series"]
     for name, version in (
         ("debian_package", r"\s(\d+\.\d+\.\d+)(?:~\S*)?-\d"),
+        ("kernel", r"#\d.* Debian (\d+\.\d+\.\d+)(?:~\S*)?-\d"),
         ("kernel", r"^Linux version (\d+\.\d+(?:\.\d+)?)"),
     ):
         found = re.search(version, str(meta.get(name, "")), re.ASCII)

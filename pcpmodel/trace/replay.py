@@ -28,6 +28,14 @@ from pcpmodel.trace.free_lists import follow
 from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
+from pcpmodel.trace.prepared import (
+    CONTIG,
+    chain_without,
+    freed_in_switch,
+    place_contigs,
+    probed,
+    tells_bulk,
+)
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import (
@@ -57,6 +65,9 @@ _FOLLOWED = (
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
+
+#: With both, every call of alloc_pages_bulk() is told.
+_BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
 
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
 
@@ -130,7 +141,7 @@ def replay_work(
     cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
     policy = state.policy if policy is None else policy
-    events, reader = cap.trace
+    events, reader = _for_follower(cap), cap.trace[1]
     dump = _first_dump(cap)
     markers = read_markers(cap)
     before = markers.state.get("before")
@@ -194,7 +205,7 @@ def replay_work(
     found = Exactness(
         recording=cap.name, release=state.name, events=len(events) - first,
         isolated=counted.pop("isolated", 0), isolated_at_most=counted.pop("isolated_at_most", None),
-        counted=counted, nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, nr_bad > 0),
+        counted=counted, nr_unexplained=nr_bad, nr_causes=max(r.nr_causes, int(nr_bad > 0)),
         nr_explained=nr_good, unexplained=bad, explained=good, lost=cap.lost, notes=notes,
         states=r.most_states, decisions=None if policy is None else r.decisions,
     )  # fmt: skip
@@ -457,18 +468,26 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in _FOLLOWED])
+    followed = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
+    if probed(cap, CONTIG):
+        followed += (CONTIG,)
+    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in followed])
     hidden = _hidden(events.rows)
     kept[hidden] = True
     kept = np.flatnonzero(kept)
     begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
     plain = Events(events.rows.take(kept), events.probes[:0])
     rows = plain.rows
+    rows["probe"] = -1
+    place_contigs(rows)
     # Who left the CPU is told of by another line; whoever got it is there from here on.
     hidden = np.searchsorted(kept, hidden)
     rows["pid"][hidden] = rows["a"][hidden]
     rows["flags"][hidden] = 0
+    rows["pid"][np.searchsorted(kept, freed_in_switch(events.rows))] = 0
     r = Follower(state, cap.cpus, snapshot, plain, first)
+    if cap.preempt_rt:
+        r.let_locks_sleep()
     _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
         (int(np.searchsorted(kept, row)), fraction) for row, fraction in markers.fractions.items()
@@ -523,7 +542,7 @@ def _start_without_dump(
 ) -> None:
     """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
     new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    if _version(cap.kernel) > _LAST_SILENT:
+    if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
         new = new[:0]
     comms = cap.trace[1].comms
     r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
@@ -536,6 +555,9 @@ def _start_without_dump(
             if (*zone.key, cpu) in counts:
                 r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
     chain = r.next_of_page()
+    contigs = rows["event"] == EVENT_IDS[CONTIG]
+    if contigs.any():
+        chain = chain_without(rows, contigs)
     names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
     columns = {name: np.ascontiguousarray(rows[name]) for name in names}
     starts = np.sort([z.start_pfn for z in snapshot.zones])
@@ -566,6 +588,22 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     last = np.full(int(rows["cpu"].max()) + 1, -1)
     np.maximum.at(last, rows["cpu"][switches], switches)
     return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
+
+
+def _for_follower(cap: Recording) -> Events:
+    """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
+    events = cap.trace[0]
+    rows = events.rows
+    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(switches):
+        return events
+    hidden, freed = _hidden(rows), freed_in_switch(rows)
+    rows = rows.copy()
+    rows["pid"][switches] = rows["flags"][switches] = 0
+    rows["event"][np.setdiff1d(switches, hidden)] = EVENT_IDS["sched_process_exec"]
+    rows["pid"][hidden] = rows["a"][hidden]
+    rows["pid"][freed] = 0
+    return Events(rows, events.probes)
 
 
 def _version(kernel: str) -> tuple[int, int]:

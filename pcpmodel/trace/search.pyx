@@ -215,12 +215,23 @@ cdef void forget_op(Beliefs s, int x, int k) noexcept nogil:
         set.undecided = False
 
 
+cdef int joins_at(Beliefs s, int32_t page, int cpu) noexcept nogil:
+    """The CPU whose list a free comes to that was stopped on its way to that of *cpu*.
+
+    free_unref_page() asks for the lists of the CPU that it runs on after its mm_page_free: the
+    task may have been moved until then, or afterwards; who has the page next tells.
+    """
+    cdef int32_t then = s.link[s.page[page].pushed].own_next, k = s.page[page].cursor
+    return cpu if not then or not k or s.rows[k].cpu == cpu else s.rows[then].cpu
+
+
 cdef void put_off(Beliefs s, int x, int32_t page, int32_t row) noexcept nogil:
     """A free had not come to its list by *row*: it will with its task's next line."""
     cdef int32_t j = s.page[page].pushed
     explain(s, row, E_DELAYED, x, s.link[j].own_next or j)
     s.late[s.nr_late] = late_act(s.link[j].own_next, j, page,
-                                 pindex_to_order((s.page[page].where - 1) & 15), s.sets[x].cpu)
+                                 pindex_to_order((s.page[page].where - 1) & 15),
+                                 joins_at(s, page, s.sets[x].cpu))
     s.nr_late += 1
     unlink_page(s, page)
     s.page[page].status = DELAYED

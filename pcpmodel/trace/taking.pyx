@@ -14,7 +14,7 @@ from libc.stdint cimport int8_t, uint8_t, uint64_t
 from pcpmodel.kernel.lists cimport (
     order_to_pindex, pcp_allowed_order, pindex_may_hold, pindex_to_only_type, pindex_to_order,
 )
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
 from pcpmodel.trace.asked cimport ASKED_REFILL, ask
 from pcpmodel.trace.assumptions cimport *
@@ -24,6 +24,11 @@ from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
+
+cdef enum:
+    # As `ftrace.ZONES` counts; few ask for the first.
+    ZONE_DMA = 0
+    ZONE_MOVABLE = 4
 
 # -- what leaves a list --------------------------------------------------------------
 
@@ -264,8 +269,8 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
     """Whether a freed page may have gone straight to the buddy lists, and nothing shows it since.
     """
     cdef int32_t j = s.page[q].pushed
-    return j >= 0 and not s.past_told and not s.page[q].cursor and under_locks(&s.rows[j]) \
-        and s.rows[j].event == EV_FREE
+    return j >= 0 and not s.past_told and not s.page[q].cursor \
+        and (under_locks(&s.rows[j]) or s.locks_sleep) and s.rows[j].event == EV_FREE
 
 
 cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogil:
@@ -374,6 +379,22 @@ cdef inline void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explai
         s.t.allocations_foreseen += good
 
 
+cdef int first_set(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
+    """The pageset of which a page is reported that no line told of before: *x*, of the CPU of that
+    line, but where it would lie below what came since, and the task was moved meanwhile."""
+    cdef int32_t before = line_before(s, row)
+    cdef int y
+    if not before or s.rows[before].cpu == s.rows[row].cpu or s.page[p].status != UNSEEN \
+            or (s.sets[x].open[i] and (s.sets[x].list[i].head < 0
+                                       or in_flight(s, s.sets[x].list[i].head, row))):
+        return x
+    y = set_of(s, p, s.rows[before].cpu)
+    if not s.sets[y].open[i] or not moved_from(s, row, s.rows[before].cpu):
+        return x
+    explain(s, row, E_MIGRATED, y, before)
+    return y
+
+
 cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     """The mm_page_alloc of a block of which no line has told: was it on its list at the start?"""
     cdef const event_row *r = &s.rows[row]
@@ -388,8 +409,16 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         return
     i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    x = first_set(s, x, i, p, row)
     k = s.nr_rows
-    if s.page[p].status != UNSEEN or not s.sets[x].open[i]:
+    if s.page[p].status == UNSEEN and not s.sets[x].open[i] \
+            and s.sets[x].shut[i] > s.link[row].own_prev:
+        # It was there when the list was refilled first, if this task had not taken it by then.
+        k = s.sets[x].shut[i]
+        explain(s, k, E_OVERTAKEN, x, row)
+        s.t.allocations_inferred += 1
+        was_there(s, p, x, i, False)
+    elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         if not (untold_since(s, p, row, s.sets[x].hidden)
                 and by_hidden(s, x, row, 0)):
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
@@ -404,7 +433,8 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
     if k < s.nr_rows:
-        explain(s, row, E_LATE, x, k)
+        if k != s.sets[x].shut[i]:
+            explain(s, row, E_LATE, x, k)
         do_earlier(s, x, k)
     else:
         do_op(s, x, e)
@@ -484,6 +514,16 @@ cdef bint exhausted(Beliefs s, int x, operation *e, int want, int32_t last) noex
     return True
 
 
+cdef bint some_want(pageset *set, int got) noexcept nogil:
+    """Whether a state of the lists has just asked for so many blocks."""
+    cdef int k
+    unfold(set)
+    for k in range(set.n):
+        if set.s[k].due == got:
+            return True
+    return False
+
+
 cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil:
     """No state is as it was seen, and nothing explains it; go on."""
     if s.dumped:
@@ -518,7 +558,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
             s.link[row].chain and s.rows[s.link[row].chain].event == EV_ALLOC):
         run.silent = True
         stack_of_refill(s, x, i, row)
-    set.open[i] = False
+    if set.open[i]:
+        set.open[i], set.shut[i] = False, row
     e = begin_op(s, x, row, OP_REFILL, order)
     e.begin = not run.silent
     if first or asked < 0:
@@ -530,7 +571,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     do_op(s, x, e)
     if set.n:
         want = set.ends.due if set.nr_kinds else set.s.due
-    if run.bulk >= 0 and e.got > want:
+    if run.bulk >= 0 and e.got > want and not some_want(set, e.got):
         # Another one for the same call follows.
         add_pages(set, want - e.got)
         e.got = want
@@ -560,7 +601,7 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
     cdef const event_row *r = &s.rows[row]
     cdef int64_t p = page_at(s, row)
-    cdef int cpu = r.cpu, order = <int>r.b, mt = <int>r.c
+    cdef int cpu = r.cpu, order = <int>r.b, mt = asked_type(<int>r.c)
     cdef cpu_run *run = &s.runs[cpu]
     cdef int x, i
     cdef bint direct
@@ -577,10 +618,10 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
             differ(s, row, D_FREED_TWICE, x, 0, r.a)
             leave(s, x, <int32_t>p, row, OP_SILENT)
     if r.event == EV_ZONE_LOCKED and s.rules.drain_block_type and not s.dumped \
-            and 0 <= mt < MIGRATE_TYPES:
+            and 0 <= r.c < MIGRATE_TYPES:
         # Free lists hold blocks of their own type (v6.10): __free_one_page() sets that of a buddy
         # which it merges with a block of another one, and tells of it with no line.
-        s.block_type[p >> 9] = <int8_t>mt
+        s.block_type[p >> 9] = <int8_t>r.c
     x = set_of(s, p, cpu)
     run.last_pfn = <int32_t>p
     await_report(s, p, TAKEN, order, mt if mt < MIGRATE_PCPTYPES else -1)
@@ -654,6 +695,39 @@ cdef void bulk_begins(Beliefs s, int32_t row) noexcept nogil:
         s.nr_bulk += 1
 
 
+cdef int unknown_of_bulk(Beliefs s, int x, int32_t p, const bulk_call *call, int left,
+                         int32_t row) noexcept nogil:
+    """What alloc_pages_bulk() took of a list of which not all was known, *left* pages; says 0.
+
+    If it was refilled meanwhile, the next lines of what came tell how many that had to give: from
+    *p* on those that are freed without an allocation, or never seen again; of these some may have
+    been left to the next call.
+    """
+    cdef int32_t q, shut = s.sets[x].shut[call.migratetype]
+    cdef operation *e
+    while left > 0 and p >= 0 and (not s.page[p].cursor
+                                   or s.rows[s.page[p].cursor].event == EV_FREE):
+        q = s.page[p].next
+        take(s, x, p, row, OP_SILENT, call.row, 0)
+        s.page[p].status = SILENT
+        left -= 1
+        p = q
+    if left:
+        s.sets[x].moved[call.migratetype] = row
+        e = begin_op(s, x, row, OP_DRAINED, 0)  # of which count alone tells
+        e.got = left
+        if shut > call.row:
+            s.sets[x].unsure[call.migratetype] = <int>s.rows[row].d - left
+            do_earlier(s, x, shut)
+        elif not s.sets[x].open[call.migratetype]:
+            s.sets[x].unsure[call.migratetype] -= left
+            do_op(s, x, e)
+        else:
+            do_op(s, x, e)
+        settle(s, x, row)
+    return 0
+
+
 cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
     """alloc_pages_bulk() has taken its pages; from the first list that has them."""
     cdef const event_row *r = &s.rows[row]
@@ -669,7 +743,8 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
     while left > 0:
         best = -1
         for z in range(s.nr_zones - 1, -1, -1):
-            if call.nid >= 0 and s.zones[z].node != call.nid:
+            if (call.nid >= 0 and s.zones[z].node != call.nid) \
+                    or (s.zones[z].name == ZONE_MOVABLE and call.migratetype != MIGRATE_MOVABLE):
                 continue
             x = z * s.cpus + r.cpu
             p = s.sets[x].list[call.migratetype].head
@@ -680,6 +755,13 @@ cdef void bulk_returned(Beliefs s, int32_t row) noexcept nogil:
             if p >= 0 and (not s.page[p].cursor or s.rows[s.page[p].cursor].event != EV_ALLOC):
                 best = x
                 break
+            if s.zones[z].name != ZONE_DMA and (
+                    s.sets[x].open[call.migratetype] or s.sets[x].shut[call.migratetype] > call.row
+                    or s.sets[x].unsure[call.migratetype] >= left):
+                left = unknown_of_bulk(s, x, p, call, left, row)
+                break
+        if left == 0:
+            break
         if best < 0:
             differ(s, row, D_BULK, -1, r.d, r.d - left)
             break

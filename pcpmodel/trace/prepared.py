@@ -1,0 +1,109 @@
+"""Rows of a trace, before they are followed: what a line of them means depends on others.
+
+Which frees are not for the task that writes them; what probes tell, as meta.json says, and which
+pages an address is of.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import numpy as np
+
+from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, INTERRUPT
+from pcpmodel.trace.recording import Recording
+
+__all__ = ["CONTIG", "chain_without", "freed_in_switch", "place_contigs", "probed", "tells_bulk"]
+
+#: Which pages vfree() gives back as larger blocks (v7.2).
+CONTIG = "free_prepared_contig_range"
+#: Where the follower takes the first struct page to be, unless a dump's recording tells.
+_VMEMMAP = -(0x1600 << 32)
+
+
+def freed_in_switch(rows: np.ndarray) -> np.ndarray:
+    """Rows of frees by finish_task_switch(), which are for the task that had the CPU before.
+
+    With its last reference a memory map goes: __mmdrop() frees the page directory with preemption
+    off, before the task that gets the CPU goes on where it was stopped, which may be in an
+    allocation and on another CPU (every release).  They are followed as the idle task's.
+    """
+    at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    if not len(at):
+        return at
+    order = np.argsort(rows["cpu"], kind="stable")
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.arange(len(rows))
+    row = order[np.minimum(place[at] + 1, len(rows) - 1)]
+    told = rows.take(row)
+    like = (told["event"] == EVENT_IDS["mm_page_free"]) & (told["cpu"] == rows["cpu"][at])
+    like &= (told["pid"] == rows["a"][at]) & (row > at)
+    like &= told["flags"] & (INTERRUPT | DEPTH) == 1
+    found = []
+    for k in row[like].tolist():
+        end = place[k] + 1
+        while end < len(order) and _who(rows[order[end]]) == _who(rows[k]):
+            end += 1
+        # What is freed in a batch is the task's own.
+        if end == len(order) or rows["event"][order[end]] != EVENT_IDS["mm_page_free_batched"]:
+            found += order[place[k] : end].tolist()
+    return np.array(found, np.int64)
+
+
+def _who(row: np.void) -> tuple[int, ...]:
+    return row["event"], row["cpu"], row["pid"], row["flags"] & (INTERRUPT | DEPTH)
+
+
+def probed(cap: Recording, function: str) -> list[str]:
+    """The probes of a function, as meta.json says.
+
+    A recording that is followed without the dumps that it has is followed without its probes too.
+    """
+    probes = cap.meta.get("probes")
+    listed = probes if isinstance(probes, list) and not cap.tags else []
+    return [str(p) for p in listed if function in str(p)]
+
+
+def tells_bulk(cap: Recording) -> bool:
+    """Whether probes told of every call of alloc_pages_bulk(), as meta.json says."""
+    told = probed(cap, "alloc_pages_bulk")
+    return any("nr=" in p for p in told) and any("$retval" in p for p in told)
+
+
+def place_contigs(rows: np.ndarray) -> None:
+    """A probe prints addresses of struct page; the pages were freed by the same task just before.
+
+    Where the first struct page is, is what most of them agree on.
+    """
+    contigs = np.flatnonzero(rows["event"] == EVENT_IDS[CONTIG])
+    if not len(contigs):
+        return
+    own = np.flatnonzero(rows["flags"] & INTERRUPT == 0)
+    own = own[np.argsort(rows["pid"][own], kind="stable")]
+    place = np.zeros(len(rows), np.int64)
+    place[own] = np.arange(len(own))
+    firsts = []
+    for k in contigs[rows["flags"][contigs] & INTERRUPT == 0][:1000].tolist():
+        before = rows[own[max(place[k] - rows["d"][k], 0) : place[k]]]
+        pfn = before["a"].min(initial=1 << 40)
+        if (
+            len(before) == rows["d"][k]
+            and (np.ptp(before["a"]) == len(before) - 1)
+            and (before["event"] == EVENT_IDS["mm_page_free"]).all()
+        ):
+            firsts.append(int(rows["a"][k]) - 64 * int(pfn))
+    if firsts:
+        rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
+    else:
+        rows["event"][contigs] = EVENT_IDS["sched_process_exec"]
+
+
+def chain_without(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:
+    """Row -> the next one about the same page, 0 none, but for those that are left out."""
+    chain = np.zeros(len(rows), np.int32)
+    about = (rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"]) & (rows["event"] > 0) & ~left_out
+    at = np.flatnonzero(about)
+    at = at[np.argsort(rows["a"][at], kind="stable")]
+    same = rows["a"][at[1:]] == rows["a"][at[:-1]]
+    chain[at[:-1][same]] = at[1:][same]
+    return chain

@@ -1,0 +1,302 @@
+"""What recordings of guests showed, with kernels and loads that those of data/traces have not."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from helpers.paths import TESTS, TRACES
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, MIGRATE_SHIFT, open_text
+from pcpmodel.trace.preempt_rt import in_one_piece
+from pcpmodel.trace.prepared import freed_in_switch
+from pcpmodel.trace.replay import _for_follower
+
+NATIVE = TESTS / "data" / "native-thp-2cpu"
+
+_WORDS = {
+    "alloc": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 gfp_flags=GFP_KERNEL",
+    "charged": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 "
+    b"gfp_flags=GFP_KERNEL_ACCOUNT|__GFP_NOWARN",
+    "movable": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=1 gfp_flags=GFP_KERNEL",
+    "free": b"mm_page_free: page=0 pfn=%#x order=0",
+    "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
+    "refill": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=0 percpu_refill=1",
+    "refilled": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=1 percpu_refill=1",
+    "cma": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=4 percpu_refill=1",
+    "switch": b"sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=R ==> next_comm=b "
+    b"next_pid=%d next_prio=120",
+    "bulk": b"alloc_pages_bulk: (alloc_pages_bulk_noprof+0x0/0x6) gfp=0x2dc2 nid=0 nr=%d",
+    "bulk_ret": b"alloc_pages_bulk_ret: (vmalloc+0x2/0x8 <- alloc_pages_bulk_noprof) n=%d",
+    "decay": b"decay_pcp_high: (decay_pcp_high+0x4/0x90) pcp=0xffff88803ea%05x",
+    "drain": b"drain_pages_zone: (drain_pages_zone+0x4/0x90) of_cpu=%d",
+    "hold": b"free_pcppages_bulk: (free_pcppages_bulk+0x0/0x250) n=63 pindex=0 pcp=0xff%06x",
+}
+_NO_PAGE = ("switch", "bulk", "bulk_ret", "decay", "drain", "hold")
+_BULK_PROBES = ["alloc_pages_bulk_noprof gfp=%di:x32 nid=%si:s32 nr=%cx:s32",
+                "alloc_pages_bulk_noprof n=$retval:u32"]  # fmt: skip
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Replays (task, CPU, what, page or number[, flags]) of each line of the work; pages are
+    numbered from the start of a block of which no line tells, all of it unmovable."""
+
+    def replayed(events, **meta):
+        lines = b"".join(open_text(NATIVE / "trace.txt.zst")).splitlines(keepends=True)
+        work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
+        used = {int(pfn, 16) >> 9 for pfn in re.findall(rb" pfn=(0x[0-9a-f]+) ", b"".join(lines))}
+        base = next(block for block in range(max(used), 0, -1) if block not in used) << 9
+        time = re.search(rb" [\d.]+: ", lines[work - 1])[0]
+        text = [t for t in lines[:work] if b"# entries-in-buffer" not in t]
+        for task, cpu, what, n, *flags in events:
+            head = b"a-%d [%03d] %s" % (task, cpu, (flags or [b"....."])[0]) + time
+            text.append(head + _WORDS[what] % (n + base * (what not in _NO_PAGE)) + b"\n")
+        target = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(NATIVE, target, ignore=shutil.ignore_patterns("trace.*"))
+        (target / "trace.txt").write_bytes(b"".join(text))
+        known = json.loads((target / "meta.json").read_text())
+        (target / "meta.json").write_text(json.dumps(known | meta))
+        return pm.replay(target)
+
+    return replayed
+
+
+#: Task 11 frees six pages: page 0 is at the head of the list.
+_FREED = [
+    *((11, 0, "alloc", page) for page in range(6)),
+    *((11, 0, "free", page) for page in reversed(range(6))),
+]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_page_directory_is_freed_by_whoever_gets_the_cpu_next(told, batched):
+    """__mmdrop() in finish_task_switch(): the task was stopped in an allocation on another CPU.
+
+    What is freed in a batch is its own, and it had been moved by then.
+    """
+    found = told([
+        *_FREED, (13, 1, "alloc", 100), (12, 0, "alloc", 0), (1, 1, "switch", 12),
+        (12, 1, "free", 100, b"...1."), *[(12, 1, "batched", 100, b"...2.")] * batched,
+        (12, 1, "alloc", 1), (13, 1, "switch", 13),
+    ])  # fmt: skip
+    assert (found.nr_unexplained > 0) == batched, found
+    assert found.causes().get("reported from another CPU", 0) == (not batched)
+
+
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_a_free_that_was_stopped_joins_a_list_of_the_cpu_that_its_task_goes_on_at(told, cpu):
+    """Or of that at which it was stopped, if it was moved only then: who takes the page tells."""
+    found = told([
+        *_FREED, (11, 0, "alloc", 0), (11, 0, "free", 0), (12, 0, "movable", 300),
+        (12, 0, "alloc", 1), (11, 1, "movable", 301), (12 - cpu, cpu, "alloc", 0),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"freed, but joined its list later": 1}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_page_that_was_there_at_the_start_left_before_the_refill(told, again):
+    """It is reported later, by a task that has no line since."""
+    found = told([
+        (12, 0, "alloc", 0), *((11, 0, "refill", page, b"d..3.") for page in range(100, 163)),
+        (11, 0, "alloc", 100), *[(12, 0, "alloc", 101)] * again, (12, 0, "alloc", 1),
+    ])  # fmt: skip
+    assert (found.nr_unexplained > 0) == again, found
+    assert found.causes() == ({} if again else {"taken before, reported later": 1})
+
+
+def test_a_page_of_which_nothing_is_known_is_of_the_cpu_that_its_task_was_moved_from(told):
+    """Where on the CPU of its line others had joined the list since."""
+    found = told([
+        (13, 1, "alloc", 20), (11, 0, "alloc", 0), (13, 1, "free", 20), (11, 1, "alloc", 1),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"reported from another CPU": 1}
+
+
+@pytest.mark.parametrize("probes", [_BULK_PROBES, []])
+def test_what_alloc_pages_bulk_takes_is_told_by_its_probe(told, probes):
+    """Of any number of pages, and whoever asks; without it there are the stacks of new tasks."""
+    found = told(
+        [*_FREED, (12, 0, "movable", 300), (13, 0, "bulk", 3), (13, 0, "bulk_ret", 3),
+         (12, 0, "alloc", 3)], probes=probes,
+    )  # fmt: skip
+    assert (found.nr_unexplained == 0 and not found.causes()) == bool(probes), found
+
+
+def test_what_alloc_pages_bulk_takes_of_unknown_pages(told):
+    """Some of a list before its first refill, the rest of that; some of this a second call."""
+    refill = [(13, 0, "refill", page, b"d..3.") for page in range(100, 163)]
+    found = told([
+        *_FREED, (13, 0, "bulk", 50), *refill, (13, 0, "bulk_ret", 50),
+        (13, 0, "bulk", 20), (13, 0, "bulk_ret", 20), (12, 0, "alloc", 162),
+    ], probes=_BULK_PROBES)  # fmt: skip
+    assert found.nr_unexplained == 0, found
+
+
+def test_the_probes_that_record_makes_are_read(told):
+    """They know no layout of a struct, and so do not print its fields."""
+    more = [(9, 0, "decay", 7), (9, 0, "drain", 0), (9, 0, "hold", 7)]
+    found = told([*_FREED, *more, (12, 0, "alloc", 0)])
+    assert found.nr_unexplained == 0, found
+
+
+def _rows(*lines):
+    """(event, CPU, task, flags[, a]) of each line."""
+    rows = np.zeros(len(lines), pm.recording(NATIVE).trace[0].rows.dtype)
+    for k, (event, cpu, task, flags, *a) in enumerate(lines):
+        rows[k]["event"], rows[k]["cpu"], rows[k]["pid"] = EVENT_IDS[event], cpu, task
+        rows[k]["flags"], rows[k]["time"], rows[k]["line"] = FLAGS["known"] | flags, k, k
+        rows[k]["a"] = a[0] if a else 0
+    return rows
+
+
+def test_what_is_freed_while_a_task_gets_the_cpu():
+    rows = _rows(
+        ("sched_switch", 0, 1, 2, 12), ("mm_page_free", 1, 12, 1), ("mm_page_free", 0, 12, 1),
+        ("mm_page_free", 0, 12, 1), ("mm_page_alloc", 0, 12, 0), ("mm_page_free", 0, 12, 1),
+        ("sched_switch", 0, 12, 2, 13), ("mm_page_free", 0, 13, 0),
+        ("sched_switch", 1, 12, 2, 14), ("mm_page_free", 1, 14, 1),
+        ("mm_page_free", 1, 14, 1 | FLAGS["need_resched"]),
+        ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
+    )  # fmt: skip
+    assert freed_in_switch(rows).tolist() == [2, 3]
+
+
+def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
+    cap = pm.recording(NATIVE)
+    cap.__dict__["trace"] = type(cap.trace[0])(_rows(
+        ("sched_switch", 0, 1, 2, 12), ("mm_page_alloc", 0, 12, 0), ("sched_switch", 0, 12, 2, 13),
+        ("sched_switch", 0, 12, 2, 12),
+    ), np.zeros((0, 16), np.int64)), None  # fmt: skip
+    rows = _for_follower(cap).rows
+    assert np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"]).tolist() == [2]
+    assert rows["pid"].tolist() == [0, 12, 13, 0]
+
+
+_DIRECT = "lists were locked: taken straight from the buddy lists"
+#: Locks held with PREEMPT_RT: migration is off as often as preemption elsewhere.
+_ONE, _THREE = 1 << MIGRATE_SHIFT, 3 << MIGRATE_SHIFT
+_TAKEN = "mm_page_alloc_zone_locked"
+
+
+def test_a_refill_that_another_task_stopped_is_one_again():
+    rows = in_one_piece(_rows(
+        (_TAKEN, 0, 11, _THREE), (_TAKEN, 0, 11, _THREE), ("sched_switch", 0, 11, 2, 12),
+        (_TAKEN, 0, 12, _ONE), ("mm_page_alloc", 0, 12, 0), (_TAKEN, 1, 13, _THREE),
+        ("sched_switch", 0, 12, 2, 11), (_TAKEN, 0, 11, _THREE), ("mm_page_alloc", 0, 11, 0),
+        (_TAKEN, 0, 11, _THREE), ("tracing_mark_write", 0, 12, 0), (_TAKEN, 0, 11, _THREE),
+    ))  # fmt: skip
+    assert rows["line"].tolist() == [0, 1, 7, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+    assert rows["time"].tolist() == [0, 0, 0, 2, 3, 4, 5, 6, 8, 9, 10, 11]
+    assert (rows["flags"] & 15).tolist() == [3, 3, 3, 0, 1, 0, 3, 0, 0, 3, 0, 3]
+
+
+@pytest.mark.parametrize("kernel", ["PREEMPT_RT", "PREEMPT_DYNAMIC"])
+def test_a_kernel_with_preempt_rt_is_followed(told, kernel):
+    """A refill with preemption on is none that found the lists locked."""
+    refill = [(11, 0, "refill", page, b"....3") for page in range(100, 163)]
+    apart = [(11, 0, "switch", 12, b"d..23"), (12, 0, "refill", 163, b"....1"),
+             (12, 0, "alloc", 163), (12, 0, "switch", 11, b"d..2.")]  # fmt: skip
+    found = told(
+        [*_FREED, (12, 0, "alloc", 0), *((12, 0, "alloc", page) for page in range(1, 6)),
+         *refill[:30], *apart, *refill[30:], (11, 0, "alloc", 100), (12, 0, "alloc", 101)],
+        kernel=f"Linux version 6.18.15 #1 SMP {kernel} Debian 6.18.15-1",
+    )  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_DIRECT: 1 if kernel == "PREEMPT_RT" else 64}
+
+
+def test_a_kernel_is_known_by_its_package_where_meta_json_has_another_version(told):
+    found = told(
+        _FREED, kernel_series="6.1", debian_package="linux 12.2.0-14+deb12u1)",
+        kernel="Linux version 6.1.0-56-amd64 (gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0) "
+        "#1 SMP PREEMPT_DYNAMIC Debian 6.1.192-2 (2026-11-16)",
+    )  # fmt: skip
+    assert found.release == "debian-6.1.192"
+    assert not any("nearest" in note for note in found.notes)
+
+
+def test_a_refill_of_movable_pages_takes_blocks_of_cma(told):
+    """__rmqueue_cma_fallback(), in kernels with CONFIG_CMA: its lines have their type, not that of
+    the request."""
+    movable = [(11, 0, "cma" if page % 7 else "refilled", page, b"d..3.") for page in range(63)]
+    found = told([*movable, (11, 0, "movable", 0), (12, 0, "movable", 1)])
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {}
+    assert found.refills == 1
+
+
+_BETWEEN = "drain in pieces, and others used the lists between two"
+
+
+def _with_a_pause(lines, drain):
+    """Another task takes the page that a drain has last, between its first two holds of 63 blocks.
+
+    The rest of the trace is left out.
+    """
+    last = drain[-1]
+    pfn, order, mt = re.search(rb"pfn=(\w+) order=(\d) migratetype=(\d)", lines[last]).groups()
+    head = re.sub(rb"^.*? \[(\d+)\] \S+", rb"  another-31000 [\1] .....", lines[drain[63]])
+    taken = head.partition(b": mm_page")[0] + b": mm_page_alloc: page=0 pfn=%s order=%s " \
+        b"migratetype=%s gfp_flags=GFP_KERNEL\n" % (pfn, order, mt)  # fmt: skip
+    return [*lines[: drain[63]], taken, *lines[drain[63] : last]]
+
+
+def test_others_use_the_lists_between_two_pieces_of_a_drain(tmp_path):
+    """From v6.19 on preemption is on there: what they take the drain has no more."""
+    source = TRACES / "7.3-unixpair-4cpu"
+    lines = b"".join(open_text(source / "trace.txt.zst")).splitlines(keepends=True)
+    lines = [t for t in lines if b"# entries-in-buffer" not in t]
+    drains, last = [], None
+    for i, t in enumerate(lines):
+        if b": mm_page_pcpu_drain: " not in t:
+            last = None if t.partition(b"]")[0] == last and b"free_pcppages" not in t else last
+        elif t.partition(b"]")[0] == last:
+            drains[-1].append(i)
+        else:
+            last = t.partition(b"]")[0]
+            drains.append([i])
+    causes = []
+    for n, drain in enumerate(d for d in drains[len(drains) // 2 :] if len(d) > 130):
+        changed = _with_a_pause(lines, drain)
+        target = tmp_path / f"{n}"
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(
+            "trace.*", "pcpstate.*", "buddylists.*", "pageblocks.*", "zoneinfo.after*",
+        ))  # fmt: skip
+        (target / "trace.txt").write_bytes(b"".join(changed))
+        found = pm.replay(target)
+        causes.append(found.causes().get(_BETWEEN, 0) if found.nr_unexplained == 0 else 0)
+        if causes[-1] or n == 8:
+            break
+    assert causes[-1] == 1, causes
+
+
+@pytest.mark.parametrize("kernel", ["PREEMPT_RT", "PREEMPT_DYNAMIC"])
+def test_with_preempt_rt_a_task_may_find_the_lists_locked(told, kernel):
+    """By one that has not the CPU: what it frees goes straight to the buddy lists, as the line
+    shows that takes it from there."""
+    found = told(
+        [*_FREED, (12, 0, "alloc", 0), (12, 0, "free", 0), (13, 0, "refill", 0, b"d.s11"),
+         (13, 0, "alloc", 0), (12, 0, "alloc", 1)],
+        kernel=f"Linux version 6.18.15 #1 SMP {kernel} Debian 6.18.15-1",
+    )  # fmt: skip
+    assert (found.nr_unexplained == 0) == (kernel == "PREEMPT_RT"), found
+    cause = "lists were locked: freed straight to the buddy lists"
+    assert found.causes().get(cause, 0) == (kernel == "PREEMPT_RT")
+
+
+@pytest.mark.parametrize(
+    ("what", "flags"), [("charged", b"...1."), ("alloc", b"...1."), ("charged", b".....")]
+)
+def test_who_charges_a_page_to_a_cgroup_reclaims_before_reporting_it(told, what, flags):
+    """__memcg_kmem_charge_page(): what is asked for meanwhile, to compress others, lies below."""
+    found = told([*_FREED, (11, 0, "alloc", 1, flags), (11, 0, what, 0)])
+    good = what == "charged" and flags == b"...1."
+    assert (found.nr_unexplained == 0) == good, found
+    assert found.causes() == ({"taken before, reported later": 1} if good else {})
