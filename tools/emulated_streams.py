@@ -21,6 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 import emulated_guest
+import numpy as np
 from emulated_guest import Apt, needed, newc, run, unpack
 from summarise_native import write
 
@@ -55,14 +56,16 @@ PLACED = [
     ("pairs", "integer", "pairs", "that run"),
     ("run", "integer", "1", "number of the run"),
     ("tenth", "integer", "0.1 s", "since all began"),
-    ("moved", "integer", "pairs", "whose sender is on the node with fewer of the run's first senders"),
+    ("moved", "integer", "pairs", "whose sender is not on the node where most began"),
     ("apart", "integer", "pairs", "whose two processes are on different nodes"),
 ]
 BLOCKS = [
+    ("part", "integer", "1", "of the recording, a twelfth of its events each"),
     ("order", "integer", "1", "of the block"),
     ("side", "string", "", "whose CPU frees it: sender or receiver"),
-    ("blocks", "number", "blocks", "for one of order 4, allocated by the sender's CPU"),
+    ("blocks", "number", "blocks", "freed for one of order 4"),
 ]
+PARTS = 12
 
 
 def boot(out: Path, kernel: Path, busybox: Path, cpus: int, nodes: int, work: str) -> Path:
@@ -110,18 +113,18 @@ def placed(got: Path, cpus: int) -> list[tuple]:
 
 
 def blocks(got: Path) -> list[tuple]:
-    """Blocks of order 2 and above of the second half of a recording, when the windows are open."""
+    """Blocks of order 2 and above that are freed, part by part."""
     events, _ = read_trace(got / "trace")
-    rows = events.rows[len(events.rows) // 2 :]
-    where = {name: events.is_event(f"mm_page_{name}")[len(events.rows) // 2 :]
-             for name in ("alloc", "free")}  # fmt: skip
-    packets = int((where["alloc"] & (rows["b"] == 4)).sum())
-    freed = Counter(
-        (int(order), "receiver" if cpu else "sender")
-        for order, cpu in zip(rows["b"][where["free"]], rows["cpu"][where["free"]], strict=True)
-        if order >= 2
-    )
-    return [(*key, round(n / packets, 3)) for key, n in sorted(freed.items()) if n > packets // 50]
+    rows = events.rows[events.is_event("mm_page_free") & (events.rows["b"] >= 2)]
+    found = []
+    for part, of_part in enumerate(np.array_split(rows, PARTS), 1):
+        freed = Counter(
+            (int(order), "receiver" if cpu else "sender")
+            for order, cpu in zip(of_part["b"], of_part["cpu"], strict=True)
+        )
+        packets = freed[4, "receiver"]
+        found += [(part, *key, round(n / packets, 2)) for key, n in sorted(freed.items())]
+    return found
 
 
 def main() -> None:
@@ -142,7 +145,7 @@ def main() -> None:
         load = f"/bin/load pairs {cpus // 8} {SECONDS} {cpus // 2}"
         work = f"for r in $($P seq {runs}); do {load} > /out/placed-$r; done"
         rows += placed(boot(out, kernel, busybox, cpus, 2, work), cpus)
-    emulated_guest.MODULES = ("sctp",)
+    emulated_guest.MODULES = ("virtio_pci", "virtio_blk", "sctp")
     taken = blocks(boot(out, kernel, busybox, 2, 1, TRACE.format(seconds=SCTP_S)))
     write(
         "emulated-streams",
