@@ -441,11 +441,16 @@ cdef inline int pcp_free_hits(
     return k
 
 
+cdef inline bint commit_is_whole(const pcp_rules *r) noexcept nogil:
+    """A commit drains in one hold, whatever it drains."""
+    return r.commit_drain == COMMIT_WHOLE and not r.tree
+
+
 cdef inline int commit_hold(const per_cpu_pages *pcp, const pcp_rules *r, int n) noexcept nogil:
     """Pages of the next hold of a commit that has n to drain yet."""
     if r.tree:
         return min(n, abs(pcp.chunk))
-    return n if r.commit_drain == COMMIT_WHOLE else min(n, pcp.batch)
+    return n if commit_is_whole(r) else min(n, pcp.batch)
 
 
 cdef inline bint commit_goes_on(
@@ -455,7 +460,7 @@ cdef inline bint commit_goes_on(
 
     ``high`` is what nr_pcp_high() said.  Between two holds both locks are free.
     """
-    if n <= 0 or (r.commit_drain == COMMIT_WHOLE and not r.tree):
+    if n <= 0 or commit_is_whole(r):
         return False
     return pcp.count >= (max(high, 1) if r.commit_drain == COMMIT_CHUNKS_WHILE_HIGH else 1)
 

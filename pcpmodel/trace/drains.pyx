@@ -16,7 +16,9 @@ from pcpmodel.kernel.lists cimport (
     pindex_may_hold, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
-from pcpmodel.kernel.pcp cimport COMMIT_WHOLE, commit_hold, per_cpu_pages, remote_hold, zone_hold
+from pcpmodel.kernel.pcp cimport (
+    commit_hold, commit_is_whole, per_cpu_pages, remote_hold, zone_hold,
+)
 from pcpmodel.trace.asked cimport ASKED_TICK, ask
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
@@ -420,8 +422,8 @@ cdef void no_longer_low(zone_info *z) noexcept nogil:
 cdef int32_t line_between(Beliefs s, int x, int32_t row) noexcept nogil:
     """The first line of another task of this CPU amid the drain of `find_drain`; or 0."""
     cdef int32_t then
-    if s.rules.commit_drain == COMMIT_WHOLE:
-        return 0    # all is one hold
+    if commit_is_whole(&s.rules):
+        return 0
     while row != s.last_drained:
         then = s.link[row].next_cpu
         if then and s.rows[then].event != EV_PCPU_DRAIN:
