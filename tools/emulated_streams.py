@@ -2,11 +2,11 @@
 
     python tools/emulated_streams.py OUT [--kernel linux-image-VERSION]
 
-Writes ``data/workload/emulated-streams``.  Guests of two nodes with 16, 32 and 64 CPUs run a quarter
-as many AF_UNIX pairs as a node has CPUs, for 12 s, several times; a guest of two CPUs runs one SCTP
+Writes ``data/workload/emulated-streams``.  Guests of two nodes with 16, 32 and 64 CPUs run an
+eighth as many AF_UNIX pairs as CPUs, for 12 s, several times; a guest of two CPUs runs one SCTP
 association and records it.  Needs what tools/emulated_guest.py needs, and an hour: an emulator of
 many CPUs is slow.  Times mean nothing; where the scheduler puts a task, and which blocks a message
-takes, do not hang on them.
+takes, hang little on them.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -73,7 +73,7 @@ def boot(out: Path, kernel: Path, busybox: Path, cpus: int, nodes: int, work: st
     load, written, got = out / "load", out / "written.img", out / f"got-{cpus}"
     run("cc", "-O1", "-static", "-o", load, HERE / "streams.c")
     modules = needed(kernel)
-    files = {name: (0o40755, b"") for name in ("dev", "bin", "proc", "sys", "out")}
+    files = dict.fromkeys(("dev", "bin", "proc", "sys", "out"), (0o40755, b""))
     files["bin/busybox"] = (0o100755, busybox.read_bytes())
     files["bin/sh"] = (0o120777, b"busybox")
     files |= {f"{name}.ko": (0o100644, raw) for name, raw in modules.items()}

@@ -60,8 +60,8 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     """A CPU comes to a lock: until it comes to one again, its pace is what its core leaves to it.
 
     Two threads that work share the core; one that waits for a lock, or sleeps, leaves it to the
-    other: for as much of the time to come as since the CPU last came to a lock.  Sleep is known once
-    who slept comes to a lock, and counts from then on.
+    other: for as much of the time to come as since the CPU last came to a lock.  Sleep is known
+    once who slept comes to a lock, and counts from then on.
     """
     cdef thread_t *me = c.thread
     cdef thread_t *other

@@ -785,7 +785,9 @@ cdef class State(Exclusive):
             for k in range(PHASES):
                 counts = dict(self.s.books.phase[i * PHASES + k])
                 counts["time_ps"] = counts["end_ps"]
-                for name in ("told_idle_ps", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"):
+                for name in (
+                    "told_idle_ps", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"
+                ):
                     del counts[name]
                 result[i].append(counts)
         return result

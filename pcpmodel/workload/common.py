@@ -104,8 +104,7 @@ def adapted(
         nodes = _numbers("cpunodebind", cpunodebind)
         given["cpunodebind"] = list(nodes)
         tasks = [
-            replace(t, node=nodes[i % len(nodes)], near=None, cpu=None)
-            for i, t in enumerate(tasks)
+            replace(t, node=nodes[i % len(nodes)], near=None, cpu=None) for i, t in enumerate(tasks)
         ]
     if physcpubind is not None:
         cpus = _numbers("physcpubind", physcpubind)

@@ -222,9 +222,9 @@ def sctp_stream(
     Blocks are those of a recorded association once it stands (``blocks`` of
     ``data/workload/emulated-streams``, the last parts): the socket's send buffer has room for seven
     messages, each a block of order 2, which an acknowledgement gives back all at once, on the
-    sender's CPU.  Five of them go in a packet of order 4, past the lists, two in one of order 3; the
-    receiver frees both.  Before, packets of one message went, too, of order 2; published counts of
-    what is freed (an eighth of the drains with a batch kept) know of none.
+    sender's CPU.  Five of them go in a packet of order 4, past the lists, two in one of order 3,
+    which the receiver frees.  Before, packets of one message went, too, of order 2; published
+    counts of what is freed (an eighth of the drains with a batch kept) know of none.
     A CPU that now sends and now receives is what auto-tuning keeps pages for: without it patches
     7 and 9 would drain as often as patch 5.
     """
