@@ -94,7 +94,7 @@ def place_contigs(rows: np.ndarray) -> None:
             firsts.append(int(rows["a"][k]) - 64 * int(pfn))
     if firsts:
         rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
-    else:
+    else:  # where they lie is not known: lines of which nothing follows
         rows["event"][contigs] = EVENT_IDS["sched_process_exec"]
 
 

@@ -415,3 +415,48 @@ def test_what_simulate_is_told_otherwise_cannot_be_set(name):
     else:
         option = {"warmup_s": "warmup"}.get(name, name.replace("_", "-"))
         assert f"--set {name}: use --{option}" in done.output
+
+
+def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling():
+    """Of two threads of a core one works; the other works as much, or sleeps for most of its time.
+
+    Both come to the lock now and then, where each sees what the other has done since.
+    """
+
+    def faults(sleep_ns):
+        work, beside = Program(), Program()
+        for p, idle in ((work, 0.0), (beside, sleep_ns)):
+            with p.forever():
+                p.alloc(200, ns=500.0)
+                p.free(200, ns=500.0)
+                p.score()
+                if idle:
+                    p.idle(idle)
+        return Workload("two", (Task(work, cpu=0), Task(beside, cpu=1)), "batches", 400)
+
+    def rate(sleep_ns, **costs):
+        result = run(
+            workload=faults(sleep_ns), cpus=2, threads_per_core=2, seconds=0.5, warmup_s=0.05,
+            high_pages=126,
+            machine=MACHINE.with_costs(zone_lines=0.0, **costs),
+        )  # fmt: skip
+        return result.per_cpu["score"][0]
+
+    alone = rate(5e6, smt_share=0.0)
+    share = MACHINE.sheet.value("smt_share", "core")
+    assert rate(0.0) / alone == pytest.approx(share, rel=0.03)
+    # Asleep for all but 0.2 of 5.2 ms.
+    assert rate(5e6) / alone == pytest.approx(1.0, abs=0.06)
+
+
+def test_what_the_tracer_takes_is_off_every_hold():
+    def hold(tracer_ns):
+        machine = ALONE.with_costs(tracer=tracer_ns)
+        result = run(machine=machine, hold="mean", warm=True, high_pages=126)
+        return {kind: result.kind_ns(kind)["hold"] for kind in ("refill", "drain")}
+
+    traced, untraced, short = (hold(ns) for ns in (0.0, 100.0, 1e6))
+    for kind in ("refill", "drain"):
+        assert traced[kind]["mean"] - untraced[kind]["mean"] == pytest.approx(100.0, abs=1.0)
+        # Never more than half of a hold of one block, however slow a tracer is.
+        assert short[kind]["mean"] > traced[kind]["mean"] / 2

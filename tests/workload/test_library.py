@@ -7,12 +7,14 @@ import pytest
 
 import pcpmodel as pm
 from helpers.simulation import MACHINE, assert_same
+from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.pilot import pilot_spec
 from pcpmodel.simulation.spec import make_spec, place, varied
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op
+from pcpmodel.workload.streams import PACKETS
 
 RUN = {"machine": MACHINE, "cpus": 8, "nodes": 2, "memory_gib": 16}
 
@@ -55,6 +57,20 @@ def test_seven_messages_of_sctp_take_a_packet_past_the_lists_and_one_of_order_3(
     # Messages come back to the sender's own lists: 28 of 52 pages; receivers free the packets.
     assert counts["free_pages"][sends].sum() == pytest.approx(28 / 7, rel=0.01)
     assert counts["free_pages"][~sends].sum() == pytest.approx(24 / 7, rel=0.01)
+
+
+def test_a_message_of_sctp_takes_the_blocks_that_were_recorded():
+    """Of the last parts of the recording, of which packets of one message are all but gone."""
+    blocks = load_workload("emulated-streams").tables["blocks"]
+    last = blocks[blocks["part"] >= 11].groupby(["order", "side"])["blocks"].mean().round()
+    assert last.to_dict() == {
+        (2, "receiver"): 0,
+        (2, "sender"): sum(PACKETS.values()),
+        **{(order, "receiver"): 1 for order in PACKETS},
+    }
+    # What fits in a packet: whole messages, with their headers, in a block of its order.
+    for order, inside in PACKETS.items():
+        assert 4096 << order - 1 < inside * 10_256 < 4096 << order
 
 
 def test_pairs_stay_on_the_node_where_they_were_forked():
