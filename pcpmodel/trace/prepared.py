@@ -13,8 +13,13 @@ import numpy as np
 from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, INTERRUPT
 from pcpmodel.trace.recording import Recording
 
-__all__ = ["CONTIG", "chain_without", "freed_in_switch", "place_contigs", "probed", "tells_bulk"]
+__all__ = [
+    "CONTIG", "UNHEEDED", "chain_without", "freed_in_switch", "place_contigs", "probed",
+    "tells_bulk",
+]  # fmt: skip
 
+#: The event of a line of which nothing follows.
+UNHEEDED = EVENT_IDS["sched_process_exec"]
 #: Which pages vfree() gives back as larger blocks (v7.2).
 CONTIG = "free_prepared_contig_range"
 #: Where the follower takes the first struct page to be, unless a dump's recording tells.
@@ -94,8 +99,8 @@ def place_contigs(rows: np.ndarray) -> None:
             firsts.append(int(rows["a"][k]) - 64 * int(pfn))
     if firsts:
         rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
-    else:  # where they lie is not known: lines of which nothing follows
-        rows["event"][contigs] = EVENT_IDS["sched_process_exec"]
+    else:  # where they lie is not known
+        rows["event"][contigs] = UNHEEDED
 
 
 def chain_without(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:

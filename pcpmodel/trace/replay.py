@@ -30,6 +30,7 @@ from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import Difference, Explained
 from pcpmodel.trace.prepared import (
     CONTIG,
+    UNHEEDED,
     chain_without,
     freed_in_switch,
     place_contigs,
@@ -480,11 +481,8 @@ def replay_without_dump(
     rows = plain.rows
     rows["probe"] = -1
     place_contigs(rows)
-    # Who left the CPU is told of by another line; whoever got it is there from here on.
-    hidden = np.searchsorted(kept, hidden)
-    rows["pid"][hidden] = rows["a"][hidden]
-    rows["flags"][hidden] = 0
-    rows["pid"][np.searchsorted(kept, freed_in_switch(events.rows))] = 0
+    told_apart = (hidden, freed_in_switch(events.rows))
+    _by_who_gets_it(rows, *(np.searchsorted(kept, k) for k in told_apart))
     r = Follower(state, cap.cpus, snapshot, plain, first)
     if cap.preempt_rt:
         r.let_locks_sleep()
@@ -590,6 +588,15 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
+def _by_who_gets_it(rows: np.ndarray, hidden: np.ndarray, freed: np.ndarray) -> None:
+    """Lines of a task that loses the CPU are those of who gets it: a hidden task, or nobody.
+
+    Who left the CPU is told of by another line; whoever got it is there from here on.
+    """
+    rows["pid"][hidden], rows["flags"][hidden] = rows["a"][hidden], 0
+    rows["pid"][freed] = 0
+
+
 def _for_follower(cap: Recording) -> Events:
     """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
     events = cap.trace[0]
@@ -599,10 +606,9 @@ def _for_follower(cap: Recording) -> Events:
         return events
     hidden, freed = _hidden(rows), freed_in_switch(rows)
     rows = rows.copy()
-    rows["pid"][switches] = rows["flags"][switches] = 0
-    rows["event"][np.setdiff1d(switches, hidden)] = EVENT_IDS["sched_process_exec"]
-    rows["pid"][hidden] = rows["a"][hidden]
-    rows["pid"][freed] = 0
+    others = np.setdiff1d(switches, hidden)
+    rows["event"][others], rows["flags"][others] = UNHEEDED, 0
+    _by_who_gets_it(rows, hidden, np.r_[others, freed])
     return Events(rows, events.probes)
 
 

@@ -66,7 +66,8 @@ def _pairs(
     Without ``nodes`` a pair is where the kernel leaves it, see `unix_stream`.
     """
     pairs = len(programs)
-    stay = pairs - _moved(pairs)
+    moved = _moved(pairs) if nodes is None else 0
+    stay = pairs - moved
     tasks: list[Task] = []
     channels: list[Channel] = []
     for i, (sender, receiver) in enumerate(programs):
@@ -79,7 +80,8 @@ def _pairs(
             first = replace(first, node=i % nodes, near=None)
             second = replace(second, node=(i + cross_node) % nodes, near=None)
         tasks += [first, second]
-    params = {"pairs": pairs, "room": room, "cross_node": cross_node, "nodes": nodes, **params}
+    where = {"cross_node": cross_node, "nodes": nodes, "moved": moved}
+    params = {"pairs": pairs, "room": room, **where, **params}
     pages = pairs * message_pages * (room + 2)
     return Workload(
         name, tuple(tasks), unit, pages, tuple(channels), params, from_memory=0.0, made=Made(*made)

@@ -193,7 +193,7 @@ def test_every_row_of_an_answer_key_is_predicted(monkeypatch):
         patch1["not_in_cache"] - base["not_in_cache"]
     )
     text = str(found)
-    assert "Nothing is fitted to any published table" in text
+    assert "Nothing is fitted to a table that is compared" in text
     assert "nothing changes" in text
     assert "measured_change  predicted_change" in text
     assert f"- {answer['within']} of {answer['predictions']} predictions are within" in text

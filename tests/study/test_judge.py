@@ -143,13 +143,18 @@ def test_every_input_is_stated_known_from_elsewhere_or_assumed():
     for name, given in known.items():
         assert set(given) <= set(every[name]), name
     frame = inputs.inputs(NAMES, {"pcp-auto-tuning-v3/unix": 21}).set_index("table")
-    assert (frame[["stated", "recorded", "assumed"]].sum(axis=1) == frame["inputs"]).all()
+    assert (frame[["stated", "recorded", "fitted", "assumed"]].sum(axis=1) == frame["inputs"]).all()
     unix = frame.loc["pcp-auto-tuning-v3/unix"]
     assert (unix["stated"], unix["cells"]) == (3, 21)
     which = unix["which"].split(", ")
     assert len(which) == unix["assumed"]
-    assert {"memory_gib", "jitter", "lru_hold"} <= set(which)
+    assert {"memory_gib", "jitter", "lru_hold", "moved"} <= set(which)
     assert not {"send_us", "line_dirty llc"} & set(which)
+    # What a run was made to come to another source's figures by is neither known nor assumed.
+    assert unix["fitted"] == 0
+    sctp = frame.loc["pcp-auto-tuning-v3/sctp_stream_many"]
+    assert (sctp["fitted"], sctp["fitted_to"]) == (3, "pcp-auto-tuning-rfc")
+    assert not {"send_us", "recv_us", "latency_us"} & set(sctp["which"].split(", "))
 
 
 def test_nothing_is_fitted_to_a_table(monkeypatch):

@@ -26,6 +26,9 @@ __all__ = ["inputs", "inputs_of", "stated"]
 _OF_MACHINE = ("machine", "cpus", "nodes", "memory_gib")
 #: What of the workloads was recorded (``data/workload/native-*``) or is the kernel's own.
 _RECORDED = ("page_us", "page_table_isolation", "send_us", "recv_us", "unmap_ns", "room")
+#: Workload -> what was chosen for a run to come to figures of another source than the table, and
+#: that source (`pcpmodel.workload.streams.SEND_US`).
+_FITTED = {"sctp_stream": (("send_us", "recv_us", "latency_us"), "pcp-auto-tuning-rfc")}
 _RUN = ("jitter", "mixed memory")
 
 
@@ -71,8 +74,8 @@ def inputs(tables: Iterable[str], cells: Mapping[str, int]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         One row per table and workload: ``inputs``; ``stated`` by the source; ``recorded``,
-        measured, derived or published elsewhere; ``assumed``: all others, whose names are
-        ``which``; ``cells`` of the table.
+        measured, derived or published elsewhere; ``fitted`` to figures of another source,
+        ``fitted_to``; ``assumed``: all others, whose names are ``which``; ``cells`` of the table.
     """
     asked = set(tables)
     known, made = stated(), _workloads()
@@ -83,19 +86,23 @@ def inputs(tables: Iterable[str], cells: Mapping[str, int]) -> pd.DataFrame:
             continue
         assumed = machine(made[name][1]).sheet.assumed
         given = [one for one in every if one in known[name]]
+        fitted, source = _FITTED.get(made[name][0].name, ((), ""))
         of_sheet = {f"{row} {distance}".strip() for row, distance in machine(made[name][1]).sheet}
         elsewhere = [
             one
             for one in every
-            if one not in given and (one in _RECORDED or (one in of_sheet and one not in assumed))
+            if one not in (*given, *fitted)
+            and (one in _RECORDED or (one in of_sheet and one not in assumed))
         ]
-        others = [one for one in every if one not in (*given, *elsewhere)]
+        others = [one for one in every if one not in (*given, *elsewhere, *fitted)]
         rows.append(
             {
                 "table": name,
                 "inputs": len(every),
                 "stated": len(given),
                 "recorded": len(elsewhere),
+                "fitted": len(fitted),
+                "fitted_to": source,
                 "assumed": len(others),
                 "which": ", ".join(others),
                 "cells": cells.get(table, 0),

@@ -204,8 +204,8 @@ def _signs(changes: pd.DataFrame) -> dict[str, int]:
 def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "cells",
-        f"- Nothing is fitted to any published table; {facts['cells']} cells that no later version "
-        "repeats:",
+        f"- Nothing is fitted to a table that is compared; {facts['cells']} cells that no later "
+        "version repeats:",
     )
     for machine, t in facts["times"].items():
         yield (
@@ -234,15 +234,18 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if facts["cells"]:
         yield from _said_of_cells(facts)
     else:  # all are posted again, and judged there
-        yield "cells", "- Nothing is fitted to any published table."
+        yield "cells", "- Nothing is fitted to a table that is compared."
     if rows := facts.get("inputs"):
-        sums = {kind: sum(row[kind] for row in rows) for kind in ("stated", "recorded", "assumed")}
+        kinds = ("stated", "recorded", "fitted", "assumed")
+        sums = {kind: sum(row[kind] for row in rows) for kind in kinds}
+        to = ", ".join(dict.fromkeys(row["fitted_to"] for row in rows if row["fitted"]))
         fewest, most = (of(row["assumed"] for row in rows) for of in (min, max))
         yield (
             "inputs",
             f"- Inputs of the {len(rows)} workloads: {sums['stated']} stated by their sources, "
             f"{sums['recorded']} recorded, measured or derived elsewhere, {sums['assumed']} "
-            f"assumed ({fewest} to {most} each), 0 fitted.",
+            f"assumed ({fewest} to {most} each), {sums['fitted']} fitted"
+            + (f", to figures of {to}." if to else "."),
         )
     for q in facts["skill"]:
         yield (
