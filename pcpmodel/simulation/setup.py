@@ -231,10 +231,15 @@ def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]
     """Mean hold [ps] by blocks moved, and the law around it: refill, drain, LRU."""
     means, laws = _fitted(spec.machine)
     sheet = spec.machine.sheet
-    # What was traced is longer by the tracer's event; of a short hold at most a half.
-    tracer = np.minimum(sheet.value("tracer"), spec.machine.times * means[:, 1:2] / 2)
+    # What was traced is longer by the tracer's event, and a refill of the latency tables' process
+    # waited for the first line of the run of pages that it took, which is counted apart (`Lines`);
+    # of a short hold, which no table has, both are at most a half.
+    apart = np.full((2, 1), sheet.value("tracer"))
+    if not spec.warm:
+        apart[0] += line_ns(spec)["memory"]
+    apart = np.minimum(apart, spec.machine.times * means / 2)
     folios = sheet.value("lru_page") * np.arange(COSTS_MAX + 1) + sheet.value("lru_hold")
-    costs = np.vstack([means * spec.machine.times - tracer, folios])
+    costs = np.vstack([means * spec.machine.times - apart, folios])
     if spec.hold == "mean":
         spreads = np.full((3, _TABLE), 65536, dtype=np.uint32)
     elif spec.hold == "exponential":
