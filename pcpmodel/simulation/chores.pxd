@@ -34,6 +34,7 @@ from pcpmodel.simulation.structs cimport (
     DRAIN_ALL,
     DRAIN_PAGES,
     FINISHED,
+    LRU,
     NO_CHORE,
     OFFLINE,
     TICK,
@@ -123,7 +124,7 @@ cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
         while s.changes.last[owner.id].marked and c.chore.zone < s.nr_zones:
             p = pcp_of(owner, c.chore.zone)
             if owner != c and pcp_busy(s, owner, c.chore.zone, c.time):
-                if owner.state == ARRIVED:
+                if owner.state == ARRIVED and owner.ask.kind < LRU:
                     owner.waiter = c.id + 1
                     c.state = WAITING
                 else:

@@ -69,6 +69,23 @@ def test_engines_agree_whatever_happens_meanwhile(
     )
 
 
+@pytest.mark.parametrize("release", ["v5.17", "v7.2"])
+def test_engines_agree_when_a_refill_ends_at_a_full_pagevec_while_lists_are_drained(release):
+    """The event engine has its CPU at the LRU lock then, while it still has its PCP lock."""
+    for seed in range(60):
+        assert_same(
+            spec(
+                WORKLOADS["large folios"],
+                release=release,
+                seed=seed,
+                identity=True,
+                stat_interval_s=0.0,
+                changes=[pm.change(0.001, drain_all=0)] * 2,
+                seconds=0.003,
+            )
+        )
+
+
 def test_sizes_follow_the_sysctl_and_come_back():
     run = spec(faults(8, 6000), changes=[pm.change(0.01, high_fraction=100)])
     for cpu in after(run)["pcps"]:
