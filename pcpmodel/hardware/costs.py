@@ -74,6 +74,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "handover": Operation("ns", DISTANCES, "a lock handed to a CPU that waits", True),
     "zone_lines": Operation("1", (), "lines of the zone that a hold begins with: list, counters"),
     "hold_fixed": Operation("ns", (), "a hold of the zone lock without its pages, as traced"),
+    "hold_block": Operation("ns", (), "a hold of the zone lock for a block past the lists"),
     "tracer": Operation("ns", (), "of a traced hold, what the tracer itself takes"),
     "hold_page_alloc": Operation("ns", (), "a warm page of a refill"),
     "hold_page_free": Operation("ns", (), "a warm page of a drain"),

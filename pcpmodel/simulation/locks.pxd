@@ -55,7 +55,9 @@ cdef inline int64_t hold_ps(state_t *s, cpu_t *c, lock_t *lock, int kind, int fa
     """
     cdef int64_t *cost = s.holds.cost[kind]
     cdef int64_t mean
-    if blocks <= COSTS:
+    if pages_unlikely(c.ask.why == DIRECT):  # rmqueue_buddy(), free_one_page(): not in bulk
+        mean = s.holds.direct
+    elif blocks <= COSTS:
         mean = cost[blocks]
     else:
         mean = cost[COSTS] + (blocks - COSTS) * (cost[COSTS] - cost[COSTS - 1])
@@ -74,7 +76,7 @@ cdef inline int64_t drawn_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int
 
 cdef inline int64_t quickest_refill(state_t *s) noexcept nogil:
     """No hold that takes pages from a zone is shorter [ps]."""
-    cdef int64_t mean = s.holds.cost[REFILL][1], luck = s.holds.spread[REFILL][0]
+    cdef int64_t mean = s.holds.direct, luck = s.holds.spread[REFILL][0]
     cdef int i
     if s.holds.cost[REFILL][COSTS] < s.holds.cost[REFILL][COSTS - 1]:
         return 1  # and so of as many blocks as one likes

@@ -74,6 +74,8 @@ class Setup:
         Equally likely factors of work, 16 binary digits after the point.
     spread : (3, 1024) ndarray of uint32
         The same of the holds: refill, drain, LRU.
+    direct_ps : int
+        Mean hold for a block past the lists [ps].
     costs : (3, COSTS_MAX + 1) ndarray of int64
         Mean hold [ps] by blocks moved: refill, drain, LRU.
     blocks : (2, LISTS_ROOM) ndarray of int64
@@ -140,6 +142,7 @@ class Setup:
     tables: npt.NDArray[np.int32]
     speed: npt.NDArray[np.uint32]
     spread: npt.NDArray[np.uint32]
+    direct_ps: int
     costs: npt.NDArray[np.int64]
     blocks: npt.NDArray[np.int64]
     lines: npt.NDArray[np.int64]
@@ -514,6 +517,7 @@ def setup(spec: RunSpec, lines: Lines | None = None) -> Setup:
         **_programs(spec, tasks, homes, cpus, 0.0 if lines is None else lines.page_ns),
         speed=_paces(spec.jitter),
         spread=spread,
+        direct_ps=max(round(1000 * spec.machine.sheet.value("hold_block")), 1),
         costs=costs,
         blocks=np.rint(1000 * blocks).astype(np.int64),
         lines=np.rint(1000 * np.tile(page_line_ns, (2, 1))).astype(np.int64),

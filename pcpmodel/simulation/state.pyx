@@ -312,6 +312,7 @@ def _check(setup):
     _within("samples", setup.samples, 0, 100_000)
     _within("sample_ps", setup.sample_ps, 1 if setup.samples else 0, long)
     _within("pagevec", setup.pagevec, 1, 31)
+    _within("direct_ps", setup.direct_ps, 0, 1 << 40)
     _within("fails", setup.fails, 0, 1 << 30)
     _within("time of a change", changes["at_ps"], 0, long)
     _within("kind of a change", changes["kind"], 0, DRAIN_PAGES)
@@ -374,6 +375,7 @@ cdef class State(Exclusive):
         for k in range(KINDS):
             memcpy(s.holds.spread[k], &spread[k, 0], TABLE * sizeof(uint32_t))
             memcpy(s.holds.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
+        s.holds.direct = setup.direct_ps
         self.make_lines(setup)
         self.test_and_set, self.seed = setup.test_and_set, setup.seed
         s.books.count = <count_t *> get(s.nr_cpus, sizeof(count_t))

@@ -312,6 +312,7 @@ cdef struct zones_t:
 cdef struct holds_t:  # how long locks are held
     uint32_t spread[KINDS][TABLE]  # around the mean; 16 binary digits
     int64_t cost[KINDS][COSTS + 1]  # mean by blocks moved: fixed part and what is warm
+    int64_t direct  # the same of one block past the lists
     # Lines of struct pages (REFILL, DRAIN): by count, what a block of a list takes more for them;
     # with page identity, what a line takes by where it was.
     int64_t block[2][KINDS_ROOM]

@@ -470,8 +470,9 @@ def test_the_latency_tables_own_process_has_its_holds(name, identity):
     traced = {"refill": machine.hold_time.refill, "drain": machine.hold_time.drain}
     for batch in (63, 255):
         result = pm.simulate(
-            "v6.6", machine, pm.workload.page_fault1(1), cpus=16, nodes=1, memory_gib=64.0, batch=batch,
-            high_pages=2 * batch, seconds=0.1, warmup_s=0.2, hold="mean", identity=identity,
+            "v6.6", machine, pm.workload.page_fault1(1), cpus=16, nodes=1, memory_gib=64.0,
+            batch=batch, high_pages=2 * batch, seconds=0.1, warmup_s=0.2, hold="mean",
+            identity=identity,
         )  # fmt: skip
         for kind, hold in traced.items():
             measured = hold(batch).mean_ns - machine.sheet.value("tracer")
