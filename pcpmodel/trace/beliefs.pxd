@@ -219,6 +219,7 @@ cdef struct cpu_run:
     int left            # pages of a drain, or blocks of a refill, that are to come
     int share           # blocks that a drain takes of its list yet, where lists take turns
     int32_t row
+    int32_t moved       # last row of a change of the unmovable list before a drain
     int bulk            # index of the bulk section, or -1
     bint silent         # no line reports the first block of a refill
     bint bad
@@ -256,10 +257,12 @@ cdef struct tally:
     int64_t refills_foreseen
     int64_t refills_explained
     int64_t refills_inferred
+    int64_t refills_cut
     int64_t drains
     int64_t drains_foreseen
     int64_t drains_explained
     int64_t drains_inferred
+    int64_t drains_cut
     int64_t drained_pages
     int64_t drained_pages_foreseen
     int64_t drained_pages_explained

@@ -25,7 +25,9 @@ from pcpmodel.trace.beliefs cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport failed, leave, leave_hidden, take_shown, was_there
+from pcpmodel.trace.taking cimport (
+    failed, leave, leave_hidden, stack_of_fork, take_shown, was_there,
+)
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -520,8 +522,10 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     s.t.drains_foreseen += said == SAID_ALL
     s.t.drains_explained += said == SAID_LATE
     s.t.drains_inferred += said == SAID_SOME
+    s.t.drains_cut += said == SAID_NOTHING
     run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, seen
     run.share, run.bad, run.told = 0, False, said == SAID_LATE
+    run.moved = set.moved[0]
     set.rest = seen
     set.rest_pindex = pindex
     if cpu != set.cpu:
@@ -598,6 +602,7 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     if set.rest > 0 and not set.undecided:
         # Its task was stopped between two holds of the lock; each begins with the same list.
         run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
+        run.row, run.moved = row, set.moved[0]
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
         do_op(s, x, begin_op(s, x, row, OP_DRAINED, 0))  # of none yet
@@ -623,6 +628,16 @@ cdef inline int list_shown(Beliefs s, int x, int64_t p, const event_row *r, int 
     return order_to_pindex(s.rules.nr_pcp_lists, pcp_migratetype(<int>r.c), <int>r.b)
 
 
+cdef void stacks_gone(Beliefs s, cpu_run *run, int32_t row) noexcept nogil:
+    """A drain leaves the unmovable list with pages on it: new tasks may have had these."""
+    cdef pageset *set = &s.sets[run.set]
+    cdef int32_t moved = set.moved[0]
+    set.moved[0] = run.moved
+    while set.list[0].head >= 0 and stack_of_fork(s, run.set, set.list[0].head, -1, row, run.row):
+        pass
+    set.moved[0] = moved
+
+
 cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row) noexcept nogil:
     """The list that free_pcppages_bulk() takes the next block from, page *p* it seems."""
     cdef pageset *set = &s.sets[run.set]
@@ -642,6 +657,9 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
                 and taken_by_then(s, set.list[i].tail, row):
             # An interrupt drains before the task below it reports.
             take_shown(s, run.set, set.list[i].tail, row)
+        if i == 0 and set.list[0].tail >= 0 and not (s.holds_told or set.open[0]) \
+                and s.page[p].where != 1 + 16 * run.set:
+            stacks_gone(s, run, row)
         if set.open[i] and not (
                 unseen and not s.page[p].where and pindex_may_hold(i, mt, <int>r.b)):
             # What it drains now was not there before: below that page there is nothing.
@@ -746,9 +764,11 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
-        if not (by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows)
+        if by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows) \
                 or (not page.where and untold_since(s, p, row, set.hidden)
-                    and by_hidden(s, run.set, row, 0))):
+                    and by_hidden(s, run.set, row, 0)):
+            s.t.drained_pages_explained += 1
+        else:
             differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
         run.pindex = list_shown(s, run.set, p, r, i)

@@ -95,6 +95,9 @@ class Exactness:
     inferred : dict
         Of a recording without a first dump: how many of the allocations, refills, drains and
         drained pages served to find out what the lists held.  They were not predicted.
+    not_followed : dict
+        With ``cut``: how many of the refills and drains are of pagesets of which only the pages
+        were followed by then.
     decisions : ndarray or None
         With a policy, every refill and drain of the kernel or of the policy (``DECISION``): each is
         asked of the policy in the state in which the kernel decided.
@@ -116,6 +119,7 @@ class Exactness:
     states: int = 1
     cut: int = 0
     inferred: dict[str, int] = field(default_factory=dict)
+    not_followed: dict[str, int] = field(default_factory=dict)
     decisions: np.ndarray | None = field(default=None, compare=False)
 
     def __getattr__(self, name: str) -> int:
@@ -132,7 +136,8 @@ class Exactness:
         total, foreseen, explained = (
             self.counted.get(kind + end, 0) for end in ("", "_foreseen", "_explained")
         )
-        left = total - foreseen - explained - self.inferred.get(kind, 0)
+        left = total - foreseen - explained
+        left -= self.inferred.get(kind, 0) + self.not_followed.get(kind, 0)
         return total, foreseen, explained, left
 
     @property
@@ -188,12 +193,15 @@ class Exactness:
     def __repr__(self) -> str:
         head = f"{self.recording} replayed as {self.release}: {self.events} events"
         lines = [head, f"  {'':14} {'all':>9} {'foreseen':>9} {'explained':>9} {'unexplained':>11}"]
-        if self.inferred:
-            lines[-1] += f" {'inferred':>9}"
+        beside = {"inferred": self.inferred, "not followed": self.not_followed}
+        beside = {name: numbers for name, numbers in beside.items() if numbers}
+        lines[-1] += "".join(f" {name:>{max(len(name), 9)}}" for name in beside)
         for kind in COUNTED:
             total, foreseen, explained, left = self.count(kind)
             row = f"  {kind.replace('_', ' '):14} {total:9} {foreseen:9} {explained:9} {left:11}"
-            lines.append(row + (f" {self.inferred.get(kind, 0):9}" if self.inferred else ""))
+            lines.append(row + "".join(
+                f" {numbers.get(kind, 0):{max(len(name), 9)}}" for name, numbers in beside.items()
+            ))  # fmt: skip
         if self.isolated:
             lines.append(f"  isolated       {self.isolated:9} pages left the free lists unseen")
             if self.isolated_at_most is not None:

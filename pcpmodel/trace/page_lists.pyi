@@ -8,6 +8,7 @@ from pcpmodel.exclusive import Exclusive
 from pcpmodel.trace.assumptions import ASSUMPTIONS as ASSUMPTIONS
 
 MAX_PAGES: int
+NOT_THERE: set[str]
 
 @dataclass(frozen=True)
 class Difference:

@@ -107,6 +107,8 @@ _WHAT = {
     D_REPORTED: "block of a refill reported after other work of its task",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
+#: What is said where a page that is believed to lie on a list, `Difference.expected`, cannot.
+NOT_THERE = {_WHAT[code] for code in (D_NOT_HEAD, D_DRAIN_PAGE, D_LOST_ALLOC)}
 _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
           D_LOST_ALLOC, D_IN_BATCH, D_REPORTED}
 

@@ -27,7 +27,7 @@ from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
 from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
-from pcpmodel.trace.page_lists import Difference, Explained
+from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import (
     CONTIG,
     UNHEEDED,
@@ -483,15 +483,11 @@ def replay_without_dump(
     place_contigs(rows)
     told_apart = (hidden, freed_in_switch(events.rows))
     _by_who_gets_it(rows, *(np.searchsorted(kept, k) for k in told_apart))
-    r = Follower(state, cap.cpus, snapshot, plain, first)
-    if cap.preempt_rt:
-        r.let_locks_sleep()
-    _start_without_dump(r, cap, snapshot, rows, begin, first, bool(markers.snapshot))
     resizes = [
         (int(np.searchsorted(kept, row)), fraction) for row, fraction in markers.fractions.items()
     ]
 
-    def run(at: int, until: int) -> None:
+    def run(r: Follower, at: int, until: int) -> None:
         for row, fraction in resizes:
             if at <= row < until:
                 r.run(at, row)
@@ -500,13 +496,22 @@ def replay_without_dump(
                     _resize(r, cap, snapshot, state.rules, nth, fraction)
         r.run(at, until)
 
-    probes = probes_right = probes_shown = 0
-    left = first
-    if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
-        a, left = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
-        run(first, a)
-        probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
-    run(left, end)
+    started = _Inferred(cap, snapshot, rows, begin, first, bool(markers.snapshot))
+    while True:
+        r = Follower(state, cap.cpus, snapshot, plain, first)
+        if cap.preempt_rt:
+            r.let_locks_sleep()
+        started.tell(r)
+        probes = probes_right = probes_shown = 0
+        left = first
+        if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
+            a, left = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
+            run(r, first, a)
+            probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
+        run(r, left, end)
+        bad, nr_bad, good, nr_good = r.notes()
+        if not started.learns(bad):
+            break
     if r.nr_cut:
         notes.append(
             f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} "
@@ -515,7 +520,6 @@ def replay_without_dump(
         )
     notes += _notes_of(reader)
     t = r.tally
-    bad, nr_bad, good, nr_good = r.notes()
     found = Exactness(
         recording=cap.name, release=state.name, events=end - first,
         counted={
@@ -525,51 +529,102 @@ def replay_without_dump(
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
         inferred={k: t[f"{k}_inferred"] for k in _KINDS},
+        not_followed={k: t[f"{k}_cut"] for k in ("refills", "drains")} if r.nr_cut else {},
     )  # fmt: skip
     return found, r
 
 
-def _start_without_dump(
-    r: Follower,
-    cap: Recording,
-    snapshot: Snapshot,
-    rows: np.ndarray,
-    begin: int,
-    first: int,
-    marked: bool,
-) -> None:
+class _Inferred:
     """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
-    new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
-    if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
-        new = new[:0]
-    comms = cap.trace[1].comms
-    r.set_forks(new, [k for k, name in enumerate(comms) if name.startswith("kworker")])
-    counts = counts_at_start(rows, begin, first, snapshot)
-    if not marked:
-        slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
-        counts = {key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()}
-    for z, zone in enumerate(snapshot.zones):
-        for cpu in range(cap.cpus):
-            if (*zone.key, cpu) in counts:
-                r.set_counts(z * cap.cpus + cpu, counts[(*zone.key, cpu)])
-    chain = r.next_of_page()
-    contigs = rows["event"] == EVENT_IDS[CONTIG]
-    if contigs.any():
-        chain = chain_without(rows, contigs)
-    names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
-    columns = {name: np.ascontiguousarray(rows[name]) for name in names}
-    starts = np.sort([z.start_pfn for z in snapshot.zones])
-    base = int(starts[0]) & ~511
-    blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - base >> 9
-    freed, elsewhere, without_stacks = passed_over(columns, chain, first, starts, new)
-    past = np.maximum(elsewhere, drained_past(columns, chain, starts, freed))
-    r.set_block_types(block_types(
-        columns, chain, base, blocks, first, freed, past, without_stacks,
-        max(len(new) - int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum()), 0),
-    ))  # fmt: skip
-    some = past.any(axis=1)
-    r.set_passed_over(freed[some], past[some])
-    r.free_under_way(first)
+
+    def __init__(
+        self,
+        cap: Recording,
+        snapshot: Snapshot,
+        rows: np.ndarray,
+        begin: int,
+        first: int,
+        marked: bool,
+    ) -> None:
+        new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
+        if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
+            new = new[:0]
+        self._forks = new
+        self._kworkers = [
+            k for k, name in enumerate(cap.trace[1].comms) if name.startswith("kworker")
+        ]
+        counts = counts_at_start(rows, begin, first, snapshot)
+        if not marked:
+            slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
+            counts = {
+                key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()
+            }
+        self._counts = {
+            z * cap.cpus + cpu: counts[(*zone.key, cpu)]
+            for z, zone in enumerate(snapshot.zones)
+            for cpu in range(cap.cpus)
+            if (*zone.key, cpu) in counts
+        }
+        self._rows, self._first = rows, first
+        names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
+        self._columns = {name: np.ascontiguousarray(rows[name]) for name in names}
+        contigs = rows["event"] == EVENT_IDS[CONTIG]
+        self._contigs = contigs if contigs.any() else None
+        starts = np.sort([z.start_pfn for z in snapshot.zones])
+        self._starts, self._base = starts, int(starts[0]) & ~511
+        self._blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - self._base >> 9
+        self._guessed = np.zeros(self._blocks, bool)
+        self._past: np.ndarray | None = None
+
+    def tell(self, r: Follower) -> None:
+        """Let a follower start so."""
+        columns, first = self._columns, self._first
+        r.set_forks(self._forks, self._kworkers)
+        for place, counts in self._counts.items():
+            r.set_counts(place, counts)
+        if self._past is None:
+            self._chain = r.next_of_page()
+            if self._contigs is not None:
+                self._chain = chain_without(self._rows, self._contigs)
+            self._freed, elsewhere, self._without_stacks = passed_over(
+                columns, self._chain, first, self._starts, self._forks
+            )
+            past = drained_past(columns, self._chain, self._starts, self._freed)
+            self._past = np.maximum(elsewhere, past)
+        exits = int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum())
+        types, self._guessed = block_types(
+            columns, self._chain, self._base, self._blocks, first, self._freed, self._past,
+            self._without_stacks, max(len(self._forks) - exits, 0),
+        )  # fmt: skip
+        r.set_block_types(types)
+        some = self._past.any(axis=1)
+        r.set_passed_over(self._freed[some], self._past[some])
+        r.free_under_way(first)
+
+    def learns(self, differences: Sequence[Difference]) -> bool:
+        """Whether a page lay on a list only as the type of its block was guessed.
+
+        Where a follower finds that nothing can have taken a page from the unmovable list, and no
+        line tells the type of its block, it was on another one.
+        """
+        assert self._past is not None
+        more = False
+        for difference in differences:
+            if difference.what not in NOT_THERE or not isinstance(difference.expected, str):
+                continue
+            pfn = int(difference.expected, 16)
+            block = pfn - self._base >> 9
+            row = int(np.searchsorted(self._rows["line"], difference.line))
+            own = np.flatnonzero((self._columns["a"][self._freed] == pfn) & (self._freed < row))
+            if (
+                0 <= block < self._blocks
+                and self._guessed[block]
+                and len(own)
+                and not self._past[own[-1], 0]
+            ):
+                self._past[own[-1], 0] = row
+                more = True
+        return more
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:

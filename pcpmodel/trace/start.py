@@ -300,7 +300,7 @@ def block_types(
     elsewhere: np.ndarray,
     without_stacks: np.ndarray | None = None,
     living: int = 0,
-) -> np.ndarray:
+) -> tuple[np.ndarray, np.ndarray]:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
     What no later event shows, the last one before the start does.
@@ -312,6 +312,10 @@ def block_types(
     and `drained_past`; *without_stacks*: what the former says were no stack taken in silence.
     Pages that no later line tells of can only be stacks of the new tasks that are *living* at the
     end; where there are more, they were not on the unmovable list either.
+
+    Returns
+    -------
+    (migratetypes, which of them are taken for unmovable as nothing shows that they are not)
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -358,7 +362,7 @@ def block_types(
         if last.sum() > _STACK_PAGES * living:
             out[place[frees[last]], 0] = True
     types[wrong] = np.where(out[wrong, 0], 2, 0)
-    return types
+    return types, wrong & (types == 0)
 
 
 def sizes(cap: Recording, zone: ZoneState, rules: Rules, fraction: int) -> tuple[int, int, int]:

@@ -584,15 +584,17 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         said = keep(s, x, row, &g)
     if said == SAID_NONE and reconsider(s, x, row, &g):
         said = SAID_LATE
+    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
+        said = SAID_LATE
+        failed(s, x, row)
     run.told = s.helped != told
     s.t.refills += 1
     s.t.refills_foreseen += said == SAID_ALL and not run.told
     s.t.refills_explained += said == SAID_LATE or (said == SAID_ALL and run.told) \
         or (said == SAID_SOME and s.dumped)
     s.t.refills_inferred += said == SAID_SOME and not s.dumped
-    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
-        failed(s, x, row)
-    elif said == SAID_NONE or (asked >= 0 and asked != want):
+    s.t.refills_cut += said == SAID_NOTHING
+    if said == SAID_NONE or (asked >= 0 and asked != want):
         differ(s, row, D_REFILL_SIZE, x, want, run.left if asked < 0 else asked)
         failed(s, x, row)
 

@@ -742,9 +742,9 @@ def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
     frees, shown = np.arange(9), np.zeros((9, 3), int)
     shown[:, 1] = 1  # not on the movable list
     given = rows, chain, 0, 1, 0, frees, shown
-    assert block_types(*given).tolist() == [0]
-    assert block_types(*given, np.ones(9), 2).tolist() == [2]
-    assert block_types(*given, np.ones(9), 3).tolist() == [0]
+    assert block_types(*given)[0].tolist() == [0]
+    assert block_types(*given, np.ones(9), 2)[0].tolist() == [2]
+    assert block_types(*given, np.ones(9), 3)[0].tolist() == [0]
 
 
 _WORDS = {
@@ -753,6 +753,8 @@ _WORDS = {
     "drain": b"mm_page_pcpu_drain: page=0 pfn=%#x order=0 migratetype=0",
     "refill": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=0 percpu_refill=1",
     "fork": b"sched_process_fork: comm=a pid=11 child_comm=b child_pid=%d",
+    "alloc movable": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=1 gfp_flags=GFP_USER",
+    "drain movable": b"mm_page_pcpu_drain: page=0 pfn=%#x order=0 migratetype=1",
 }
 
 
@@ -763,9 +765,11 @@ def _of_unmovable_pages(lines, told):
     blocks = {int(pfn, 16) >> 9 for pfn in map(_pfn, lines) if pfn}
     base = next(block for block in range(max(blocks), 0, -1) if block not in blocks) << 9
     time = re.search(rb" [\d.]+: ", lines[work - 1])[0]
-    head = b"a-%d [%03d] ..... " + time
+    head, flags = b"a-%d [%03d] %s " + time, {"refill": b"d..3."}
     return lines[:work] + [
-        head % (task, cpu) + _WORDS[what] % (n if what == "fork" else base + n) + b"\n"
+        head % (task, cpu, flags.get(what, b"....."))
+        + _WORDS[what] % (n if what == "fork" else base + n)
+        + b"\n"
         for task, cpu, what, n in told
     ]
 
@@ -834,13 +838,7 @@ def test_a_stack_of_which_a_refill_brought_the_rest(native):
         *_vfree(90, 0, 1, 2), *_vfree(3, 4, 5, 6, task=16),
     ]  # fmt: skip
 
-    def under_locks(lines):
-        return [
-            t.replace(b"] ..... ", b"] d..3. ") if b"_zone_locked: page=0 " in t else t
-            for t in _of_unmovable_pages(lines, told)
-        ]
-
-    found = native("native-thp-2cpu", under_locks)
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
     assert found.nr_unexplained == 0, found
     assert found.causes() == {_STACK: 7}
 
@@ -860,6 +858,39 @@ def test_a_page_that_joined_its_list_after_an_interrupt_is_drained_after_its_pag
     found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
     left = [d for d in found.unexplained if d.what == "page of a drain"]
     assert (not left) == interrupted, found
+
+
+@pytest.mark.parametrize("forks", [1, 0])
+def test_a_drain_goes_past_the_pages_that_a_new_task_had_for_its_stack(native, forks):
+    """It ends before them though they are on the list, and goes on with the next list."""
+    told = [
+        (11, 0, "alloc movable", 600), (11, 0, "free", 600),
+        *((11, 0, "refill", page) for page in range(63)), (11, 0, "alloc", 0),
+        *[(11, 0, "fork", 13)] * forks,
+        *((16, 0, "drain", page) for page in reversed(range(5, 63))),
+        (16, 0, "drain movable", 600),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    left = [d for d in found.unexplained if d.what == "page of a drain"]
+    assert (not left) == bool(forks), found
+    assert found.causes().get(_STACK, 0) == 4 * forks
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_page_that_cannot_have_left_the_unmovable_list_was_on_another_one(native, shown):
+    """Unless a line shows the type of its block: a new task takes four pages, not one."""
+    told = [
+        *[(11, 0, "alloc", 1)] * shown,
+        *((11, 0, "alloc movable", page) for page in (1100, 1101)),
+        *((11, 0, "free", page) for page in (1100, 1101)),
+        *((11, 0, "alloc", page) for page in (600, 601)),
+        *((11, 0, "free", page) for page in (600, 601)),
+        (11, 0, "free", 0), *((11, 0, "alloc movable", page) for page in (1101, 1100)),
+        (11, 0, "fork", 13), (11, 0, "alloc", 601), (11, 0, "alloc", 600),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    left = [d for d in found.unexplained if d.what.endswith("not at the head of its list")]
+    assert bool(left) == shown, found
 
 
 @pytest.mark.parametrize("born", [True, False])
