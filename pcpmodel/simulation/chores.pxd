@@ -21,7 +21,7 @@ from pcpmodel.kernel.pcp cimport (
 from pcpmodel.kernel.rules cimport DECAY_NONE
 from pcpmodel.simulation.books cimport end_phase, mark_phase, sample
 from pcpmodel.simulation.cpu cimport arrive_drain, count_blocks, set_timer
-from pcpmodel.simulation.lists cimport locked_out, pages_to_decay, pcp_busy
+from pcpmodel.simulation.lists cimport locked_out, pages_to_decay, pcp_busy, waits_for_zone
 from pcpmodel.simulation.structs cimport (
     ARRIVED,
     BLOCKED,
@@ -124,7 +124,7 @@ cdef inline bint drain_all_step(state_t *s, cpu_t *c) noexcept nogil:
         while s.changes.last[owner.id].marked and c.chore.zone < s.nr_zones:
             p = pcp_of(owner, c.chore.zone)
             if owner != c and pcp_busy(s, owner, c.chore.zone, c.time):
-                if owner.state == ARRIVED and owner.ask.kind < LRU:
+                if waits_for_zone(owner):
                     owner.waiter = c.id + 1
                     c.state = WAITING
                 else:

@@ -170,12 +170,17 @@ cdef inline bint locked_out(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     return True
 
 
-cdef inline bint pcp_busy(state_t *s, cpu_t *owner, int zone, int64_t now) noexcept nogil:
-    """Whether a CPU is at the zone lock with the PCP lock of its lists in hand.
+cdef inline bint waits_for_zone(const cpu_t *c) noexcept nogil:
+    """Whether a CPU waits for a zone lock.
 
     The event engine may know already that it comes to the LRU lock after a hold that lasts.
     """
-    if owner.state == ARRIVED and owner.ask.kind < LRU:
+    return c.state == ARRIVED and c.ask.kind < LRU
+
+
+cdef inline bint pcp_busy(state_t *s, cpu_t *owner, int zone, int64_t now) noexcept nogil:
+    """Whether a CPU is at the zone lock with the PCP lock of its lists in hand."""
+    if waits_for_zone(owner):
         return owner.ask.why < BY_REMOTE and owner.ask.zone == zone
     return s.changes.last[owner.id].release_at > now and s.changes.last[owner.id].zone == zone
 
