@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.lists import MIGRATETYPES
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
@@ -66,6 +67,15 @@ _FOLLOWED = (
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
+
+#: Stacks of tasks that have ended, which each CPU keeps for new ones (kernel/fork.c,
+#: NR_CACHED_STACKS).
+_CACHED_STACKS = 2
+
+_MOVABLE = MIGRATETYPES["movable"]
+
+#: Times that a recording without dumps is followed again, with other guesses.
+_GUESSES = 8
 
 #: With both, every call of alloc_pages_bulk() is told.
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
@@ -497,7 +507,7 @@ def replay_without_dump(
         r.run(at, until)
 
     started = _Inferred(cap, snapshot, rows, begin, first, bool(markers.snapshot))
-    while True:
+    for again in range(_GUESSES, -1, -1):
         r = Follower(state, cap.cpus, snapshot, plain, first)
         if cap.preempt_rt:
             r.let_locks_sleep()
@@ -510,7 +520,7 @@ def replay_without_dump(
             probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
         run(r, left, end)
         bad, nr_bad, good, nr_good = r.notes()
-        if not started.learns(bad):
+        if not again or not started.learns(bad):
             break
     if r.nr_cut:
         notes.append(
@@ -573,7 +583,9 @@ class _Inferred:
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         self._starts, self._base = starts, int(starts[0]) & ~511
         self._blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - self._base >> 9
-        self._guessed = np.zeros(self._blocks, bool)
+        gone = rows["pid"][rows["event"] == EVENT_IDS["sched_process_exit"]]
+        living = int((~np.isin(rows["a"][new], gone)).sum())
+        self._stacks_at_end = living + _CACHED_STACKS * cap.cpus
         self._past: np.ndarray | None = None
 
     def tell(self, r: Follower) -> None:
@@ -591,12 +603,11 @@ class _Inferred:
             )
             past = drained_past(columns, self._chain, self._starts, self._freed)
             self._past = np.maximum(elsewhere, past)
-        exits = int((columns["event"] == EVENT_IDS["sched_process_exit"]).sum())
-        types, self._guessed = block_types(
+        self._types, self._guessed = block_types(
             columns, self._chain, self._base, self._blocks, first, self._freed, self._past,
-            self._without_stacks, max(len(self._forks) - exits, 0),
+            self._without_stacks, self._stacks_at_end,
         )  # fmt: skip
-        r.set_block_types(types)
+        r.set_block_types(self._types)
         some = self._past.any(axis=1)
         r.set_passed_over(self._freed[some], self._past[some])
         r.free_under_way(first)
@@ -604,8 +615,8 @@ class _Inferred:
     def learns(self, differences: Sequence[Difference]) -> bool:
         """Whether a page lay on a list only as the type of its block was guessed.
 
-        Where a follower finds that nothing can have taken a page from the unmovable list, and no
-        line tells the type of its block, it was on another one.
+        Where a follower finds that nothing can have taken a page from a list, and no line tells
+        the type of its block, it was on another one.
         """
         assert self._past is not None
         more = False
@@ -616,13 +627,11 @@ class _Inferred:
             block = pfn - self._base >> 9
             row = int(np.searchsorted(self._rows["line"], difference.line))
             own = np.flatnonzero((self._columns["a"][self._freed] == pfn) & (self._freed < row))
-            if (
-                0 <= block < self._blocks
-                and self._guessed[block]
-                and len(own)
-                and not self._past[own[-1], 0]
-            ):
-                self._past[own[-1], 0] = row
+            if not (0 <= block < self._blocks and self._guessed[block] and len(own)):
+                continue
+            guess = _MOVABLE if self._types[block] < 0 else int(self._types[block])
+            if not self._past[own[-1], guess]:
+                self._past[own[-1], guess] = row
                 more = True
         return more
 

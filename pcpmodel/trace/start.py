@@ -299,7 +299,7 @@ def block_types(
     frees: np.ndarray,
     elsewhere: np.ndarray,
     without_stacks: np.ndarray | None = None,
-    living: int = 0,
+    stacks: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -310,12 +310,12 @@ def block_types(
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
     on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
     and `drained_past`; *without_stacks*: what the former says were no stack taken in silence.
-    Pages that no later line tells of can only be stacks of the new tasks that are *living* at the
-    end; where there are more, they were not on the unmovable list either.
+    Pages that no later line tells of can only be of *stacks* that are in use or kept at the end;
+    where there are more, they were not on the unmovable list either.
 
     Returns
     -------
-    (migratetypes, which of them are taken for unmovable as nothing shows that they are not)
+    (migratetypes, of which blocks no line tells it)
     """
     event, types = rows["event"], np.full(blocks, -1, np.int8)
     place = (rows["a"] - base) >> 9
@@ -359,10 +359,11 @@ def block_types(
         last = known & (chain[frees] == 0)
         last[last] = (wrong & ~out[:, 0])[place[frees[last]]]
         last[last] = without_stacks[last] > 0
-        if last.sum() > _STACK_PAGES * living:
+        if last.sum() > _STACK_PAGES * stacks:
             out[place[frees[last]], 0] = True
+    guessed = types < 0
     types[wrong] = np.where(out[wrong, 0], 2, 0)
-    return types, wrong & (types == 0)
+    return types, guessed
 
 
 def sizes(cap: Recording, zone: ZoneState, rules: Rules, fraction: int) -> tuple[int, int, int]:

@@ -379,17 +379,22 @@ cdef inline void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explai
         s.t.allocations_foreseen += good
 
 
+cdef inline bint gives_unseen(Beliefs s, int x, int i, int32_t row) noexcept nogil:
+    """Whether nothing is known of a list but that there may be more: what lies below comes next."""
+    cdef int32_t head = s.sets[x].list[i].head
+    return s.sets[x].open[i] and (head < 0 or in_flight(s, head, row))
+
+
 cdef int first_set(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
     """The pageset of which a page is reported that no line told of before: *x*, of the CPU of that
     line, but where it would lie below what came since, and the task was moved meanwhile."""
     cdef int32_t before = line_before(s, row)
     cdef int y
     if not before or s.rows[before].cpu == s.rows[row].cpu or s.page[p].status != UNSEEN \
-            or (s.sets[x].open[i] and (s.sets[x].list[i].head < 0
-                                       or in_flight(s, s.sets[x].list[i].head, row))):
+            or gives_unseen(s, x, i, row):
         return x
     y = set_of(s, p, s.rows[before].cpu)
-    if not s.sets[y].open[i] or not moved_from(s, row, s.rows[before].cpu):
+    if not gives_unseen(s, y, i, row) or not moved_from(s, row, s.rows[before].cpu):
         return x
     explain(s, row, E_MIGRATED, y, before)
     return y
