@@ -43,6 +43,7 @@ _PUBLIC = {
     "validation": "pcpmodel.study.validate",
     "version_surprise": "pcpmodel.study.contention.autotuning",
     "what_if_judged": "pcpmodel.study.judged",
+    "whole_build": "pcpmodel.study.builds",
     "zone_splitting": "pcpmodel.study.contention.zone_splitting",
 }
 

@@ -140,6 +140,9 @@ def kbuild(
 ) -> Workload:
     """CPUs that compile, one job each, without end.
 
+    What runs differ by is what a build does while all its jobs are busy:
+    `pcpmodel.study.whole_build` tells what a build gains from its first command to its last.
+
     Parameters
     ----------
     jobs : int

@@ -13,8 +13,8 @@ import pcpmodel as pm
 from pcpmodel.study.answer import Answer
 
 ROOMS = ("datasets", "figures", "numa", "study", "workload")
-#: They make something, or read hosts as `pm.this_machine` does one.
-NO_QUESTIONS = ("add_workload", "example_tree", "explain_machines")
+#: They make something, read hosts as `pm.this_machine` does one, or tell more of a `Result`.
+NO_QUESTIONS = ("add_workload", "example_tree", "explain_machines", "whole_build")
 QUESTIONS = {
     **{f"pm.{n}": getattr(pm, n) for n in ("advise", "compare", "cover_letter", "fit", "limit")},
     **{f"pm.study.{n}": getattr(pm.study, n) for n in pm.study.__all__ if n not in NO_QUESTIONS},

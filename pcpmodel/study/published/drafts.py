@@ -12,6 +12,7 @@ from pcpmodel.hardware.machines import Machine, machine
 from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.work import fault_ns
+from pcpmodel.study.builds import whole_build
 from pcpmodel.study.published.cases import notes
 from pcpmodel.study.published.model import REPEATS
 from pcpmodel.study.published.question import (
@@ -78,10 +79,10 @@ def _rfc(rules: Rules) -> tuple[list[Row], str]:
     )
     said = [
         {
-            "spinning": 100 * (run.lock_contention + run.lru_contention),
-            "lru_contention": 100 * run.lru_contention,
+            "spinning": 100 * build.lock_contention,
+            "lru_contention": 100 * build.cycles * run.lru_contention,
         }
-        for run in runs
+        for run, build in zip(runs, map(whole_build, runs), strict=True)
     ]
     measured = {
         "spinning": float(frame["spinlock contention cycles"]),
@@ -96,6 +97,7 @@ def _report_2023(rules: Rules) -> tuple[list[Row], str]:
     frame = load_published("lkp-reports-2023").tables["reports"]
     kernels = load_workload("answer-key").tables["kernels"]
     kernel = kernels[kernels["kernels"] == "v3"].set_index("step")["release"]
+    builds = 8
     build = frame[frame["workload"] == "kbuild allyesconfig in 8 cgroups"].set_index("metric")
     names = {
         "lock_contention": "native_queued_spin_lock_slowpath",
@@ -112,11 +114,14 @@ def _report_2023(rules: Rules) -> tuple[list[Row], str]:
         (
             f"kbuild, {when} patch 7",
             {quantity: float(build[when][metric]) for quantity, metric in names.items()},
-            [figures_of(run) for run in each],
+            [_of_whole(run, builds) for run in each],
         )
         for when, each in runs.items()
     ]
-    losses = _changes(runs["after"], runs["before"])
+    losses = [
+        100 * (whole_build(after, builds).time_s / whole_build(before, builds).time_s - 1)
+        for after, before in zip(runs["after"], runs["before"], strict=True)
+    ]
     took = {"time change": float(build["change_pct"]["buildtime"])}
     steps.append(("kbuild, patch 7", took, [{"time change": loss} for loss in losses]))
     sctp = frame[
@@ -150,6 +155,12 @@ def _report_2025(rules: Rules) -> tuple[list[Row], str]:
     }
     rows = rows_of("lkp-reports-2025", "reports", [("malloc1, before", measured, said)], rules)
     return rows, notes("robot-2025")
+
+
+def _of_whole(run: Result, builds: int) -> dict[str, float]:
+    """`figures_of` a build from its first command to its last."""
+    cycles = whole_build(run, builds).cycles
+    return {name: cycles * share for name, share in figures_of(run).items()}
 
 
 def _changes(before: Sequence[Result], after: Sequence[Result]) -> list[float]:

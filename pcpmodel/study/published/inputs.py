@@ -25,7 +25,7 @@ __all__ = ["inputs", "inputs_of", "stated"]
 
 _OF_MACHINE = ("machine", "cpus", "nodes", "memory_gib")
 #: What of the workloads was recorded (``data/workload/native-*``) or is the kernel's own.
-_RECORDED = ("page_us", "page_table_isolation", "send_us", "recv_us", "unmap_ns", "room")
+_RECORDED = ("phases", "page_us", "page_table_isolation", "send_us", "recv_us", "unmap_ns", "room")
 #: Workload -> what was chosen for a run to come to figures of another source than the table, and
 #: that source (`pcpmodel.workload.streams.SEND_US`).
 _FITTED = {"sctp_stream": (("send_us", "recv_us", "latency_us"), "pcp-auto-tuning-rfc")}
@@ -53,6 +53,7 @@ def inputs_of() -> dict[str, tuple[str, ...]]:
         name: (
             *_OF_MACHINE,
             *(p for p in made.params if p not in _OF_MACHINE),
+            *(("phases",) if made.name == "kbuild" else ()),
             *(f"{row} {distance}".strip() for row, distance in machine(on).sheet),
             *_RUN,
         )

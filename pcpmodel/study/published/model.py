@@ -13,7 +13,8 @@ import numpy as np
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware.machines import Machine, machine
-from pcpmodel.simulation.spec import make_spec
+from pcpmodel.simulation.spec import RunSpec, make_spec
+from pcpmodel.study.builds import build_of
 from pcpmodel.study.published.cases import Case, cache_miss_column, published_rows
 from pcpmodel.study.published.null_models import change_of, sign_of
 from pcpmodel.study.published.rows import Row, after, make_row
@@ -44,18 +45,28 @@ def ends(of: Machine) -> tuple[Machine, Machine]:
     return told[0], told[1]
 
 
-def _figures(result: Taken, base: Taken) -> dict[str, float]:
-    """The columns of the published tables, of one run against the base run."""
+def _figures(result: Taken, base: Taken, spec: RunSpec | None = None) -> dict[str, float]:
+    """The columns of the published tables, of one run against the base run.
+
+    *spec*: of either; with that of a build the figures are of whole builds.
+    """
 
     def per_work(name: str) -> float:
         own, of_base = (getattr(r, name) / max(r.score, 1) for r in (result, base))
         return 100 * own / of_base if of_base else 0.0
 
     score = 100 * result.score / max(base.score, 1)
+    time = 1e4 / score if score else math.inf
+    contention = result.lock_contention + result.lru_contention
+    if spec is not None and spec.workload.name == "kbuild":
+        own, first = (
+            build_of(spec, r.score, r.lock_contention + r.lru_contention) for r in (result, base)
+        )
+        time, contention = 100 * own.time_s / first.time_s, own.lock_contention
     return {
         "score": score,
-        "build_time": 1e4 / score if score else math.inf,
-        "lock_contention": 100 * (result.lock_contention + result.lru_contention),
+        "build_time": time,
+        "lock_contention": 100 * contention,
         "free_high": per_work("free_high"),
         "alloc_zone": per_work("alloc_zone_pages"),
     }
@@ -119,14 +130,12 @@ class Runner:
         self.on = machine(case.run["machine"]) if on is None else on
 
     def __call__(self, step: str, **options: Any) -> Taken:
+        return self.runs(self._spec(step, **options))
+
+    def _spec(self, step: str, **options: Any) -> RunSpec:
         given = {**self.case.run, "machine": self.on, **options}
-        return self.runs(
-            make_spec(
-                release=self.case.releases[step],
-                workload=self.workload,
-                seed=self.seed,
-                **given,
-            )
+        return make_spec(
+            release=self.case.releases[step], workload=self.workload, seed=self.seed, **given
         )
 
     def row(self, step: str) -> Taken:
@@ -135,7 +144,7 @@ class Runner:
         return self.plain[step]
 
     def figures(self, step: str) -> dict[str, float]:
-        return _figures(self.row(step), self.row("base"))
+        return _figures(self.row(step), self.row("base"), self._spec("base"))
 
     def takings(self, step: str, contention: float) -> dict[str, float]:
         """The columns by the rules alone: ``contention`` of the base row [%] goes with the holds.
