@@ -255,7 +255,8 @@ def build_surprise(key: Answer) -> Answer:
     answer = (
         "- Would it surprise us, if the build time fell by as much as the lock's cycles? It does"
         f"{'' if as_much else ' not'}, from base to {last}: {'; '.join(said)}. A thread that waits "
-        "leaves its core to the other one (smt_share of the cost sheet)."
+        "leaves its core to the other one (smt_share of the cost sheet), and while few of its "
+        "commands run, as at its end, a build waits for no lock (data/workload/build-phases)."
     )
     return Answer({}, {"surprise": answer})
 

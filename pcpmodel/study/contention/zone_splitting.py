@@ -199,8 +199,9 @@ def _splitting(
     )
     yield (
         "score",
-        "- The build's score counts that a thread which spins leaves its core to the other one "
-        "(notebook 08); the waiting that goes away was not all lost work.",
+        "- The build's score is of the time in which all its jobs run (whole builds: notebook 08), "
+        "and counts that a thread which spins leaves its core to the other one; the waiting that "
+        "goes away was not all lost work.",
     )
     if releases[0] == releases[-1]:
         return
