@@ -68,10 +68,6 @@ _FOLLOWED = (
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
 
-#: Stacks of tasks that have ended, which each CPU keeps for new ones (kernel/fork.c,
-#: NR_CACHED_STACKS).
-_CACHED_STACKS = 2
-
 _MOVABLE = MIGRATETYPES["movable"]
 
 #: Times that a recording without dumps is followed again, with other guesses.
@@ -583,9 +579,6 @@ class _Inferred:
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         self._starts, self._base = starts, int(starts[0]) & ~511
         self._blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - self._base >> 9
-        gone = rows["pid"][rows["event"] == EVENT_IDS["sched_process_exit"]]
-        living = int((~np.isin(rows["a"][new], gone)).sum())
-        self._stacks_at_end = living + _CACHED_STACKS * cap.cpus
         self._past: np.ndarray | None = None
 
     def tell(self, r: Follower) -> None:
@@ -598,15 +591,12 @@ class _Inferred:
             self._chain = r.next_of_page()
             if self._contigs is not None:
                 self._chain = chain_without(self._rows, self._contigs)
-            self._freed, elsewhere, self._without_stacks = passed_over(
-                columns, self._chain, first, self._starts, self._forks
-            )
-            past = drained_past(columns, self._chain, self._starts, self._freed)
-            self._past = np.maximum(elsewhere, past)
+            self._freed, past = passed_over(columns, self._chain, first, self._starts, self._forks)
+            drained = drained_past(columns, self._chain, self._starts, self._freed)
+            self._past = np.maximum(past, drained)
         self._types, self._guessed = block_types(
-            columns, self._chain, self._base, self._blocks, first, self._freed, self._past,
-            self._without_stacks, self._stacks_at_end,
-        )  # fmt: skip
+            columns, self._chain, self._base, self._blocks, first, self._freed, self._past
+        )
         r.set_block_types(self._types)
         some = self._past.any(axis=1)
         r.set_passed_over(self._freed[some], self._past[some])

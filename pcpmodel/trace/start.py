@@ -38,9 +38,6 @@ _SLICE_BYTES = 4 << 20
 #: pageblock_order
 _BLOCK = 9
 
-#: Of a task's stack.
-_STACK_PAGES = 4
-
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
 
@@ -136,7 +133,7 @@ def memory_at_start(
 
 def passed_over(
     rows: Columns, chain: np.ndarray, first: int, starts: np.ndarray, forks: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Frees to small lists, and by type an allocation that shows each was not on that list.
 
     A list gives what came last.  Where an allocation takes a page, those that joined the lists of
@@ -148,8 +145,7 @@ def passed_over(
 
     Returns
     -------
-    (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it,
-    the same of the unmovable list were no stack taken in silence)
+    (rows of frees, (frees, unmovable to reclaimable) rows of allocations, 0 where none shows it)
     """
     event, numbers, types = rows["event"], np.arange(len(chain)), len(MIGRATETYPES)
     small = (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER) & (rows["a"] >= starts[0])
@@ -180,7 +176,7 @@ def passed_over(
     took, put, sure = took[k], put[k], sure[k]
     before_fork = _before_fork(rows, forks)
     lines_of, allocations_of = (_by_cpu(rows, which) for which in (tasks, tasks & allocated))
-    shown = np.zeros((len(freed), types + 1), np.int64)
+    shown = np.zeros((len(freed), types), np.int64)
     theirs = _numbers_of_lists(rows, freed, starts)
     grouped = np.argsort(theirs, kind="stable")
     groups = np.split(grouped, np.flatnonzero(np.diff(theirs[grouped])) + 1)
@@ -201,16 +197,14 @@ def passed_over(
             there = np.where(sure[some], of, lines[np.searchsorted(lines[:-1], of, "right")])
             # Of what was taken between two moments, what had come first.
             low = np.searchsorted(at, since, "right")
-            ends = {migratetype: until[own]}
-            if migratetype == 0:
-                ends[types] = until[own]
-                ends[0] = np.minimum(until[own], gone) if order == 0 else until[own]
-            for column, end in ends.items():
-                high = np.searchsorted(at, end)
-                earliest = _least_between(there * len(at) + np.arange(len(at)), low, high)
-                below = np.flatnonzero(earliest < freed[own] * len(at))
-                shown[own[below], column] = at[earliest[below] % max(len(at), 1)]
-    return freed, shown[:, :types], shown[:, types]
+            end = until[own]
+            if migratetype == 0 and order == 0:
+                end = np.minimum(end, gone)
+            low, high = np.searchsorted(at, since, "right"), np.searchsorted(at, end)
+            earliest = _least_between(there * len(at) + np.arange(len(at)), low, high)
+            below = np.flatnonzero(earliest < freed[own] * len(at))
+            shown[own[below], migratetype] = at[earliest[below] % max(len(at), 1)]
+    return freed, shown
 
 
 def drained_past(
@@ -298,8 +292,6 @@ def block_types(
     first: int,
     frees: np.ndarray,
     elsewhere: np.ndarray,
-    without_stacks: np.ndarray | None = None,
-    stacks: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Migratetype of every block at the start, where an event shows it; else -1.
 
@@ -309,9 +301,7 @@ def block_types(
     its block's; what comes from the buddy lists mostly does.  Only events before the block is
     first claimed for another type count.  Where nothing shows it, and pages freed into it were not
     on the movable list, it is unmovable or reclaimable.  *frees*, *elsewhere*: of `passed_over`
-    and `drained_past`; *without_stacks*: what the former says were no stack taken in silence.
-    Pages that no later line tells of can only be of *stacks* that are in use or kept at the end;
-    where there are more, they were not on the unmovable list either.
+    and `drained_past`.
 
     Returns
     -------
@@ -355,12 +345,6 @@ def block_types(
     np.logical_or.at(out, place[frees[known]], elsewhere[known] > 0)
     # What nothing shows is taken for movable, then for unmovable, then for reclaimable.
     wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
-    if without_stacks is not None and (wrong & ~out[:, 0]).any():
-        last = known & (chain[frees] == 0)
-        last[last] = (wrong & ~out[:, 0])[place[frees[last]]]
-        last[last] = without_stacks[last] > 0
-        if last.sum() > _STACK_PAGES * stacks:
-            out[place[frees[last]], 0] = True
     guessed = types < 0
     types[wrong] = np.where(out[wrong, 0], 2, 0)
     return types, guessed

@@ -22,7 +22,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, block_types, drained_past, passed_over
+from pcpmodel.trace.start import _least_between, drained_past, passed_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -559,8 +559,8 @@ def test_what_was_passed_over_or_cannot_be_is_what_the_native_recording_needs(mo
     """Without either, pages of blocks that no line tells of stand on the movable list."""
 
     def nothing(*given):
-        freed, shown, without_stacks = passed_over(*given)
-        return freed, 0 * shown, without_stacks
+        freed, shown = passed_over(*given)
+        return freed, 0 * shown
 
     monkeypatch.setattr(replay_module, "passed_over", nothing)
     if not learns:
@@ -737,17 +737,6 @@ def test_a_batch_that_is_under_way_at_the_start(native):
         return [*lines[:mark], *lines[mark + 1 : batch + 1], moved, *lines[batch + 1 :]]
 
     assert native("native-tmpfs-2cpu", later).nr_unexplained == 0
-
-
-def test_more_than_living_tasks_have_as_stacks_is_not_unmovable():
-    freed = [_line(_FREE, page) for page in range(1, 10)]
-    rows, chain = _rows(freed)
-    frees, shown = np.arange(9), np.zeros((9, 3), int)
-    shown[:, 1] = 1  # not on the movable list
-    given = rows, chain, 0, 1, 0, frees, shown
-    assert block_types(*given)[0].tolist() == [0]
-    assert block_types(*given, np.ones(9), 2)[0].tolist() == [2]
-    assert block_types(*given, np.ones(9), 3)[0].tolist() == [0]
 
 
 _WORDS = {
@@ -964,7 +953,7 @@ def _rows(lines):
 
 def _passed(lines, forks=()):
     """Line -> types of lists that a page freed there was not on, with the line that shows it."""
-    freed, shown, _ = passed_over(*_rows(lines), 0, np.array([1]), np.array(forks, int))
+    freed, shown = passed_over(*_rows(lines), 0, np.array([1]), np.array(forks, int))
     return {
         int(k): {mt: int(by) for mt, by in enumerate(some) if by}
         for k, some in zip(freed, shown, strict=True)
