@@ -63,12 +63,12 @@ def _running(jobs: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 def whole_build(run: Result, builds: int | None = None) -> WholeBuild:
-    """How long builds last of which a run of `kbuild` is the busy part.
+    """How long builds last of which a run of `pcpmodel.workload.kbuild` is the busy part.
 
     Parameters
     ----------
     run : Result
-        Of `kbuild`.
+        Of `pcpmodel.workload.kbuild`.
     builds : int, optional
         Builds at the same time, that have as many jobs each; by default one in each cgroup.
 
