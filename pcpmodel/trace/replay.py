@@ -72,6 +72,8 @@ _MOVABLE = MIGRATETYPES["movable"]
 
 #: Times that a recording without dumps is followed again, with other guesses.
 _GUESSES = 8
+#: Pages of which one of these times goes by at most; the others mostly follow from the first.
+_LEARNED = 100
 
 #: With both, every call of alloc_pages_bulk() is told.
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
@@ -609,21 +611,23 @@ class _Inferred:
         the type of its block, it was on another one.
         """
         assert self._past is not None
-        more = False
+        learned = 0
         for difference in differences:
             if difference.what not in NOT_THERE or not isinstance(difference.expected, str):
                 continue
             pfn = int(difference.expected, 16)
             block = pfn - self._base >> 9
+            if not (0 <= block < self._blocks and self._guessed[block]):
+                continue
             row = int(np.searchsorted(self._rows["line"], difference.line))
             own = np.flatnonzero((self._columns["a"][self._freed] == pfn) & (self._freed < row))
-            if not (0 <= block < self._blocks and self._guessed[block] and len(own)):
-                continue
             guess = _MOVABLE if self._types[block] < 0 else int(self._types[block])
-            if not self._past[own[-1], guess]:
+            if len(own) and not self._past[own[-1], guess]:
                 self._past[own[-1], guess] = row
-                more = True
-        return more
+                learned += 1
+                if learned == _LEARNED:
+                    break
+        return learned > 0
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:
