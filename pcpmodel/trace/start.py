@@ -196,7 +196,6 @@ def passed_over(
             at, of = took[some], put[some]
             there = np.where(sure[some], of, lines[np.searchsorted(lines[:-1], of, "right")])
             # Of what was taken between two moments, what had come first.
-            low = np.searchsorted(at, since, "right")
             end = until[own]
             if migratetype == 0 and order == 0:
                 end = np.minimum(end, gone)

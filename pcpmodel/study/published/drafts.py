@@ -12,7 +12,7 @@ from pcpmodel.hardware.machines import Machine, machine
 from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.work import fault_ns
-from pcpmodel.study.builds import whole_build
+from pcpmodel.study.builds import busy_cycles, time_change
 from pcpmodel.study.published.cases import notes
 from pcpmodel.study.published.model import REPEATS
 from pcpmodel.study.published.question import (
@@ -79,10 +79,10 @@ def _rfc(rules: Rules) -> tuple[list[Row], str]:
     )
     said = [
         {
-            "spinning": 100 * build.lock_contention,
-            "lru_contention": 100 * build.cycles * run.lru_contention,
+            "spinning": 100 * busy_cycles(run) * (run.lock_contention + run.lru_contention),
+            "lru_contention": 100 * busy_cycles(run) * run.lru_contention,
         }
-        for run, build in zip(runs, map(whole_build, runs), strict=True)
+        for run in runs
     ]
     measured = {
         "spinning": float(frame["spinlock contention cycles"]),
@@ -119,8 +119,8 @@ def _report_2023(rules: Rules) -> tuple[list[Row], str]:
         for when, each in runs.items()
     ]
     losses = [
-        100 * (whole_build(after, builds).time_s / whole_build(before, builds).time_s - 1)
-        for after, before in zip(runs["after"], runs["before"], strict=True)
+        time_change(before, after, builds)
+        for before, after in zip(runs["before"], runs["after"], strict=True)
     ]
     took = {"time change": float(build["change_pct"]["buildtime"])}
     steps.append(("kbuild, patch 7", took, [{"time change": loss} for loss in losses]))
@@ -159,7 +159,7 @@ def _report_2025(rules: Rules) -> tuple[list[Row], str]:
 
 def _of_whole(run: Result, builds: int) -> dict[str, float]:
     """`figures_of` a build from its first command to its last."""
-    cycles = whole_build(run, builds).cycles
+    cycles = busy_cycles(run, builds)
     return {name: cycles * share for name, share in figures_of(run).items()}
 
 

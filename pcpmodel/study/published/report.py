@@ -21,6 +21,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware.machines import Machine, machine, machines
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
+from pcpmodel.study.builds import busy_cycles, time_change
 from pcpmodel.study.published.model import REPEATS
 from pcpmodel.study.published.rows import Row, after, make_row
 from pcpmodel.workload import Workload, kbuild, make, sctp_stream
@@ -155,7 +156,7 @@ def _changes(
 ) -> Iterable[Row]:
     """Changes of what is a score [%]."""
     gains = [100 * (b.score / a.score - 1) for a, b in zip(*runs, strict=True)]
-    losses = [100 * (a.score / b.score - 1) for a, b in zip(*runs, strict=True)]
+    losses = [time_change(a, b) for a, b in zip(*runs, strict=True)]
     for line in test.itertuples():
         more = next((m for words, m in _SCORES.items() if re.search(words, line.metric)), None)
         if more is None or pd.isna(line.change_pct):
@@ -181,7 +182,7 @@ def _spinning(
         return
     profile = data.tables["profile"]
     own = profile["metric"].str.endswith(f"self.cycles-pp.{_SPINS}")
-    said = [[100 * run.lock_contention for run in some] for some in runs]
+    said = [[100 * busy_cycles(run) * run.lock_contention for run in some] for some in runs]
     for line in profile[own & (profile["comparison"] == number)].itertuples():
         cells = [
             make_row(

@@ -11,7 +11,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware.machines import Machine, machine
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.builds import whole_build
+from pcpmodel.study.builds import busy_cycles, time_change
 from pcpmodel.study.published.cases import hahn_machines, host, notes
 from pcpmodel.study.published.model import REPEATS, ends
 from pcpmodel.study.published.rows import Row, after, make_row
@@ -60,12 +60,6 @@ def one_zone(split: Split, zones: int, seed: int, on: Machine | None = None) -> 
     )
 
 
-def _zone_spins(run: Result) -> float:
-    """Waiting for the zone lock, of a build in all its time [% of cycles]."""
-    cycles = whole_build(run).cycles if run.spec.workload.name == "kbuild" else 1.0
-    return 100 * cycles * run.lock_contention
-
-
 def _zone_split(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
     """One zone against four instances per node (RFC of May 2023, on v6.3)."""
     note = notes("zone-split")
@@ -79,8 +73,8 @@ def _zone_split(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
         one, four = ([one_zone(split, n, seed + i) for i in range(REPEATS)] for n in (1, 4))
         apart = [[one_zone(split, n, seed, on) for on in allowed] for n in (1, 4)]
         # The source says of the zone lock alone.
-        spins = [[_zone_spins(r) for r in runs] for runs in (one, four)]
-        at_ends = [tuple(_zone_spins(r) for r in runs) for runs in apart]
+        spins = [[100 * busy_cycles(r) * r.lock_contention for r in runs] for runs in (one, four)]
+        at_ends = [tuple(100 * busy_cycles(r) * r.lock_contention for r in runs) for runs in apart]
         cells = [
             make_row(
                 "zone-split-rfc", "figures", f"{step}, {zones}", "lock_contention", measured,
@@ -135,7 +129,7 @@ def _hahn(seed: int, rules: Mapping[str, Mapping[str, float]]) -> _Answer:
             ]
 
         changes = [
-            100 * (whole_build(cut).time_s / whole_build(whole).time_s - 1)
+            time_change(whole, cut)
             for whole, cut in zip(runs("v6.18"), runs("v6.18+hahn-v4"), strict=True)
         ]
         measured = frame[(frame.machine == name) & (frame.metric == "real")]["delta_pct"].iloc[0]
