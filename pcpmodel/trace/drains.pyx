@@ -630,12 +630,9 @@ cdef inline int list_shown(Beliefs s, int x, int64_t p, const event_row *r, int 
 
 cdef void stacks_gone(Beliefs s, cpu_run *run, int32_t row) noexcept nogil:
     """A drain leaves the unmovable list with pages on it: new tasks may have had these."""
-    cdef pageset *set = &s.sets[run.set]
-    cdef int32_t moved = set.moved[0]
-    set.moved[0] = run.moved
-    while set.list[0].head >= 0 and stack_of_fork(s, run.set, set.list[0].head, -1, row, run.row):
+    cdef const page_list *lst = &s.sets[run.set].list[0]
+    while lst.head >= 0 and stack_of_fork(s, run.set, lst.head, -1, row, run.row, run.moved):
         pass
-    set.moved[0] = moved
 
 
 cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row) noexcept nogil:

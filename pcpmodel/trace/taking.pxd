@@ -13,7 +13,7 @@ cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
                int32_t until) noexcept nogil
 cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
 cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
-                       int32_t until) noexcept nogil
+                       int32_t until, int32_t since=*) noexcept nogil
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil
 cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil

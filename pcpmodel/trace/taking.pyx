@@ -140,9 +140,10 @@ cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t un
 
 
 cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
-                       int32_t until) noexcept nogil:
+                       int32_t until, int32_t since=-1) noexcept nogil:
     """Pages from *q* on, above *p*, that a new task on this CPU took for its stack without a line;
-    takes them, before row *until* (0: now), and says how many.
+    takes them, before row *until* (0: now), and says how many.  It was forked after row *since*
+    (-1: the last one of a change of the list).
 
     All at once, but where they are the last ones of the list (*p*: -1): the others come from the
     refill that follows.
@@ -170,7 +171,7 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     elif most <= 0 or whole:
         # It is reported once the memory of its parent is copied.  What is freed next, though nobody
         # tells who took it, may have left before what came last.
-        f = fork_between(s, set.cpu, set.moved[0], row + COPIED, whole)
+        f = fork_between(s, set.cpu, set.moved[0] if since < 0 else since, row + COPIED, whole)
         if f < 0 and s.page[q].cursor:
             f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, whole)
         if f < 0 and not (whole and place_of(s, s.page[q].cursor)):
