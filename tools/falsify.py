@@ -375,11 +375,18 @@ POSSIBLE = {
         "flag cleared where free pages were near the watermark",
     "ZONE_BELOW_HIGH of free_pcppages_bulk turned":
         "free pages were near the watermark",
-    "ZONE_BOOSTED_WATERMARK of decay_pcp_high turned":
+    **dict.fromkeys(
+        ("ZONE_BOOSTED_WATERMARK of decay_pcp_high turned", "zfl of free_pcppages_bulk"),
         "a fallback since the probe before may have boosted the watermark; that rmqueue() clears "
-        "the flag again leaves no line",
-    "mm_page_alloc up to 20 lines away":
-        "it stands between the same lines of its task, CPU and list: only its time is another",
+        "the flag again leaves no line"),
+    **dict.fromkeys(
+        ("mm_page_alloc up to 20 lines away", "free_pcppages_bulk up to 20 lines away"),
+        "it stands between the same lines of its task, CPU and list: only its time is another"),
+    "mm_page_alloc up to 2000 lines away":
+        "its task has no line between: it may have stood still after it took the page, while "
+        "others joined the list",
+    "pages of two mm_page_alloc swapped":
+        "a task takes blocks of two lists in another order",
     **dict.fromkeys(
         ("mm_page_free up to 20 lines away", "pages of two mm_page_free swapped"),
         "a task frees its blocks in another order: they join different lists, whose drains and "

@@ -865,23 +865,28 @@ cdef class Follower(Beliefs):
         """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
-        saw pages of both states; what stayed must be there, and in its order.  A walk
-        that was carried off to another list (torn) proves nothing.
+        saw pages of both states; what stayed must be there, and in its order, and of what was
+        freed meanwhile the last first.  A walk that was carried off to another list (torn)
+        proves nothing.
         """
         cdef const page_list *lst = &self.sets[w.x].list[i]
         cdef int64_t was = self.nr_unexplained, p
         cdef int here = 1 + 16 * w.x + i
         cdef Py_ssize_t k, at = 0
+        cdef int32_t last = self.nr_rows
         cdef bint good = True
         if not w.moved or is_list(self, lst, &before[0] if before.shape[0] else NULL,
                                   before.shape[0]):
             self._note_list(w, i, row)
             return self.nr_unexplained == was
-        left = []
+        left, there = [], set(before)
         for k in range(w.length[i]):
             p = index_of(self, w.pfn[i][k])
-            if p >= 0 and self.told[p >> 9] and self.page[p].pushed >= row:
-                continue    # it came meanwhile
+            if p >= 0 and self.told[p >> 9] and self.page[p].pushed >= row:  # it came meanwhile
+                if self.rows[self.page[p].pushed].event == EV_FREE and w.pfn[i][k] not in there:
+                    good = good and self.page[p].pushed < last
+                    last = self.page[p].pushed
+                continue
             if p >= 0 and self.told[p >> 9] and self.page[p].where == here:
                 at = self._stayed(before, at, here, row)
                 good = good and at < before.shape[0] and before[at] == w.pfn[i][k]
@@ -889,7 +894,7 @@ cdef class Follower(Beliefs):
             else:
                 left.append(w.pfn[i][k])
         good = good and self._stayed(before, at, here, row) == before.shape[0] \
-            and (not left or set(before).issuperset(left))
+            and there.issuperset(left)
         if good or torn:
             explain(self, row, E_MOVED, w.x, w.moved)
         else:

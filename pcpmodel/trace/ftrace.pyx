@@ -633,7 +633,7 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
                                   event_row *r) noexcept nogil:
     """Fields of the five page tracepoints, as the kernel prints them; NULL if they are not that.
 
-    Where they end, which is a blank or the end of a line.
+    Where they end, which is a blank or the end of a line; the text may go on with others.
     """
     cdef uint64_t page
     cdef const char *q
@@ -677,7 +677,8 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     if r.event == EV_ALLOC and r.a == 0:
         r.a = -1    # a failed request
     elif r.event == EV_ALLOC and r.c != MOVABLE:
-        r.d = is_charged(p, e)
+        q = <const char *>memchr(p, c'\n', e - p)
+        r.d = is_charged(p, e if q == NULL else q)
     return p
 
 

@@ -49,6 +49,9 @@ ONCE = (
     ("7.2-detail-4cpu", "CPU of mm_page_free", "2/1"),  # an interrupt on another CPU
     ("6.12-detail-4cpu", "mm_page_free_batched removed", "2/0"),  # alone, and in a batch
     ("6.18-exitstorm-4cpu", "mm_page_alloc up to 2000 lines away", "1/0"),  # amid an interrupt
+    ("7.2-exitstorm-4cpu", "pages of two mm_page_alloc swapped", "31/0"),  # not charged
+    ("7.2-tcp-4cpu", "pcpstate.snapA: blocks of a list missing", "31/0"),  # no reclaim: a dump
+    ("7.3-unixpair-4cpu", "pcpstate.after: blocks of a list swapped", "31/2"),  # came meanwhile
 )
 
 

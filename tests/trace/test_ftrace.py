@@ -114,6 +114,12 @@ def test_a_failed_request_has_no_page():
     assert events["a"][0] == -1
 
 
+def test_a_page_is_charged_as_its_own_line_says():
+    head = b"a-1 [000] ..... 1.000001: mm_page_alloc: page=0 pfn=0x1 order=0 migratetype=0 gfp_flags="
+    events, _ = read_trace(head + b"GFP_KERNEL\n" + head + b"GFP_KERNEL_ACCOUNT\n" + head + b"A\n")
+    assert events.rows["d"].tolist() == [0, 1, 0]
+
+
 def test_a_counter_clock_is_kept_as_it_is():
     line = b"   init-1 [000] ..... 123456789: mm_page_free: page=0 pfn=0x10 order=0\n"
     events, reader = read_trace(line)

@@ -300,3 +300,8 @@ def test_who_charges_a_page_to_a_cgroup_reclaims_before_reporting_it(told, what,
     good = what == "charged" and flags == b"...1."
     assert (found.nr_unexplained == 0) == good, found
     assert found.causes() == ({"taken before, reported later": 1} if good else {})
+
+
+def test_whose_pages_are_charged_is_told_by_their_own_line(told):
+    found = told([*_FREED, (11, 0, "alloc", 1, b"...1."), (11, 0, "alloc", 0), (11, 0, "charged", 2)])
+    assert found.nr_unexplained, found
