@@ -387,12 +387,17 @@ cdef inline bint goes_silently(PageLists s, int32_t q, int32_t row) noexcept nog
 
 
 cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogil:
-    """Whether the task that freed this page can still be on its way to the list."""
+    """Whether the task that freed this page can still be on its way to the list.
+
+    From mm_page_free_batched to the list it has preemption off: nobody has its CPU by then.
+    """
     cdef int32_t j = s.page[q].pushed
     # One search may put off two.
     return s.nr_late + 1 < MAX_LATE and (on_its_way(s, q, row) or (
         j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next
-        and not seen_over(s, j, row)))
+        and not seen_over(s, j, row)) or (
+        j >= 0 and s.rows[j].event == EV_FREE_BATCHED
+        and not 0 < s.link[j].next_cpu <= row))
 
 
 cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:

@@ -243,6 +243,22 @@ cdef bint in_batch(Beliefs s, int32_t row) noexcept nogil:
         and s.link[last].chain > row
 
 
+cdef bint left_undone(Beliefs s, int32_t row) noexcept nogil:
+    """Whether the recording ends in the midst of the batch that a page without a line is of.
+
+    Its task has lines of this batch alone from there on, and pages before this one have joined.
+    """
+    cdef int32_t j = s.link[row].own_next
+    while j and s.rows[j].event == EV_FREE and s.link[j].then != EV_FREE_BATCHED:
+        j = s.link[j].own_next
+    if not j or s.rows[j].event != EV_FREE_BATCHED:
+        return False
+    while j and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_PCPU_DRAIN
+                 or s.rows[j].event == EV_FREE_PCPPAGES_BULK):
+        j = s.link[j].own_next
+    return j == 0
+
+
 cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     """mm_page_free of a page that is on a list: it left that without a line, or not at all."""
     cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
@@ -349,6 +365,8 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
             differ(s, row, D_IN_BATCH, -1, 0, r.a)
         return
     page.status = AWAY
+    if not n and left_undone(s, row):
+        return
     if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         if not s.dumped:

@@ -11,10 +11,11 @@ import pytest
 
 import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
+from pcpmodel.trace.dumps import PcpState
 from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, MIGRATE_SHIFT, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.prepared import freed_in_switch
-from pcpmodel.trace.replay import _for_follower
+from pcpmodel.trace.replay import _for_follower, replay_without_dump
 
 NATIVE = TESTS / "data" / "native-thp-2cpu"
 
@@ -300,6 +301,26 @@ def test_who_charges_a_page_to_a_cgroup_reclaims_before_reporting_it(told, what,
     good = what == "charged" and flags == b"...1."
     assert (found.nr_unexplained == 0) == good, found
     assert found.causes() == ({"taken before, reported later": 1} if good else {})
+
+
+def test_a_batch_that_the_recording_ends_amid(told, tmp_path):
+    """What is still to come has not joined its list; nor may the last one have."""
+    told([
+        *((11, 0, "alloc", page) for page in range(6)),
+        *((11, 0, "free", page) for page in range(6)),
+        *((11, 0, "batched", page) for page in range(3)),
+        (12, 1, "alloc", 7),
+    ])  # fmt: skip
+    cap = pm.recording(tmp_path / "0")
+    last = cap.trace[0].rows["a"][-2]
+    _, follower = replay_without_dump(cap, cap.release, stop=len(cap.trace[0]) - 1)
+    x = next(x for x in range(8) if last in follower.list_of(x, 0))
+    assert follower.list_of(x, 0)[:4] == [last - k for k in range(3)]
+    counts = [state[0] for state in follower.states(x)[0]]
+    end = len(follower.next_of_page()) - 1
+    for below, shown in ((1, 1), (2, 0)):
+        mine = PcpState(0, "", 0, 0, min(counts) - below, *[-1] * 9)
+        assert follower.compare_counts({x: mine}, end, end) == (1, shown)
 
 
 def test_whose_pages_are_charged_is_told_by_their_own_line(told):
