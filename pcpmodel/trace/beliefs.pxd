@@ -148,6 +148,8 @@ cdef struct pageset:
     int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
     int32_t borne       # last row at which a drain bore the fields out, or they were opened
     int32_t counted     # ... bore count out
+    bint raised         # hidden tasks have: high is known by count alone
+    bint vague          # ... and a tick has lowered it since
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
     per_cpu_pages first  # where only some fields are told
@@ -242,6 +244,10 @@ cdef struct bulk_call:
     int nid
     int32_t row
 
+cdef struct passed_page:
+    int32_t page
+    int32_t row
+
 cdef struct first_page:
     int32_t page
     int32_t set
@@ -293,6 +299,9 @@ cdef class Beliefs(PageLists):
     cdef first_page *there
     cdef int64_t nr_there
     cdef int64_t there_cap
+    cdef passed_page *passed_pages  # that a drain went past and that are believed gone since
+    cdef int64_t nr_passed_pages
+    cdef int64_t passed_pages_cap
     cdef tally t
     cdef bint hurried       # one difference that nothing explains is enough
     cdef interview asked
@@ -354,6 +363,7 @@ cdef void merge_some(Beliefs s, pageset *set) noexcept nogil
 cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
+cdef bint sizes_by_hidden(Beliefs s, int x, int32_t row, bint told) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
 cdef int32_t first_from(
     const int32_t *rows, int32_t lo, int32_t hi, int32_t row

@@ -406,6 +406,19 @@ cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
     return True
 
 
+cdef bint sizes_by_hidden(Beliefs s, int x, int32_t row, bint told) noexcept nogil:
+    """Whether a hidden task shows why count and high are not as believed; *told*: the numbers are.
+
+    A refill of its own raises high for good.  Where a drain bears out how many pages are missing to
+    high, nobody knows high itself, of which a tick takes an eighth.
+    """
+    cdef pageset *set = &s.sets[x]
+    if not by_hidden(s, x, row, 0 if set.vague or (told and set.raised) else set.counted):
+        return False
+    set.raised = True
+    return True
+
+
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil:
     """Whether no line between rows *since* and *row* is about a page."""
     cdef int32_t j

@@ -463,7 +463,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         # Only its pages are followed: it begins where its first one is.
         said = SAID_NOTHING
         p = index_of(s, s.rows[first].a)
-        pindex = max((s.page[p].where - 1) & 15, 0) if p >= 0 and s.page[p].where else 0
+        pindex = list_shown(s, x, p, &s.rows[first], 0) if p >= 0 else 0
     elif last.op == OP_FREE or last.op == OP_TICK:
         said = keep(s, x, row, &g)
         if said == SAID_NONE and last.op == OP_FREE and end_drain(s, x, first):
@@ -499,7 +499,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        if by_hidden(s, x, row, set.counted):
+        if sizes_by_hidden(s, x, row, False):
             said = SAID_LATE
             if last.op == OP_FREE and not want:
                 # It gave back more than shows: a free drains once there are as many as high.
@@ -515,7 +515,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         set.high_before = 0     # high is borne out, whatever it was assumed from
         set.borne = row
     if said != SAID_NONE and last.op == OP_FREE and last.order == 0:
-        set.counted = row       # larger blocks show it only to their size
+        set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone])
     s.t.drains += 1
@@ -536,6 +536,7 @@ cdef void tick(Beliefs s, int x, int32_t row) noexcept nogil:
     """decay_pcp_high(), whose drain, if there is one, begins with this row."""
     cdef operation *e = begin_op(s, x, row, OP_TICK, 0)
     cdef bint drains = s.rows[row].event == EV_PCPU_DRAIN
+    s.sets[x].vague |= s.sets[x].raised
     e.got = UNDECIDED
     do_op(s, x, e)
     see_drain(s, x, row, row if drains else NO_DRAIN, True, s.sets[x].cpu)
@@ -681,6 +682,12 @@ cdef void forget_below(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
     while s.page[p].where and lst.tail != p:   # a search may find that it had left before
         q = lst.tail
         s.page[q].status = SILENT
+        if not has_room(<void **>&s.passed_pages, &s.passed_pages_cap, s.nr_passed_pages + 1,
+                        sizeof(passed_page)):
+            s.broken = True
+            return
+        s.passed_pages[s.nr_passed_pages] = passed_page(q, row)
+        s.nr_passed_pages += 1
         if s.holds_told:
             unlink_page(s, q)   # a probe has told of count
         elif s.page[q].pushed < s.sets[x].hidden:

@@ -290,6 +290,7 @@ cdef class Follower(Beliefs):
         free(self.contigs)
         free(self.node_of_cpu)
         free(self.there)
+        free(self.passed_pages)
         free(self.asked.of)
         free(self.asked.rows)
 
@@ -588,6 +589,15 @@ cdef class Follower(Beliefs):
             ends[f.drained].append(f.page + self.base)
         return answer
 
+    def gone_past(self):
+        """Pages that drains went past though they are believed to lie there: (page, line)."""
+        cdef int64_t k
+        check_idle(self)
+        return [
+            (self.passed_pages[k].page + self.base, self.rows[self.passed_pages[k].row].line)
+            for k in range(self.nr_passed_pages)
+        ]
+
     def states(self, int x):
         """(count, high, alloc_factor, free_count, free_factor, flags) of what a pageset may be, and
         the row since when it is one, or -1."""
@@ -829,7 +839,7 @@ cdef class Follower(Beliefs):
         cdef int k
         cdef pageset *set = &self.sets[w.x]
         cdef sight g = sight(&w.field[0], 0, 0)
-        if observe(self, w.x, row, &g) != SAID_NONE or by_hidden(self, w.x, row, set.counted):
+        if observe(self, w.x, row, &g) != SAID_NONE or sizes_by_hidden(self, w.x, row, True):
             return True
         unfold(set)
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):

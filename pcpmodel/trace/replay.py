@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from os import PathLike
 from typing import Any
 
@@ -518,7 +519,7 @@ def replay_without_dump(
             probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
         run(r, left, end)
         bad, nr_bad, good, nr_good = r.notes()
-        if not again or not started.learns(bad):
+        if not again or not started.learns(bad, r.gone_past()):
             break
     if r.nr_cut:
         notes.append(
@@ -604,25 +605,29 @@ class _Inferred:
         r.set_passed_over(self._freed[some], self._past[some])
         r.free_under_way(first)
 
-    def learns(self, differences: Sequence[Difference]) -> bool:
+    def learns(
+        self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]
+    ) -> bool:
         """Whether a page lay on a list only as the type of its block was guessed.
 
-        Where a follower finds that nothing can have taken a page from a list, and no line tells
-        the type of its block, it was on another one.
+        Where a follower finds that nothing can have taken a page from a list, or that a drain went
+        past it (*passed*), and no line tells the type of its block, it was on another one.
         """
         assert self._past is not None
         learned = 0
-        for difference in differences:
-            if difference.what not in NOT_THERE or not isinstance(difference.expected, str):
-                continue
-            pfn = int(difference.expected, 16)
+        wrong = [
+            (int(difference.expected, 16), difference.line)
+            for difference in differences
+            if difference.what in NOT_THERE and isinstance(difference.expected, str)
+        ]
+        for pfn, line in sorted({*wrong, *passed}, key=itemgetter(1, 0)):
             block = pfn - self._base >> 9
             if not (0 <= block < self._blocks and self._guessed[block]):
                 continue
-            row = int(np.searchsorted(self._rows["line"], difference.line))
+            row = int(np.searchsorted(self._rows["line"], line))
             own = np.flatnonzero((self._columns["a"][self._freed] == pfn) & (self._freed < row))
             guess = _MOVABLE if self._types[block] < 0 else int(self._types[block])
-            if len(own) and not self._past[own[-1], guess]:
+            if len(own) and not 0 < self._past[own[-1], guess] <= row:
                 self._past[own[-1], guess] = row
                 learned += 1
                 if learned == _LEARNED:

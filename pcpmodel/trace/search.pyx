@@ -98,7 +98,7 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
         return
-    if by_hidden(s, x, row, set.counted):
+    if sizes_by_hidden(s, x, row, False):
         # It took more pages than shows.
         add_pages(set, -min(want, set.s[0].pcp.count))
     else:

@@ -339,13 +339,16 @@ def block_types(
     k = np.flatnonzero(before)
     k = k[types[place[k]] < 0]
     types[place[k]] = rows["c"][k]  # the last one
-    out = np.zeros((blocks, elsewhere.shape[1]), bool)
+    # What nothing shows is taken for movable, then for unmovable, then for reclaimable; if it was
+    # none, for what held out longest: who leaves no line may have taken the page by then.
+    held = np.full((blocks, elsewhere.shape[1]), len(event), np.int64)
     known = place[frees] < blocks
-    np.logical_or.at(out, place[frees[known]], elsewhere[known] > 0)
-    # What nothing shows is taken for movable, then for unmovable, then for reclaimable.
-    wrong = (types < 0) & out[:, 1] & ~out.all(axis=1)
+    rows_out = np.where(elsewhere[known] > 0, elsewhere[known], len(event))
+    np.minimum.at(held, place[frees[known]], rows_out)
     guessed = types < 0
-    types[wrong] = np.where(out[wrong, 0], 2, 0)
+    order = np.array([1, 0, 2])
+    wrong = guessed & (held[:, 1] < len(event))
+    types[wrong] = order[held[wrong][:, order].argmax(axis=1)]
     return types, guessed
 
 

@@ -22,7 +22,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, drained_past, passed_over
+from pcpmodel.trace.start import _least_between, block_types, drained_past, passed_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -554,6 +554,31 @@ def test_where_what_may_have_been_is_cut_nothing_is_exact(monkeypatch):
     assert "spent at line 69: of 1 pageset " in note
 
 
+def test_where_only_pages_are_followed_a_drain_begins_with_the_list_that_it_shows(
+    native, monkeypatch
+):
+    """Of a page that nobody knew, which was there from the start."""
+
+    made = replay_module.Follower
+
+    def tired(*args):
+        follower = made(*args)
+        follower.effort = -1
+        return follower
+
+    monkeypatch.setattr(replay_module, "Follower", tired)
+    told = [
+        *((11, 0, what, 600) for what in ("alloc movable", "free")),
+        *((11, 0, what, page) for what in ("alloc", "free") for page in (1, 2)),
+        (11, 0, "drain", 1),
+        *((11, 0, what, 3) for what in ("alloc", "free")),
+        (11, 0, "drain movable", 601),
+    ]
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert found.cut
+    assert not [d for d in found.unexplained if d.what == "page of a drain"], found
+
+
 @pytest.mark.parametrize("learns", [True, False])
 def test_what_was_passed_over_or_cannot_be_is_what_the_native_recording_needs(monkeypatch, learns):
     """Without either, pages of blocks that no line tells of stand on the movable list."""
@@ -690,6 +715,25 @@ def test_what_a_hidden_task_took_before_a_drain_bore_count_out_is_counted_since(
     found = pm.replay(blind("6.18-exitstorm-4cpu", _was_hidden(lines, hidden, cpu)))
     assert found.nr_unexplained == 0, found
     assert "a task of which no line tells had the CPU" in found.causes()
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_high_that_hidden_refills_have_raised_is_known_by_count_alone(blind, hidden):
+    """Two more batches than zoneinfo says: a drain shows how far count is off, until a tick."""
+    cpu = b"[003]"
+    lines, told, _ = _drained_lines(cpu)
+    if hidden:
+        lines.insert(told[-1] + 1, _switch(lines[told[-1]], 1))
+        lines.insert(told[0], _switch(lines[told[0]], 99999))
+    path = blind("6.18-exitstorm-4cpu", _heading(lines))
+    text = (path / "zoneinfo.before").read_text()
+    at = text.index("cpu: 3", text.index("Normal"))
+    high = re.compile(r"high: +(\d+)").search(text, at)
+    low = f"{int(high[1]) - 126}"
+    (path / "zoneinfo.before").write_text(text[: high.start(1)] + low + text[high.end(1) :])
+    found = pm.replay(path)
+    assert (found.nr_unexplained == 0) == hidden, found
+    assert (found.causes().get("a task of which no line tells had the CPU", 0) > 2) == hidden
 
 
 def test_who_is_hidden_from_the_tracer():
@@ -868,6 +912,21 @@ def test_a_drain_goes_past_the_pages_that_a_new_task_had_for_its_stack(native, f
     assert found.causes().get(_STACK, 0) == 4 * forks
 
 
+def test_of_all_pages_that_a_drain_goes_past_the_types_are_learned_at_once(native):
+    """More of them than times that a recording is followed."""
+    unknown = [-512 * block for block in range(1, 2 * replay_module._GUESSES)]
+    told = [
+        *((11, 0, "alloc movable", page) for page in (600, 601)),
+        *((11, 0, "alloc", page) for page in (1, 2)),
+        *((11, 0, "free", page) for page in (*unknown, 600, 601, 1, 2)),
+        *((11, 0, "drain", page) for page in (1, 2)),
+        *((11, 0, "drain movable", page) for page in (600, 601)),
+    ]
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    left = [d for d in found.unexplained if d.what == "page of a drain"]
+    assert not left, found
+
+
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_page_that_cannot_have_left_the_unmovable_list_was_on_another_one(native, shown):
     """Unless a line shows the type of its block: a new task takes four pages, not one."""
@@ -1039,6 +1098,22 @@ def test_a_drain_of_later_pages_shows_what_was_not_on_its_list():
     single = [_line(_FREE, 200), other, _line(_FREE, 100), _line(_DRAIN, 100, mt=0)]
     assert _drained(single) == [0, 0, 0]  # a new stack takes such pages in silence
     assert _drained([*single[:3], _line(_DRAIN, 100, mt=2)]) == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("past", "mt"),
+    [
+        ([0, 0, 0], -1), ([5, 0, 0], -1), ([0, 3, 0], 0), ([5, 3, 0], 2), ([0, 3, 5], 0),
+        ([5, 3, 9], 2), ([9, 3, 5], 0), ([5, 9, 3], 1),
+    ],
+)  # fmt: skip
+def test_a_block_of_which_no_line_tells_is_of_the_type_that_holds_out_longest(past, mt):
+    """In the order of movable, unmovable, reclaimable, as long as nothing speaks against it."""
+    rows, chain = _rows([_line(_ALLOC, 1), _line(_FREE, 600), *[_line(_FREE, 1)] * 9])
+    columns = {name: rows[name] for name in ("event", "a", "b", "c", "d")}
+    types, guessed = block_types(columns, chain, 0, 2, 0, np.array([1]), np.array([past]))
+    assert types.tolist() == [1, mt]
+    assert guessed.tolist() == [False, True]
 
 
 def test_the_least_between_two_places():
