@@ -605,9 +605,7 @@ class _Inferred:
         r.set_passed_over(self._freed[some], self._past[some])
         r.free_under_way(first)
 
-    def learns(
-        self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]
-    ) -> bool:
+    def learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
         """Whether a page lay on a list only as the type of its block was guessed.
 
         Where a follower finds that nothing can have taken a page from a list, or that a drain went

@@ -115,8 +115,9 @@ def test_a_failed_request_has_no_page():
 
 
 def test_a_page_is_charged_as_its_own_line_says():
-    head = b"a-1 [000] ..... 1.000001: mm_page_alloc: page=0 pfn=0x1 order=0 migratetype=0 gfp_flags="
-    events, _ = read_trace(head + b"GFP_KERNEL\n" + head + b"GFP_KERNEL_ACCOUNT\n" + head + b"A\n")
+    line = b"a-1 [000] ..... 1.000001: mm_page_alloc: page=0 pfn=0x1 order=0 migratetype=0 %s\n"
+    flags = (b"gfp_flags=GFP_KERNEL", b"gfp_flags=GFP_KERNEL_ACCOUNT", b"gfp_flags=A")
+    events, _ = read_trace(b"".join(line % some for some in flags))
     assert events.rows["d"].tolist() == [0, 1, 0]
 
 

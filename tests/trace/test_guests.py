@@ -324,5 +324,6 @@ def test_a_batch_that_the_recording_ends_amid(told, tmp_path):
 
 
 def test_whose_pages_are_charged_is_told_by_their_own_line(told):
-    found = told([*_FREED, (11, 0, "alloc", 1, b"...1."), (11, 0, "alloc", 0), (11, 0, "charged", 2)])
+    taken = (11, 0, "alloc", 1, b"...1."), (11, 0, "alloc", 0), (11, 0, "charged", 2)
+    found = told([*_FREED, *taken])
     assert found.nr_unexplained, found
