@@ -376,15 +376,20 @@ POSSIBLE = {
     "ZONE_BELOW_HIGH of free_pcppages_bulk turned":
         "free pages were near the watermark",
     **dict.fromkeys(
-        ("ZONE_BOOSTED_WATERMARK of decay_pcp_high turned", "zfl of free_pcppages_bulk"),
+        ("zfl of free_pcppages_bulk", *(
+            f"ZONE_BOOSTED_WATERMARK of {event} turned"
+            for event in ("free_pcppages_bulk", "decay_pcp_high"))),
         "a fallback since the probe before may have boosted the watermark; that rmqueue() clears "
         "the flag again leaves no line"),
     **dict.fromkeys(
-        ("mm_page_alloc up to 20 lines away", "free_pcppages_bulk up to 20 lines away"),
+        ("mm_page_alloc up to 20 lines away", "free_pcppages_bulk up to 20 lines away",
+         "mm_page_free up to 2000 lines away"),
         "it stands between the same lines of its task, CPU and list: only its time is another"),
     "mm_page_alloc up to 2000 lines away":
         "its task has no line between: it may have stood still after it took the page, while "
         "others joined the list",
+    "an allocation and its free without any line":
+        "nothing in the recording hangs on it: the block is at the same place of its list without",
     "pages of two mm_page_alloc swapped":
         "a task takes blocks of two lists in another order",
     **dict.fromkeys(

@@ -875,12 +875,13 @@ cdef class Follower(Beliefs):
         """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
-        saw pages of both states; what stayed must be there, and in its order, and of what was
-        freed meanwhile the last first.  A walk that was carried off to another list (torn)
-        proves nothing.
+        saw pages of both states; what stayed must be there, and in its order, and what was freed
+        meanwhile, the last first, none between two of them left out.  A walk that was carried off
+        to another list (torn) proves nothing.
         """
         cdef const page_list *lst = &self.sets[w.x].list[i]
         cdef int64_t was = self.nr_unexplained, p
+        cdef int32_t newest = -1
         cdef int here = 1 + 16 * w.x + i
         cdef Py_ssize_t k, at = 0
         cdef int32_t last = self.nr_rows
@@ -889,13 +890,16 @@ cdef class Follower(Beliefs):
                                   before.shape[0]):
             self._note_list(w, i, row)
             return self.nr_unexplained == was
-        left, there = [], set(before)
+        left, there, came = [], set(before), set()
         for k in range(w.length[i]):
             p = index_of(self, w.pfn[i][k])
             if p >= 0 and self.told[p >> 9] and self.page[p].pushed >= row:  # it came meanwhile
-                if self.rows[self.page[p].pushed].event == EV_FREE and w.pfn[i][k] not in there:
+                if self.rows[self.page[p].pushed].event != EV_ZONE_LOCKED \
+                        and w.pfn[i][k] not in there:
                     good = good and self.page[p].pushed < last
                     last = self.page[p].pushed
+                    newest = max(newest, last)
+                    came.add(p)
                 continue
             if p >= 0 and self.told[p >> 9] and self.page[p].where == here:
                 at = self._stayed(before, at, here, row)
@@ -903,6 +907,12 @@ cdef class Follower(Beliefs):
                 at += 1
             else:
                 left.append(w.pfn[i][k])
+        p = lst.head
+        while p >= 0 and self.page[p].pushed >= row:
+            good = good and (self.page[p].pushed > newest or p in came
+                             or p + self.base in there
+                             or self.rows[self.page[p].pushed].event == EV_ZONE_LOCKED)
+            p = self.page[p].next
         good = good and self._stayed(before, at, here, row) == before.shape[0] \
             and there.issuperset(left)
         if good or torn:
