@@ -373,6 +373,8 @@ POSSIBLE = {
     "ZONE_BELOW_HIGH of decay_pcp_high turned":
         "zone DMA has less than it keeps from requests to higher zones; or one probe shows the "
         "flag cleared where free pages were near the watermark",
+    "count of decay_pcp_high":
+        "a task took a page about then and reports it later: before the probe or after it",
     "ZONE_BELOW_HIGH of free_pcppages_bulk turned":
         "free pages were near the watermark",
     **dict.fromkeys(
