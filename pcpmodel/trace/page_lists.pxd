@@ -196,8 +196,9 @@ cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
 
     Nothing else runs on its CPU before.
     """
-    return s.rows[j].flags & IRQ and 0 < s.link[j].next_cpu <= row \
-        and not s.rows[s.link[j].next_cpu].flags & IRQ
+    cdef int32_t k = s.link[j].next_cpu
+    return s.rows[j].flags & IRQ and 0 < k <= row \
+        and (not s.rows[k].flags & IRQ or s.rows[k].pid != s.rows[j].pid)
 
 
 cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:

@@ -139,7 +139,8 @@ def passed_over(
     A list gives what came last.  Where an allocation takes a page, those that joined the lists of
     its CPU after that page, and are still there, are on others, or on none.  The first allocation
     that a task reports after a page was freed may have come before it, interrupted before its line,
-    and a freed page is on its list for certain only with the next line of a task on its CPU.
+    and a freed page is on its list for certain only with the next line of a task on its CPU, or of
+    an interrupt above another task.
     Unmovable pages may be gone as soon as a task of *forks* runs: a new stack takes some in
     silence.
 
@@ -175,7 +176,9 @@ def passed_over(
     k, lists = k[np.lexsort((took[k], lists))], np.sort(lists)
     took, put, sure = took[k], put[k], sure[k]
     before_fork = _before_fork(rows, forks)
-    lines_of, allocations_of = (_by_cpu(rows, which) for which in (tasks, tasks & allocated))
+    lines_of, allocations_of = (
+        _by_cpu(rows, which) for which in (_after_interrupts(rows), tasks & allocated)
+    )
     shown = np.zeros((len(freed), types), np.int64)
     theirs = _numbers_of_lists(rows, freed, starts)
     grouped = np.argsort(theirs, kind="stable")
@@ -223,7 +226,7 @@ def drained_past(
     goes = (then > 0) & (event[then] == EVENT_IDS["mm_page_pcpu_drain"])
     goes &= (rows["cpu"][then] == rows["cpu"][joined]) & (rows["b"][then] == rows["b"][freed])
     stays = (then == 0) | (event[then] != EVENT_IDS["mm_page_alloc"])
-    lines_of = _by_cpu(rows, rows["flags"] & INTERRUPT == 0)
+    lines_of = _by_cpu(rows, _after_interrupts(rows))
     shown = np.zeros((len(freed), types), np.int64)
     lists = _numbers_of_lists(rows, freed, starts)
     for number in np.unique(lists[goes]):
@@ -248,6 +251,15 @@ def _numbers_of_lists(rows: Columns, some: np.ndarray, starts: np.ndarray) -> np
     zones = np.searchsorted(starts, rows["a"][some], "right")
     numbers = rows["cpu"][some].astype(np.int64) * (len(starts) + 1) + zones
     return numbers * (PAGE_ALLOC_COSTLY_ORDER + 1) + rows["b"][some]
+
+
+def _after_interrupts(rows: Columns) -> np.ndarray:
+    """Lines by which an interrupt before on their CPU is over: of a task, or above another one."""
+    by_cpu = np.argsort(rows["cpu"], kind="stable")
+    after = rows["flags"] & INTERRUPT == 0
+    task, cpu = rows["pid"][by_cpu], rows["cpu"][by_cpu]
+    after[by_cpu[1:]] |= (task[1:] != task[:-1]) & (cpu[1:] == cpu[:-1])
+    return after
 
 
 def _by_cpu(rows: Columns, which: np.ndarray) -> dict[int, np.ndarray]:

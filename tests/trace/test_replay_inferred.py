@@ -1116,6 +1116,16 @@ def test_a_block_of_which_no_line_tells_is_of_the_type_that_holds_out_longest(pa
     assert guessed.tolist() == [False, True]
 
 
+@pytest.mark.parametrize("task", [7, 8])
+def test_an_interrupt_above_another_task_shows_that_one_before_is_over(task):
+    flags = {"flags": _SOFTIRQ, "mt": 0}
+    first, other = _line(_FREE, 200, order=2, **flags), _line(_FREE, 300, task=task, **flags)
+    later, drain = (
+        _line(event, 100, order=2, task=task, **flags) for event in (_FREE, _DRAIN)
+    )  # fmt: skip
+    assert _drained([first, other, later, drain]) == [3 * (task == 8), 0, 0]
+
+
 def test_the_least_between_two_places():
     random_numbers = np.random.default_rng(random.randrange(2**32))
     values = random_numbers.integers(0, 100, 37)
