@@ -146,6 +146,13 @@ ASSUMPTIONS = {
         "it ends where the lists, or the pages that it had to give, do: as many as there were then",
         "the first line between",
     ),
+    E_HIGH_MAX: Assumption(
+        "high came to high_max, which no file tells",
+        "zoneinfo shows no high_max, and it was computed before the kernel gave back the memory of "
+        "its own start, a 64th of all at most (from v6.7 on)",
+        "high is at it, and known by count alone from there on",
+        "the refill that raised high so far",
+    ),
 }
 
 #: Number of the one that `buddy_lists` assumes.

@@ -148,7 +148,8 @@ cdef struct pageset:
     int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
     int32_t borne       # last row at which a drain bore the fields out, or they were opened
     int32_t counted     # ... bore count out
-    bint raised         # hidden tasks have: high is known by count alone
+    int32_t capped      # last refill after which high may be at a high_max that no file tells
+    bint raised         # by one of these it is known by count alone
     bint vague          # ... and a tick has lowered it since
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
@@ -363,7 +364,8 @@ cdef void merge_some(Beliefs s, pageset *set) noexcept nogil
 cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
-cdef bint sizes_by_hidden(Beliefs s, int x, int32_t row, bint told) noexcept nogil
+cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil
+cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
 cdef int32_t first_from(
     const int32_t *rows, int32_t lo, int32_t hi, int32_t row

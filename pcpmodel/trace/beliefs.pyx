@@ -17,7 +17,7 @@ from pcpmodel.kernel.lists cimport lists_in_use
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
-from pcpmodel.trace.assumptions cimport E_HIDDEN
+from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
 from pcpmodel.trace.events cimport *
 
 import numpy as np
@@ -27,6 +27,7 @@ cdef enum:
     CHEAP = 4           # operations that cost what a state of a search does; of ends twice that
     MAX_KINDS = 256     # of states that go the same way
     AROUND = 4          # pages by which count may be off after a difference
+    LOOKED_AT = 64      # states, for whether high may be at its greatest
 
 
 # -- states --------------------------------------------------------------------------
@@ -406,17 +407,34 @@ cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
     return True
 
 
-cdef bint sizes_by_hidden(Beliefs s, int x, int32_t row, bint told) noexcept nogil:
-    """Whether a hidden task shows why count and high are not as believed; *told*: the numbers are.
+cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil:
+    """Whether something shows why count and high are not as believed; *told*: the numbers are.
 
-    A refill of its own raises high for good.  Where a drain bears out how many pages are missing to
-    high, nobody knows high itself, of which a tick takes an eighth.
+    A refill of a hidden task raises high for good, and where high stops no file tells: not above
+    what is believed, so that drains come too *soon*.  Where a drain bears out how many pages are
+    missing to high, nobody knows high itself, of which a tick takes an eighth.
     """
     cdef pageset *set = &s.sets[x]
-    if not by_hidden(s, x, row, 0 if set.vague or (told and set.raised) else set.counted):
+    cdef bint open = set.vague or (told and set.raised)
+    if by_hidden(s, x, row, 0 if open else set.counted):
+        set.raised = True
+    elif set.capped > (0 if open else set.counted) and (soon or set.raised):
+        explain(s, row, E_HIGH_MAX, x, set.capped)
+        set.raised = True
+    else:
         return False
-    set.raised = True
     return True
+
+
+cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil:
+    """After a refill: has it raised high to where high_max may be?"""
+    cdef pageset *set = &s.sets[x]
+    cdef state *some = set.ends if set.nr_kinds else set.s
+    cdef int k
+    for k in range(min(2 * set.nr_kinds if set.nr_kinds else set.n, LOOKED_AT)):
+        if some[k].pcp.high >= some[k].pcp.high_max - (some[k].pcp.high_max >> 6):
+            set.capped = row
+            return
 
 
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil:

@@ -499,7 +499,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        if sizes_by_hidden(s, x, row, False):
+        if sizes_unknown(s, x, row, False, seen > 0):
             said = SAID_LATE
             if last.op == OP_FREE and not want:
                 # It gave back more than shows: a free drains once there are as many as high.

@@ -839,7 +839,7 @@ cdef class Follower(Beliefs):
         cdef int k
         cdef pageset *set = &self.sets[w.x]
         cdef sight g = sight(&w.field[0], 0, 0)
-        if observe(self, w.x, row, &g) != SAID_NONE or sizes_by_hidden(self, w.x, row, True):
+        if observe(self, w.x, row, &g) != SAID_NONE or sizes_unknown(self, w.x, row, True, True):
             return True
         unfold(set)
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):

@@ -98,7 +98,7 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if observe(s, x, row, &none) != SAID_NONE:
         return
-    if sizes_by_hidden(s, x, row, False):
+    if sizes_unknown(s, x, row, False, False):
         # It took more pages than shows.
         add_pages(set, -min(want, set.s[0].pcp.count))
     else:
@@ -310,12 +310,14 @@ cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     """Whether a watermark test may have failed by *row*.
 
     That for a large block came between the line before of the task that reports it and its own; a
-    hidden task is a nearer cause than a block that the zone may not have had.
+    hidden task, or a high_max that no file tells, is a nearer cause than a block that the zone may
+    not have had.
     """
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
     cdef int32_t j = asks_large(s)
-    return row >= z.low or (j > 0 and row >= s.link[j].own_prev and set.hidden <= set.counted)
+    return row >= z.low or (j > 0 and row >= s.link[j].own_prev
+                             and max(set.hidden, set.capped) <= set.counted)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:

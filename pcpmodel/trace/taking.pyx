@@ -593,6 +593,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
         said = SAID_LATE
         failed(s, x, row)
+    if not s.dumped and s.rules.high_min_max:
+        look_for_cap(s, x, row)
     run.told = s.helped != told
     s.t.refills += 1
     s.t.refills_foreseen += said == SAID_ALL and not run.told

@@ -736,6 +736,25 @@ def test_high_that_hidden_refills_have_raised_is_known_by_count_alone(blind, hid
     assert (found.causes().get("a task of which no line tells had the CPU", 0) > 2) == hidden
 
 
+@pytest.mark.parametrize("given_back", [0, 0.008])
+@pytest.mark.parametrize("name", ["6.12-numa2-4cpu", "6.12-tmpfs-4cpu"])
+def test_where_high_stops_no_file_tells(blind, name, given_back):
+    """What the kernel has given back since it computed high_max is managed, too."""
+    path = blind(name)
+    for file in (path / "zoneinfo.before", path / "zoneinfo.after"):
+        text = re.sub(
+            r"(managed +)(\d+)",
+            lambda found: f"{found[1]}{round(int(found[2]) * (1 + given_back))}",
+            file.read_text(),
+        )
+        file.write_text(text)
+    found = pm.replay(path)
+    assert found.nr_unexplained == 0, found
+    assert bool(found.causes().get("high came to high_max, which no file tells")) == (
+        given_back > 0
+    )
+
+
 def test_who_is_hidden_from_the_tracer():
     softirq = FLAGS["softirq"]
     rows, _ = _rows([
