@@ -243,6 +243,20 @@ cdef bint in_batch(Beliefs s, int32_t row) noexcept nogil:
         and s.link[last].chain > row
 
 
+cdef int32_t joins_elsewhere(Beliefs s, int32_t row) noexcept nogil:
+    """The line that shows that a freed page joined a list of the CPU that its task went on at; 0.
+
+    free_unref_page() asks for the lists of the CPU that it runs on after its mm_page_free.  Who has
+    the page next was on that CPU before, too, and did not bring it along.
+    """
+    cdef int32_t then = s.link[row].own_next, k = s.link[row].chain, before
+    if not then or k <= then or s.rows[k].event != EV_ALLOC or s.rows[row].flags & IRQ \
+            or s.rows[then].cpu == s.rows[row].cpu or s.rows[then].cpu != s.rows[k].cpu:
+        return 0
+    before = line_before(s, k)
+    return k if before and s.rows[before].cpu == s.rows[k].cpu else 0
+
+
 cdef bint left_undone(Beliefs s, int32_t row) noexcept nogil:
     """Whether the recording ends in the midst of the batch that a page without a line is of.
 
@@ -387,6 +401,10 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     if d and d != s.link[row].next_cpu and s.rows[d].event == EV_PCPU_DRAIN \
             and put_late(s, d, row, <int32_t>p, <int>r.b):
         return  # its task was stopped, and may have been moved, before the page joined a list
+    k = joins_elsewhere(s, row)
+    if k and put_late(s, d, row, <int32_t>p, <int>r.b):
+        explain(s, row, E_DELAYED, set_of(s, p, s.rows[d].cpu), k)
+        return
     commit(s, p, <int>r.b, r.cpu, row)
 
 

@@ -316,8 +316,8 @@ cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
     cdef int32_t j = asks_large(s)
-    return row >= z.low or (j > 0 and row >= s.link[j].own_prev
-                             and max(set.hidden, set.capped) <= set.counted)
+    return row >= z.low or (
+        j > 0 and row >= s.link[j].own_prev and max(set.hidden, set.capped) <= set.counted)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:

@@ -388,14 +388,16 @@ cdef inline bint gives_unseen(Beliefs s, int x, int i, int32_t row) noexcept nog
 
 cdef int first_set(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
     """The pageset of which a page is reported that no line told of before: *x*, of the CPU of that
-    line, but where it would lie below what came since, and the task was moved meanwhile."""
+    line, but where it would lie below what came since, or nothing unknown is there, and the task
+    was moved meanwhile."""
     cdef int32_t before = line_before(s, row)
     cdef int y
     if not before or s.rows[before].cpu == s.rows[row].cpu or s.page[p].status != UNSEEN \
             or gives_unseen(s, x, i, row):
         return x
     y = set_of(s, p, s.rows[before].cpu)
-    if not gives_unseen(s, y, i, row) or not moved_from(s, row, s.rows[before].cpu):
+    if not moved_from(s, row, s.rows[before].cpu) or not (
+            gives_unseen(s, y, i, row) or (s.sets[y].open[i] and not s.sets[x].open[i])):
         return x
     explain(s, row, E_MIGRATED, y, before)
     return y

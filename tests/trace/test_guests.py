@@ -100,6 +100,17 @@ def test_a_free_that_was_stopped_joins_a_list_of_the_cpu_that_its_task_goes_on_a
     assert found.causes() == {"freed, but joined its list later": 1}
 
 
+@pytest.mark.parametrize("by", [13, 14])
+def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_below(told, by):
+    """If that task was on the CPU before; another one may have been moved with the page."""
+    found = told([
+        (13, 1, "movable", 400), *_FREED, (11, 0, "alloc", 0), (11, 0, "free", 0),
+        (11, 1, "movable", 301), (12, 0, "alloc", 1), (by, 1, "alloc", 0),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (by == 13), found
+    assert found.causes().get("freed, but joined its list later", 0) == (by == 13)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_page_that_was_there_at_the_start_left_before_the_refill(told, again):
     """It is reported later, by a task that has no line since."""
@@ -118,6 +129,17 @@ def test_a_page_of_which_nothing_is_known_is_of_the_cpu_that_its_task_was_moved_
     ])  # fmt: skip
     assert found.nr_unexplained == 0, found
     assert found.causes() == {"reported from another CPU": 1}
+
+
+def test_a_page_that_was_not_on_a_list_is_of_the_cpu_that_its_task_was_moved_from(told):
+    """Below what came there since, where the other list has been filled anew."""
+    found = told([
+        (11, 0, "alloc", 0), (12, 0, "alloc", 20),
+        *((13, 1, "refill", page, b"d..3.") for page in range(100, 163)), (13, 1, "alloc", 100),
+        (12, 0, "free", 20), (11, 1, "alloc", 1),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes()["reported from another CPU"] == 1
 
 
 @pytest.mark.parametrize("probes", [_BULK_PROBES, []])
