@@ -5,7 +5,9 @@ Rapids class, at native speed), run after run with the time that each took: whos
 when, how many processes shared a CPU, and how unevenly pages are asked for all stay as they were.
 Scaled to a large machine by these steps, and no others:
 
-1. Each CPU runs one of the two recorded courses in a loop, and begins anywhere in it.
+1. Each CPU runs one of the two recorded courses in a loop, and begins at any time within what a
+   round takes by itself.  A round takes longer on a busy machine: at first they are not yet at all
+   of its places, and what is counted hangs on when (docs, limits).
 2. CPU time per page is the recorded busy time per page of a minute without tracing.
 3. Blocks of order 1..3 freed in a row, slabs, are rarer than three seconds show: where processes
    have exited, runs of them as long and as often as in forty seconds.
