@@ -231,6 +231,7 @@ cdef struct cpu_run:
     int ticking         # task that does a vmstat tick here, 0 none
     int decays          # that its probes have shown
     int32_t last_pfn
+    int32_t undone      # last free of a batch that the recording ends amid
 
 cdef struct contig:
     int64_t pfn

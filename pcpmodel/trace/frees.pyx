@@ -262,7 +262,12 @@ cdef bint left_undone(Beliefs s, int32_t row) noexcept nogil:
 
     Its task has lines of this batch alone from there on, and pages before this one have joined.
     """
-    cdef int32_t j = s.link[row].own_next
+    cdef int32_t j = s.link[row].own_next, last = s.link[row].own_prev
+    cdef cpu_run *run = &s.runs[s.rows[row].cpu]
+    if last == 0 or (last != run.undone and (
+            s.rows[last].event != EV_FREE or s.link[last].then != EV_FREE_BATCHED
+            or s.link[last].chain <= row)):
+        return False
     while j and s.rows[j].event == EV_FREE and s.link[j].then != EV_FREE_BATCHED:
         j = s.link[j].own_next
     if not j or s.rows[j].event != EV_FREE_BATCHED:
@@ -270,6 +275,8 @@ cdef bint left_undone(Beliefs s, int32_t row) noexcept nogil:
     while j and (s.rows[j].event == EV_FREE_BATCHED or s.rows[j].event == EV_PCPU_DRAIN
                  or s.rows[j].event == EV_FREE_PCPPAGES_BULK):
         j = s.link[j].own_next
+    if j == 0:
+        run.undone = row
     return j == 0
 
 
