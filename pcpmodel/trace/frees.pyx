@@ -280,6 +280,18 @@ cdef bint left_undone(Beliefs s, int32_t row) noexcept nogil:
     return j == 0
 
 
+cdef bint commits_next(Beliefs s, int32_t row) noexcept nogil:
+    """Whether a task that frees a page by itself has nothing else between that and its list.
+
+    An interrupt of another kind may come between; vfree() prepares neighbours first (v7.2).
+    """
+    cdef int32_t j = s.link[row].own_next
+    while j and j != s.link[row].chain and (
+            s.rows[j].event == EV_FREE or (s.rows[j].flags ^ s.rows[row].flags) & IRQ):
+        j = s.link[j].own_next
+    return j == s.link[row].chain
+
+
 cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     """mm_page_free of a page that is on a list: it left that without a line, or not at all."""
     cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
@@ -382,7 +394,7 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
             differ(s, row, D_BATCHED, -1, 0, r.a)
         if n == EV_FREE_BATCHED:
             check_batch(s, row)
-        elif n == EV_PAGE_COMMIT and in_batch(s, row):
+        elif n == EV_PAGE_COMMIT and (in_batch(s, row) or not commits_next(s, row)):
             differ(s, row, D_IN_BATCH, -1, 0, r.a)
         return
     page.status = AWAY

@@ -247,7 +247,7 @@ cdef inline bint in_flight(PageLists s, int32_t q, int32_t row) noexcept nogil:
     cdef int32_t j = s.page[q].cursor
     return j > row and s.rows[j].event == EV_ALLOC and (s.link[j].own_prev < row or (
         s.rows[j].d == 1 and j - row < MAX_CHARGE and s.rows[j].pid == s.rows[row].pid
-        and s.rows[row].event <= EV_EXTFRAG
+        and EV_ALLOC <= s.rows[row].event <= EV_EXTFRAG
         and s.rows[row].flags & FL_KNOWN and s.rows[row].flags & FL_DEPTH
         and not (s.rows[j].flags | s.rows[row].flags) & IRQ))
 
