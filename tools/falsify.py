@@ -369,7 +369,7 @@ POSSIBLE = {
     "CPU of mm_page_alloc":
         "a task is moved to another CPU after it took its page; its line before is of the list's",
     "CPU of mm_page_free":
-        "a task is moved to another CPU between mm_page_free and mm_page_free_batched",
+        "a task is moved to another CPU between mm_page_free and its list",
     "ZONE_BELOW_HIGH of decay_pcp_high turned":
         "zone DMA has less than it keeps from requests to higher zones; or one probe shows the "
         "flag cleared where free pages were near the watermark",
@@ -384,16 +384,17 @@ POSSIBLE = {
         "a fallback since the probe before may have boosted the watermark; that rmqueue() clears "
         "the flag again leaves no line"),
     **dict.fromkeys(
-        ("mm_page_alloc up to 20 lines away", "free_pcppages_bulk up to 20 lines away",
-         "mm_page_free up to 2000 lines away"),
-        "it stands between the same lines of its task, CPU and list: only its time is another"),
+        ("mm_page_alloc up to 20 lines away", "free_pcppages_bulk up to 20 lines away"),
+        "it stands between the same lines of its list: only its time is another, or the order in "
+        "which a task takes blocks of two lists"),
     "mm_page_alloc up to 2000 lines away":
         "its task has no line between: it may have stood still after it took the page, while "
         "others joined the list",
     "an allocation and its free without any line":
         "nothing in the recording hangs on it: the block is at the same place of its list without",
     "pages of two mm_page_alloc swapped":
-        "a task takes blocks of two lists in another order",
+        "a task takes blocks of two lists in another order, or one stood still after it took its "
+        "page, while others joined the list",
     **dict.fromkeys(
         ("mm_page_free up to 20 lines away", "pages of two mm_page_free swapped"),
         "a task frees its blocks in another order: they join different lists, whose drains and "

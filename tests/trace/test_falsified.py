@@ -53,6 +53,8 @@ ONCE = (
     ("7.2-tcp-4cpu", "pcpstate.snapA: blocks of a list missing", "31/0"),  # no reclaim: a dump
     ("7.3-unixpair-4cpu", "pcpstate.after: blocks of a list swapped", "31/2"),  # came meanwhile
     ("7.3-unixpair-4cpu", "pcpstate.after: blocks of a list missing", "37/0"),  # one between two
+    ("7.2-detail-4cpu", "mm_page_free up to 2000 lines away", "37/1"),  # others before its commit
+    ("7.2-detail-4cpu", "mm_page_free up to 2000 lines away", "43/2"),  # likewise
 )
 
 
