@@ -589,6 +589,25 @@ class Release:
         """
         return 0 if self._since(6, 16) else 1
 
+    @property
+    def uses_batch_scale_max(self) -> bool:
+        """Whether any of the rules looks at CONFIG_PCP_BATCH_SCALE_MAX; True of a kernel tree.
+
+        nr_pcp_alloc(), nr_pcp_free(), free_unref_page_commit(), decay_pcp_high() of a ``high``
+        that is tuned, and drain_pages_zone(), from v6.7 on.
+        """
+        r = self.rules
+        return bool(
+            self.recorded
+            or r.alloc_scale
+            or r.auto_high
+            or r.free_count
+            or r.free_factor_cap
+            or r.free_high_limited
+            or r.decay
+            or r.drain_zone_chunks
+        )
+
     def _since(self, *version: int) -> bool:
         """Whether it is a mainline version or later, by its name; without a number it is."""
         number = re.search(r"(\d+)\.(\d+)", self.name)

@@ -13,9 +13,25 @@ from typing import Generic, TypeVar
 
 from pcpmodel.simulation.spec import RunSpec, work_digest
 
-__all__ = ["Once"]
+__all__ = ["Once", "what_decides"]
 
 T = TypeVar("T")
+
+
+def what_decides(spec: RunSpec) -> tuple[str, object]:
+    """Everything that decides a run of a spec: specs of which it is the same have one outcome.
+
+    CONFIG_PCP_BATCH_SCALE_MAX is left out where none of the release's rules looks at it.
+    """
+    record = spec.as_dict() | {
+        "release": spec.release.as_dict(),
+        "workload": work_digest(spec.workload),
+    }
+    if spec.policy is None and not spec.release.uses_batch_scale_max:
+        del record["batch_scale_max"], record["release"]["batch_scale_max"]
+    text = json.dumps(record, sort_keys=True, default=str)
+    # The policy itself: its number would be another's once it is gone.
+    return hashlib.sha256(text.encode()).hexdigest(), spec.policy
 
 
 class Once(Generic[T]):
@@ -33,13 +49,7 @@ class Once(Generic[T]):
 
     def __call__(self, spec: RunSpec, make: Callable[[], T]) -> T:
         """The answer for a spec, by everything that decides a run of it."""
-        record = spec.as_dict() | {
-            "release": spec.release.as_dict(),
-            "workload": work_digest(spec.workload),
-        }
-        text = json.dumps(record, sort_keys=True, default=str)
-        # The policy itself: its number would be another's once it is gone.
-        key = hashlib.sha256(text.encode()).hexdigest(), spec.policy
+        key = what_decides(spec)
         with self._making.setdefault(key, RLock()):
             if key not in self._known:
                 self._known[key] = make()

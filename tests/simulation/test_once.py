@@ -11,10 +11,12 @@ import pytest
 import pcpmodel as pm
 from helpers.simulation import MACHINE
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation import pilot as pilots
 from pcpmodel.simulation import run as runs
-from pcpmodel.simulation.once import Once
-from pcpmodel.simulation.pilot import pilot
+from pcpmodel.simulation.engine import Engine
+from pcpmodel.simulation.once import Once, what_decides
+from pcpmodel.simulation.pilot import pilot, prepare
 from pcpmodel.simulation.run import settle
 from pcpmodel.simulation.spec import make_spec
 
@@ -22,7 +24,8 @@ from pcpmodel.simulation.spec import make_spec
 def spec(**options):
     given = {"cpus": 4, "nodes": 1, "memory_gib": 4.0, "seconds": 0.02, **options}
     given.setdefault("workload", pm.workload.page_fault1(4, pages=3000))
-    return make_spec(release="v6.7", machine=MACHINE, **given)
+    given.setdefault("release", "v6.7")
+    return make_spec(machine=MACHINE, **given)
 
 
 @pytest.fixture
@@ -112,3 +115,19 @@ def test_the_threads_of_a_sweep_make_nothing_twice(made):
     # Two pilots, two runs that look for the end of the warm-up, and the eight themselves.
     assert made["setups"] == 2 + 2 + 8
     assert (grid["warmup_s"] == grid["warmup_s"].isel(seed=0)).all()
+
+
+@pytest.mark.parametrize("name", [r.name for r in releases()])
+def test_the_scale_of_a_batch_decides_where_a_rule_looks_at_it(name):
+    work = pm.workload.page_fault1(4, pages=3000)
+    runs = [spec(release=name, workload=work, batch_scale_max=scale) for scale in (0, 6)]
+    told = []
+    for run in runs:
+        state = prepare(replace(run, warmup_s=0.0))
+        Engine(state).run()
+        told.append(state.counters())
+    if what_decides(runs[0]) == what_decides(runs[1]):
+        assert told[0] == told[1]
+    else:
+        assert pm.release(name).uses_batch_scale_max
+        assert told[0] != told[1]

@@ -125,6 +125,25 @@ def test_patches_and_workloads_can_be_axes():
     assert float(data.refills[2, 0]) < float(data.refills[0, 0])
 
 
+def test_what_a_kernel_does_not_look_at_makes_no_run_of_its_own(monkeypatch):
+    """v6.6 has no CONFIG_PCP_BATCH_SCALE_MAX, v6.7 has; the first seed of all comes first."""
+    grid = {"release": ["v6.6", "v6.7"], "batch_scale_max": [0, 5], "seed": [1, 2]}
+    done, said = [], []
+    monkeypatch.setattr(
+        workers, "compute", lambda *run: done.append(run[0]) or running.compute(*run)
+    )
+    data = pm.sweep(spec(high_pages=361), workers=1, progress=lambda *now: said.append(now), **grid)
+    told = [(run.seed, run.release.name, run.release.batch_scale_max) for run in done]
+    assert told == [
+        (seed, *state) for seed in (1, 2) for state in (("v6.6", 0), ("v6.7", 0), ("v6.7", 5))
+    ]
+    assert said == [(runs, 8) for runs in range(9)]
+    alone = execute(spec(high_pages=361, batch_scale_max=5, seed=2))
+    cell = data.sel(release="v6.6", batch_scale_max=5, seed=2)
+    assert {name: float(cell[name]) for name in FIGURES} == figures(alone)
+    assert (data.refills.sel(batch_scale_max=0) != data.refills.sel(batch_scale_max=5)).any()
+
+
 def test_a_finished_run_is_never_repeated(tmp_path, monkeypatch, capsys):
     out = tmp_path / "grid.nc"
     whole = pm.sweep(spec(), **GRID)

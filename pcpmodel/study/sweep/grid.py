@@ -122,10 +122,17 @@ class Grid:
     def shape(self) -> tuple[int, ...]:
         return tuple(map(len, self.axes.values()))
 
+    def _places(self, run: int) -> dict[str, int]:
+        at = np.unravel_index(run, self.shape) if self.axes else ()
+        return {name: int(i) for name, i in zip(self.axes, at, strict=True)}
+
+    def place(self, run: int, name: str) -> int:
+        """Which value of an axis a run has; 0 where there is no such axis."""
+        return self._places(run).get(name, 0)
+
     def where(self, run: int) -> str:
         """Name a run by its coordinates."""
-        at = np.unravel_index(run, self.shape) if self.axes else ()
-        return _where({k: v[i] for (k, v), i in zip(self.axes.items(), at, strict=True)})
+        return _where({name: self.axes[name][i] for name, i in self._places(run).items()})
 
     @contextmanager
     def at(self, run: int) -> Iterator[None]:

@@ -31,6 +31,7 @@ from tqdm import tqdm
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, printable
 from pcpmodel.files import read_bytes, write_whole
+from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.spec import RunSpec
@@ -78,6 +79,19 @@ def _estimate_s(grid: Grid, todo: list[int]) -> float:
     return total / len(sample) * len(todo)
 
 
+def _alike(grid: Grid, todo: list[int]) -> list[list[int]]:
+    """Runs in the order in which they are done, those together that have one outcome.
+
+    First those with the first seed: others with another would only wait for the end of the
+    warm-up that these look for.
+    """
+    found: dict[object, list[int]] = {}
+    for run in todo:
+        key = what_decides(grid.specs[run]), grid.engines[run]
+        found.setdefault(key, []).append(run)
+    return sorted(found.values(), key=lambda runs: grid.place(runs[0], "seed"))
+
+
 def _run(
     grid: Grid,
     done: Mapping[int, dict[str, float]],
@@ -89,11 +103,12 @@ def _run(
     """Do the runs that are not done yet, after saying how much that is."""
     size = len(grid.specs)
     todo = [i for i in range(size) if i not in done]
+    alike = {runs[0]: runs for runs in _alike(grid, todo)}
     if progress is True:
         axes = " x ".join(f"{name} {len(values)}" for name, values in grid.axes.items())
         text = f"sweep: {size} runs" + (f" ({axes})" if axes else "")
         if todo:
-            took = _estimate_s(grid, todo) / min(workers, len(todo))
+            took = _estimate_s(grid, list(alike)) / min(workers, len(alike))
             text += f", {len(done)} of them done before" if done else ""
             text += f"; about {took:.2g} s on {workers} workers"
         print(printable(text), file=sys.stderr, flush=True)
@@ -107,13 +122,14 @@ def _run(
             leave=False,
             disable=None if progress is True else True,
         ) as bar,
-        closing(computing(grid, todo, executor, workers)) as computed,
+        closing(computing(grid, list(alike), executor, workers)) as computed,
     ):
-        for run, values in computed:
-            add(run, values)
-            bar.update()
-            if callable(progress):
-                progress(len(done), size)
+        for first, values in computed:
+            for run in alike[first]:
+                add(run, values)
+                bar.update()
+                if callable(progress):
+                    progress(len(done), size)
 
 
 def _unit(name: str) -> str:
