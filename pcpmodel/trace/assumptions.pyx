@@ -86,10 +86,10 @@ ASSUMPTIONS = {
         "the next probe of the zone's free pages",
     ),
     E_RELOCK: Assumption(
-        "drain given up: another CPU had locked the lists",
+        "drain given up: another CPU had locked the lists, or its task was moved",
         "a drain in pieces ends before it is done",
         "the rest stays",
-        "another CPU's line on these lists between two pieces",
+        "another CPU's line on these lists between two pieces, or the task's next line, on another",
     ),
     E_SILENT: Assumption(
         "stack of a new task, taken without a line",

@@ -23,6 +23,7 @@ cdef enum:
     MAX_LOG = 4096      # operations that are gone through again
     SETTLED = 64        # up to so many states are merged after each operation
     EFFORT = 9_000_000  # states followed in all searches of a trace, or where they are many: 2 s
+    MAX_RESTS = 4       # tasks stopped amid a drain of the same lists
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
@@ -102,6 +103,11 @@ cdef struct drain:
     int32_t doubt       # row at which another CPU had the lists locked, -1 none
     bint started
 
+cdef struct drain_rest:
+    int32_t pid         # its task, which may be stopped between two holds
+    int left            # pages that are to come
+    int pindex          # list that each hold begins with
+
 cdef struct pageset:
     page_list *list
     int zone
@@ -123,8 +129,7 @@ cdef struct pageset:
     int64_t touched
     drain due
     int since_merged    # operations
-    int rest            # blocks that a drain, whose holds no line tells, has yet
-    int rest_pindex
+    drain_rest rest[MAX_RESTS]  # of drains whose holds no line tells
     int drainer         # another CPU that empties these lists, or -1
     int32_t known_row   # since when one state is left, or -1
     # Since when something else may be found to have happened, and what did happen.
@@ -227,6 +232,7 @@ cdef struct cpu_run:
     bint silent         # no line reports the first block of a refill
     bint bad
     bint told           # the model would have had it otherwise; another line explains it
+    int rest            # which of its pageset's rests a drain is
     int draining        # pageset of the drain_pages_zone() that this CPU is in, or -1
     int ticking         # task that does a vmstat tick here, 0 none
     int decays          # that its probes have shown
@@ -289,6 +295,7 @@ cdef class Beliefs(PageLists):
     cdef bint dumped        # a dump told of the lists at the start
     cdef bint past_told     # a probe shows free_one_page()
     cdef bint locks_sleep   # with PREEMPT_RT
+    cdef bint computed      # no file tells high_max; it is what zone_highsize() gives now
     cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef int p_lists
     cdef int nr_populated   # zones with memory
@@ -329,6 +336,7 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *forks_of    # cpus + 1 places in it
     cdef const int32_t *stack_of    # place of each in stacks
     cdef uint8_t *stacks            # pages that each new task may still have taken in silence
+    cdef const int32_t *made_since        # row after which each was begun
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those
@@ -371,7 +379,8 @@ cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcep
 cdef int32_t first_from(
     const int32_t *rows, int32_t lo, int32_t hi, int32_t row
 ) noexcept nogil
-cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+cdef int32_t made_since(PageLists s, int32_t row) noexcept nogil
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil

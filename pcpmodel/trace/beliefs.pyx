@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport lists_in_use
-from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
@@ -463,9 +463,26 @@ cdef int32_t first_from(
     return lo
 
 
-cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
+cdef int32_t made_since(PageLists s, int32_t row) noexcept nogil:
+    """The last row of who makes a new task, told of at *row*, before it began with that.
+
+    copy_process() takes the stack, then copies, and takes no movable page.
+    """
+    cdef int32_t j = s.link[row].own_prev
+    cdef const event_row *r
+    while j:
+        r = &s.rows[j]
+        if EV_FORK <= r.event <= EV_EXIT or (
+                r.event == EV_ALLOC and r.b == 0 and asked_type(<int>r.c) == MIGRATE_MOVABLE):
+            return j
+        j = s.link[j].own_prev
+    return 0
+
+
+cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil:
-    """The new task on this CPU whose stack may have pages yet, -1 none; these are its own then."""
+    """A new task of this CPU that was begun before *row*, and told of after *since* and before
+    *until*, whose stack may have pages yet, -1 none; these are its own then."""
     cdef uint8_t *left
     cdef int32_t lo
     if s.forks == NULL:
@@ -473,7 +490,7 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t until,
     lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
     while lo < s.forks_of[cpu + 1] and s.forks[lo] < until:
         left = &s.stacks[s.stack_of[lo]]
-        if left[0] > 0 and left[0] >= pages:
+        if left[0] > 0 and left[0] >= pages and s.made_since[s.stack_of[lo]] < row:
             left[0] -= <uint8_t>pages
             return lo
         lo += 1

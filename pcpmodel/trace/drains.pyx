@@ -414,6 +414,12 @@ cdef int32_t emptied_soon(Beliefs s, int x, int32_t row) noexcept nogil:
     return 0
 
 
+cdef inline int32_t moved_on(Beliefs s, int32_t row) noexcept nogil:
+    """The next line of the task of *row*, if it was moved to another CPU before that; else 0."""
+    cdef int32_t then = s.link[row].own_next
+    return then if s.rows[then].cpu != s.rows[row].cpu else 0
+
+
 cdef void no_longer_low(zone_info *z) noexcept nogil:
     """free_frozen_page_commit() has drained: it clears ZONE_BELOW_HIGH where enough is free."""
     if z.flags & ZONE_BELOW_HIGH and z.nr_free > z.enough:
@@ -434,6 +440,18 @@ cdef int32_t line_between(Beliefs s, int x, int32_t row) noexcept nogil:
         if not row:
             return 0
     return 0
+
+
+cdef int rest_of(const pageset *set, int pid, bint begun) noexcept nogil:
+    """Which rest of a drain is a task's, -1: it has *begun* none; or the place for a new one."""
+    cdef int k
+    for k in range(MAX_RESTS):
+        if set.rest[k].left > 0 and set.rest[k].pid == pid:
+            return k
+    for k in range(MAX_RESTS):
+        if set.rest[k].left <= 0 and not begun:
+            return k
+    return -1 if begun else 0
 
 
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
@@ -470,9 +488,11 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             seen = pages_of(s)
             last.since = s.last_drained
             said = keep(s, x, row, &g)
-        k = emptied_soon(s, x, s.last_drained) if said == SAID_NONE and seen else 0
+        k = 0
+        if said == SAID_NONE and seen:
+            k = emptied_soon(s, x, s.last_drained) or moved_on(s, s.last_drained)
         if k and last.op == OP_FREE:
-            last.cut = 1    # another CPU may have locked the lists between two holds
+            last.cut = 1    # between two holds another CPU locks the lists, or the task is moved
             said = keep(s, x, row, &g)
             last.cut = said != SAID_NONE
             if last.cut:
@@ -526,8 +546,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, seen
     run.share, run.bad, run.told = 0, False, said == SAID_LATE
     run.moved = set.moved[0]
-    set.rest = seen
-    set.rest_pindex = pindex
+    run.rest = rest_of(set, s.rows[row].pid, False)
+    set.rest[run.rest] = drain_rest(s.rows[row].pid, seen, pindex)
     if cpu != set.cpu:
         set.drainer = cpu
 
@@ -593,16 +613,18 @@ cdef void drain_goes_on(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     cdef cpu_run *run = &s.runs[s.rows[row].cpu]
     cdef int x = (s.page[p].where - 1) >> 4 if s.page[p].where else set_of(s, p, s.rows[row].cpu)
     cdef pageset *set = &s.sets[x]
-    cdef int k
+    cdef int k, rest
     if not s.page[p].where and not set.undecided and not empties_set(s, x, row):
         for k in range(s.cpus):
             if empties_set(s, x - set.cpu + k, row):
                 x += k - set.cpu
                 break
         set = &s.sets[x]
-    if set.rest > 0 and not set.undecided:
+    rest = rest_of(set, s.rows[row].pid, True)
+    if rest >= 0 and not set.undecided:
         # Its task was stopped between two holds of the lock; each begins with the same list.
-        run.kind, run.set, run.pindex, run.left = RUN_DRAIN, x, set.rest_pindex, set.rest
+        run.kind, run.set, run.rest = RUN_DRAIN, x, rest
+        run.pindex, run.left = set.rest[rest].pindex, set.rest[rest].left
         run.row, run.moved = row, set.moved[0]
         return
     if not set.used or not set.log_n or set.log[set.log_n - 1].got != UNDECIDED:
@@ -757,7 +779,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     i = next_list(s, run, p, unseen and not s.dumped, row)
     run.pindex = i
     run.left -= 1 << r.b
-    set.rest -= 1 << r.b
+    set.rest[run.rest].left -= 1 << r.b
     if run.left <= 0:
         set.drainer = -1
     if set.list[i].tail != p:

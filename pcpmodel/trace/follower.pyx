@@ -491,11 +491,12 @@ cdef class Follower(Beliefs):
         if self.forks != NULL or np.any(np.less(forks, 0)) \
                 or np.any(np.greater_equal(forks, self.nr_rows)):
             raise InputError("forks are not rows")
-        places = []
+        places, begun = [], []
         for k in range(len(forks)):
             row = forks[k]
             before = line_before(self, row)
             places.append((self.rows[row].cpu, row, k))
+            begun.append(made_since(self, row))
             if before and self.rows[before].cpu != self.rows[row].cpu:
                 places.append((self.rows[before].cpu, row, k))
         places = np.array(sorted(places), np.int32).reshape(-1, 3)
@@ -515,6 +516,7 @@ cdef class Follower(Beliefs):
         self.forks_of = self._kept(np.searchsorted(places[:, 0], np.arange(self.cpus + 1)))
         self.forks = self._kept(places[:, 1])
         self.stack_of = self._kept(places[:, 2])
+        self.made_since = self._kept(begun)
 
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""
@@ -546,6 +548,12 @@ cdef class Follower(Beliefs):
         """
         check_idle(self)
         self.locks_sleep = True
+
+    def compute_high_max(self):
+        """No file tells high_max: it is computed, from memory that may have been less at that time.
+        """
+        check_idle(self)
+        self.computed = True
 
     def free_under_way(self, int32_t stop):
         """Pages freed before row *stop* whose batch comes to its lists only from there on."""

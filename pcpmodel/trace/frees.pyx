@@ -296,7 +296,9 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     """mm_page_free of a page that is on a list: it left that without a line, or not at all."""
     cdef int x = (s.page[p].where - 1) >> 4, i = (s.page[p].where - 1) & 15
     cdef int32_t moved = s.sets[x].moved[i]
-    cdef int32_t f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, 1) if i == 0 else -1
+    cdef int32_t f = -1
+    if i == 0:
+        f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, row, 1)
     if f >= 0:
         explain(s, row, E_SILENT, x, s.forks[f])
     elif by_hidden(s, x, row, s.page[p].pushed):

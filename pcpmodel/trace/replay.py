@@ -461,6 +461,7 @@ def replay_without_dump(
         snapshot = cap.zoneinfo("before")
     notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
     markers = read_markers(cap)
+    computed = any(pcp.high_max < 0 for pcp in snapshot.pcps.values())
     _sized(snapshot, state, cap, markers)
     begin = first
     before, after = markers.snapshot.get("before"), markers.snapshot.get("after")
@@ -510,6 +511,8 @@ def replay_without_dump(
         r = Follower(state, cap.cpus, snapshot, plain, first)
         if cap.preempt_rt:
             r.let_locks_sleep()
+        if computed:
+            r.compute_high_max()
         started.tell(r)
         probes = probes_right = probes_shown = 0
         left = first
@@ -595,7 +598,9 @@ class _Inferred:
             if self._contigs is not None:
                 self._chain = chain_without(self._rows, self._contigs)
             self._freed, past = passed_over(columns, self._chain, first, self._starts, self._forks)
-            drained = drained_past(columns, self._chain, self._starts, self._freed)
+            drained = drained_past(
+                columns, self._chain, self._starts, self._freed, self._forks
+            )
             self._past = np.maximum(past, drained)
         self._types, self._guessed = block_types(
             columns, self._chain, self._base, self._blocks, first, self._freed, self._past

@@ -388,7 +388,8 @@ cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
         for _ in range(k):
             c.since = max(c.since, s.page[q].pushed)
             q = s.page[q].next
-        if oldest == s.nr_rows or fork_between(s, s.sets[x].cpu, c.since, oldest + COPIED, 0) >= 0:
+        if oldest == s.nr_rows or fork_between(
+                s, s.sets[x].cpu, c.since, oldest, oldest + COPIED, 0) >= 0:
             add_candidate(s, &c, -1)
     s.effort -= depth >> 3
 

@@ -210,13 +210,14 @@ def passed_over(
 
 
 def drained_past(
-    rows: Columns, chain: np.ndarray, starts: np.ndarray, freed: np.ndarray
+    rows: Columns, chain: np.ndarray, starts: np.ndarray, freed: np.ndarray, forks: np.ndarray
 ) -> np.ndarray:
     """By type a drain that shows that a page freed to a small list was not on that list; or 0.
 
     As `passed_over`: a drain takes what came first.  Where it takes a page, those that had joined
     the lists of its CPU before that page, and are still there, are on others.  Pages that are
-    allocated next may have been gone by then, and unmovable single ones in silence.
+    allocated next may have been gone by then, and where there are *forks* unmovable single ones in
+    silence.
     """
     event, end, types = rows["event"], len(chain), len(MIGRATETYPES)
     then = chain[freed]
@@ -235,7 +236,7 @@ def drained_past(
         cpu, order = int(rows["cpu"][freed[some[0]]]), int(rows["b"][freed[some[0]]])
         lines = np.append(lines_of.get(cpu, freed[:0]), end)
         there = lines[np.searchsorted(lines[:-1], joined[some], "right")]
-        for migratetype in range(order == 0, types):
+        for migratetype in range(order == 0 and len(forks) > 0, types):
             k = np.flatnonzero(own & goes & (rows["c"][then] == migratetype))
             k = k[np.argsort(then[k])]
             # Of what was drained between two moments, what had come last.

@@ -171,9 +171,10 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     elif most <= 0 or whole:
         # It is reported once the memory of its parent is copied.  What is freed next, though nobody
         # tells who took it, may have left before what came last.
-        f = fork_between(s, set.cpu, set.moved[0] if since < 0 else since, row + COPIED, whole)
+        f = fork_between(
+            s, set.cpu, set.moved[0] if since < 0 else since, row, row + COPIED, whole)
         if f < 0 and s.page[q].cursor:
-            f = fork_between(s, set.cpu, s.page[q].pushed, row + COPIED, whole)
+            f = fork_between(s, set.cpu, s.page[q].pushed, row, row + COPIED, whole)
         if f < 0 and not (whole and place_of(s, s.page[q].cursor)):
             return 0
         if f >= 0:
@@ -228,6 +229,15 @@ cdef void unknown(Beliefs s, int x, int32_t row, int least, int most) noexcept n
     settle(s, x, row)
 
 
+cdef void stack_before_refill(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Before what is not known of the unmovable list ends with a refill: a new task of which a line
+    tells after it may have its stack from there."""
+    cdef int32_t f = fork_between(s, s.sets[x].cpu, row, row, row + COPIED, 0)
+    cdef int left = s.stacks[s.stack_of[f]] if f >= 0 else 0
+    if left:
+        unknown(s, x, row, left, left)
+
+
 cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
     """A refill whose first page no line reports: is it for the stack of a new task?
 
@@ -239,7 +249,7 @@ cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:
     if s.rows[then].event == EV_ZONE_LOCKED:
         then = s.link[then].chain   # of a fallback
     if i == 0 and set.open[i] and not set.cut \
-            and fork_between(s, set.cpu, row, row + COPIED, 0) >= 0:
+            and fork_between(s, set.cpu, row, row, row + COPIED, 0) >= 0:
         set.stack_told = then or row
         at = place_of(s, then)
         if at:
@@ -566,6 +576,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
             s.link[row].chain and s.rows[s.link[row].chain].event == EV_ALLOC):
         run.silent = True
         stack_of_refill(s, x, i, row)
+    elif i == 0 and set.open[i] and not set.cut:
+        stack_before_refill(s, x, row)
     if set.open[i]:
         set.open[i], set.shut[i] = False, row
     e = begin_op(s, x, row, OP_REFILL, order)
@@ -595,7 +607,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
         said = SAID_LATE
         failed(s, x, row)
-    if not s.dumped and s.rules.high_min_max:
+    if s.computed and s.rules.high_min_max:
         look_for_cap(s, x, row)
     run.told = s.helped != told
     s.t.refills += 1
