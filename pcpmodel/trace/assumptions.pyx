@@ -46,7 +46,7 @@ ASSUMPTIONS = {
         "reported from another CPU",
         "the page is on the lists of another CPU",
         "its task was moved before it reported, and goes on there",
-        "the task's line before, on that CPU",
+        "the task's line before, on that CPU, or the sched_switch with which it left that",
     ),
     E_ZONE_FLAGS: Assumption(
         "zone flags changed between two probes",

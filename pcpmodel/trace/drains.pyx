@@ -26,7 +26,7 @@ from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
 from pcpmodel.trace.taking cimport (
-    failed, leave, leave_hidden, stack_of_fork, take_shown, was_there,
+    failed, join_late, leave, leave_hidden, stack_of_fork, take_shown, was_there,
 )
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
@@ -722,16 +722,10 @@ cdef void joined_later(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept
     """A drain takes *p*, and not the tail: an interrupt had come between mm_page_free of that and
     its list, and freed *p*.  The tail's page lies above all that came before its task went on."""
     cdef page_list *lst = &s.sets[x].list[i]
-    cdef int32_t q = lst.tail, above, then
+    cdef int32_t q = lst.tail
     while q >= 0 and q != p and s.page[p].where == s.page[q].where \
             and s.page[p].pushed > s.page[q].pushed and on_its_way(s, q, s.page[p].pushed):
-        then = s.link[s.page[q].pushed].own_next
-        above = s.page[q].prev
-        unlink_page(s, q)
-        while above >= 0 and s.page[above].pushed < then:
-            above = s.page[above].prev
-        explain(s, row, E_DELAYED, x, then)
-        insert_below(s, x, i, q, above)
+        join_late(s, x, i, q, row)
         q = lst.tail
 
 
@@ -765,7 +759,8 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     unseen = page.status == UNSEEN
     page.status = AWAY
     move_free(s, p, <int64_t>1 << r.b, row)
-    if run.kind != RUN_DRAIN or (run.left <= 0 and not s.holds_told):
+    if run.kind != RUN_DRAIN or (not s.holds_told and (
+            run.left <= 0 or s.sets[run.set].rest[run.rest].pid != r.pid)):
         if s.holds_told:
             differ(s, row, D_DRAIN_UNEXPECTED, -1, 0, r.a)
             if page.where:

@@ -518,6 +518,23 @@ cdef class Follower(Beliefs):
         self.stack_of = self._kept(places[:, 2])
         self.made_since = self._kept(begun)
 
+    def set_switches(self, tasks, rows, cpus, lines):
+        """sched_switch, by task and in order: with which a task gets a CPU, or leaves ~ that one.
+
+        *rows*: the one before which each comes.
+        """
+        cdef const int64_t[::1] keys = (np.asarray(tasks, np.int64) << 32) | rows
+        cdef const int64_t[::1] told = np.asarray(lines, np.int64)
+        check_idle(self)
+        if not len(keys) == len(told) == len(cpus) or np.any(np.diff(keys) < 0):
+            raise InputError("the lines of sched_switch are not in order")
+        if not len(keys):
+            return
+        self.keep += [keys.base, told.base]
+        self.switches, self.switch_lines = &keys[0], &told[0]
+        self.switched_on = self._kept(cpus)
+        self.nr_switches = len(keys)
+
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""
         cdef pageset *set = &self.sets[self.check_set(x)]

@@ -118,6 +118,7 @@ cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil
+cdef void explain_by(PageLists s, int32_t row, int code, int set, int64_t line) noexcept nogil
 cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil
 cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidence) noexcept nogil
 cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil

@@ -180,12 +180,16 @@ cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
     s.nr_unexplained += 1
 
 
-cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
+cdef void explain_by(PageLists s, int32_t row, int code, int set, int64_t line) noexcept nogil:
+    """`explain` by a line that is no row."""
     if s.nr_explained < MAX_NOTES:
-        s.explained[s.nr_explained] = note(
-            s.rows[row].line, s.rows[evidence].line, 0, 0, code, set, 0)
+        s.explained[s.nr_explained] = note(s.rows[row].line, line, 0, 0, code, set, 0)
     s.nr_explained += 1
     s.helped += 1
+
+
+cdef void explain(PageLists s, int32_t row, int code, int set, int32_t evidence) noexcept nogil:
+    explain_by(s, row, code, set, s.rows[evidence].line)
 
 
 cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidence) noexcept nogil:

@@ -15,7 +15,7 @@ from pcpmodel.trace.recording import Recording
 
 __all__ = [
     "CONTIG", "UNHEEDED", "chain_without", "freed_in_switch", "place_contigs", "probed",
-    "tells_bulk",
+    "switches", "tells_bulk",
 ]  # fmt: skip
 
 #: The event of a line of which nothing follows.
@@ -53,6 +53,23 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
         if end == len(order) or rows["event"][order[end]] != EVENT_IDS["mm_page_free_batched"]:
             found += order[place[k] : end].tolist()
     return np.array(found, np.int64)
+
+
+def switches(rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(task, row of those kept before which it comes, CPU, line) of sched_switch, by task.
+
+    Of who leaves a CPU it is the complement of that CPU.
+    """
+    at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    told = rows.take(at)
+    tasks = np.concatenate([told["pid"], told["a"]]).astype(np.int64)
+    cpus = told["cpu"].astype(np.int64)
+    cpus = np.concatenate([~cpus, cpus])
+    before = np.tile(np.searchsorted(kept, at), 2)
+    lines = np.tile(told["line"], 2).astype(np.int64)
+    order = np.lexsort((lines, tasks))
+    order = order[tasks[order] > 0]  # each CPU has an idle task of its own
+    return tasks[order], before[order], cpus[order], lines[order]
 
 
 def _who(row: np.void) -> tuple[int, ...]:

@@ -37,6 +37,7 @@ from pcpmodel.trace.prepared import (
     freed_in_switch,
     place_contigs,
     probed,
+    switches,
     tells_bulk,
 )
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
@@ -507,12 +508,14 @@ def replay_without_dump(
         r.run(at, until)
 
     started = _Inferred(cap, snapshot, rows, begin, first, bool(markers.snapshot))
+    switched = switches(events.rows, kept)
     for again in range(_GUESSES, -1, -1):
         r = Follower(state, cap.cpus, snapshot, plain, first)
         if cap.preempt_rt:
             r.let_locks_sleep()
         if computed:
             r.compute_high_max()
+        r.set_switches(*switched)
         started.tell(r)
         probes = probes_right = probes_shown = 0
         left = first

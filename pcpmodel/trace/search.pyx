@@ -431,16 +431,17 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
         s.turns[k] = <uint8_t>(turns | (k < set.log_n and may_wait(s, x, k)))
 
 
-cdef void find_first(Beliefs s, int x) noexcept nogil:
-    """The first operation at which something can have gone otherwise."""
+cdef void find_first(Beliefs s, int x, bint pages) noexcept nogil:
+    """The first operation at which something, or one of the *pages* alone, can have gone otherwise.
+    """
     cdef pageset *set = &s.sets[x]
     cdef int k = 0, c
     cdef int32_t since = s.nr_rows
     for c in range(s.nr_found):
         since = min(since, s.found[c].since)
-    while k < set.log_n and set.log[k].row <= since and not s.turns[k] & WAITS \
-            and not s.kinds \
-            and (k == 0 or set.log[k].zone_flags == set.log[k - 1].zone_flags):
+    while k < set.log_n and set.log[k].row <= since and (pages or (
+            not s.turns[k] & WAITS and not s.kinds
+            and (k == 0 or set.log[k].zone_flags == set.log[k - 1].zone_flags))):
         k += 1
     s.first = k
 
@@ -778,11 +779,12 @@ cdef bint search(Beliefs s, int x, int32_t row, const sight *g, int most, int32_
 
 
 cdef bint find_way(Beliefs s, int x, int32_t row, const sight *g, int32_t shown,
-                   int last_flags) noexcept nogil:
-    """The cheapest way from the checkpoint to what something shows."""
+                   int last_flags, bint pages) noexcept nogil:
+    """The cheapest way from the checkpoint to what something shows; *pages*: by these alone."""
     cdef int most
+    s.enough = max(s.effort - EFFORT // SHARE, 0)
     find_turns(s, x, row)
-    find_first(s, x)
+    find_first(s, x, pages)
     if not go_through(s, x, s.first):
         return False
     for most in range(MAX_COST + 1 if s.kinds else MAX_FLOATS + 1):
@@ -836,5 +838,10 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
             s.kinds |= ZONE_RECLAIM_ACTIVE
         if s.rules.below_high and may_be_low(s, x, row):
             s.kinds |= ZONE_BELOW_HIGH
-    s.enough = max(s.effort - EFFORT // SHARE, 0)
-    return find_way(s, x, row, g, shown, last_flags)
+    if find_way(s, x, row, g, shown, last_flags, False):
+        return True
+    if s.effort >= s.enough or not s.nr_found:
+        return False
+    # So much may have gone otherwise since the checkpoint that not all ways were gone.
+    s.kinds = 0
+    return find_way(s, x, row, g, shown, last_flags, True)

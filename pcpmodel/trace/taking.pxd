@@ -12,6 +12,7 @@ cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
 cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
                int32_t until) noexcept nogil
 cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
+cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept nogil
 cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
                        int32_t until, int32_t since=*) noexcept nogil
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil

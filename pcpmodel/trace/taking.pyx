@@ -290,6 +290,16 @@ cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogi
         and s.rows[k].flags == s.rows[j].flags and s.rows[k].pid == s.rows[j].pid
 
 
+cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept nogil:
+    """What is freed came to its list only when its task went on: above all that came before."""
+    cdef int32_t then = s.link[s.page[q].pushed].own_next, above = s.page[q].prev
+    unlink_page(s, q)
+    while above >= 0 and s.page[above].pushed < then:
+        above = s.page[above].prev
+    explain(s, row, E_DELAYED, x, then)
+    insert_below(s, x, i, q, above)
+
+
 cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *until) noexcept nogil:
     """Account for what lies above *p* (all of the list: -1); false if nothing does for one.
 
@@ -325,6 +335,13 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             q = s.page[stays].next if s.page[stays].where else set.list[i].head
         elif may_be_delayed(s, above, row):
             delay(s, above, row)
+        elif p >= 0 and on_its_way(s, above, since) \
+                and not s.rows[s.page[above].pushed].flags & IRQ \
+                and s.link[s.page[above].pushed].own_next != row:
+            # It came once its task, another one, went on, when *p* had left.
+            until[0] = min(until[0], s.link[s.page[above].pushed].own_next)
+            join_late(s, x, i, above, row)
+            stays = above
         elif p >= 0 and may_have_gone_past(s, above):
             went_past(s, above, row)
         elif by_hidden(s, x, row, s.page[above].pushed):
@@ -353,11 +370,32 @@ cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexce
         s.t.allocations_foreseen += not explained
 
 
+cdef int64_t switched(Beliefs s, int32_t row, int cpu) noexcept nogil:
+    """The line of the sched_switch with which a task left a CPU since its line before *row*, where
+    it got that of *row* with the last one; or 0."""
+    cdef int64_t task = <int64_t>s.rows[row].pid << 32
+    cdef int64_t since = task | line_before(s, row), lo = 0, hi = s.nr_switches, mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if s.switches[mid] <= (task | row):
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo == 0 or s.rows[row].flags & IRQ or s.switched_on[lo - 1] != s.rows[row].cpu:
+        return 0
+    while lo > 0 and s.switches[lo - 1] > since:
+        lo -= 1
+        if s.switched_on[lo] == ~cpu:
+            return s.switch_lines[lo]
+    return 0
+
+
 cdef bint moved(Beliefs s, int32_t row, int x, int cpu, bint *explained_ret) noexcept nogil:
     """A page of this CPU is reported from another one: was its task moved meanwhile?"""
     cdef int32_t k = moved_from(s, row, cpu)
-    if k:
-        explain(s, row, E_MIGRATED, x, k)
+    cdef int64_t line = s.rows[k].line if k else switched(s, row, cpu)
+    if line:
+        explain_by(s, row, E_MIGRATED, x, line)
         explained_ret[0] = True
         return True
     differ(s, row, D_MIGRATED, x, cpu, s.rows[row].cpu)

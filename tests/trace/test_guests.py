@@ -117,6 +117,35 @@ def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_
     assert found.causes().get("freed, but joined its list later", 0) == (by == 13)
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_the_switch_with_which_a_task_left_a_cpu_shows_that_it_was_there(told, left):
+    """Though it has no line of its own before, and goes on where it was."""
+    found = told([
+        *_FREED, (1, 0, "switch", 12), *[(12, 0, "switch", 11)] * left, (1, 1, "switch", 12),
+        (12, 1, "alloc", 0), (12, 0, "movable", 300),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == left, found
+    assert found.causes().get("reported from another CPU", 0) == left
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_page_left_before_one_joined_whose_task_was_stopped_though_both_went_on(told, stopped):
+    """Its task had freed that before the other one was last seen."""
+    freed = [(15, 0, "free", 20), (12, 0, "movable", 300), (15, 0, "free", 21)]
+    if not stopped:
+        freed.append(freed.pop(1))
+    found = told([
+        (15, 0, "alloc", 20), (15, 0, "alloc", 21), *_FREED, (11, 0, "movable", 301), *freed,
+        (12, 0, "alloc", 0), (11, 0, "alloc", 21), (11, 0, "alloc", 20), (11, 0, "alloc", 1),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == stopped, found
+    if stopped:
+        assert found.causes() == {
+            "freed, but joined its list later": 1,
+            "reported after other pages had joined its list": 1,
+        }
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_page_that_was_there_at_the_start_left_before_the_refill(told, again):
     """It is reported later, by a task that has no line since."""
@@ -231,7 +260,7 @@ _SIZES = {"count": 900, "high": 1100, "high_min": 1100, "high_max": 1100}
 
 
 class _Filled:
-    """Lines about an unmovable list that is empty, then filled: pages 600 to 662, the first taken."""
+    """Lines about an unmovable list that is empty, then filled: pages 600 to 662."""
 
     def __init__(self):
         self.pages, self.freed = list(range(601, 663)), 0
@@ -294,15 +323,17 @@ def test_a_task_that_is_moved_between_two_pieces_of_a_drain_gives_it_up(told, cp
     assert found.causes().get(_GIVEN_UP, 0) == cpu
 
 
-def test_another_task_drains_between_two_pieces_of_a_drain(told):
-    """Each goes on with its own."""
+@pytest.mark.parametrize("first", [71, 63])
+def test_another_task_drains_between_two_pieces_of_a_drain(told, first):
+    """Each goes on with its own, one right after the other too."""
     lists = _Filled()
     lists.frees(12, 146)
     lists.drains(12, 63)
     lists.takes(15, 8)  # free_count is 0 then
     lists.frees(15, 71)
-    lists.drains(15, 71)
+    lists.drains(15, first)
     lists.drains(12, 146 - 63)
+    lists.drains(15, 71 - first)
     found = told(lists.lines, sizes=_SIZES, **_IN_PIECES)
     assert found.nr_unexplained == 0, found
     assert found.drains == 2
