@@ -37,6 +37,9 @@ _SLICE_BYTES = 4 << 20
 
 #: pageblock_order
 _BLOCK = 9
+#: What else a task does than making a new one.
+_ENDS = ("fork", "exec", "exit")
+_MOVABLE = MIGRATETYPES["movable"]
 
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
@@ -272,14 +275,26 @@ def _by_cpu(rows: Columns, which: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
-    """Which lines are of tasks that fork later: when a fork began, no line tells."""
-    task = rows["pid"]
+    """After which lines their task may be making a new one, of which *forks* tell.
+
+    That began after the last line before that copy_process() does not write: a fork, an exec or a
+    movable page.
+    """
+    event, task = rows["event"], rows["pid"]
     if not len(forks):
         return np.zeros(len(task), bool)
-    last = forks[::-1]
-    forking, k = np.unique(task[last], return_index=True)
-    at = np.minimum(np.searchsorted(forking, task), len(forking) - 1)
-    return (forking[at] == task) & (np.arange(len(task)) <= last[k[at]])
+    makes = np.zeros(len(task), bool)
+    makes[forks] = True
+    own = (event == EVENT_IDS["mm_page_alloc"]) & (rows["flags"] & INTERRUPT == 0)
+    own &= (rows["b"] == 0) & (rows["c"] == _MOVABLE)
+    ends = own | makes | np.isin(event, [EVENT_IDS[f"sched_process_{what}"] for what in _ENDS])
+    order = np.argsort(task, kind="stable")
+    place = np.arange(len(order))
+    then = np.minimum.accumulate(np.where(ends[order], place, len(order) - 1)[::-1])[::-1]
+    then = order[np.append(then[1:], len(order) - 1)]  # the next of these, of whatever task
+    found = np.zeros(len(task), bool)
+    found[order] = makes[then] & (task[then] == task[order])
+    return found
 
 
 def _least_between(values: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -342,7 +342,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             until[0] = min(until[0], s.link[s.page[above].pushed].own_next)
             join_late(s, x, i, above, row)
             stays = above
-        elif p >= 0 and may_have_gone_past(s, above):
+        elif may_have_gone_past(s, above):
             went_past(s, above, row)
         elif by_hidden(s, x, row, s.page[above].pushed):
             s.page[above].status = AWAY

@@ -146,6 +146,21 @@ def test_a_page_left_before_one_joined_whose_task_was_stopped_though_both_went_o
         }
 
 
+@pytest.mark.parametrize("flags", [b"..s2.", b"..s.."])
+def test_what_was_never_seen_lies_below_what_an_interrupt_freed_while_the_lists_were_locked(
+    told, flags
+):
+    """The first of the pages that are taken then may have been by that time, the second not."""
+    found = told([
+        *((15, 0, "alloc", page) for page in range(6)), (12, 0, "movable", 300),
+        *((12, 0, "free", page, flags) for page in range(6)),
+        *((12, 0, "alloc", page) for page in (100, 101)),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (flags == b"..s2."), found
+    if not found.nr_unexplained:
+        assert found.causes() == {"lists were locked: freed straight to the buddy lists": 6}
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_page_that_was_there_at_the_start_left_before_the_refill(told, again):
     """It is reported later, by a task that has no line since."""

@@ -1080,6 +1080,8 @@ def test_a_new_stack_may_have_taken_an_unmovable_page():
     lines = [*_BELOW, _ABOVE, *(_line(_ALLOC, page, mt=0) for page in (300, 100))]
     assert _passed(lines)[2] == {0: 4}
     assert _passed([*lines, _line(_FORK, 0)], [5])[2] == {}
+    # It had not begun with that when it took a movable page.
+    assert _passed([*lines, _line(_ALLOC, 500), _line(_FORK, 0)], [6])[2] == {0: 4, 1: 5}
     for other in (8, -1, 2**31 - 1):
         assert _passed([*lines, _line(_FORK, 0, task=other)], [5])[2] == {0: 4}
     assert _passed([*_BELOW, _ABOVE, *_THEN, _line(_FORK, 0)], [5])[2] == {1: 4}
