@@ -601,9 +601,7 @@ class _Inferred:
             if self._contigs is not None:
                 self._chain = chain_without(self._rows, self._contigs)
             self._freed, past = passed_over(columns, self._chain, first, self._starts, self._forks)
-            drained = drained_past(
-                columns, self._chain, self._starts, self._freed, self._forks
-            )
+            drained = drained_past(columns, self._chain, self._starts, self._freed, self._forks)
             self._past = np.maximum(past, drained)
         self._types, self._guessed = block_types(
             columns, self._chain, self._base, self._blocks, first, self._freed, self._past
