@@ -318,12 +318,12 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
         q = s.page[q].next
         if not s.page[above].where:
             continue    # found to have left meanwhile
-        if p >= 0 and s.page[above].pushed > s.page[p].pushed \
+        if above == set.list[i].head and stack_of_fork(s, x, above, p, row, 0):
+            q = set.list[i].head
+        elif p >= 0 and s.page[above].pushed > s.page[p].pushed \
                 and on_its_way(s, p, s.page[above].pushed):
             # An interrupt came between mm_page_free of *p* and the list.
             explain(s, row, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
-        elif above == set.list[i].head and stack_of_fork(s, x, above, p, row, 0):
-            q = set.list[i].head
         elif s.page[above].pushed > since and not (
                 q == p and p >= 0
                 and in_one_interrupt(s, s.page[p].pushed, s.page[above].pushed)):
