@@ -199,6 +199,8 @@ cdef struct candidate:
     int32_t since
     int32_t until       # what joined above it and stayed came later
     int pages           # of a stack; 0: a block with a line of its own
+    int order
+    int op              # it was told of by then, with this operation; or -1
 
 # A state that a pageset can have come to: see search.pyx.
 cdef struct guess:

@@ -362,13 +362,33 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         while q >= 0 and depth < MAX_DEPTH:
             j = s.page[q].cursor
             if in_flight(s, q, row) and s.link[j].own_prev < oldest:
-                c = candidate(q, j, max(s.link[j].own_prev, s.page[q].pushed), oldest, 0)
+                c = candidate(q, j, max(s.link[j].own_prev, s.page[q].pushed), oldest, 0,
+                              pindex_to_order(i), -1)
                 add_candidate(s, &c, s.rows[row].pid)
             # It may have stayed as well.
             oldest = min(oldest, s.page[q].pushed)
             depth += 1
             q = s.page[q].next
         s.effort -= depth >> 3
+    if not s.holds_told:
+        find_interrupted(s, x)
+
+
+cdef void find_interrupted(Beliefs s, int x) noexcept nogil:
+    """Pages that may have left before an interrupt freed others, though told of after it."""
+    cdef pageset *set = &s.sets[x]
+    cdef int k
+    cdef int32_t row, before, since
+    for k in range(set.log_n - 1, max(set.log_n - MAX_DEPTH, 0), -1):
+        row, before = set.log[k].row, set.log[k - 1].row
+        since = line_before(s, row)
+        if s.nr_found < MAX_CANDIDATES and set.log[k].op == OP_ALLOC \
+                and set.log[k - 1].op == OP_FREE and s.rows[row].event == EV_ALLOC \
+                and since < before < row and s.rows[before].flags & IRQ \
+                and s.rows[before].pid == s.rows[row].pid and not s.rows[row].flags & IRQ:
+            s.found[s.nr_found] = candidate(
+                set.log[k].page, row, since, row, 0, set.log[k].order, k)
+            s.nr_found += 1
 
 
 cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
@@ -384,7 +404,7 @@ cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
             oldest = min(oldest, s.page[q].pushed)
             q = s.page[q].next
             continue
-        c = candidate(q, s.page[q].cursor, 0, oldest, k)
+        c = candidate(q, s.page[q].cursor, 0, oldest, k, 0, -1)
         for _ in range(k):
             c.since = max(c.since, s.page[q].pushed)
             q = s.page[q].next
@@ -531,11 +551,10 @@ cdef inline bint waits(const pageset *set, const guess *v, int op) noexcept nogi
 
 
 cdef inline void leave_early(Beliefs s, state *v, const candidate *c) noexcept nogil:
-    cdef int order = pindex_to_order((s.page[c.page].where - 1) & 15)
     if not c.pages:
         begin_alloc(&s.rules, v)
     for _ in range(max(c.pages, 1)):
-        pcp_alloc_end(&v.pcp, &s.rules, order)
+        pcp_alloc_end(&v.pcp, &s.rules, c.order)
 
 
 cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexcept nogil:
@@ -614,7 +633,14 @@ cdef int advance(Beliefs s, int x, int k, guess *v, guess *into, int have, int m
     cdef int turns = s.turns[k], flags = v.s.zone_flags, to, turn, cost
     cdef int told = set.log[k - 1].zone_flags if k else flags
     cdef bint decides = e.op == OP_FREE or e.op == OP_REFILL
+    cdef int c
     cdef guess new
+    if v.gone and e.op == OP_ALLOC:
+        for c in range(s.nr_found):
+            if s.found[c].op == k and v.gone >> c & 1:  # it was done before
+                new = v[0]
+                new.s.zone_flags = e.zone_flags
+                return add_guess(s, into, have, &new, ACT_PLAIN, 0)
     cost = WAIT_FREE if e.op == OP_FREE else 1
     if most and v.cost + cost <= most and v.floats < MAX_FLOATS and free_slot(v) >= 0 \
             and turns & WAITS:
@@ -686,7 +712,7 @@ cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil
     cdef int32_t q, nxt
     for c in range(s.nr_found):
         q = s.found[c].page
-        if not v.gone >> c & 1 or not s.page[q].where:
+        if not v.gone >> c & 1 or s.found[c].op >= 0 or not s.page[q].where:
             continue
         i = (s.page[q].where - 1) & 15
         if not s.found[c].pages:

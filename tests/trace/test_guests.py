@@ -313,6 +313,19 @@ def test_a_stack_that_was_taken_before_a_refill_is_told_of_after_it(told, forks)
     ]
 
 
+@pytest.mark.parametrize("flags", [b"..s..", b"....."])
+def test_a_page_that_was_taken_before_an_interrupt_freed_others_is_told_of_after_it(told, flags):
+    """Its list does not show when; free_count, halved before those frees, and so a drain does."""
+    lists = _Filled()
+    lists.frees(12, 130)
+    lists.lines[-100:] = [(*line, flags) for line in lists.lines[-100:]]
+    lists.lines.append((12, 0, "movable", 900))
+    lists.frees(15, 17)
+    lists.drains(15, 30 // 2 + 100 + 17)
+    found = told(lists.lines, sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == (flags == b"..s.."), (found, found.causes())
+
+
 @pytest.mark.parametrize("who", [11, 15])
 def test_a_task_makes_one_new_task_after_the_other(told, who):
     """So eight pages are no two stacks if one task is told to have made both afterwards."""
