@@ -46,19 +46,46 @@ cdef int32_t passed_over(Beliefs s, int32_t row) noexcept nogil:
     return s.passed_by[MIGRATE_PCPTYPES * k + mt]
 
 
+cdef inline bint stopped_at(Beliefs s, int64_t p, int32_t row, int32_t j) noexcept nogil:
+    """Whether the interrupt of *row* stopped its task at *j*, which has the lists of a page locked.
+
+    It is as deep as lines about pages that go from or to the zone: their lock has just been given
+    back, and interrupts let in, with preemption still off.  Or it is deeper than an
+    mm_page_free_batched: it stopped the tracer there.
+    """
+    cdef const event_row *r = &s.rows[row]
+    cdef const event_row *told = &s.rows[j]
+    cdef int depth = r.flags & FL_DEPTH, shown = told.flags & FL_DEPTH
+    cdef int64_t q = index_of(s, told.a)
+    if not j or told.cpu != r.cpu or told.pid != r.pid or q < 0 \
+            or s.zone_of[q >> 9] != s.zone_of[p >> 9]:
+        return False
+    if told.event == EV_PCPU_DRAIN or told.event == EV_ZONE_LOCKED:
+        return depth >= shown and s.runs[r.cpu].set == set_of(s, p, r.cpu)
+    return told.event == EV_FREE_BATCHED and depth > shown
+
+
 cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     """The line that shows that the task below an interrupt has the lists of this page locked; or 0.
 
     free_unref_folios() has, from its first mm_page_free_batched of a zone to the last one, and
     while one of these drains.
     """
-    cdef int32_t j = s.link[row].next_cpu, before
+    cdef int32_t j = s.link[row].next_cpu, before, k
     cdef int64_t q, last
     for _ in range(MAX_BURST):
         if not j or not s.rows[j].flags & IRQ:
             break
         j = s.link[j].next_cpu
     before = s.link[j].own_prev
+    if s.rows[j].event == EV_FREE_BATCHED and stopped_at(s, p, row, j):
+        return j
+    if stopped_at(s, p, row, before):
+        k = s.link[before].next_cpu
+        while k != row and s.rows[k].flags & IRQ:
+            k = s.link[k].next_cpu
+        if k == row:
+            return before
     while before and s.rows[before].event == EV_PCPU_DRAIN:
         before = s.link[before].own_prev
     if not j or s.rows[j].event != EV_FREE_BATCHED or s.rows[before].event != EV_FREE_BATCHED \

@@ -326,6 +326,33 @@ def test_a_page_that_was_taken_before_an_interrupt_freed_others_is_told_of_after
     assert (found.nr_unexplained == 0) == (flags == b"..s.."), (found, found.causes())
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_an_interrupt_deeper_than_a_batch_finds_the_lists_locked(told, before, depth):
+    """It stopped the tracer there; what it freed joins no list, though it is never seen again."""
+    lists = _Filled()
+    lists.frees(12, 145)
+    lines = [(12, 0, "free", 950, b"..s%d." % depth), (12, 0, "batched", 144, b"...2.")]
+    lists.lines += lines if before else lines[::-1]
+    lists.frees(12, 1)
+    lists.drains(12, 146)
+    found = told(lists.lines, sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == (depth > 2), found
+    if depth > 2:
+        assert found.causes() == {"lists were locked: freed straight to the buddy lists": 1}
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_an_interrupt_right_after_a_hold_finds_the_lists_locked(told, depth):
+    """The zone's lock has been given back, the lists' has not."""
+    lists = _Filled()
+    lists.lines.insert(-1, (11, 0, "free", 950, b"..s%d." % depth))
+    lists.frees(12, 146)
+    lists.drains(12, 146)
+    found = told(lists.lines, sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == (depth == 3), found
+
+
 @pytest.mark.parametrize("who", [11, 15])
 def test_a_task_makes_one_new_task_after_the_other(told, who):
     """So eight pages are no two stacks if one task is told to have made both afterwards."""
