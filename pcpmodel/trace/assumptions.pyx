@@ -58,8 +58,8 @@ ASSUMPTIONS = {
         "lists were locked: freed straight to the buddy lists",
         "an interrupt frees where preemption is off below it, or while a drain of these lists runs",
         "the page joins no list",
-        "free_one_page, the drain, the line that finds it in the buddy lists, or an allocation "
-        "that takes what would lie below it",
+        "free_one_page, the drain, the line at which the interrupt stopped the task, that which "
+        "finds it in the buddy lists, or an allocation that takes what would lie below it",
     ),
     E_DIRECT: Assumption(
         "lists were locked: taken straight from the buddy lists",
