@@ -594,7 +594,7 @@ class Release:
         """Whether any of the rules looks at CONFIG_PCP_BATCH_SCALE_MAX; True of a kernel tree.
 
         nr_pcp_alloc(), nr_pcp_free(), free_unref_page_commit(), decay_pcp_high() of a ``high``
-        that is tuned, and drain_pages_zone(), from v6.7 on.
+        that is tuned, and drain_pages_zone(), from v6.7 on and in Debian's 6.1.192.
         """
         r = self.rules
         return bool(

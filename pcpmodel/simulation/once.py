@@ -26,6 +26,8 @@ def what_decides(spec: RunSpec) -> tuple[str, object]:
     record = spec.as_dict() | {
         "release": spec.release.as_dict(),
         "workload": work_digest(spec.workload),
+        # By the release's name, which is not among its rules.
+        "pgd_allocation_order": spec.release.pgd_allocation_order,
     }
     if spec.policy is None and not spec.release.uses_batch_scale_max:
         del record["batch_scale_max"], record["release"]["batch_scale_max"]
