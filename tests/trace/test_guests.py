@@ -150,15 +150,32 @@ def test_a_page_left_before_one_joined_whose_task_was_stopped_though_both_went_o
 def test_what_was_never_seen_lies_below_what_an_interrupt_freed_while_the_lists_were_locked(
     told, flags
 ):
-    """The first of the pages that are taken then may have been by that time, the second not."""
+    """Of six pages a new task may have had four, which tells nothing of those."""
     found = told([
         *((15, 0, "alloc", page) for page in range(6)), (12, 0, "movable", 300),
         *((12, 0, "free", page, flags) for page in range(6)),
-        *((12, 0, "alloc", page) for page in (100, 101)),
+        *((12, 0, "alloc", page) for page in (100, 101)), (12, 0, "fork", 14),
     ])  # fmt: skip
     assert (found.nr_unexplained == 0) == (flags == b"..s2."), found
     if not found.nr_unexplained:
-        assert found.causes() == {"lists were locked: freed straight to the buddy lists": 6}
+        assert found.causes()["lists were locked: freed straight to the buddy lists"] == 2
+        assert found.causes()["stack of a new task, taken without a line"] == 4
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_four_pages_are_a_stack_before_a_free_was_stopped_for_as_long_as_its_task_slept(
+    told, forks
+):
+    found = told([
+        *((11, 0, "alloc", page) for page in range(6)), (15, 0, "alloc", 20),
+        (15, 0, "free", 20), *((11, 0, "free", page) for page in range(4)),
+        *[(11, 0, "fork", 14)] * forks, (11, 0, "movable", 300), (12, 0, "alloc", 20),
+        (15, 0, "movable", 301),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert set(found.causes()) == {
+        "stack of a new task, taken without a line" if forks else "freed, but joined its list later"
+    }
 
 
 @pytest.mark.parametrize("again", [False, True])
