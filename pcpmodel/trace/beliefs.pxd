@@ -385,7 +385,6 @@ cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcep
 cdef int32_t first_from(
     const int32_t *rows, int32_t lo, int32_t hi, int32_t row
 ) noexcept nogil
-cdef int32_t made_since(PageLists s, int32_t row) noexcept nogil
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil
 cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil

@@ -14,7 +14,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport lists_in_use
-from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
@@ -461,22 +461,6 @@ cdef int32_t first_from(
         else:
             hi = mid
     return lo
-
-
-cdef int32_t made_since(PageLists s, int32_t row) noexcept nogil:
-    """The last row of who makes a new task, told of at *row*, before it began with that.
-
-    copy_process() takes the stack, then copies, and takes no movable page.
-    """
-    cdef int32_t j = s.link[row].own_prev
-    cdef const event_row *r
-    while j:
-        r = &s.rows[j]
-        if EV_FORK <= r.event <= EV_EXIT or (
-                r.event == EV_ALLOC and r.b == 0 and asked_type(<int>r.c) == MIGRATE_MOVABLE):
-            return j
-        j = s.link[j].own_prev
-    return 0
 
 
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,

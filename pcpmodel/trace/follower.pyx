@@ -479,8 +479,8 @@ cdef class Follower(Beliefs):
         view = self.keep[-1]
         return &view[0]
 
-    def set_forks(self, forks, workers):
-        """Rows of new tasks; indices of kworkers' names.
+    def set_forks(self, forks, made_since, workers):
+        """Rows of new tasks, and that after which each was begun; indices of kworkers' names.
 
         Whoever made one took its stack on the CPU of that line, or, if it was moved meanwhile, on
         that of its line before.
@@ -489,14 +489,13 @@ cdef class Follower(Beliefs):
         cdef int32_t row, before
         check_idle(self)
         if self.forks != NULL or np.any(np.less(forks, 0)) \
-                or np.any(np.greater_equal(forks, self.nr_rows)):
+                or np.any(np.greater_equal(forks, self.nr_rows)) or len(made_since) != len(forks):
             raise InputError("forks are not rows")
-        places, begun = [], []
+        places = []
         for k in range(len(forks)):
             row = forks[k]
             before = line_before(self, row)
             places.append((self.rows[row].cpu, row, k))
-            begun.append(made_since(self, row))
             if before and self.rows[before].cpu != self.rows[row].cpu:
                 places.append((self.rows[before].cpu, row, k))
         places = np.array(sorted(places), np.int32).reshape(-1, 3)
@@ -516,7 +515,7 @@ cdef class Follower(Beliefs):
         self.forks_of = self._kept(np.searchsorted(places[:, 0], np.arange(self.cpus + 1)))
         self.forks = self._kept(places[:, 1])
         self.stack_of = self._kept(places[:, 2])
-        self.made_since = self._kept(begun)
+        self.made_since = self._kept(made_since)
 
     def set_switches(self, tasks, rows, cpus, lines):
         """sched_switch, by task and in order: with which a task gets a CPU, or leaves ~ that one.

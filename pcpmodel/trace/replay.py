@@ -46,6 +46,7 @@ from pcpmodel.trace.start import (
     block_types,
     counts_at_start,
     drained_past,
+    made_since,
     passed_over,
     sizes,
 )
@@ -583,6 +584,7 @@ class _Inferred:
         self._rows, self._first = rows, first
         names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
         self._columns = {name: np.ascontiguousarray(rows[name]) for name in names}
+        self._made_since = made_since(self._columns, self._forks)
         contigs = rows["event"] == EVENT_IDS[CONTIG]
         self._contigs = contigs if contigs.any() else None
         starts = np.sort([z.start_pfn for z in snapshot.zones])
@@ -593,7 +595,7 @@ class _Inferred:
     def tell(self, r: Follower) -> None:
         """Let a follower start so."""
         columns, first = self._columns, self._first
-        r.set_forks(self._forks, self._kworkers)
+        r.set_forks(self._forks, self._made_since, self._kworkers)
         for place, counts in self._counts.items():
             r.set_counts(place, counts)
         if self._past is None:

@@ -24,8 +24,8 @@ from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
 __all__ = [
-    "block_types", "counts_at_start", "drained_past", "enough", "memory_at_start", "passed_over",
-    "sizes",
+    "block_types", "counts_at_start", "drained_past", "enough", "made_since", "memory_at_start",
+    "passed_over", "sizes",
 ]  # fmt: skip
 
 #: The fields of a trace's rows, each side by side; in the rows they are 64 bytes apart.
@@ -39,7 +39,6 @@ _SLICE_BYTES = 4 << 20
 _BLOCK = 9
 #: What else a task does than making a new one.
 _ENDS = ("fork", "exec", "exit")
-_MOVABLE = MIGRATETYPES["movable"]
 
 #: Rules that sizes follow from, beside watermarks and CPUs.
 _SIZING = attrgetter("high_min_max", "high_by_watermark", "batchsize_1m")
@@ -274,26 +273,36 @@ def _by_cpu(rows: Columns, which: np.ndarray) -> dict[int, np.ndarray]:
     return {int(rows["cpu"][some[0]]): some for some in np.split(found, edges) if len(some)}
 
 
-def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
-    """After which lines their task may be making a new one, of which *forks* tell.
+def made_since(rows: Columns, forks: np.ndarray) -> np.ndarray:
+    """The last row before each new task was begun with, of who made it; 0 where there is none.
 
-    That began after the last line before that copy_process() does not write: a fork, an exec or a
-    movable page.
+    copy_process() takes the stack, then copies, and takes no movable page; it makes one task, and
+    who makes it was made before.
     """
-    event, task = rows["event"], rows["pid"]
-    if not len(forks):
-        return np.zeros(len(task), bool)
-    makes = np.zeros(len(task), bool)
-    makes[forks] = True
-    own = (event == EVENT_IDS["mm_page_alloc"]) & (rows["flags"] & INTERRUPT == 0)
-    own &= (rows["b"] == 0) & (rows["c"] == _MOVABLE)
-    ends = own | makes | np.isin(event, [EVENT_IDS[f"sched_process_{what}"] for what in _ENDS])
+    event = rows["event"]
+    ends = (event == EVENT_IDS["mm_page_alloc"]) & (rows["flags"] & INTERRUPT == 0)
+    ends &= (rows["b"] == 0) & (rows["c"] == MIGRATETYPES["movable"])
+    ends |= np.isin(event, [EVENT_IDS[f"sched_process_{what}"] for what in _ENDS])
+    at, born = np.flatnonzero(ends), np.flatnonzero(event == EVENT_IDS["sched_process_fork"])
+    tasks = np.concatenate([rows["pid"][at], rows["a"][born]]).astype(np.int64)
+    keys = np.sort(tasks << 32 | np.concatenate([at, born]))
+    task = rows["pid"][forks].astype(np.int64) << 32
+    before = np.append(0, keys)[np.searchsorted(keys, task | forks)]
+    return np.where(before >> 32 << 32 == task, before & 0xFFFFFFFF, 0)
+
+
+def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
+    """After which lines their task may be making a new one, of which *forks* tell."""
+    task = rows["pid"].astype(np.int64) << 32
     order = np.argsort(task, kind="stable")
-    place = np.arange(len(order))
-    then = np.minimum.accumulate(np.where(ends[order], place, len(order) - 1)[::-1])[::-1]
-    then = order[np.append(then[1:], len(order) - 1)]  # the next of these, of whatever task
+    keys = task[order] | order
+    own = rows["pid"][forks].astype(np.int64) << 32
+    begin = np.searchsorted(keys, own | made_since(rows, forks))
+    change = np.zeros(len(task) + 1, np.int64)
+    np.add.at(change, begin, 1)
+    np.add.at(change, np.searchsorted(keys, own | forks), -1)
     found = np.zeros(len(task), bool)
-    found[order] = makes[then] & (task[then] == task[order])
+    found[order] = np.cumsum(change[:-1]) > 0
     return found
 
 
