@@ -124,7 +124,8 @@ def cluster(address: str | None) -> Iterator[tuple[Executor | None, int | None]]
     except ImportError:
         raise InputError("--scheduler needs pcpmodel[cluster]") from None
     for name in ("asyncio", *logging.root.manager.loggerDict):  # what matters is said once
-        if name.partition(".")[0] in ("asyncio", "distributed"):  # each has a level of its own
+        # Each logger has a level of its own.
+        if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=_ANSWER_S)
