@@ -113,12 +113,11 @@ def test_a_lock_that_is_never_taken_has_no_percentile(tmp_path):
 
 
 @pytest.mark.long
-def test_a_published_table_stands_above_its_simulation(tmp_path):
-    spec = {"workloads": [{"published": "pcp-auto-tuning-v2", "table": "sctp_stream_many"}],
-            "seeds": 2}  # fmt: skip
-    (tmp_path / "spec.json").write_text(json.dumps(spec))
-    letter = pm.cover_letter(**read_spec(tmp_path / "spec.json"))
-    ((heading, rows),) = letter.as_dict()["tables"].items()
+def test_the_example_has_a_published_table_above_its_simulation():
+    path = ROOT / "examples" / "cover-letter.json"
+    letter = pm.cover_letter(**(read_spec(path) | {"seeds": 2, "options": {"seconds": 0.01}}))
+    assert [len(t) for t in letter.tables.values()] == [5, 5, 14]
+    heading, rows = list(letter.as_dict()["tables"].items())[-1]
     assert heading == "pcp-auto-tuning-v2/sctp_stream_many, published and simulated"
     assert [r["kind"] for r in rows] == ["measured", "simulated"] * 7
     published = pm.datasets.load_published("pcp-auto-tuning-v2").tables["sctp_stream_many"]
@@ -136,7 +135,7 @@ def test_a_published_table_stands_above_its_simulation(tmp_path):
     assert "not measured" not in said
     assert re.search(r"^base +measured +100\.0 +2\.0 ", text, re.M)
     assert r"base & measured & 100.0 & 2.0 &" in letter.latex()
-    table = list(csv.DictReader(io.StringIO(letter.csv())))
+    table = list(csv.DictReader(io.StringIO(letter.csv())))[-14:]
     assert [r["kind"] for r in table] == [r["kind"] for r in rows]
     assert table[0]["lock_contention_sd"] == ""
 
@@ -175,11 +174,7 @@ def test_no_json_is_bad_input(tmp_path):
     assert run(tmp_path, "[]").exit_code == 2
 
 
-@pytest.mark.long
-def test_the_example_is_a_letter():
-    path = ROOT / "examples" / "cover-letter.json"
-    letter = pm.cover_letter(**(read_spec(path) | {"seeds": 2, "options": {"seconds": 0.01}}))
-    assert [len(t) for t in letter.tables.values()] == [5, 5, 14]
+def test_a_figure_that_there_is_not_is_named():
     with pytest.raises(InputError, match="free_hihg"):
         pm.cover_letter(["v6.6"], [{"name": "page_fault1", "processes": 8}], "ice-lake",
                         figures=["free_hihg"])  # fmt: skip
