@@ -62,6 +62,11 @@ cdef inline bint counts_alone(const state_t *s) noexcept nogil:
     )
 
 
+cdef enum:
+    STRETCH = 1 << 16  # of a program at once, at most [operations]
+    STRETCH_EVENTS = 1000  # as which it counts where it was not over then
+
+
 @cython.cdivision(True)
 cdef inline int fitting(int64_t k, int64_t ps, int64_t room) noexcept nogil:
     """How many of ``k`` steps of ``ps`` begin before ``room`` has passed."""
@@ -138,12 +143,15 @@ cdef inline void skip_frees(state_t *s, cpu_t *c, bint alone) noexcept nogil:
 cdef inline void advance(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     """Run a CPU up to its next interaction, or until it blocks or finishes.
 
-    Not past `careful_from`: from then on all go step by step, in the order of time.  ``alone``:
-    `counts_alone`, where nobody is careful and nothing fails.
+    Not past `careful_from`: from then on all go step by step, in the order of time.  Nor for ever:
+    one that hardly needs a lock is RUNNING after a stretch, and goes on with its next event.
+    ``alone``: `counts_alone`, where nobody is careful and nothing fails.
     """
-    while c.state == RUNNING and (
+    cdef int left = STRETCH
+    while c.state == RUNNING and left and (
         alone or c.time < s.changes.careful_from and not s.failed
     ):
+        left -= 1
         # With blocks left of an operation and nothing else to do there is nothing to control.
         if (c.task.left <= 0 or c.chore.kind or c.timer <= c.time) and control(s, c):
             return

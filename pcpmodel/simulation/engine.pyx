@@ -31,7 +31,14 @@ from pcpmodel.hardware.lock cimport (
     crowd_take,
     lock_grant,
 )
-from pcpmodel.simulation.at_once cimport advance, at_once, counts_alone, hold_at_once, lru_at_once
+from pcpmodel.simulation.at_once cimport (
+    STRETCH_EVENTS,
+    advance,
+    at_once,
+    counts_alone,
+    hold_at_once,
+    lru_at_once,
+)
 from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport (
     account,
@@ -372,7 +379,10 @@ cdef class Engine:
         self.follow(c)
 
     def run(self, int64_t max_events=INT64_MAX):
-        """Process up to ``max_events`` events; True once the run is over."""
+        """Process up to ``max_events`` events; True once the run is over.
+
+        A long stretch without a lock counts as many.
+        """
         cdef bint over
         self.state.begin()
         with nogil:
@@ -478,6 +488,8 @@ cdef class Engine:
                     c = &s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
                     if not plain or not at_once(s, c):
                         self.any_event(c)
+                        if c.state == RUNNING and c.time < s.changes.careful_from:
+                            left = max(left - STRETCH_EVENTS, 0)
                     else:
                         if c.ask.kind == LRU:
                             lru_at_once(s, c)
@@ -494,6 +506,8 @@ cdef class Engine:
                                 self.follow(c)
                         else:
                             self.follow(c)
+                            if c.state == RUNNING:
+                                left = max(left - STRETCH_EVENTS, 0)
                 island += 1
         return left
 

@@ -275,6 +275,24 @@ def test_running_in_pieces_changes_nothing():
     assert outcome(whole) == outcome(pieces)
 
 
+@pytest.mark.parametrize("options", [{}, {"identity": True}, {"trylock_failure": 1e-6}])
+def test_who_hardly_needs_a_lock_is_looked_at_meanwhile_too(options):
+    """A page from its list and back, over and over: one refill is enough for all."""
+    p = Program()
+    with p.forever():
+        p.alloc(1, ns=50.0)
+        p.free(1, ns=50.0)
+        p.score()
+    run = spec(Workload("pairs", (Task(p),) * 2, "pages", 2), stat_interval_s=1.0, **options)
+    result = assert_same(run)
+    assert sum(c["alloc_pages"] for c in result["counters"]) > 300_000
+    assert sum(c["refills"] for c in result["counters"]) <= 2
+    engine, rounds = Engine(prepare(run)), 0
+    while not engine.run(100):
+        rounds += 1
+    assert rounds > 5
+
+
 def test_who_reclaims_as_kswapd_does_needs_page_cache():
     # Else its look at the zones counted as a hold of a kind that no table of holds has.
     p = Program()

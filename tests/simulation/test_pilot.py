@@ -152,6 +152,19 @@ def test_an_engine_stops_where_enough_has_moved(engine):
         engine(State(setup(replace(work, warm=True)))).run_until(1, 1, 1, 1)
 
 
+def test_a_pilot_ends_where_a_workload_hardly_asks_the_zone():
+    """It went on for 16 simulated seconds: 156 million pages."""
+    p = Program()
+    with p.forever():
+        p.alloc(1, ns=50.0)
+        p.free(1, ns=50.0)
+    begins = setup(spec(Workload("pairs", (Task(p),), "pages", 1), identity=True, seconds=16.0))
+    lines, engine = begins.page_lines, Engine(State(begins))
+    while lines.pages_used < 300_000:
+        assert not engine.run_until(200_000, 20, 10**9, 300_000)
+    assert lines.pages_used < 500_000
+
+
 def test_an_aged_zone_is_the_same_whether_it_was_made_before_or_not():
     """It is kept, and copied: what a run does to it, or other rules, make no difference."""
     told = []
