@@ -91,7 +91,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make, said, tmp_path):
     began = time.monotonic()
     with pytest.raises(InputError, match=said):
         files.read_bytes(tmp_path / "x", 100)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20  # it would be for ever
 
 
 def test_a_name_that_no_file_can_have_is_refused():
@@ -167,10 +167,10 @@ def test_json_that_is_right_is_read_as_it_was_written(value):
 
 
 def test_a_million_equal_keys_take_no_longer_than_as_many_others():
-    began = time.monotonic()
+    began = time.process_time()  # whoever else is busy
     with pytest.raises(InputError, match="there twice"):
         files.parse_json("{" + ",".join(f'"{i}": 0' for i in range(300_000)) + ', "299999": 0}')
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
 
 
 # What is printed --------------------------------------------------------------------------------

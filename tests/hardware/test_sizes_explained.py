@@ -397,11 +397,11 @@ def test_hundreds_of_cpus_on_many_nodes_are_quick():
         ],
         cpus=nodes * per_node,
     )
-    start = time.perf_counter()
+    start = time.process_time()  # whoever else is busy
     explanation = explain(zoneinfo.parse(text))
     assert explanation.all_match
     assert len(explanation.zones) == 16
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @given(st.data())
