@@ -88,10 +88,10 @@ def fifo(path):
 )
 def test_what_is_no_regular_file_is_refused_at_once(make, said, tmp_path):
     make(tmp_path / "x")
-    began = time.monotonic()
+    began = time.process_time()  # whoever else is busy
     with pytest.raises(InputError, match=said):
         files.read_bytes(tmp_path / "x", 100)
-    assert time.monotonic() - began < 20  # it would be for ever
+    assert time.process_time() - began < 1
 
 
 def test_a_name_that_no_file_can_have_is_refused():
