@@ -166,4 +166,9 @@ def again(workload: Workload, *, placed: bool = True, **changes: Any) -> Workloa
     common = {k: v for k, v in made.common.items() if placed or k not in _PLACES}
     if "memcgs" in common:
         common["memcgs"] = min(common["memcgs"], len(fresh.tasks))
-    return adapted(fresh, **common) if common else fresh
+    if common:
+        fresh = adapted(fresh, **common)
+    others = {
+        name: getattr(workload, name) for name in ("start_s", "mixed", "from_memory", "steady")
+    }
+    return replace(fresh, **others)  # no argument says these: a user may have
