@@ -5,9 +5,8 @@ Rapids class, at native speed), run after run with the time that each took: whos
 when, how many processes shared a CPU, and how unevenly pages are asked for all stay as they were.
 Scaled to a large machine by these steps, and no others:
 
-1. Each CPU runs one of the two recorded courses in a loop, and begins at any time within what a
-   round takes by itself.  A round takes longer on a busy machine: at first they are not yet at all
-   of its places, and what is counted hangs on when (docs, limits).
+1. Each CPU runs one of the two recorded courses in a loop, and begins at any of 64 places of it
+   with what the course holds there.
 2. CPU time per page is the recorded busy time per page of a minute without tracing.
 3. Blocks of order 1..3 freed in a row, slabs, are rarer than three seconds show: where processes
    have exited, runs of them as long and as often as in forty seconds.
@@ -26,7 +25,7 @@ import numpy.typing as npt
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import UNMAP_NS
-from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.program import Program, Register, _count
 from pcpmodel.workload.tasks import Made, Task, Workload
 
 __all__ = ["kbuild"]
@@ -34,6 +33,8 @@ __all__ = ["kbuild"]
 _SLAB_ORDER = 2  # 3.4 pages a block: 154, 153 and 30 were freed of order 1, 2 and 3
 #: Pages after which they are counted.
 _SCORE_PAGES = 256
+#: Places of a course, of equal time from one to the next, at which a CPU may begin.
+_BEGINS = 64
 _TYPES = ("unmovable", "movable", "reclaimable")
 #: Share of what a machine that has been up for a while holds in single pages, anywhere: the
 #: recorded one had 21 to 39 % of its refilled pages beside the one before.
@@ -71,20 +72,25 @@ def _recorded() -> _Recorded:
 
 
 @lru_cache(maxsize=32)
-def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int, float]:
-    """A recorded CPU's program, the most pages it holds, and how long a round takes [s].
+def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int]:
+    """A recorded CPU's program, and the most pages it holds.
 
     Every kbuild() gets a copy of the program: it is long, and making and checking it takes as long
     as a run.
     """
     rows, slab_runs = _recorded().courses[cpu], _recorded().slab_runs
-    p = Program()
+    round_us = sum(us for *_, us in rows)
     # What is freed before it was allocated in the recording is held from the start; what is left
     # at its end is freed there, so that every round begins alike.
     left: dict[tuple[int, int], int] = {}
     low: dict[tuple[int, int], int] = {}
+    begins: list[tuple[int, dict[tuple[int, int], int]]] = []  # row, and what is left before it
     held = most = 0
-    for what, order, mt, n, _ in rows:
+    gone_us = 0.0
+    for at, (what, order, mt, n, us) in enumerate(rows):
+        if gone_us * _BEGINS >= round_us * len(begins):
+            begins.append((at, left.copy()))
+        gone_us += us
         if what != "exit":
             by = n if what == "alloc" else -n
             left[order, mt] = left.get((order, mt), 0) + by
@@ -92,24 +98,34 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int,
             held += by << order
             most = max(most, held)
     most -= sum(n << order for (order, _), n in low.items())
-    for (order, mt), n in low.items():
-        if n:
-            p.alloc(-n, order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
-    p.alloc(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
-    p.alloc(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
-    time_us, done = 0.0, 0
-    with p.forever():
-        slabs = p.draw(slab_runs, 0)
+    p = Program()
+
+    def process(roots: int = 1) -> None:
+        p.draw(slab_runs, 0)
+        p.alloc(roots, order=root, migratetype="unmovable", ns=UNMAP_NS)
+        p.alloc(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
         p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
-        for what, order, mt, n, us in rows:
+
+    def amid(left: dict[tuple[int, int], int]) -> None:
+        for (order, mt), least in low.items():
+            n = left.get((order, mt), 0) - least
+            if n:
+                p.alloc(n, order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
+        process()
+
+    slabs = Register(0)
+    jumps = p.enter([lambda left=left: amid(left) for _, left in begins])  # type: ignore[misc]
+    begin = {at: jump for (at, _), jump in zip(begins, jumps, strict=True)}
+    done = 0
+    with p.forever():
+        for at, (what, order, mt, n, us) in enumerate(rows):
+            if at in begin:
+                p.land(begin[at])
             if what == "exit":  # of 192 recorded roots of order 1 two come before another block
                 p.free(n, order=root, migratetype="unmovable", ns=UNMAP_NS)
                 p.free(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
                 p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
-                slabs = p.draw(slab_runs, 0)
-                p.alloc(n, order=root, migratetype="unmovable", ns=UNMAP_NS)
-                p.alloc(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
-                p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
+                process(n)
                 continue
             ns = max(1000 * us * times / n, 1.0)
             page = lru and order == 0 and _TYPES[mt] == "movable"
@@ -121,15 +137,13 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int,
                     done = 0
             else:
                 p.free(n, order=order, migratetype=_TYPES[mt], ns=ns, lru=page)
-            time_us += us * times
         p.score(done)
-        p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
         for (order, mt), n in left.items():
             put = p.free if n > 0 else p.alloc
             if n:
                 put(abs(n), order=order, migratetype=_TYPES[mt], ns=UNMAP_NS)
     p.compiled()
-    return p, most + (1 << _SLAB_ORDER) * int(slab_runs.max()), time_us / 1e6
+    return p, most + (1 << _SLAB_ORDER) * int(slab_runs.max())
 
 
 def kbuild(
@@ -176,7 +190,7 @@ def kbuild(
         raise InputError(f"page_us={page_us} is outside 0.2..10000 us")
     times, root = page_us / recorded.recorded_us, 1 if page_table_isolation else 0
     courses = [_course(cpu, times, root, bool(lru)) for cpu in range(len(recorded.courses))]
-    programs = [program.copy() for program, _, _ in courses]
+    programs = [program.copy() for program, _ in courses]
     tasks = tuple(Task(programs[i // nodes % len(courses)], i % nodes) for i in range(jobs))
     params: dict[str, Any] = {
         "jobs": jobs,
@@ -189,9 +203,8 @@ def kbuild(
         "kbuild",
         tasks,
         unit="pages allocated",
-        pages=jobs * max(most for _, most, _ in courses),
+        pages=jobs * max(most for _, most in courses),
         params=params,
-        start_s=max(seconds for _, _, seconds in courses),
         mixed=MIXED,
         made=Made(kbuild, params | {"page_table_isolation": page_table_isolation}),
     )

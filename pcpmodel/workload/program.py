@@ -226,6 +226,7 @@ class Program:
         self.phases: list[str] = [""]
         self._phase = 0
         self._depth = 0
+        self._open: set[int] = set()  # choices that have not landed
         self._checked: tuple[list[Op], list[Any], list[str], npt.NDArray[np.int64]] | None = None
         self._loops = 0
         self._registers = 0
@@ -234,6 +235,7 @@ class Program:
         """A program of the same operations; what becomes of the one leaves the other alone."""
         other = Program()
         vars(other).update(vars(self), ops=[*self.ops], tables=[*self.tables])
+        other._open = {*self._open}
         return other
 
     def rewritten(self, change: Callable[[Op], Op]) -> Program:
@@ -542,6 +544,22 @@ class Program:
         weights : sequence of int, optional
             How likely each is; by default all are equally likely.  Their sum is at most 1024.
         """
+        for jump in self.enter(choices, weights):
+            self.land(jump)
+
+    def enter(
+        self, choices: Sequence[Callable[[], None]], weights: Sequence[int] | None = None
+    ) -> list[int]:
+        """Do one of several things, drawn, and go on where `land` says, each elsewhere.
+
+        Parameters are those of `one_of`.  A process may so be amid a round of its loop when the run
+        begins, and have done before what it would have by then.
+
+        Returns
+        -------
+        list of int
+            What `land` takes, for each choice.
+        """
         if not isinstance(choices, Sequence) or not all(map(callable, choices)):
             raise InputError("one_of() needs a list of functions")
         weights = [1] * len(choices) if weights is None else weights
@@ -559,10 +577,23 @@ class Program:
             at += weight
             choice()
             leave.append(len(self.ops))
-            self._add("maybe")  # never: on to what follows the last choice
-        for jump in leave:
-            self._set(jump, target=len(self.ops))
+            self._add("maybe")  # never: on to where it lands
         self._set(pick, depth=len(self.ops))
+        self._open |= {*leave}
+        return leave
+
+    def land(self, jump: int) -> None:
+        """Here goes on who did this choice of `enter`, in the phase that it ended in.
+
+        Parameters
+        ----------
+        jump : int
+            What `enter` returned for the choice; it lands once.
+        """
+        if jump not in self._open:
+            raise InputError(f"land({jump!r}): no choice of enter() that has yet to land")
+        self._open.remove(jump)
+        self._set(jump, target=len(self.ops))
 
     @contextmanager
     def repeat(self, times: int) -> Iterator[None]:
@@ -600,6 +631,8 @@ class Program:
         """Operations as `pcpmodel.simulation.state.State` takes them."""
         if self._depth:
             raise InputError("a loop of the program is still open")
+        if self._open:
+            raise InputError(f"enter(): {len(self._open)} of its choices do not land()")
         if self._checked is not None:
             ops, tables, phases, code = self._checked
             pairs = (ops, self.ops), (tables, self.tables), (phases, self.phases)

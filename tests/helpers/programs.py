@@ -132,8 +132,15 @@ def random_workload(
         w = _Writer(rng, types)
         w.some(0)  # what happens but once
         w.clean()
+        # Some are amid their first round; not where others would wait for them at a barrier.
+        amid = [] if barriers else w.p.enter([lambda w=w: w.some(1)] * rng.randint(1, 3))
         with w.p.forever():
+            for jump in amid[1:]:
+                w.p.land(jump)
+                w.some(1)
             w.p.work(500)
+            for jump in amid[:1]:
+                w.p.land(jump)
             for number in barriers:
                 w.p.barrier(number, ns=rng.choice([0, 900]))
             w.some(0)

@@ -2,6 +2,8 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -171,6 +173,43 @@ def test_a_cpu_of_a_build_frees_in_a_round_what_it_took():
     assert len(set(taken.tolist())) == 8
 
 
+def test_a_build_is_at_all_places_of_its_course_from_the_start():
+    """So that what is counted does not hang on when."""
+    jobs = pm.workload.kbuild(64)
+    size = {"cpus": 64, "memory_gib": 64}
+    result = run(jobs, release="v6.7", seconds=6.0, warmup_s=0.5, jitter=0.0, samples=12, **size)
+    halves = result.batch_sums["score"] / result.batch_sums["score"].mean()
+    assert halves.min() > 0.85  # 0.64 where all begin with the first row
+    assert halves.max() < 1.12
+
+
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_who_begins_amid_a_course_of_a_build_holds_what_is_held_there(cpu):
+    program = pm.workload.kbuild(4, nodes=1).tasks[cpu].program
+    pick, ops = program.ops[0], program.ops
+    assert pick.code == OPS["pick"]
+    assert pick.n == 64
+    at_the_end = set()
+    for start in program.tables[pick.target][: pick.n]:
+        held, at = {}, int(start)
+        while ops[at].code != OPS["loop"]:
+            op = ops[at]
+            if op.code in (OPS["alloc"], OPS["free"]) and op.reg < 0:  # a slab's number is drawn
+                by = op.n if op.code == OPS["alloc"] else -op.n
+                held[op.pindex] = held.get(op.pindex, 0) + by
+                assert held[op.pindex] >= 0
+            at = op.target if op.code == OPS["maybe"] else at + 1
+        at_the_end.add(tuple(sorted(held.items())))
+    assert len(at_the_end) == 1
+    # As much as whoever begins with the first row holds there.
+    first = ops[int(program.tables[pick.target][0]) :]
+    first = first[: [op.code for op in first].index(OPS["maybe"])]
+    asked = {op.pindex: 0 for op in first}
+    for op in first:
+        asked[op.pindex] += op.n * (op.code == OPS["alloc"] and op.reg < 0)
+    assert {kind: n for kind, n in asked.items() if n} == {k: n for k, n in at_the_end.pop() if n}
+
+
 def test_a_build_uses_the_recorded_time_per_page():
     result = run(pm.workload.kbuild(4), seconds=4.0, jitter=0.0)
     work = result.busy_ps - result.per_cpu["wait_ps"].sum() - result.per_cpu["hold_ps"].sum()
@@ -296,3 +335,14 @@ def test_jobs_come_and_go(name):
     # Who rests leaves its core and the locks to the others.
     assert result.score / always.score == pytest.approx(0.6, abs=0.08 if name == "kbuild" else 0.04)
     assert_same(make_spec(workload=made, release="v7.2", seconds=0.02, **RUN))
+
+
+def test_what_no_argument_says_is_kept_where_a_workload_is_made_anew():
+    """For the kernel's page table root, and by the pilot with fewer tasks."""
+    jobs = replace(pm.workload.kbuild(8), start_s=0.25, mixed=0.5, from_memory=0.5)
+    spec = make_spec(workload=jobs, release="v6.6", **RUN)
+    assert spec.workload.params["page_table_isolation"]
+    pilot = pilot_spec(spec)
+    assert pilot.aged == 0.5
+    for workload in (spec.workload, pilot.workload):
+        assert (workload.start_s, workload.mixed, workload.from_memory) == (0.25, 0.5, 0.5)

@@ -451,6 +451,12 @@ def test_operations_that_changed_after_the_workload_was_made_name_a_slot_that_is
         run(pair)
 
 
+def _unlanded():
+    program = Program()
+    program.enter([lambda: program.work(1)])
+    return program
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -469,6 +475,8 @@ def test_operations_that_changed_after_the_workload_was_made_name_a_slot_that_is
         (lambda: Workload("x", (Task(given()),), "nothing", 0), "channel slot 0"),
         (lambda: Program().one_of([]), "not 1..1024"),
         (lambda: Program().one_of([lambda: None], [0]), "weight=0"),
+        (lambda: Program().land(0), "no choice of enter"),
+        (lambda: _unlanded().compiled(), "1 of its choices do not land"),
         (lambda: pm.workload.make("exitstorm"), "did you mean 'exit_storm'"),
     ],
 )
