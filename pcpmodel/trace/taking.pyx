@@ -659,6 +659,16 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         failed(s, x, row)
 
 
+cdef int depth_outside(Beliefs s, int32_t row) noexcept nogil:
+    """Preempt depth at which a block is asked for, as its report tells: an interrupt shows what it
+    stopped, too, which may hold the lists.
+    """
+    cdef int32_t j = s.link[row].own_next
+    if j and s.rows[j].event == EV_ALLOC and s.rows[j].a == s.rows[row].a:
+        return s.rows[j].flags & FL_DEPTH
+    return 0
+
+
 cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_alloc_zone_locked, or an extfrag whose page has no zone_locked of its own."""
     cdef const event_row *r = &s.rows[row]
@@ -694,7 +704,7 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     if run.kind != RUN_REFILL or run.set != x or run.pindex != i or run.left == 0:
         if r.flags & FL_KNOWN:
             # Under the locks of the lists and of the zone the preempt depth is 3 more.
-            direct = (r.flags & FL_DEPTH) < 3
+            direct = (r.flags & FL_DEPTH) - depth_outside(s, row) < 3
         else:
             direct = s.sets[x].list[i].head >= 0 and not more_follows(s, row, order) \
                 and find_bulk(s, r.pid) < 0

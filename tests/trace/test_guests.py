@@ -314,6 +314,28 @@ class _Filled:
         self.lines += [(task, 0, "drained", self.pages.pop(), b"d..3.") for _ in range(n)]
 
 
+@pytest.mark.parametrize(
+    ("taken", "reported", "right"),
+    [
+        (b"d.s3.", b"..s2.", True),  # the interrupt came while the lists were held
+        (b"d..1.", b".....", True),
+        (b"d.s5.", b"..s2.", False),  # of these lists, which are not empty
+        (b"d..3.", b".....", False),
+    ],
+)
+def test_a_block_is_taken_past_the_lists_by_the_locks_held_since_it_was_asked_for(
+    told, taken, reported, right
+):
+    lists = _Filled()
+    for page in range(700, 710):
+        lists.lines += [(11, 0, "refill", page, taken), (11, 0, "alloc", page, reported)]
+    lists.takes(11, 20)
+    found = told(lists.lines, sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == right, (found, found.causes())
+    if right:
+        assert found.causes() == {_DIRECT: 10}
+
+
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_stack_that_was_taken_before_a_refill_is_told_of_after_it(told, forks):
     """From pages of which nothing is known: the drain may come four pages later."""
