@@ -89,7 +89,10 @@ def _read_markers(cap: Recording) -> Markers:
     }
 
     def refuse(k: int, why: str) -> InputError:
-        return InputError(f"marker {texts[k]!r} {why}", file=cap.file("trace.txt"), row=line(k))
+        lost = cap.lost and f": {cap.lost} events were lost (`pcpmodel record --buffer-kb`)"
+        return InputError(
+            f"marker {texts[k]!r} {why}{lost or ''}", file=cap.file("trace.txt"), row=line(k)
+        )
 
     def line(k: int) -> int:
         return int(rows["line"][k])

@@ -516,6 +516,17 @@ def test_a_marker_that_stands_twice_or_alone_is_refused(small, tmp_path, tag, ed
         _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
 
 
+def test_a_marker_that_may_be_lost_is_told_with_how_many_events_were(small, tmp_path):
+    path, lines, *_ = small
+    i = _marker(lines, b"state-after-begin")
+    target = tmp_path / "recording"
+    shutil.copytree(path, target, ignore=shutil.ignore_patterns("trace.txt*"))
+    meta = json.loads((target / "meta.json").read_text()) | {"lost_events": 77}
+    (target / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(InputError, match=r"no beginning before it: 77 events were lost .*--buf"):
+        _changed(tmp_path, path, lines[:i] + lines[i + 1 :])
+
+
 def test_a_dump_without_its_markers_is_named(small, tmp_path):
     path, lines, *_ = small
     found = _changed(tmp_path, path, [t for t in lines if b"state-snapA" not in t])
