@@ -664,6 +664,8 @@ cdef int depth_outside(Beliefs s, int32_t row) noexcept nogil:
     stopped, too, which may hold the lists.
     """
     cdef int32_t j = s.link[row].own_next
+    if j and s.rows[j].event == EV_EXTFRAG and s.rows[j].a == s.rows[row].a:
+        j = s.link[j].own_next  # try_to_claim_block() tells of it in between (v6.16)
     if j and s.rows[j].event == EV_ALLOC and s.rows[j].a == s.rows[row].a:
         return s.rows[j].flags & FL_DEPTH
     return 0

@@ -31,6 +31,9 @@ _WORDS = {
     "cma": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=4 percpu_refill=1",
     "switch": b"sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=R ==> next_comm=b "
     b"next_pid=%d next_prio=120",
+    "claimed": b"mm_page_alloc_extfrag: page=0 pfn=%#x alloc_order=0 fallback_order=5 "
+    b"pageblock_order=9 alloc_migratetype=0 fallback_migratetype=0 fragmenting=0 "
+    b"change_ownership=0",
     "bulk": b"alloc_pages_bulk: (alloc_pages_bulk_noprof+0x0/0x6) gfp=0x2dc2 nid=0 nr=%d",
     "bulk_ret": b"alloc_pages_bulk_ret: (vmalloc+0x2/0x8 <- alloc_pages_bulk_noprof) n=%d",
     "decay": b"decay_pcp_high: (decay_pcp_high+0x4/0x90) pcp=0xffff88803ea%05x",
@@ -323,12 +326,15 @@ class _Filled:
         (b"d..3.", b".....", False),
     ],
 )
+@pytest.mark.parametrize("claimed", [False, True])
 def test_a_block_is_taken_past_the_lists_by_the_locks_held_since_it_was_asked_for(
-    told, taken, reported, right
+    told, taken, reported, right, claimed
 ):
     lists = _Filled()
     for page in range(700, 710):
-        lists.lines += [(11, 0, "refill", page, taken), (11, 0, "alloc", page, reported)]
+        lists.lines.append((11, 0, "refill", page, taken))
+        lists.lines += [(11, 0, "claimed", page, taken)] * claimed
+        lists.lines.append((11, 0, "alloc", page, reported))
     lists.takes(11, 20)
     found = told(lists.lines, sizes=_SIZES)
     assert (found.nr_unexplained == 0) == right, (found, found.causes())
