@@ -89,14 +89,12 @@ def _read_markers(cap: Recording) -> Markers:
     }
 
     def refuse(k: int, why: str) -> InputError:
-        lost = cap.lost and f": {cap.lost} events were lost (`pcpmodel record --buffer-kb`)"
-        return InputError(
-            f"marker {texts[k]!r} {why}{lost or ''}", file=cap.file("trace.txt"), row=line(k)
-        )
+        return InputError(f"marker {texts[k]!r} {why}", file=cap.file("trace.txt"), row=line(k))
 
     def line(k: int) -> int:
         return int(rows["line"][k])
 
+    lost = f": {cap.lost} events were lost (`pcpmodel record --buffer-kb`)" if cap.lost else ""
     found: dict[str, dict[str, Interval]] = {}
     for kind, pattern in _KINDS.items():
         begins: dict[str, int] = {}
@@ -116,10 +114,10 @@ def _read_markers(cap: Recording) -> Markers:
                 raise refuse(k, f"has a time that is not between those of its neighbours: "
                                 f"{time[k]} ns, not in {before}..{after}")  # fmt: skip
             if end and open_ != tag:
-                raise refuse(k, "has no beginning before it")
+                raise refuse(k, f"has no beginning before it{lost}")
             if not end and open_ is not None:
                 raise refuse(k, f"comes while {kind} {open_!r} of line {line(begins[open_])} "
-                                "has no end")  # fmt: skip
+                                f"has no end{lost}")  # fmt: skip
             if not end and tag == "before" and begins:
                 raise refuse(k, f"is not the first: {kind} {next(iter(begins))!r} is in line "
                                 f"{line(next(iter(begins.values())))}")  # fmt: skip
