@@ -16,7 +16,7 @@ Scaled to a large machine by these steps, and no others:
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,9 +100,9 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int]
     most -= sum(n << order for (order, _), n in low.items())
     p = Program()
 
-    def process(roots: int = 1) -> None:
+    def process() -> None:
         p.draw(slab_runs, 0)
-        p.alloc(roots, order=root, migratetype="unmovable", ns=UNMAP_NS)
+        p.alloc(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
         p.alloc(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
         p.alloc(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
 
@@ -114,7 +114,7 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int]
         process()
 
     slabs = Register(0)
-    jumps = p.enter([lambda left=left: amid(left) for _, left in begins])  # type: ignore[misc]
+    jumps = p.enter([partial(amid, left) for _, left in begins])
     begin = {at: jump for (at, _), jump in zip(begins, jumps, strict=True)}
     done = 0
     with p.forever():
@@ -122,10 +122,10 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int]
             if at in begin:
                 p.land(begin[at])
             if what == "exit":  # of 192 recorded roots of order 1 two come before another block
-                p.free(n, order=root, migratetype="unmovable", ns=UNMAP_NS)
+                p.free(1, order=root, migratetype="unmovable", ns=UNMAP_NS)
                 p.free(1, order=0, migratetype="unmovable", ns=UNMAP_NS)
                 p.free(slabs, order=_SLAB_ORDER, migratetype="unmovable", ns=UNMAP_NS)
-                process(n)
+                process()
                 continue
             ns = max(1000 * us * times / n, 1.0)
             page = lru and order == 0 and _TYPES[mt] == "movable"

@@ -561,13 +561,13 @@ class Program:
             What `land` takes, for each choice.
         """
         if not isinstance(choices, Sequence) or not all(map(callable, choices)):
-            raise InputError("one_of() needs a list of functions")
+            raise InputError("one_of() and enter() need a list of functions")
         weights = [1] * len(choices) if weights is None else weights
         if len(weights) != len(choices):
             raise InputError(f"{len(choices)} choices have {len(weights)} weights")
         total = sum(_count("weight", w, 1) for w in weights)
         if not 1 <= total <= LIMITS["table"]:
-            raise InputError(f"one_of(): the weights add up to {total}, not 1..{LIMITS['table']}")
+            raise InputError(f"the weights of choices add up to {total}, not 1..{LIMITS['table']}")
         pick, table = len(self.ops), np.zeros(LIMITS["table"], dtype=np.int32)
         self._add("pick", n=total, target=len(self.tables))
         self.tables.append(table)
