@@ -1242,7 +1242,8 @@ def validate_(
 
     NAME is this machine, as pcpmodel measure stored it. The prediction, from what that wrote and
     the running kernel's rules alone, is in its file before the first load runs. Needs root; the
-    setting that it changes, vm.percpu_pagelist_high_fraction, is put back.
+    setting that it changes, vm.percpu_pagelist_high_fraction, is put back. The lists of all CPUs
+    are emptied before each load.
     """
     from pcpmodel.proc.cpulist import parse_cpu_list
     from pcpmodel.study.validate import FRACTIONS, validate, validation

@@ -59,6 +59,9 @@ _TRACEFS = Path("/sys/kernel/tracing")
 #: Values of vm.percpu_pagelist_high_fraction: the kernel's own tuning, and two fixed sizes.
 FRACTIONS = (0, 128, 2048)
 ROUNDS = 6
+#: A fraction that leaves no list more than four batches, and what lets high come down to it.
+_LEAST, _REFRESHES = 2**31 - 1, 1000
+_STAT_REFRESH = Path("/proc/sys/vm/stat_refresh")
 #: Below these a count is none: a hold or two of a round, or of others.
 FLOOR = {"refills": 0.05, "drains": 0.05, "drained": 0.005, "waits": 1.0}
 NULLS = ("nothing changes", "first cell", "best constant")
@@ -75,7 +78,8 @@ _ASSUMED = (
     "hold_fixed is assumed, from the tables of other machines.",
     "Waits for the LRU lock and for memory are not predicted, nor what else runs.",
     "Page tables come back to the lists 20 ms after unmapping. Pages of other kinds beside them, "
-    "and of others, are not on the lists: they make refills smaller.",
+    "and of others, are not on the lists, which are empty when a load starts: they make refills "
+    "smaller.",
     "Exiting takes the share of the time that unmapping takes.",
 )
 
@@ -154,7 +158,7 @@ def validate(
     event_ns = {side: costs.get(f"trace_event_{side}", 0.0) for side in SIDES}
     seconds = max(60 * minutes / max(len(cells), 1) / (3 * ROUNDS + 2), 0.02)
     with shielded() as shield:
-        observed = _measure(cells, used, seconds, event_ns, shield, progress)
+        observed = _measure(cells, used, seconds, event_ns, host, shield, progress)
     said = f"of prediction.csv with sha256 {digest}"
     _store(path, VALIDATION_RESOURCE, _figures_of(observed), "validation", said)
     return validation(name, data)
@@ -166,7 +170,8 @@ def touched(cpus: Sequence[int], memory: int, fractions: Sequence[int]) -> pd.Da
         ("CPUs", f"{len(cpus)}", "busy with loads, pinned"),
         ("memory", f"{memory >> 20} MiB", "at most; given back"),
         ("tracing", "instances of its own", "removed; no setting of others changes"),
-        (str(setting.HIGH_FRACTION), ", ".join(map(str, fractions)), "put back"),
+        (str(setting.HIGH_FRACTION), ", ".join(map(str, (*fractions, _LEAST))), "put back"),
+        ("per-CPU lists", "all CPUs", "emptied into the zones before each load"),
     ]
     return pd.DataFrame(rows, columns=["what", "how much", "how"])
 
@@ -280,21 +285,39 @@ def _measure(
     cpus: Sequence[int],
     seconds: float,
     event_ns: Mapping[str, float],
+    host: HostFiles,
     shield: Shield,
     progress: Callable[[str], None],
 ) -> dict[Cell, Observed]:
     found: dict[Cell, Observed] = {}
     with (
         hold_tracer(_TRACEFS) as tracer,
-        setting.changed([cell.fraction for cell in cells]) as set_fraction,
+        setting.changed([_LEAST, *(cell.fraction for cell in cells)]) as set_fraction,
     ):
         for cell in cells:
             if others := other_tracers(_TRACEFS):
                 raise InputError(f"{', '.join(others)} trace the same events")
             progress(f"measure {cell.kind}, {cell.processes} processes, fraction {cell.fraction}")
+            set_fraction(_LEAST)
+            _empty_lists(host)
             set_fraction(cell.fraction)
             found[cell] = _cell(cell, cpus, tracer, seconds, event_ns, shield)
     return found
+
+
+def _empty_lists(host: HostFiles) -> None:
+    """Bring the lists of all CPUs down to what the setting of now allows.
+
+    What others have left there counts against ``high``, and stays: a drain begins with the list of
+    the page that is freed, and does not come to others as long as that one lasts
+    (free_pcppages_bulk()).  Whatever the list, decay_pcp_high() (v6.7 on) drains what is above
+    ``high``, which comes down by an eighth each time that the statistics of a CPU are refreshed.
+    """
+    for _ in range(_REFRESHES):
+        read_bytes(_STAT_REFRESH)
+        lists = [each for zone in host.snapshots()[0].zones for each in zone.pagesets]
+        if all(each.count <= each.high <= (each.high_min or 0) for each in lists):
+            return
 
 
 def _cell(

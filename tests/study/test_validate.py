@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,8 @@ from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.load import Load
+from pcpmodel.proc.host import HostFiles
 from pcpmodel.study import validate as module
 from pcpmodel.trace import setting
 from pcpmodel.trace.tracefs import instance
@@ -301,6 +304,25 @@ def test_the_prediction_is_there_before_the_first_load(data, tracing, monkeypatc
     drained = answer["cells"].query("quantity == 'drained' and high_fraction == 2048")
     assert (drained.measured > 0.5).all()  # 616 pages on a list, or so, do not hold a region
     assert packages.check(data) == []
+
+
+@pytest.mark.slow
+def test_lists_are_empty_before_a_load(tracing):
+    host = HostFiles(Path("/"))
+
+    def most():
+        """Pages on one CPU's lists of a zone, at most."""
+        return max(lists.count for zone in host.snapshots()[0].zones for lists in zone.pagesets)
+
+    batch = max(lists.batch for zone in host.snapshots()[0].zones for lists in zone.pagesets)
+    with setting.changed([8, module._LEAST]) as set_to:
+        set_to(8)
+        with Load([(cpu, cpu) for cpu in sorted(os.sched_getaffinity(0))[:1]]) as load:
+            load.run(0.2, kind="faults")
+        assert most() > 16 * batch  # a region that was given back
+        set_to(module._LEAST)
+        module._empty_lists(host)
+        assert most() < 8 * batch  # four, and what a tick has yet to take
 
 
 @pytest.mark.slow
