@@ -22,6 +22,13 @@ __all__ = [
 UNHEEDED = EVENT_IDS["sched_process_exec"]
 #: Which pages vfree() gives back as larger blocks (v7.2).
 CONTIG = "free_prepared_contig_range"
+#: What may come of a free that joins a list, or does not.
+_OF_A_FREE = [
+    EVENT_IDS[name]
+    for name in (
+        "page_commit", "free_one_page", "free_pcppages_bulk", "mm_page_pcpu_drain",
+    )
+]  # fmt: skip
 #: Where the follower takes the first struct page to be, unless a dump's recording tells.
 _VMEMMAP = -(0x1600 << 32)
 
@@ -31,7 +38,8 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
 
     With its last reference a memory map goes: __mmdrop() frees the page directory with preemption
     off, before the task that gets the CPU goes on where it was stopped, which may be in an
-    allocation and on another CPU (every release).  They are followed as the idle task's.
+    allocation and on another CPU (every release).  They are followed as the idle task's, and so
+    are the drains that they lead to.
     """
     at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
     if not len(at):
@@ -47,7 +55,7 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
     found = []
     for k in row[like].tolist():
         end = place[k] + 1
-        while end < len(order) and _who(rows[order[end]]) == _who(rows[k]):
+        while end < len(order) and _goes_on(rows[k], rows[order[end]]):
             end += 1
         # What is freed in a batch is the task's own.
         if end == len(order) or rows["event"][order[end]] != EVENT_IDS["mm_page_free_batched"]:
@@ -72,8 +80,14 @@ def switches(rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, ...]:
     return tasks[order], before[order], cpus[order], lines[order]
 
 
-def _who(row: np.void) -> tuple[int, ...]:
-    return row["event"], row["cpu"], row["pid"], row["flags"] & (INTERRUPT | DEPTH)
+def _goes_on(free: np.void, row: np.void) -> bool:
+    """Whether the next line of a CPU is another free like *free*, or one of what that leads to."""
+    if row["cpu"] != free["cpu"] or row["pid"] != free["pid"]:
+        return False
+    if row["event"] in _OF_A_FREE:
+        return row["flags"] & INTERRUPT == free["flags"] & INTERRUPT
+    same = INTERRUPT | DEPTH
+    return row["event"] == free["event"] and row["flags"] & same == free["flags"] & same
 
 
 def probed(cap: Recording, function: str) -> list[str]:

@@ -254,11 +254,14 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
         ("sched_switch", 0, 1, 2, 12), ("mm_page_free", 1, 12, 1), ("mm_page_free", 0, 12, 1),
         ("mm_page_free", 0, 12, 1), ("mm_page_alloc", 0, 12, 0), ("mm_page_free", 0, 12, 1),
         ("sched_switch", 0, 12, 2, 13), ("mm_page_free", 0, 13, 0),
+        ("mm_page_pcpu_drain", 0, 13, 4), ("sched_switch", 0, 13, 2, 14),
+        ("mm_page_free", 0, 14, 1), ("mm_page_pcpu_drain", 0, 14, 4), ("mm_page_free", 0, 14, 1),
+        ("mm_page_pcpu_drain", 0, 14, 4 | FLAGS["softirq"]), ("mm_page_pcpu_drain", 0, 14, 4),
         ("sched_switch", 1, 12, 2, 14), ("mm_page_free", 1, 14, 1),
         ("mm_page_free", 1, 14, 1 | FLAGS["need_resched"]),
         ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
     )  # fmt: skip
-    assert freed_in_switch(rows).tolist() == [2, 3]
+    assert freed_in_switch(rows).tolist() == [2, 3, 10, 11, 12]
 
 
 def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
