@@ -1106,12 +1106,14 @@ def replay_(
 @click.option("--out", required=True, metavar="DIR", help="Recording to make; must not exist.")
 @click.option("--seconds", required=True, type=float, help="Time to record; with CMD at most.")
 @click.option(
-    "--buffer-kb", type=int, default=16384, show_default=True, help="Ring buffer of each CPU."
+    "--buffer-kb",
+    type=int,
+    help="Ring buffer of each CPU; default: 16 to 256 MiB, as memory is available.",
 )
 @as_json
 @click.argument("command", metavar="[-- CMD ...]", nargs=-1, type=click.UNPROCESSED)
 def record_(
-    out: str, seconds: float, buffer_kb: int, command: tuple[str, ...], json_: bool
+    out: str, seconds: float, buffer_kb: int | None, command: tuple[str, ...], json_: bool
 ) -> None:
     """Record this machine's page allocator while CMD runs.
 

@@ -71,6 +71,9 @@ PROBES = {
     # What vfree() has freed page by page joins the lists in larger blocks (v7.2).
     "free_prepared_contig_range": ("p free_prepared_contig_range page=%di:x64 nr=%si:u64",),
 }
+#: Ring buffers of all CPUs take so much of the memory that is available, and each [KiB] at least
+#: and at most so much: 4 million events.
+_SHARE, _LEAST_KB, _MOST_KB = 16, 16 << 10, 256 << 10
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
 _EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
 
@@ -144,6 +147,14 @@ def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
     if functions and not tries(here / "current_tracer", "function"):
         functions = []
     return events, functions
+
+
+def _room_kb(proc: Path) -> int:
+    """Ring buffer of each CPU that the machine has room for [KiB]."""
+    available = re.search(r"MemAvailable:\s+(\d+) kB", reads(proc / "meminfo"))
+    cpus = len(re.findall(r"^cpu\d", reads(proc / "stat"), re.M))
+    share = int(available[1]) // (_SHARE * max(cpus, 1)) if available else 0
+    return min(max(share, _LEAST_KB), _MOST_KB)
 
 
 def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
@@ -264,7 +275,7 @@ def record(
     seconds: float,
     command: Sequence[str] = (),
     *,
-    buffer_kb: int = 16384,
+    buffer_kb: int | None = None,
     tracefs: str | os.PathLike[str] = "/sys/kernel/tracing",
     proc: str | os.PathLike[str] = "/proc",
     progress: bool = False,
@@ -279,8 +290,9 @@ def record(
         How long to record [s], above 0 and up to 3600; with a command at most so long.
     command : sequence of str, optional
         Program and arguments to run meanwhile.
-    buffer_kb : int
+    buffer_kb : int, optional
         Ring buffer of each CPU [KiB], 64..4194304; events beyond it are lost, and counted.
+        Default: all CPUs together take a 16th of the memory that is available, each 16 to 256 MiB.
     tracefs, proc : path-like
         Where these file systems are mounted.
     progress : bool
@@ -305,6 +317,8 @@ def record(
         raise InputError(f"seconds={seconds!r} is not a number")
     if not 0 < seconds <= 3600:
         raise InputError(f"seconds={seconds} is outside 0..3600")
+    if buffer_kb is None:
+        buffer_kb = _room_kb(proc)
     integer("buffer_kb", buffer_kb, 64, 4 << 20)
     if not out.name.isprintable() or not out.name:
         raise InputError(f"{str(out)!r} is no name for a recording")
@@ -336,7 +350,7 @@ def record(
                 "exit_code": code,
                 "interrupted": interrupted,
                 "initial_state": "not read: the kernel shows the contents of the lists to no one",
-                "options": {"trace_clock": "mono"},
+                "options": {"trace_clock": "mono", "buffer_kb": buffer_kb},
                 "events": dict(sorted(seen.items())),
                 "events_total": sum(seen.values()),
                 "events_on": events,

@@ -68,7 +68,8 @@ def fake(tmp_path, monkeypatch):
 
     def emptied(self):
         if self.parent == tracefs / "instances":
-            (tracefs / "marker").write_text((self / "trace_marker").read_text())
+            for name in ("trace_marker", "buffer_size_kb"):
+                shutil.copy(self / name, tracefs)
             shutil.rmtree(self)
         else:
             rmdir(self)
@@ -90,9 +91,22 @@ def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     for name in ("zoneinfo.before", "zoneinfo.after", "buddyinfo.before", "vmstat.after"):
         assert (tmp_path / "mine" / name).is_file()
     assert gzip.decompress((tmp_path / "mine" / "trace.txt.gz").read_bytes()).decode() == TRACE
-    marks = (fake["tracefs"] / "marker").read_text()
+    marks = (fake["tracefs"] / "trace_marker").read_text()
     assert marks.index("state-before-end") < marks.index("work begin") < marks.index("state-after")
     assert list((fake["tracefs"] / "instances").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("available_mib", "buffer_kib"),
+    [(None, 16384), (100, 16384), (4096, 131072), (1 << 20, 262144)],
+)
+def test_buffers_are_as_large_as_there_is_memory_for(fake, tmp_path, available_mib, buffer_kib):
+    if available_mib is not None:
+        with open(fake["proc"] / "meminfo", "a", encoding="ascii") as meminfo:
+            meminfo.write(f"MemAvailable:  {available_mib << 10} kB\n")
+    record(tmp_path / "mine", 0.01, **fake)
+    assert (fake["tracefs"] / "buffer_size_kb").read_text() == str(buffer_kib)
+    assert pm.recording(tmp_path / "mine").meta["options"]["buffer_kb"] == buffer_kib
 
 
 def test_the_time_ends_the_command(fake, tmp_path):
@@ -260,7 +274,7 @@ def test_what_is_wrong_is_said_and_nothing_is_left(fake, tmp_path, change, match
     with pytest.raises(InputError, match=match):
         record(**args)
     left = set(tmp_path.rglob("*")) - set(before)
-    assert left <= {fake["tracefs"] / "marker"}
+    assert {path.name for path in left} <= {"trace_marker", "buffer_size_kb"}  # the fake's own
 
 
 def test_a_kernel_without_the_events_is_refused(fake, tmp_path):
