@@ -670,7 +670,7 @@ def _for_follower(cap: Recording) -> Events:
     """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
     events = cap.trace[0]
     rows = events.rows
-    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    switches = np.flatnonzero(events.is_event("sched_switch"))
     if not len(switches):
         return events
     hidden, freed = _hidden(rows), freed_in_switch(rows)
