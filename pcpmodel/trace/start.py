@@ -293,16 +293,18 @@ def made_since(rows: Columns, forks: np.ndarray) -> np.ndarray:
 
 def _before_fork(rows: Columns, forks: np.ndarray) -> np.ndarray:
     """After which lines their task may be making a new one, of which *forks* tell."""
-    task = rows["pid"].astype(np.int64) << 32
+    found = np.zeros(len(rows["pid"]), bool)
+    # Of tasks that make others alone.
+    lines = np.flatnonzero(np.isin(rows["pid"], rows["pid"][forks]))
+    task = rows["pid"][lines].astype(np.int64) << 32
     order = np.argsort(task, kind="stable")
-    keys = task[order] | order
+    keys = task[order] | lines[order]
     own = rows["pid"][forks].astype(np.int64) << 32
     begin = np.searchsorted(keys, own | made_since(rows, forks))
-    change = np.zeros(len(task) + 1, np.int64)
+    change = np.zeros(len(lines) + 1, np.int64)
     np.add.at(change, begin, 1)
     np.add.at(change, np.searchsorted(keys, own | forks), -1)
-    found = np.zeros(len(task), bool)
-    found[order] = np.cumsum(change[:-1]) > 0
+    found[lines[order]] = np.cumsum(change[:-1]) > 0
     return found
 
 
