@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,7 @@ __all__ = [
     "Cell",
     "Observed",
     "ZoneHere",
+    "event_ns",
     "levels",
     "measured_lines",
     "observe",
@@ -121,8 +123,9 @@ class Observed:
     ----------
     samples : dict of str to list of float
         A value of every round: rates, counts, blocks of each order per unit.
-    hold_us : dict of str to list of ndarray
-        By side: holds of order-0 pages without the cost of tracing [us].
+    holds : dict of (str, int) to list of (ndarray, ndarray)
+        By side and number of instances that traced it: of each hold of order-0 pages how many, and
+        the time from the first to the last [ns].
     wait_us : list of ndarray
         Waits for the zone lock, in rounds where nothing else was traced [us].
     sees_waits : bool
@@ -130,7 +133,9 @@ class Observed:
     """
 
     samples: dict[str, list[float]] = field(default_factory=dict)
-    hold_us: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    holds: dict[tuple[str, int], list[tuple[NDArray[np.int64], NDArray[np.int64]]]] = field(
+        default_factory=dict
+    )
     wait_us: list[NDArray[np.float64]] = field(default_factory=list)
     sees_waits: bool = True
 
@@ -143,7 +148,6 @@ class Observed:
         free: Sequence[Mapping[str, float]],
         traced: Sequence[Mapping[str, float]],
         seen: Traced,
-        event_ns: Mapping[str, float],
     ) -> None:
         """Take in what a round without tracing did, and one with."""
         units, cpu_s = _sum(free, "units"), _sum(free, "cpu_s")
@@ -159,10 +163,31 @@ class Observed:
         self._add(refilled=seen.moved["alloc"] / max(allocated, 1.0))
         self._add(drains=1e3 * seen.holds["free"] / max(freed, 1.0))
         self._add(drained=seen.moved["free"] / max(freed, 1.0))
+        self.add_holds(seen, 1)
+
+    def add_holds(self, seen: Traced, instances: int) -> None:
+        """Take in the holds of a round that so many instances traced."""
         for side in SIDES:
-            pages, span = seen.pages[side], seen.span_ns[side]
-            us = pages * (span / np.maximum(pages - 1, 1) - event_ns[side]) / 1e3
-            self.hold_us.setdefault(side, []).append(us)
+            one = seen.pages[side], seen.span_ns[side]
+            self.holds.setdefault((side, instances), []).append(one)
+
+    def added_ns(self, side: str) -> list[float]:
+        """What a second instance added to a page of a hold, a value of every round [ns]."""
+        once, twice = (
+            [
+                span.sum() / (pages - 1).sum() if len(pages) else math.nan
+                for pages, span in self.holds.get((side, instances), [])
+            ]
+            for instances in (1, 2)
+        )
+        return [b - a for a, b in zip(once, twice, strict=False) if b == b and a == a]
+
+    def _hold_us(self, side: str, event_ns: float) -> list[NDArray[np.float64]]:
+        """Holds without the cost of tracing, by round [us]."""
+        return [
+            pages * (span / np.maximum(pages - 1, 1) - event_ns) / 1e3
+            for pages, span in self.holds.get((side, 1), [])
+        ]
 
     def add_waits(self, did: Sequence[Mapping[str, float]], seen: Traced) -> None:
         """Take in a round in which only waits were traced."""
@@ -174,13 +199,21 @@ class Observed:
         if holds >= 1:
             self._add(waits=1e3 * len(seen.wait_ns) / holds)
 
-    def figure(self, name: str) -> tuple[float, float, float]:
-        """One of `QUANTITIES`, or of the samples, with its 95 % interval; NaN: too little."""
+    def figure(
+        self, name: str, event_ns: Mapping[str, float] = MappingProxyType({})
+    ) -> tuple[float, float, float]:
+        """One of `QUANTITIES`, or of the samples, with its 95 % interval; NaN: too little.
+
+        Of holds what tracing a page adds to them must be told, by side (`event_ns`) [ns].
+        """
         if name in self.samples:
             return median_interval(self.samples[name])
         what, _, rank = name.partition("_")
         sides = {short: side for side, short in _SIDE_NAMES.items()}
-        parts = self.wait_us if what == "wait" else self.hold_us.get(sides.get(what, ""), [])
+        parts = self.wait_us
+        if what in sides:
+            side = sides[what]
+            parts = self._hold_us(side, event_ns[side]) if side in event_ns else []
         values = np.sort(np.concatenate(parts)) if parts else np.zeros(0)
         if len(values) < ENOUGH_FOR.get(rank, math.inf):
             return (math.nan,) * 3
@@ -190,6 +223,16 @@ class Observed:
         points = np.clip([share, share - half, share + half], 0, 1)
         middle, low, high = np.quantile(values, points)
         return float(middle), float(low), float(high)
+
+
+def event_ns(observed: Iterable[Observed]) -> dict[str, float]:
+    """What tracing a page adds to a hold, by side [ns]: what a second instance added.
+
+    The median of all rounds of all loads: of a single load's few rounds it is known worse than a
+    page.  The events of `pcpmodel.measure`, which traces all processes, are cheaper.
+    """
+    added = {side: [ns for each in observed for ns in each.added_ns(side)] for side in SIDES}
+    return {side: max(float(np.median(ns)), 0.0) for side, ns in added.items() if ns}
 
 
 def _sum(did: Iterable[Mapping[str, float]], name: str) -> float:
@@ -202,8 +245,9 @@ def observe(
     cell: Cell,
     seconds: float,
     rounds: int,
-    event_ns: Mapping[str, float],
     warm_up_s: float = 0.0,
+    *,
+    times_holds: bool = False,
 ) -> Observed:
     """Measure one cell; the setting is as it should be.
 
@@ -214,14 +258,14 @@ def observe(
     tracer : HoldTracer
     cell : Cell
     seconds : float
-        Of each of the three parts of a round: without tracing, with the events of every page,
-        with those of waits alone [s].
+        Of each part of a round: without tracing, with the events of every page, with those of
+        waits alone, and, of ``times_holds``, with the events of every page twice [s].
     rounds : int
         1 or more; 6 make an interval of 95 %.
-    event_ns : mapping
-        By side of a hold, what tracing a page adds to it [ns].
     warm_up_s : float
         Of the load before the first round [s].
+    times_holds : bool
+        Whether to find out what tracing adds to a hold, without which its time is not known.
     """
     found = Observed()
     if warm_up_s:
@@ -232,7 +276,10 @@ def observe(
         seen = tracer.trace(
             lambda into=traced: into.extend(load.run(seconds, kind=cell.kind)), pids=load.pids
         )
-        found.add(free, traced, seen, event_ns)
+        found.add(free, traced, seen)
+        if times_holds:
+            seen = tracer.trace(lambda: load.run(seconds, kind=cell.kind), 2, pids=load.pids)
+            found.add_holds(seen, 2)
         if tracer.sees_waits:
             did: list[dict[str, float]] = []
             seen = tracer.trace(

@@ -462,7 +462,6 @@ def _rates(
                         Cell(kind, processes, 0),
                         part_s,
                         RATE_ROUNDS,
-                        dict.fromkeys(SIDES, 0.0),
                         2 * part_s,
                     )
     except InputError as error:

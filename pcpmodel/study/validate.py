@@ -41,6 +41,7 @@ from pcpmodel.study.loads import (
     QUANTITIES,
     Cell,
     Observed,
+    event_ns,
     levels,
     measured_lines,
     observe,
@@ -51,7 +52,7 @@ from pcpmodel.study.loads import (
 from pcpmodel.study.measure import may_use, refuse_busy
 from pcpmodel.study.measured_files import csv_text, rows_of
 from pcpmodel.trace import setting
-from pcpmodel.trace.hold_tracer import SIDES, HoldTracer, hold_tracer, other_tracers
+from pcpmodel.trace.hold_tracer import HoldTracer, hold_tracer, other_tracers
 
 __all__ = ["FRACTIONS", "checked_or_stored", "validate", "validation"]
 
@@ -155,10 +156,9 @@ def validate(
         raise InputError("needs root: it traces, and changes vm.percpu_pagelist_high_fraction")
     digest = _store(path, PREDICTION_RESOURCE, prediction, "prediction", "before any load ran")
     progress(f"predicted {len(prediction)} figures, sha256 {digest}")
-    event_ns = {side: costs.get(f"trace_event_{side}", 0.0) for side in SIDES}
-    seconds = max(60 * minutes / max(len(cells), 1) / (3 * ROUNDS + 2), 0.02)
+    seconds = max(60 * minutes / max(len(cells), 1) / (4 * ROUNDS + 2), 0.02)
     with shielded() as shield:
-        observed = _measure(cells, used, seconds, event_ns, host, shield, progress)
+        observed = _measure(cells, used, seconds, host, shield, progress)
     said = f"of prediction.csv with sha256 {digest}"
     _store(path, VALIDATION_RESOURCE, _figures_of(observed), "validation", said)
     return validation(name, data)
@@ -284,7 +284,6 @@ def _measure(
     cells: Sequence[Cell],
     cpus: Sequence[int],
     seconds: float,
-    event_ns: Mapping[str, float],
     host: HostFiles,
     shield: Shield,
     progress: Callable[[str], None],
@@ -301,7 +300,7 @@ def _measure(
             set_fraction(_LEAST)
             _empty_lists(host)
             set_fraction(cell.fraction)
-            found[cell] = _cell(cell, cpus, tracer, seconds, event_ns, shield)
+            found[cell] = _cell(cell, cpus, tracer, seconds, shield)
     return found
 
 
@@ -325,17 +324,17 @@ def _cell(
     cpus: Sequence[int],
     tracer: HoldTracer,
     seconds: float,
-    event_ns: Mapping[str, float],
     shield: Shield,
 ) -> Observed:
     with Load(pairs_of(cell.kind, cell.processes, cpus)) as load, shield.lifted():
-        return observe(load, tracer, cell, seconds, ROUNDS, event_ns, 2 * seconds)
+        return observe(load, tracer, cell, seconds, ROUNDS, 2 * seconds, times_holds=True)
 
 
 def _figures_of(observed: Mapping[Cell, Observed]) -> pd.DataFrame:
     """``validation.csv``."""
+    added = event_ns(list(observed.values()))
     rows = [
-        (*cell, q, unit, *(float(v) for v in np.maximum(seen.figure(q), 0.0)))
+        (*cell, q, unit, *(float(v) for v in np.maximum(seen.figure(q, added), 0.0)))
         for cell, seen in observed.items()
         for q, (unit, _) in QUANTITIES.items()
     ]

@@ -205,10 +205,10 @@ class HoldTracer:
         first = () if only_waits else (*SIDES.values(), *BETWEEN)
         first += self._locks if pids or only_waits else ()
         try:
-            if pids:
-                write(here / "options/event-fork", "1")
+            for each in used if pids else ():  # a page costs more where processes are told apart
+                write(each / "options/event-fork", "1")
                 for pid in pids:
-                    write(here / "set_event_pid", f"{pid}\n")
+                    write(each / "set_event_pid", f"{pid}\n")
             for number, each in enumerate(used):
                 for event in SIDES.values() if number else first:
                     write(each / "events" / event / "enable", "1")
@@ -218,7 +218,7 @@ class HoldTracer:
             for each in used:
                 tries(each / "tracing_on", "0")
                 tries(each / "events" / "enable", "0")
-            _truncate(here / "set_event_pid")
+                _truncate(each / "set_event_pid")
         return self._evaluate(here, bool(pids) or only_waits)
 
     def _evaluate(self, here: Path, waits: bool) -> Traced:

@@ -17,7 +17,16 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware.load import KINDS
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.study import loads
-from pcpmodel.study.loads import QUANTITIES, Cell, Observed, ZoneHere, levels, pairs_of, predict
+from pcpmodel.study.loads import (
+    QUANTITIES,
+    Cell,
+    Observed,
+    ZoneHere,
+    event_ns,
+    levels,
+    pairs_of,
+    predict,
+)
 from pcpmodel.trace.hold_tracer import ORDERS, Traced
 
 COSTS = {"hold_page_alloc": 20.0, "hold_page_free": 20.0, "hold_fixed": 200.0}
@@ -113,11 +122,11 @@ def test_rates_that_were_not_measured_are_said():
         )  # fmt: skip
 
 
-def seen(holds=10, pages=63, waits=(), lost=False):
+def seen(holds=10, pages=63, waits=(), lost=False, instances=1):
     allocated = np.zeros(ORDERS, np.int64)
     allocated[0] = 10_000
     many = np.full(holds, pages)
-    span = (many - 1) * (100 + 170)
+    span = (many - 1) * (100 + 170 * instances)
     return Traced(
         {"alloc": many, "free": many},
         {"alloc": span, "free": span},
@@ -136,7 +145,8 @@ def test_what_was_observed_comes_out():
     slow = [{"units": 10_000, "cpu_s": 0.02, "first_s": 0.016}]
     found = Observed()
     for _ in range(6):
-        found.add(did, slow, seen(holds=40), {"alloc": 170.0, "free": 170.0})
+        found.add(did, slow, seen(holds=40))
+        found.add_holds(seen(holds=40, instances=2), 2)
         found.add_waits(did, seen(waits=[2000] * 8))
     assert found.figure("rate") == pytest.approx((1e6,) * 3)
     assert found.figure("traced_rate")[0] == pytest.approx(5e5)
@@ -144,7 +154,10 @@ def test_what_was_observed_comes_out():
     assert found.figure("refills")[0] == pytest.approx(4.0)
     assert found.figure("drained")[0] == pytest.approx(0.252)
     assert found.figure("blocks_0")[0] == pytest.approx(1.0)
-    assert found.figure("drain_p50")[0] == pytest.approx(6.3)  # 63 pages of 100 ns
+    added = event_ns([found, Observed()])
+    assert added == pytest.approx({"alloc": 170.0, "free": 170.0})
+    assert found.figure("drain_p50", added)[0] == pytest.approx(6.3)  # 63 pages of 100 ns
+    assert math.isnan(found.figure("drain_p50")[0])  # what tracing adds is not known
     assert found.figure("waits")[0] == pytest.approx(100.0)  # 8 of 80 holds
     assert found.figure("wait_p50")[0] == pytest.approx(2.0)
     assert math.isnan(found.figure("wait_p99")[0])  # 48 waits are too few
@@ -154,7 +167,7 @@ def test_what_was_observed_comes_out():
 def test_a_torn_round_says_no_blocks_per_unit():
     found = Observed()
     did = [{"units": 100, "cpu_s": 0.01, "first_s": 0.0}]
-    found.add(did, did, seen(lost=True), {"alloc": 0.0, "free": 0.0})
+    found.add(did, did, seen(lost=True))
     assert "blocks_0" not in found.samples
     assert found.figure("refills")[0] == pytest.approx(1.0)
 
