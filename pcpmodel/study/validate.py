@@ -60,8 +60,9 @@ _TRACEFS = Path("/sys/kernel/tracing")
 #: Values of vm.percpu_pagelist_high_fraction: the kernel's own tuning, and two fixed sizes.
 FRACTIONS = (0, 128, 2048)
 ROUNDS = 6
-#: A fraction that leaves no list more than four batches, and what lets high come down to it.
-_LEAST, _REFRESHES = 2**31 - 1, 1000
+#: A fraction that leaves no list more than four batches, and what lets high come down to it: at
+#: most so many times as many refreshes.
+_LEAST, _TIMES, _REFRESHES = 2**31 - 1, 100, 32
 _STAT_REFRESH = Path("/proc/sys/vm/stat_refresh")
 #: Below these a count is none: a hold or two of a round, or of others.
 FLOOR = {"refills": 0.05, "drains": 0.05, "drained": 0.005, "waits": 1.0}
@@ -310,13 +311,17 @@ def _empty_lists(host: HostFiles) -> None:
     What others have left there counts against ``high``, and stays: a drain begins with the list of
     the page that is freed, and does not come to others as long as that one lasts
     (free_pcppages_bulk()).  Whatever the list, decay_pcp_high() (v6.7 on) drains what is above
-    ``high``, which comes down by an eighth each time that the statistics of a CPU are refreshed.
+    ``high``, which comes down by an eighth each time that the statistics of a CPU are refreshed
+    (and is not raised, as high_min and high_max are one).
     """
-    for _ in range(_REFRESHES):
-        read_bytes(_STAT_REFRESH)
+    for _ in range(_TIMES):
+        for _ in range(_REFRESHES):
+            read_bytes(_STAT_REFRESH)
         lists = [each for zone in host.snapshots()[0].zones for each in zone.pagesets]
-        if all(each.count <= each.high <= (each.high_min or 0) for each in lists):
+        if all(each.high <= (each.high_min or 0) for each in lists):
+            read_bytes(_STAT_REFRESH)  # what is above the last high
             return
+    raise InputError("does not let high come down to high_min", file=_STAT_REFRESH)
 
 
 def _cell(

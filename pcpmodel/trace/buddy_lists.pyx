@@ -492,8 +492,9 @@ cdef class BuddyLists:
         for k in range(k, stop):
             r = &self.rows[k]
             if k + AHEAD < stop:  # whatever it has instead of a page does no harm
-                pages_prefetch(<const void *>(<uint64_t>self.near.z.page + 4 * <uint64_t>(
-                    self.rows[k + AHEAD].a - self.near.z.base_pfn)))
+                pages_prefetch(<const void *>(
+                    <uint64_t>self.near.z.page
+                    + <uint64_t>(self.rows[k + AHEAD].a - self.near.z.base_pfn) * sizeof(uint32_t)))
             if r.event == EV_FREE:
                 # The one page of most frees is in use, and so on no list that it could leave.
                 if r.b == 0 and zone_spans(self.near.z, r.a) \
