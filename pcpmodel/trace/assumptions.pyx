@@ -153,6 +153,14 @@ ASSUMPTIONS = {
         "high is at it, and known by count alone from there on",
         "the refill that raised high so far",
     ),
+    E_PUT_BACK: Assumption(
+        "given back to the compaction that had isolated it",
+        "vmstat tells that compaction isolated pages; a task frees one, of which no line told, again "
+        "and again, or others with it so, and nobody takes it meanwhile",
+        "it joins no list: compaction_free() keeps it for the next page to move, and "
+        "free_pages_prepare() writes the line all the same",
+        "the line that frees it the next time, or an allocation that takes what would lie below it",
+    ),
 }
 
 #: Number of the one that `buddy_lists` assumes.

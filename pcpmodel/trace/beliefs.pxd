@@ -297,6 +297,7 @@ cdef class Beliefs(PageLists):
     cdef bint dumped        # a dump told of the lists at the start
     cdef bint past_told     # a probe shows free_one_page()
     cdef bint locks_sleep   # with PREEMPT_RT
+    cdef int64_t isolated   # pages that compaction may have isolated without a line
     cdef bint computed      # no file tells high_max; it is what zone_highsize() gives now
     cdef bint decay_told    # a probe shows decay_pcp_high()
     cdef int p_lists

@@ -757,7 +757,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         return
     page = &s.page[p]
     unseen = page.status == UNSEEN
-    page.status = AWAY
+    page.status = BUDDY
     move_free(s, p, <int64_t>1 << r.b, row)
     if run.kind != RUN_DRAIN or (not s.holds_told and (
             run.left <= 0 or s.sets[run.set].rest[run.rest].pid != r.pid)):

@@ -565,6 +565,11 @@ cdef class Follower(Beliefs):
         check_idle(self)
         self.locks_sleep = True
 
+    def let_compaction_isolate(self, int64_t pages):
+        """As many pages as vmstat tells may have been compaction's meanwhile."""
+        check_idle(self)
+        self.isolated = pages
+
     def compute_high_max(self):
         """No file tells high_max: it is computed, from memory that may have been less at that time.
         """

@@ -28,6 +28,7 @@ from pcpmodel.trace.zone_flags cimport move_free
 cdef enum:
     STACK_ORDER = 2     # of a task's stack, THREAD_SIZE_ORDER
     MAX_BURST = 4096    # rows of an interrupt
+    ISOLATED_BATCH = 512    # folios that are moved together, NR_MAX_BATCHED_MIGRATION
 
 
 # -- frees that go past the lists ----------------------------------------------------
@@ -394,6 +395,39 @@ cdef bint freed_together(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     return True
 
 
+cdef inline bint nobody_took(Beliefs s, int32_t row) noexcept nogil:
+    """Whether no line tells that a page was taken which a task frees by itself: the next one, if
+    there is any, frees it so again."""
+    return s.rows[row].event == EV_FREE and not s.rows[row].flags & IRQ and (
+        not s.link[row].chain or (s.link[row].then == EV_FREE
+                                  and s.rows[s.link[row].chain].b == s.rows[row].b))
+
+
+cdef int32_t put_back(Beliefs s, int32_t row, int64_t p) noexcept nogil:
+    """The line that shows that a compaction gets back a page that it had isolated; or 0.
+
+    compaction_free() takes what a page could not be moved to, and compaction_alloc() gives out
+    first what came last: the same again for the next try.  A batch comes back together.
+    """
+    cdef int32_t j = row, last = s.link[row].own_prev, shown
+    cdef int status = s.page[p].status
+    cdef bint again = s.rows[last].event == EV_FREE and s.link[last].chain == row
+    if not nobody_took(s, row) or status != ISOLATED and not (
+            s.isolated and (status == UNSEEN or status == BUDDY)):
+        return 0
+    for _ in range(ISOLATED_BATCH):
+        if again or not nobody_took(s, j):
+            break
+        again = s.link[j].chain and s.link[j].own_next == s.link[j].chain
+        j = s.link[j].own_next
+    shown = s.link[row].chain if s.link[row].chain else passed_over(s, row)
+    if not again or not shown:
+        return 0
+    s.isolated -= status != ISOLATED
+    s.page[p].status = ISOLATED
+    return shown
+
+
 cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_free."""
     cdef const event_row *r = &s.rows[row]
@@ -406,6 +440,11 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     page = &s.page[p]
     if page.where:
         freed_again(s, row, p)
+    elif n == 0 or n == EV_FREE:
+        k = put_back(s, row, p)
+        if k:
+            explain(s, row, E_PUT_BACK, set_of(s, p, r.cpu), k)
+            return
     status = page.status & 15
     if status == FREED:
         differ(s, row, D_FREED_TWICE, -1, 0, r.a)

@@ -30,6 +30,8 @@ cdef enum:
     SILENT = 5          # taken by alloc_pages_bulk()
     DELAYED = 6         # mm_page_free was seen, and its task not since
     TOGETHER = 7        # given back with its neighbours, and joins a list with them
+    BUDDY = 8           # came to the buddy lists with a line
+    ISOLATED = 9        # compaction has it, or moved something there
 
     # Differences: `page_lists` says what each is.
     D_TIME = 1, D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST

@@ -168,6 +168,7 @@ def replay_work(
         state, cap.cpus, dump, events, begin,
         vmemmap=reader.numbers["vmemmap"] or 0, p_lists=_p_lists(cap),
     )  # fmt: skip
+    r.let_compaction_isolate(cap.compaction or 0)
     r.keep_work(ops)
     if policy is not None:
         r.ask(policy)
@@ -512,6 +513,7 @@ def replay_without_dump(
     switched = switches(events.rows, kept)
     for again in range(_GUESSES, -1, -1):
         r = Follower(state, cap.cpus, snapshot, plain, first)
+        r.let_compaction_isolate(cap.compaction or 0)
         if cap.preempt_rt:
             r.let_locks_sleep()
         if computed:

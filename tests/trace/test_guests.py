@@ -52,7 +52,7 @@ def told(tmp_path):
     """Replays (task, CPU, what, page or number[, flags]) of each line of the work; pages are
     numbered from the start of a block of which no line tells, all of it unmovable."""
 
-    def replayed(events, sizes=None, **meta):
+    def replayed(events, sizes=None, isolated=0, **meta):
         lines = b"".join(open_text(NATIVE / "trace.txt.zst")).splitlines(keepends=True)
         work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
         used = {int(pfn, 16) >> 9 for pfn in re.findall(rb" pfn=(0x[0-9a-f]+) ", b"".join(lines))}
@@ -69,6 +69,8 @@ def told(tmp_path):
         for name, n in (sizes or {}).items():  # of CPU 0, which comes first
             text = re.sub(rf"(\s{name}: +)\d+", rf"\g<1>{n}", text, count=1)
         (target / "zoneinfo.before").write_text(zone + cpu + text)
+        for tag, pages in (("before", 7), ("after", 7 + isolated)):
+            (target / f"vmstat.{tag}").write_text(f"compact_isolated {pages}\n")
         known = json.loads((target / "meta.json").read_text())
         (target / "meta.json").write_text(json.dumps(known | meta))
         return pm.replay(target)
@@ -96,6 +98,23 @@ def test_a_page_directory_is_freed_by_whoever_gets_the_cpu_next(told, batched):
     ])  # fmt: skip
     assert (found.nr_unexplained > 0) == batched, found
     assert found.causes().get("reported from another CPU", 0) == (not batched)
+
+
+@pytest.mark.parametrize("isolated", [0, 1, 2])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_compaction_gets_back_joins_no_list(told, isolated, known):
+    """compaction_free() writes a line, and keeps the page for the next one to be moved.
+
+    Not more than vmstat tells, none of which a line told that it was taken, and with a line that
+    shows each: it is freed again, or what would lie below it is taken.
+    """
+    found = told([
+        *_FREED, *[(12, 0, "alloc", 100)] * known, (12, 0, "free", 101), *[(12, 0, "free", 100)] * 3,
+        *((13, 0, "alloc", page) for page in range(3)), (14, 1, "free", 101), (14, 1, "alloc", 101),
+    ], isolated=isolated)  # fmt: skip
+    assert (found.nr_unexplained == 0) == (isolated == 2 and not known), found.unexplained
+    if isolated == 2 and not known:
+        assert found.causes() == {"given back to the compaction that had isolated it": 4}
 
 
 @pytest.mark.parametrize("cpu", [0, 1])
