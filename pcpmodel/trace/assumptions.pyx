@@ -155,11 +155,11 @@ ASSUMPTIONS = {
     ),
     E_PUT_BACK: Assumption(
         "given back to the compaction that had isolated it",
-        "vmstat tells that compaction isolated pages; a task frees one, of which no line told, again "
-        "and again, or others with it so, and nobody takes it meanwhile",
+        "vmstat tells that compaction isolated pages; a task frees one that no line told to be in "
+        "use again and again, or others with it so, and nobody takes it meanwhile",
         "it joins no list: compaction_free() keeps it for the next page to move, and "
         "free_pages_prepare() writes the line all the same",
-        "the line that frees it the next time, or an allocation that takes what would lie below it",
+        "the line that frees it again, or an allocation that takes what would lie below it",
     ),
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, INTERRUPT
+from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, HIT, INTERRUPT
 from pcpmodel.trace.recording import Recording
 
 __all__ = [
@@ -84,7 +84,7 @@ def _goes_on(free: np.void, row: np.void) -> bool:
     """Whether the next line of a CPU is another free like *free*, or one of what that leads to."""
     if row["cpu"] != free["cpu"] or row["pid"] != free["pid"]:
         return False
-    if row["event"] in _OF_A_FREE:
+    if row["event"] % HIT in _OF_A_FREE:  # a probe without a pageset's fields is a hit
         return row["flags"] & INTERRUPT == free["flags"] & INTERRUPT
     same = INTERRUPT | DEPTH
     return row["event"] == free["event"] and row["flags"] & same == free["flags"] & same

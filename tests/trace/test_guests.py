@@ -12,7 +12,7 @@ import pytest
 import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.trace.dumps import PcpState
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, MIGRATE_SHIFT, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, MIGRATE_SHIFT, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.prepared import freed_in_switch
 from pcpmodel.trace.replay import _for_follower, replay_without_dump
@@ -109,7 +109,8 @@ def test_what_compaction_gets_back_joins_no_list(told, isolated, known):
     shows each: it is freed again, or what would lie below it is taken.
     """
     found = told([
-        *_FREED, *[(12, 0, "alloc", 100)] * known, (12, 0, "free", 101), *[(12, 0, "free", 100)] * 3,
+        *_FREED, *[(12, 0, "alloc", 100)] * known,
+        (12, 0, "free", 101), *((12, 0, "free", 100) for _ in range(3)),
         *((13, 0, "alloc", page) for page in range(3)), (14, 1, "free", 101), (14, 1, "alloc", 101),
     ], isolated=isolated)  # fmt: skip
     assert (found.nr_unexplained == 0) == (isolated == 2 and not known), found.unexplained
@@ -262,7 +263,8 @@ def _rows(*lines):
     """(event, CPU, task, flags[, a]) of each line."""
     rows = np.zeros(len(lines), pm.recording(NATIVE).trace[0].rows.dtype)
     for k, (event, cpu, task, flags, *a) in enumerate(lines):
-        rows[k]["event"], rows[k]["cpu"], rows[k]["pid"] = EVENT_IDS[event], cpu, task
+        number = EVENT_IDS[event.removeprefix("hit:")] + HIT * event.startswith("hit:")
+        rows[k]["event"], rows[k]["cpu"], rows[k]["pid"] = number, cpu, task
         rows[k]["flags"], rows[k]["time"], rows[k]["line"] = FLAGS["known"] | flags, k, k
         rows[k]["a"] = a[0] if a else 0
     return rows
@@ -274,13 +276,14 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
         ("mm_page_free", 0, 12, 1), ("mm_page_alloc", 0, 12, 0), ("mm_page_free", 0, 12, 1),
         ("sched_switch", 0, 12, 2, 13), ("mm_page_free", 0, 13, 0),
         ("mm_page_pcpu_drain", 0, 13, 4), ("sched_switch", 0, 13, 2, 14),
-        ("mm_page_free", 0, 14, 1), ("mm_page_pcpu_drain", 0, 14, 4), ("mm_page_free", 0, 14, 1),
+        ("mm_page_free", 0, 14, 1), ("hit:free_pcppages_bulk", 0, 14, 3),
+        ("mm_page_pcpu_drain", 0, 14, 4), ("mm_page_free", 0, 14, 1),
         ("mm_page_pcpu_drain", 0, 14, 4 | FLAGS["softirq"]), ("mm_page_pcpu_drain", 0, 14, 4),
         ("sched_switch", 1, 12, 2, 14), ("mm_page_free", 1, 14, 1),
         ("mm_page_free", 1, 14, 1 | FLAGS["need_resched"]),
         ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
     )  # fmt: skip
-    assert freed_in_switch(rows).tolist() == [2, 3, 10, 11, 12]
+    assert freed_in_switch(rows).tolist() == [2, 3, 10, 11, 12, 13]
 
 
 def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
