@@ -454,6 +454,11 @@ cdef int rest_of(const pageset *set, int pid, bint begun) noexcept nogil:
     return -1 if begun else 0
 
 
+cdef inline bint ends_amid(Beliefs s, int32_t row) noexcept nogil:
+    """Whether the recording may end amid a drain: its CPU and its task have no line after *row*."""
+    return not s.link[row].next_cpu and not s.link[row].own_next
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -507,6 +512,12 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             else:
                 explain(s, row, E_BETWEEN, x, k)
                 said = SAID_LATE
+    if said == SAID_NONE and seen and last.op == OP_FREE and ends_amid(s, s.last_drained):
+        last.cut = AT_ALL
+        if keep(s, x, row, &g) == SAID_NONE:
+            last.cut = 0
+        else:
+            said = SAID_SOME
     if said == SAID_NONE and seen and (
             gives_batch(s, x, row) if decays and s.node_of_cpu[set.cpu] != s.zones[set.zone].node
             else emptied(s, x, row, seen, cpu != set.cpu)):

@@ -448,6 +448,17 @@ def test_a_task_that_is_moved_between_two_pieces_of_a_drain_gives_it_up(told, cp
     assert found.causes().get(_GIVEN_UP, 0) == cpu
 
 
+@pytest.mark.parametrize("then", [(13, 1), (13, 0), (12, 1)])
+def test_a_recording_may_end_amid_a_drain(told, then):
+    """Neither its CPU nor its task has a line after it."""
+    lists = _Filled()
+    lists.frees(12, 146)
+    lists.drains(12, 100)
+    found = told([*lists.lines, (*then, "movable", 900)], sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == (then == (13, 1)), found
+    assert found.nr_explained == 0
+
+
 @pytest.mark.parametrize("first", [71, 63])
 def test_another_task_drains_between_two_pieces_of_a_drain(told, first):
     """Each goes on with its own, one right after the other too."""
