@@ -310,7 +310,7 @@ cdef bint gives_batch(Beliefs s, int x, int32_t row) noexcept nogil:
         return False
     set.n = n
     checkpoint(s, x, row)
-    explain(s, s.last_drained, E_REMOTE, x, row)
+    explain(s, s.last_drained, E_REMOTE, x, s.link[row].own_prev or row)
     return True
 
 
@@ -381,7 +381,8 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     elif not reconsider(s, x, row, &g):
         set.log_n -= 1
         return False
-    explain(s, row, E_EMPTIED, x, last)
+    # Of a single page the next line of who drains shows that it was the last.
+    explain(s, row, E_EMPTIED, x, last if last != row else s.link[row].own_next or row)
     return True
 
 

@@ -513,6 +513,17 @@ cdef void batched(Beliefs s, int32_t row) noexcept nogil:
         commit(s, p, order, s.rows[row].cpu, row)
 
 
+cdef int32_t freed_with(Beliefs s, int32_t row) noexcept nogil:
+    """The mm_page_free after which a task does this with the page; in a batch others are between.
+    """
+    cdef int32_t j = s.link[row].own_prev
+    for _ in range(MAX_BURST):
+        if not j or (s.rows[j].event == EV_FREE and s.link[j].chain == row):
+            break
+        j = s.link[j].own_prev
+    return j
+
+
 cdef void freed_past(Beliefs s, int32_t row) noexcept nogil:
     """free_one_page()."""
     cdef const event_row *r = &s.rows[row]
@@ -522,7 +533,7 @@ cdef void freed_past(Beliefs s, int32_t row) noexcept nogil:
     if s.page[p].status & 15 == FREED:
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         if r.b <= PAGE_ALLOC_COSTLY_ORDER:
-            explain(s, row, E_TRYLOCK, -1, row)
+            explain(s, freed_with(s, row) or row, E_TRYLOCK, -1, row)
     s.page[p].status = AWAY
 
 

@@ -228,7 +228,7 @@ cdef int joins_at(Beliefs s, int32_t page, int cpu) noexcept nogil:
 cdef void put_off(Beliefs s, int x, int32_t page, int32_t row) noexcept nogil:
     """A free had not come to its list by *row*: it will with its task's next line."""
     cdef int32_t j = s.page[page].pushed
-    explain(s, row, E_DELAYED, x, s.link[j].own_next or j)
+    explain(s, j, E_DELAYED, x, s.link[j].own_next or row)
     s.late[s.nr_late] = late_act(s.link[j].own_next, j, page,
                                  pindex_to_order((s.page[page].where - 1) & 15),
                                  joins_at(s, page, s.sets[x].cpu))
@@ -675,6 +675,16 @@ cdef inline bint likelier(const guess *a, const guess *b) noexcept nogil:
     return a.rank < b.rank
 
 
+cdef int32_t kswapd_after(Beliefs s, const zone_info *z, int32_t row) noexcept nogil:
+    """The next line of a zone's kswapd, which tells what it was at until then; else *row*."""
+    cdef int32_t j
+    for j in range(row + 1, s.nr_rows):
+        if (s.rows[j].event == EV_KSWAPD_WAKE or s.rows[j].event == EV_KSWAPD_SLEEP) \
+                and (s.rows[j].c == z.node or s.rows[j].c < 0):
+            return j
+    return row
+
+
 cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t shown) noexcept nogil:
     """Name what was assumed on the way to a state, each with the line that proves it."""
     cdef pageset *set = &s.sets[x]
@@ -702,7 +712,11 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
         why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
-        explain(s, row, E_ZONE_FLAGS, x, shown if shown >= 0 else why if 0 < why < row else row)
+        if shown >= 0 or not 0 < why < s.nr_rows:
+            why = shown if shown >= 0 else kswapd_after(s, z, row)
+        # What a probe shows explains the operation that led there.
+        explain(s, set.log[set.log_n - 1].row if why == row and set.log_n else row,
+                E_ZONE_FLAGS, x, why)
 
 
 cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil:

@@ -296,7 +296,7 @@ cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept no
     unlink_page(s, q)
     while above >= 0 and s.page[above].pushed < then:
         above = s.page[above].prev
-    explain(s, row, E_DELAYED, x, then)
+    explain(s, s.page[q].pushed, E_DELAYED, x, then)
     insert_below(s, x, i, q, above)
 
 
@@ -323,7 +323,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
         elif p >= 0 and s.page[above].pushed > s.page[p].pushed \
                 and on_its_way(s, p, s.page[above].pushed):
             # An interrupt came between mm_page_free of *p* and the list.
-            explain(s, row, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
+            explain(s, s.page[p].pushed, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
         elif s.page[above].pushed > since and not (
                 q == p and p >= 0
                 and in_one_interrupt(s, s.page[p].pushed, s.page[above].pushed)):
