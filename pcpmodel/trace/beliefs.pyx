@@ -399,6 +399,15 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
 
 # -- what no line tells ---------------------------------------------------------------
 
+cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
+    """Remember that a page was on a list at the start."""
+    if not has_room(<void **>&s.there, &s.there_cap, s.nr_there + 1, sizeof(first_page)):
+        s.broken = True
+        return
+    s.there[s.nr_there] = first_page(p, x, <int8_t>i, drained)
+    s.nr_there += 1
+
+
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil:
     """Whether a task that writes no line had the CPU of these lists after row *since*; names it."""
     if s.sets[x].hidden <= max(since, 0):

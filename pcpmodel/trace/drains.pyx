@@ -26,7 +26,7 @@ from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
 from pcpmodel.trace.taking cimport (
-    failed, join_late, leave, leave_hidden, stack_of_fork, take_shown, was_there,
+    failed, join_late, leave, leave_hidden, stack_of_fork, take_shown,
 )
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free

@@ -17,7 +17,9 @@ them again.
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memmove
 
-from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order
+from pcpmodel.kernel.lists cimport (
+    order_to_pindex, pcp_allowed_order, pindex_to_only_type, pindex_to_order,
+)
 from pcpmodel.kernel.pages cimport (
     MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
 )
@@ -36,6 +38,7 @@ cdef enum:
     MAX_CANDIDATES = 64
     MAX_DEPTH = 2048    # pages of a list that are looked at
     SHARE = 3           # ... and of it in one search
+    AHEAD_OF = 2048     # rows of a CPU within which a task tells of what it has taken
     BEFORE = 500        # rows before a checkpoint of which it may not know yet
 
     # What is assumed costs 1, but a free whose task shows nothing else.
@@ -372,6 +375,50 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
         s.effort -= depth >> 3
     if not s.holds_told:
         find_interrupted(s, x)
+    if not s.dumped and s.rows[row].cpu == set.cpu:
+        find_unseen(s, x, row)
+
+
+cdef int32_t below_all(Beliefs s, int x, int i) noexcept nogil:
+    """When the first of what is known of a list joined it: what lies below went before; or 0."""
+    cdef int32_t q = s.sets[x].list[i].head, oldest = s.nr_rows
+    for _ in range(MAX_DEPTH):
+        if q < 0:
+            return oldest
+        oldest = min(oldest, s.page[q].pushed)
+        q = s.page[q].next
+    return 0
+
+
+cdef void find_unseen(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Pages that lay where nothing is known of a list, and had left by *row*, likeliest first.
+
+    The next line of their task tells of them, and none before it did.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef const event_row *r
+    cdef int32_t j = row, oldest
+    cdef int64_t p
+    cdef int i, looked = 0
+    cdef candidate c
+    while looked < AHEAD_OF and s.link[j].next_cpu:
+        looked += 1
+        j = s.link[j].next_cpu
+        r = &s.rows[j]
+        if r.event != EV_ALLOC or r.flags & IRQ or s.link[j].own_prev >= row \
+                or not 0 <= r.c < MIGRATE_PCPTYPES \
+                or not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+            continue
+        p = index_of(s, r.a)
+        if p < 0 or not s.told[p >> 9] or s.page[p].status != UNSEEN or s.page[p].where \
+                or s.page[p].cursor != j or set_of(s, p, set.cpu) != x:
+            continue
+        i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+        oldest = below_all(s, x, i) if set.open[i] else 0
+        if s.link[j].own_prev < oldest:
+            c = candidate(<int32_t>p, j, s.link[j].own_prev, oldest, 0, <int>r.b, -1)
+            add_candidate(s, &c, s.rows[row].pid)
+    s.effort -= looked >> 3
 
 
 cdef void find_interrupted(Beliefs s, int x) noexcept nogil:
@@ -722,11 +769,18 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
 cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil:
     """Put the lists right with what had left by then, or not come."""
     cdef pageset *set = &s.sets[x]
-    cdef int c, i, slot
+    cdef int c, i, mt, slot
     cdef int32_t q, nxt
     for c in range(s.nr_found):
         q = s.found[c].page
-        if not v.gone >> c & 1 or s.found[c].op >= 0 or not s.page[q].where:
+        if not v.gone >> c & 1 or s.found[c].op >= 0:
+            continue
+        if not s.page[q].where:
+            if s.page[q].status == UNSEEN:
+                mt = <int>s.rows[s.found[c].report].c
+                i = order_to_pindex(s.rules.nr_pcp_lists, mt, s.found[c].order)
+                was_there(s, q, x, i, False)
+                await_report(s, q, SHOWN, s.found[c].order, mt)
             continue
         i = (s.page[q].where - 1) & 15
         if not s.found[c].pages:

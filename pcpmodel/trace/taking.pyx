@@ -32,15 +32,6 @@ cdef enum:
 
 # -- what leaves a list --------------------------------------------------------------
 
-cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil:
-    """Remember that a page was on a list at the start."""
-    if not has_room(<void **>&s.there, &s.there_cap, s.nr_there + 1, sizeof(first_page)):
-        s.broken = True
-        return
-    s.there[s.nr_there] = first_page(p, x, <int8_t>i, drained)
-    s.nr_there += 1
-
-
 cdef int find_bulk(Beliefs s, int pid) noexcept nogil:
     cdef int i
     for i in range(s.nr_bulk):

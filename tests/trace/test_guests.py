@@ -448,6 +448,20 @@ def test_a_task_that_is_moved_between_two_pieces_of_a_drain_gives_it_up(told, cp
     assert found.causes().get(_GIVEN_UP, 0) == cpu
 
 
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_page_of_which_no_line_told_may_have_left_before_its_own(told, seen):
+    """Its task was stopped until after a drain that it put off; not if it wrote a line between."""
+    lists = _Filled()
+    lists.frees(12, 147)
+    lists.drains(12, 147)
+    found = told(
+        [*lists.lines, *[(15, 1, "movable", 901)] * seen, (15, 0, "movable", 900)], sizes=_SIZES
+    )
+    assert (found.nr_unexplained > 0) == seen, found
+    if not seen:
+        assert found.causes() == {"left the list at another moment than its line says": 1}
+
+
 @pytest.mark.parametrize("then", [(13, 1), (13, 0), (12, 1)])
 def test_a_recording_may_end_amid_a_drain(told, then):
     """Neither its CPU nor its task has a line after it."""
