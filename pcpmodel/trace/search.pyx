@@ -354,6 +354,7 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     cdef int i, depth
     cdef int32_t q, j, oldest
+    cdef int32_t below[MAX_PCP_LISTS]
     cdef candidate c
     s.nr_found = 0
     for i in range(s.rules.nr_pcp_lists):
@@ -372,34 +373,25 @@ cdef void find_candidates(Beliefs s, int x, int32_t row) noexcept nogil:
             oldest = min(oldest, s.page[q].pushed)
             depth += 1
             q = s.page[q].next
+        below[i] = oldest if set.open[i] and q < 0 else 0
         s.effort -= depth >> 3
     if not s.holds_told:
         find_interrupted(s, x)
     if not s.dumped and s.rows[row].cpu == set.cpu:
-        find_unseen(s, x, row)
+        find_unseen(s, x, row, below)
 
 
-cdef int32_t below_all(Beliefs s, int x, int i) noexcept nogil:
-    """When the first of what is known of a list joined it: what lies below went before; or 0."""
-    cdef int32_t q = s.sets[x].list[i].head, oldest = s.nr_rows
-    for _ in range(MAX_DEPTH):
-        if q < 0:
-            return oldest
-        oldest = min(oldest, s.page[q].pushed)
-        q = s.page[q].next
-    return 0
+cdef void find_unseen(Beliefs s, int x, int32_t row, const int32_t *below) noexcept nogil:
+    """Pages that lay where nothing is known of a list, and had left by *row*.
 
-
-cdef void find_unseen(Beliefs s, int x, int32_t row) noexcept nogil:
-    """Pages that lay where nothing is known of a list, and had left by *row*, likeliest first.
-
-    The next line of their task tells of them, and none before it did.
+    The next line of their task tells of them, and none before it did.  *below*: until when each
+    list gave what lies below all that is known of it.
     """
     cdef pageset *set = &s.sets[x]
     cdef const event_row *r
-    cdef int32_t j = row, oldest
+    cdef int32_t j = row, until
     cdef int64_t p
-    cdef int i, looked = 0
+    cdef int looked = 0
     cdef candidate c
     while looked < AHEAD_OF and s.link[j].next_cpu:
         looked += 1
@@ -413,10 +405,9 @@ cdef void find_unseen(Beliefs s, int x, int32_t row) noexcept nogil:
         if p < 0 or not s.told[p >> 9] or s.page[p].status != UNSEEN or s.page[p].where \
                 or s.page[p].cursor != j or set_of(s, p, set.cpu) != x:
             continue
-        i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
-        oldest = below_all(s, x, i) if set.open[i] else 0
-        if s.link[j].own_prev < oldest:
-            c = candidate(<int32_t>p, j, s.link[j].own_prev, oldest, 0, <int>r.b, -1)
+        until = below[order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)]
+        if s.link[j].own_prev < until:
+            c = candidate(<int32_t>p, j, s.link[j].own_prev, until, 0, <int>r.b, -1)
             add_candidate(s, &c, s.rows[row].pid)
     s.effort -= looked >> 3
 
