@@ -380,6 +380,7 @@ cdef void merge_some(Beliefs s, pageset *set) noexcept nogil
 cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexcept nogil
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil
+cdef int64_t switches_until(Beliefs s, int32_t row) noexcept nogil
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
 cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil
 cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil

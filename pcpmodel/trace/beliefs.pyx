@@ -408,6 +408,18 @@ cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept n
     s.nr_there += 1
 
 
+cdef int64_t switches_until(Beliefs s, int32_t row) noexcept nogil:
+    """Place after the last sched_switch that tells of the task of *row* before that row."""
+    cdef int64_t at = <int64_t>s.rows[row].pid << 32 | row, lo = 0, hi = s.nr_switches, mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if s.switches[mid] <= at:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil:
     """Whether a task that writes no line had the CPU of these lists after row *since*; names it."""
     if s.sets[x].hidden <= max(since, 0):

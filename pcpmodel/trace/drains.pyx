@@ -455,9 +455,14 @@ cdef int rest_of(const pageset *set, int pid, bint begun) noexcept nogil:
     return -1 if begun else 0
 
 
-cdef inline bint ends_amid(Beliefs s, int32_t row) noexcept nogil:
-    """Whether the recording may end amid a drain: its CPU and its task have no line after *row*."""
-    return not s.link[row].next_cpu and not s.link[row].own_next
+cdef bint ends_amid(Beliefs s, int32_t row) noexcept nogil:
+    """Whether the recording may end amid a drain: its CPU and its task have no line after *row*.
+
+    Nor has the task left the CPU since, which it does not amid a drain.
+    """
+    cdef int64_t k = switches_until(s, row)
+    return not s.link[row].next_cpu and not s.link[row].own_next \
+        and (k == s.nr_switches or s.switches[k] >> 32 != s.rows[row].pid)
 
 
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,

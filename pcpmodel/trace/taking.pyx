@@ -364,14 +364,8 @@ cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexce
 cdef int64_t switched(Beliefs s, int32_t row, int cpu) noexcept nogil:
     """The line of the sched_switch with which a task left a CPU since its line before *row*, where
     it got that of *row* with the last one; or 0."""
-    cdef int64_t task = <int64_t>s.rows[row].pid << 32
-    cdef int64_t since = task | line_before(s, row), lo = 0, hi = s.nr_switches, mid
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if s.switches[mid] <= (task | row):
-            lo = mid + 1
-        else:
-            hi = mid
+    cdef int64_t since = <int64_t>s.rows[row].pid << 32 | line_before(s, row)
+    cdef int64_t lo = switches_until(s, row)
     if lo == 0 or s.rows[row].flags & IRQ or s.switched_on[lo - 1] != s.rows[row].cpu:
         return 0
     while lo > 0 and s.switches[lo - 1] > since:

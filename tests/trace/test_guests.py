@@ -462,14 +462,22 @@ def test_a_page_of_which_no_line_told_may_have_left_before_its_own(told, seen):
         assert found.causes() == {"left the list at another moment than its line says": 1}
 
 
-@pytest.mark.parametrize("then", [(13, 1), (13, 0), (12, 1)])
-def test_a_recording_may_end_amid_a_drain(told, then):
-    """Neither its CPU nor its task has a line after it."""
+@pytest.mark.parametrize(
+    ("then", "amid"),
+    [
+        ((13, 1, "movable", 900), True),
+        ((13, 0, "movable", 900), False),
+        ((12, 1, "movable", 900), False),
+        ((12, 0, "switch", 13), False),
+    ],
+)
+def test_a_recording_may_end_amid_a_drain(told, then, amid):
+    """Neither its CPU nor its task has a line after it, nor did it leave the CPU."""
     lists = _Filled()
     lists.frees(12, 146)
     lists.drains(12, 100)
-    found = told([*lists.lines, (*then, "movable", 900)], sizes=_SIZES)
-    assert (found.nr_unexplained == 0) == (then == (13, 1)), found
+    found = told([*lists.lines, then], sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == amid, found
     assert found.nr_explained == 0
 
 
