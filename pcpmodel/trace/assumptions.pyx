@@ -63,9 +63,10 @@ ASSUMPTIONS = {
     ),
     E_DIRECT: Assumption(
         "lists were locked: taken straight from the buddy lists",
-        "a block leaves the buddy lists with fewer locks held than a refill holds",
+        "a block leaves the buddy lists with fewer locks held than a refill holds, as its preempt "
+        "depth tells; without that, while its list is not empty",
         "it goes to no list",
-        "its preempt depth; without it, that its list is not empty",
+        "its mm_page_alloc",
     ),
     E_MOVED: Assumption(
         "list moved while it was dumped",

@@ -179,6 +179,7 @@ cdef struct zone_info:
     int32_t woken       # last row that shows its node's kswapd awake
     int32_t reclaiming  # last probe with ZONE_RECLAIM_ACTIVE
     int32_t slept       # last row that shows it going to sleep
+    int32_t drained     # last drain of a commit, which may have cleared ZONE_BELOW_HIGH; 0 none
     int32_t low         # first row at which a watermark test may fail, or nr_rows
     int64_t nr_free     # as the last probe told, and with what moved since [pages]
     int64_t least_free  # since the last probe without ZONE_BELOW_HIGH

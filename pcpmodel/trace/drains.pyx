@@ -421,8 +421,9 @@ cdef inline int32_t moved_on(Beliefs s, int32_t row) noexcept nogil:
     return then if s.rows[then].cpu != s.rows[row].cpu else 0
 
 
-cdef void no_longer_low(zone_info *z) noexcept nogil:
+cdef void no_longer_low(zone_info *z, int32_t row) noexcept nogil:
     """free_frozen_page_commit() has drained: it clears ZONE_BELOW_HIGH where enough is free."""
+    z.drained = row
     if z.flags & ZONE_BELOW_HIGH and z.nr_free > z.enough:
         z.flags &= ~<unsigned int>ZONE_BELOW_HIGH
         z.told += 1
@@ -554,7 +555,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     if said != SAID_NONE and last.op == OP_FREE and last.order == 0:
         set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
-        no_longer_low(&s.zones[set.zone])
+        no_longer_low(&s.zones[set.zone], s.last_drained)
     s.t.drains += 1
     s.t.drains_foreseen += said == SAID_ALL
     s.t.drains_explained += said == SAID_LATE

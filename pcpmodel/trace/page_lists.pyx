@@ -105,6 +105,7 @@ _WHAT = {
     D_TICK: "decays of a vmstat tick [zones]",
     D_ZONE_FLAGS: "zone flags without a cause",
     D_REPORTED: "block of a refill reported after other work of its task",
+    D_NO_PROOF: "only an assumption that no other line shows explains it [line]",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 #: What is said where a page that is believed to lie on a list, `Difference.expected`, cannot.
@@ -181,7 +182,10 @@ cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
 
 
 cdef void explain_by(PageLists s, int32_t row, int code, int set, int64_t line) noexcept nogil:
-    """`explain` by a line that is no row."""
+    """`explain` by a line that is no row; it must be another one than that of the difference."""
+    if line == s.rows[row].line:
+        differ(s, row, D_NO_PROOF, set, 0, line)
+        return
     if s.nr_explained < MAX_NOTES:
         s.explained[s.nr_explained] = note(s.rows[row].line, line, 0, 0, code, set, 0)
     s.nr_explained += 1

@@ -713,28 +713,19 @@ cdef inline bint likelier(const guess *a, const guess *b) noexcept nogil:
     return a.rank < b.rank
 
 
-cdef int32_t kswapd_after(Beliefs s, const zone_info *z, int32_t row) noexcept nogil:
-    """The next line of a zone's kswapd, which tells what it was at until then; else *row*."""
-    cdef int32_t j
-    for j in range(row + 1, s.nr_rows):
-        if (s.rows[j].event == EV_KSWAPD_WAKE or s.rows[j].event == EV_KSWAPD_SLEEP) \
-                and (s.rows[j].c == z.node or s.rows[j].c < 0):
-            return j
-    return row
-
-
 cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t shown) noexcept nogil:
     """Name what was assumed on the way to a state, each with the line that proves it."""
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
     cdef int32_t t = v.trail, why = 0
-    cdef int turns = 0, late = -1, c
+    cdef int turns = 0, cleared = 0, late = -1, c
     cdef const step_back *b
     while t >= 0:
         b = &s.trail[t]
         t = b.parent
         if b.act == ACT_TURN:
             turns |= b.what
+            cleared |= b.what & ~b.zone_flags
         elif b.act == ACT_SKIP and set.log[b.what].op == OP_ALLOC:
             late = b.what
     for c in range(s.nr_found):
@@ -750,8 +741,10 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
         why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
-        if shown >= 0 or not 0 < why < s.nr_rows:
-            why = shown if shown >= 0 else kswapd_after(s, z, row)
+        if shown >= 0:
+            why = shown
+        elif why == s.nr_rows:
+            why = z.drained if cleared & ZONE_BELOW_HIGH and z.drained else row
         # What a probe shows explains the operation that led there.
         explain(s, set.log[set.log_n - 1].row if why == row and set.log_n else row,
                 E_ZONE_FLAGS, x, why)

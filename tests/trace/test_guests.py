@@ -508,8 +508,10 @@ def test_a_kernel_with_preempt_rt_is_followed(told, kernel):
          *refill[:30], *apart, *refill[30:], (11, 0, "alloc", 100), (12, 0, "alloc", 101)],
         kernel=f"Linux version 6.18.15 #1 SMP {kernel} Debian 6.18.15-1",
     )  # fmt: skip
-    assert found.nr_unexplained == 0, found
-    assert found.causes() == {_DIRECT: 1 if kernel == "PREEMPT_RT" else 64}
+    # Without PREEMPT_RT each is a block past the lists, which only who reports it can prove.
+    assert found.nr_unexplained == (0 if kernel == "PREEMPT_RT" else 61), found
+    assert all("no other line" in difference.what for difference in found.unexplained)
+    assert found.causes() == {_DIRECT: 1 if kernel == "PREEMPT_RT" else 3}
 
 
 def test_a_kernel_is_known_by_its_package_where_meta_json_has_another_version(told):
