@@ -53,7 +53,7 @@ def test_a_null_model_that_is_as_near_is_named():
 
 
 def test_the_page_says_what_is_stored():
-    page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
     assert defaults.markdown(CELLS) in page
     for sentence in defaults.said_of(CELLS):
         assert sentence in page
