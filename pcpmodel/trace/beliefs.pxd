@@ -185,12 +185,12 @@ cdef struct zone_info:
     int64_t least_free  # since the last probe without ZONE_BELOW_HIGH
     int64_t enough      # no watermark test sets ZONE_BELOW_HIGH above [pages]
 
-# A free, or a tick of a pageset, that is done with a later line.
+# A free, or a tick of a pageset, that is done with a later line, or an allocation with one before.
 cdef struct late_act:
     int32_t row         # that line; 0: with the next one about the page
     int32_t told        # its own
     int32_t page        # -1: a tick
-    int order
+    int order           # -1: an allocation
     int cpu
 
 # A page, or the stack of a new task, that may have left before its line.

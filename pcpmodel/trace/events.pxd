@@ -46,7 +46,7 @@ cdef enum:
     EV_KSWAPD_SLEEP = 36
     EV_RECLAIM_BEGIN = 37
     EV_RECLAIM_END = 38
-    EV_SWITCH = 39          # sched_switch; a = who gets the CPU
+    EV_SWITCH = 39          # sched_switch; a = who gets the CPU, b = whether who had it still runs
     EV_HIT = 64
 
     # Bits of event_row.flags; the low four bits are the preempt depth.

@@ -534,6 +534,20 @@ cdef class Follower(Beliefs):
         self.switched_on = self._kept(cpus)
         self.nr_switches = len(keys)
 
+    def set_moved(self, moved):
+        """Pages that their tasks took before they were moved: (row of their mm_page_alloc, row
+        before which the task lost the CPU that it took it on, that CPU), for some of them."""
+        cdef int64_t p
+        check_idle(self)
+        for row, left, cpu in moved:
+            known = 0 <= left <= row < self.nr_rows and 0 <= cpu < self.cpus
+            p = index_of(self, self.rows[<int32_t>row].a) if known else -1
+            if p < 0 or self.rows[<int32_t>row].event != EV_ALLOC:
+                raise InputError(f"row {row} tells of no page taken on CPU {cpu} at row {left}")
+            if self.nr_late < MAX_LATE // 2:
+                self.late[self.nr_late] = late_act(left, row, <int32_t>p, -1, cpu)
+                self.nr_late += 1
+
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""
         cdef pageset *set = &self.sets[self.check_set(x)]

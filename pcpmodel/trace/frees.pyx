@@ -21,7 +21,7 @@ from pcpmodel.trace.drains cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport leave, leave_hidden, stacks_below
+from pcpmodel.trace.taking cimport leave, leave_hidden, stacks_below, taken_elsewhere
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -236,6 +236,8 @@ cdef void complete(Beliefs s, int k, int32_t row) noexcept nogil:
     s.late[k] = s.late[s.nr_late]
     if d.page < 0:
         tick(s, set_of(s, -d.page, cpu), row)
+    elif d.order < 0:
+        taken_elsewhere(s, d.page, cpu, d.told, row)
     else:
         commit(s, d.page, d.order, cpu, row)
 

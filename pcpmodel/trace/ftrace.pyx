@@ -698,6 +698,18 @@ cdef int64_t last_pid(const char *p, const char *e, const char *key) noexcept no
     return 0
 
 
+cdef bint leaves_running(const char *p, const char *e) noexcept nogil:
+    """Whether who loses the CPU goes on later where it was stopped: TASK_RUNNING."""
+    cdef const char *q = e
+    while q > p:
+        q -= 1
+        if at(q, e, b" ==> next_comm=", 15):
+            while q > p and q[-1] != c'=':
+                q -= 1
+            return q[0] == c'R'
+    return False
+
+
 cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
     """Fields of any event but the five, or of these in another order or spacing."""
     cdef int64_t values[KEYS]
@@ -721,6 +733,7 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         return OK
     if r.event == EV_SWITCH:
         r.a = last_pid(p, e, b"next_pid=")
+        r.b = leaves_running(p, e)
         return OK
     for i in range(KEYS):
         values[i] = -1

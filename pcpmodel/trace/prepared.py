@@ -15,7 +15,7 @@ from pcpmodel.trace.recording import Recording
 
 __all__ = [
     "CONTIG", "UNHEEDED", "chain_without", "freed_in_switch", "place_contigs", "probed",
-    "switches", "tells_bulk",
+    "switches", "taken_on_the_way", "tells_bulk",
 ]  # fmt: skip
 
 #: The event of a line of which nothing follows.
@@ -64,9 +64,10 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
 
 
 def switches(rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(task, row of those kept before which it comes, CPU, line) of sched_switch, by task.
+    """(task, row of those kept before which it comes, CPU, line, running) of sched_switch, by task.
 
-    Of who leaves a CPU it is the complement of that CPU.
+    Of who leaves a CPU it is the complement of that CPU, and whether it goes on where it was
+    stopped.
     """
     at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
     told = rows.take(at)
@@ -77,7 +78,46 @@ def switches(rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, ...]:
     lines = np.tile(told["line"], 2).astype(np.int64)
     order = np.lexsort((lines, tasks))
     order = order[tasks[order] > 0]  # each CPU has an idle task of its own
-    return tasks[order], before[order], cpus[order], lines[order]
+    running = np.tile(told["b"] > 0, 2)
+    return tasks[order], before[order], cpus[order], lines[order], running[order]
+
+
+def taken_on_the_way(
+    rows: np.ndarray, switched: tuple[np.ndarray, ...], first: int
+) -> list[tuple[int, int, int]]:
+    """Pages that their tasks may have taken on another CPU than on that which they tell of it.
+
+    (row of its mm_page_alloc, row before which the task lost the CPU, that CPU): no line told of
+    the page before, and since its last line the task was stopped, ready to go on, and moved.
+    """
+    tasks, before, cpus, _, running = switched
+    if not len(tasks):
+        return []
+    own = rows["flags"] & INTERRUPT == 0
+    about = np.flatnonzero(rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"])
+    new = about[np.unique(rows["a"][about], return_index=True)[1]]
+    new = new[(rows["event"][new] == EVENT_IDS["mm_page_alloc"]) & own[new] & (new >= first)]
+    order = np.flatnonzero(own)
+    order = order[np.argsort(rows["pid"][order], kind="stable")]
+    same = np.r_[False, rows["pid"][order[1:]] == rows["pid"][order[:-1]]]
+    last = np.full(len(rows), -1)  # the line before of the same task
+    last[order[same]] = order[np.flatnonzero(same) - 1]
+    key = tasks << 32 | before
+    at = np.searchsorted(key, rows["pid"][new].astype(np.int64) << 32 | new, side="right") - 1
+    some = (at > 0) & (tasks[at] == rows["pid"][new]) & (before[at] > last[new])
+    found = []
+    for row, k in zip(new[some].tolist(), at[some].tolist(), strict=True):
+        cpu = int(rows["cpu"][row])
+        seen = {cpu}
+        while k > 0 and tasks[k - 1] == tasks[k] and cpus[k] >= 0 and before[k - 1] > last[row]:
+            left = int(~cpus[k - 1])
+            if left < 0 or not running[k - 1]:
+                break
+            if left not in seen:
+                found.append((row, int(before[k - 1]), left))
+                seen.add(left)
+            k -= 2
+    return found
 
 
 def _goes_on(free: np.void, row: np.void) -> bool:

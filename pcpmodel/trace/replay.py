@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from os import PathLike
@@ -38,6 +38,7 @@ from pcpmodel.trace.prepared import (
     place_contigs,
     probed,
     switches,
+    taken_on_the_way,
     tells_bulk,
 )
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
@@ -75,6 +76,9 @@ _MOVABLE = MIGRATETYPES["movable"]
 
 #: Times that a recording without dumps is followed again, with other guesses.
 _GUESSES = 8
+#: ... with a page that a task took before it was moved, at most; and rows that these times follow.
+_TRIES = 8
+_TRIED_ROWS = 20_000_000
 #: Pages of which one of these times goes by at most; the others mostly follow from the first.
 _LEARNED = 100
 
@@ -511,25 +515,34 @@ def replay_without_dump(
 
     started = _Inferred(cap, snapshot, rows, begin, first, bool(markers.snapshot))
     switched = switches(events.rows, kept)
-    for again in range(_GUESSES, -1, -1):
+
+    def follow() -> tuple[Follower, tuple[int, int, int]]:
         r = Follower(state, cap.cpus, snapshot, plain, first)
         r.let_compaction_isolate(cap.compaction or 0)
         if cap.preempt_rt:
             r.let_locks_sleep()
         if computed:
             r.compute_high_max()
-        r.set_switches(*switched)
+        r.set_switches(*switched[:4])
         started.tell(r)
-        probes = probes_right = probes_shown = 0
+        probes = 0, 0, 0
         left = first
         if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
             a, left = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
             run(r, first, a)
-            probes, probes_right, probes_shown = _compare_counts(r, cap, snapshot, a, left)
+            probes = _compare_counts(r, cap, snapshot, a, left)
         run(r, left, end)
-        bad, nr_bad, good, nr_good = r.notes()
-        if not again or not started.learns(bad, r.gone_past()):
+        return r, probes
+
+    r, probes = follow()
+    for _ in range(_GUESSES):
+        if not started.learns(r.notes()[0], r.gone_past()):
             break
+        r, probes = follow()
+    if r.notes()[1]:
+        moved = taken_on_the_way(rows, switched, first)
+        r, probes = started.moves(moved, r, probes, follow)
+    bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
         notes.append(
             f"what to find out the states costs was spent at line {r.cut}: of {r.nr_cut} "
@@ -542,7 +555,7 @@ def replay_without_dump(
         recording=cap.name, release=state.name, events=end - first,
         counted={
             **{k + end: t[k + end] for k in _KINDS for end in ("", "_foreseen", "_explained")},
-            "probes": probes, "probes_foreseen": probes_right, "probes_explained": probes_shown,
+            "probes": probes[0], "probes_foreseen": probes[1], "probes_explained": probes[2],
         },
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
@@ -593,6 +606,7 @@ class _Inferred:
         self._starts, self._base = starts, int(starts[0]) & ~511
         self._blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - self._base >> 9
         self._past: np.ndarray | None = None
+        self._moved: list[tuple[int, int, int]] = []
 
     def tell(self, r: Follower) -> None:
         """Let a follower start so."""
@@ -613,6 +627,7 @@ class _Inferred:
         r.set_block_types(self._types)
         some = self._past.any(axis=1)
         r.set_passed_over(self._freed[some], self._past[some])
+        r.set_moved(self._moved)
         r.free_under_way(first)
 
     def learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
@@ -641,6 +656,45 @@ class _Inferred:
                 if learned == _LEARNED:
                     break
         return learned > 0
+
+    def moves(
+        self,
+        found: list[tuple[int, int, int]],
+        r: Follower,
+        probes: tuple[int, int, int],
+        follow: Callable[[], tuple[Follower, tuple[int, int, int]]],
+    ) -> tuple[Follower, tuple[int, int, int]]:
+        """Follow again with pages that tasks had taken before they were moved (*found*).
+
+        What makes foreseen the first difference, and spoils none before it, was so: large blocks
+        first, then who was moved last.
+        """
+        tries = min(_TRIES, _TRIED_ROWS // max(len(self._rows), 1))
+        large = {row: int(self._rows["b"][row]) for row, _, _ in found}
+        while (reached := _reached(r))[0] < np.inf:
+            at = int(np.searchsorted(self._rows["line"], reached[0]))
+            done = {row for row, _, _ in self._moved}
+            left = [move for move in found if move[0] not in done and move[1] <= at]
+            for move in sorted(left, key=lambda move: (large[move[0]], move), reverse=True):
+                if not tries:
+                    return r, probes
+                tries -= 1
+                self._moved.append(move)
+                tried = follow()
+                if _reached(tried[0]) > reached:
+                    r, probes = tried
+                    break
+                self._moved.pop()
+            else:
+                break
+        return r, probes
+
+
+def _reached(r: Follower) -> tuple[float, int]:
+    """How far all was foreseen: the line of the first difference, and how few that line has."""
+    lines = [difference.line for difference in r.notes()[0]]
+    least = min(lines, default=np.inf)
+    return least, -lines.count(least)
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil
 cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil
 cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil
+cdef void taken_elsewhere(Beliefs s, int32_t p, int cpu, int32_t told, int32_t row) noexcept nogil
 cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil
 cdef void fallback(Beliefs s, int32_t row) noexcept nogil

@@ -419,6 +419,29 @@ cdef inline bint gives_unseen(Beliefs s, int x, int i, int32_t row) noexcept nog
     return s.sets[x].open[i] and (head < 0 or in_flight(s, head, row))
 
 
+cdef void taken_elsewhere(Beliefs s, int32_t p, int cpu, int32_t told, int32_t row) noexcept nogil:
+    """A page that no line told of leaves the list of a CPU for a task that lost it then, and tells
+    of it, with row *told*, on another one."""
+    cdef const event_row *r = &s.rows[told]
+    cdef int x = set_of(s, p, cpu)
+    cdef int i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    cdef int64_t line = switched(s, told, cpu)
+    cdef operation *e
+    if not line or s.page[p].status != UNSEEN or s.page[p].where or not gives_unseen(s, x, i, row):
+        return
+    while s.sets[x].list[i].head >= 0:
+        take_shown(s, x, s.sets[x].list[i].head, row)
+        if not gives_unseen(s, x, i, row):
+            return
+    explain_by(s, told, E_MIGRATED, x, line)
+    was_there(s, p, x, i, False)
+    await_report(s, p, SHOWN, <int>r.b, <int>r.c)
+    s.sets[x].moved[i] = row
+    e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
+    do_op(s, x, e)
+    settle(s, x, row)
+
+
 cdef int first_set(Beliefs s, int x, int i, int32_t p, int32_t row) noexcept nogil:
     """The pageset of which a page is reported that no line told of before: *x*, of the CPU of that
     line, but where it would lie below what came since, or nothing unknown is there, and the task

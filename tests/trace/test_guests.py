@@ -31,6 +31,8 @@ _WORDS = {
     "cma": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=4 percpu_refill=1",
     "switch": b"sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=R ==> next_comm=b "
     b"next_pid=%d next_prio=120",
+    "sleep": b"sched_switch: prev_comm=a prev_pid=1 prev_prio=120 prev_state=D ==> next_comm=b "
+    b"next_pid=%d next_prio=120",
     "claimed": b"mm_page_alloc_extfrag: page=0 pfn=%#x alloc_order=0 fallback_order=5 "
     b"pageblock_order=9 alloc_migratetype=0 fallback_migratetype=0 fragmenting=0 "
     b"change_ownership=0",
@@ -42,7 +44,7 @@ _WORDS = {
     "fork": b"sched_process_fork: comm=a pid=11 child_comm=b child_pid=%d",
     "hold": b"free_pcppages_bulk: (free_pcppages_bulk+0x0/0x250) n=63 pindex=0 pcp=0xff%06x",
 }
-_NO_PAGE = ("switch", "bulk", "bulk_ret", "decay", "drain", "hold", "fork")
+_NO_PAGE = ("switch", "sleep", "bulk", "bulk_ret", "decay", "drain", "hold", "fork")
 _BULK_PROBES = ["alloc_pages_bulk_noprof gfp=%di:x32 nid=%si:s32 nr=%cx:s32",
                 "alloc_pages_bulk_noprof n=$retval:u32"]  # fmt: skip
 
@@ -460,6 +462,25 @@ def test_a_page_of_which_no_line_told_may_have_left_before_its_own(told, seen):
     assert (found.nr_unexplained > 0) == seen, found
     if not seen:
         assert found.causes() == {"left the list at another moment than its line says": 1}
+
+
+@pytest.mark.parametrize(("left", "cpu"), [("switch", 0), ("switch", 1), ("sleep", 0)])
+def test_a_page_of_which_no_line_told_may_be_of_a_cpu_that_its_task_was_stopped_on(told, left, cpu):
+    """It comes out then that a drain of that CPU comes a page later; not if the task slept there,
+    or was never there."""
+    lists = _Filled()
+    lists.frees(12, 147)
+    lists.drains(12, 147)
+    found = told(
+        [
+            (1, cpu, "switch", 15), (15, cpu, left, 12), *lists.lines,
+            (1, 1, "switch", 15), (15, 1, "movable", 900),
+        ],
+        sizes=_SIZES,
+    )  # fmt: skip
+    was_there = left == "switch" and cpu == 0
+    assert (found.nr_unexplained == 0) == was_there, found
+    assert found.causes() == ({"reported from another CPU": 1} if was_there else {})
 
 
 @pytest.mark.parametrize(
