@@ -564,7 +564,9 @@ cdef uint32_t rmqueue_buddy(zone *z, int order, int mt, unsigned int flags) noex
         page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC)
     if page == NO_PAGE:
         page = rmqueue(z, order, mt, flags, &mode)
-    if page == NO_PAGE and flags & (ALLOC_OOM | ALLOC_NON_BLOCK):
+    if page == NO_PAGE and (
+        flags & ALLOC_OOM or (flags & ALLOC_NON_BLOCK and z.rules.highatomic_last_resort)
+    ):
         page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC)
     emit(z, EV_HOLD, 0 if page == NO_PAGE else 1 << order, HOLD_ALLOC, 0, False)
     if (

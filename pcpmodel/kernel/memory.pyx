@@ -277,6 +277,11 @@ cdef class Memory(Exclusive, Pagesets):
             if not self.mm.zone[0].rules.high_min_max:
                 ps.pcp.high = least
 
+    def _cpu_vm_stats_fold(self, cpu):
+        cdef int c = self._cpu_number(cpu), z
+        for z in range(self.mm.nr_zones):
+            pageset_of(&self.mm, z, c).stat_diff = 0
+
     def _free_high_batch(self, cpu, z, flag):
         cdef pageset *ps = pageset_of(&self.mm, self._zone_number(z), self._cpu_number(cpu))
         cdef bint on = flag
@@ -742,14 +747,19 @@ cdef class Memory(Exclusive, Pagesets):
     # Reserve and isolation
 
     def unreserve_highatomic_pageblock(self, cpu=0, migratetype=MIGRATE_MOVABLE, *, force=False):
-        """Give a high-atomic block back, in the order of the CPU's zones; did pages move?"""
+        """Give a high-atomic block back, in the order of the CPU's zones; did pages move?
+
+        Of the zones that a request of this type may take from: of ZONE_MOVABLE for movable pages
+        alone.
+        """
         cdef int c = self._cpu_number(cpu), i, z
         cdef int mt = whole("migratetype", migratetype, 0, MIGRATE_PCPTYPES - 1)
         cdef bint forced = truth("force", force)
         check_idle(self)
         for i in range(self.mm.nr_zones):
             z = self.mm.zonelist[self.mm.cpu_node[c] * self.mm.nr_zones + i]
-            if unreserve_highatomic_pageblock(&self.mm.zone[z], mt, forced):
+            if self.mm.zone[z].index <= highest_zone(mt) \
+                    and unreserve_highatomic_pageblock(&self.mm.zone[z], mt, forced):
                 return True
         return False
 

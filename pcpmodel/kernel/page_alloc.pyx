@@ -292,7 +292,7 @@ cdef int64_t alloc_many(
 cdef int64_t alloc_bulk(memory *mm, int cpu, int mt, int64_t n, int64_t *pfns) noexcept nogil:
     """alloc_pages_bulk(): up to n pages of order 0; returns how many."""
     cdef int highest = highest_zone(mt)
-    cdef unsigned int flags = ALLOC_WMARK_LOW | ALLOC_KSWAPD
+    cdef unsigned int flags = ALLOC_WMARK_LOW  # wakes no kswapd, and boosts nothing
     cdef const int *zonelist = mm.zonelist + mm.cpu_node[cpu] * mm.nr_zones
     cdef int i, z, preferred = -1
     cdef int64_t got = 0

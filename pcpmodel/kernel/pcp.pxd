@@ -51,7 +51,7 @@ Then the same with page frames: a `pageset` is one CPU's lists of one zone
 
 cimport cython
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int8_t, int64_t, uint32_t
+from libc.stdint cimport INT16_MAX, int8_t, int16_t, int64_t, uint16_t, uint32_t
 
 from pcpmodel.cython_pcp cimport pcp_policy, pcp_view
 from pcpmodel.kernel.buddy cimport zone
@@ -89,7 +89,7 @@ cdef struct per_cpu_pages:
     int high_min  # bounds of high [pages]; all three are equal in a kernel
     int high_max  # without rules.high_min_max
     int batch  # pages per refill or drain, >= 1 [pages]
-    int free_count  # pages freed since the allocations stopped (rules.free_count)
+    int free_count  # pages freed since the allocations stopped (rules.free_count); as a short
     int count_min  # smallest count since the last decay (rules.count_min)
     # Of a tree: what it was told (> 0: 1 + what an allocation that has begun halves; < 0: ~order
     # of a free), or what it is to drain yet [pages]; pages of each hold, less than 0 if high-order
@@ -136,7 +136,7 @@ cdef inline int tree_refill(
     cdef bint begun = pcp.due > 0
     if begun:
         if r.free_count:
-            pcp.free_count = pcp.due - 1
+            pcp.free_count = <int16_t>(pcp.due - 1)
         else:
             pcp.free_factor = <int8_t>(pcp.due - 1)
     n = steps_of(r).refill(pcp, zone_flags, order)
@@ -156,7 +156,7 @@ cdef inline int pcp_clamp(int value, int lo, int hi) noexcept nogil:
 cdef inline void pcp_alloc_begin(per_cpu_pages *pcp, const pcp_rules *r) noexcept nogil:
     """rmqueue_pcplist(): an allocation halves what consecutive frees built up."""
     if r.tree:
-        pcp.due = 1 + (pcp.free_count if r.free_count else pcp.free_factor)
+        pcp.due = 1 + (<uint16_t>pcp.free_count if r.free_count else pcp.free_factor)
         if not r.tree_hits & TREE_HITS_AS_RULES:
             return
     if r.free_count:
@@ -242,7 +242,7 @@ cdef inline bint pcp_commit(per_cpu_pages *pcp, const pcp_rules *r, int order) n
     else:
         pcp.flags &= ~PCPF_PREV_FREE_HIGH_ORDER
     if r.free_count and pcp.free_count < pcp.batch << r.batch_scale_max:
-        pcp.free_count += 1 << order
+        pcp.free_count = <int16_t>(pcp.free_count + (1 << order))  # wraps
     return free_high
 
 
@@ -433,7 +433,8 @@ cdef inline int pcp_free_hits(
     pcp.count += k
     pcp.flags &= ~PCPF_PREV_FREE_HIGH_ORDER
     if r.free_count and pcp.free_count < full:
-        pcp.free_count = min(pcp.free_count + k, full)
+        pcp.free_count += k
+        pcp.free_count = min(pcp.free_count, full) if full <= INT16_MAX else <int16_t>pcp.free_count
     if r.auto_high:
         pcp.high = high
     if r.tree_hits & TREE_FREES_ADD:

@@ -9,7 +9,7 @@ Mirrors mm/page_alloc.c of v4.17 ... v7.3.
 cimport cython
 from cpython.exc cimport PyErr_Occurred
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT16_MAX, INT16_MIN, int8_t, int32_t, int64_t, uint32_t
 from libc.string cimport memset
 
 from pcpmodel.errors cimport whole
@@ -155,7 +155,7 @@ cdef int ask_policy(
     pcp.high = min(max(view.high, 0), 1 << 30)
     pcp.alloc_factor = <int8_t>min(max(view.alloc_factor, 0), r.batch_scale_max)
     pcp.free_factor = <int8_t>min(max(view.free_factor, 0), 16)
-    pcp.free_count = min(max(view.free_count, 0), 1 << 26)
+    pcp.free_count = min(max(view.free_count, INT16_MIN), INT16_MAX)
     pcp.count_min = min(max(view.count_min, 0), 1 << 26)
     for i in range(4):
         s.user[i] = view.user[i]
@@ -580,7 +580,7 @@ cdef class PerCpuPages(Exclusive):
 
     @free_count.setter
     def free_count(self, value):
-        self.pcp.free_count = whole("free_count", value, 0, MAX_PAGES)
+        self.pcp.free_count = whole("free_count", value, INT16_MIN, INT16_MAX)
 
     @property
     def count_min(self):

@@ -160,6 +160,7 @@ class Rules:
     # Zone choice and high-atomic reserve
     skip_busy_kswapd: bool = False  #: nodes whose kswapd runs are skipped at first
     highatomic_needs_gfp_high: bool = True  #: ALLOC_HIGHATOMIC only with __GFP_HIGH
+    highatomic_last_resort: bool = False  #: non-blocking requests may take it before they fail
     highatomic_free_counter: bool = False  #: watermarks count nr_free_highatomic
     highatomic_limit_rounded: bool = False  #: 1 % rounded up to blocks, none if under one
     highatomic_in_buddy: bool = False  #: reserved in rmqueue_buddy(); PCP refill refused
@@ -381,7 +382,18 @@ _PATCHES: dict[str, Patch] = {
             "v6.12",
             highatomic_free_counter=True,
             highatomic_limit_rounded=True,
+        ),
+        _patch(
+            "highatomic-non-blocking",
+            "ALLOC_HIGHATOMIC for all that cannot reclaim",
+            "1ebbb21811b7, v6.3",
             highatomic_needs_gfp_high=False,
+        ),
+        _patch(
+            "highatomic-last-resort",
+            "requests that cannot reclaim take high-atomic blocks before they fail",
+            "281dd25c1a01, v6.12, stable 6.1.y",
+            highatomic_last_resort=True,
         ),
         _patch(
             "highatomic-gfp-high",
@@ -477,7 +489,8 @@ _SERIES_V2 = (
 )
 _V5_10 = ("batchsize-1m",)
 _V5_17 = (*_V5_10, "high-by-watermark", "scaled-drains", "reclaim-limit", "high-order-lists")
-_V6_6 = (*_V5_17, "free-high", "drain-by-list", "one-thp-list", "pcp-lock")
+_V6_1 = (*_V5_17, "free-high", "drain-by-list", "one-thp-list", "pcp-lock")
+_V6_6 = (*_V6_1, "highatomic-non-blocking")
 _V6_7 = (
     *_V6_6,
     "drain-two-in-a-row",
@@ -499,6 +512,7 @@ _V6_12 = (
     "drain-zone-chunks",
     "freelist-hygiene",
     "highatomic-v6.12",
+    "highatomic-last-resort",
 )
 _V6_16 = (*_V6_12, "claim-or-steal", "nolock", "free-high-threshold")
 _V6_17 = (*_V6_16, "isolate-bit")
@@ -513,7 +527,13 @@ _RELEASES: dict[str, tuple[str, ...]] = {
     "v4.17": (),
     "v5.10": _V5_10,
     "v5.17": _V5_17,
-    "debian-6.1.192": (*_V6_6, "thp-lists", "batch-scale-max", "drain-zone-chunks"),
+    "debian-6.1.192": (
+        *_V6_1,
+        "thp-lists",
+        "batch-scale-max",
+        "drain-zone-chunks",
+        "highatomic-last-resort",
+    ),
     "v6.6": _V6_6,
     **{f"v6.6+p{n}": (*_V6_6, *_SERIES_V2[:n]) for n in range(1, 11)},
     "v6.7": _V6_7,

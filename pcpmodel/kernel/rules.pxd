@@ -55,6 +55,7 @@ cdef struct pcp_rules:
 
     int skip_busy_kswapd
     int highatomic_needs_gfp_high
+    int highatomic_last_resort
     int highatomic_free_counter
     int highatomic_limit_rounded
     int highatomic_in_buddy

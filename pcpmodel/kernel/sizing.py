@@ -51,6 +51,8 @@ __all__ = [
     "zone_set_pageset_high_and_batch",
 ]
 
+#: Greatest value of an int, which proc_dointvec_minmax() takes.
+INT_MAX = 2**31 - 1
 #: Smallest divisor that sysctl ``vm.percpu_pagelist_high_fraction`` takes beside 0.
 MIN_PERCPU_PAGELIST_HIGH_FRACTION = 8
 
@@ -62,6 +64,8 @@ PAGE_SIZES_KIB = (4, 16, 64)
 
 #: A zone from which on the batch grows no more, whatever the page size: 4096 batches of 256 KiB.
 LARGE_ZONE_BYTES = 1 << 30
+#: A node of a large server.
+SERVER_ZONE_BYTES = 256 << 30
 
 _MIGRATE_PCPTYPES = 3
 
@@ -147,9 +151,11 @@ def used_batch(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
 def large_zone_batch(rules: Rules, page_shift: int = 12) -> int:
     """``pcp->batch`` of a zone of any size from `LARGE_ZONE_BYTES` on: 63, 15 or 3 [pages].
 
-    Before v4.19 31, 7 or 1.
+    Before v4.19 31, 7 or 1.  A kernel tree is asked for that of the zone of a large server: its own
+    zone_batchsize() may grow further.
     """
-    return used_batch(LARGE_ZONE_BYTES >> page_shift, rules, page_shift)
+    size = LARGE_ZONE_BYTES if rules.sizing is None else SERVER_ZONE_BYTES
+    return used_batch(size >> page_shift, rules, page_shift)
 
 
 def percpu_pagelist_high_fraction(value: int) -> int:
@@ -163,10 +169,10 @@ def percpu_pagelist_high_fraction(value: int) -> int:
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"percpu_pagelist_high_fraction={value!r} is not an integer")
-    if value < 0 or 0 < value < MIN_PERCPU_PAGELIST_HIGH_FRACTION:
+    if not (value == 0 or MIN_PERCPU_PAGELIST_HIGH_FRACTION <= value <= INT_MAX):
         raise InputError(
             f"percpu_pagelist_high_fraction={value} is refused by the kernel (EINVAL); "
-            f"allowed: 0, or {MIN_PERCPU_PAGELIST_HIGH_FRACTION} and more"
+            f"allowed: 0, or {MIN_PERCPU_PAGELIST_HIGH_FRACTION} to {INT_MAX}"
         )
     return value
 
@@ -287,11 +293,13 @@ def zone_set_pageset_high_and_batch(
     cpu_online: int = 0,
     high_fraction: int = 0,
     page_shift: int = 12,
+    batch: int | None = None,
 ) -> PagesetSize:
     """Batch and limits of a zone's lists.
 
     Parameters are those of `zone_batchsize` and `zone_highsize`; ``high_fraction`` is
-    sysctl ``vm.percpu_pagelist_high_fraction``: 0, or 8 and more.
+    sysctl ``vm.percpu_pagelist_high_fraction``: 0, or 8 and more.  With a ``batch`` that is not the
+    kernel's the limits are those that it leads to: at least four (before v5.14 six) of it.
 
     Returns
     -------
@@ -308,10 +316,13 @@ def zone_set_pageset_high_and_batch(
     mm/page_alloc.c, zone_set_pageset_high_and_batch(), v6.6 and v6.7; `fixed_size`.
     """
     percpu_pagelist_high_fraction(high_fraction)
-    batch = used_batch(managed_pages, rules, page_shift)
+    own_batch = used_batch(managed_pages, rules, page_shift)
     fixed = 0
     if not rules.high_by_watermark:
-        batch, fixed = fixed_size(managed_pages, rules, high_fraction, page_shift)
+        own_batch, fixed = fixed_size(managed_pages, rules, high_fraction, page_shift)
+        if batch is not None and not high_fraction:
+            fixed = least_high(batch, rules)
+    used = own_batch if batch is None else batch
 
     def highsize(fraction: int) -> int:
         if rules.sizing is not None:
@@ -320,11 +331,11 @@ def zone_set_pageset_high_and_batch(
                 managed_pages, low_wmark_pages, node_cpus + cpu_online, online_cpus, fraction
             )[1]
             if own is not None:
-                return own
+                return own if used == own_batch else max(own, least_high(used, rules))
         return zone_highsize(
             managed_pages,
             low_wmark_pages,
-            batch,
+            used,
             node_cpus=node_cpus,
             online_cpus=online_cpus,
             cpu_online=cpu_online,
@@ -333,7 +344,7 @@ def zone_set_pageset_high_and_batch(
 
     high_max = highsize(high_fraction or MIN_PERCPU_PAGELIST_HIGH_FRACTION)
     high_min = highsize(high_fraction) if rules.high_by_watermark else fixed
-    return _pageset_size(batch, high_min, high_max, rules)
+    return _pageset_size(used, high_min, high_max, rules)
 
 
 def refill_limit(batch: int, rules: Rules) -> int:

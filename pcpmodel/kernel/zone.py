@@ -166,6 +166,7 @@ class Pagesets:
     drain_pages_zone: Callable[..., Any]  # cpu, zone
     _pageset_update: Callable[[int, int, int, int], None]  # zone, batch, high_min, high_max
     _free_high_batch: Callable[[int, int, bool], None]  # cpu, zone, flag
+    _cpu_vm_stats_fold: Callable[[int], None]  # cpu
     _watermark_boost: Callable[[int], int]  # zone
     _set_watermarks: Callable[..., None]  # zone, min, low, high
 
@@ -199,9 +200,10 @@ class Pagesets:
             online_cpus=len(self.online),
             cpu_online=cpu_online,
             high_fraction=self.percpu_pagelist_high_fraction,
+            batch=zone.batch,
         )
         new = (
-            _first(zone.batch, size.batch),
+            size.batch,
             _first(zone.high_min, size.high_min, size.high),
             _first(zone.high_max, size.high_max, size.high),
         )
@@ -217,7 +219,10 @@ class Pagesets:
 
         Zones described with sizes of their own keep them.
         """
-        self.percpu_pagelist_high_fraction = sizing.percpu_pagelist_high_fraction(value)
+        fraction = sizing.percpu_pagelist_high_fraction(value)
+        if fraction == self.percpu_pagelist_high_fraction:
+            return  # percpu_pagelist_high_fraction_sysctl_handler() looks no further
+        self.percpu_pagelist_high_fraction = fraction
         for z in range(len(self.zones)):
             self._resize(z)
 
@@ -247,6 +252,7 @@ class Pagesets:
         self.online.discard(cpu)
         for z in range(len(self.zones)):
             self.drain_pages_zone(cpu, z)
+        self._cpu_vm_stats_fold(cpu)
         for z in range(len(self.zones)):
             self._resize(z)
 

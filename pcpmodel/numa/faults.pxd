@@ -145,7 +145,7 @@ cdef inline int numa_fault(numa_machine* m, int t) noexcept nogil:
         numa_account(m, t, g, True, False)
         return STEP_MAPPED
     if (word & (PAGE_REFUSED | PAGE_ISOLATED)
-            or m.memory.nr_free(m.memory.ctx, 1) <= m.high_wmark):
+            or m.memory.nr_free(m.memory.ctx, 1) <= m.high_wmark + 1):  # of one page
         return numa_refuse(m, t, locked)
     th.frame = m.memory.alloc(m.memory.ctx, 1, th.cpu)
     if th.frame < 0:

@@ -100,7 +100,7 @@ class Experiment:
     page_release: str = _p(
         "v6.6",
         "",
-        "kernel: rules of the per-CPU page lists and buddy lists; the oldest known here",
+        "kernel: rules of the per-CPU page lists and buddy lists",
     )
     # Kernel costs
     fault_ns: int = _p(

@@ -183,7 +183,7 @@ class Machine:
             self.counts["local_faults"] += 1
             self.account(t, th.page, True, False)
             return "mapped"
-        balanced = self.memory.nr_free(1) > self.high_wmark
+        balanced = self.memory.nr_free(1) > self.high_wmark + 1  # with the one that comes
         if page.refused or page.isolated or not balanced:
             return self.refuse(t, bool(self.rules & PREPARE_LOCKED))
         th.frame = self.memory.alloc(1, th.cpu)

@@ -235,21 +235,17 @@ class Host:
                 cpu_online=int(coming),
                 high_fraction=high_fraction,
                 page_shift=self.page_shift,
+                batch=batch,
             )
             low = size.high if size.high_min is None else size.high_min
             top = low if size.high_max is None else size.high_max
             assert low is not None
             assert top is not None
-            used = size.batch if batch is None else batch
-            if used != size.batch:  # the bounds are never below so many batches
-                least = sizing.least_high(used, release.rules)
-                low, top = max(low, least), max(top, least)
-                if not release.rules.high_by_watermark:
-                    low = top = least
             if high_pages is not None:
                 low = top = high_pages
             if high_min_pages is not None:
                 low = high_min_pages
                 top = max(top, low) if release.rules.high_min_max else low
-            result.append(ZoneSize(node, managed, (mark.min, mark.low, mark.high), used, low, top))
+            levels = (mark.min, mark.low, mark.high)
+            result.append(ZoneSize(node, managed, levels, size.batch, low, top))
         return tuple(result)

@@ -565,3 +565,54 @@ def test_a_copied_zone_is_like_the_other_and_on_its_own():
     again = memory.Memory("v7.3", [Zone(3000, start_pfn=1024)], 2)
     again.copy_zone(0, source, 1)
     assert [again.alloc(0, order) + 3072 for order in (0, 1, 2)] == blocks
+
+
+RESERVED = {"free": {(9, 3): [0]}, "blocks": [3] + [1] * 7, "nr_reserved_highatomic": 512}
+
+
+@pytest.mark.parametrize(
+    ("name", "gfp", "given"),
+    [
+        ("v6.6", "nowait", True),  # gfp_to_alloc_flags() of v6.3 on: all that cannot reclaim
+        ("v6.7", "nowait", True),
+        ("v6.12", "nowait", True),
+        ("debian-6.1.192", "atomic", True),
+        ("debian-6.1.192", "nowait", False),  # with __GFP_HIGH alone, as from v6.18 on
+        ("v6.6", "kernel", False),
+        ("v5.10", "nowait", False),
+    ],
+)
+def test_who_takes_high_atomic_blocks_of_higher_orders(make, name, gfp, given):
+    mem = make(name, {}, pages=4096, batch=7, high=28)
+    mem.load(0, RESERVED)
+    assert (mem.alloc(0, 2, 0, gfp=gfp) is not None) == given
+
+
+@pytest.mark.parametrize("gfp", ["atomic", "nowait"])
+@pytest.mark.parametrize("name", ["v5.10", "v6.6", "v6.7", "debian-6.1.192", "v6.12", "v7.3"])
+def test_the_last_resort_of_order_0(make, name, gfp):
+    """281dd25c1a01: v6.12 and stable 6.1.y; before, ALLOC_OOM alone."""
+    mem = make(name, {}, pages=4096, batch=7, high=28)
+    mem.load(0, RESERVED)
+    late = name in ("debian-6.1.192", "v6.12", "v7.3")
+    assert mem.alloc(0, 0, 1, gfp=gfp) == (0 if late else None)
+
+
+@pytest.mark.parametrize("kind", [memory.Memory, reference.Memory])
+@pytest.mark.parametrize("migratetype", [UNMOVABLE, MOVABLE])
+def test_a_reserve_is_given_back_from_zones_that_the_request_may_use(kind, migratetype):
+    """unreserve_highatomic_pageblock(): up to ac->highest_zoneidx."""
+    mem = kind("v6.12", [Zone(8192), Zone(8192, start_pfn=8192, name="Movable")], free=False)
+    mem.load(1, {"free": {(9, 3): [8192]}, "blocks": [3] + [1] * 15,
+                 "nr_reserved_highatomic": 512})  # fmt: skip
+    assert mem.unreserve_highatomic_pageblock(0, migratetype, force=True) == (
+        migratetype == MOVABLE
+    )
+
+
+def test_a_bulk_allocation_boosts_no_watermark(make):
+    """Its ALLOC_WMARK_LOW has no ALLOC_KSWAPD."""
+    mem = make("v7.2", {(5, 1): [0]}, pages=4096, blocks=[1] * 8, batch=7, high=28)
+    mem.set_watermarks(0, 10, 20, 30)
+    assert mem.alloc_pages_bulk(0, 2, UNMOVABLE)
+    assert mem.state()[0]["flags"] == 0

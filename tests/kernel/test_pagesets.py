@@ -129,3 +129,33 @@ def test_lists_that_are_disabled_keep_nothing_and_get_their_sizes_back(kind):
     assert sizes(memory) == (7, 28, 512)
     with pytest.raises(InputError, match="is not disabled"):
         memory.zone_pcp_enable(0)
+
+
+@BOTH
+@pytest.mark.parametrize(("batch", "high"), [(7, 28), (15, 60), (31, 124), (None, 252)])
+def test_a_batch_of_ones_own_gives_its_own_least_high(kind, batch, high):
+    """zone_highsize(): max(total / CPUs, 4 batches), of the batch in use."""
+    mem = kind("v7.2", [Zone(1 << 18, batch=batch, watermarks=(50, 60, 70))], 112)
+    assert sizes(mem)[1] == high
+
+
+@BOTH
+def test_a_fraction_that_is_there_already_resizes_nothing(kind):
+    """percpu_pagelist_high_fraction_sysctl_handler(): no change, no new sizes."""
+    mem = kind("v7.2", [Zone(1 << 18, watermarks=(100, 4000, 4100))], 2)
+    before = sizes(mem)
+    mem.set_watermark_boost(0, 2000)
+    mem.set_percpu_pagelist_high_fraction(0)
+    assert sizes(mem) == before
+    with pytest.raises(InputError, match="8 to 2147483647"):
+        mem.set_percpu_pagelist_high_fraction(1 << 31)
+
+
+@BOTH
+def test_the_statistics_of_a_cpu_that_went_away_are_folded(kind):
+    """page_alloc_cpu_dead(): cpu_vm_stats_fold(); the first tick after it comes finds nothing."""
+    mem = kind("v7.2", [Zone(1 << 14, batch=7, high_min=28, high_max=28)], 2, cpu_node=[0, 1])
+    mem.alloc(1)
+    mem.cpu_dead(1)
+    mem.cpu_online(1)
+    assert not mem.refresh_cpu_vm_stats(1)

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
 import pcpmodel as pm
@@ -23,7 +24,9 @@ from helpers.examples_pcp import (
     V619,
 )
 from pcpmodel.kernel import pcp, reference
+from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.rules import as_dict
+from pcpmodel.kernel.zone import Zone
 
 
 @pytest.fixture(params=[pcp.PerCpuPages, reference.PerCpuPages], ids=["core", "twin"])
@@ -275,3 +278,29 @@ def test_t49_a_disabled_pcp_keeps_nothing(make, name):
 def test_wrong_arguments_are_refused_by_name(call, said):
     with pytest.raises(pm.InputError, match=said):
         call()
+
+
+@pytest.mark.parametrize("batch", [1024, 2047])
+def test_free_count_is_a_short(make, batch):
+    """struct per_cpu_pages of v6.7 and later: it wraps, and the next drain takes a batch alone."""
+    pages = make("v7.2", batch=batch, high_min=40000, high_max=40000)
+    found = drains(pages, 40000)
+    assert found == {40000: batch}
+    assert pages.free_count == 40000 - 65536
+
+
+def test_a_short_that_wraps_amid_many_frees_at_once():
+    """`pcp_free_hits` leaps as single frees go."""
+    many, single = (
+        Memory("v7.2", [Zone(1 << 17, batch=1024, high_min=42000, high_max=42000)])
+        for _ in range(2)
+    )
+    pfns = np.empty(41000, np.int64)
+    for memory in (many, single):
+        assert memory.alloc_many(pfns) == len(pfns)
+    for some in np.split(pfns, [30000, 35000, 39000]):
+        many.free_many(some)
+        for pfn in some:
+            single.free(0, int(pfn))
+        assert many.state() == single.state()
+    assert many.state()[0]["pcp"][0]["free_count"] < 0

@@ -32,7 +32,9 @@ def test_each_release_differs_from_the_one_before_by_what_came_with_it():
     assert between("v5.10", "v5.17") == {
         "high_by_watermark", "scaled_drains", "reclaim_limit", "nr_pcp_lists"
     }  # fmt: skip
-    assert between("v5.17", "v6.6") == {"free_high", "drain_by_list", "nr_pcp_lists", "pcp_lock"}
+    assert between("v5.17", "v6.6") == {
+        "free_high", "drain_by_list", "nr_pcp_lists", "pcp_lock", "highatomic_needs_gfp_high"
+    }  # fmt: skip
     assert between("v6.12", "v6.16") == {"fallback", "nolock", "free_high_half_high_min"}
     assert between("v6.16", "v6.17") == {"isolate_bit"}
     assert between("v6.17", "v6.18") == {"highatomic_needs_gfp_high", "skip_busy_kswapd"}

@@ -381,7 +381,8 @@ class BuddyZone:
             page = self.rmqueue_smallest(order, HIGHATOMIC)
         if page is None:
             page = self.rmqueue(order, mt, alloc_flags, ["normal"])
-        if page is None and alloc_flags & (ALLOC_OOM | NON_BLOCK):
+        last = NON_BLOCK if self.rules.highatomic_last_resort else 0
+        if page is None and alloc_flags & (ALLOC_OOM | last):
             page = self.rmqueue_smallest(order, HIGHATOMIC)
         self.count_hold(cpu, "alloc", 0 if page is None else -(2**order))
         reserves = self.rules.highatomic_in_buddy and (

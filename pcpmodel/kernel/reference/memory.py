@@ -90,6 +90,10 @@ class Memory(Pagesets):
             if not self.release.rules.high_min_max:
                 pcp.high = high_min
 
+    def _cpu_vm_stats_fold(self, cpu: int) -> None:
+        for zone in self.zone:
+            zone.stat_diff[cpu] = 0
+
     def _free_high_batch(self, cpu: int, z: int, flag: bool) -> None:
         pcp = self.zone[z].pcp[cpu]
         pcp.flags = pcp.flags & ~FREE_HIGH_BATCH | (FREE_HIGH_BATCH if flag else 0)
@@ -265,7 +269,7 @@ class Memory(Pagesets):
         integer("n", n, 0, 2**31 - 1)
         integer("migratetype", migratetype, 0, 2)
         highest = 3 if migratetype == MOVABLE else 2
-        flags = WMARK_LOW | ALLOC_KSWAPD | (ALLOC_CMA if migratetype == MOVABLE else 0)
+        flags = WMARK_LOW | (ALLOC_CMA if migratetype == MOVABLE else 0)
         zonelist = [z for z in self.zonelist[self.cpu_node[cpu]] if self.zones[z].index <= highest]
         got: list[int] = []
         if n > 1:
@@ -457,9 +461,11 @@ class Memory(Pagesets):
         """Give a high-atomic block back, in the order of the CPU's zones."""
         integer("cpu", cpu, 0, self.cpus - 1)
         integer("migratetype", migratetype, 0, 2)
+        highest = 3 if migratetype == MOVABLE else 2
         return any(
             self.zone[z].unreserve_highatomic_pageblock(migratetype, force)
             for z in self.zonelist[self.cpu_node[cpu]]
+            if self.zones[z].index <= highest
         )
 
     def isolate_free_page(self, pfn: int) -> bool:

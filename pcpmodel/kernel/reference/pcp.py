@@ -102,7 +102,7 @@ class Pcp:
         else:
             self.flags &= ~PREV_FREE_HIGH_ORDER
         if rules.free_count and self.free_count < self.batch * 2**rules.batch_scale_max:
-            self.free_count += 2**order
+            self.free_count = (self.free_count + 2**order + 2**15) % 2**16 - 2**15  # a short
         return free_high
 
     def nr_pcp_high(self, free_high: bool) -> int:
