@@ -257,7 +257,7 @@ def explain_(
     "--figures", "figures_dir", metavar="DIR", help="Draw both kernels' ladders to DIR/ladders.svg."
 )
 @click.option(
-    "--operations", type=int, default=2_000_000, show_default=True, help="Random operations."
+    "--operations", type=int, default=10_000_000, show_default=True, help="Random operations."
 )
 @as_json
 def tree_(
@@ -910,6 +910,11 @@ def simulate_(
 
     params = _settings(param, "--param")
     if processes is not None:
+        takes = inspect.signature(WORKLOADS.get(workload, make)).parameters
+        if workload in WORKLOADS and "processes" not in takes:
+            raise InputError(
+                f"workload {workload} has no --processes; with --param it takes {', '.join(takes)}"
+            )
         params["processes"] = processes
     options = _settings(settings, "--set")
     used = find_machine(machine, like=like or None)
@@ -929,7 +934,14 @@ def simulate_(
     spec = make_spec(**given, **options)
     total = None if spec.settles else round(spec.seconds + (spec.warmup_s or 0.0), 6)
     with tqdm(total=total, unit="s", disable=None, file=sys.stderr, leave=False) as bar:
-        result = execute(spec, progress=lambda done: bar.update(max(done - bar.n, 0)))
+        try:
+            result = execute(spec, progress=lambda done: bar.update(max(done - bar.n, 0)))
+        except InputError:
+            raise
+        except Exception as error:  # of a rule of the user's own
+            if policy_file is None:
+                raise
+            raise InputError(f"{policy_file}: {type(error).__name__}: {error}") from error
     summary = result.summary()
     over = summary["latency_over_us"]
     host = spec.host

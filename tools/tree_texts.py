@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> None:
         sources = [Source(f, Path(tree, f).read_bytes()) for f in FILES if Path(tree, f).exists()]
         for name in names:
             for item in next((d for s in sources if (d := s.defined(name))), []):
-                if item.kind == "function":
+                if item.kind in ("function", "macro"):
                     found.setdefault(name, {}).setdefault(item.digest, []).append(release)
     OUT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 

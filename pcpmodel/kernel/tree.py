@@ -81,10 +81,16 @@ KNOWN = (
     "zone_batchsize", "zone_highsize", "pageset_set_high_and_batch",
 )  # fmt: skip
 
-#: The rest of the allocator is the model's own: what of it a tree has is compared as text.
+#: The rest is the model's own, sizes of lists and buddy lists: what of it a tree has is compared
+#: as text.
 BESIDE = (
     "__free_one_page", "expand", "__rmqueue", "__rmqueue_smallest", "__rmqueue_fallback",
     "__rmqueue_claim", "__rmqueue_steal", "find_suitable_fallback", "refresh_cpu_vm_stats",
+    "pcp_allowed_order", "MIN_PERCPU_PAGELIST_HIGH_FRACTION", "zone_set_pageset_high_and_batch",
+    "zone_pcp_update_cacheinfo", "rmqueue", "rmqueue_buddy", "get_page_from_freelist",
+    "gfp_to_alloc_flags", "__alloc_pages_bulk", "alloc_pages_bulk_noprof", "free_unref_page",
+    "free_unref_page_list", "free_unref_folios", "__free_frozen_pages", "free_one_page",
+    "reserve_highatomic_pageblock", "unreserve_highatomic_pageblock", "__zone_watermark_ok",
 )  # fmt: skip
 
 _FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_factor", "free_factor",
@@ -101,6 +107,8 @@ _SIZES = {
     "zone": "&zone", "batch": "batch", "cpu_online": "0", "high_fraction": "fraction",
     "pcp": "&size",
 }  # fmt: skip
+
+_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 MAX_SECONDS = 60
 TRY_SECONDS = 20  # takes a fraction of one
@@ -134,6 +142,8 @@ class Tree:
         All CONFIG_ values by name, without the prefix.
     text : str
         What was compiled, but for these.
+    unread : tuple of str
+        Files that a patch changes and that are not looked at.
     """
 
     name: str
@@ -146,6 +156,7 @@ class Tree:
     batch_scale_max: int = 5
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     text: str = field(default="", repr=False)
+    unread: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -191,13 +202,15 @@ def open_tree(
     """
     name = os.fspath(path)
     files = _read(name)
+    unread: tuple[str, ...] = ()
     if patch is not None:
-        files = _patched(files, Path(patch))
+        files, unread = _patched(files, Path(patch))
         name = f"{name}+{Path(patch).name}"
     options = dict(CONFIG) if config is None else _config(Path(config))
     if batch_scale_max is not None:
         options = _with_scale(options, batch_scale_max)
-    return _Extract(name, [Source(n, data) for n, data in files.items()], options).tree()
+    sources = [Source(n, data) for n, data in files.items()]
+    return replace(_Extract(name, sources, options).tree(), unread=unread)
 
 
 # The files
@@ -253,30 +266,65 @@ def _at_commit(tree: Path, ref: str) -> dict[str, bytes]:
     return found
 
 
-def _patched(files: Mapping[str, bytes], patch: Path) -> dict[str, bytes]:
-    """The files after a patch, as far as it is about them."""
+def _patched(files: Mapping[str, bytes], patch: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """The files after a patch, as far as it is about them, and which others it changes."""
     text = read_bytes(patch)
     git = shutil.which("git")
     if git is None:
         raise InputError(f"{patch}: applying a patch needs git")
-    touched = [f for f in files if re.search(rb"^\+\+\+ \S*" + re.escape(f.encode()), text, re.M)]
-    if not touched:
+    about, unread = _hunks(text, files)
+    if not about:
         raise InputError(f"{patch}: changes none of {', '.join(files)}")
     with tempfile.TemporaryDirectory(prefix="pcpmodel-") as folder:
         for name, data in files.items():
             at = Path(folder, name)
             at.parent.mkdir(parents=True, exist_ok=True)
             at.write_bytes(data)
-        include = [f"--include={f}" for f in files]
         done = subprocess.run(
-            [git, "apply", "-p1", *include, os.path.abspath(patch)],
-            cwd=folder, capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS,
+            [git, "apply", "-p1", "-"], input=about,
+            cwd=folder, capture_output=True, timeout=MAX_SECONDS,
             env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}, check=False,
         )  # fmt: skip
         if done.returncode:
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise InputError(f"{patch}: does not apply: {why[0] if why else 'git apply failed'}")
-        return {name: read_bytes(Path(folder, name)) for name in files}
+        after = {name: read_bytes(Path(folder, name)) for name in files}
+    if after == files:
+        raise InputError(f"{patch}: leaves {', '.join(files)} as they are")
+    return after, unread
+
+
+def _hunks(text: bytes, files: Iterable[str]) -> tuple[bytes, tuple[str, ...]]:
+    """A patch of these files alone, with prefixes as git writes them, and what others it changes.
+
+    Whatever stands before the names: nothing, a/ and b/, folders of somebody's own.
+    """
+    lines = text.splitlines(keepends=True)
+    found: list[bytes] = []
+    unread = []
+    k = 0
+    while k < len(lines):
+        old, new = (re.match(rb"(?:---|\+\+\+) ([^\t\r\n]*)", s) for s in (*lines[k:], b"")[:2])
+        if not (lines[k].startswith(b"--- ") and old and new and lines[k + 1][:4] == b"+++ "):
+            k += 1
+            continue
+        paths = [m[1].decode("utf-8", "replace").strip() for m in (new, old)]
+        ends = [p for p in paths if p != "/dev/null"] or [""]
+        name = next((f for p in ends for f in files if f"/{p}".endswith(f"/{f}")), None)
+        begin = k = k + 2
+        while k < len(lines) and (head := _HUNK.match(lines[k])):
+            left = [int(n) if n is not None else 1 for n in head.groups()]
+            k += 1
+            while k < len(lines) and (max(left) > 0 or lines[k].startswith(b"\\")):
+                sign = lines[k][:1]
+                left[0] -= sign not in (b"+", b"\\")
+                left[1] -= sign not in (b"-", b"\\")
+                k += 1
+        if name is None:
+            unread.append(re.sub(r"^[ab]/", "", ends[0]))
+        elif k > begin:
+            found += [f"--- a/{name}\n+++ b/{name}\n".encode(), *lines[begin:k]]
+    return b"".join(found), tuple(dict.fromkeys(unread))
 
 
 def _config(path: Path) -> dict[str, str]:
@@ -351,7 +399,9 @@ class _Extract:
                     f"field {needed}"
                 )
         text = self.text(items, self.calls(roles, more, fields, items))
-        functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *BESIDE) if self.find(n)}
+        theirs = {s.name for s in self.sources} - set(_SURROUNDINGS)
+        beside = (n for n in BESIDE if self.find(n) and self.find(n)[-1].file in theirs)
+        functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *beside)}
         digest, library = _built(self.name, self.options, text)
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
@@ -429,8 +479,14 @@ class _Extract:
             value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
             lines.append(f"#define TREE_{flag} {value}")
         common = [f for f in _FIELDS if f in fields]
-        lines.append("#define TREE_GET(f, p) " + " ".join(f"(f)->{n} = (p)->{n};" for n in common))
-        lines.append("#define TREE_PUT(f, p) " + " ".join(f"(p)->{n} = (f)->{n};" for n in common))
+        for way, to, source, flags in (
+            ("GET", "(f)", "(p)", "flags_of_tree"), ("PUT", "(p)", "(f)", "flags_for_tree"),
+        ):  # fmt: skip
+            copies = [
+                f"{to}->{n} = {flags}({source}->{n});" if n == "flags" else
+                f"{to}->{n} = {source}->{n};" for n in common
+            ]  # fmt: skip
+            lines.append(f"#define TREE_{way}(f, p) " + " ".join(copies))
         if "high_min" in fields:
             lines.append("#define TREE_HIGH_MIN")
         own = _own(fields)

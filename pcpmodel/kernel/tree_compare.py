@@ -16,7 +16,7 @@ from pcpmodel.kernel.tree_pages import compare, try_once
 __all__ = ["OPERATIONS", "Difference", "decides_as", "differences"]
 
 #: Random operations that a tree and a release must do alike to count as equal.
-OPERATIONS = 2_000_000
+OPERATIONS = 10_000_000
 
 _TYPES = ("unmovable", "movable", "reclaimable")
 

@@ -172,6 +172,36 @@ static void op_release(void *mem)
 	set->room = set->nr_holds = 0;
 }
 
+/* PCPF_* by their names: a tree may number them otherwise.  PREV_FREE_HIGH_ORDER is 1 here and
+ * FREE_HIGH_BATCH 2; what else the tree has goes where those were. */
+static inline int bits_swapped(int flags, int a, int b)
+{
+	if (a == b || !a)
+		return flags;
+	return (flags & ~(a | b)) | (flags & a ? b : 0) | (flags & b ? a : 0);
+}
+
+#ifndef PCPF_PREV_FREE_HIGH_ORDER
+#define PCPF_PREV_FREE_HIGH_ORDER 0
+#endif
+#ifndef PCPF_FREE_HIGH_BATCH
+#define PCPF_FREE_HIGH_BATCH 0
+#endif
+
+static inline int flags_of_tree(int flags)
+{
+	int batch = bits_swapped(PCPF_FREE_HIGH_BATCH, PCPF_PREV_FREE_HIGH_ORDER, 1);
+
+	return bits_swapped(bits_swapped(flags, PCPF_PREV_FREE_HIGH_ORDER, 1), batch, 2);
+}
+
+static inline int flags_for_tree(int flags)
+{
+	int batch = bits_swapped(PCPF_FREE_HIGH_BATCH, PCPF_PREV_FREE_HIGH_ORDER, 1);
+
+	return bits_swapped(bits_swapped(flags, batch, 2), PCPF_PREV_FREE_HIGH_ORDER, 1);
+}
+
 static void op_get(const void *mem, struct tree_fields *f, int *lists)
 {
 	const struct per_cpu_pages *pcp = &((const struct set *)mem)->pcp;

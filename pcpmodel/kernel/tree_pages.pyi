@@ -41,10 +41,10 @@ def sizing(
 def compare(
     tree: Tree,
     release: str | Release,
-    n: int = 2_000_000,
+    n: int = 10_000_000,
     seed: int = 0,
     most: int = 1,
-    length: int = 1 << 18,
+    length: int = 1 << 17,
     rows: bool = False,
 ) -> tuple[int, list[dict[str, Any]]]: ...
 def try_once(

@@ -540,6 +540,7 @@ cdef int *ORDERS = [0, 0, 0, 0, 0, 1, 2, 3, 1, 9, 0, 0, 0, 3, 2, 1]
 
 
 cdef struct mood:
+    bint calm  # few ticks and drains, so that high comes to where machines have it
     int left  # operations until the next change of it
     int allocs  # of 256 operations
     int order  # -1: any
@@ -551,8 +552,10 @@ cdef void any_operation(
 ) noexcept nogil:
     cdef int dice
     if m.left == 0:
-        m.left = 1 << below(rng, 13)
-        m.allocs = ALLOCS[below(rng, 8)]
+        m.left = 1 << (12 + below(rng, 5) if m.calm else below(rng, 13))
+        # Refills after a few frees each raise high by a batch; then it takes as many to get there.
+        m.allocs = 250 - m.allocs if m.calm and draw(rng) & 3 and m.allocs in (0, 250) \
+            else ALLOCS[below(rng, 8)]
         m.order = ORDERS[below(rng, 16)] if draw(rng) & 3 else -1
         m.migratetype = below(rng, 3) if draw(rng) & 3 else -1
     m.left -= 1
@@ -562,7 +565,7 @@ cdef void any_operation(
     o.migratetype = m.migratetype if m.migratetype >= 0 else below(rng, 3)
     o.available = 1 << 26
     o.times = 1
-    dice = below(rng, 4096)
+    dice = below(rng, 4096 << 10 if m.calm else 4096)
     if dice < 4 or count > 1 << 21:
         o.op = OP_DRAIN_ALL
     elif dice < 8:
@@ -586,7 +589,7 @@ cdef void any_operation(
 
 
 def compare(
-    tree, release, long n=2_000_000, unsigned long seed=0, int most=1, int length=1 << 18,
+    tree, release, long n=10_000_000, unsigned long seed=0, int most=1, int length=1 << 17,
     bint rows=False
 ):
     """Random operations on a tree and on the rules of a release.
@@ -645,12 +648,17 @@ def compare(
                     if left == 0:
                         left = length
                         m.left = 0
+                        m.calm = done > 0 and not m.calm
                         c.zone_flags = 0
                         memset(&c.pcp, 0, sizeof(per_cpu_pages))
                         memset(c.nr, 0, sizeof(c.nr))
                         sizes(&rng, &o)
+                        if m.calm and o.high_max > o.high_min:
+                            o.high_max += 1 << (12 + below(&rng, 7))
                         resize(&c.pcp, &c.rules, &o)
                         c.pcp.high = c.pcp.high_min
+                        if m.calm and c.rules.auto_high:
+                            c.pcp.high += below(&rng, o.high_max - o.high_min + 1)
                         begin_from(c, ops, set)
                     left -= 1
                     any_operation(&rng, &m, c.rules.nr_pcp_lists, c.pcp.count, &o)

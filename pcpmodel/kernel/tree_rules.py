@@ -39,8 +39,8 @@ __all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "nearest", "release
 
 #: Random operations in which steps and whole operations must come to the same; those of them that
 #: take no lock are many in a row where that is to be shown.
-OPERATIONS = 300_000
-ROWS = 60_000
+OPERATIONS = 4_000_000
+ROWS = 200_000
 TRY_SECONDS = 60  # takes a fraction of one
 
 #: Numbers of lists that the engines know: beyond two of huge pages more stay empty.
@@ -60,6 +60,8 @@ class Compiled(Protocol):
     def functions(self) -> Mapping[str, Item]: ...
     @property
     def fields(self) -> tuple[str, ...]: ...
+    @property
+    def unread(self) -> tuple[str, ...]: ...
     @property
     def batch_scale_max(self) -> int: ...
     def with_batch_scale_max(self, batch_scale_max: int) -> Compiled: ...
@@ -138,6 +140,11 @@ class TreeRelease(Release):
             f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
             f"all else is that of {self.base}."
         ]
+        if self.tree is not None and self.tree.unread:
+            found.append(
+                f"{self.name}: the patch changes files that are not read: "
+                f"{', '.join(self.tree.unread)}."
+            )
         each = [
             what
             for what, ways in (
@@ -271,7 +278,7 @@ def _try() -> None:
     given = parse_json(sys.stdin.read())
     tree = SimpleNamespace(
         name="tree", library=Path(given["library"]), fields=tuple(given["fields"]),
-        functions=dict.fromkeys(given["functions"]), new_fields=(),
+        functions=dict.fromkeys(given["functions"]), new_fields=(), unread=(),
     )  # fmt: skip
     state = TreeRelease(
         "tree", tuple(given["patches"]), given["batch_scale_max"], digest=given["digest"],
@@ -303,7 +310,9 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
             (
                 hit
                 for hit in ways_of_one
-                if not compare(state.tree, replace(tried, hits=hit), ROWS, 4, rows=True)[1]
+                if not compare(
+                    state.tree, replace(tried, hits=hit), ROWS, 4, length=ROWS // 12, rows=True
+                )[1]
             ),
             Hits.EACH,
         )

@@ -15,7 +15,9 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel import tree as kernel_tree
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.kernel.sizing import used_batch
 from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, decides_as, differences
+from pcpmodel.kernel.tree_pages import sizing as sizing_of
 from pcpmodel.kernel.tree_rules import known_texts, nearest
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder, ladder
@@ -144,7 +146,8 @@ class KernelTree(kernel_tree.Tree):
                 ignore_index=True,
             )
         return TreeCompared(
-            tables, {"decides": _text(self, facts, found)}, facts, ladders=ladders,
+            tables, {"decides": _text(self, facts, found, base or equal[-1])}, facts,
+            ladders=ladders,
             shown=tuple(name for name in tables if name != "rungs"),
         )  # fmt: skip
 
@@ -229,7 +232,22 @@ def _functions(opened: kernel_tree.Tree) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference]) -> str:
+def _batches(opened: kernel_tree.Tree, base: Release) -> list[str]:
+    """Where zone_batchsize() of the tree gives other batches."""
+    if "zone_batchsize" not in opened.functions:
+        return []
+    found = []
+    for gib in (0.25, 1, 16, 256):
+        pages = int(gib * (1 << 18))
+        mine, theirs = sizing_of(opened, pages, 0, 1, 1)[0], used_batch(pages, base.rules)
+        if mine is not None and max(mine, 1) != theirs:
+            found.append(f"{max(mine, 1)} for {theirs} in a zone of {gib:g} GiB")
+    return [f"zone_batchsize() gives other batches than {base}: {', '.join(found)}."] * bool(found)
+
+
+def _text(
+    opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference], base: Release
+) -> str:
     operations = f"{facts['operations']:,} random operations"
     lines = []
     if facts["equal_to"]:
@@ -268,7 +286,10 @@ def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Differenc
         lines.append("struct per_cpu_pages was not given: that of v7.3 stands in for it.")
     if beside:
         lines.append(
-            f"The buddy lists stay the model's own; these functions of the tree have the text of "
-            f"no known release: {', '.join(f'{n}()' for n in beside)}."
+            f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
+            f"the text of no known release: {', '.join(beside)}."
         )
+    lines += _batches(opened, base)
+    if opened.unread:
+        lines.append(f"The patch changes files that are not read: {', '.join(opened.unread)}.")
     return "\n".join(lines)

@@ -8,16 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from helpers.trees import HEADER, PATCHES, TREES, needs_trees, patched
+from helpers.trees import HEADER, PATCHES, TREES, edited, needs_trees, patched
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.pcp import PerCpuPages
+from pcpmodel.kernel.releases import release
+from pcpmodel.kernel.sizing import large_zone_batch
 from pcpmodel.kernel.tree import EXCERPT, MAX_SECONDS, TREE_MEMORY, open_tree
 from pcpmodel.kernel.tree_compare import decides_as, differences
 from pcpmodel.kernel.tree_pages import TreePages, compare, sizing
+from pcpmodel.kernel.tree_rules import Hits
 from pcpmodel.kernel.tree_source import Source
 from pcpmodel.study.tree import tree
 
@@ -327,6 +331,62 @@ def test_a_patch(tmp_path, changed):
     patch.write_text(text.replace("eighth", "ninth").replace("/a/", "a/").replace("/b/", "b/"))
     with pytest.raises(InputError, match="does not apply"):
         open_tree(EXCERPT, patch=patch)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("a/", "b/"), ("", ""), ("i/", "w/"), ("/somewhere/linux/", "/somewhere/linux.new/")],
+)
+def test_a_patch_is_read_whatever_stands_before_the_names(tmp_path, changed, old, new):
+    """git --no-prefix, diff -u of folders, mnemonic prefixes; other files of it are named."""
+    mine = changed(("pcp->high >> 3", "pcp->high >> 2"))
+    name = "mm/page_alloc.c"
+    done = subprocess.run(
+        ["diff", "-u", "--label", old + name, "--label", new + name, EXCERPT / name, mine / name],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    patch = tmp_path / "quarter.patch"
+    patch.write_text(
+        f"Subject: a patch\n\n--- {old}mm/Kconfig\n+++ {new}mm/Kconfig\n@@ -1 +1 @@\n-5\n+3\n"
+        + done.stdout + "-- \n2.47\n"
+    )  # fmt: skip
+    opened = open_tree(EXCERPT, patch=patch)
+    assert opened.digest == open_tree(mine).digest
+    assert [Path(f).name for f in opened.unread] == ["Kconfig"]
+    said = tree(EXCERPT, patch=patch).compare("v7.2", operations=1000).text
+    assert "files that are not read" in said
+
+
+def test_flags_of_a_pageset_go_by_their_names(tmp_path):
+    """A tree may number PCPF_* otherwise: that decides nothing."""
+    mine = edited(
+        tmp_path,
+        header=(
+            (r"PCPF_PREV_FREE_HIGH_ORDER BIT\(0\)", "PCPF_PREV_FREE_HIGH_ORDER BIT(3)"),
+            (r"PCPF_FREE_HIGH_BATCH BIT\(1\)", "PCPF_FREE_HIGH_BATCH BIT(0)"),
+        ),
+    )
+    assert compare(open_tree(mine), "v7.2", 1_000_000)[1] == []
+
+
+@pytest.mark.parametrize(
+    "more", ["return min(high, 4096);", "return high > 20000 ? high / 2 : high;"]
+)
+def test_what_acts_at_the_sizes_of_machines_alone_is_noticed(changed, more):
+    """Lists of 16 MiB and more: what a cap on them would be for."""
+    end = "\n}\n\nstatic bool free_frozen_page_commit("
+    opened = open_tree(changed(("return high;" + end, more + end)))
+    (found, *_), _ = differences(opened, "v7.2")
+    assert "high" in found.state
+    assert release(opened).hits & Hits.FREES_AS_RULES == 0
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_batch_of_its_own_is_said_and_used(changed, n):
+    """zone_batchsize() that grows beyond a zone of 1 GiB."""
+    opened = tree(changed(("SZ_256K", f"{n} * SZ_1M")))
+    assert "gives other batches than v7.2" in opened.compare("v7.2", operations=1000).text
+    assert large_zone_batch(release(opened).rules) > 63
 
 
 def test_a_config(tmp_path):
