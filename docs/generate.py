@@ -118,23 +118,16 @@ def facts(root: Path) -> str:
     return f"""# What is true of the per-CPU lists, release by release
 
 For those who search: what `mm/page_alloc.c` does with `struct per_cpu_pages` in each release
-since v6.6, the commit or posting of every change, what follows from it, and what recordings of that
-kernel show. Made from the model's own rules while this page was built, so it is what is simulated;
-{{doc}}`verification` says how they are held to the kernel's.
-
-## Before v6.6
-
-- 3b12e7e97938, v5.14: the number of pages freed at once doubles while a CPU only frees.
-- 44042b449872, v5.14: the lists hold high-order pages too, up to order 3 and huge pages.
-- f26b3fa04611, v5.18: a high-order free while a CPU only frees empties the list, so that high-order
-  pages freed on one CPU are soon there for another.
+since v4.17, the commit or posting of every change, what follows from it, and what recordings of
+that kernel show. Made from the model's own rules while this page was built, so it is what is
+simulated; {{doc}}`verification` says how they are held to the kernel's.
 
 {chr(10).join(parts)}"""
 
 
 #: What the releases are told against.
-_BASE = """The lists have one size, `high`. A refill takes `batch` pages; drains double, from
-`batch` up, while a CPU only frees; a high-order free may empty the list.
+_BASE = """The lists have one size, `high`, of six batches. A refill takes `batch` pages, and so
+does a drain. Blocks of order 0 alone have lists.
 """
 
 

@@ -244,7 +244,7 @@ def numa_situations(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
                 color=colour,
                 marker=marker,
                 ls="none",
-                label=f"{name} ± 2 std errors",
+                label=f"{name} ± 2 std errors" + " (or 0.1 %)" * (name == "neutral"),
             )
     narrow = ax.figure.get_figwidth() < PAGE
     for at, name, gain in zip(y, rows.index, rows["gain_percent"], strict=True):

@@ -239,19 +239,18 @@ def _paragraph(
     old, new = recorded.iloc[0], recorded.iloc[1]
     said["recorded"] = (
         f"The recorded work {recording} takes the zone lock {new['zone_lock_holds']:,} times "
-        f"instead of {old['zone_lock_holds']:,}, the largest hold moves {new['largest_hold']:,} "
-        f"pages instead of {old['largest_hold']:,}, and up to {new['pages_in_pcp_max']:,} pages "
-        f"sit on the lists instead of {old['pages_in_pcp_max']:,}."
+        f"for {old['zone_lock_holds']:,}, the largest hold moves {new['largest_hold']:,} "
+        f"pages for {old['largest_hold']:,}, and up to {new['pages_in_pcp_max']:,} pages "
+        f"sit on the lists for {old['pages_in_pcp_max']:,}."
     )
     for name, pair in runs.groupby("workload", sort=False):
         a, b = pair.iloc[0], pair.iloc[1]
         error = (a["score_half_width"] ** 2 + b["score_half_width"] ** 2) ** 0.5
         said[str(name)] = (
             f"{name} on {cpus} CPUs: score {_told_apart(a['score_per_s'], b['score_per_s'], error)}"
-            f", zone-lock contention {a['lock_contention_percent']:.2f} -> "
-            f"{b['lock_contention_percent']:.2f} % of cycles, wait p99 {a['wait_p99_us']:.1f} -> "
-            f"{b['wait_p99_us']:.1f} us, hold p99 of drains {a['drain_hold_p99_us']:.1f} -> "
-            f"{b['drain_hold_p99_us']:.1f} us."
+            f", zone-lock contention {a['lock_contention_percent']:.2f} "
+            f"± {a['contention_half_width']:.2f} -> {b['lock_contention_percent']:.2f} "
+            f"± {b['contention_half_width']:.2f} % of cycles."
         )
     said["kind"] = f"Simulated with the lock holds of {machine}, not measured."
     return said

@@ -582,7 +582,7 @@ def _say(cells: pd.DataFrame, errors: pd.DataFrame) -> dict[str, str]:
     rest = [q for q in errors.quantity if q not in (*better, "all")]
     said["nulls"] = (
         f"The model is nearer than every null model, by more than its interval, in "
-        f"{_listed(better)}; in {_listed(rest)} one of them is as near or nearer."
+        f"{_listed(better)}; in {_listed(rest)} one of them may be as near."
     )
     return said
 

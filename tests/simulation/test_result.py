@@ -384,6 +384,29 @@ def test_command_line_refuses_with_exit_code_2(args):
     assert simulate(*args).exit_code == 2
 
 
+def test_processes_of_a_workload_that_has_none_are_refused_by_what_it_takes():
+    asked = ["--release", "v6.6", "--machine", "ice-lake", "--workload", "kbuild"]
+    done = CliRunner().invoke(main, ["simulate", *asked, "--processes", "8"])
+    assert done.exit_code == 2
+    assert "kbuild has no --processes; with --param it takes jobs," in done.output
+
+
+def test_what_a_rule_of_ones_own_raises_is_one_sentence(tmp_path):
+    rule = tmp_path / "rule.pyx"
+    rule.write_text(
+        "from pcpmodel.cython_pcp cimport pcp_abi, pcp_policy, pcp_policy_object, pcp_view\n"
+        "cdef int drain(pcp_view *v, void *ctx) except -1 nogil:\n"
+        "    return v.batch // (v.count - v.count)\n"
+        "cdef pcp_policy rule\nrule.abi = pcp_abi()\nrule.nr_pcp_free = drain\n"
+        "policy = pcp_policy_object(&rule)\n"
+    )
+    args = ("--processes", "2", "--seconds", "0.05", "--set", "high_pages=500", "--policy")
+    done = simulate(*args, str(rule))
+    assert done.exit_code == 2
+    assert "rule.pyx: ZeroDivisionError: " in done.output
+    assert "Traceback" not in done.output
+
+
 def test_progress_reaches_the_end():
     seen = []
     execute(

@@ -161,7 +161,8 @@ def markdown(cells: pd.DataFrame) -> str:
         lines.append(
             f"| {cell['source']}/{cell['table']}: {row} "
             f"| {cell['workload']}, {tasks}, {cell['release'].split('+')[0]}, {cell['machine']} "
-            f"| {number.format(cell['measured'])}{unit} | {number.format(cell['value'])} "
+            f"| {number.format(cell['measured'])}{unit} "
+            f"| {number.format(cell['value'])} ± {number.format(cell['half_width'])} "
             f"| {cell['ratio']:.2f}{'' if cell['within'] else ' (!)'} | {' | '.join(nulls)} |"
         )
     return "\n".join(lines)
