@@ -540,11 +540,11 @@ cdef class Follower(Beliefs):
         cdef int64_t p
         check_idle(self)
         for row, left, cpu in moved:
-            known = 0 <= left <= row < self.nr_rows and 0 <= cpu < self.cpus
-            p = index_of(self, self.rows[<int32_t>row].a) if known else -1
-            if p < 0 or self.rows[<int32_t>row].event != EV_ALLOC:
+            if not (0 <= left <= row < self.nr_rows and 0 <= cpu < self.cpus) \
+                    or self.rows[<int32_t>row].event != EV_ALLOC:
                 raise InputError(f"row {row} tells of no page taken on CPU {cpu} at row {left}")
-            if self.nr_late < MAX_LATE // 2:
+            p = index_of(self, self.rows[<int32_t>row].a)
+            if p >= 0 and self.told[p >> 9] and self.nr_late < MAX_LATE // 2:
                 self.late[self.nr_late] = late_act(left, row, <int32_t>p, -1, cpu)
                 self.nr_late += 1
 

@@ -97,6 +97,7 @@ def taken_on_the_way(
     about = np.flatnonzero(rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"])
     new = about[np.unique(rows["a"][about], return_index=True)[1]]
     new = new[(rows["event"][new] == EVENT_IDS["mm_page_alloc"]) & own[new] & (new >= first)]
+    new = new[rows["a"][new] >= 0]  # no failed request
     order = np.flatnonzero(own)
     order = order[np.argsort(rows["pid"][order], kind="stable")]
     same = np.r_[False, rows["pid"][order[1:]] == rows["pid"][order[:-1]]]

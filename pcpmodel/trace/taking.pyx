@@ -423,11 +423,14 @@ cdef void taken_elsewhere(Beliefs s, int32_t p, int cpu, int32_t told, int32_t r
     """A page that no line told of leaves the list of a CPU for a task that lost it then, and tells
     of it, with row *told*, on another one."""
     cdef const event_row *r = &s.rows[told]
-    cdef int x = set_of(s, p, cpu)
-    cdef int i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    cdef int x = set_of(s, p, cpu), i
     cdef int64_t line = switched(s, told, cpu)
     cdef operation *e
-    if not line or s.page[p].status != UNSEEN or s.page[p].where or not gives_unseen(s, x, i, row):
+    if not line or s.page[p].status != UNSEEN or s.page[p].where \
+            or not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b) or r.c >= MIGRATE_PCPTYPES:
+        return
+    i = order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)
+    if not gives_unseen(s, x, i, row):
         return
     while s.sets[x].list[i].head >= 0:
         take_shown(s, x, s.sets[x].list[i].head, row)

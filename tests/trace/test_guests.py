@@ -24,6 +24,8 @@ _WORDS = {
     "charged": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=0 "
     b"gfp_flags=GFP_KERNEL_ACCOUNT|__GFP_NOWARN",
     "movable": b"mm_page_alloc: page=0 pfn=%#x order=0 migratetype=1 gfp_flags=GFP_KERNEL",
+    "large": b"mm_page_alloc: page=0 pfn=%#x order=5 migratetype=0 gfp_flags=GFP_KERNEL",
+    "failed": b"mm_page_alloc: page=(null) pfn=%#x order=0 migratetype=0 gfp_flags=GFP_NOWAIT",
     "free": b"mm_page_free: page=0 pfn=%#x order=0",
     "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
     "refill": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=0 percpu_refill=1",
@@ -44,7 +46,7 @@ _WORDS = {
     "fork": b"sched_process_fork: comm=a pid=11 child_comm=b child_pid=%d",
     "hold": b"free_pcppages_bulk: (free_pcppages_bulk+0x0/0x250) n=63 pindex=0 pcp=0xff%06x",
 }
-_NO_PAGE = ("switch", "sleep", "bulk", "bulk_ret", "decay", "drain", "hold", "fork")
+_NO_PAGE = ("switch", "sleep", "failed", "bulk", "bulk_ret", "decay", "drain", "hold", "fork")
 _BULK_PROBES = ["alloc_pages_bulk_noprof gfp=%di:x32 nid=%si:s32 nr=%cx:s32",
                 "alloc_pages_bulk_noprof n=$retval:u32"]  # fmt: skip
 
@@ -471,9 +473,14 @@ def test_a_page_of_which_no_line_told_may_be_of_a_cpu_that_its_task_was_stopped_
     lists = _Filled()
     lists.frees(12, 147)
     lists.drains(12, 147)
+    others = [(16, "large", 928), (17, "failed", 0)]
     found = told(
         [
+            *(line for task, *_ in others for line in ((1, 0, "switch", task),
+                                                       (task, 0, "switch", 12))),
             (1, cpu, "switch", 15), (15, cpu, left, 12), *lists.lines,
+            *(line for task, what, page in others for line in ((1, 1, "switch", task),
+                                                               (task, 1, what, page))),
             (1, 1, "switch", 15), (15, 1, "movable", 900),
         ],
         sizes=_SIZES,
