@@ -91,9 +91,9 @@ def taken_on_the_way(
     the page before, and since its last line the task was stopped, ready to go on, and moved.
     """
     tasks, before, cpus, _, running = switched
-    if not len(tasks):
-        return []
     own = rows["flags"] & INTERRUPT == 0
+    if not len(tasks) or not own.any():
+        return []
     about = np.flatnonzero(rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"])
     new = about[np.unique(rows["a"][about], return_index=True)[1]]
     new = new[(rows["event"][new] == EVENT_IDS["mm_page_alloc"]) & own[new] & (new >= first)]

@@ -643,7 +643,7 @@ cdef int turned(Beliefs s, int x, int k, const guess *v, int flags, int turn, gu
     cdef const operation *e = &s.sets[x].log[k]
     cdef guess new = v[0]
     cdef state rest[MAX_SPLIT]
-    cdef int depth = 1
+    cdef int depth = 1, tried = 0
     rest[0] = v.s
     rest[0].zone_flags = flags
     new.cost += turn != 0
@@ -653,6 +653,7 @@ cdef int turned(Beliefs s, int x, int k, const guess *v, int flags, int turn, gu
             rest[depth].pcp.count -= e.begin + depth - 1
             depth += 1
     while depth:
+        tried += 1
         if depth < MAX_SPLIT and e.op != OP_UNKNOWN \
                 and apply(&s.rules, &rest[depth - 1], e, &rest[depth]):
             depth += 1  # cut in two: the second half is looked at first
@@ -661,6 +662,7 @@ cdef int turned(Beliefs s, int x, int k, const guess *v, int flags, int turn, gu
         if decided(s, x, &rest[depth], e):
             new.s = rest[depth]
             have = add_guess(s, into, have, &new, ACT_TURN if turn else ACT_PLAIN, turn)
+    s.effort -= tried >> 3  # free_count may have to be told value by value
     return have
 
 
