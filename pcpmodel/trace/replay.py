@@ -667,7 +667,7 @@ class _Inferred:
         """Follow again with pages that tasks had taken before they were moved (*found*).
 
         What makes foreseen the first difference, and spoils none before it, was so: large blocks
-        first, then who was moved last.
+        first, then who was moved last.  Not where it comes out because less is followed.
         """
         tries = min(_TRIES, _TRIED_ROWS // max(len(self._rows), 1))
         large = {row: int(self._rows["b"][row]) for row, _, _ in found}
@@ -681,7 +681,7 @@ class _Inferred:
                 tries -= 1
                 self._moved.append(move)
                 tried = follow()
-                if _reached(tried[0]) > reached:
+                if tried[0].nr_cut <= r.nr_cut and _reached(tried[0]) > reached:
                     r, probes = tried
                     break
                 self._moved.pop()
