@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,10 @@ JITTER = 0.5
 _THREADS_PER_CORE = 2
 _SWAP_CLUSTER_MAX = 32
 _CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target"))
+#: What decides a run beside its programs: where each task is and its memory comes from, ...
+_TASK_FIELDS = [f.name for f in fields(Task) if f.name != "program"]
+#: ... and what is said of all of them; the rest names or records.
+_WORK_FIELDS = ("unit", "pages", "page_size_kib", "start_s", "mixed", "from_memory", "steady")
 
 
 @dataclass(frozen=True)
@@ -564,15 +568,22 @@ def from_platform(hardware: Machine, host: Host) -> dict[str, Any]:
 
 
 def work_digest(workload: Workload) -> str:
-    """Digest of what the tasks do: two workloads may have the same name."""
+    """Digest of what the tasks do, and where: two workloads may have the same name."""
     programs = {id(task.program): task.program for task in workload.tasks}
     numbers = {key: i for i, key in enumerate(programs)}
     found = hashlib.sha256()
     for program in programs.values():
         found.update(program.compiled().tobytes())
         found.update(b"".join(table.tobytes() for table in program.tables))
-    tasks = [(numbers[id(t.program)], t.node, t.channels, t.peer, t.memcg) for t in workload.tasks]
-    found.update(repr((tasks, workload.channels)).encode())
+        found.update(repr(program.names()).encode())
+    tasks = [
+        (numbers[id(t.program)], *(getattr(t, name) for name in _TASK_FIELDS))
+        for t in workload.tasks
+    ]
+    others = {name: getattr(workload, name) for name in _WORK_FIELDS}
+    made = workload.made  # by which a pilot has fewer of its tasks
+    how = None if made is None else (made.make.__qualname__, sorted(made.given))
+    found.update(repr((tasks, workload.channels, others, how)).encode())
     return found.hexdigest()
 
 

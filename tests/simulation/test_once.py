@@ -20,6 +20,7 @@ from pcpmodel.simulation.once import Once, what_decides
 from pcpmodel.simulation.pilot import pilot, prepare
 from pcpmodel.simulation.run import settle
 from pcpmodel.simulation.spec import make_spec
+from pcpmodel.workload.tasks import Task, Workload
 
 
 def spec(**options):
@@ -97,6 +98,32 @@ def test_kernels_of_the_same_rules_may_have_another_page_table_root():
     work = pm.workload.kbuild(4, nodes=1)
     runs = [spec(release=release, workload=work) for release in (old, same)]
     assert what_decides(runs[0])[0] != what_decides(runs[1])[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cpu": 3}, {"node": 1}, {"membind": (1,)}, {"preferred": 1}, {"memcg": 2}, {"near": 0},
+        {"pages": 4097}, {"start_s": 0.5}, {"mixed": 0.3}, {"from_memory": 0.5}, {"steady": False},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_works_of_one_name_differ_in_where_and_how_long_they_run(change):
+    """Else one would have the other's warm-up, pilot, or place in an interrupted sweep."""
+    program = pm.workload.Program()
+    with program.forever():
+        program.alloc(512, ns=200.0)
+        program.free(512, ns=50.0)
+    task = Task(program)
+    one = Workload("own", (task, task), "rounds", 4096)
+    other = (
+        dataclasses.replace(one, **change)
+        if hasattr(one, next(iter(change)))
+        else (dataclasses.replace(one, tasks=(task, dataclasses.replace(task, **change))))
+    )
+    runs = [spec(workload=work, nodes=2) for work in (one, one, other)]
+    assert what_decides(runs[0]) == what_decides(runs[1])
+    assert what_decides(runs[0]) != what_decides(runs[2])
 
 
 def test_seeds_share_the_length_of_the_warm_up(made):

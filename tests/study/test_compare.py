@@ -15,6 +15,7 @@ from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.datasets.packages import load_published, load_workload, published_names
 from pcpmodel.errors import InputError
+from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.published import cases, shared
 from pcpmodel.study.published import compare as study
@@ -221,14 +222,14 @@ def test_the_same_run_of_two_tables_or_two_notebooks_is_made_once(monkeypatch, t
     of_each = len(made)
     made.clear()
     together = compare(tables[2]).as_dict()
-    assert len(made) == len({shared._digest(spec) for spec in made}) < of_each
+    assert len(made) == len({what_decides(spec) for spec in made}) < of_each
     assert together["rows"] == apart[0]["rows"] + apart[1]["rows"]
     # And from one process to the next.
     monkeypatch.setenv(shared.SHARED_RUNS, str(tmp_path))
     assert compare(tables[0]).as_dict() == apart[0]
     made.clear()
     assert compare(tables[2]).as_dict() == together
-    left = {shared._digest(spec) for spec in made}
+    left = {what_decides(spec) for spec in made}
     assert left
     assert compare(tables[2]).as_dict() == together
     assert len(made) == len(left)
@@ -253,10 +254,10 @@ def test_what_decides_a_run_is_in_its_digest(monkeypatch):
             {"identity": True, "caches": True},
         )
     ]
-    digests = [shared._digest(spec) for spec in specs]
+    digests = [what_decides(spec) for spec in specs]
     assert len(set(digests)) == len(specs)
     same = make_spec(**{**args, "release": quick.releases["patch9"].plus("remote-drain")})
-    assert shared._digest(same) == digests[0]  # v6.7 by another name
+    assert what_decides(same) == digests[0]  # v6.7 by another name
 
 
 def test_command_line_prints_every_row(monkeypatch):

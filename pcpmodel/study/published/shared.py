@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from pcpmodel.files import read_json
+from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.spec import RunSpec, work_digest
+from pcpmodel.simulation.spec import RunSpec
 
 __all__ = ["SHARED_RUNS", "Runs", "Taken"]
 
@@ -62,7 +62,7 @@ class Runs:
         self.shared = os.environ.get(SHARED_RUNS)
 
     def __call__(self, spec: RunSpec) -> Taken:
-        key = _digest(spec)
+        key, _ = what_decides(spec)
         taken = self._known(key)
         if taken is None:
             taken = Taken.of(spec)
@@ -83,12 +83,3 @@ class Runs:
             own = Path(self.shared, f"{key}.{os.getpid()}")  # others may be making the same run
             own.write_text(json.dumps(asdict(taken)), encoding="utf-8")
             own.replace(own.with_suffix(".json"))
-
-
-def _digest(spec: RunSpec) -> str:
-    """Digest of all that decides a run: kernels of two names may have the same rules."""
-    decides = spec.as_dict() | {
-        "release": spec.release.as_dict(),
-        "workload": work_digest(spec.workload),
-    }
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
