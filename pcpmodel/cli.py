@@ -164,6 +164,24 @@ with_policy = click.option(
 )
 
 
+with_cpus = click.option(
+    "--cpus-per-node",
+    metavar="N[,N...]",
+    help="Online CPUs of each node: one number for all, or one per node.",
+)
+
+
+def _cpus(given: str | None) -> int | list[int] | None:
+    """A --cpus-per-node in numbers."""
+    if given is None:
+        return None
+    try:
+        numbers = [int(n) for n in given.split(",")]
+    except ValueError:
+        raise InputError(f"--cpus-per-node {given!r} is not N or N,N,...") from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
 def _policy(file: str | None) -> Any:
     """The rule in a file, compiled; None without one."""
     if file is None:
@@ -176,11 +194,7 @@ def _policy(file: str | None) -> Any:
 @main.command("explain")
 @click.argument("reports", metavar="[SOSREPORT]...", nargs=-1)
 @click.option("--zoneinfo", "file", metavar="FILE", help="A saved /proc/zoneinfo, or a series.")
-@click.option(
-    "--cpus-per-node",
-    metavar="N[,N...]",
-    help="Online CPUs of each node: one number for all, or one per node.",
-)
+@with_cpus
 @click.option("--release", metavar="R", help="Rules to apply; default: those of the kernel.")
 @with_config
 @click.option(
@@ -210,13 +224,7 @@ def explain_(
     from pcpmodel.hardware import fleet, platform, sizes_explained
     from pcpmodel.proc import zoneinfo
 
-    cpus = None
-    if cpus_per_node is not None:
-        try:
-            numbers = [int(n) for n in cpus_per_node.split(",")]
-        except ValueError:
-            raise InputError(f"--cpus-per-node {cpus_per_node!r} is not N or N,N,...") from None
-        cpus = numbers if len(numbers) > 1 else numbers[0]
+    cpus = _cpus(cpus_per_node)
     if reports:
         if file is not None or page_size is not None:
             raise InputError("--zoneinfo and --page-size go without a sosreport")
@@ -1335,6 +1343,7 @@ def cover_letter_(
     help="Copy of the machine's /proc/zoneinfo; without --machine this host's.",
 )
 @click.option("--lscpu", metavar="FILE", help="What lscpu printed there.")
+@with_cpus
 @_page_size("the machine advised on; default: what its zoneinfo or platform.json says.")
 @click.option(
     "--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold's p99 [us]."
@@ -1363,5 +1372,6 @@ def advise_(json_: bool, **options: Any) -> None:
     if like and name is None:
         raise InputError("--like needs --machine NAME")
     machine = None if name is None else find_machine(name, like=like or None)
-    answer = advise(machine, page_size_kib=page_size_kib, **options)
+    cpus = _cpus(options.pop("cpus_per_node"))
+    answer = advise(machine, page_size_kib=page_size_kib, cpus_per_node=cpus, **options)
     _emit(answer.as_dict(), json_, str(answer))

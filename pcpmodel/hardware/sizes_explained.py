@@ -20,7 +20,14 @@ from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as _release
 from pcpmodel.proc.zoneinfo import Zoneinfo
 
-__all__ = ["Explanation", "ZoneExplanation", "explain", "infer_page_size", "infer_release"]
+__all__ = [
+    "Explanation",
+    "ZoneExplanation",
+    "cpus_of_nodes",
+    "explain",
+    "infer_page_size",
+    "infer_release",
+]
 
 
 def infer_release(snapshots: Sequence[Zoneinfo]) -> tuple[Release, str]:
@@ -229,25 +236,102 @@ class Explanation:
         )
 
 
-def _cpus_of_nodes(
-    info: Zoneinfo, given: int | Mapping[int, int] | Sequence[int] | None
+def _by_limits(info: Zoneinfo, rules: Rules, high_fraction: int) -> list[dict[int, int]]:
+    """CPUs of each node as its largest zone's limit has them; none where the limits do not tell.
+
+    zone_highsize() shares a zone's pages out among the CPUs of its node, or all that are online
+    where the node has none (v5.14 on); while a CPU comes online every node counts it, so that a
+    node without CPUs counts that one alone until the sizes are set the next time.
+    """
+    online, counted, unknown = len(info.online_cpus), {}, []
+    for node in info.nodes:
+        zone = max((z for z in info.zones if z.node == node), key=lambda z: z.managed)
+        limits = {p.high_max if rules.high_min_max else p.high for p in zone.pagesets}
+        fraction = high_fraction or sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION * rules.high_min_max
+        total = sizing.highsize_total(zone.managed, zone.low_wmark_pages, fraction)
+        limit = limits.pop() if len(limits) == 1 else None
+        if limit and limit > sizing.least_high(zone.pagesets[0].batch, rules):
+            counted[node] = min(max(round(total / limit), 1), online)
+        else:
+            unknown.append(node)
+    if not rules.high_by_watermark or len(unknown) > 1 or not counted:
+        return []
+    found = []
+    settled = {node: n for node, n in counted.items() if n < online}
+    rest = online - sum(settled.values())
+    without = dict.fromkeys([n for n in counted if n not in settled], 0)
+    if unknown:
+        found.append(settled | without | {unknown[0]: rest})
+    elif rest == online or not rest:
+        found.append(settled | without | ({min(without): online} if rest else {}))
+    if not unknown and sum(counted.values()) - len(counted) + 1 == online:
+        own = max(counted, key=counted.__getitem__)  # which the CPU that came is of
+        found.append({node: n - (node != own) for node, n in counted.items()})
+    return [cpus for cpus in found if min(cpus.values()) >= 0]
+
+
+def _agree(
+    info: Zoneinfo, state: Release, cpus: Mapping[int, int], high_fraction: int, page_shift: int
+) -> tuple[int, int]:
+    """Zones whose limits follow from these CPUs; and from one more that was coming online."""
+    agree = [0, 0]
+    for zone in info.populated:
+        case = Case(info, zone, cpus[zone.node], state, high_fraction, page_shift)
+        for coming in (0, 1):
+            sized = case.size(coming)._asdict()
+            printed = {
+                name: {getattr(p, name) for p in zone.pagesets}
+                for name in ("high_min", "high_max")
+                if state.rules.high_min_max
+            } or {"high": {p.high for p in zone.pagesets}}
+            agree[coming] += all(values == {sized[name]} for name, values in printed.items())
+    return agree[0], agree[1]
+
+
+def cpus_of_nodes(
+    info: Zoneinfo,
+    given: int | Mapping[int, int] | Sequence[int] | None,
+    state: Release,
+    high_fraction: int = 0,
+    page_shift: int = 12,
 ) -> tuple[dict[int, int], str | None]:
-    """Online CPUs of every node, and what was assumed."""
+    """Online CPUs of every node, and what was assumed.
+
+    Those given; else those that the limits of most zones follow from, and as many on each node
+    where no others do better.
+    """
     nodes, online = info.nodes, len(info.online_cpus)
     assumed = None
-    if given is None:
-        if online % len(nodes):
+    if given is None and len(nodes) > 1:
+        even = [dict.fromkeys(nodes, online // len(nodes))] if online % len(nodes) == 0 else []
+        followed = {
+            tuple(sorted(cpus.items())): _agree(info, state, cpus, high_fraction, page_shift)
+            for cpus in [*even, *_by_limits(info, state.rules, high_fraction)]
+        }
+        best = max(followed, key=followed.__getitem__, default=())  # of equals the even spread
+        if not best or not (even or any(followed[best])):
             raise InputError(
                 f"{online} CPUs on {len(nodes)} nodes: the file does not say which CPU is where. "
                 "Give cpus_per_node (--cpus-per-node N,N,..., one number per node)",
                 file=info.file,
             )
-        given = online // len(nodes)
-        if len(nodes) > 1:
+        given = dict(best)
+        if [given] == even:
             assumed = (
-                f"{online} CPUs spread evenly over {len(nodes)} nodes, {given} each "
+                f"{online} CPUs spread evenly over {len(nodes)} nodes, {online // len(nodes)} each "
                 "(the file does not say; --cpus-per-node does)"
             )
+        else:
+            told = ", ".join(
+                f"{n} on node {node}" if n else f"none on node {node}" for node, n in given.items()
+            )
+            zones = len(info.populated)
+            assumed = (
+                f"of {online} CPUs {told}, as the limits of {max(followed[best])} of {zones} zones "
+                "have it (--cpus-per-node says otherwise)"
+            )
+    elif given is None:
+        given = online
     if isinstance(given, int) and not isinstance(given, bool):
         per_node = dict.fromkeys(nodes, given)
     elif isinstance(given, Mapping):
@@ -319,7 +403,8 @@ def explain(
     cpus_per_node : int, mapping or sequence of int, optional
         Online CPUs of each node: one number for all nodes, node -> number, or a number per
         node in ascending order; 0 for a node of memory only.  Without it, one node has
-        all CPUs, and several nodes are assumed to have equally many.
+        all CPUs, and several nodes have those that their limits follow from: equally many where
+        that explains as much.
     high_fraction : int
         sysctl ``vm.percpu_pagelist_high_fraction`` at that time: 0, or 8 and more.
     page_size_bytes : int, optional
@@ -355,7 +440,7 @@ def explain(
     page_shift = page_size_bytes.bit_length() - 1
     zones = []
     for info in snapshots:
-        per_node, assumed = _cpus_of_nodes(info, cpus_per_node)
+        per_node, assumed = cpus_of_nodes(info, cpus_per_node, state, high_fraction, page_shift)
         if assumed:
             assumptions[assumed] = None
         zones += [

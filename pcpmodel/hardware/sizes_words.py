@@ -52,13 +52,14 @@ class Case:
     def n(self) -> int:
         return sizing.highsize_divisor(self.node_cpus, self.online)
 
-    def size(self) -> sizing.PagesetSize:
+    def size(self, coming: int = 0) -> sizing.PagesetSize:
         return sizing.zone_set_pageset_high_and_batch(
             self.zone.managed,
             self.zone.low_wmark_pages,
             self.rules,
             node_cpus=self.node_cpus,
             online_cpus=self.online,
+            cpu_online=coming,
             high_fraction=self.high_fraction,
             page_shift=self.page_shift,
         )
@@ -206,8 +207,9 @@ class Case:
             text += f", and what percpu_pagelist_high_fraction {sysctl} gives"
         elif cpus and value > floor:
             text += f", which give it with {' or '.join(map(str, cpus))} CPUs instead of {self.n}"
-            if self.n + 1 in cpus:
-                text += " (a CPU that comes online counts in every node)"
+            if (self.node_cpus + 1 if self.node_cpus else 1) in cpus:
+                text += " (a CPU that comes online counts in every node"
+                text += ")" if self.node_cpus else ", alone where the node has none)"
         elif fraction:
             off = sorted((abs(now - first), abs(now - last)))
             text += (

@@ -6,22 +6,38 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_text
+from pcpmodel.proc.cpulist import parse_cpu_list
 
-__all__ = ["read_cpus"]
+__all__ = ["Lscpu", "read_cpus"]
 
 
-def read_cpus(path: str | os.PathLike[str]) -> int:
-    """Return the number of CPUs in a file of what ``lscpu`` printed.
+class Lscpu(NamedTuple):
+    """CPUs as ``lscpu`` counts them."""
+
+    online: int
+    nodes: Mapping[int, int]  #: online CPUs of each node; empty where it names none
+
+
+def read_cpus(path: str | os.PathLike[str]) -> Lscpu:
+    """Return the CPUs in a file of what ``lscpu`` printed.
 
     Raises
     ------
     InputError
         If it cannot be read, or says no such number.
     """
-    found = re.search(r"^CPU\(s\):\s+(\d{1,5})$", read_text(path), re.M)
+    text, file = read_text(path), Path(path)
+    found = re.search(r"^CPU\(s\):\s+(\d{1,5})$", text, re.M)
     if found is None:
         raise InputError("has no line 'CPU(s): N'; is it what lscpu prints?", file=path)
-    return int(found[1])
+    # CPU(s) counts those that are offline, too.
+    online = re.search(r"^On-line CPU\(s\) list:[ \t]*(\S*)$", text, re.M)
+    count = len(parse_cpu_list(online[1], file)) if online else int(found[1])
+    nodes = re.findall(r"^NUMA node(\d{1,5}) CPU\(s\):[ \t]*(\S*)$", text, re.M)
+    return Lscpu(count, {int(node): len(parse_cpu_list(cpus, file)) for node, cpus in nodes})

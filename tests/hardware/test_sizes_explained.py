@@ -229,12 +229,50 @@ def test_a_node_without_cpus_is_divided_by_all_online_cpus():
     assert "8000 / 3 online CPUs (the node has none)" in said
 
 
-def test_uneven_cpus_on_several_nodes_must_be_given():
+def test_uneven_cpus_on_several_nodes_must_be_given_where_no_limit_tells():
     info = zoneinfo.parse(
-        kernel_text([(n, "Normal", 1 << 20, 99, 0, 63, 252, 43690) for n in (0, 1)], cpus=3)
+        kernel_text([(n, "Normal", 1 << 12, 99, 0, 1, 99, 170) for n in (0, 1)], cpus=3)
     )
     with pytest.raises(pm.InputError, match="--cpus-per-node"):
         explain(info)
+
+
+def sized(zones, cpus):
+    """A file of zones of 4 GiB and more; each (node, GiB, CPUs that share its pages)."""
+    rows = []
+    for node, gib, n in zones:
+        managed = gib << 18
+        low = managed // 900
+        rows.append((node, "Normal", managed, low, 0, 63, max(low // n, 252), managed // 8 // n))
+    return zoneinfo.parse(kernel_text(rows, cpus))
+
+
+@pytest.mark.parametrize(
+    ("zones", "cpus", "node_cpus"),
+    [
+        ([(0, 64, 4), (1, 192, 4)], 4, [4, 0]),
+        ([(0, 64, 4), (1, 64, 4), (2, 192, 8), (5, 96, 8)], 8, [4, 4, 0, 0]),
+        ([(0, 64, 6), (1, 64, 2)], 8, [6, 2]),
+        ([(0, 64, 4), (1, 64, 4)], 8, [4, 4]),
+        ([(0, 64, 4), (1, 0, 1)], 8, [4, 4]),  # the CPUs of a node without memory
+    ],
+)
+def test_the_limits_tell_which_cpus_share_a_zone(zones, cpus, node_cpus):
+    (info,) = sized(zones, cpus)
+    found = explain(info, "v7.2")
+    assert found.all_match
+    assert [z.cpus for z in found.zones] == [n for _, gib, n in zones if gib]
+    given = explain(info, "v7.2", node_cpus)
+    assert [z.as_dict() for z in given.zones] == [z.as_dict() for z in found.zones]
+    assert ("spread evenly" in found.assumptions[0]) == (len(set(node_cpus)) == 1)
+
+
+def test_a_node_without_cpus_that_was_sized_as_a_cpu_came_online_is_told_by_that():
+    (info,) = sized([(0, 64, 4), (1, 192, 1)], 4)
+    found = explain(info, "v7.2")
+    assert [z.match for z in found.zones] == [True, False]
+    assert found.zones[1].cpus == 4
+    assert "counts in every node, alone where the node has none" in found.zones[1].why[0]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import pcpmodel as pm
 from helpers.paths import DATA
+from helpers.zoneinfo import kernel_text
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 
@@ -116,6 +117,65 @@ def test_the_shipped_limits_are_left_as_they_are_on_a_machine_of_two_nodes():
     assert told["advice"] == "leave"
     share = told["effect"]["share that the limits allow, now"]["value"]
     assert share == pytest.approx(12.5, abs=0.5)
+
+
+def zone(node, gib, n, batch=63, fraction=8, low=None):
+    """One zone as `kernel_text` takes it, n CPUs of which share its pages."""
+    managed = gib << 18
+    low = managed // 900 if low is None else low
+    limits = [max(total // n, 4 * batch) for total in (low, managed // fraction)]
+    return (node, "Normal", managed, low, 0, batch, *limits)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def made(zones, cpus, **options):
+        path = tmp_path / "zoneinfo"
+        path.write_text(kernel_text(zones, cpus, **options))
+        return path
+
+    return made
+
+
+def share_of(told):
+    return told.facts["high_fraction"]["effect"]["share that the limits allow, now"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("zones", "cpus"),
+    [
+        ([zone(0, 64, 4), zone(1, 192, 4)], 4),
+        ([zone(0, 64, 4), zone(1, 64, 4), zone(2, 192, 8)], 8),
+        ([zone(0, 64, 6), zone(1, 192, 2)], 8),
+    ],
+)
+def test_of_a_node_without_cpus_the_lists_of_every_cpu_count(saved, zones, cpus):
+    path = saved(zones, cpus)
+    told = pm.advise(zoneinfo=path, stranded_percent=13)
+    assert share_of(told) == pytest.approx(12.5, abs=0.01)
+    assert told.facts["high_fraction"]["advice"] == "leave"
+    assert "as the limits of" in told.facts["rests_on"][-1]
+
+
+def test_memory_without_cpus_is_simulated_as_such(saved):
+    path = saved([zone(0, 16, 4), zone(1, 48, 4)], 4)
+    rests = " ".join(pm.advise("coffee-lake", zoneinfo=path).facts["rests_on"])
+    assert "on 4 CPUs, 1 nodes, 16.0 GiB, pages of 4 KiB, and 48.0 GiB of nodes without" in rests
+    assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
+
+
+def test_lscpu_and_the_caller_say_which_node_has_no_cpus(saved, tmp_path):
+    # Limits of v6.12, which prints none, tell nothing.
+    path = saved([zone(0, 64, 4), zone(1, 192, 4)], 4, limits=False)
+    (tmp_path / "lscpu").write_text(
+        "CPU(s):                8\nOn-line CPU(s) list:   0-2,7\nOff-line CPU(s) list:  3-6\n"
+        "NUMA node(s):          2\nNUMA node0 CPU(s):     0-2,7\nNUMA node1 CPU(s):     \n"
+    )
+    for known in ({"lscpu": tmp_path / "lscpu"}, {"cpus_per_node": [4, 0]}):
+        assert "1 node without CPUs" in pm.advise(zoneinfo=path, **known).facts["rests_on"][-1]
+    assert "spread evenly over 2 nodes" in pm.advise(zoneinfo=path).facts["rests_on"][-1]
+    done = CliRunner().invoke(main, ["advise", "--zoneinfo", str(path), "--cpus-per-node", "4,0"])
+    assert "1 node without CPUs with 192.0 GiB" in done.stdout
 
 
 def test_the_verb_reports_and_needs_no_root(tmp_path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import read_text
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.hardware.sizes_explained import infer_page_size
+from pcpmodel.hardware.sizes_explained import cpus_of_nodes, infer_page_size, infer_release
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.proc import zoneinfo as zones_of
-from pcpmodel.proc.lscpu import read_cpus
+from pcpmodel.proc.host import HostFiles
+from pcpmodel.proc.lscpu import Lscpu, read_cpus
+from pcpmodel.proc.zoneinfo import Zoneinfo
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS
@@ -65,13 +67,67 @@ class _Memory:
     host: Host
     managed: int  # pages
     held: int | None  # pages on the lists now
-    most: int  # pages that their limits allow the CPUs of each zone's own node
+    most: int  # pages that their limits allow the CPUs that take from each zone first
     fraction: int  # vm.percpu_pagelist_high_fraction now
     source: str
 
 
+def _cpus(
+    info: Zoneinfo,
+    given: int | Sequence[int] | None,
+    lscpu: Lscpu | None,
+    own: Release,
+    high_fraction: int,
+    page_size_kib: int,
+) -> tuple[dict[int, int], str | None]:
+    """Online CPUs of each node: given, as lscpu or this host's sysfs says, or by the limits."""
+    known: int | Mapping[int, int] | Sequence[int] | None = given
+    if known is None:
+        listed = lscpu.nodes if lscpu else {}
+        if info.file == HERE:
+            listed = {n.node: len(n.cpus) for n in HostFiles(Path("/")).nodes()}
+        if set(info.nodes) <= set(listed) and sum(listed.values()) == len(info.online_cpus):
+            known = listed
+    shift = page_shift(page_size_kib)
+    return cpus_of_nodes(info, known, own, high_fraction, shift)
+
+
+def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[Host, str]:
+    """The machine as it is simulated; in words, its nodes."""
+    memory = {
+        node: sum(z.managed for z in info.populated if z.node == node) * page_size_kib / (1 << 20)
+        for node in info.nodes
+    }
+    homes = [n for n, gib in memory.items() if cpus[n] and gib]
+    alone = [n for n, gib in memory.items() if not cpus[n] and gib >= 0.0625]
+    online = sum(cpus.values())
+    nodes = 1 if not homes or online % len(homes) else len(homes)
+    behind = sum(memory[n] for n in alone)
+    host = Host(
+        online,
+        nodes,
+        sum(memory.values()) - behind,
+        page_size_kib=page_size_kib,
+        cpuless_nodes=len(alone),
+        cpuless_gib=behind,
+    )
+    words = ""
+    if behind:
+        words = f", {len(alone)} nodes without CPUs with {behind:.1f} GiB"
+        words = words.replace("1 nodes", "1 node") if len(alone) == 1 else words
+    if bare := sum(n for node, n in cpus.items() if not memory[node]):
+        words += f", {bare} CPUs on nodes without memory"
+    if len({cpus[n] for n in homes}) > 1 or sum(cpus[n] for n in homes) < online:
+        words += f" (in the run {nodes} node{'s' * (nodes > 1)} with as many CPUs each)"
+    return host, words
+
+
 def _of_zoneinfo(
-    zoneinfo: str | os.PathLike[str], release: Release, page_size_kib: int | None
+    zoneinfo: str | os.PathLike[str],
+    release: Release,
+    page_size_kib: int | None,
+    cpus_per_node: int | Sequence[int] | None,
+    lscpu: Lscpu | None,
 ) -> _Memory:
     own = Path("/proc/sys/vm/percpu_pagelist_high_fraction")
     now = int(read_text(own)) if zoneinfo == HERE and own.is_file() else 0
@@ -86,20 +142,27 @@ def _of_zoneinfo(
     managed = sum(zone.managed for zone in info.populated)
     if managed == 0:
         raise InputError("lists no zone with memory", file=zoneinfo)
+    if lscpu is not None and lscpu.online != len(info.online_cpus):
+        raise InputError(
+            f"lists {len(info.online_cpus)} CPUs, but lscpu says {lscpu.online}", file=zoneinfo
+        )
+    cpus, assumed = _cpus(info, cpus_per_node, lscpu, infer_release([info])[0], now, page_size_kib)
+    host, words = _host(info, cpus, page_size_kib)
     lists = [p for zone in info.populated for p in zone.pagesets]
-    cpus, nodes = len(info.online_cpus), len({zone.node for zone in info.populated})
+    most = 0
+    for zone in info.populated:
+        # Of a node's memory its own CPUs take first, and where it has none all others
+        # (zone_highsize() shares it out among them alike): each has a list of every zone.
+        limits = sum(p.high if p.high_max is None else p.high_max for p in zone.pagesets)
+        most += limits * (cpus[zone.node] or host.cpus) // host.cpus
     return _Memory(
-        Host(
-            cpus,
-            1 if cpus % nodes else nodes,
-            managed * page_size_kib / (1 << 20),
-            page_size_kib=page_size_kib,
-        ),
+        host,
         managed,
         sum(p.count for p in lists),
-        sum(p.high if p.high_max is None else p.high_max for p in lists) // nodes,
+        most,
         now,
-        f"{os.fspath(zoneinfo)}, {cpus} CPUs, pages of {page_size_kib} KiB{pages}"
+        f"{os.fspath(zoneinfo)}, {host.cpus} CPUs{words}, pages of {page_size_kib} KiB{pages}"
+        + f"; {assumed}" * bool(assumed)
         + ", which prints no high_max: limits as they stood"
         * any(p.high_max is None for p in lists),
     )
@@ -168,6 +231,8 @@ def _scale(
                 cpus=used.cpus,
                 nodes=used.nodes,
                 memory_gib=used.memory_gib,
+                cpuless_nodes=used.cpuless_nodes,
+                cpuless_gib=used.cpuless_gib,
                 page_size_kib=page_size_kib,
                 batch_scale_max=k,
                 seconds=_SECONDS,
@@ -197,6 +262,7 @@ def _scale(
         or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
         f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
         f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
+        + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)
         + ("" if host else " (assumed: not known of it)"),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
         "the machine's cost sheet (`simulate` names what nobody measured)",
@@ -247,6 +313,7 @@ def advise(
     *,
     zoneinfo: str | os.PathLike[str] | None = None,
     lscpu: str | os.PathLike[str] | None = None,
+    cpus_per_node: int | Sequence[int] | None = None,
     p99_us: float = 100.0,
     stranded_percent: float = 12.5,
     release: str | Release = RELEASE,
@@ -264,7 +331,10 @@ def advise(
         machine's ``platform.json`` (not known where that does not say), or, where no machine is
         named, of this host.
     lscpu : path, optional
-        What ``lscpu`` printed there; its number of CPUs must be that of ``zoneinfo``.
+        What ``lscpu`` printed there; its number of online CPUs must be that of ``zoneinfo``.
+    cpus_per_node : int or sequence of int, optional
+        Online CPUs of each node, or of every node; 0 for one of memory only.  By default as
+        ``lscpu`` or this host says, else those that the limits of ``zoneinfo`` follow from.
     p99_us : float
         What the 99th percentile of a hold may take [us].
     stranded_percent : float
@@ -297,21 +367,19 @@ def advise(
         raise InputError(f"p99_us={p99_us!r} is outside 0..1e6 [us]")
     if not (isinstance(stranded_percent, int | float) and 0 < stranded_percent <= 100):
         raise InputError(f"stranded_percent={stranded_percent!r} is outside 0..100 [%]")
-    cpus = None if lscpu is None else read_cpus(lscpu)
+    listed = None if lscpu is None else read_cpus(lscpu)
     if page_size_kib is not None:
         page_shift(page_size_kib)
     measured = None if machine is None else machines.machine(machine)
     if measured is not None and zoneinfo is None:
         page_size_kib = page_size_kib or measured.page_size_kib
-        memory = _of_platform(measured, state, cpus, page_size_kib)
+        if cpus_per_node is not None:
+            raise InputError("cpus_per_node goes with zoneinfo: platform.json has one number")
+        memory = _of_platform(measured, state, listed and listed.online, page_size_kib)
     else:
-        memory = _of_zoneinfo(HERE if zoneinfo is None else zoneinfo, state, page_size_kib)
+        file = HERE if zoneinfo is None else zoneinfo
+        memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed)
         page_size_kib = memory.host.page_size_kib
-        if cpus is not None and cpus != memory.host.cpus:
-            raise InputError(
-                f"lists {memory.host.cpus} CPUs, but lscpu says {cpus}",
-                file=HERE if zoneinfo is None else zoneinfo,
-            )
     host = memory and memory.host
     batch_scale_max, rests = _scale(measured, state, p99_us, host, page_size_kib)
     facts = {
