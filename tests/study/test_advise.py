@@ -164,6 +164,52 @@ def test_memory_without_cpus_is_simulated_as_such(saved):
     assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
 
 
+def test_the_batch_of_the_file_goes_before_the_releases(tmp_path):
+    (tmp_path / "zoneinfo").write_text(re.sub(r"batch: +63", "batch: 31", ZONEINFO.read_text()))
+    told, usual = (
+        pm.advise("coffee-lake", zoneinfo=f).facts for f in (tmp_path / "zoneinfo", ZONEINFO)
+    )
+    now = told["batch_scale_max"]["effect"]["p99 of a hold, now (5)"]["value"]
+    then = usual["batch_scale_max"]["effect"]["p99 of a hold, then (4)"]["value"]
+    assert now == pytest.approx(then, rel=0.02)  # 992 pages and 1,008
+    assert told["batch_scale_max"]["to"] == pm.limit("coffee-lake", batch=31).facts["batch_scale"]
+    assert any("move batch << k pages, batch 31, in one hold" in r for r in told["rests_on"])
+    (said,) = (r for r in told["rests_on"] if "sizes other than" in r)
+    assert "2 of 3 zones have sizes other than v6.18 gives" in said
+    assert "node 0 DMA32 batch 31 (63); node 0 Normal batch 31 (63)" in said
+    assert not any("sizes other than" in r for r in usual["rests_on"])
+    none = pm.advise(zoneinfo=tmp_path / "zoneinfo").facts["batch_scale_max"]
+    assert "6 (coffee-lake)" in none["why"]
+    assert "and a batch of 31" in none["why"]
+
+
+def test_runs_have_the_sizes_of_the_file(saved, monkeypatch):
+    runs = []
+
+    def simulate(**options):
+        runs.append(options)
+        return pm.simulate(**options)
+
+    monkeypatch.setattr("pcpmodel.study.hold.advise.simulate", simulate)
+    rows = [zone(0, 16, 4, low=99_000), zone(1, 48, 4, batch=31)]
+    pm.advise("coffee-lake", zoneinfo=saved(rows, 4))
+    assert {(run["batch"], run["high_min_pages"]) for run in runs} == {(63, 99_000 // 4)}
+
+
+def test_lists_that_are_disabled_for_now_are_told_from_small_ones(saved):
+    off = (0, "Normal", 16 << 18, 4000, 0, 1, 0, 0)
+    rests = pm.advise(zoneinfo=saved([off, zone(1, 4, 4)], 8), cpus_per_node=4).facts["rests_on"]
+    assert "The lists of node 0 Normal were disabled" in rests[-1]
+    told = pm.advise(zoneinfo=saved([off], 4))
+    assert "a batch of" not in told.facts["batch_scale_max"]["why"]
+
+
+@pytest.mark.parametrize("batch", [0, 4097, 1.5, True, "63"])
+def test_a_batch_that_no_list_has_is_refused(batch):
+    with pytest.raises(InputError, match=r"batch=.* 1\.\.4096"):
+        pm.limit("coffee-lake", batch=batch)
+
+
 def test_lscpu_and_the_caller_say_which_node_has_no_cpus(saved, tmp_path):
     # Limits of v6.12, which prints none, tell nothing.
     path = saved([zone(0, 64, 4), zone(1, 192, 4)], 4, limits=False)

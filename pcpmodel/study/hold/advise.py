@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,21 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import read_text
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.hardware.sizes_explained import cpus_of_nodes, infer_page_size, infer_release
+from pcpmodel.hardware.sizes_explained import (
+    cpus_of_nodes,
+    explain,
+    infer_page_size,
+    infer_release,
+)
+from pcpmodel.hardware.sizes_words import few
+from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.proc import zoneinfo as zones_of
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.proc.lscpu import Lscpu, read_cpus
-from pcpmodel.proc.zoneinfo import Zoneinfo
+from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS
@@ -46,6 +53,7 @@ _DOES_NOT_APPLY = (
     "memory kept from being freed by anything but the lists",
     "a kernel built with another CONFIG_PCP_BATCH_SCALE_MAX than 5, or older than v6.7",
 )
+_TOLD = 3  # zones whose sizes are told one by one
 _ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
 
 
@@ -70,6 +78,61 @@ class _Memory:
     most: int  # pages that their limits allow the CPUs that take from each zone first
     fraction: int  # vm.percpu_pagelist_high_fraction now
     source: str
+    batch: int | None = None  # of the largest zone [pages]; None: as the release gives it
+    high: tuple[int, int] | None = None  # its high_min and high_max [pages]
+    notes: tuple[str, ...] = ()  # what to know of the file
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Options of a run with lists of these sizes."""
+        given = {} if self.batch is None else {"batch": self.batch}
+        if self.high is None or self.high[0] < (self.batch or 1):
+            return given
+        least, most = self.high
+        name = "high_pages" if self.fraction and least == most else "high_min_pages"
+        return given | {name: least}
+
+
+def _sized(zone: Zone) -> Pageset | None:
+    """A CPU's lists as the kernel has sized them; None where they all are disabled for now.
+
+    zone_pcp_disable() leaves a batch of 1 and no high while memory goes offline.
+    """
+    boot = sizing.BOOT_PAGESET_BATCH, sizing.BOOT_PAGESET_HIGH
+    for lists in zone.pagesets:
+        high = lists.high if lists.high_max is None else lists.high_max
+        if (lists.batch, high) != boot:
+            return lists
+    return None
+
+
+def _notes(
+    info: Zoneinfo, release: Release, cpus: Mapping[int, int], fraction: int, page_size_kib: int
+) -> Iterator[str]:
+    """What to know of a file's sizes, in sentences."""
+    off = {(zone.node, zone.name) for zone in info.populated if _sized(zone) is None}
+    if off:
+        names = ", ".join(f"node {node} {name}" for node, name in sorted(off))
+        yield (
+            f"The lists of {names} were disabled when the file was copied, as while memory goes "
+            "offline: what they may take is not counted."
+        )
+    found = explain(info, release, cpus, fraction, page_size_kib << 10)
+    wrong = [zone for zone in found.zones if not zone.match and (zone.node, zone.zone) not in off]
+    told = []
+    for zone in wrong[:_TOLD]:
+        sizes = [
+            f"{name} {few([v] if isinstance(v, int) else v)} ({getattr(zone, name)})"
+            for name in zone.checked
+            if (v := zone.reported[name]) is not None and v != getattr(zone, name)
+        ]
+        told.append(f"{zone.title} {', '.join(sizes)}")
+    if wrong:
+        more = f"; and {len(wrong) - _TOLD} more" * (len(wrong) > _TOLD)
+        yield (
+            f"{len(wrong)} of {len(found.zones)} zones have sizes other than {release.name} gives "
+            f"(in brackets), and the file's are taken: {'; '.join(told)}{more}."
+        )
 
 
 def _cpus(
@@ -155,6 +218,12 @@ def _of_zoneinfo(
         # (zone_highsize() shares it out among them alike): each has a list of every zone.
         limits = sum(p.high if p.high_max is None else p.high_max for p in zone.pagesets)
         most += limits * (cpus[zone.node] or host.cpus) // host.cpus
+    own_memory = [zone for zone in info.populated if cpus[zone.node]] or info.populated
+    by_size = sorted(own_memory, key=lambda zone: -zone.managed)
+    largest = next(filter(None, map(_sized, by_size)), None)
+    high = None
+    if largest and largest.high_min is not None and largest.high_max is not None:
+        high = largest.high_min, largest.high_max
     return _Memory(
         host,
         managed,
@@ -165,6 +234,9 @@ def _of_zoneinfo(
         + f"; {assumed}" * bool(assumed)
         + ", which prints no high_max: limits as they stood"
         * any(p.high_max is None for p in lists),
+        largest and largest.batch,
+        high,
+        tuple(_notes(info, release, cpus, now, page_size_kib)),
     )
 
 
@@ -191,24 +263,31 @@ def _of_platform(
 
 
 def _scale(
-    machine: Machine | None, release: Release, p99_us: float, host: Host | None, page_size_kib: int
+    machine: Machine | None,
+    release: Release,
+    p99_us: float,
+    memory: _Memory | None,
+    page_size_kib: int,
 ) -> tuple[dict[str, Any], list[str]]:
+    host, batch = memory and memory.host, memory and memory.batch
     part: dict[str, Any] = {"now": SHIPPED_SCALE, "advice": "leave", "to": SHIPPED_SCALE}
     if machine is None:
         found = {
-            m.name: limit(m, p99_us, release=release, page_size_kib=page_size_kib).facts[
-                "batch_scale"
-            ]
+            m.name: limit(
+                m, p99_us, release=release, page_size_kib=page_size_kib, batch=batch
+            ).facts["batch_scale"]
             for m in machines.load_machines()
         }
         part["why"] = (
             "What a lock hold costs here is not known. The measured machines allow "
             + ", ".join(f"{k} ({m})" for m, k in found.items())
-            + f" under {p99_us:g} us with pages of {page_size_kib} KiB; measure yours and bring it "
+            + f" under {p99_us:g} us with pages of {page_size_kib} KiB"
+            + (f" and a batch of {batch}" if batch else "")
+            + "; measure yours and bring it "
             "in: pcpmodel data add latency."
         )
         return part | {"line": None, "effect": {}}, ["the tables of data/hardware"]
-    answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib).facts
+    answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib, batch=batch).facts
     to = answer["batch_scale"] or 0
     used = host or Host(*_ASSUMED, page_size_kib=page_size_kib)
     processes = min(used.cpus, MAX_CPUS)
@@ -238,6 +317,7 @@ def _scale(
                 seconds=_SECONDS,
                 warmup_s=_SECONDS,  # high tunes itself first
                 seed=seed,
+                **(memory.sizes if memory else {}),
             )
             for seed, scale in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
         ]
@@ -327,9 +407,10 @@ def advise(
         A measured one, for what a lock hold costs; without it no change of the batch scale
         is advised.
     zoneinfo : path, optional
-        A copy of the machine's ``/proc/zoneinfo``.  Without it the memory is that of the named
-        machine's ``platform.json`` (not known where that does not say), or, where no machine is
-        named, of this host.
+        A copy of the machine's ``/proc/zoneinfo``: CPUs, memory, and the sizes of its lists, which
+        go before those that the release would give (where they differ it is said).  Without it
+        the memory is that of the named machine's ``platform.json`` (not known where that does not
+        say), or, where no machine is named, of this host.
     lscpu : path, optional
         What ``lscpu`` printed there; its number of online CPUs must be that of ``zoneinfo``.
     cpus_per_node : int or sequence of int, optional
@@ -380,14 +461,13 @@ def advise(
         file = HERE if zoneinfo is None else zoneinfo
         memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed)
         page_size_kib = memory.host.page_size_kib
-    host = memory and memory.host
-    batch_scale_max, rests = _scale(measured, state, p99_us, host, page_size_kib)
+    batch_scale_max, rests = _scale(measured, state, p99_us, memory, page_size_kib)
     facts = {
         "machine": measured and measured.name,
         "release": state.name,
         "batch_scale_max": batch_scale_max,
         "high_fraction": _fraction(memory, measured and measured.name, stranded_percent),
-        "rests_on": [*rests, memory.source] if memory else rests,
+        "rests_on": [*rests, memory.source, *memory.notes] if memory else rests,
         "does_not_apply": list(_DOES_NOT_APPLY),
     }
     settings = {_SCALE: batch_scale_max, _FRACTION: facts["high_fraction"]}

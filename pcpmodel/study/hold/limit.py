@@ -55,6 +55,7 @@ PAGES = ("warm", "cold")  # as measured, just used; or in no cache any more
 NOT_RULED_OUT = 0.05  # probability from which a scale beyond the answer is mentioned
 SMALLEST, LARGEST = 1e-6, 1e9  # of a limit [us] and of a slowdown
 _POINTS = 9  # of the law of what cold pages add
+MAX_BATCH = 4096  # of one that is given [pages]
 BESIDE = 0.05  # a measured row stands beside a batch that it is this near to
 
 
@@ -419,9 +420,10 @@ def _largest(inside: Iterable[bool]) -> int | None:
     return largest
 
 
-def _hold_pages(state: Release, page_size_kib: int) -> list[dict[str, int]]:
+def _hold_pages(state: Release, page_size_kib: int, batch: int | None) -> list[dict[str, int]]:
     """Most pages that one hold moves, by scale: the batch, and each side's."""
-    batch = sizing.large_zone_batch(state.rules, sizing.page_shift(page_size_kib))
+    own = sizing.large_zone_batch(state.rules, sizing.page_shift(page_size_kib))
+    batch = own if batch is None else batch
     found = []
     for scale in SCALES:
         rules = state.with_batch_scale_max(scale).rules
@@ -458,10 +460,11 @@ def _limit(
     state: Release,
     page_size_kib: int | None,
     pages: str,
+    batch: int | None,
 ) -> _Limit:
     p99_us, slowdown = _positive("p99_us", p99_us), _positive("slowdown", slowdown)
     page_size_kib = machine.page_size_kib if page_size_kib is None else page_size_kib
-    per_hold = _hold_pages(state, page_size_kib)
+    per_hold = _hold_pages(state, page_size_kib, batch)
     rows, curve = [], []
     at_us = np.geomspace(p99_us / 10, p99_us * 10, 201)
     cold = pages == "cold"
@@ -587,6 +590,7 @@ def limit(
     release: str | Release = RELEASE,
     page_size_kib: int | None = None,
     pages: str = "warm",
+    batch: int | None = None,
 ) -> Answer:
     """Find the largest batch scale factor that keeps a hold under a limit.
 
@@ -607,6 +611,9 @@ def limit(
     pages : str
         "warm", just used, as the tables were measured; or "cold", of a working set that fits no
         cache: a line of each block comes from memory, which no table shows.
+    batch : int, optional
+        ``pcp->batch`` as a machine has it, 1 to 4096 [pages]; by default the release's for a zone
+        of 1 GiB or more.
 
     Returns
     -------
@@ -644,8 +651,12 @@ def limit(
     loaded, state = load_machines(machine), find_release(release)
     if pages not in PAGES:
         raise unknown_name("kind of pages", pages, PAGES)
+    if batch is not None and (
+        isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_BATCH
+    ):
+        raise InputError(f"batch={batch!r} is not a whole number in 1..{MAX_BATCH} [pages]")
     found = [
-        _limit(m, us, factor, state, page_size_kib, pages)
+        _limit(m, us, factor, state, page_size_kib, pages, batch)
         for us in asked
         for factor in factors
         for m in loaded
