@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import csv
 import json
 import re
 import shutil
@@ -11,7 +12,7 @@ import frictionless
 import pytest
 from click.testing import CliRunner
 
-from helpers.paths import DATA, SHARED
+from helpers.paths import DATA, ROOT, SHARED
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages
 from pcpmodel.errors import InputError
@@ -48,6 +49,26 @@ def test_frictionless_agrees_that_a_package_is_valid(package):
 
 def test_hardware_is_the_five_measured_machines_and_a_guest():
     assert packages.hardware_names() == tuple(sorted([*HEADINGS, "amd-epyc-vm"]))
+
+
+def test_the_guest_names_every_measurement_that_its_intervals_take_in():
+    guest = DATA / "hardware" / "amd-epyc-vm"
+    for name in ("platform.json", "datapackage.json"):
+        titles = [source["title"] for source in json.loads((guest / name).read_text())["sources"]]
+        named = [title for title in titles if title.startswith("pcpmodel measure")]
+        assert len(named) == len(set(named)) == 6
+    # Documentation, ways in: the five on the guest before; the table's values are of the sixth.
+    told = (ROOT / "docs" / "ways-in.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [1-5] \|(.*)\|(.*)\|(.*)\|$", told, re.M)
+    assert len(rows) == 5
+    costs = {row["operation"]: row for row in csv.DictReader((guest / "costs.csv").open())}
+    for column, operation in enumerate(("line_dirty", "hold_page_alloc", "hold_page_free")):
+        ends = [re.search(r"\((\S+) to (\S+)\)", row[column]).groups() for row in rows]
+        row = costs[operation]
+        highest = max(float(high) for _, high in ends)
+        lowest = min(float(low) for low, _ in ends)
+        assert float(row["high"]) == pytest.approx(highest, abs=0.5)
+        assert float(row["low"]) <= lowest + 0.5
 
 
 @pytest.mark.parametrize("name", HEADINGS)
