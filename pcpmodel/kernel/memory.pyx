@@ -485,15 +485,17 @@ cdef class Memory(Exclusive, Pagesets):
         order : int
             0..10; it need not be the order of the allocation.
         nolock : bool
-            free_pages_nolock(): never drains.
+            free_pages_nolock() (v6.15 on): never drains.
 
         Raises
         ------
         InputError
-            If a page is not in use (for example freed twice).
+            If a page is not in use (for example freed twice), or the release has no such free.
         """
         cdef int c = self._cpu_number(cpu), o = whole("order", order, 0, MAX_PAGE_ORDER)
         cdef bint drains_not = nolock is not False and truth("nolock", nolock)
+        if drains_not:
+            self._with_nolock()
         self._held(pfn, o)
         begin_use(self)
         free_pages(&self.mm, c, pfn, o, drains_not)

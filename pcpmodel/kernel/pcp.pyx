@@ -572,7 +572,17 @@ cdef class PerCpuPages(Exclusive):
 
     @free_factor.setter
     def free_factor(self, value):
-        self.pcp.free_factor = whole("free_factor", value, 0, self.rules.batch_scale_max)
+        self.pcp.free_factor = whole("free_factor", value, 0, self._most_free_factor())
+
+    cdef int _most_free_factor(self):
+        """What nr_pcp_free() raises it to: up to its cap, or while a drain is under the limit."""
+        cdef int most = 0
+        if self.rules.free_factor_cap or self.rules.free_count:
+            return self.rules.batch_scale_max
+        # Up to v6.6 only high - batch stops it, and any high does.
+        while self.pcp.batch << most < MAX_PAGES:
+            most += 1
+        return most
 
     @property
     def free_count(self):

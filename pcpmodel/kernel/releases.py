@@ -111,7 +111,6 @@ class Rules:
     high_min_max: bool = False  #: ``high_min``/``high_max`` instead of one ``high``
     batch_scale_max: int = 5  #: CONFIG_PCP_BATCH_SCALE_MAX
     cacheinfo: int = Cacheinfo.NONE
-    cacheinfo_shared_only: bool = False  #: flag recomputed only on CPUs sharing the LLC
 
     # nr_pcp_alloc()
     alloc_scale: bool = False  #: batch << alloc_factor on consecutive refills
@@ -353,12 +352,6 @@ _PATCHES: dict[str, Patch] = {
             '"mm: fix draining remote pageset", v6.7',
             remote_expire_is_change=True,
         ),
-        _patch(
-            "cacheinfo-shared-only",
-            "recompute PCPF_FREE_HIGH_BATCH only where the LLC is shared",
-            "v6.8/v6.9",
-            cacheinfo_shared_only=True,
-        ),
         _patch("free-folios", "free_unref_folios()", "v6.9", free_folios=True),
         _patch("thp-lists", "two THP lists", "bf14ed81f571, v6.10", nr_pcp_lists=14),
         _patch(
@@ -506,7 +499,6 @@ _V6_7 = (
 )
 _V6_12 = (
     *_V6_7,
-    "cacheinfo-shared-only",
     "free-folios",
     "thp-lists",
     "drain-zone-chunks",

@@ -15,7 +15,6 @@ cdef struct pcp_rules:
     int high_min_max
     int batch_scale_max
     int cacheinfo
-    int cacheinfo_shared_only
 
     int alloc_scale
     int auto_high

@@ -264,6 +264,12 @@ class Pagesets:
             for cpu in self.online:
                 self._free_high_batch(cpu, z, flag)
 
+    def _with_nolock(self) -> None:
+        """Refuse what free_pages_nolock() would do where there is none."""
+        if not self._rules.nolock:
+            name = self.release.name
+            raise InputError(f"nolock: release {name!r} has no free_pages_nolock(); v6.15 has")
+
     def zone_pcp_disable(self, zone: int) -> None:
         """Make the lists of a zone keep nothing, and empty them."""
         if self._zone(zone) in self.disabled:

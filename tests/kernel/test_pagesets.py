@@ -8,6 +8,7 @@ worked out by hand from the rules of mm/page_alloc.c, v6.1 ... v7.2, one line ea
 
 import pytest
 
+import pcpmodel as pm
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import reference
 from pcpmodel.kernel.memory import Memory
@@ -80,6 +81,19 @@ def test_the_flag_is_set_when_a_cpu_comes_and_by_the_batch_of_then(kind):
     assert flags(memory) == [FLAG, FLAG]
     memory.zone_pcp_enable(0)
     assert flags(memory) == [FLAG, FLAG]
+
+
+@BOTH
+def test_a_free_that_tries_its_locks_is_of_the_releases_that_have_it(kind):
+    """free_pages_nolock(), v6.15."""
+    for release in ("v6.16", pm.release("v6.12").plus("nolock")):
+        memory = kind(release, [Zone(4096, batch=7)], 1)
+        memory.free(0, memory.alloc(0), nolock=True)
+    memory = kind("v6.12", [Zone(4096, batch=7)], 1)
+    pfn = memory.alloc(0)
+    with pytest.raises(InputError, match=r"'v6\.12' has no free_pages_nolock\(\); v6\.15 has"):
+        memory.free(0, pfn, nolock=True)
+    memory.free(0, pfn)  # nothing had been freed
 
 
 @BOTH

@@ -163,6 +163,25 @@ def test_t36_one_allocation_halves_free_factor(make, name):
     assert drains(pages, needed) == {needed: 126}
 
 
+@pytest.mark.parametrize("batch", [1, 63])
+def test_a_factor_that_frees_reach_can_be_set(batch):
+    """nr_pcp_free() of v6.6 has no cap but high - batch: 63 << 10 is the first above 40,000."""
+    name, high = "v6.6", 40_000
+    pages = pcp.PerCpuPages(name, batch=batch, high=high)
+    while batch << pages.free_factor < high - batch:
+        drains(pages, high)
+    reached = pages.free_factor
+    assert reached == {63: 10, 1: 16}[batch]
+    again = pcp.PerCpuPages(name, batch=batch, high=high)
+    again.free_factor = reached
+    assert again.free_factor == reached
+    with pytest.raises(pm.InputError, match="free_factor"):
+        again.free_factor = 28
+    capped = pcp.PerCpuPages("debian-6.1.192", batch=batch, high=high)
+    with pytest.raises(pm.InputError, match="free_factor"):
+        capped.free_factor = 6
+
+
 @pytest.mark.parametrize(
     ("name", "flags", "frees", "last", "expected", "more"), by_release(FREE_HIGH)
 )

@@ -1,12 +1,14 @@
 """Named kernel states: names, patches put on and taken off, errors."""
 
 import json
+import re
 from dataclasses import fields
 
 import pytest
 from click.testing import CliRunner
 
 import pcpmodel as pm
+from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.kernel.releases import Rules
 
@@ -20,6 +22,16 @@ def test_the_design_s_releases_are_all_there():
     points = ("6.1.192", "6.12.107", "6.16.12", "6.18.15", "6.19.14", "7.0.13", "7.2.13", "7.3.4")
     mainline |= {"v4.17", "v5.10", "v5.17"}
     assert set(NAMES) == series | mainline | {f"debian-{v}" for v in points}
+
+
+def test_every_rule_decides_something():
+    """What only stands in the record would change no kernel state, and say that it does."""
+    kernel = ROOT / "pcpmodel" / "kernel"
+    code = [f for f in kernel.rglob("*.p*") if f.suffix in (".py", ".pyx", ".pxd")]
+    text = "\n".join(f.read_text() for f in code if f.name not in ("releases.py", "rules.pxd"))
+    unread = {f.name for f in fields(Rules) if not re.search(rf"\b(r|_?rules)\.{f.name}\b", text)}
+    # A block gets its type back in either case, unless it is told another (documentation, limits).
+    assert unread == {"isolate_bit"}
 
 
 def test_each_release_differs_from_the_one_before_by_what_came_with_it():

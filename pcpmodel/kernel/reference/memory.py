@@ -317,6 +317,8 @@ class Memory(Pagesets):
     def free(self, cpu: int, pfn: int, order: int = 0, *, nolock: bool = False) -> None:
         """Free a block."""
         integer("cpu", cpu, 0, self.cpus - 1)
+        if nolock:
+            self._with_nolock()
         zone = self.release_pages(pfn, order)
         self.free_prepared(cpu, zone, pfn, order, nolock)
 
