@@ -979,7 +979,11 @@ def simulate_(
             f"refills               {summary['refills']} ({summary['alloc_zone_pages']} pages)",
             f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
             "wait per hold         "
-            + ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items()),
+            + (
+                ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items())
+                if result.zone_histogram("hold").total
+                else "none: no hold is taken"
+            ),
             *_parts(summary),
             "refill over           "
             + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),

@@ -357,9 +357,13 @@ def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
         for _, row in grid[grid[mark]].iterrows():
             words.append(
                 f"{mark} is {row['setting']}: {row['score_per_s'] / 1e6:.1f} ± "
-                f"{row['score_per_s_half_width'] / 1e6:.1f} million pages/s, p99 "
-                f"{row['hold_p99_us']:.0f} ± {row['hold_p99_us_half_width']:.0f} µs, "
-                f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB"
+                f"{row['score_per_s_half_width'] / 1e6:.1f} million pages/s, "
+                + (
+                    f"p99 {row['hold_p99_us']:.0f} ± {row['hold_p99_us_half_width']:.0f} µs, "
+                    if row["hold_p99_us"] > 0
+                    else "no hold, "
+                )
+                + f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB"
             )
     if not grid["recommended"].any():
         words.append(f"none stays under {p99_us:g} µs")

@@ -12,7 +12,7 @@ from helpers.simulation import MACHINE
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
-from pcpmodel.study.lists.tradeoff import _beaten, _inside
+from pcpmodel.study.lists.tradeoff import _beaten, _inside, _said
 
 
 def test_cpus_prefer_instances_in_turn():
@@ -215,6 +215,35 @@ def test_settings_as_measured_stand_beside_what_was_measured():
     )
     assert not (rows["front"] | rows["recommended"]).any()
     assert "% measured" in answer.text
+
+
+def test_where_no_hold_is_taken_none_has_a_percentile():
+    """Lists that take a whole mapping up never come to the lock: that was a p99 of 0.0 us."""
+    answer = pm.study.tradeoff(
+        processes=2, batch_scale_max=[5], high_pages=[70_000], seconds=0.2, seeds=[1, 2]
+    )
+    row = answer.table[answer.table["high_pages"] == 70_000].iloc[0]
+    assert row["refills"] + row["drains"] == 0
+    assert np.isnan([row["hold_p99_us"], row["hold_p99_us_half_width"], row["wait_p99_ns"]]).all()
+    assert row["front"]  # no hold is the shortest there is
+    assert "no hold is taken" in _said(row)
+    assert "p99 0.0" not in answer.text
+    held = answer.table[answer.table["hold_p99_us"].notna()].iloc[0]
+    assert ", p99 " in _said(held)
+    marked = answer.table.assign(shipped=answer.table["high_pages"] == 70_000)
+    said = pm.figures.caption(pm.figures.tradeoff(marked, 100.0))
+    assert "million pages/s, no hold, " in said
+
+
+def test_a_release_that_drained_nothing_has_no_longest_drain():
+    answer = pm.study.bulk_free(
+        hosts={"large": (2, 1, 512.0), "medium": (2, 1, 512.0)}, seeds=[1, 2], seconds=0.01
+    )
+    none = answer["hosts"][answer["hosts"]["drains"] == 0]
+    assert len(none)
+    assert none["drain_p99_us"].isna().all()
+    assert "no drain" in answer.text
+    assert "drain p99 0 " not in answer.text
 
 
 def test_no_setting_under_the_limit_is_said_and_one_seed_refused():

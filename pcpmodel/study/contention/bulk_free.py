@@ -115,10 +115,8 @@ def bulk_free(
             part = of[of["host"] == name].set_index("release")
             changes = "; ".join(
                 f"{r}: throughput {part.loc[r, 'gain_percent']:+.2f} ± "
-                f"{part.loc[r, 'gain_error_percent']:.2f} %, drain p99 "
-                f"{part.loc[r, 'drain_p99_us']:.0f} ± {part.loc[r, 'drain_p99_error_us']:.0f} us "
-                f"(before: {part.loc[first, 'drain_p99_us']:.0f} ± "
-                f"{part.loc[first, 'drain_p99_error_us']:.0f}), drains over 100 us "
+                f"{part.loc[r, 'gain_error_percent']:.2f} %, {_drain_p99(part.loc[r])} "
+                f"(before: {_drain_p99(part.loc[first])}), drains over 100 us "
                 f"{part.loc[r, 'drain_over_100us_percent']:.2f} % "
                 f"({part.loc[first, 'drain_over_100us_percent']:.2f})"
                 for r in others
@@ -131,6 +129,12 @@ def bulk_free(
     said["published"] = "\n".join(_published_dip())
     made_of = digest_of(runs.to_dict("list"), hardware.digest)
     return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+
+
+def _drain_p99(row: pd.Series) -> str:
+    if np.isnan(row["drain_p99_us"]):
+        return "no drain"
+    return f"drain p99 {row['drain_p99_us']:.0f} ± {row['drain_p99_error_us']:.0f} us"
 
 
 def _surprise(waiting: pd.Series) -> str:

@@ -60,8 +60,12 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
     The larger of batch means within the runs, pooled, and of the scatter between them.
     """
+    held = runs["hold_p99_ns"] > 0
+    waits = {name: runs[name].where(held) for name in runs if name.startswith("wait_")}
     runs = runs.assign(
-        hold_p99_us=runs["hold_p99_ns"] / 1e3, pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256
+        hold_p99_us=(runs["hold_p99_ns"] / 1e3).where(held),  # NaN: no hold, no percentile of one
+        pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256,
+        **waits,
     )
     grouped = runs.groupby(keys, sort=False, dropna=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")
@@ -72,7 +76,7 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         within = 0.0
         if f"{name}_half_width" in runs:
             within = grouped[f"{name}_half_width"].apply(lambda h: np.sqrt((h**2).mean())) / n**0.5
-        table[f"{name}_half_width"] = np.maximum(between, within)
+        table[f"{name}_half_width"] = np.maximum(between, within).where(table[name].notna())
     table["stands"] = grouped["stands"].min()
     return table.reset_index()
 
@@ -81,7 +85,8 @@ def _beaten(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Points that another beats: better by more than the noise in one good, worse in none."""
     better = []
     for name, sign in _GOODS:
-        value, half = (table[c].to_numpy() for c in (name, f"{name}_half_width"))
+        # No hold at all is the shortest.
+        value, half = (table[c].fillna(0.0).to_numpy() for c in (name, f"{name}_half_width"))
         better.append(sign * (value[:, None] - value) > np.hypot(half[:, None], half))
     some, worse = np.any(better, axis=0), np.any([b.T for b in better], axis=0)
     return (some & ~worse).any(axis=0)
@@ -126,7 +131,8 @@ def tradeoff(
         ``settings``: a row per setting, means over the seeds with ``*_half_width``, half of a 95 %
         interval.  ``asks``: "what to set?", or "as measured" for the settings of the machine's
         latency table (one process, ``high`` = 2 x batch, one batch per hold, warm pages), with
-        ``measured_per_s`` and ``measured_p99_us`` beside.  ``shipped`` and ``recommended`` mark
+        ``measured_per_s`` and ``measured_p99_us`` beside; ``hold_p99_us`` and waits are NaN where
+        no hold is taken.  ``shipped`` and ``recommended`` mark
         a row each; ``front`` marks those that no other beats by more than the noise in
         throughput, p99 of a hold or memory.  ``choice``: shipped and recommended side by side.
 
@@ -174,7 +180,7 @@ def tradeoff(
     grid["front"] = ~_beaten(grid)
     grid["recommended"] = False
     now = grid[grid["shipped"]].iloc[0]
-    under = grid[grid["hold_p99_us"] <= p99_us]
+    under = grid[~(grid["hold_p99_us"] > p99_us)]
     if len(under):
         best = under.loc[under["score_per_s"].idxmax()]
         noise = np.hypot(under["score_per_s_half_width"], best["score_per_s_half_width"])
@@ -293,10 +299,17 @@ def _said(row: pd.Series) -> str:
     return (
         f"{row['score_per_s'] / 1e6:.1f} ± {row['score_per_s_half_width'] / 1e6:.1f} million "
         f"pages/s, contention {100 * row['lock_contention']:.2f} ± "
-        f"{100 * row['lock_contention_half_width']:.2f} %, p99 {row['hold_p99_us']:.1f} ± "
-        f"{row['hold_p99_us_half_width']:.1f} us, {row['pages_in_pcp_mib']:,.0f} ± "
-        f"{row['pages_in_pcp_mib_half_width']:,.0f} MiB on the lists"
+        f"{100 * row['lock_contention_half_width']:.2f} %, {_p99(row)}, "
+        f"{row['pages_in_pcp_mib']:,.0f} ± {row['pages_in_pcp_mib_half_width']:,.0f} MiB "
+        "on the lists"
     )
+
+
+def _p99(row: pd.Series) -> str:
+    """The p99 of a hold; that of none is no number."""
+    if np.isnan(row["hold_p99_us"]):
+        return "no hold is taken"
+    return f"p99 {row['hold_p99_us']:.1f} ± {row['hold_p99_us_half_width']:.1f} us"
 
 
 def _inside(
