@@ -1,6 +1,6 @@
 """``/proc/zoneinfo``: a strict reader, the only one.
 
-It takes what kernels 6.1 ... 7.3 print (mm/vmstat.c, zoneinfo_show_print()): names of
+It takes what kernels 4.19 ... 7.3 print (mm/vmstat.c, zoneinfo_show_print()): names of
 statistics may come and go, the frame around them may not.
 """
 
@@ -31,8 +31,8 @@ _PROTECTION = re.compile(r"        protection: \(([^()]*)\)")
 _TAG = "=== "
 
 _MARKS = ("min", "low", "high", "spanned", "present", "managed")
-#: zoneinfo_show_print() of v5.10 prints neither; of v6.1 and later, both.
-_LATER_MARKS = ("boost", "cma")
+#: zoneinfo_show_print() prints cma from v5.12 on, boost from v5.16 on, and promo after them.
+_LATER_MARKS = ("cma", "boost")
 _PAGESET = ("count", "high", "batch")
 _TAIL = ("node_unreclaimable", "start_pfn")
 
@@ -124,6 +124,7 @@ class _Parser:
         self.first_row = first_row
         self.tag = tag
         self.at = 0
+        self.later_marks: tuple[str, ...] | None = None  # that this kernel prints
 
     @property
     def line(self) -> str | None:
@@ -204,10 +205,14 @@ class _Parser:
             self.expected(f"'pages free' of {where}")
         marks = self.pairs(8)
         self.require(marks, _MARKS, where)
-        if marks.keys() & set(_LATER_MARKS):
-            self.require(marks, _LATER_MARKS, where)
-        else:
-            marks |= dict.fromkeys(_LATER_MARKS, 0)
+        printed = tuple(name for name in _LATER_MARKS if name in marks)
+        if self.later_marks is None:
+            by_kernel = printed in ((), _LATER_MARKS[:1]) and "promo" not in marks
+            self.later_marks = printed if by_kernel else _LATER_MARKS
+        self.require(marks, self.later_marks, where)
+        if len(printed) > len(self.later_marks):
+            self.fail(f"{printed[-1]!r} is printed for some zones only", self.at - 1)
+        marks |= dict.fromkeys(set(_LATER_MARKS) - set(printed), 0)
         if marks["boost"] > marks["low"]:
             self.fail(f"boost {marks['boost']} of {where} exceeds its low watermark", self.at - 1)
         protection = _PROTECTION.fullmatch(self.line or "")

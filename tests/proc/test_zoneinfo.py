@@ -44,6 +44,17 @@ def test_a_kernel_that_prints_neither_boost_nor_cma_is_read():
     assert (zone.boost, zone.cma) == (0, 0)
 
 
+def test_a_kernel_that_prints_cma_but_no_boost_is_read():
+    """v5.12 ... v5.15: cma came first."""
+    lines = text_of("6.1-pf1-4cpu.before").splitlines()
+    old = [line for line in lines if line.split()[:1] != ["boost"]]
+    (info,) = zoneinfo.parse("\n".join(old))
+    assert {zone.boost for zone in info.zones} == {0}
+    at = next(i for i, line in enumerate(lines) if line.split()[:1] == ["boost"])
+    with pytest.raises(pm.InputError, match="'boost' is printed for some zones only"):
+        zoneinfo.parse("\n".join(lines[:at] + lines[at + 1 :]))
+
+
 @given(st.data())
 def test_a_file_cut_off_anywhere_is_refused(data):
     text = text_of(data.draw(st.sampled_from(["6.1-pf1-4cpu.before", "7.2-numa2-4cpu.before"])))
