@@ -43,7 +43,7 @@ extensions = [
     Extension(
         ".".join(path.with_suffix("").parts),
         [str(path)],
-        depends=["setup.py", "pcpmodel/kernel/tree_abi.h", "pcpmodel/kernel/policy_call.h"],
+        depends=["setup.py", *map(str, Path("pcpmodel/kernel").glob("*.h"))],
         include_dirs=["pcpmodel/kernel"],
         extra_compile_args=[*compile_args, *(IN_ONE_PIECE if path == ENGINE else [])],
         extra_link_args=link_args,

@@ -88,6 +88,7 @@ from pcpmodel.kernel.pcp cimport (
     policy_from,
 )
 from pcpmodel.kernel.rules cimport pcp_rules, rules_of
+from pcpmodel.kernel.tree_guard cimport tree_failed
 from pcpmodel.kernel.zone_state cimport load_zone, zone_free, zone_in_use, zone_state
 
 from pcpmodel.errors import InputError, NotHeldError, truth, unknown_name
@@ -233,6 +234,7 @@ cdef class Memory(Exclusive, Pagesets):
         for z in range(self.mm.nr_zones):
             if self.mm.zone[z].broken:
                 raise MemoryError("no memory for the lists of a zone; its state is lost")
+        tree_failed(&self.mm.zone[0].rules)
         if self._policy is not None:
             for z in range(self.mm.nr_zones * self.mm.nr_cpus):
                 policy_failed(&self.mm.pageset[z].policy)

@@ -71,6 +71,7 @@ from pcpmodel.kernel.rules cimport (
     pcp_rules,
     rules_of,
 )
+from pcpmodel.kernel.tree_guard cimport this_call, tree_failed
 
 from pcpmodel.errors import InputError, truth
 from pcpmodel.kernel.lists import pcp_orders
@@ -671,6 +672,7 @@ cdef class PerCpuPages(Exclusive):
             self.pcp.count += n << o
         self.nr[i] -= 1
         pcp_alloc_end(&self.pcp, &self.rules, o)
+        self._answered()
         end_use(self)
         return n
 
@@ -741,15 +743,21 @@ cdef class PerCpuPages(Exclusive):
 
     def drain_zone_pages(self):
         """Drain a batch from list 0 on; returns the pages drained."""
+        cdef int n
         check_idle(self)
-        return self._bulk(remote_hold(&self.pcp, &self.rules), 0)
+        n = remote_hold(&self.pcp, &self.rules)
+        self._answered()
+        return self._bulk(n, 0)
 
     def drain_pages_zone(self):
         """Drain everything; returns the pages of each hold."""
+        cdef int n
         check_idle(self)
         holds = []
         while self.pcp.count > 0:
-            holds.append(self._bulk(zone_hold(&self.pcp, &self.rules), 0))
+            n = zone_hold(&self.pcp, &self.rules)
+            self._answered()
+            holds.append(self._bulk(n, 0))
         return holds
 
     def pageset_update(self, high_min, high_max, batch):
@@ -770,10 +778,11 @@ cdef class PerCpuPages(Exclusive):
         return {**pcp_scalars(&self.pcp), "lists": self.lists}
 
     cdef int _answered(self) except -1:
-        """After a decision: raise what the policy raised, or what it did wrong."""
-        if self.policy.error:
+        """After a decision: raise what the policy raised, or what it or a tree did wrong."""
+        if self.policy.error or self.rules.tree and this_call().failed:
             end_use(self)
             policy_failed(&self.policy)
+            tree_failed(&self.rules)
         return 0
 
     cdef int _order(self, object order) except -1:

@@ -464,6 +464,7 @@ class _Extract:
         lines = [
             f"#define TREE_ALLOC {self.call(roles['rmqueue_pcplist'], _ARGUMENTS)}",
             f"#define TREE_COMMIT {self.call(roles['commit'], _ARGUMENTS)}",
+            f'#define TREE_COMMIT_NAME "{roles["commit"]}"',
             f"#define TREE_DRAIN_REMOTE {self.call('drain_zone_pages', _ARGUMENTS)}",
             f"#define TREE_DRAIN_ALL {self.call('drain_pages_zone', _ARGUMENTS)}",
         ]
@@ -610,7 +611,8 @@ def limits(memory: int = MAX_MEMORY) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
 
 
-_FLAGS = ("-O2", "-g0", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
+# Tables of lines tell where a function failed.
+_FLAGS = ("-O2", "-g1", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
           "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
           "-Werror=implicit-function-declaration",
           "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
@@ -663,8 +665,8 @@ def _checked(name: str, library: Path) -> None:
         return
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRY, library], stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=TRY_SECONDS, check=False,
+            [sys.executable, "-c", _TRY, library, name], stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=TRY_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputError(
@@ -676,18 +678,22 @@ def _checked(name: str, library: Path) -> None:
             f"{name}: its functions end the process ({signal.Signals(-done.returncode).name})"
         )
     if done.returncode:
-        raise InputError(f"{name}: {(done.stderr.strip().splitlines() or ['fails'])[-1]}")
+        raise InputError((done.stderr.strip().splitlines() or [f"{name}: fails"])[-1])
     mark.touch()
 
 
 _TRY = """
 import sys
 from types import SimpleNamespace
+from pcpmodel.errors import InputError
 from pcpmodel.kernel.tree_pages import compare
-tree = SimpleNamespace(name="tree", library=sys.argv[1], fields=())
-_, found = compare(tree, "v7.2", 100_000, 0, 100_000)
+tree = SimpleNamespace(name=sys.argv[2], library=sys.argv[1], fields=())
+try:
+    _, found = compare(tree, "v7.2", 100_000, 0, 100_000)
+except InputError as error:
+    sys.exit(str(error))
 failed = [f["failed"] for f in found if f.get("failed")]
-sys.exit(failed[0] if failed else 0)
+sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
 """
 
 

@@ -4,10 +4,13 @@
 #ifndef PCPMODEL_TREE_ABI_H
 #define PCPMODEL_TREE_ABI_H
 
+#include <setjmp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-#define PCPMODEL_TREE_ABI 5
+#define PCPMODEL_TREE_ABI 6
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -46,6 +49,30 @@ struct tree_steps {
 	int (*remote_hold)(struct tree_pcp *pcp);
 };
 
+/* A call of a tree's function that a signal may end (tree_guard.h): one for each thread. */
+struct tree_call {
+	jmp_buf way_out;
+	volatile sig_atomic_t inside; /* 1: may be left; 2: not just now */
+	unsigned long number, seen;   /* of the call; of the one that the last tick found */
+	int ticks;		      /* that found it */
+	/* What is under way, or what failed */
+	const char *function;
+	const void *of; /* tree_steps or tree_ops */
+	struct tree_fields state;
+	unsigned int zone_flags;
+	int order;
+	int failed; /* TREE_... below; until it is told nothing is asked any more */
+	long answer;
+	void *pc;  /* where a signal found it */
+	int32_t *stop; /* of an engine under way: gets `why`, if it is not NULL */
+	int why;
+};
+
+#define TREE_SIGNALLED 1 /* `answer`: the signal */
+#define TREE_ENDLESS 2
+#define TREE_ASKS 3   /* a refill of `answer` blocks */
+#define TREE_DRAINS 4 /* holds of `answer` pages of a list that is to be drained */
+
 /* What a pageset is to be put through.  zone_flags: BOOSTED_WATERMARK 1, RECLAIM_ACTIVE 2,
  * BELOW_HIGH 4. */
 struct tree_ops {
@@ -68,7 +95,7 @@ struct tree_ops {
 	int (*order)(int pindex);
 	int (*holds)(const void *set, const struct tree_hold **holds);
 	/* 0, or what went wrong: 1 no memory, 2 a list that is not of this pageset, 3 too many
-	 * pages for one list, 4 no end of holds. */
+	 * pages for one list, 4 no end of holds, 5 what the thread's tree_call says. */
 	int (*failed)(const void *set);
 	/* Sizing: zone_batchsize() and zone_highsize(); -1 where the tree's have other arguments. */
 	long (*batchsize)(unsigned long managed);
@@ -78,6 +105,7 @@ struct tree_ops {
 	size_t pcp_size; /* of struct tree_pcp [bytes] */
 	size_t own_size; /* of the tree's own fields [bytes]; own: where they go */
 	void (*own)(const void *set, char *own);
+	struct tree_call *(**this_call)(void); /* set by who loads it, before anything is called */
 };
 
 #endif

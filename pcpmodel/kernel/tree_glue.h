@@ -20,6 +20,7 @@ struct set {
 	int failed;
 	int nr_holds, room;
 	struct tree_hold *holds;
+	struct tree_call *call; /* of the thread under way */
 	/* Of an operation that is only foreseen */
 	bool foresees;
 	int nr_asked, first, total; /* calls of free_pcppages_bulk(), and their pages */
@@ -38,6 +39,7 @@ static __thread struct set *at;
 static void pcpmodel_hold(spinlock_t *lock)
 {
 	struct tree_hold *holds;
+	int inside = at->call->inside;
 
 	if (lock != &at->zone.lock)
 		return;
@@ -47,7 +49,9 @@ static void pcpmodel_hold(spinlock_t *lock)
 			at->nr_holds = 0; /* so that it comes to an end */
 			at->pcp.count = 0;
 		} else {
+			at->call->inside = 2; /* whoever left it now would keep malloc's lock */
 			holds = realloc(at->holds, sizeof(*holds) * (at->room ? at->room * 2 : 16));
+			at->call->inside = inside;
 			if (!holds) {
 				at->failed = 1;
 				at->nr_holds = 0;
@@ -138,6 +142,41 @@ static struct page *pcpmodel_entry(struct list_head *list)
 	return &at->stands_for[list_index(list)];
 }
 
+/* A function of the tree is called as `if (FAILS(...)) return what is harmless; ...; came_back()`:
+ * what ends it comes back to the `if` (tree_guard.h), and so does every call until that was told. */
+
+static struct tree_call *(*this_call)(void); /* of the program that loads it */
+
+static inline bool goes_on(struct tree_call *call, const char *function, unsigned int zone_flags,
+			   int order)
+{
+	if (unlikely(call->failed))
+		return false;
+	call->function = function;
+	call->zone_flags = zone_flags;
+	call->order = order;
+	call->number++;
+	call->inside = 1;
+	return true;
+}
+
+static inline void came_back(struct tree_call *call)
+{
+	__asm__ volatile("" ::: "memory");
+	call->inside = 0;
+}
+
+static bool tell(struct tree_call *call, const void *of)
+{
+	call->of = of;
+	if (call->stop)
+		*call->stop = call->why;
+	return true;
+}
+
+#define FAILS(call, of, told, ...) \
+	(!goes_on(call, __VA_ARGS__) || (_setjmp((call)->way_out) && (told, tell(call, of))))
+
 static void begin(struct set *set, unsigned int zone_flags)
 {
 	at = set;
@@ -161,6 +200,22 @@ static void op_init(void *mem)
 		set->stands_for[i].pcp_list.index = i;
 	}
 	set->loose.pcp_list.index = -1;
+}
+
+/* One for each thread, kept until the process ends. */
+static struct set *this_thread(void)
+{
+	static __thread struct set *mine;
+
+	if (unlikely(!mine)) {
+		mine = malloc(sizeof(*mine));
+		if (!mine)
+			abort();
+		op_init(mine);
+		mine->foresees = true;
+		mine->call = this_call();
+	}
+	return mine;
 }
 
 static void op_release(void *mem)
@@ -229,15 +284,51 @@ static void op_put(void *mem, const struct tree_fields *f, const int *lists)
 		pcp->lists[i].nr = lists[i];
 }
 
+extern const struct tree_ops pcpmodel_tree;
+
+static bool op_fails(struct set *set)
+{
+	set->failed = 5;
+	return true;
+}
+
+static void begin_op(struct set *set, unsigned int zone_flags)
+{
+	int lists[NR_PCP_LISTS];
+
+	set->call = this_thread()->call;
+	begin(set, zone_flags);
+	if (!set->call->failed)
+		op_get(set, &set->call->state, lists);
+}
+
+#define OP_FAILS(set, function, zone_flags, order) \
+	(begin_op(set, zone_flags), \
+	 FAILS((set)->call, &pcpmodel_tree, 0, function, zone_flags, order) && op_fails(set))
+
+/* Of a function that looks at no pageset. */
+static struct tree_call *stateless_call(void)
+{
+	struct tree_call *call = this_thread()->call;
+
+	if (!call->failed)
+		memset(&call->state, 0, sizeof(call->state));
+	return call;
+}
+
 static int op_alloc(void *mem, unsigned int zone_flags, int order, int migratetype, long available)
 {
 	struct set *set = mem;
 	unsigned int alloc_flags = 0;
+	int got;
 
-	begin(set, zone_flags);
-	set->available = available;
 	(void)alloc_flags;
-	return TREE_ALLOC != NULL;
+	if (OP_FAILS(set, "rmqueue_pcplist", zone_flags, order))
+		return 0;
+	set->available = available;
+	got = TREE_ALLOC != NULL;
+	came_back(set->call);
+	return got;
 }
 
 static void op_commit(void *mem, unsigned int zone_flags, int order, int migratetype)
@@ -245,48 +336,70 @@ static void op_commit(void *mem, unsigned int zone_flags, int order, int migrate
 	struct set *set = mem;
 	unsigned long irq_state = 0;
 
-	begin(set, zone_flags);
-	set->migratetype = migratetype;
 	(void)irq_state;
+	if (OP_FAILS(set, TREE_COMMIT_NAME, zone_flags, order))
+		return;
+	set->migratetype = migratetype;
 	(void)TREE_COMMIT;
+	came_back(set->call);
 }
 
 static int op_decay(void *mem, unsigned int zone_flags)
 {
 	struct set *set = mem;
+	int work = 0;
 
-	begin(set, zone_flags);
+	if (OP_FAILS(set, "decay_pcp_high", zone_flags, 0))
+		return 0;
 #ifdef TREE_DECAY
-	return (int)TREE_DECAY;
-#else
-	return 0;
+	work = (int)TREE_DECAY;
 #endif
+	came_back(set->call);
+	return work;
 }
 
 static void op_drain_remote(void *mem)
 {
 	struct set *set = mem;
 
-	begin(set, 0);
+	if (OP_FAILS(set, "drain_zone_pages", 0, 0))
+		return;
 	TREE_DRAIN_REMOTE;
+	came_back(set->call);
 }
 
 static void op_drain_all(void *mem)
 {
 	struct set *set = mem;
 
-	begin(set, 0);
+	if (OP_FAILS(set, "drain_pages_zone", 0, 0))
+		return;
 	TREE_DRAIN_ALL;
+	came_back(set->call);
 }
 
 static int op_pindex(int migratetype, int order)
 {
-	return (int)order_to_pindex(migratetype, order);
+	struct tree_call *call = stateless_call();
+	int pindex;
+
+	if (FAILS(call, &pcpmodel_tree, 0, "order_to_pindex", 0, order))
+		return 0;
+	pindex = (int)order_to_pindex(migratetype, order);
+	came_back(call);
+	return pindex;
 }
 
 static int op_order(int pindex)
 {
-	return pindex_to_order(pindex);
+	struct tree_call *call = stateless_call();
+	int order;
+
+	if (FAILS(call, &pcpmodel_tree, 0, "pindex_to_order", 0, 0))
+		return 0;
+	order = pindex_to_order(pindex);
+	came_back(call);
+	return order;
 }
 
 static int op_holds(const void *mem, const struct tree_hold **holds)
@@ -305,10 +418,16 @@ static int op_failed(const void *mem)
 static long op_batchsize(unsigned long managed)
 {
 #ifdef TREE_BATCHSIZE
+	struct tree_call *call = stateless_call();
 	struct zone zone = { .managed = managed };
+	long batch;
 
 	pcpmodel_sized = &zone;
-	return TREE_BATCHSIZE;
+	if (FAILS(call, &pcpmodel_tree, 0, "zone_batchsize", 0, 0))
+		return 0;
+	batch = TREE_BATCHSIZE;
+	came_back(call);
+	return batch;
 #else
 	(void)managed;
 	return -1;
@@ -323,17 +442,28 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 		.managed = managed, .low_wmark = low_wmark, .cpus = cpus, .all_cpus = all_cpus,
 	};
 
+	struct tree_call *call = stateless_call();
+	long high;
+
 	pcpmodel_sized = &zone;
 	(void)fraction;
-	return TREE_HIGHSIZE;
+	if (FAILS(call, &pcpmodel_tree, 0, "zone_highsize", 0, 0))
+		return 0;
+	high = TREE_HIGHSIZE;
+	came_back(call);
+	return high;
 #elif defined(TREE_SET_SIZE)
 	struct zone zone = { .managed = managed };
+	struct tree_call *call = stateless_call();
 	struct per_cpu_pageset size = { .pcp.high = 0 };
 
 	(void)low_wmark, (void)batch, (void)cpus, (void)all_cpus;
 	pcpmodel_sized = &zone;
 	percpu_pagelist_fraction = fraction;
+	if (FAILS(call, &pcpmodel_tree, 0, "pageset_set_high_and_batch", 0, 0))
+		return 0;
 	TREE_SET_SIZE;
+	came_back(call);
 	return size.pcp.high;
 #else
 	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;
@@ -381,21 +511,6 @@ static void pcpmodel_in_bulk(bool free_high)
 	at->in_bulk = free_high;
 }
 
-/* One for each thread, kept until the process ends. */
-static struct set *this_thread(void)
-{
-	static __thread struct set *mine;
-
-	if (unlikely(!mine)) {
-		mine = malloc(sizeof(*mine));
-		if (!mine)
-			abort();
-		op_init(mine);
-		mine->foresees = true;
-	}
-	return mine;
-}
-
 static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
 {
 	struct set *mine = this_thread();
@@ -421,6 +536,41 @@ static void foreseen(struct tree_pcp *p, const struct set *set)
 	TREE_GET_OWN(p->own, &set->pcp)
 }
 
+extern const struct tree_steps pcpmodel_steps;
+
+/* The state that a failed call began with: nothing is written back until one has come to its end. */
+static void was(struct tree_call *call, const struct tree_pcp *p)
+{
+	struct tree_fields *f = &call->state;
+
+	f->count = p->count;
+	f->high = p->high;
+	f->high_min = p->high_min;
+	f->high_max = p->high_max;
+	f->batch = p->batch;
+	f->flags = p->flags;
+	f->alloc_factor = p->alloc_factor;
+	f->free_factor = p->free_factor;
+	f->free_count = p->free_count;
+	f->count_min = p->count_min;
+	f->expire = p->expire;
+}
+
+#define STEP_FAILS(set, p, ...) \
+	FAILS((set)->call, &pcpmodel_steps, was((set)->call, p), __VA_ARGS__)
+
+/* An answer that would have those who asked go on without end. */
+static void answers(struct tree_call *call, const struct tree_pcp *p, int failed, long answer)
+{
+	call->failed = failed;
+	call->answer = answer;
+	call->pc = NULL;
+	was(call, p);
+	tell(call, &pcpmodel_steps);
+}
+
+#define MOST_REFILLED (1 << 20) /* as of a policy */
+
 static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 {
 	struct set *set = foresee(p, zone_flags);
@@ -428,9 +578,16 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 	unsigned int alloc_flags = 0;
 
 	(void)alloc_flags;
+	if (STEP_FAILS(set, p, "rmqueue_pcplist", zone_flags, order))
+		return 1;
 	set->available = 1L << 26;
 	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
 	(void)TREE_ALLOC;
+	came_back(set->call);
+	if (unlikely(set->blocks < 1 || set->blocks > MOST_REFILLED)) {
+		answers(set->call, p, TREE_ASKS, set->blocks);
+		return 1;
+	}
 	foreseen(p, set);
 	p->count = count;
 	p->count_min = count_min;
@@ -577,11 +734,16 @@ static void step_hits(struct tree_pcp *p, int order, int k, bool skip)
 	struct set *set = foresee(p, 0);
 
 	set->order = order;
+	if (STEP_FAILS(set, p, "rmqueue_pcplist", 0, order)) {
+		p->count -= k << order;
+		return;
+	}
 	if (skip)
 		in_a_row(set, hit_once, k, true);
 	else
 		while (k--)
 			hit_once(set);
+	came_back(set->call);
 	foreseen(p, set);
 }
 
@@ -589,7 +751,10 @@ static int step_frees(struct tree_pcp *p, unsigned int zone_flags, int k, bool s
 {
 	struct set *set = foresee(p, zone_flags);
 
+	if (STEP_FAILS(set, p, TREE_COMMIT_NAME, zone_flags, 0))
+		return 0;
 	k = in_a_row(set, free_once, k, skip);
+	came_back(set->call);
 	foreseen(p, set);
 	return k;
 }
@@ -631,7 +796,10 @@ static void step_own_add(struct tree_pcp *p, int order, int k, bool frees)
 	int which = frees ? ORDERS : order;
 
 	if (unlikely(!set->learnt[which])) {
+		if (STEP_FAILS(set, p, frees ? TREE_COMMIT_NAME : "rmqueue_pcplist", 0, order))
+			return;
 		learn(set, order, frees, set->change[which]);
+		came_back(set->call);
 		set->learnt[which] = true;
 	}
 #define ADD_OWN(at, size) add_bytes(p->own + (at), set->change[which] + (at), size, k);
@@ -648,10 +816,15 @@ static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
 	unsigned long irq_state = 0;
 
 	(void)irq_state;
+	if (STEP_FAILS(set, p, TREE_COMMIT_NAME, zone_flags, order)) {
+		p->due = p->chunk = 0;
+		return INT_MAX;
+	}
 	set->pcp.count = count - (1 << order);
 	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
 	set->migratetype = migratetype;
 	(void)TREE_COMMIT;
+	came_back(set->call);
 	foreseen(p, set);
 	p->count = count;
 	p->due = set->total;
@@ -667,7 +840,15 @@ static int step_decay(struct tree_pcp *p, int *work)
 	struct set *set = foresee(p, 0);
 	int count = p->count;
 
+	*work = 0;
+	if (STEP_FAILS(set, p, "decay_pcp_high", 0, 0))
+		return 0;
 	*work = !!(TREE_DECAY);
+	came_back(set->call);
+	if (unlikely(set->total > 0 && set->first <= 0)) {
+		answers(set->call, p, TREE_DRAINS, set->first);
+		return 0;
+	}
 	foreseen(p, set);
 	p->count = count;
 	p->chunk = set->first;
@@ -684,7 +865,14 @@ static int step_zone_hold(struct tree_pcp *p)
 	struct set *set = foresee(p, 0);
 	int count = p->count;
 
+	if (STEP_FAILS(set, p, "drain_pages_zone", 0, 0))
+		return count;
 	TREE_DRAIN_ALL;
+	came_back(set->call);
+	if (unlikely(count > 0 && set->first <= 0)) {
+		answers(set->call, p, TREE_DRAINS, set->first);
+		return count;
+	}
 	foreseen(p, set);
 	p->count = count;
 	return set->first;
@@ -695,13 +883,16 @@ static int step_remote_hold(struct tree_pcp *p)
 	struct set *set = foresee(p, 0);
 	int count = p->count;
 
+	if (STEP_FAILS(set, p, "drain_zone_pages", 0, 0))
+		return 0;
 	TREE_DRAIN_REMOTE;
+	came_back(set->call);
 	foreseen(p, set);
 	p->count = count;
 	return set->first;
 }
 
-static const struct tree_steps steps = {
+const struct tree_steps pcpmodel_steps = {
 	.refill = step_refill,
 	.hits = step_hits,
 	.frees = step_frees,
@@ -720,7 +911,6 @@ static void op_own(const void *mem, char *own)
 	TREE_GET_OWN(own, &set->pcp)
 }
 
-extern const struct tree_ops pcpmodel_tree;
 const struct tree_ops pcpmodel_tree = {
 	.abi = PCPMODEL_TREE_ABI,
 	.nr_lists = NR_PCP_LISTS,
@@ -740,8 +930,9 @@ const struct tree_ops pcpmodel_tree = {
 	.failed = op_failed,
 	.batchsize = op_batchsize,
 	.highsize = op_highsize,
-	.steps = &steps,
+	.steps = &pcpmodel_steps,
 	.pcp_size = sizeof(struct tree_pcp),
 	.own_size = TREE_OWN_SIZE,
 	.own = op_own,
+	.this_call = &this_call,
 };

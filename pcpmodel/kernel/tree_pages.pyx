@@ -36,6 +36,7 @@ from pcpmodel.kernel.pcp cimport (
     zone_hold,
 )
 from pcpmodel.kernel.rules cimport DECAY_NONE, pcp_rules, rules_of
+from pcpmodel.kernel.tree_guard cimport known, tell_failed, this_call, tree_call, tree_fields
 from pcpmodel.splitmix cimport draw
 
 import ctypes
@@ -49,19 +50,6 @@ cdef extern from "tree_abi.h":
         PCPMODEL_TREE_ABI
         PCPMODEL_TREE_LISTS
         PCPMODEL_TREE_OWN
-
-    struct tree_fields:
-        int count
-        int high
-        int high_min
-        int high_max
-        int batch
-        int flags
-        int alloc_factor
-        int free_factor
-        int free_count
-        int count_min
-        int expire
 
     struct tree_hold:
         int pages
@@ -99,6 +87,7 @@ cdef extern from "tree_abi.h":
         size_t pcp_size
         size_t own_size
         void (*own)(const void *set, char *own) noexcept nogil
+        tree_call *(**this_call)() noexcept nogil
 
 
 cdef tuple FAILED = (
@@ -107,6 +96,7 @@ cdef tuple FAILED = (
     "it touches a list that is not the pageset's",
     "a list grows beyond 2**28 blocks",
     "an operation takes the zone's lock without end",
+    "a function does not come back",  # tell_failed() says more
 )
 
 
@@ -123,6 +113,9 @@ cdef const tree_ops *ops_of(tree) except NULL:
         raise InputError(
             f"{tree.name}: NR_PCP_LISTS is {ops.nr_lists}; allowed: 1..{PCPMODEL_TREE_LISTS}"
         )
+    ops.this_call[0] = this_call
+    known(ops, tree.name)
+    known(ops.steps, tree.name)
     return ops
 
 
@@ -261,6 +254,7 @@ cdef class TreePages:
     cdef list _holds(self):
         cdef const tree_hold *holds
         cdef int i, n = self.ops.holds(self.set, &holds)
+        tell_failed()
         if self.ops.failed(self.set):
             raise InputError(f"{self.tree.name}: {FAILED[self.ops.failed(self.set)]}")
         return [(holds[i].pages, holds[i].got) for i in range(n)]
@@ -293,6 +287,7 @@ def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0):
         integer("cpus", cpus, 0, 1 << 14), integer("all_cpus", all_cpus, 1, 1 << 14),
         integer("fraction", fraction, 0, MAX_PAGES),
     )
+    tell_failed()
     return batch, high if high >= 0 else None
 
 
@@ -673,6 +668,7 @@ def compare(
                         break
             if same:
                 break
+            tell_failed()
             same = True
             found[o.op] += 1
             differences.append(
@@ -788,6 +784,7 @@ def try_once(tree, release, example):
         o.available, o.times = example["available"], 1
         if once(c, ops, set, &o, fields_of(tree, &c.rules)):
             return None
+        tell_failed()
         return described(c, ops, set, &o, f, lists, zone_flags, fields_of(tree, &c.rules))
     finally:
         if set != NULL:
@@ -805,14 +802,17 @@ def lists_differ(tree, release):
     for order in pcp_orders(rules.nr_pcp_lists):
         for mt in MIGRATETYPES.values():
             mine, theirs = order_to_pindex(rules.nr_pcp_lists, mt, order), ops.pindex(mt, order)
+            tell_failed()
             if mine != theirs:
                 return {
                     "order": order, "migratetype": mt, "release": {"pindex": mine},
                     "tree": {"pindex": theirs},
                 }
-            if ops.order(mine) != pindex_to_order(mine):
+            theirs = ops.order(mine)
+            tell_failed()
+            if theirs != pindex_to_order(mine):
                 return {
                     "pindex": mine, "release": {"order": pindex_to_order(mine)},
-                    "tree": {"order": ops.order(mine)},
+                    "tree": {"order": theirs},
                 }
     return None

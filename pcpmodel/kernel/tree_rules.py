@@ -246,9 +246,9 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
     except (OSError, InputError, KeyError, TypeError):
         pass
     given = {
-        "library": str(tree.library), "fields": tree.fields, "digest": tree.digest,
-        "functions": sorted(tree.functions), "base": state.base, "patches": state.patches,
-        "batch_scale_max": state.batch_scale_max,
+        "name": tree.name, "library": str(tree.library), "fields": tree.fields,
+        "digest": tree.digest, "functions": sorted(tree.functions),
+        "base": state.base, "patches": state.patches, "batch_scale_max": state.batch_scale_max,
     }  # fmt: skip
     try:
         done = subprocess.run(
@@ -261,6 +261,8 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
             f"are not looked at"
         ) from None
     if done.returncode:
+        if done.returncode == _FAILED:
+            raise InputError(done.stderr.strip())
         why = (done.stderr.strip().splitlines() or [f"ended by signal {-done.returncode}"])[-1]
         raise InputError(f"{tree.name}: its functions fail where lists are not looked at: {why}")
     found: dict[str, Any] = parse_json(done.stdout)
@@ -270,6 +272,7 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
     return found
 
 
+_FAILED = 3  # of a function of the tree, which was told
 _TRY = "from pcpmodel.kernel.tree_rules import _try; _try()"
 
 
@@ -277,14 +280,19 @@ def _try() -> None:
     """Child of `_tried_once`."""
     given = parse_json(sys.stdin.read())
     tree = SimpleNamespace(
-        name="tree", library=Path(given["library"]), fields=tuple(given["fields"]),
+        name=given["name"], library=Path(given["library"]), fields=tuple(given["fields"]),
         functions=dict.fromkeys(given["functions"]), new_fields=(), unread=(),
     )  # fmt: skip
     state = TreeRelease(
         "tree", tuple(given["patches"]), given["batch_scale_max"], digest=given["digest"],
         base=given["base"], tree=tree,
     )  # fmt: skip
-    json.dump(_tried(state), sys.stdout)
+    try:
+        found = _tried(state)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(_FAILED)
+    json.dump(found, sys.stdout)
 
 
 def _tried(state: TreeRelease) -> dict[str, Any]:

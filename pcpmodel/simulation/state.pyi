@@ -40,6 +40,7 @@ class Failure(IntEnum):
     LISTS_DISAGREE = 2
     POLICY_FAILED = 3
     NO_TIME = 4
+    TREE_FAILED = 5
 
 @final
 class State(Exclusive):

@@ -31,6 +31,7 @@ from pcpmodel.kernel.pcp cimport (
     policy_state,
 )
 from pcpmodel.kernel.rules cimport rules_of
+from pcpmodel.kernel.tree_guard cimport this_call, tree_failed
 from pcpmodel.simulation.chores cimport drain_all_over
 from pcpmodel.simulation.cpu cimport ONE, count_blocks, paced, set_timer, sibling_of
 from pcpmodel.simulation.structs cimport (
@@ -50,6 +51,7 @@ from pcpmodel.simulation.structs cimport (
     POLICY_FAILED,
     RESIZE,
     SERIES,
+    TREE_FAILED,
     barrier_t,
     change_t,
     channel_t,
@@ -195,7 +197,7 @@ Failure = IntEnum(
     "Failure",
     {
         "NONE": NONE_FAILED, "OUT_OF_MEMORY": OUT_OF_MEMORY, "LISTS_DISAGREE": LISTS_DISAGREE,
-        "POLICY_FAILED": POLICY_FAILED, "NO_TIME": NO_TIME,
+        "POLICY_FAILED": POLICY_FAILED, "NO_TIME": NO_TIME, "TREE_FAILED": TREE_FAILED,
     },
     module=__name__,
 )
@@ -720,18 +722,24 @@ cdef class State(Exclusive):
         except BaseException:
             end_use(self)
             raise
+        if self.s.rules.tree:
+            this_call().stop = &self.s.failed
+            this_call().why = TREE_FAILED
         return 0
 
     cdef void end(self) noexcept:
         end_use(self)
+        if self.s.rules.tree:
+            this_call().stop = NULL
         if self.pages is not None:
             end_use(self.pages)
             if self.caches is not None:
                 end_use(self.caches)
 
     cdef int check(self) except -1:
-        """After some events: raise what a callback raised, or what it did wrong."""
+        """After some events: raise what a callback raised, or what it or a tree did wrong."""
         cdef int i
+        tree_failed(&self.s.rules)
         if self.s.failed == POLICY_FAILED:
             for i in range(self.s.nr_cpus * self.s.nr_zones):
                 policy_failed(&self.s.lists.policy[i])

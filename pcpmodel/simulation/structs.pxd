@@ -86,6 +86,7 @@ cdef enum:
     LISTS_DISAGREE = 2  # lists of pages and their counts differ: our mistake
     POLICY_FAILED = 3  # a callback raised, or answered what it must not
     NO_TIME = 4  # a program goes round and round at one moment
+    TREE_FAILED = 5  # a function of a kernel tree did not come back
 
     ROUNDS = 1 << 20  # of a program's loops at one moment, at most
 

@@ -31,6 +31,7 @@ from pcpmodel.kernel.pages cimport (
     ZONE_RECLAIM_ACTIVE, pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
+from pcpmodel.kernel.tree_guard cimport tree_failed
 from pcpmodel.trace.asked cimport decisions_of
 from pcpmodel.trace.assumptions cimport *
 from pcpmodel.trace.beliefs cimport *
@@ -681,6 +682,7 @@ cdef class Follower(Beliefs):
     cdef int _check(self) except -1:
         if self.asked.failed != NULL:
             policy_failed(self.asked.failed)
+        tree_failed(&self.rules)
         if self.broken:
             raise MemoryError
         return 0

@@ -199,14 +199,13 @@ def test_a_function_of_100_000_lines(changed):
 
 @pytest.mark.long
 def test_functions_without_end(changed):
-    with pytest.raises(InputError, match="do not come to an end"):
+    said = r"decay_pcp_high\(\).* comes to no end within 3 s, where count \d+, high"
+    with pytest.raises(InputError, match=said):
         open_tree(changed(("surplus > 0; surplus -= batch", "1; surplus -= 0")))
 
 
-def test_functions_that_end_the_process(changed, monkeypatch):
-    # A sanitizer, where one runs, would answer the signal itself.
-    monkeypatch.setenv("ASAN_OPTIONS", f"{os.environ.get('ASAN_OPTIONS', '')}:handle_segv=0")
-    with pytest.raises(InputError, match="end the process"):
+def test_functions_that_end_the_process(changed):
+    with pytest.raises(InputError, match=r"free_pcppages_bulk\(\) .* is not mapped \(SIGSEGV\)"):
         open_tree(
             changed(("	int left = min(count", "	*(int *)8 = 1;\n	int left = min(count"))
         )
