@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -105,7 +107,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def papermill_stub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything but execution and page, which cost seconds."""
+    """Everything but kernels, execution and page, which cost seconds."""
     import papermill
 
     import pcpmodel.reports.pages
@@ -113,6 +115,8 @@ def papermill_stub(monkeypatch: pytest.MonkeyPatch) -> None:
     def execute(notebook: Any, path: str, parameters: dict[str, Any], **_: Any) -> None:
         nbformat.write(notebook, path)
 
+    none = SimpleNamespace(manager=lambda *_: None, stop=lambda: None)
+    monkeypatch.setattr(rerun_module, "Kernels", lambda *_: nullcontext(none))
     monkeypatch.setattr(papermill, "execute_notebook", execute)
     monkeypatch.setattr(pcpmodel.reports.pages, "html", lambda notebook, title: title * 1000)
 
