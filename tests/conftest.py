@@ -17,7 +17,7 @@ from hypothesis import settings
 from helpers.checkout import copy_checkout
 from helpers.paths import ROOT
 from helpers.policies import build_policies
-from helpers.reports import ALL, FEW
+from helpers.reports import ALL, FEW, keep_runs
 from pcpmodel.reports.plan import Run
 from pcpmodel.reports.rerun import rerun
 
@@ -49,14 +49,23 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep on one worker what shares a costly fixture, a file or the reports, and begin there."""
+    """Keep on one worker what shares a costly fixture, a file or the reports, and begin there.
+
+    What is long goes by itself, wherever a worker is idle, before what is not.
+    """
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             used = getattr(item, "fixturenames", ())
             shared = [name for name in ("reported", "built", "tracefs") if name in used]
             file = item.nodeid.partition("::")[0]
-            item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [file])))
-        items.sort(key=lambda item: item.get_closest_marker("xdist_group").args[0] != "reported")
+            alone = item.nodeid if item.get_closest_marker("long") else file
+            item.add_marker(pytest.mark.xdist_group(*(shared[:1] or [alone])))
+        items.sort(
+            key=lambda item: (
+                item.get_closest_marker("xdist_group").args[0] != "reported",
+                item.get_closest_marker("long") is None,
+            )
+        )
 
 
 def pytest_terminal_summary(
@@ -97,7 +106,9 @@ def reported(
 ) -> tuple[Path, list[Run]]:
     """Reports of a few of the checkout's notebooks, or of all, made once for who needs them."""
     out = tmp_path_factory.mktemp("reported")
-    return out, rerun(request.param, project=ROOT, out=out, progress=print)
+    with pytest.MonkeyPatch.context() as patch:
+        keep_runs(patch, out)
+        return out, rerun(request.param, project=ROOT, out=out, progress=print)
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +119,24 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Sdist of a clean copy of the checkout, and wheel built from that sdist; made once."""
+    """Sdist of a clean copy of the checkout, and wheel built from that sdist; made once.
+
+    What GCC optimises is tried where it lies: here it does not, which takes a fifth.
+    """
     place = tmp_path_factory.mktemp("built")
     copy_checkout(place / "checkout", "*.so")
+    compiler = place / "cc"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o755)
 
     def backend(call: str, where: Path) -> Path:
         code = f"import sys; from setuptools import build_meta as b; b.{call}(sys.argv[1])"
         subprocess.run(
-            [sys.executable, "-c", code, str(place)], cwd=where, check=True, capture_output=True
+            [sys.executable, "-c", code, str(place)],
+            cwd=where,
+            env=os.environ | {"CC": str(compiler)},
+            check=True,
+            capture_output=True,
         )
         return next(place.glob("*.whl" if "wheel" in call else "*.tar.gz"))
 

@@ -12,9 +12,13 @@ from helpers.trees import changed_excerpt
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
-    """What tests compile, apart from the user's."""
+    """What tests compile, apart from the user's; workers share it."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        cache = tmp_path_factory.getbasetemp().parent / "cache"
+    else:
+        cache = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(os.environ, "XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setitem(os.environ, "XDG_CACHE_HOME", str(cache))
         yield
 
 

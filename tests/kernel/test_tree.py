@@ -197,7 +197,6 @@ def test_a_function_of_100_000_lines(changed):
         open_tree(changed(("		return 1;\n", "		;\n" * 100_000 + "		return 1;\n")))
 
 
-@pytest.mark.long
 def test_functions_without_end(changed):
     said = r"decay_pcp_high\(\).* comes to no end within 3 s, where count \d+, high"
     with pytest.raises(InputError, match=said):
