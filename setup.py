@@ -2,10 +2,12 @@
 
 ``PCPMODEL_SANITIZE=1`` builds with AddressSanitizer and UBSan (``make sanitize``);
 ``PCPMODEL_CORE=0`` installs without building the core, which ``make`` builds in place.
+A source distribution holds the core as it is written: for it no C is generated.
 """
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 SANITIZE = os.environ.get("PCPMODEL_SANITIZE") == "1"
-CORE = os.environ.get("PCPMODEL_CORE") != "0"
+CORE = os.environ.get("PCPMODEL_CORE") != "0" and "sdist" not in sys.argv
 JOBS = len(os.sched_getaffinity(0))
 
 # Debugging symbols of generated C cost a third of the build; its warnings say nothing of ours.

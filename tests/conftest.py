@@ -125,6 +125,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """
     place = tmp_path_factory.mktemp("built")
     copy_checkout(place / "checkout", "*.so")
+    generated = place / "checkout" / "build" / "cython" / "pcpmodel" / "generated.c"
+    generated.parent.mkdir(parents=True)
+    generated.write_text("int left_by_make_env;\n")
     compiler = place / "cc"
     compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     compiler.chmod(0o755)
