@@ -30,7 +30,7 @@ from pcpmodel.simulation.once import Once
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.simulation.state import LISTS_ROOM, Failure, State
-from pcpmodel.workload.common import again
+from pcpmodel.workload.common import again, as_made
 from pcpmodel.workload.program import BLOCKS
 
 __all__ = ["Pilot", "lines_of", "mean_line_ns", "pilot", "pilot_spec", "prepare"]
@@ -104,21 +104,23 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
 
     Ready-made workloads have up to 16 CPUs there, on one node with a share of the memory in
     proportion, lists as large as in the run, and its hardware threads only where CPUs share cores;
-    others are run as they are.
+    others, and those whose programs or channels somebody changed, are run as they are.
     """
     host, workload, cpus = spec.host, spec.workload, len(spec.workload.tasks)
     sizes = spec.sizes[0]
-    name = _COUNTS.get(workload.name)
     made = workload.made
-    if made is not None and name is not None and not workload.params.get("cross_node"):
-        of_one = cpus // workload.params[name]  # CPUs for each of what is counted
+    name = None if made is None else _COUNTS.get(made.make.__name__)
+    if (
+        made is not None
+        and name is not None
+        and not made.given.get("cross_node")
+        and as_made(workload)
+    ):
+        of_one = cpus // made.given[name]  # CPUs for each of what is counted
         here = min(-(-cpus // host.nodes), CPUS, host.cpus_per_node)
         fewer: dict[str, Any] = {name: max(here // of_one, 1)}
         if "nodes" in made.given:
             fewer["nodes"] = 1
-        for given in ("fault_ns", "page_table_isolation"):  # by the machine, by the kernel
-            if given in workload.params:
-                fewer[given] = workload.params[given]
         workload = again(workload, placed=False, **fewer)
         here = len(workload.tasks)
         shares = cpus * host.threads_per_core > host.cpus

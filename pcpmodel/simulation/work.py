@@ -15,14 +15,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from pcpmodel.hardware.costs import Sheet
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.analytic import mva
 from pcpmodel.simulation.host import Host
 from pcpmodel.workload.builds import kbuild
-from pcpmodel.workload.common import again
+from pcpmodel.workload.common import again, as_made
 from pcpmodel.workload.faults import FILE_OVER_ANONYMOUS, page_fault1, page_fault2
 from pcpmodel.workload.tasks import Workload
 
@@ -86,30 +84,12 @@ def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
     return visit / CHARGE_PAGES
 
 
-def _as_made(workload: Workload, name: str) -> bool:
-    """Whether the programs are those that came of the arguments: a program can be changed.
-
-    The argument ``name`` is the one that the last machine or kernel gave it.
-    """
-    made_again = again(workload, **{name: workload.params[name]})
-    pairs = {
-        (id(mine.program), id(fresh.program)): (mine.program, fresh.program)
-        for mine, fresh in zip(workload.tasks, made_again.tasks, strict=True)
-    }
-    return all(
-        np.array_equal(mine.compiled(), fresh.compiled())
-        and len(mine.tables) == len(fresh.tables)
-        and all(map(np.array_equal, mine.tables, fresh.tables))
-        for mine, fresh in pairs.values()
-    )
-
-
 def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     """The workload with the times of a machine, where they are a machine's and none were given."""
     made = workload.made
     if made is None or made.make not in _FAULTS or "fault_ns" in made.given:
         return workload
-    if not _as_made(workload, "fault_ns"):
+    if not as_made(workload):
         return workload  # somebody's own operations; they are looked at as they are
     given, number = made.given, len(workload.tasks)
     tasks: dict[str, Any] = {
@@ -130,16 +110,11 @@ def on_kernel(workload: Workload, release: Release) -> Workload:
     if made is None or made.make is not kbuild or made.given["page_table_isolation"] is not None:
         return workload
     order_1 = release.pgd_allocation_order == 1
-    if workload.params["page_table_isolation"] == order_1:
-        return workload
-    if not _as_made(workload, "page_table_isolation"):
+    if bool(made.here.get("page_table_isolation")) == order_1 or not as_made(workload):
         return workload
     return _made_here(workload, page_table_isolation=order_1)
 
 
 def _made_here(workload: Workload, **here: Any) -> Workload:
     """Made anew with what a machine or kernel gives it, which another one may give otherwise."""
-    made_here = again(workload, **here)
-    assert made_here.made is not None
-    assert workload.made is not None
-    return replace(made_here, made=replace(made_here.made, given=workload.made.given))
+    return replace(again(workload, here=here), pages=workload.pages)

@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.proc.cpulist import parse_cpu_list
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op, Program
-from pcpmodel.workload.tasks import Task, Workload
+from pcpmodel.workload.tasks import Made, Task, Workload
 
-__all__ = ["COMMON", "adapted", "again"]
+__all__ = ["COMMON", "adapted", "again", "as_made"]
 
 #: Arguments of `adapted`.
 COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "busy", "frees")
@@ -144,7 +146,13 @@ def adapted(
     return replace(workload, tasks=changed, params=workload.params | given, made=made)
 
 
-def again(workload: Workload, *, placed: bool = True, **changes: Any) -> Workload:
+def again(
+    workload: Workload,
+    *,
+    placed: bool = True,
+    here: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Workload:
     """The workload, made anew with other arguments; as it is where nobody knows what made it.
 
     Parameters
@@ -152,6 +160,8 @@ def again(workload: Workload, *, placed: bool = True, **changes: Any) -> Workloa
     workload : Workload
     placed : bool
         CPUs and nodes as it has them; False: as if nobody had said.
+    here : mapping, optional
+        What a machine or a kernel gives it, see `Made`.
     **changes
         Arguments of what made it.
 
@@ -162,13 +172,37 @@ def again(workload: Workload, *, placed: bool = True, **changes: Any) -> Workloa
     made = workload.made
     if made is None:
         return workload
-    fresh = made.make(**{**made.given, **changes})
+    given = {**made.given, **changes}
+    left = {k: v for k, v in {**made.here, **(here or {})}.items() if k not in changes}
+    fresh = made.make(**{**given, **left})
+    fresh = replace(fresh, made=Made(made.make, given, here=left))
     common = {k: v for k, v in made.common.items() if placed or k not in _PLACES}
     if "memcgs" in common:
         common["memcgs"] = min(common["memcgs"], len(fresh.tasks))
     if common:
         fresh = adapted(fresh, **common)
-    others = {
-        name: getattr(workload, name) for name in ("start_s", "mixed", "from_memory", "steady")
+    # No argument says these: a user may have.
+    names = ("name", "unit", "start_s", "mixed", "from_memory", "steady")
+    return replace(fresh, **{name: getattr(workload, name) for name in names})
+
+
+def as_made(workload: Workload) -> bool:
+    """Whether its programs and channels are those that its arguments make.
+
+    A program can be changed, and a channel be put in the place of another.
+    """
+    fresh = again(workload)
+    pairs = {
+        (id(mine.program), id(made.program)): (mine.program, made.program)
+        for mine, made in zip(workload.tasks, fresh.tasks, strict=True)
     }
-    return replace(fresh, **others)  # no argument says these: a user may have
+    return (
+        workload.made is not None
+        and workload.channels == fresh.channels
+        and all(
+            np.array_equal(mine.compiled(), made.compiled())
+            and len(mine.tables) == len(made.tables)
+            and all(map(np.array_equal, mine.tables, made.tables))
+            for mine, made in pairs.values()
+        )
+    )

@@ -84,6 +84,9 @@ class Made:
         Its arguments, those that were left to it aside.
     common : mapping
         Those of `pcpmodel.workload.adapted` since.
+    here : mapping
+        Those that a machine or a kernel gave where none was given, which another one may give
+        otherwise.
     tasks : tuple of Task
         What came of it; empty: nothing yet.
     """
@@ -91,6 +94,7 @@ class Made:
     make: Callable[..., Workload]
     given: Mapping[str, Any]
     common: Mapping[str, Any] = field(default_factory=dict)
+    here: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Task, ...] = ()
 
 

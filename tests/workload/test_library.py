@@ -14,6 +14,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.simulation.pilot import pilot_spec
 from pcpmodel.simulation.spec import make_spec, place, varied
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
+from pcpmodel.workload.faults import FAULT_NS
 from pcpmodel.workload.ops import OPS, SEQUENCES
 from pcpmodel.workload.program import Op
 from pcpmodel.workload.streams import PACKETS
@@ -346,3 +347,24 @@ def test_what_no_argument_says_is_kept_where_a_workload_is_made_anew():
     assert pilot.aged == 0.5
     for workload in (spec.workload, pilot.workload):
         assert (workload.start_s, workload.mixed, workload.from_memory) == (0.25, 0.5, 0.5)
+    mine = replace(pm.workload.page_fault1(8), name="mine", unit="faults", pages=9, params={})
+    found = make_spec(workload=mine, release="v6.6", **RUN)
+    assert (found.workload.name, found.workload.unit, found.workload.pages) == ("mine", "faults", 9)
+    assert found.workload.made.here["fault_ns"] != FAULT_NS  # it has the machine's time
+    assert pilot_spec(found).workload.name == "mine"
+
+
+def test_what_somebody_changed_by_hand_is_what_the_pilot_runs():
+    """Not what its arguments make."""
+    faults = pm.workload.page_fault1(8, pages=512)
+    program = faults.tasks[0].program
+    at = next(i for i, op in enumerate(program.ops) if op.order == 0 and op.n == 512)
+    program.ops[at] = program.ops[at]._replace(n=2048)
+    pairs = pm.workload.unix_stream(4)
+    pairs = replace(pairs, channels=tuple(replace(c, room=9) for c in pairs.channels))
+    for changed in (faults, pairs):
+        small = pilot_spec(make_spec(workload=changed, release="v6.6", **RUN)).workload
+        assert small.channels == changed.channels
+        assert np.array_equal(
+            small.tasks[0].program.compiled(), changed.tasks[0].program.compiled()
+        )
