@@ -2,8 +2,9 @@
 
 ``data/hardware/<machine>/costs.csv`` has the rows; what a sheet lacks comes from the machines of
 its class (``kind`` of the platform: server, desktop, virtual), with an interval over all of
-theirs, and is called assumed.  Everything that takes time in a simulation is a row: set one to 0
-(`pcpmodel.hardware.machines.Machine.with_costs`) and it takes none.
+theirs, and is called assumed.  Everything that takes time in a simulation beside the holds of a
+latency table is a row: set one to 0 (`pcpmodel.hardware.machines.Machine.with_costs`) and it takes
+none.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -18,7 +19,16 @@ import numpy as np
 
 from pcpmodel.errors import InputError, unknown_name
 
-__all__ = ["OPERATIONS", "Known", "Operation", "Sheet", "class_rows", "rows_of", "table_rows"]
+__all__ = [
+    "OPERATIONS",
+    "Known",
+    "Operation",
+    "Sheet",
+    "class_rows",
+    "rows_of",
+    "scale_of",
+    "table_rows",
+]
 
 #: Distances between two CPUs, or to memory: the nearest that the two share; "node": neither.
 DISTANCES = ("core", "llc", "socket", "node")
@@ -173,8 +183,7 @@ class Sheet(Mapping[tuple[str, str], Known]):
         """The sheet of a machine on which all takes ``factor`` times as long."""
         rows = {}
         for row, known in self._rows.items():
-            unit = OPERATIONS[row[0]].unit if row[0] in OPERATIONS else "1"
-            by = {"ns": factor, "pages/s": 1 / factor}.get(unit, 1.0)
+            by = scale_of(row[0], factor)
             rows[row] = known._replace(
                 value=known.value * by, low=known.low * by, high=known.high * by
             )
@@ -188,6 +197,12 @@ class Sheet(Mapping[tuple[str, str], Known]):
             for name, distance in rows_of()
             if self._rows[name, distance].origin == "assumed"
         ]
+
+
+def scale_of(row: str, factor: float) -> float:
+    """By what a row, ``line_dirty`` or ``line_dirty.node``, grows if all takes that much longer."""
+    known = OPERATIONS.get(row.partition(".")[0])
+    return {"ns": factor, "pages/s": 1 / factor}.get(known.unit if known else "1", 1.0)
 
 
 def class_rows(alike: Iterable[Mapping[tuple[str, str], Known]]) -> dict[tuple[str, str], Known]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pcpmodel.datasets.packages import (
     check_name,
     data_dir,
@@ -22,7 +24,7 @@ from pcpmodel.datasets.packages import (
 )
 from pcpmodel.datasets.schema import Table
 from pcpmodel.errors import InputError
-from pcpmodel.hardware.costs import Known, Sheet, class_rows, rows_of, table_rows
+from pcpmodel.hardware.costs import Known, Sheet, class_rows, rows_of, scale_of, table_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,8 +80,10 @@ class Machine:
     @cached_property
     def sheet(self) -> Sheet:
         """What its operations take; rows that its own sheet lacks are those of its class."""
-        sheet = _sheet_of(self).changed(dict(self.changes))
-        return sheet if self.times == 1.0 else sheet.slower(self.times)
+        sheet = _sheet_of(self)
+        return (sheet if self.times == 1.0 else sheet.slower(self.times)).changed(
+            dict(self.changes)
+        )
 
     def with_costs(self, **values: float) -> Machine:
         """The machine with other values of some rows of its cost sheet.
@@ -88,24 +92,41 @@ class Machine:
         ----------
         **values : float
             Operation -> value, in its unit; a dictionary with ``"line_dirty.node"`` for one of
-            several distances.
+            several distances.  Those are the values, also of a machine that is `slower`.
+
+        Raises
+        ------
+        InputError
+            For an unknown row, or one that holds follow from (``hold_fixed``, ...): they are those
+            of the latency table, or were made when the machine was loaded.
 
         Examples
         --------
         >>> machine("ice-lake").with_costs(handover=0.0).sheet.value("handover", "llc")
         0.0
         """
-        changes = {**dict(self.changes), **values}
+        from pcpmodel.hardware.sheet import HOLD_ROWS
+
+        for row in HOLD_ROWS:
+            if row in values:
+                raise InputError(
+                    f"{row}: holds are those of the table of {self.name}, whatever its cost sheet "
+                    "says; slower() changes them, and everything else"
+                )
+        kept = {row: old for row, old in self.changes if row.partition(".")[0] not in values}
+        changes = {**kept, **values}
         self.sheet.changed(values)  # or an error
         told = hashlib.sha256(f"{self.digest} {sorted(changes.items())}".encode()).hexdigest()
         return replace(self, changes=tuple(sorted(changes.items())), digest=told)
 
     def slower(self, factor: float) -> Machine:
         """A machine on which everything takes ``factor`` times as long, holds included."""
-        if not 1e-6 <= factor <= 1e6:
+        number = isinstance(factor, int | float | np.number) and not isinstance(factor, bool)
+        if not number or not 1e-6 <= factor <= 1e6:
             raise InputError(f"factor={factor!r} is outside 1e-6..1e6")
         told = hashlib.sha256(f"{self.digest} times {factor}".encode()).hexdigest()
-        return replace(self, times=self.times * factor, digest=told)
+        changes = tuple((row, value * scale_of(row, factor)) for row, value in self.changes)
+        return replace(self, times=self.times * factor, changes=changes, digest=told)
 
     @cached_property
     def latency(self) -> pd.DataFrame:

@@ -130,3 +130,19 @@ def test_cold_pages_cost_a_line_each():
     assert own.low > line.low  # measured on it
     with pytest.raises(InputError, match="kind of pages"):
         pm.limit("ice-lake", pages="hot")
+
+
+def test_a_value_that_is_given_is_the_value():
+    """Whatever was changed before, and in which order; what would change nothing is refused."""
+    ice = pm.machine("ice-lake")
+    slow = ice.slower(2.0).with_costs(handover=100.0)
+    assert slow.sheet.value("handover", "llc") == 100.0
+    assert slow.slower(2.0).sheet.value("handover", "llc") == 200.0
+    assert slow.slower(2.0).sheet.value("line_memory") == 4 * ice.sheet.value("line_memory")
+    rate = ice.with_costs(clear_rate=1e6).slower(2.0).sheet
+    assert rate.value("clear_rate") == 5e5
+    dirty = ice.with_costs(**{"line_dirty.node": 5.0}).with_costs(line_dirty=3.0).sheet
+    assert dirty.value("line_dirty", "node") == 3.0
+    for row in ("hold_fixed", "hold_page_alloc", "hold_page_free"):
+        with pytest.raises(InputError, match=f"{row}: holds are those of the table"):
+            ice.with_costs(**{row: 0.0})

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -470,6 +471,33 @@ def test_the_result_says_how_to_repeat_it(workload, tmp_path, monkeypatch):
     assert made.attrs["pcpmodel_version"] == pm.__version__
     assert json.loads(made.attrs["inputs"])["sapphire-rapids"] == MACHINE.digest
     assert "share their random numbers" in made.attrs["seeds"]
+
+
+def test_the_result_says_where_a_workload_runs_and_what_a_machine_takes(tmp_path):
+    """Else what repeats it is another sweep."""
+    ice = pm.machine("ice-lake")
+    machines = [ice, ice.with_costs(handover=0.0), ice.slower(2.0).with_costs(handover=9.0)]
+    faults = pm.workload.page_fault1
+    works = [faults(4), faults(4, membind=0), faults(4, busy=0.5, frees="shuffled")]
+    given = {"release": "v6.7", "cpus": 8, "memory_gib": 8, "seconds": 0.001, "warmup_s": 0.0}
+    made = pm.sweep(machine=machines, workload=works, progress=False, **given)
+    (tmp_path / "again.json").write_text(made.attrs["spec"])
+    again = read_grid(tmp_path / "again.json")
+    assert again.digest == made.attrs["sweep"]
+    assert [s.machine.sheet.value("handover", "llc") for s in again.specs[::3]] == [
+        ice.sheet.value("handover", "llc"), 0.0, 9.0,
+    ]  # fmt: skip
+    assert len(json.loads(made.attrs["inputs"])) == 3
+    (tmp_path / "again.json").write_text(
+        pm.sweep(
+            machine="ice-lake", workload=replace(works[0], start_s=0.5), progress=False, **given
+        ).attrs["spec"]
+    )
+    with pytest.raises(InputError, match="changed by hand"):
+        read_grid(tmp_path / "again.json")
+    for wrong in ({"name": "ice-lake", "times": "2"}, {"times": 2.0}, {"name": "ice-lake", "x": 1}):
+        with pytest.raises(InputError):
+            make_grid(machine=wrong, workload=works[0], **given)
 
 
 def test_size_and_time_of_what_is_left_are_said_first(tmp_path, capsys):

@@ -24,6 +24,7 @@ from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.files import read_json
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.policies import Policy, RuledRelease, with_policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
@@ -33,8 +34,9 @@ from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.simulation.run import ENGINES, simulate
 from pcpmodel.simulation.spec import RunSpec, from_platform, make_spec, work_digest
 from pcpmodel.workload import WORKLOADS, Workload, make
+from pcpmodel.workload.common import COMMON, again
 
-__all__ = ["FIGURES", "Grid", "as_label", "figures", "make_grid", "read_grid"]
+__all__ = ["FIGURES", "Grid", "as_label", "as_machine", "figures", "make_grid", "read_grid"]
 
 #: Figure of a run -> (unit, what it is).
 FIGURES: dict[str, tuple[str, str]] = {
@@ -200,6 +202,41 @@ def _typed(name: str, value: Any) -> Any:
     return value
 
 
+def _makes(work: Workload, params: dict[str, Any]) -> bool:
+    """Whether arguments make a workload again: somebody may have changed it by hand."""
+    try:
+        plain = make(work.name, **params)
+    except InputError:
+        return False
+    if work.made is not None:
+        plain = again(plain, here=work.made.here)
+    return work_digest(plain) == work_digest(work)
+
+
+def as_machine(given: Any) -> tuple[Machine, Any]:
+    """A machine, and its name, or what else makes it again."""
+    if isinstance(given, dict):
+        keys = {"name", "like", "costs", "times"}
+        costs, times = given.get("costs", {}), given.get("times", 1.0)
+        if "name" not in given or set(given) - keys or not isinstance(costs, dict):
+            raise InputError(
+                f'machine={given!r} is neither a name nor {{"name": ...}} with "like", '
+                '"costs" (row of its sheet: value) or "times" (as long)'
+            )
+        found = machines.machine(given["name"], like=given.get("like"))
+        found = found if times == 1.0 else found.slower(times)
+        return (found.with_costs(**costs) if costs else found), given
+    found = machines.machine(given)
+    record: dict[str, Any] = {"name": found.name}
+    if found.alike:
+        record["like"] = [other.name for other in found.alike]
+    if found.times != 1.0:
+        record["times"] = found.times
+    if found.changes:
+        record["costs"] = dict(found.changes)
+    return found, record if len(record) > 1 else found.name
+
+
 def _value(name: str, given: Any) -> tuple[Any, Any]:
     """A value as it is used, and as it is written down."""
     if isinstance(given, np.generic):
@@ -218,14 +255,11 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
         )
         # Times that a machine gave it are no arguments either.
         said = given.params if given.made is None else {**given.made.given, **given.made.common}
-        params = {k: v for k, v in said.items() if not known or k in known}
-        return given, {"name": given.name, **params}
+        params = {k: v for k, v in said.items() if not known or k in known or k in COMMON}
+        changed = known and not _makes(given, params)
+        return given, {"name": given.name + (", changed by hand" if changed else ""), **params}
     if name == "machine" and isinstance(given, dict):
-        if set(given) != {"name", "like"}:
-            raise InputError(
-                f'machine={given!r} is neither a name nor {{"name": ..., "like": ...}}'
-            )
-        return machines.machine(given["name"], like=given["like"]), given
+        return as_machine(given)
     if name == "changes":
         given = changes_from(given)
         return given, [change.as_dict() for change in given]
@@ -235,8 +269,7 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
     if name == "release" and isinstance(given, RuledRelease) and not given.policy_digest:
         raise InputError(f"release {given.name}: give its rule as pcpmodel.policy(FILE)")
     if name == "machine":
-        found = machines.machine(given)
-        return found, found.name
+        return as_machine(given)
     if name == "release":
         state = find_release(given)
         if not state.recorded and state != find_release(state.name):

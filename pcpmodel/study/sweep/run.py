@@ -35,7 +35,7 @@ from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.spec import RunSpec
-from pcpmodel.study.sweep.grid import FIGURES, SCHEMA, Grid, as_label, make_grid
+from pcpmodel.study.sweep.grid import FIGURES, SCHEMA, Grid, as_label, as_machine, make_grid
 from pcpmodel.study.sweep.journal import MAX_RESULT_BYTES, Journal
 from pcpmodel.study.sweep.workers import compute, computing
 
@@ -160,6 +160,7 @@ def _dataset(grid: Grid, runs: Mapping[int, dict[str, float]]) -> xr.Dataset:
     def text(value: Any) -> str:
         return json.dumps(value, default=str)
 
+    machines = {spec.machine.digest: spec.machine for spec in grid.specs}
     return xr.Dataset(
         {
             name: (
@@ -176,7 +177,9 @@ def _dataset(grid: Grid, runs: Mapping[int, dict[str, float]]) -> xr.Dataset:
             "schema_version": SCHEMA,
             "sweep": grid.digest,
             "spec": text({"base": grid.base, "grid": grid.axes}),
-            "inputs": text({spec.machine.name: spec.machine.digest for spec in grid.specs}),
+            "inputs": text(
+                {as_label(as_machine(machine)[1]): machine.digest for machine in machines.values()}
+            ),
             "seeds": "each run has the seed that the spec gives it: runs of one seed that differ "
             "in other arguments share their random numbers",
         },
@@ -294,7 +297,8 @@ def sweep(
     xarray.Dataset
         One variable per entry of `FIGURES`, one dimension per axis; the same for the same
         arguments on any executor.  The attribute ``spec`` is a description that
-        ``pcpmodel sweep`` takes to repeat it.
+        ``pcpmodel sweep`` takes to repeat it; it refuses one of a workload of your own, or one that
+        was "changed by hand".
 
     Raises
     ------
