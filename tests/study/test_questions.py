@@ -12,6 +12,7 @@ from helpers.simulation import MACHINE
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.tradeoff import _beaten, _inside, _said
 
 
@@ -366,3 +367,75 @@ def test_figures_of_the_questions_are_drawn():
     ax = pm.figures.waterfall(causes.assign(half_width=[1.0, 0.5, 0.1, 1.0]))
     assert "a, -3.0 ± 0.5 ns" in pm.figures.caption(ax)
     assert "95 % intervals over the seeds" in pm.figures.caption(ax)
+
+
+def test_whether_the_scale_should_be_a_setting_follows_from_the_answers():
+    def said(p99_us, slowdown=(1.0,)):
+        of = {"p99_us": p99_us, "slowdown": [*slowdown]}
+        before, since = (pm.limit(release=r, **of) for r in ("v6.18", "v7.2"))
+        return pm.study.limit_surprise(before, since).text
+
+    assert "answers go from 4 to 5 as measured; a number per machine needs" in said(100.0)
+    assert "answers go from none to 0 as measured" in said(4.3)
+    assert "and 6 is the answer of all of them as measured: none needs a number" in said(1e5)
+    assert "no scale is the answer of any as measured" in said(0.5)
+    slower = said(100.0, (2.0, 4.0))
+    assert "everywhere, on CPUs 2x slower? No: on 0 of 5 machines" in slower
+    assert "answers go from 3 to 4 on CPUs 2x slower" in slower
+
+
+def works(**rows):
+    """As `recorded_work` answers: holds by release, of a quiet work and of one under pressure."""
+    return [
+        Answer(
+            {
+                "releases": pd.DataFrame(
+                    [{"release": n, "zone_lock_holds": h, "pages_in_pcp_max": 9} for n, h in of]
+                )
+            },
+            {},
+        )
+        for of in rows.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quiet", "said"),
+    [
+        ([("v6.6", 5), ("v7.2", 3)], "They are not asked here: the state before"),
+        ([("v6.6+p1", 5), ("v6.6+p2", 5)], "Not v6.6+p2, and the others are not asked here"),
+        ([("v6.6+p1", 5), ("v6.6+p2", 4)], "Yes: v6.6+p2 takes the lock 4 times instead of 5."),
+        ([(f"v6.6+p{n}", 5) for n in range(1, 9)], "No, none of them."),
+        ([(f"v6.6+p{n}", 5) for n in range(7, 9)], "Rows p7 and p8 are equal above because"),
+        ([("v6.6+p7", 5), ("v6.6+p8", 4)], "Rows p7 and p8 differ above, and patch 8 acts"),
+    ],
+)
+def test_patches_that_no_run_asked_about_are_not_answered_for(quiet, said):
+    work, pressed = works(quiet=quiet, pressed=quiet)
+    assert said in pm.study.patch_surprise([work], pressed, []).text
+
+
+def test_a_rule_beats_no_tuned_kernel_where_none_was_asked():
+    (work,) = works(of=[("v6.6", 5), ("policy", 3)])
+    assert (
+        "both holds and memory? None is among the releases: " in pm.study.policy_surprise(work).text
+    )
+
+
+def test_no_rule_is_called_right_where_differences_are_left():
+    exact = pm.study.recordings(["6.18-pf1-2cpu"])
+    assert "No rule is known to be wrong" in pm.study.replay_surprise(exact).text
+    exact.table["unexplained"] = 3
+    said = pm.study.replay_surprise(exact).text
+    assert "3 are not. What no recording exercises is not tested" in said
+
+
+def test_a_cost_per_page_that_rises_is_not_said_to_fall():
+    fit = pm.fit("ice-lake")
+    assert "measured? Yes: refills by" in pm.study.latency_surprise(fit).text
+    rising = fit["measured"].assign(
+        alloc_latency_avg_us=lambda t: t["batch"] * 0.03 + t["batch"] ** 2 * 1e-6
+    )
+    other = Answer({"measured": rising}, {})
+    said = pm.study.latency_surprise(other).text
+    assert "Not everywhere (less than 0 % is a rise: ice-lake refill): refills by -7" in said

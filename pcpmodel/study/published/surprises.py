@@ -8,6 +8,7 @@ answer in `pcpmodel.study.contention.autotuning` and beside their runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import pandas as pd
@@ -44,25 +45,32 @@ def latency_surprise(fit: Answer) -> Answer:
         No table; the answers by name.
     """
     table = fit["measured"].set_index(["machine", "batch"])
-    falls, rises, ratios = [], [], []
+    falls, rises, ratios = {}, [], []
     for prefix, side in _SIDES.items():
         mean, p99 = (table[f"{prefix}_latency_{s}_us"] for s in ("avg", "p99"))
         per_page = 1e3 * mean / mean.index.get_level_values("batch")
         by = per_page.groupby("machine")
         change = 100 * (by.last() / by.first() - 1)
-        falls.append(f"{side}s by {-change.max():.0f} to {-change.min():.0f} %")
+        falls[side] = -change
         steps = 100 * by.pct_change().dropna()
         rises += [
             f"{m} {side} at {b} ({step:+.1f} %)" for (m, b), step in steps.items() if step > 1
         ]
         ratios.append((p99 / mean).rename(side))
     ratio = pd.concat(ratios)
+    every = pd.concat(falls)
+    fall = ", ".join(f"{side}s by {x.min():.0f} to {x.max():.0f} %" for side, x in falls.items())
+    if (every > 0).all():
+        fall = f"Yes: {fall}. So something is shared between pages of a batch."
+    else:
+        rising = ", ".join(f"{m} {side}" for (side, m), x in every.items() if x <= 0)
+        fall = f"Not everywhere (less than 0 % is a rise: {rising}): {fall}."
     return Answer(
         {},
         {
             "falls": "- Does the cost per page fall with the batch, from the smallest to the "
             "largest "
-            f"measured? Yes: {', '.join(falls)}. So something is shared between pages of a batch.",
+            f"measured? {fall}",
             "rises": "- Does it rise anywhere by more than 1 % from one row to the next? "
             + (f"Yes: {', '.join(rises)}." if rises else "No: a batch still fits the caches."),
             "p99": "- Does the 99th percentile leave its mean? It is "
@@ -87,20 +95,38 @@ def limit_surprise(before: Answer, since: Answer) -> Answer:
     Answer
         No table; the answers by name.
     """
+    # As measured; else of the CPUs nearest to those measured that were asked about.
+    slowdown = min(before["answers"]["slowdown"], key=lambda factor: abs(math.log(factor)))
     old, new = (
-        x["answers"][x["answers"]["slowdown"] == 1].set_index("machine") for x in (before, since)
+        x["answers"][x["answers"]["slowdown"] == slowdown]
+        .set_index("machine")[["batch_scale", "mean_batch_scale"]]
+        .fillna(-1)
+        for x in (before, since)
     )
-    strict = old["batch_scale"].fillna(-1) >= KERNEL_SCALE
-    mean = old["mean_batch_scale"].fillna(-1) >= KERNEL_SCALE
+    strict, mean = (old[name] >= KERNEL_SCALE for name in ("batch_scale", "mean_batch_scale"))
+    least, most = old["batch_scale"].min(), old["batch_scale"].max()
     moved = [
-        f"{m} {old['batch_scale'][m]} to {new['batch_scale'][m]}"
-        for m in old.index
-        if old["batch_scale"][m] != new["batch_scale"][m]
+        f"{m} {_scale(a)} to {_scale(b)}"
+        for m, a, b in zip(old.index, old["batch_scale"], new["batch_scale"], strict=True)
+        if a != b
     ]
+    of = "as measured" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
+    if least != most:
+        kernel = (
+            f"whose answers go from {_scale(least)} to {_scale(most)} {of}; a number per machine "
+            "needs a run-time setting, which no release has; what can be set there is "
+            "vm.percpu_pagelist_high_fraction, which bounds high and so what one hold can move. "
+            "`pcpmodel advise` names both for a machine."
+        )
+    elif most >= 0:
+        kernel = f"and {most} is the answer of all of them {of}: none needs a number of its own."
+    else:
+        kernel = f"and no scale is the answer of any {of}: no setting of it would do."
     return Answer(
         {},
         {
-            "default": f"- Does the default of {KERNEL_SCALE} pass the strict reading everywhere? "
+            "default": f"- Does the default of {KERNEL_SCALE} pass the strict reading everywhere"
+            f"{'' if slowdown == 1 else f', {of}'}? "
             f"{'Yes' if strict.all() else 'No'}: on {strict.sum()} of {len(strict)} machines. "
             f"Does it fail the mean reading anywhere? {'No' if mean.all() else 'Yes'}: it passes "
             f"on {mean.sum()} of {len(mean)}.",
@@ -108,12 +134,13 @@ def limit_surprise(before: Answer, since: Answer) -> Answer:
             + (f"It does: {', '.join(moved)}." if moved else "It changes none."),
             "setting": "- Should the limit be a setting at run time? It is one of the build "
             "(CONFIG_PCP_BATCH_SCALE_MAX). A distribution has one kernel for all its machines, "
-            f"whose answers go from {old['batch_scale'].min()} to {old['batch_scale'].max()} as "
-            "measured; a number per machine needs a run-time setting, which no release has; "
-            "what can be set there is vm.percpu_pagelist_high_fraction, which bounds high and so "
-            "what one hold can move. `pcpmodel advise` names both for a machine.",
+            f"{kernel}",
         },
     )
+
+
+def _scale(scale: int) -> str:
+    return "none" if scale < 0 else str(scale)
 
 
 def rules_surprise(ladders: Iterable[Ladder], scale: int = KERNEL_SCALE) -> Answer:
@@ -184,8 +211,9 @@ def replay_surprise(exact: Answer) -> Answer:
         "- Does a model that is wrong somewhere get a hundred thousand page numbers right? Of "
         f"{seen:,} allocations the page was foreseen in {foreseen:,} "
         f"({100 * foreseen / seen:.2f} %); {int(total['explained']):,} differences are explained "
-        f"and {int(total['unexplained']):,} are not. No rule is known to be wrong; what no "
-        "recording exercises is not tested by this."
+        f"and {int(total['unexplained']):,} are not. "
+        + ("What" if total["unexplained"] else "No rule is known to be wrong; what")
+        + " no recording exercises is not tested by this."
     )
     return Answer({}, {"accident": said})
 
@@ -209,6 +237,7 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
     """
     quiet = {"v6.6+p2": "v6.6+p1", "v6.6+p4": "v6.6+p3", "v6.6+p6": "v6.6+p5"}
     tables = [work.table.set_index("release") for work in works]
+    asked = [p for p, base in quiet.items() if any({p, base} <= set(t.index) for t in tables)]
     moved = []
     for patch, base in quiet.items():
         for table in tables:
@@ -222,7 +251,7 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
         "preparation": "- Does a patch that prepares (2: cache sizes, 4: a configuration option, "
         "6: high_min and "
         "high_max) change a number? "
-        + (f"Yes: {'; '.join(moved)}." if moved else "No, none of them.")
+        + (f"Yes: {'; '.join(moved)}." if moved else _none_of(asked, list(quiet)))
     }
     room = []
     for name in recordings:
@@ -233,14 +262,23 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
     at = pressed.table.set_index("release")
     if {"v6.6+p7", "v6.6+p8"} <= set(at.index):
         p7, p8 = at.loc["v6.6+p7"], at.loc["v6.6+p8"]
+        same = all(t.loc["v6.6+p7"].equals(t.loc["v6.6+p8"]) for t in tables)
         said["patch 8"] = (
-            "- Rows p7 and p8 are equal above because patch 8 acts in a zone below its high "
-            f"watermark only, and the zones nearest to it had {'; '.join(room)}. Under memory "
-            f"pressure it takes the lock {p8['zone_lock_holds']:,.0f} times instead of "
-            f"{p7['zone_lock_holds']:,.0f}, with up to {p8['pages_in_pcp_max']:,.0f} pages on the "
-            f"lists instead of {p7['pages_in_pcp_max']:,.0f}."
+            f"- Rows p7 and p8 {'are equal above because' if same else 'differ above, and'} patch "
+            "8 acts in a zone below its high watermark only: the zones nearest to it had "
+            f"{'; '.join(room)}. Under memory pressure it takes the lock "
+            f"{p8['zone_lock_holds']:,.0f} times instead of {p7['zone_lock_holds']:,.0f}, with up "
+            f"to {p8['pages_in_pcp_max']:,.0f} pages on the lists instead of "
+            f"{p7['pages_in_pcp_max']:,.0f}."
         )
     return Answer({}, said)
+
+
+def _none_of(asked: list[str], patches: list[str]) -> str:
+    if asked == patches:
+        return "No, none of them."
+    said = f"Not {', '.join(asked)}, and the others" if asked else "They"
+    return f"{said} are not asked here: the state before has to be among the releases, too."
 
 
 def policy_surprise(work: Answer) -> Answer:
@@ -277,9 +315,9 @@ def policy_surprise(work: Answer) -> Answer:
         f"- Would the simpler rule have done for this work? {verdict}: {', '.join(than)}, of the "
         "tuned kernels the one with the fewest of each.\n"
     )
+    beaten = "Yes, " + ", ".join(wins) if wins else "No" if tuned else "None is among the releases"
     said = (answer if tuned else "") + (
-        "- Does the rule beat a tuned one in both holds and memory? "
-        f"{'Yes, ' + ', '.join(wins) if wins else 'No'}: zone-lock holds "
+        f"- Does the rule beat a tuned one in both holds and memory? {beaten}: zone-lock holds "
         f"{mine['zone_lock_holds']:,.0f}, pages on the lists up to "
         f"{mine['pages_in_pcp_max']:,.0f}; "
         f"{'; '.join(others)}."
