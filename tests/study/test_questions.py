@@ -13,6 +13,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
 from pcpmodel.study.answer import Answer
+from pcpmodel.study.contention.zone_splitting import _growth
 from pcpmodel.study.lists.tradeoff import _beaten, _inside, _said
 
 
@@ -153,6 +154,49 @@ def test_a_build_does_not_gain_all_the_time_that_it_stops_to_wait():
     assert "two per node, which are four in all" in said
     with pytest.raises(InputError, match="no scatter"):
         pm.study.zone_splitting(seeds=[1])
+
+
+QUICK = {"seeds": [1, 2], "seconds": 0.1}
+
+
+def test_splitting_is_set_beside_what_was_published_only_where_that_was_asked():
+    of = {"instances": [2, 1], **QUICK}
+    both = pm.study.zone_splitting(releases=["v6.6", "v6.7"], **of).text
+    assert "from 1 to 2 instances" in both
+    assert "Published" not in both  # of up to four instances
+    assert "Do splitting and auto-tuning add up?" in both
+    tuned = pm.study.zone_splitting(releases=["v6.18", "v7.2"], **of).text
+    assert "add up" not in tuned
+    with pytest.raises(InputError, match="lacks 1, with which"):
+        pm.study.zone_splitting(instances=[2, 3], **QUICK)
+
+
+def test_growth_with_cpus_is_what_the_runs_say():
+    said = {
+        "is ": [4.0],
+        "grows with the CPUs: ": [1.0, 2.0],
+        "grows with the CPUs, worse and worse: ": [1.0, 2.0, 5.0],
+        "does not grow with the CPUs throughout: ": [1.0, 3.0, 2.0],
+    }
+    for words, percent in said.items():
+        assert _growth(pd.Series(percent, index=[56, 112, 224][: len(percent)])) == words
+    of = {"cpus": [16], "memory_gib": [2048.0], **QUICK}
+    assert "gains nothing" not in pm.study.contention_by_cpus(**of).text
+    assert "1 instance per node and gains nothing" in (
+        pm.study.contention_by_cpus(**of | {"memory_gib": [512.0]}).text
+    )
+
+
+@pytest.mark.parametrize("releases", [["v6.18"], ["v6.18", "v6.18"]])
+def test_one_kernel_has_nothing_to_compare(releases):
+    for question in (pm.study.bulk_free, pm.study.stream_price):
+        with pytest.raises(InputError, match="has nothing to compare; give two or more"):
+            question(releases=releases, **QUICK)
+
+
+def test_a_seed_given_twice_has_no_scatter():
+    with pytest.raises(InputError, match="has one twice"):
+        pm.study.stream_price(seeds=[1, 1])
 
 
 def test_contention_grows_with_cpus_and_memory_is_no_measure_of_them():

@@ -20,7 +20,7 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, before_and_after, half_width
 from pcpmodel.study.lists.trajectory import trajectory
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.trace.recording import recording as open_recording
@@ -194,9 +194,10 @@ def stream_price(
     Raises
     ------
     InputError
-        With fewer than two seeds.
+        With fewer than two seeds or releases.
     """
     half = half_width(seeds)
+    before_and_after(releases)
     hardware = machines.machine(machine)
     runs = []
     for holds, warm in HOLDS.items():
@@ -252,11 +253,14 @@ def stream_price(
             f"{row['drains_per_s_before']:,.0f} to {row['drains_per_s_after']:,.0f} per second."
         )
     table = pd.DataFrame(rows)
-    dearer = table["score_change_percent"] + table["score_error_percent"] < 0
+    dearer = table[table["score_change_percent"] + table["score_error_percent"] < 0]["holds"]
+    verdict = {0: "Not beyond the noise", len(HOLDS): "Yes"}.get(
+        len(dearer), f"Of {', '.join(dearer)} alone"
+    )
     more = table["drains_per_s_after"] / table["drains_per_s_before"]
     said["price"] = (
         f"- Does a change that helps tails cost throughput where lists drain all the time? "
-        f"{'Yes' if dearer.all() else 'Not beyond the noise'}: {more.min():.1f} to "
+        f"{verdict}: {more.min():.1f} to "
         f"{more.max():.1f} times the holds. How much of the score they cost hangs on what a hold "
         "costs beyond its measured time."
     )

@@ -14,7 +14,13 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width, run_figures
+from pcpmodel.study.contention.runs import (
+    HOLDS,
+    RELEASES,
+    before_and_after,
+    half_width,
+    run_figures,
+)
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import kbuild
 
@@ -55,9 +61,10 @@ def bulk_free(
     Raises
     ------
     InputError
-        With fewer than two seeds.
+        With fewer than two seeds or releases.
     """
     half = half_width(seeds)
+    before_and_after(releases)
     if hosts is None:
         hosts = hahn_machines()
         (large, nodes, much), (medium, _, little) = hosts["large"], hosts["medium"]

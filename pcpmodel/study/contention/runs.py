@@ -14,7 +14,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.simulation.result import Result
 from pcpmodel.study.sweep.grid import figures
 
-__all__ = ["HOLDS", "RELEASES", "half_width", "run_figures"]
+__all__ = ["HOLDS", "RELEASES", "before_and_after", "half_width", "run_figures"]
 
 #: Name -> whether the pages that a hold moves are warm.  The latency tables were measured on such;
 #: what lines of others take follows from the cost sheet and a pilot.
@@ -29,11 +29,25 @@ def half_width(seeds: Sequence[int]) -> float:
     Raises
     ------
     InputError
-        For fewer than two.
+        For fewer than two, or one twice.
     """
     if len(seeds) < 2:
         raise InputError(f"seeds={list(seeds)} has no scatter; give two or more")
+    if len(set(seeds)) < len(seeds):
+        raise InputError(f"seeds={list(seeds)} has one twice, whose runs have no scatter")
     return float(stdtrit(len(seeds) - 1, 0.975)) / math.sqrt(len(seeds))
+
+
+def before_and_after(releases: Sequence[str]) -> None:
+    """Refuse fewer than two kernel states, or one twice: nothing to compare.
+
+    Raises
+    ------
+    InputError
+    """
+    names = [str(name) for name in releases]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise InputError(f"releases={names} has nothing to compare; give two or more, each once")
 
 
 def run_figures(result: Result, **labels: Any) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from typing import Any
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
+from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone_split import MAX_NR_ZONES_PER_TYPE, nr_instances
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
@@ -53,7 +55,7 @@ def zone_splitting(
     machine : str
         Whose hold times are used.
     instances : sequence of int
-        Zone instances per node; the RFC makes four only above 1016 GiB per node.
+        Zone instances per node, 1 among them; the RFC makes four only above 1016 GiB per node.
     releases : sequence of str
         The first, with one instance, is what the others are compared with.
     memory_gib : float
@@ -78,9 +80,12 @@ def zone_splitting(
     Raises
     ------
     InputError
-        With fewer than two seeds.
+        With fewer than two seeds, or without one instance.
     """
     half = half_width(seeds)
+    if 1 not in instances:
+        raise InputError(f"instances={list(instances)} lacks 1, with which the others are compared")
+    instances = sorted(set(instances))
     hardware = machines.machine(machine)
     works = {
         _FAULTS: page_fault1(16),
@@ -143,6 +148,9 @@ def _splitting(
     instances: Sequence[int],
 ) -> Iterator[tuple[str, str]]:
     first, most = instances[0], instances[-1]
+    tuned = {kernel: find_release(kernel).rules.auto_high for kernel in releases}
+    # What the RFC measured: up to four instances, before auto-tuning.
+    as_published = most == MAX_NR_ZONES_PER_TYPE and not tuned[releases[0]]
     published = load_published("zone-split-rfc").tables["figures"].set_index("workload")
     score = runs.set_index(["workload", "release", "instances", "seed"]).sort_index()[
         "score_percent"
@@ -162,19 +170,20 @@ def _splitting(
                 f"{split.score_percent:.1f} ± {split.score_error_percent:.1f} (base 100)."
                 + (
                     f" Published: {known['before']:g} % to {less}{known['after']:g} %."
-                    if kernel == releases[0]
+                    if as_published and kernel == releases[0]
                     else ""
                 ),
             )
-    said = float(published.loc[_FAULTS, "change_pct"].dropna().iloc[0])
-    gain = table.loc[(_FAULTS, releases[0], most), "score_percent"] - 100
-    yield (
-        "published gain",
-        f'- Published for {_FAULTS}: "up to" {said:g} % more; the model has {gain:+.1f} %.',
-    )
+    if as_published:
+        said = float(published.loc[_FAULTS, "change_pct"].dropna().iloc[0])
+        gain = table.loc[(_FAULTS, releases[0], most), "score_percent"] - 100
+        yield (
+            "published gain",
+            f'- Published for {_FAULTS}: "up to" {said:g} % more; the model has {gain:+.1f} %.',
+        )
     bound = float(published.loc[stated[_BUILD], "after"])
     shared = table.loc[(_BUILD, releases[0])]
-    if 2 in shared.index and most == 4:
+    if 2 in shared.index and as_published:
         yield (
             "published bound",
             f'- "4 zone instances" of the build are read as four per node. The published bound '
@@ -203,17 +212,17 @@ def _splitting(
         "and counts that a thread which spins leaves its core to the other one; the waiting that "
         "goes away was not all lost work.",
     )
-    if releases[0] == releases[-1]:
-        return
+    if tuned[releases[0]] or not tuned[releases[-1]] or first == most:
+        return  # not asked: splitting on top of auto-tuning, beside each alone
     said_add, adds = [], False
     for name in (_FAULTS, _BUILD):
         change = score[name, releases[-1], most] / score[name, releases[-1], first]
         mean, error = 100 * (change.mean() - 1), 100 * half * change.std()
         alone = score[name, releases[0], most].mean() - 100
-        tuned = score[name, releases[-1], first].mean() - 100
+        other = score[name, releases[-1], first].mean() - 100
         adds |= mean - error > 0.5 * alone
         said_add.append(
-            f"{name} gains {alone:+.1f} % by splitting alone, {tuned:+.1f} % by {releases[-1]} "
+            f"{name} gains {alone:+.1f} % by splitting alone, {other:+.1f} % by {releases[-1]} "
             f"alone, and {mean:+.2f} ± {error:.2f} % by splitting on top of {releases[-1]}"
         )
     yield (
@@ -222,6 +231,17 @@ def _splitting(
         f"{'; '.join(said_add)}. Would it surprise us, if both gained much over auto-tuning alone? "
         f"{'It does.' if adds else 'It does not happen.'}",
     )
+
+
+def _growth(percent: pd.Series) -> str:
+    """How contention goes with the CPUs, which are its index."""
+    rates = (percent.diff() / percent.index.to_series().diff()).dropna()
+    if not len(rates):
+        return "is "
+    if rates.min() <= 0:
+        return "does not grow with the CPUs throughout: "
+    worse = len(rates) > 1 and rates.is_monotonic_increasing
+    return f"grows with the CPUs{', worse and worse' * worse}: "
 
 
 def contention_by_cpus(
@@ -265,6 +285,7 @@ def contention_by_cpus(
         With fewer than two seeds.
     """
     half = half_width(seeds)
+    cpus = sorted(set(cpus))
     hardware = machines.machine(machine)
     runs = []
     for memory in memory_gib:
@@ -311,7 +332,8 @@ def contention_by_cpus(
     least, fullest = min(memory_gib), max(memory_gib)
     at = table.set_index(["memory_gib", "release", "cpus"])["contention_percent"]
     one = f"{release}, one zone"
-    grows = ", ".join(f"{at[fullest, one, n]:.1f} % on {n}" for n in cpus)
+    unsplit = pd.Series({n: at[fullest, one, n] for n in cpus})
+    grows = ", ".join(f"{percent:.1f} % on {n}" for n, percent in unsplit.items())
     big = table[(table["cpus"] == max(cpus)) & (table["release"] != f"{tuned}, one zone")]
     by = {
         way: ", ".join(
@@ -322,8 +344,8 @@ def contention_by_cpus(
     }
     said = {
         "growth": (
-            f"- With one zone per node contention grows with the CPUs, worse and worse: {grows} "
-            f"CPUs ({release}, {fullest:,.0f} GiB); with {tuned} it is at most "
+            f"- With one zone per node contention {_growth(unsplit)}{grows} CPUs "
+            f"({release}, {fullest:,.0f} GiB); with {tuned} it is at most "
             f"{max(at[m, f'{tuned}, one zone', n] for m in memory_gib for n in cpus):.2f} %."
         ),
         "ways": (
@@ -331,8 +353,13 @@ def contention_by_cpus(
             f"{by[f'{release}, split by memory']}; by CPUs (one instance for "
             f"{_CPUS_PER_INSTANCE} of a node, at most {MAX_NR_ZONES_PER_TYPE}) "
             f"{by[f'{release}, split by CPUs']}. The RFC counts on large machines having much "
-            f"memory; where they have not ({least:,.0f} GiB) its rule makes "
-            f"{nr_instances(int(least / 2 * 2**18))} instance per node and gains nothing."
+            "memory"
+            + (
+                f"; where they have not ({least:,.0f} GiB) its rule makes 1 instance per node and "
+                "gains nothing."
+                if nr_instances(int(least / 2 * 2**18)) == 1
+                else "."
+            )
         ),
     }
     made_of = digest_of(frame.to_dict("list"), hardware.digest)
