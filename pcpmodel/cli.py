@@ -1348,6 +1348,12 @@ def cover_letter_(
 )
 @click.option("--lscpu", metavar="FILE", help="What lscpu printed there.")
 @with_cpus
+@click.option(
+    "--high-fraction",
+    type=int,
+    metavar="F",
+    help="vm.percpu_pagelist_high_fraction there; default: as its limits have it.",
+)
 @_page_size("the machine advised on; default: what its zoneinfo or platform.json says.")
 @click.option(
     "--p99-us", type=float, default=100.0, show_default=True, help="Limit of a hold's p99 [us]."

@@ -25,6 +25,7 @@ __all__ = [
     "ZoneExplanation",
     "cpus_of_nodes",
     "explain",
+    "infer_high_fraction",
     "infer_page_size",
     "infer_release",
 ]
@@ -45,6 +46,19 @@ def infer_release(snapshots: Sequence[Zoneinfo]) -> tuple[Release, str]:
         return _release("v6.18"), "it prints high_min and high_max, but not free_highatomic"
     if zones[0].promo is not None:
         return _release("v6.12"), "it prints promo, but not high_min"
+    lists = [p for z in zones for p in z.pagesets]
+    six = {p.high == 6 * p.batch or (p.batch, p.high) == (1, 0) for p in lists}
+    if six == {True} and max(p.batch for p in lists) > 1:
+        least = _release("v4.17")
+        older = all(
+            p.batch == sizing.used_batch(z.managed, least.rules) for z in zones for p in z.pagesets
+        )
+        newer = _release("v5.10")
+        same = all(
+            p.batch == sizing.used_batch(z.managed, newer.rules) for z in zones for p in z.pagesets
+        )
+        state = least if older and not same else newer
+        return state, "it prints no promo, and every high is six batches"
     if all(len({p.high for p in z.pagesets}) == 1 and z.pagesets[0].high for z in zones):
         return _release("v6.6"), "it prints no promo, and every CPU of a zone has the same high"
     return _release("v6.7"), "it prints no promo, and high differs or is 0: it is tuned"
@@ -72,6 +86,36 @@ def infer_page_size(snapshots: Sequence[Zoneinfo], rules: Rules) -> tuple[int, s
     lists = sum(len(z.pagesets) for z in zones)
     why = f"the batches of {agree[kib]} of {lists} lists follow from it, of {agree[4]} from 4 KiB"
     return kib << 10, None if kib == 4 else why
+
+
+def infer_high_fraction(
+    info: Zoneinfo, cpus: Mapping[int, int], rules: Rules, page_shift: int = 12
+) -> tuple[int, int] | None:
+    """Least and most ``vm.percpu_pagelist_high_fraction`` that every limit follows from.
+
+    None where it is not set, as far as the limits tell: they differ, follow from 0, or are not
+    printed (v6.7 to v6.15; up to v6.6 ``high`` is the limit).
+
+    References
+    ----------
+    mm/page_alloc.c, zone_highsize() and zone_set_pageset_high_and_batch(), v5.14 on.
+    """
+    first, last, unset = sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION, sizing.INT_MAX, True
+    for zone in info.populated:
+        pairs = {
+            (p.high_min, p.high_max) if rules.high_min_max else (p.high, p.high)
+            for p in zone.pagesets
+        }
+        (least, most) = pairs.pop() if len(pairs) == 1 else (0, 1)
+        batch = zone.pagesets[0].batch
+        if least != most or least is None or least < 4 * batch or not rules.high_by_watermark:
+            return None
+        n = sizing.highsize_divisor(cpus[zone.node], len(info.online_cpus))
+        unset &= least == max(zone.low_wmark_pages // n, 4 * batch)
+        first = max(first, zone.managed // ((least + 1) * n) + 1)
+        if least > 4 * batch:
+            last = min(last, zone.managed // (least * n))
+    return None if unset or first > last else (first, last)
 
 
 @dataclass(frozen=True)

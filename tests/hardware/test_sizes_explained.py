@@ -267,6 +267,17 @@ def test_the_limits_tell_which_cpus_share_a_zone(zones, cpus, node_cpus):
     assert ("spread evenly" in found.assumptions[0]) == (len(set(node_cpus)) == 1)
 
 
+@pytest.mark.parametrize(("batch", "release"), [(63, "v5.10"), (31, "v4.17")])
+def test_limits_of_six_batches_are_of_kernels_before_the_watermark_gave_them(batch, release):
+    """pageset_set_high_and_batch() until v5.13; only batch and high are printed."""
+    rows = [(0, "DMA", 3840, 10, 0, 1, 0, 0), (0, "Normal", 1 << 24, 18641, 0, batch, 6 * batch, 0)]
+    text = kernel_text(rows, 4, limits=False)
+    text = "\n".join(t for t in text.split("\n") if t.split()[:1] not in (["promo"], ["boost"]))
+    found = explain(zoneinfo.parse(text))
+    assert (found.release.name, found.all_match) == (release, True)
+    assert "six batches" in found.assumptions[0]
+
+
 def test_a_node_without_cpus_that_was_sized_as_a_cpu_came_online_is_told_by_that():
     (info,) = sized([(0, 64, 4), (1, 192, 1)], 4)
     found = explain(info, "v7.2")

@@ -210,6 +210,39 @@ def test_a_batch_that_no_list_has_is_refused(batch):
         pm.limit("coffee-lake", batch=batch)
 
 
+@pytest.mark.parametrize("fraction", [8, 16, 1000])
+def test_a_fraction_that_is_set_is_known_by_the_limits(saved, fraction):
+    node, name, managed, low, boost, batch, _, most = zone(0, 64, 4, fraction=fraction)
+    path = saved([(node, name, managed, low, boost, batch, most, most)], 4)
+    answer = pm.advise(zoneinfo=path)
+    told = answer.facts["high_fraction"]
+    assert (told["now"], told["advice"]) == (fraction, "leave")
+    assert share_of(answer) == pytest.approx(100 / fraction, rel=0.01)
+    assert not any("sizes other than" in r for r in answer.facts["rests_on"])
+    given = pm.advise(zoneinfo=path, high_fraction=0).facts  # it is not: then the sizes differ
+    assert given["high_fraction"]["now"] == 0
+    assert any("sizes other than" in r for r in given["rests_on"])
+    done = CliRunner().invoke(main, ["advise", "--zoneinfo", str(path), "--high-fraction", "7"])
+    assert (done.exit_code, "EINVAL" in done.output) == (2, True)
+
+
+def test_limits_that_a_kernel_does_not_print_are_computed(saved):
+    """v6.7 ... v6.15 keep high_max and print high alone, which lies far below it."""
+    told = pm.advise(zoneinfo=saved([zone(0, 64, 4), zone(1, 64, 4)], 8, limits=False))
+    assert share_of(told) == pytest.approx(12.5, abs=0.01)
+    assert "limits as v6.18 sets them" in told.facts["rests_on"][-1]
+    old = saved([zone(0, 64, 4)], 4, limits=False).read_text()
+    path = saved([zone(0, 64, 4)], 4)
+    path.write_text(re.sub(r" +promo .*\n", "", old))
+    assert any("before v6.7" in r for r in pm.advise(zoneinfo=path).facts["rests_on"])
+
+
+def test_the_shipped_eighth_is_not_told_to_become_the_same_eighth(saved):
+    path = saved([(0, "DMA", 40, 10, 0, 1, 4, 4), zone(0, 64, 4)], 4)
+    told = pm.advise(zoneinfo=path).facts["high_fraction"]
+    assert (told["advice"], told["line"]) == ("leave", None)
+
+
 def test_lscpu_and_the_caller_say_which_node_has_no_cpus(saved, tmp_path):
     # Limits of v6.12, which prints none, tell nothing.
     path = saved([zone(0, 64, 4), zone(1, 192, 4)], 4, limits=False)

@@ -20,6 +20,7 @@ from pcpmodel.hardware.machines import Machine
 from pcpmodel.hardware.sizes_explained import (
     cpus_of_nodes,
     explain,
+    infer_high_fraction,
     infer_page_size,
     infer_release,
 )
@@ -53,6 +54,7 @@ _DOES_NOT_APPLY = (
     "memory kept from being freed by anything but the lists",
     "a kernel built with another CONFIG_PCP_BATCH_SCALE_MAX than 5, or older than v6.7",
 )
+_NEAR = 0.05  # of a share, which is told to 0.1 [%]
 _TOLD = 3  # zones whose sizes are told one by one
 _ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
 
@@ -117,6 +119,14 @@ def _notes(
             f"The lists of {names} were disabled when the file was copied, as while memory goes "
             "offline: what they may take is not counted."
         )
+    own, why = infer_release([info])
+    if not own.rules.auto_high:
+        held = sum(p.high for zone in info.populated for p in zone.pagesets)
+        yield (
+            f"By what it prints the file may be of a kernel before v6.7 ({why}): such a one tunes "
+            f"no high and scales no refill, and all its lists together take {held} pages at most; "
+            f"what is advised is for {release.name} on that machine."
+        )
     found = explain(info, release, cpus, fraction, page_size_kib << 10)
     wrong = [zone for zone in found.zones if not zone.match and (zone.node, zone.zone) not in off]
     told = []
@@ -133,6 +143,18 @@ def _notes(
             f"{len(wrong)} of {len(found.zones)} zones have sizes other than {release.name} gives "
             f"(in brackets), and the file's are taken: {'; '.join(told)}{more}."
         )
+
+
+def _given_high_max(zone: Zone, node_cpus: int, online: int, fraction: int) -> int:
+    """zone_highsize() of a limit that the kernel keeps and does not print (v6.7 ... v6.15)."""
+    return sizing.zone_highsize(
+        zone.managed,
+        zone.low_wmark_pages,
+        zone.pagesets[0].batch,
+        node_cpus=node_cpus,
+        online_cpus=online,
+        high_fraction=fraction or sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION,
+    )
 
 
 def _cpus(
@@ -191,10 +213,14 @@ def _of_zoneinfo(
     page_size_kib: int | None,
     cpus_per_node: int | Sequence[int] | None,
     lscpu: Lscpu | None,
+    high_fraction: int | None,
 ) -> _Memory:
-    own = Path("/proc/sys/vm/percpu_pagelist_high_fraction")
-    now = int(read_text(own)) if zoneinfo == HERE and own.is_file() else 0
+    sysctl = Path("/proc/sys/vm/percpu_pagelist_high_fraction")
+    if high_fraction is None and zoneinfo == HERE and sysctl.is_file():
+        high_fraction = int(read_text(sysctl))
+    now = sizing.percpu_pagelist_high_fraction(high_fraction or 0)
     info = zones_of.read(zoneinfo)[-1]
+    own = infer_release([info])[0]
     pages = ""
     if page_size_kib is None and zoneinfo == HERE:
         page_size_kib = os.sysconf("SC_PAGESIZE") >> 10
@@ -209,14 +235,26 @@ def _of_zoneinfo(
         raise InputError(
             f"lists {len(info.online_cpus)} CPUs, but lscpu says {lscpu.online}", file=zoneinfo
         )
-    cpus, assumed = _cpus(info, cpus_per_node, lscpu, infer_release([info])[0], now, page_size_kib)
+    cpus, assumed = _cpus(info, cpus_per_node, lscpu, own, now, page_size_kib)
+    notes = []
+    if high_fraction is None:
+        found = infer_high_fraction(info, cpus, own.rules, page_shift(page_size_kib))
+        if found is not None:
+            now, most = found
+            what = f"at least {now}" if most == sizing.INT_MAX else f"{now} to {most}"
+            what = str(now) if most == now else what
+            notes.append(
+                f"The limits follow from {_FRACTION}={what}, which is taken to be set "
+                "(--high-fraction says otherwise)."
+            )
     host, words = _host(info, cpus, page_size_kib)
     lists = [p for zone in info.populated for p in zone.pagesets]
     most = 0
     for zone in info.populated:
         # Of a node's memory its own CPUs take first, and where it has none all others
         # (zone_highsize() shares it out among them alike): each has a list of every zone.
-        limits = sum(p.high if p.high_max is None else p.high_max for p in zone.pagesets)
+        given = _given_high_max(zone, cpus[zone.node], host.cpus, now)
+        limits = sum(given if p.high_max is None else p.high_max for p in zone.pagesets)
         most += limits * (cpus[zone.node] or host.cpus) // host.cpus
     own_memory = [zone for zone in info.populated if cpus[zone.node]] or info.populated
     by_size = sorted(own_memory, key=lambda zone: -zone.managed)
@@ -232,11 +270,11 @@ def _of_zoneinfo(
         now,
         f"{os.fspath(zoneinfo)}, {host.cpus} CPUs{words}, pages of {page_size_kib} KiB{pages}"
         + f"; {assumed}" * bool(assumed)
-        + ", which prints no high_max: limits as they stood"
+        + f", which prints no high_max: limits as {release.name} sets them with {_FRACTION}={now}"
         * any(p.high_max is None for p in lists),
         largest and largest.batch,
         high,
-        tuple(_notes(info, release, cpus, now, page_size_kib)),
+        (*notes, *_notes(info, release, cpus, now, page_size_kib)),
     )
 
 
@@ -366,7 +404,8 @@ def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> di
     now, managed, most = memory.fraction, memory.managed, memory.most
     mib = memory.host.mib
     share = 100 * most / managed
-    to = 0 if share <= percent else max(8, math.ceil(100 / percent))
+    # Lists of small zones take four batches, whatever the fraction: the shipped 1/8 is a bit more.
+    to = 0 if share <= percent + _NEAR else max(8, math.ceil(100 / percent))
     effect = {}
     if memory.held is not None:
         effect["memory on the lists, now"] = _figure("MiB", mib(memory.held))
@@ -394,6 +433,7 @@ def advise(
     zoneinfo: str | os.PathLike[str] | None = None,
     lscpu: str | os.PathLike[str] | None = None,
     cpus_per_node: int | Sequence[int] | None = None,
+    high_fraction: int | None = None,
     p99_us: float = 100.0,
     stranded_percent: float = 12.5,
     release: str | Release = RELEASE,
@@ -416,6 +456,9 @@ def advise(
     cpus_per_node : int or sequence of int, optional
         Online CPUs of each node, or of every node; 0 for one of memory only.  By default as
         ``lscpu`` or this host says, else those that the limits of ``zoneinfo`` follow from.
+    high_fraction : int, optional
+        vm.percpu_pagelist_high_fraction there; by default this host's, or the one that the limits
+        of ``zoneinfo`` follow from.
     p99_us : float
         What the 99th percentile of a hold may take [us].
     stranded_percent : float
@@ -454,12 +497,12 @@ def advise(
     measured = None if machine is None else machines.machine(machine)
     if measured is not None and zoneinfo is None:
         page_size_kib = page_size_kib or measured.page_size_kib
-        if cpus_per_node is not None:
-            raise InputError("cpus_per_node goes with zoneinfo: platform.json has one number")
+        if cpus_per_node is not None or high_fraction is not None:
+            raise InputError("cpus_per_node and high_fraction go with zoneinfo")
         memory = _of_platform(measured, state, listed and listed.online, page_size_kib)
     else:
         file = HERE if zoneinfo is None else zoneinfo
-        memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed)
+        memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed, high_fraction)
         page_size_kib = memory.host.page_size_kib
     batch_scale_max, rests = _scale(measured, state, p99_us, memory, page_size_kib)
     facts = {
