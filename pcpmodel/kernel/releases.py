@@ -804,6 +804,12 @@ def release(name: str | Release) -> Release:
         raise InputError(f"release name must be a string, not {name!r}")
     starts = [n for n in _RELEASES if name == n or name.startswith((n + "+", n + "-"))]
     if not starts:
+        if re.fullmatch(r"v?[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,5})?", name, re.ASCII):
+            near = nearest_release(name.removeprefix("v")).name  # not by spelling: v6.18 for v6.8
+            raise InputError(
+                f"unknown release {name!r}; did you mean {near!r}, the nearest known? "
+                f"Known: {', '.join(_RELEASES)}"
+            )
         raise unknown_name("release", name, _RELEASES)
     start = max(starts, key=len)
     state = Release(start, _RELEASES[start])

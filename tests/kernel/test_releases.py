@@ -24,6 +24,16 @@ def test_the_design_s_releases_are_all_there():
     assert set(NAMES) == series | mainline | {f"debian-{v}" for v in points}
 
 
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [("v6.8", "v6.7"), ("v4.19", "v5.10"), ("v5.15", "v5.17"), ("v7.4", "v7.3"), ("7.4.2", "v7.3"),
+     ("6.12", "v6.12")],
+)  # fmt: skip
+def test_a_kernel_that_has_no_name_is_told_the_nearest_that_has(given, near):
+    with pytest.raises(pm.InputError, match=f"did you mean '{re.escape(near)}', the nearest"):
+        pm.release(given)
+
+
 def test_every_rule_decides_something():
     """What only stands in the record would change no kernel state, and say that it does."""
     kernel = ROOT / "pcpmodel" / "kernel"
