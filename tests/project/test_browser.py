@@ -28,6 +28,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from helpers.paths import ROOT
 from pcpmodel.reports.notebook import read_notebook
+from pcpmodel.study.published.shared import SHARED_RUNS
 
 pytestmark = [pytest.mark.browser, pytest.mark.notebook, pytest.mark.slow]
 
@@ -117,7 +118,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         "JUPYTER_CONFIG_DIR": str(place / "config"),
         "JUPYTER_DATA_DIR": str(place / "share"),
         "JUPYTER_RUNTIME_DIR": str(place / "runtime"),
+        # Notebook 13 is made of the runs of two before it: left for each other as in a rerun.
+        SHARED_RUNS: str(place / "runs"),
     }
+    (place / "runs").mkdir()
     SHOTS.mkdir(parents=True, exist_ok=True)
     with (SHOTS / "lab.log").open("w") as log:
         server = subprocess.Popen(
