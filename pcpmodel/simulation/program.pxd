@@ -327,7 +327,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                     pass_pages(s, mine, &ch.pages, moved)
             next_op(c)
         elif code == OP_MAYBE:
-            if <int> (draw(&c.rng) >> 48) < op.n:
+            if <int> (draw(&c.rng) >> 34) < op.n:
                 next_op(c)
             else:
                 next_op(c)

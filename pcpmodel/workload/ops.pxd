@@ -15,7 +15,7 @@ cdef enum:
     OP_DRAW = 8  # register <- a value of a table
     OP_LOOP = 9  # back to target, n times in all (0: for ever)
     OP_SCORE = 10  # n units of work done
-    OP_MAYBE = 11  # with a chance of n / 65536 go on, else to target
+    OP_MAYBE = 11  # with a chance of n / 2**30 go on, else to target
     OP_PICK = 12  # to one of the first n places of table target, equally likely
     OP_KSWAPD = 13  # sleeps until there is a cluster of n pages to reclaim
     OP_BARRIER = 14  # until all tasks that name barrier n are there, and ps

@@ -524,11 +524,14 @@ class Program:
 
     @contextmanager
     def maybe(self, share: float) -> Iterator[None]:
-        """Do what follows with a chance of ``share``, 0..1, drawn every time."""
+        """Do what follows with a chance of ``share``, 0..1, drawn every time.
+
+        The chance is the nearest multiple of 2**-30.
+        """
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise InputError(f"share={share!r} is not a number in 0..1")
         at = len(self.ops)
-        self._add("maybe", n=round(65536 * share))
+        self._add("maybe", n=round(_MAX_COUNT * share))
         yield
         self._set(at, target=len(self.ops))
 

@@ -16,7 +16,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.result import KINDS, ZONE_KINDS
-from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.run import execute, simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import LIMITS, OPS
@@ -513,3 +513,17 @@ def test_what_is_given_to_a_channel_goes_with_its_own_next_message(identity):
     assert freed[1] > 0
     assert freed[[0, 2]].tolist() == [0, 0]
     assert 0 <= allocated[0] - freed[1] <= 5 * 10
+
+
+def test_what_seldom_happens_happens_as_often_as_it_is_said_to():
+    """A chance of 5e-6 was one of 0, and 1e-5 one of 1.5e-5."""
+    p = Program()
+    with p.forever():
+        p.work(10)
+        with p.maybe(1e-5):
+            p.score()
+    work = Workload("rare", (Task(p),) * 2, "times", 1)
+    result = simulate(
+        "v6.7", "ice-lake", work, cpus=2, memory_gib=1, seconds=0.5, warmup_s=0, jitter=0
+    )
+    assert result.score == pytest.approx(2 * 0.5 / 10e-9 * 1e-5, abs=4 * 1000**0.5)
