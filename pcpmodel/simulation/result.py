@@ -449,6 +449,8 @@ class Result(_Counted):
 
         ``kind`` is "refill", "drain", "lru" or "direct".
         """
+        if kind not in KINDS:
+            raise unknown_name("kind of hold", kind, KINDS)
         total = self.latency_hist[kind].total
         return {
             us: n / total if total else 0.0
@@ -518,7 +520,8 @@ class Result(_Counted):
     def to_dataset(self) -> xr.Dataset:
         """Everything as labelled arrays with units, seed and provenance.
 
-        The time that the run took is left out: same spec, same dataset.
+        The time that the run took is left out: same spec, same dataset.  ``to_netcdf()`` writes
+        whole numbers as floats, for NetCDF-3 has none of 64 bits.
         """
         import xarray as xr
 
@@ -599,7 +602,7 @@ class Result(_Counted):
                 self.half_width(name),
                 {"units": unit, "long_name": "half of the 95 % interval, by batch means"},
             )
-        return xr.Dataset(
+        made = xr.Dataset(
             data,
             coords={
                 "cpu": np.arange(len(self.per_cpu["score"])),
@@ -621,6 +624,10 @@ class Result(_Counted):
                 "spec": json.dumps(self.spec.as_dict(), sort_keys=True, default=str),
             },
         )
+        for variable in made.variables.values():
+            if variable.dtype == np.int64:
+                variable.encoding["dtype"] = "float64"
+        return made
 
     def __repr__(self) -> str:
         half = self.half_width("lock_contention")

@@ -182,8 +182,8 @@ def _size_row(spec: RunSpec, size: ZoneSize) -> tuple[int, int, int, int]:
 
 @cache
 def _paces(jitter: float) -> npt.NDArray[np.uint32]:
-    """Equally likely factors of work: a gamma law of mean 1."""
-    if not jitter:
+    """Equally likely factors of work: a gamma law of mean 1; 1 where 16 digits show no other."""
+    if jitter < 1e-6:
         return np.full(_TABLE, 65536, dtype=np.uint32)
     return _unit_mean(gammaincinv(1 / jitter**2, (np.arange(_TABLE) + 0.5) / _TABLE))
 

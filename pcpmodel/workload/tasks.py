@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pcpmodel.errors import InputError
+import numpy as np
+
+from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.workload.ops import LIMITS, OPS
 from pcpmodel.workload.program import _MAX_OP_NS, Program, _count, _ps
@@ -165,6 +167,14 @@ class Workload:
         page_shift(self.page_size_kib)
         if not self.tasks:
             raise InputError(f"workload {self.name!r} has no tasks")
+        integer("pages", self.pages, 0, 1 << 53)
+        for name, most in (("start_s", _MAX_OP_NS / 1e9), ("mixed", 0.95), ("from_memory", 1.0)):
+            value = getattr(self, name)
+            number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+            if not number or not 0 <= value <= most:
+                raise InputError(
+                    f"workload {self.name!r}: {name}={value!r} is not a number in 0..{most:g}"
+                )
         if len(self.phases) > LIMITS["phases"]:
             raise InputError(
                 f"workload {self.name!r} has {len(self.phases) - 1} phases, "
@@ -184,6 +194,9 @@ class Workload:
             for place, program in {id(t.program): t.program for t in self.tasks}.items()
         }
         for i, task in enumerate(self.tasks):
+            for name, several in (("channels", task.channels), ("membind", task.membind)):
+                if not isinstance(several, Sequence) or isinstance(several, str):
+                    raise InputError(f"task {i}: {name}={several!r} is not a tuple of numbers")
             if _count(f"task {i}: memcg", task.memcg) > 1023:
                 raise InputError(f"task {i}: memcg={task.memcg} is outside 0..1023")
             if task.peer is not None and task.peer not in range(n):

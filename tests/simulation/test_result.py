@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import pcpmodel as pm
@@ -501,3 +502,27 @@ def test_the_latency_tables_own_process_has_its_holds(name, identity):
             measured = hold(batch).mean_ns - machine.sheet.value("tracer")
             mean = result.kind_ns(kind)["hold"]["mean"]
             assert mean == pytest.approx(measured, rel=0.02), (batch, kind)
+
+
+def test_a_dataset_can_be_saved_and_is_the_same(tmp_path):
+    """Times in ps have no place in the 32 bits of NetCDF-3."""
+    data = run(seconds=0.01).to_dataset()
+    data.to_netcdf(tmp_path / "run.nc", engine="scipy")
+    saved = xr.load_dataset(tmp_path / "run.nc", engine="scipy")
+    for name, values in data.variables.items():
+        np.testing.assert_array_equal(saved[name].values, values.values, name)
+    assert saved.attrs == data.attrs
+    assert saved["wait_ps"].attrs["units"] == "ps"
+
+
+@pytest.mark.parametrize("jitter", [1e-7, 1e-160, 1e-200])
+def test_hardly_any_jitter_is_as_none(jitter):
+    """No program went on with 1e-160."""
+    assert run(seconds=0.01, jitter=jitter).score == pytest.approx(
+        run(seconds=0.01, jitter=0.0).score, rel=0.2
+    )
+
+
+def test_an_unknown_kind_of_hold_is_refused_by_name():
+    with pytest.raises(InputError, match="kind of hold"):
+        run(seconds=0.01).over_probability("refil")

@@ -368,3 +368,27 @@ def test_what_somebody_changed_by_hand_is_what_the_pilot_runs():
         assert np.array_equal(
             small.tasks[0].program.compiled(), changed.tasks[0].program.compiled()
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start_s": -1.0}, "start_s=-1.0"),
+        ({"start_s": float("nan")}, "start_s=nan"),
+        ({"start_s": "1"}, "start_s='1'"),
+        ({"mixed": 0.99}, "mixed=0.99"),
+        ({"from_memory": -1}, "from_memory=-1"),
+        ({"pages": -5}, "pages=-5"),
+        ({"pages": 1.5}, "pages=1.5"),
+        ({"membind": 0}, "membind=0"),
+        ({"channels": 0}, "channels=0"),
+    ],
+    ids=str,
+)
+def test_what_is_no_part_of_a_workload_is_refused_by_name(change, message):
+    """Some were taken as if they meant something, others ended in a traceback."""
+    work = pm.workload.page_fault1(1)
+    if {"membind", "channels"} & set(change):
+        change = {"tasks": (replace(work.tasks[0], **change),)}
+    with pytest.raises(InputError, match=message):
+        replace(work, **change)
