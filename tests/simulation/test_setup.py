@@ -103,6 +103,7 @@ def test_failures_have_names():
         "LISTS_DISAGREE",
         "POLICY_FAILED",
         "NO_TIME",
+        "TREE_FAILED",
     ]
     assert not Failure.NONE
 
