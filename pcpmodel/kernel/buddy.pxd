@@ -288,16 +288,19 @@ cdef inline uint32_t take_block(zone *z, uint32_t page, int order, int mt) noexc
     return page
 
 
-cdef inline uint32_t rmqueue_smallest(zone *z, int order, int mt) noexcept nogil:
-    """__rmqueue_smallest(); NO_PAGE if the type has no block."""
+cdef inline uint32_t rmqueue_smallest(zone *z, int order, int mt, int asked) noexcept nogil:
+    """__rmqueue_smallest(); NO_PAGE if the type has no block.  ``asked``: type of the request."""
     cdef uint32_t orders = <uint32_t>z.nonempty[mt] >> order, page
     if orders == 0:
         return <uint32_t>-1
     page = take_block(z, first_free(z, order + pages_ctz(orders), mt), order, mt)
-    emit(
-        z, EV_ZONE_LOCKED, zone_pfn(z, page), order, mt,
-        pcp_allowed_order(z.rules.nr_pcp_lists, order) and mt < MIGRATE_PCPTYPES,
-    )
+    if z.rules.zone_locked_list:
+        emit(
+            z, EV_ZONE_LOCKED, zone_pfn(z, page), order, mt,
+            pcp_allowed_order(z.rules.nr_pcp_lists, order) and mt < MIGRATE_PCPTYPES,
+        )
+    else:
+        emit(z, EV_ZONE_LOCKED, zone_pfn(z, page), order, asked, order == 0)
     return page
 
 
@@ -335,7 +338,10 @@ cdef inline void free_one(zone *z, uint32_t page, int order, int mt, bint tail) 
         if pages_unlikely(order >= PAGEBLOCK_ORDER):
             other = block_type(z, buddy)
             if other != mt:
-                if mt >= MIGRATE_PCPTYPES or other >= MIGRATE_PCPTYPES:
+                if (mt >= MIGRATE_PCPTYPES or other >= MIGRATE_PCPTYPES) and (
+                    # before v5.18 has_isolate_pageblock() alone keeps blocks apart
+                    z.rules.merge_mergeable or mt == MIGRATE_ISOLATE or other == MIGRATE_ISOLATE
+                ):
                     break
                 # At this order the buddy is one page block: first block and all blocks agree.
                 if z.rules.merge_retype:

@@ -357,7 +357,7 @@ cdef uint32_t claim_block(
         return NO_PAGE
     move_freepages(z, start, end, mt)
     z.block[page >> PAGEBLOCK_ORDER] = mt
-    return rmqueue_smallest(z, order, mt)
+    return rmqueue_smallest(z, order, mt, mt)
 
 
 cdef uint32_t steal_page(zone *z, int order, int mt, unsigned int flags) noexcept nogil:
@@ -413,16 +413,16 @@ cdef uint32_t rmqueue(zone *z, int order, int mt, unsigned int flags, int *mode)
     """__rmqueue(): one block, or NO_PAGE.  ``mode`` starts as 0 for every hold."""
     cdef uint32_t page
     cdef bint cma = (flags & ALLOC_CMA) != 0
-    if cma and z.nr_free_cma > z.nr_free // 2:
-        page = rmqueue_smallest(z, order, MIGRATE_CMA)
+    if cma and z.nr_free_cma > z.nr_free // 2 and z.rules.cma_balance:
+        page = rmqueue_smallest(z, order, MIGRATE_CMA, mt)
         if page != NO_PAGE:
             return page
 
     if z.rules.fallback != FALLBACK_CLAIM_OR_STEAL:
         while True:
-            page = rmqueue_smallest(z, order, mt)
+            page = rmqueue_smallest(z, order, mt, mt)
             if page == NO_PAGE and cma:
-                page = rmqueue_smallest(z, order, MIGRATE_CMA)
+                page = rmqueue_smallest(z, order, MIGRATE_CMA, mt)
             if page != NO_PAGE:
                 return page
             if z.rules.fallback == FALLBACK_STEAL_PAGE:
@@ -431,11 +431,11 @@ cdef uint32_t rmqueue(zone *z, int order, int mt, unsigned int flags, int *mode)
                 return NO_PAGE
 
     if mode[0] == RMQUEUE_NORMAL:
-        page = rmqueue_smallest(z, order, mt)
+        page = rmqueue_smallest(z, order, mt, mt)
         if page != NO_PAGE:
             return page
     if mode[0] <= RMQUEUE_CMA and cma:
-        page = rmqueue_smallest(z, order, MIGRATE_CMA)
+        page = rmqueue_smallest(z, order, MIGRATE_CMA, mt)
         if page != NO_PAGE:
             mode[0] = RMQUEUE_CMA
             return page
@@ -463,7 +463,10 @@ cdef void link_blocks(
     list.len += n
     if z.events != NULL:
         for i in range(n):
-            emit(z, EV_ZONE_LOCKED, zone_pfn(z, page + (i << order)), order, mt, True)
+            emit(
+                z, EV_ZONE_LOCKED, zone_pfn(z, page + (i << order)), order, mt,
+                order == 0 or z.rules.zone_locked_list,
+            )
 
 
 cdef uint32_t take_pages(
@@ -561,13 +564,13 @@ cdef uint32_t rmqueue_buddy(zone *z, int order, int mt, unsigned int flags) noex
     cdef uint32_t page = NO_PAGE
     cdef int mode = RMQUEUE_NORMAL
     if flags & ALLOC_HIGHATOMIC:
-        page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC)
+        page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC, mt)
     if page == NO_PAGE:
         page = rmqueue(z, order, mt, flags, &mode)
     if page == NO_PAGE and (
         flags & ALLOC_OOM or (flags & ALLOC_NON_BLOCK and z.rules.highatomic_last_resort)
     ):
-        page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC)
+        page = rmqueue_smallest(z, order, MIGRATE_HIGHATOMIC, mt)
     emit(z, EV_HOLD, 0 if page == NO_PAGE else 1 << order, HOLD_ALLOC, 0, False)
     if (
         page != NO_PAGE and flags & ALLOC_HIGHATOMIC and z.rules.highatomic_in_buddy

@@ -151,10 +151,13 @@ class Rules:
     # Buddy lists
     fallback: int = Fallback.STEAL_THEN_RETRY
     drain_block_type: bool = False  #: a drained page goes to its block's current type
+    cma_balance: bool = False  #: CMA first where it has over half of the free memory
+    merge_mergeable: bool = False  #: migratetype_is_mergeable(): CMA and high-atomic stay apart
     merge_retype: int = MergeRetype.NONE
     free_split_blocks: bool = False  #: free_one_page() splits above pageblock_order
     isolate_bit: bool = False  #: isolation is a bit beside the block's type
     nolock: bool = False  #: alloc_pages_nolock() / free_pages_nolock() exist
+    zone_locked_list: bool = False  #: mm_page_alloc_zone_locked tells the list, not the request
 
     # Zone choice and high-atomic reserve
     skip_busy_kswapd: bool = False  #: nodes whose kswapd runs are skipped at first
@@ -217,6 +220,12 @@ _PATCHES: dict[str, Patch] = {
             batchsize_1m=True,
         ),
         _patch(
+            "cma-balance",
+            "movable pages from CMA while it has over half of the free memory",
+            "16867664936e, v5.8",
+            cma_balance=True,
+        ),
+        _patch(
             "high-by-watermark",
             "high from the low watermark and the CPUs of the node instead of six batches",
             "zone_highsize(), v5.14",
@@ -251,6 +260,18 @@ _PATCHES: dict[str, Patch] = {
             "drain list by list, that of the block freed first, instead of round-robin",
             "free_pcppages_bulk(), v5.18",
             drain_by_list=True,
+        ),
+        _patch(
+            "merge-mergeable",
+            "page blocks of CMA and high-atomic ones do not merge with others",
+            "migratetype_is_mergeable(), 1dd214b8f21c, v5.18",
+            merge_mergeable=True,
+        ),
+        _patch(
+            "zone-locked-list",
+            "mm_page_alloc_zone_locked: type of the list, percpu_refill of every order",
+            "10e0f7530205, v5.19",
+            zone_locked_list=True,
         ),
         _patch("one-thp-list", "one THP list for all types", "v6.0", nr_pcp_lists=13),
         _patch(
@@ -480,9 +501,17 @@ _SERIES_V2 = (
     "count-min",
     "free-count@v2",
 )
-_V5_10 = ("batchsize-1m",)
+_V5_10 = ("batchsize-1m", "cma-balance")
 _V5_17 = (*_V5_10, "high-by-watermark", "scaled-drains", "reclaim-limit", "high-order-lists")
-_V6_1 = (*_V5_17, "free-high", "drain-by-list", "one-thp-list", "pcp-lock")
+_V6_1 = (
+    *_V5_17,
+    "free-high",
+    "drain-by-list",
+    "merge-mergeable",
+    "zone-locked-list",
+    "one-thp-list",
+    "pcp-lock",
+)
 _V6_6 = (*_V6_1, "highatomic-non-blocking")
 _V6_7 = (
     *_V6_6,

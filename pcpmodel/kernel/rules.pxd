@@ -47,10 +47,13 @@ cdef struct pcp_rules:
 
     int fallback
     int drain_block_type
+    int cma_balance
+    int merge_mergeable
     int merge_retype
     int free_split_blocks
     int isolate_bit
     int nolock
+    int zone_locked_list
 
     int skip_busy_kswapd
     int highatomic_needs_gfp_high

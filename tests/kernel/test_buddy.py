@@ -15,25 +15,6 @@ ALL = [r.name for r in pm.releases()]
 UNMOVABLE, MOVABLE, RECLAIMABLE = range(3)
 
 
-@pytest.fixture(params=[memory.Memory, reference.Memory], ids=["core", "twin"])
-def make(request):
-    """One zone whose free lists, page blocks and PCP lists are given."""
-
-    def memory_with(name, free, *, pages=1024, blocks=None, batch=3, high=500, pcp=(), **more):
-        zone = Zone(pages, batch=batch, high_min=high, high_max=max(high, 2000))
-        mem = request.param(name, [zone], free=False, **more)
-        state = {"free": free}
-        if blocks is not None:
-            state["blocks"] = blocks
-        if pcp:
-            state["pcp"] = pcp
-        mem.load(0, state)
-        mem.record_events()
-        return mem
-
-    return memory_with
-
-
 def trace(mem):
     """Refill and fallback events as 'zl PFN' and 'ef PFN,ORDER'; drains as 'dr PFN'."""
     text = []

@@ -141,13 +141,14 @@ class BuddyZone:
 
     # Allocation
 
-    def rmqueue_smallest(self, order: int, mt: int) -> int | None:
-        """__rmqueue_smallest()"""
+    def rmqueue_smallest(self, order: int, mt: int, asked: int) -> int | None:
+        """__rmqueue_smallest() for a request of a type"""
         for o in range(order, MAX_PAGE_ORDER + 1):
             if self.free[o, mt]:
                 pfn = self.take(self.free[o, mt][0], order, mt)
                 refill = pcp_allowed(self.rules, order) and mt in MERGEABLE
-                self.emit("zone_locked", pfn, order, mt, refill)
+                told = (mt, refill) if self.rules.zone_locked_list else (asked, order == 0)
+                self.emit("zone_locked", pfn, order, *told)
                 return pfn
         return None
 
@@ -280,7 +281,7 @@ class BuddyZone:
             return None
         self.move_freepages(*span, mt)
         self.set_block_type(pfn, mt)
-        return self.rmqueue_smallest(order, mt)
+        return self.rmqueue_smallest(order, mt, mt)
 
     def steal_page(self, order: int, mt: int, alloc_flags: int) -> int | None:
         """v6.10 ... v6.14: a page of a fallback type."""
@@ -324,16 +325,16 @@ class BuddyZone:
     def rmqueue(self, order: int, mt: int, alloc_flags: int, mode: list[str]) -> int | None:
         """__rmqueue(); ``mode`` remembers what the last page of this refill needed."""
         cma = bool(alloc_flags & ALLOC_CMA)
-        if cma and self.nr_free(CMA) > self.nr_free() // 2:
-            page = self.rmqueue_smallest(order, CMA)
+        if self.rules.cma_balance and cma and self.nr_free(CMA) > self.nr_free() // 2:
+            page = self.rmqueue_smallest(order, CMA, mt)
             if page is not None:
                 return page
 
         if self.rules.fallback != Fallback.CLAIM_OR_STEAL:
             while True:
-                page = self.rmqueue_smallest(order, mt)
+                page = self.rmqueue_smallest(order, mt, mt)
                 if page is None and cma:
-                    page = self.rmqueue_smallest(order, CMA)
+                    page = self.rmqueue_smallest(order, CMA, mt)
                 if page is not None:
                     return page
                 if self.rules.fallback == Fallback.STEAL_PAGE:
@@ -342,11 +343,11 @@ class BuddyZone:
                     return None
 
         if mode[0] == "normal":
-            page = self.rmqueue_smallest(order, mt)
+            page = self.rmqueue_smallest(order, mt, mt)
             if page is not None:
                 return page
         if mode[0] in ("normal", "cma") and cma:
-            page = self.rmqueue_smallest(order, CMA)
+            page = self.rmqueue_smallest(order, CMA, mt)
             if page is not None:
                 mode[0] = "cma"
                 return page
@@ -378,12 +379,12 @@ class BuddyZone:
         """Past the per-CPU lists."""
         page = None
         if alloc_flags & ALLOC_HIGHATOMIC:
-            page = self.rmqueue_smallest(order, HIGHATOMIC)
+            page = self.rmqueue_smallest(order, HIGHATOMIC, mt)
         if page is None:
             page = self.rmqueue(order, mt, alloc_flags, ["normal"])
         last = NON_BLOCK if self.rules.highatomic_last_resort else 0
         if page is None and alloc_flags & (ALLOC_OOM | last):
-            page = self.rmqueue_smallest(order, HIGHATOMIC)
+            page = self.rmqueue_smallest(order, HIGHATOMIC, mt)
         self.count_hold(cpu, "alloc", 0 if page is None else -(2**order))
         reserves = self.rules.highatomic_in_buddy and (
             not self.rules.highatomic_fast_path or alloc_flags & 3 == WMARK_MIN
@@ -412,7 +413,10 @@ class BuddyZone:
             if order >= PAGEBLOCK_ORDER:
                 other = self.block_type(buddy)
                 if other != mt:
-                    if mt not in MERGEABLE or other not in MERGEABLE:
+                    both = {mt, other}
+                    if self.rules.merge_mergeable and not both <= set(MERGEABLE):
+                        break
+                    if ISOLATE in both:
                         break
                     if self.rules.merge_retype:
                         self.set_block_types(buddy, order, mt)
