@@ -206,6 +206,8 @@ cdef void boost_watermark(zone *z, unsigned int flags) noexcept nogil:
     cdef int64_t most
     if z.watermark_boost_factor == 0 or z.managed_pages < 4 * PAGEBLOCK_NR_PAGES:
         return
+    if not z.rules.boost_watermark:
+        return
     most = z.watermark[ALLOC_WMARK_HIGH] * z.watermark_boost_factor // 10000
     if most == 0:
         return

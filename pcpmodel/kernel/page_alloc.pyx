@@ -99,12 +99,17 @@ cdef uint32_t rmqueue_zone(
 ) noexcept nogil:
     """rmqueue(): from the CPU's lists of a zone, else from its buddy lists."""
     cdef uint32_t page = NO_PAGE
-    if pcp_allowed_order(mm.zone[z].rules.nr_pcp_lists, order):
+    cdef const pcp_rules *r = &mm.zone[z].rules
+    cdef bint listed = pcp_allowed_order(r.nr_pcp_lists, order)
+    if listed:
         page = rmqueue_pcplist(&mm.zone[z], pageset_of(mm, z, cpu), order, mt, flags)
-    if page == NO_PAGE:
+    if page == NO_PAGE and not (listed and not r.pcp_lock):  # else the lists have the last word
         page = rmqueue_past(&mm.zone[z], pageset_of(mm, z, cpu), order, mt, flags)
-    if flags & ALLOC_KSWAPD:
-        mm.zone[z].flags &= ~<unsigned int>ZONE_BOOSTED_WATERMARK
+        if page == NO_PAGE and not r.pcp_lock:  # and what fails past them looks at no flag
+            return page
+    if mm.zone[z].flags & ZONE_BOOSTED_WATERMARK:
+        if flags & ALLOC_KSWAPD or not r.boost_needs_kswapd:
+            mm.zone[z].flags &= ~<unsigned int>ZONE_BOOSTED_WATERMARK
     return page
 
 
@@ -190,7 +195,7 @@ cdef unsigned int fast_flags(
         flags |= ALLOC_HIGHATOMIC
     for i in range(mm.nr_zones):
         if mm.zone[zonelist[i]].index <= highest:
-            if mm.zone[zonelist[i]].index != ZONE_NORMAL:
+            if mm.zone[zonelist[i]].index != ZONE_NORMAL or not mm.zone[0].rules.alloc_nofragment:
                 return flags
             if mm.nr_nodes == 1:
                 return flags | ALLOC_NOFRAGMENT
@@ -214,7 +219,7 @@ cdef int64_t alloc_in(
             flags |= ALLOC_CMA
         if gfp == GFP_ATOMIC:
             flags |= ALLOC_MIN_RESERVE
-        if gfp != GFP_KERNEL:
+        if gfp == GFP_ATOMIC or gfp != GFP_KERNEL and mm.zone[0].rules.alloc_non_block:
             flags |= ALLOC_NON_BLOCK
         if is_highatomic(mm, order, gfp):
             flags |= ALLOC_HIGHATOMIC

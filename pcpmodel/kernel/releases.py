@@ -159,7 +159,11 @@ class Rules:
     nolock: bool = False  #: alloc_pages_nolock() / free_pages_nolock() exist
     zone_locked_list: bool = False  #: mm_page_alloc_zone_locked tells the list, not the request
 
-    # Zone choice and high-atomic reserve
+    # Zone choice, watermarks and high-atomic reserve
+    boost_watermark: bool = False  #: fallbacks boost the watermarks
+    alloc_nofragment: bool = False  #: ALLOC_NOFRAGMENT: other zones before fallbacks
+    boost_needs_kswapd: bool = False  #: rmqueue() looks at BOOSTED_WATERMARK with ALLOC_KSWAPD only
+    alloc_non_block: bool = False  #: ALLOC_NON_BLOCK: GFP_NOWAIT counts reserves as free
     skip_busy_kswapd: bool = False  #: nodes whose kswapd runs are skipped at first
     highatomic_needs_gfp_high: bool = True  #: ALLOC_HIGHATOMIC only with __GFP_HIGH
     highatomic_last_resort: bool = False  #: non-blocking requests may take it before they fail
@@ -218,6 +222,13 @@ _PATCHES: dict[str, Patch] = {
             "zone_batchsize() by 1 MiB instead of half of it",
             "d8a759b57035, v4.19",
             batchsize_1m=True,
+        ),
+        _patch(
+            "fragmentation-avoidance",
+            "watermark boost, and other zones before fallbacks",
+            "1c30844d2dfe and 6bb154504f8b, v5.0",
+            boost_watermark=True,
+            alloc_nofragment=True,
         ),
         _patch(
             "cma-balance",
@@ -279,6 +290,18 @@ _PATCHES: dict[str, Patch] = {
             "a spinlock of each CPU's lists instead of disabled interrupts alone",
             "struct per_cpu_pages, v6.0",
             pcp_lock=True,
+        ),
+        _patch(
+            "boost-needs-kswapd",
+            "a boosted zone wakes kswapd only for requests that may",
+            "rmqueue(), v6.2",
+            boost_needs_kswapd=True,
+        ),
+        _patch(
+            "alloc-non-block",
+            "ALLOC_NON_BLOCK: all that cannot reclaim count reserves as free, not GFP_ATOMIC alone",
+            "gfp_to_alloc_flags(), v6.3, stable 6.1.y",
+            alloc_non_block=True,
         ),
         # The series "mm: PCP high auto-tuning", V2 numbering.
         _patch(
@@ -501,7 +524,7 @@ _SERIES_V2 = (
     "count-min",
     "free-count@v2",
 )
-_V5_10 = ("batchsize-1m", "cma-balance")
+_V5_10 = ("batchsize-1m", "fragmentation-avoidance", "cma-balance")
 _V5_17 = (*_V5_10, "high-by-watermark", "scaled-drains", "reclaim-limit", "high-order-lists")
 _V6_1 = (
     *_V5_17,
@@ -512,7 +535,7 @@ _V6_1 = (
     "one-thp-list",
     "pcp-lock",
 )
-_V6_6 = (*_V6_1, "highatomic-non-blocking")
+_V6_6 = (*_V6_1, "boost-needs-kswapd", "alloc-non-block", "highatomic-non-blocking")
 _V6_7 = (
     *_V6_6,
     "drain-two-in-a-row",
@@ -550,6 +573,7 @@ _RELEASES: dict[str, tuple[str, ...]] = {
     "v5.17": _V5_17,
     "debian-6.1.192": (
         *_V6_1,
+        "alloc-non-block",
         "thp-lists",
         "batch-scale-max",
         "drain-zone-chunks",

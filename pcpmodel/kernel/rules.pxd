@@ -55,6 +55,10 @@ cdef struct pcp_rules:
     int nolock
     int zone_locked_list
 
+    int boost_watermark
+    int alloc_nofragment
+    int boost_needs_kswapd
+    int alloc_non_block
     int skip_busy_kswapd
     int highatomic_needs_gfp_high
     int highatomic_last_resort

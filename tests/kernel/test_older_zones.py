@@ -225,3 +225,64 @@ def test_the_line_of_a_page_taken_told_the_request_before_v5_19(make):
         mem = make(name, {(9, HIGHATOMIC): [0]}, blocks=[HIGHATOMIC, MOVABLE])
         assert mem.alloc(0, 4, UNMOVABLE, gfp="atomic") == 0
         assert lines(mem) == [(4, UNMOVABLE if old else HIGHATOMIC, False)]
+
+
+# Watermarks
+
+
+def short(make, name, **more):
+    """One movable block, which an unmovable request takes a part of."""
+    mem = make(name, {(5, MOVABLE): [0]}, pages=4096, blocks=[1] * 8, batch=1, high=0, **more)
+    mem.set_watermarks(0, 1, 2, 30)
+    return mem
+
+
+def test_fallbacks_boost_watermarks_from_v5_0_on(make):
+    """1c30844d2dfe"""
+    for name in OLD + NEW:
+        mem = short(make, name)
+        assert mem.alloc_from(0, 0, 0, UNMOVABLE) == 0
+        assert (mem.state()[0]["watermark_boost"] > 0) == (name != "v4.17")
+
+
+@pytest.mark.parametrize("kind", [memory.Memory, reference.Memory])
+def test_other_zones_come_before_fallbacks_from_v5_0_on(kind):
+    """ALLOC_NOFRAGMENT, 6bb154504f8b"""
+    for name in OLD + NEW:
+        low, normal = Zone(4096, name="DMA32"), Zone(4096, start_pfn=4096)
+        mem = kind(name, [low, normal], free=False)
+        mem.load(0, {"free": {(10, UNMOVABLE): [0]}, "blocks": [0, 0, *[1] * 6]})
+        mem.load(1, {"free": {(5, MOVABLE): [4096]}, "blocks": [1] * 8})
+        assert mem.alloc(0, 4, UNMOVABLE) == (4096 if name == "v4.17" else 0)
+
+
+def test_who_cannot_reclaim_counts_reserves_as_free_from_v6_3_on(make):
+    """ALLOC_NON_BLOCK; before, ALLOC_HARDER of GFP_ATOMIC alone."""
+    for name in OLD + NEW:
+        mem = make(name, {(3, MOVABLE): [0]}, pages=4096, blocks=[1] * 8, batch=1, high=0)
+        mem.load(0, {"free": {(3, MOVABLE): [0]}, "nr_reserved_highatomic": 512})
+        assert (mem.alloc(0, 0, MOVABLE, gfp="nowait") == 0) == (name in NEW)
+        assert mem.alloc(0, 0, MOVABLE, gfp="atomic") is not None
+
+
+KSWAPD = 0x800
+
+
+def test_a_boosted_zone_wakes_kswapd_for_whoever_comes_before_v6_2(make):
+    """rmqueue() clears ZONE_BOOSTED_WATERMARK; where it fails past the lists, not before v6.0."""
+    for name in [*OLD, *NEW]:
+        for flags, order, page in ((KSWAPD, 0, 0), (0, 0, 0), (0, 4, 0), (0, 6, None)):
+            mem = short(make, name)
+            mem.set_flags(0, 1)
+            assert mem.alloc_from(0, 0, order, MOVABLE, alloc_flags=flags) == page
+            stays = (page is None and name in OLD) or (name == "v6.6" and not flags)
+            assert mem.state()[0]["flags"] == stays
+
+
+def test_without_a_lock_of_their_own_the_lists_have_the_last_word(make):
+    """rmqueue() up to v5.19: what rmqueue_pcplist() does not have is not asked for past it."""
+    for name in [*OLD, *NEW]:
+        mem = make(name, {})
+        assert mem.alloc_from(0, 0, 0, MOVABLE) is None
+        holds = [e[1:] for e in mem.take_events() if e[0] == "hold"]
+        assert holds == [("refill", 0)] + [("alloc", 0)] * (name in NEW)

@@ -50,13 +50,15 @@ def test_each_release_differs_from_the_one_before_by_what_came_with_it():
     def between(old, new):
         return {k for k, v in rules[new].items() if v != rules[old][k]}
 
-    assert between("v4.17", "v5.10") == {"batchsize_1m", "cma_balance"}
+    assert between("v4.17", "v5.10") == {
+        "batchsize_1m", "cma_balance", "boost_watermark", "alloc_nofragment"
+    }  # fmt: skip
     assert between("v5.10", "v5.17") == {
         "high_by_watermark", "scaled_drains", "reclaim_limit", "nr_pcp_lists"
     }  # fmt: skip
     assert between("v5.17", "v6.6") == {
         "free_high", "drain_by_list", "nr_pcp_lists", "pcp_lock", "highatomic_needs_gfp_high",
-        "merge_mergeable", "zone_locked_list",
+        "merge_mergeable", "zone_locked_list", "boost_needs_kswapd", "alloc_non_block",
     }  # fmt: skip
     assert between("v6.12", "v6.16") == {"fallback", "nolock", "free_high_half_high_min"}
     assert between("v6.16", "v6.17") == {"isolate_bit"}
@@ -148,7 +150,7 @@ def test_the_text_says_what_a_release_has_more_or_less_than_another():
     lines = {line.split()[0]: line.split()[1:] for line in said[1:] if not line.startswith("   ")}
     assert list(lines) == NAMES
     assert lines["v4.17"] == ["no", "patches"]
-    older = ["v4.17", "+batchsize-1m", "+cma-balance"]
+    older = ["v4.17", "+batchsize-1m", "+fragmentation-avoidance", "+cma-balance"]
     assert lines["v5.10"] == older
     assert lines["v6.6"][:3] == ["v5.17", "+free-high", "+drain-by-list"]
     assert lines["v6.6+p5"] == ["v6.6+p4", "+alloc-scale"]

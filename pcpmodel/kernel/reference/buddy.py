@@ -161,7 +161,7 @@ class BuddyZone:
 
     def boost_watermark(self, alloc_flags: int) -> None:
         factor = self.watermark_boost_factor
-        if factor == 0 or self.managed < 4 * PAGEBLOCK:
+        if not self.rules.boost_watermark or factor == 0 or self.managed < 4 * PAGEBLOCK:
             return
         most = self.watermarks[WMARK_HIGH] * factor // 10000
         if most == 0:

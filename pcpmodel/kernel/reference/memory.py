@@ -167,14 +167,15 @@ class Memory(Pagesets):
             flags |= highatomic
         preferred = zonelist[0].spec
         below = (s.node == preferred.node and s.name == "DMA32" for s in self.zones)
-        if preferred.name == "Normal" and (self.nodes == 1 or any(below)):
+        if rules.alloc_nofragment and preferred.name == "Normal" and (
+            self.nodes == 1 or any(below)):
             flags |= NOFRAGMENT
         page = self.get_page_from_freelist(*request, flags)
         if page is None:
             flags = WMARK_MIN | common | highatomic
             if gfp == "atomic":
                 flags |= MIN_RESERVE
-            if gfp != "kernel":
+            if gfp == "atomic" or (gfp == "nowait" and rules.alloc_non_block):
                 flags |= NON_BLOCK
             page = self.get_page_from_freelist(*request, flags)
         return page
@@ -227,12 +228,15 @@ class Memory(Pagesets):
                 return None
 
     def rmqueue(self, cpu: int, zone: PcpZone, order: int, mt: int, flags: int) -> int | None:
+        rules = self.release.rules
         page = None
-        if pcp_allowed(self.release.rules, order):
+        if pcp_allowed(rules, order):
             page = zone.rmqueue_pcplist(cpu, order, mt, flags)
-        if page is None:
+        if page is None and (rules.pcp_lock or not pcp_allowed(rules, order)):
             page = zone.rmqueue_buddy(cpu, order, mt, flags)
-        if flags & ALLOC_KSWAPD:
+            if page is None and not rules.pcp_lock:  # up to v5.19: goto failed
+                return None
+        if flags & ALLOC_KSWAPD or not rules.boost_needs_kswapd:
             zone.flags &= ~BOOSTED_WATERMARK
         return self.hand_out(zone, page, order, mt)
 
