@@ -294,14 +294,14 @@ class Tour:
         ]
         said, signs = [], set()
         for name, (words, unit) in names.items():
-            (a, da), (b, db) = ((run[name].mean(), half * run[name].std()) for run in runs)
-            told = bool(abs(b - a) > np.hypot(da, db))
+            both_ways = [run[name] for run in runs]
+            (a, da), (b, db) = ((x.mean(), half * x.std()) for x in both_ways)
+            known = all(x.notna().all() for x in both_ways)  # runs without a visit have no price
+            told = known and bool(abs(b - a) > np.hypot(da, db))
             signs.add(float(np.sign(b - a)) if told else 0.0)
-            prices = (
-                f"{x:,.1f} ± {dx:,.1f} {unit}" if np.isfinite(x) else "none"
-                for x, dx in ((a, da), (b, db))
-            )
-            said.append(f"{words} {' and '.join(prices)}{'' if told else ' (no difference)'}")
+            prices = " and ".join(_price_over_seeds(x, half, unit) for x in both_ways)
+            beside = "" if told else " (no difference)" if known else " (not compared)"
+            said.append(f"{words} {prices}{beside}")
         cheaper = len(signs) == 1 and 0.0 not in signs
         return (
             f"- Is one kernel cheaper in all three? {'Yes' if cheaper else 'No'}: "
@@ -396,3 +396,13 @@ class Tour:
 
 def _us(value: float) -> str:
     return "nothing, as there are none" if math.isnan(value) else f"{value:,.0f} µs"
+
+
+def _price_over_seeds(prices: pd.Series, half: float, unit: str) -> str:
+    """Mean and half of its interval; of runs some of which have no such price, the mean alone."""
+    n = int(prices.notna().sum())
+    if n == 0:
+        return "none"
+    if n < len(prices):
+        return f"{prices.mean():,.1f} {unit} in {n} of {len(prices)} runs, none in the others"
+    return f"{prices.mean():,.1f} ± {half * prices.std():,.1f} {unit}"

@@ -3,6 +3,7 @@
 import pytest
 
 import pcpmodel as pm
+from pcpmodel.errors import InputError
 from pcpmodel.study.lists.ladder import ladder
 from pcpmodel.study.lists.trajectory import trajectory
 
@@ -69,3 +70,8 @@ def test_trajectory_accounts_for_every_page():
 def test_bad_work_is_refused(call, said):
     with pytest.raises(pm.InputError, match=said):
         call()
+
+
+def test_work_too_short_for_a_single_visit_is_refused():
+    with pytest.raises(InputError, match="number=10 pages make no drain under any; give more"):
+        ladder("drain", number=10)

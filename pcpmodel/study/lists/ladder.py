@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pcpmodel.errors import unknown_name
+from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.policies import with_policy
 from pcpmodel.kernel.releases import Release, releases
 from pcpmodel.kernel.releases import release as find_release
@@ -97,7 +97,7 @@ def ladder(
     Raises
     ------
     InputError
-        For an unknown kind or release, or impossible sizes.
+        For an unknown kind or release, impossible sizes, or work so short that nothing happens.
     """
     works = {
         "refill": [("alloc", 12_000 if number is None else number)],
@@ -135,6 +135,8 @@ def ladder(
         for label, (_, rungs) in zip(groups, found.values(), strict=True)
         if len(rungs)
     ]
+    if not frames:
+        raise InputError(f"number={works[kind][0][1]} pages make no {kind} under any; give more")
     rungs = pd.concat(frames, ignore_index=True)
     by_group = rungs.groupby("releases", sort=False)
     largest, holds = by_group["pages"].max(), by_group["holds"].sum()
