@@ -421,3 +421,18 @@ def test_limit_answers_for_every_table_that_its_schema_allows(data):
     answer = pm.limit(Machine("odd", latency, interval, {}, "0" * 64))
     assert 0 <= answer.facts["probability"] <= 1
     json.dumps(answer.as_dict(), allow_nan=False)
+
+
+def test_a_line_of_memory_that_takes_no_time_adds_nothing():
+    """It is what Machine.with_costs() allows; an interval from 0 has no logarithm."""
+    free = pm.machine("ice-lake").with_costs(line_memory=0)
+    warm, cold = (pm.limit(free, p99_us=100, pages=pages) for pages in ("warm", "cold"))
+    assert cold["per_scale"]["p99_us"].tolist() == warm["per_scale"]["p99_us"].tolist()
+
+
+def test_a_line_of_memory_of_perhaps_no_time_is_refused_for_cold_pages(monkeypatch):
+    machine = pm.machine("ice-lake")
+    known = machine.line_memory._replace(low=0.0)
+    monkeypatch.setitem(machine.__dict__, "line_memory", known)
+    with pytest.raises(InputError, match=r"line_memory is 0 to 198.2 ns; .* allowed: above 0"):
+        pm.limit(machine, p99_us=100, pages="cold")

@@ -386,6 +386,13 @@ def _cold_ns(machine: Machine) -> list[tuple[float, float]]:
     It is the same for both sides, and not known: the logarithm is normal, taken at a few points.
     """
     line = machine.line_memory
+    if line.high == 0:
+        return [(1.0, 0.0)]  # it takes no time, as somebody says
+    if line.low == 0:
+        raise InputError(
+            f"{machine.name}: line_memory is {line.low:g} to {line.high:g} ns; for cold pages "
+            "allowed: above 0"
+        )
     points, shares = np.polynomial.hermite_e.hermegauss(_POINTS)
     spread = np.exp(math.hypot(COLD_LINES.log_sd, line.log_sd) * points)
     values = COLD_LINES.value * line.value * spread
