@@ -374,7 +374,7 @@ def read(path: str | Path) -> tuple[Zoneinfo, ...]:
     if len(raw) > MAX_BYTES:
         raise InputError(f"larger than {MAX_BYTES >> 20} MiB: not a /proc/zoneinfo", file=path)
     try:
-        text = raw.decode("ascii")
+        text = raw.decode("ascii").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         row = raw.count(b"\n", 0, error.start) + 1
         message = f"byte 0x{raw[error.start]:02x} is not ASCII text"

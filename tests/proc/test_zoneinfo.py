@@ -162,6 +162,13 @@ def test_files_that_are_no_text_are_refused(tmp_path, name, content, said):
     assert caught.value.file == str(path)
 
 
+def test_a_file_may_have_come_by_way_of_another_system(tmp_path):
+    plain, windows = tmp_path / "plain", tmp_path / "windows"
+    plain.write_bytes(text_of(PF1).encode())
+    windows.write_bytes(text_of(PF1).replace("\n", "\r\n").encode())
+    assert zoneinfo.read(windows)[0].zones == zoneinfo.read(plain)[0].zones
+
+
 def test_a_file_without_end_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(zoneinfo, "MAX_BYTES", 1 << 20)
     bomb = tmp_path / "bomb.gz"
