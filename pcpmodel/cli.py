@@ -834,10 +834,13 @@ def data_add_workload(
     --param recording=NAME --processes N.
     """
     from pcpmodel.study.workloads import add_workload
+    from pcpmodel.trace.recording import recording as open_recording
 
-    path, rows = add_workload(recording, name, page_us=page_us, data=data, replace=replace)
-    result = {"workload": name, "path": str(path), "processes": rows}
-    _emit(result, json_, f"{name}: {rows} processes in {path}")
+    cap = open_recording(recording)
+    path, rows = add_workload(cap, name, page_us=page_us, data=data, replace=replace)
+    result = {"workload": name, "path": str(path), "processes": rows, "lost": cap.lost}
+    lost = f"; {cap.lost} events were lost, and what processes did then is not in it"
+    _emit(result, json_, f"{name}: {rows} processes in {path}{lost if cap.lost else ''}")
 
 
 def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from pcpmodel.datasets import packages, store
 from pcpmodel.errors import InputError
 from pcpmodel.trace.processes import Processes
@@ -52,26 +54,40 @@ def add_workload(
     Raises
     ------
     InputError
-        If the recording has no allocations, or it cannot be written.
+        If the recording has no allocations or is not in order of time, or it cannot be written.
     """
     cap = open_recording(recording)
     for key, value in (("page_us", page_us), ("longest_gap_us", longest_gap_us)):
         if value is not None and not 0.01 <= value <= 1e7:
             raise InputError(f"{key}={value} is outside 0.01..1e7 us")
     packages.check_name(name, "workload")
+    _check_order(cap)
     made = Processes(cap.trace, round(longest_gap_us * 1000))
     recorded_us = made.page_us()
     if not recorded_us:
         raise InputError("holds no allocations that take time", file=cap.path)
     tables = made.tables(recorded_us if page_us is None else page_us)
+    lost = f"; {cap.lost} events were lost" if cap.lost else ""
     files = store.table_files(
         name,
         f"What each process of the recording {cap.name} did with its pages",
         _NOTE,
-        {"title": cap.name, "note": str(cap.meta.get("workload", ""))[:200]},
+        {"title": cap.name, "note": str(cap.meta.get("workload", ""))[:200] + lost},
         tables,
         added_by="pcpmodel data add workload",
     )
     root = packages.data_root(data)
     path = store.store_package(root, "workload", name, files, replace=replace)
     return path, len(tables["processes"][1])
+
+
+def _check_order(cap: Recording) -> None:
+    """Refuse a recording whose events are not in order of time, as of one CPU after the other."""
+    rows = cap.trace[0].rows
+    back = np.flatnonzero(np.diff(rows["time"]) < 0)
+    if len(back):
+        raise InputError(
+            "time goes backwards; the events of all CPUs have to be in order of time",
+            file=cap.file("trace.txt"),
+            row=int(rows["line"][back[0] + 1]),
+        )

@@ -104,8 +104,9 @@ class WhatIf:
     recorded : dict
         What the recorded kernel did: ``refills`` and ``drains``.
     notes : list of str
-        What the recorded kernel is taken for, if no release is named after it; by how much its own
-        rules do not come to what it did.
+        What the recorded kernel is taken for, if no release is named after it; that the recording
+        does not replay exactly, as where events were lost; by how much its own rules do not come to
+        what it did.
     judged : str
         How far counts foreseen for another kernel were off where that kernel was recorded at such
         work (`pcpmodel.study.what_if_judged`).
@@ -359,6 +360,12 @@ def what_if(
     ]
     recorded = {"refills": exactness.refills, "drains": exactness.drains}
     notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
+    if not exactness.exact:
+        notes.append(
+            f"the recording does not replay exactly ({exactness.lost} events lost, "
+            f"{exactness.nr_unexplained} unexplained differences, {exactness.nr_explained} of "
+            f"{exactness.events} events explained): the work is not all of it known"
+        )
     for outcome in outcomes:
         here = {"refills": outcome.refills, "drains": outcome.drains}
         if outcome.release == cap.release.name and here != recorded:

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pcpmodel as pm
 from helpers.paths import TRACES
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
+from pcpmodel.trace.packed import open_text
 
 
 @pytest.mark.parametrize(
@@ -134,6 +136,18 @@ def test_the_verb_sets_releases_side_by_side():
         ["replay", path, "--release", "v6.99", "--what-if", "v6.6"],
     ):
         assert CliRunner().invoke(main, wrong).exit_code == 2
+
+
+def test_that_a_recording_was_cut_is_said_of_its_work(tmp_path):
+    whole = TRACES / "6.18-pf1-2cpu"
+    cut = tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    (cut / "trace.txt.zst").unlink()
+    lines = b"".join(open_text(whole / "trace.txt.zst")).splitlines(keepends=True)
+    (cut / "trace.txt").write_bytes(b"".join(lines[:20000]))
+    said = str(pm.what_if(cut, ["v6.6"]))
+    assert "note: the recording does not replay exactly (24107 events lost, 0 unexplained" in said
+    assert "not replay exactly" not in str(pm.what_if(whole, ["v6.6"]))
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.trace.ftrace import EVENT, EVENT_IDS
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.processes import Processes
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload
 from pcpmodel.workload.ops import OPS
@@ -498,3 +499,23 @@ def test_what_comes_and_goes_is_told_by_phase(name, comes, goes):
     assert filled.refills == result.refills
     assert emptied.drains == pytest.approx(result.drains, abs=8)  # the vmstat worker's elsewhere
     assert filled.cpu_ps > emptied.cpu_ps
+
+
+def test_a_workload_of_a_recording_that_is_not_whole(tmp_path):
+    """Events of one CPU after the other say nothing of who freed what; lost ones are named."""
+    whole = ROOT / "data/traces/6.18-pf1-2cpu"
+    lines = b"".join(open_text(whole / "trace.txt.zst")).splitlines(keepends=True)
+    of_cpu = [[line for line in lines if b" [%03d] " % cpu in line] for cpu in (0, 1)]
+    (tmp_path / "data").mkdir()
+    for name, text in {"apart": [*of_cpu[0], *of_cpu[1]], "cut": lines[:30000]}.items():
+        shutil.copytree(whole, tmp_path / name)
+        (tmp_path / name / "trace.txt.zst").unlink()
+        (tmp_path / name / "trace.txt").write_bytes(b"".join(text))
+    add = ["data", "add", "workload", "--data", str(tmp_path / "data"), "--name", "mine"]
+    apart, cut = (CliRunner().invoke(main, [*add, str(tmp_path / n)]) for n in ("apart", "cut"))
+    assert apart.exit_code == 2
+    assert f"row {len(of_cpu[0]) + 1}: time goes backwards; the events of all CPUs" in apart.stderr
+    assert cut.exit_code == 0
+    assert "; 14107 events were lost, and what processes did then is not in it" in cut.stdout
+    told = (tmp_path / "data/workload/mine/datapackage.json").read_text()
+    assert "; 14107 events were lost" in told
