@@ -218,7 +218,7 @@ def as_machine(given: Any) -> tuple[Machine, Any]:
     if isinstance(given, dict):
         keys = {"name", "like", "costs", "times"}
         costs, times = given.get("costs", {}), given.get("times", 1.0)
-        if "name" not in given or set(given) - keys or not isinstance(costs, dict):
+        if not {"name"} < set(given) <= keys or not isinstance(costs, dict):
             raise InputError(
                 f'machine={given!r} is neither a name nor {{"name": ...}} with "like", '
                 '"costs" (row of its sheet: value) or "times" (as long)'
