@@ -167,8 +167,11 @@ class Memory(Pagesets):
             flags |= highatomic
         preferred = zonelist[0].spec
         below = (s.node == preferred.node and s.name == "DMA32" for s in self.zones)
-        if rules.alloc_nofragment and preferred.name == "Normal" and (
-            self.nodes == 1 or any(below)):
+        if (
+            rules.alloc_nofragment
+            and preferred.name == "Normal"
+            and (self.nodes == 1 or any(below))
+        ):
             flags |= NOFRAGMENT
         page = self.get_page_from_freelist(*request, flags)
         if page is None:
