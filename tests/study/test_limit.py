@@ -436,3 +436,19 @@ def test_a_line_of_memory_of_perhaps_no_time_is_refused_for_cold_pages(monkeypat
     monkeypatch.setitem(machine.__dict__, "line_memory", known)
     with pytest.raises(InputError, match=r"line_memory is 0 to 198.2 ns; .* allowed: above 0"):
         pm.limit(machine, p99_us=100, pages="cold")
+
+
+def test_a_fit_to_rows_that_nobody_measured_says_so():
+    made = pm.fit(pm.machine("new", like="ice-lake")).text
+    assert "No hold of new was measured" in made
+    assert "how near they come to them says nothing of the machine" in made
+    assert "nothing of the machine" not in pm.fit("ice-lake").text
+
+
+def test_99th_percentiles_are_rougher_where_they_are():
+    assert "percentiles** are rougher" in pm.fit("ice-lake").text
+    table = pm.machine("ice-lake").latency
+    smooth = {f"{side}_latency_p99_us": 1.5 * table[f"{side}_latency_avg_us"]
+              for side in ("alloc", "free")}  # fmt: skip
+    even = Machine("even", table.assign(**smooth), None, {}, "")
+    assert "percentiles** are no rougher" in pm.fit(even).text
