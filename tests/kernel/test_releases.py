@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 import pcpmodel as pm
-from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.kernel.releases import Rules
 
@@ -32,16 +31,6 @@ def test_the_design_s_releases_are_all_there():
 def test_a_kernel_that_has_no_name_is_told_the_nearest_that_has(given, near):
     with pytest.raises(pm.InputError, match=f"did you mean '{re.escape(near)}', the nearest"):
         pm.release(given)
-
-
-def test_every_rule_decides_something():
-    """What only stands in the record would change no kernel state, and say that it does."""
-    kernel = ROOT / "pcpmodel" / "kernel"
-    code = [f for f in kernel.rglob("*.p*") if f.suffix in (".py", ".pyx", ".pxd")]
-    text = "\n".join(f.read_text() for f in code if f.name not in ("releases.py", "rules.pxd"))
-    unread = {f.name for f in fields(Rules) if not re.search(rf"\b(r|_?rules)\.{f.name}\b", text)}
-    # A block gets its type back in either case, unless it is told another (documentation, limits).
-    assert unread == {"isolate_bit"}
 
 
 def test_each_release_differs_from_the_one_before_by_what_came_with_it():

@@ -11,11 +11,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from helpers.paths import ROOT, TESTS
+from pcpmodel.kernel.releases import Rules
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
     "importlinter"
@@ -119,3 +121,13 @@ def test_no_test_module_imports_another() -> None:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [getattr(node, "module", None) or "", *(a.name for a in node.names)]
                 assert not [n for n in names if re.search(r"(^|\.)(test_|conftest)", n)], path
+
+
+def test_every_rule_decides_something():
+    """What only stands in the record would change no kernel state, and say that it does."""
+    kernel = ROOT / "pcpmodel" / "kernel"
+    code = [f for f in kernel.rglob("*.p*") if f.suffix in (".py", ".pyx", ".pxd")]
+    text = "\n".join(f.read_text() for f in code if f.name not in ("releases.py", "rules.pxd"))
+    unread = {f.name for f in fields(Rules) if not re.search(rf"\b(r|_?rules)\.{f.name}\b", text)}
+    # A block gets its type back in either case, unless it is told another (documentation, limits).
+    assert unread == {"isolate_bit"}
