@@ -155,7 +155,7 @@ cdef int ask_policy(
         return QUIET[which - 1]
     pcp.high = min(max(view.high, 0), 1 << 30)
     pcp.alloc_factor = <int8_t>min(max(view.alloc_factor, 0), r.batch_scale_max)
-    pcp.free_factor = <int8_t>min(max(view.free_factor, 0), 16)
+    pcp.free_factor = <int8_t>min(max(view.free_factor, 0), 30 - pages_log2(max(pcp.batch, 1)))
     pcp.free_count = min(max(view.free_count, INT16_MIN), INT16_MAX)
     pcp.count_min = min(max(view.count_min, 0), 1 << 26)
     for i in range(4):

@@ -45,6 +45,7 @@ from pcpmodel.kernel.pages cimport (
     page_ring_at,
     page_ring_push_tail,
     page_ring_reserve,
+    pages_log2,
     pcp_word,
 )
 from pcpmodel.kernel.pcp cimport pageset, pageset_destroy, pcp_scalars
@@ -312,6 +313,8 @@ cdef int load_pageset(zone *z, pageset *ps, saved) except -1:
     if saved.get("count", listed) != listed:
         raise InputError(f"count={saved['count']} of CPU {ps.cpu}, but {listed} pages are listed")
     scalars["batch"] = whole("batch", scalars["batch"], 1, 1 << 16)
+    for name in ("alloc_factor", "free_factor"):  # by which batch is shifted
+        whole(name, scalars[name], 0, 30 - pages_log2(<uint32_t>scalars["batch"]))
     ps.pcp = scalars
     ps.pcp.count = listed
     return 0

@@ -318,6 +318,8 @@ def bad_states():
         ({**free, "pcp": [{"lists": {0: [1024]}, "count": 3}]}, "count=3"),
         ({**free, "pcp": [{"batch": 0}]}, "batch=0 is outside"),
         ({**free, "pcp": [{}, {}]}, "2 entries for 1 CPUs"),
+        ({**free, "pcp": [{"batch": 1 << 16, "free_factor": 15}]}, "free_factor=15 is outside"),
+        ({**free, "pcp": [{"batch": 63, "alloc_factor": 26}]}, "alloc_factor=26 is outside"),
         ({**free, "held": []}, "neither held nor on a list"),
         ({**free, "held": [(0, 2048, True)]}, "listed elsewhere"),
         ({**free, "flags": 8}, "flags=8 is outside"),
