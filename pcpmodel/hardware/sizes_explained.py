@@ -49,15 +49,12 @@ def infer_release(snapshots: Sequence[Zoneinfo]) -> tuple[Release, str]:
     lists = [p for z in zones for p in z.pagesets]
     six = {p.high == 6 * p.batch or (p.batch, p.high) == (1, 0) for p in lists}
     if six == {True} and max(p.batch for p in lists) > 1:
-        least = _release("v4.17")
-        older = all(
-            p.batch == sizing.used_batch(z.managed, least.rules) for z in zones for p in z.pagesets
-        )
-        newer = _release("v5.10")
-        same = all(
-            p.batch == sizing.used_batch(z.managed, newer.rules) for z in zones for p in z.pagesets
-        )
-        state = least if older and not same else newer
+        newer, older = _release("v5.10"), _release("v4.17")
+        given = [
+            all(p.batch == sizing.used_batch(z.managed, r.rules) for z in zones for p in z.pagesets)
+            for r in (newer, older)
+        ]
+        state = older if given == [False, True] else newer
         return state, "it prints no promo, and every high is six batches"
     if all(len({p.high for p in z.pagesets}) == 1 and z.pagesets[0].high for z in zones):
         return _release("v6.6"), "it prints no promo, and every CPU of a zone has the same high"
@@ -112,9 +109,8 @@ def infer_high_fraction(
             return None
         n = sizing.highsize_divisor(cpus[zone.node], len(info.online_cpus))
         unset &= least == max(zone.low_wmark_pages // n, 4 * batch)
-        first = max(first, zone.managed // ((least + 1) * n) + 1)
-        if least > 4 * batch:
-            last = min(last, zone.managed // (least * n))
+        some = sizing.high_fractions(zone.managed, n, least, batch)
+        first, last = max(first, some[0]), min(last, some[1])
     return None if unset or first > last else (first, last)
 
 

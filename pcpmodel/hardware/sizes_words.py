@@ -202,7 +202,7 @@ class Case:
         )
         text = f"is what {first} ... {last} {what} give; there are {now} now"
         cpus = [k for k in range(1, self.online + 2) if max(total // k, floor) == value]
-        sysctl = self._sysctl(value, floor)
+        sysctl = self._sysctl(value, batch)
         if sysctl:
             text += f", and what percpu_pagelist_high_fraction {sysctl} gives"
         elif cpus and value > floor:
@@ -221,14 +221,12 @@ class Case:
             text += ": the watermark was another one, or boosted, when the zone was sized"
         return text
 
-    def _sysctl(self, value: int, floor: int) -> str:
+    def _sysctl(self, value: int, batch: int) -> str:
         """Settings of the sysctl that explain the limits, if it was taken to be 0."""
         tuned = any(p.high_min != p.high_max for p in self.zone.pagesets)
         if self.high_fraction or tuned:
             return ""
-        first = self.zone.managed // ((value + 1) * self.n) + 1
-        first = max(first, sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION)
-        if value == floor:
+        first, last = sizing.high_fractions(self.zone.managed, self.n, value, batch)
+        if last == sizing.INT_MAX:
             return f"{first} or more"
-        last = self.zone.managed // (value * self.n)
         return "" if first > last else f"{first} ... {last}" if first < last else str(first)

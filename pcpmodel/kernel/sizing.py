@@ -35,6 +35,7 @@ __all__ = [
     "drain_limit",
     "fixed_size",
     "free_high_batch",
+    "high_fractions",
     "highsize_divisor",
     "highsize_total",
     "khugepaged_min_free_kbytes",
@@ -194,6 +195,15 @@ def highsize_divisor(node_cpus: int, online_cpus: int, cpu_online: int = 0) -> i
             "allowed: node_cpus >= 0, online_cpus >= 1, cpu_online 0 or 1"
         )
     return node_cpus + cpu_online or online_cpus
+
+
+def high_fractions(managed_pages: int, cpus: int, limit: int, batch: int) -> tuple[int, int]:
+    """Least and most ``vm.percpu_pagelist_high_fraction`` that zone_highsize() gives a limit for.
+
+    At four batches, the least limit, any larger one does (`INT_MAX`); of none the least is larger.
+    """
+    first = max(managed_pages // ((limit + 1) * cpus) + 1, MIN_PERCPU_PAGELIST_HIGH_FRACTION)
+    return first, INT_MAX if limit == 4 * batch else managed_pages // (limit * cpus)
 
 
 def zone_highsize(

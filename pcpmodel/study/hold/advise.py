@@ -198,8 +198,7 @@ def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[
     )
     words = ""
     if behind:
-        words = f", {len(alone)} nodes without CPUs with {behind:.1f} GiB"
-        words = words.replace("1 nodes", "1 node") if len(alone) == 1 else words
+        words = f", {len(alone)} node{'s' * (len(alone) > 1)} without CPUs with {behind:.1f} GiB"
     if bare := sum(n for node, n in cpus.items() if not memory[node]):
         words += f", {bare} CPUs on nodes without memory"
     if len({cpus[n] for n in homes}) > 1 or sum(cpus[n] for n in homes) < online:
