@@ -984,7 +984,7 @@ def simulate_(
             "wait per hold         "
             + (
                 ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items())
-                if result.zone_histogram("hold").total
+                if summary["wait_ns"]["mean"] is not None
                 else "none: no hold is taken"
             ),
             *_parts(summary),

@@ -408,12 +408,16 @@ class Result(_Counted):
         }
 
     def _times_ns(self, hist: Histogram, total_ps: int, longest: str = "") -> dict[str, float]:
-        """Mean, quantiles and, where it is counted, the longest of some interactions [ns]."""
+        """Mean, quantiles and, where it is counted, the longest of some interactions [ns].
+
+        NaN where there are none: a percentile of nothing is no number.
+        """
         most = int(self.per_cpu[longest].max()) / 1000 if longest else math.inf
-        times = {"mean": total_ps / 1000 / hist.total if hist.total else 0.0}
-        for q in _QUANTILES:
-            times[f"p{100 * q:g}"] = min(hist.quantile_ns(q), most) if hist.total else 0.0
-        return times | ({"max": most} if longest else {})
+        names = ["mean", *(f"p{100 * q:g}" for q in _QUANTILES), *(["max"] if longest else [])]
+        if not hist.total:
+            return dict.fromkeys(names, math.nan)
+        quantiles = [min(hist.quantile_ns(q), most) for q in _QUANTILES]
+        return dict(zip(names, [total_ps / 1000 / hist.total, *quantiles, most], strict=False))
 
     @property
     def wait_ns(self) -> dict[str, float]:
@@ -442,7 +446,8 @@ class Result(_Counted):
         A CPU that waits runs neither tasks nor RCU callbacks: the soft-lockup watchdog reports
         20 s of it, RCU a stall after 21 s (kernel/watchdog.c, Documentation/RCU/stallwarn.rst).
         """
-        return max(self.wait_ns["max"], self.lru_wait_ns["max"])
+        longest = max(int(self.per_cpu[f"{lock}wait_max_ps"].max()) for lock in ("", "lru_"))
+        return longest / 1000
 
     def over_probability(self, kind: str = "refill") -> dict[int, float]:
         """Probability that wait and hold together pass 100 us, 1 ms, 10 ms, by threshold [us].
@@ -463,7 +468,7 @@ class Result(_Counted):
         return (self.spec.seconds + self.warmup_s) / max(self.run_s, 1e-9)
 
     def summary(self) -> dict[str, Any]:
-        """The figures of `pcpmodel simulate`, ready for JSON."""
+        """The figures of `pcpmodel simulate`, ready for JSON; None where there is no number."""
         return {
             "release": self.spec.release.name,
             "machine": self.spec.machine.name,
@@ -480,10 +485,12 @@ class Result(_Counted):
             "score_unit": self.spec.workload.unit,
             "lock_contention": self.lock_contention,
             "lru_contention": self.lru_contention,
-            "half_width_95": {
-                name: None if math.isnan(half := self.half_width(name)) else half
-                for name in ("lock_contention", "lru_contention", "score_per_s")
-            },
+            "half_width_95": _known(
+                {
+                    name: self.half_width(name)
+                    for name in ("lock_contention", "lru_contention", "score_per_s")
+                }
+            ),
             "refills": self.refills,
             "drains": self.drains,
             "free_high": self.free_high,
@@ -491,14 +498,14 @@ class Result(_Counted):
             "alloc_pages": self._sum("alloc_pages"),
             "cache_miss_rate": self.cache_miss_rate if self.spec.caches else None,
             "free_pages": self._sum("free_pages"),
-            "wait_ns": self.wait_ns,
-            "hold_ns": self.hold_ns,
-            "lru_wait_ns": self.lru_wait_ns,
-            "lru_hold_ns": self.lru_hold_ns,
+            "wait_ns": _known(self.wait_ns),
+            "hold_ns": _known(self.hold_ns),
+            "lru_wait_ns": _known(self.lru_wait_ns),
+            "lru_hold_ns": _known(self.lru_hold_ns),
             "by_kind": {
                 kind: {
                     "holds": self.hold_hist[kind].total,
-                    **{f"{what}_ns": ns for what, ns in self.kind_ns(kind).items()},
+                    **{f"{what}_ns": _known(ns) for what, ns in self.kind_ns(kind).items()},
                 }
                 for kind in KINDS
             },
@@ -637,3 +644,8 @@ class Result(_Counted):
             f"{self.spec.rules}: lock contention {100 * self.lock_contention:.2f}{sure} %, "
             f"{self.refills} refills, {self.drains} drains>"
         )
+
+
+def _known(figures: dict[str, float]) -> dict[str, float | None]:
+    """Figures with None, which JSON has, in the place of NaN, which it has not."""
+    return {name: None if math.isnan(value) else value for name, value in figures.items()}

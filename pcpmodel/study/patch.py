@@ -207,8 +207,8 @@ def _row(run: Result) -> dict[str, Any]:
         "score_half_width": run.half_width("score_per_s"),
         "lock_contention_percent": 100 * run.lock_contention,
         "contention_half_width": 100 * run.half_width("lock_contention"),
-        "wait_p99_us": run.wait_ns["p99"] / 1000 if run.refills + run.drains else math.nan,
-        "drain_hold_p99_us": drain.quantile_ns(0.99) / 1000 if drain.total else math.nan,
+        "wait_p99_us": run.wait_ns["p99"] / 1000,
+        "drain_hold_p99_us": drain.quantile_ns(0.99) / 1000,
     }
 
 

@@ -19,7 +19,7 @@ from pcpmodel.simulation.result import Histogram, bucket_edges_ns
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import make_spec, varied
 from pcpmodel.simulation.state import HISTOGRAM
-from pcpmodel.study.sweep.grid import make_grid
+from pcpmodel.study.sweep.grid import figures, make_grid
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
 from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
@@ -40,6 +40,19 @@ def run(**options):
         "seconds": 0.05,
     } | options
     return pm.simulate(**options)
+
+
+def test_of_no_holds_there_is_no_percentile_and_no_mean():
+    """A run in which pages stay on the lists, counted from when they do: 0.0 would be a time."""
+    work = pm.workload.page_fault1(2, pages=100)
+    result = run(workload=work, cpus=2, high_pages=5000, warmup_s=0.2, stat_interval_s=0.0)
+    assert result.refills + result.drains == 0
+    assert np.isnan([*result.wait_ns.values(), *result.hold_ns.values()]).all()
+    assert set(result.summary()["wait_ns"].values()) == {None}
+    json.dumps(result.summary(), allow_nan=False)
+    found = figures(result)
+    assert np.isnan([v for name, v in found.items() if name.startswith(("wait_", "hold_"))]).all()
+    assert result.longest_starvation_ns == result.per_cpu["lru_wait_max_ps"].max() / 1000
 
 
 def one_lock(cpus, think_ns, **options):

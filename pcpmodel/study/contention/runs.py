@@ -55,8 +55,8 @@ def run_figures(result: Result, **labels: Any) -> dict[str, Any]:
     return {
         **labels,
         **figures(result),
-        "refill_p99_us": refill.quantile_ns(0.99) / 1e3 if refill.total else math.nan,
-        "drain_p99_us": drain.quantile_ns(0.99) / 1e3 if drain.total else math.nan,
+        "refill_p99_us": refill.quantile_ns(0.99) / 1e3,
+        "drain_p99_us": drain.quantile_ns(0.99) / 1e3,
         "drain_over_100us": result.over_probability("drain")[100],
         "drain_over_1ms": result.over_probability("drain")[1000],
     }

@@ -60,12 +60,8 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
     The larger of batch means within the runs, pooled, and of the scatter between them.
     """
-    held = runs["hold_p99_ns"] > 0
-    waits = {name: runs[name].where(held) for name in runs if name.startswith("wait_")}
     runs = runs.assign(
-        hold_p99_us=(runs["hold_p99_ns"] / 1e3).where(held),  # NaN: no hold, no percentile of one
-        pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256,
-        **waits,
+        hold_p99_us=runs["hold_p99_ns"] / 1e3, pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256
     )
     grouped = runs.groupby(keys, sort=False, dropna=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")

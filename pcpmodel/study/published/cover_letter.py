@@ -51,7 +51,6 @@ _PUBLISHED = {
     "alloc_zone": "alloc_zone_pages",
 }
 _PER_UNIT = ("free_high", "alloc_zone_pages")
-_OF_HOLDS = ("wait_p99_ns", "hold_p99_ns")
 _SIMULATED, _MEASURED = "simulated", "measured"
 _WIDTH, _CELL = 72, 13
 
@@ -362,8 +361,6 @@ def cover_letter(
             values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
             if figure in _PER_UNIT:
                 values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
-            elif figure in _OF_HOLDS:  # runs that never came to the lock have no percentile
-                values[grid["hold_p99_ns"].transpose("release", "seed").to_numpy() == 0] = np.nan
             whole = 1.0 if figure == "lock_contention" else values[0].mean()
             scaled = 100 * values / (whole if whole else np.nan)
             table[figure] = scaled.mean(axis=1)
