@@ -11,12 +11,12 @@ from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
 
 from pcpmodel.hardware.cache cimport cache_touch
 from pcpmodel.hardware.lines cimport (
-    LINE_ORDERS,
-    LINE_OWN,
-    LINE_STATES,
     LINES_OF_A_PAGE,
     line_write,
-    page_lines,
+    lines_begin,
+    lines_end,
+    lines_held,
+    lines_moved,
 )
 from pcpmodel.kernel.buddy cimport block_type, free_kind, is_free_block, rmqueue_bulk
 from pcpmodel.kernel.buddy cimport zone as buddy_zone
@@ -216,9 +216,10 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
     cdef uint32_t page, word = W_HELD
     cdef uint64_t digest
     cdef int _i, order
+    cdef bint cached
     if s.pages.mm == NULL:
         return
-    order = pindex_to_order(pindex)
+    cached, order = s.pages.cache != NULL, pindex_to_order(pindex)
     list = &pageset_of(s.pages.mm, zone, c.id).lists[pindex]
     mine = mine_of(s, c, zone, pindex)
     if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
@@ -236,7 +237,7 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
             words[page] = word
         page_ring_push_tail(&target, page)
         digest = (digest ^ page) * <uint64_t> 0x100000001B3
-        if pages_unlikely(s.pages.cache != NULL):
+        if pages_unlikely(cached):
             use_pages(s, c, zone, page, order, True)
     list[0], mine[0] = source, target
     s.pages.digest[c.id] = digest
@@ -330,22 +331,20 @@ cdef inline int refill_type(int pindex) noexcept nogil:
     return MIGRATE_MOVABLE if pindex_to_order(pindex) == HPAGE_PMD_ORDER else pindex_to_type(pindex)
 
 
-cdef inline bint hold_line(state_t *s, cpu_t *c, int order, uint32_t page, uint32_t before,
-                           bint listed, bint at_hand) noexcept nogil:
-    """A hold that moves a block of an order writes the line of a page; whether that was at hand."""
-    cdef page_lines *lines = s.pages.lines
-    cdef int where = line_write(lines, c.id, c.ask.zone, page, before, listed, at_hand)
-    lines.found[((2 * c.id + c.ask.kind) * LINE_ORDERS + order) * LINE_STATES + where] += 1
-    s.holds.late += s.holds.line[c.ask.kind][where]
-    return where == LINE_OWN
+cdef inline lines_held lines_of_hold(state_t *s, cpu_t *c) noexcept nogil:
+    return lines_begin(
+        s.pages.lines, c.id, c.ask.zone, c.ask.kind, s.holds.line[c.ask.kind]
+    )
 
 
-cdef inline void held_lines(state_t *s, cpu_t *c, int order, int blocks) noexcept nogil:
-    """A hold has moved as many blocks of an order."""
-    cdef page_lines *lines = s.pages.lines
-    lines.blocks[(2 * c.id + c.ask.kind) * LINE_ORDERS + order] += blocks
-    lines.moved += blocks
-    lines.seen[c.id * lines.zones + c.ask.zone] = lines.used[c.id]
+cdef inline void one_block_line(state_t *s, cpu_t *c, int order, uint32_t page) noexcept nogil:
+    """A hold moves this block alone."""
+    cdef lines_held held
+    if s.pages.lines != NULL:
+        held = lines_of_hold(s, c)
+        line_write(&held, order, page, NO_PAGE, False, False)
+        lines_moved(&held, order, 1)
+        s.holds.late += lines_end(&held)
 
 
 cdef inline bint is_listed(uint32_t word, int cpu) noexcept nogil:
@@ -353,37 +352,40 @@ cdef inline bint is_listed(uint32_t word, int cpu) noexcept nogil:
     return word & W_WHAT == W_PCP and word >> W_CPU_SHIFT == <uint32_t> cpu
 
 
-cdef inline void neighbour_lines(state_t *s, cpu_t *c, int order, buddy_zone *z, uint32_t page,
+cdef inline void neighbour_lines(lines_held *held, int order, const buddy_zone *z, uint32_t page,
                                  int at_order) noexcept nogil:
     """A free block is going to leave its list: the lines of those beside it are written."""
     cdef uint32_t word = z.page[page], beside, at
     cdef int mt = word >> W_TYPE_SHIFT & 7
-    cdef block_list *list = &z.free_area[at_order][mt]
+    cdef const block_list *list = &z.free_area[at_order][mt]
     at = list.head + ((word >> W_SLOT_SHIFT) - list.head & W_SLOT_MASK)
     if at != list.head:
         beside = block_list_at(list, z.page, free_kind(at_order, mt), at - 1)
         if beside != NO_PAGE:
-            hold_line(s, c, order, beside, NO_PAGE, False, False)
+            line_write(held, order, beside, NO_PAGE, False, False)
     if at + 1 != list.tail:
         beside = block_list_at(list, z.page, free_kind(at_order, mt), at + 1)
         if beside != NO_PAGE:
-            hold_line(s, c, order, beside, NO_PAGE, False, False)
+            line_write(held, order, beside, NO_PAGE, False, False)
 
 
 cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept nogil:
     """rmqueue_bulk() with page identity; returns the blocks it found."""
     cdef page_ring *list = &pageset_of(s.pages.mm, c.ask.zone, c.id).lists[c.ask.pindex]
+    cdef lines_held held
     cdef uint32_t i, page, before = NO_PAGE
     cdef int got = rmqueue_bulk(
         &s.pages.mm.zone[c.ask.zone], order, n, refill_type(c.ask.pindex), 0, list, c.ask.pindex,
         c.id,
     )
     if s.pages.lines != NULL:
+        held = lines_of_hold(s, c)
         for i in range(list.len - got, list.len):
             page = page_ring_at(list, i)
-            hold_line(s, c, order, page, before, False, False)
+            line_write(&held, order, page, before, False, False)
             before = page
-        held_lines(s, c, order, got)
+        lines_moved(&held, order, got)
+        s.holds.late += lines_end(&held)
     return got
 
 
@@ -394,8 +396,9 @@ cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n, bint mi
     neighbours in its list, and the next larger buddy's.  What the blocks of one drain merge with
     each other is at hand.
     """
-    cdef page_ring *list
-    cdef buddy_zone *z = &s.pages.mm.zone[c.ask.zone]
+    cdef const page_ring *list
+    cdef const buddy_zone *z = &s.pages.mm.zone[c.ask.zone]
+    cdef lines_held held = lines_of_hold(s, c)
     cdef uint32_t i, page, buddy, before = NO_PAGE
     cdef int pindex = c.ask.pindex, order, k
     cdef bint at_hand
@@ -407,21 +410,22 @@ cdef inline void drained_lines(state_t *s, cpu_t *c, pageset *ps, int n, bint mi
             i -= 1
             n -= 1 << order
             page = page_ring_at(list, i)
-            at_hand = hold_line(s, c, order, page, before, mine, False)
+            at_hand = line_write(&held, order, page, before, mine, False)
             before = page
             for k in range(order, MAX_PAGE_ORDER):
                 buddy = page ^ <uint32_t> 1 << k
                 if buddy >= z.end:
                     break
-                hold_line(
-                    s, c, order, buddy, page, mine and is_listed(z.page[buddy], c.id), at_hand
+                line_write(
+                    &held, order, buddy, page, mine and is_listed(z.page[buddy], c.id), at_hand
                 )
                 if not is_free_block(z, buddy, k):
                     break
-                neighbour_lines(s, c, order, z, buddy, k)
+                neighbour_lines(&held, order, z, buddy, k)
                 page &= buddy
-            held_lines(s, c, order, 1)
+            lines_moved(&held, order, 1)
         pindex = pindex_after(s.rules.nr_pcp_lists, pindex)
+    s.holds.late += lines_end(&held)
 
 
 cdef inline void drain_pages(state_t *s, cpu_t *c, int owner, int before,

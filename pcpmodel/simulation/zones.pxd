@@ -27,9 +27,8 @@ from pcpmodel.kernel.pcp cimport pcp_alloc_begin
 from pcpmodel.simulation.cpu cimport doze, next_op, wake
 from pcpmodel.simulation.lists cimport (
     drain_pages,
-    held_lines,
-    hold_line,
     next_to_free,
+    one_block_line,
     refill_blocks,
     refill_pages,
     use_pages,
@@ -115,9 +114,7 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         n.direct_frees += 1
         if s.pages.mm != NULL:
             page = next_to_free(s, c, mine)
-            if s.pages.lines != NULL:
-                hold_line(s, c, order, page, NO_PAGE, False, False)
-                held_lines(s, c, order, 1)
+            one_block_line(s, c, order, page)
             free_direct(&s.pages.mm.zone[c.ask.zone], page, order)
         return 1
     c.plan.got = zone.free >= 1 << order
@@ -136,9 +133,7 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
             W_HELD | W_MOVABLE if mt == MIGRATE_MOVABLE else W_HELD, 1 << order,
         )
         page_ring_push_tail(mine, page)
-        if s.pages.lines != NULL:
-            hold_line(s, c, order, page, NO_PAGE, False, False)
-            held_lines(s, c, order, 1)
+        one_block_line(s, c, order, page)
         s.pages.digest[c.id] = (s.pages.digest[c.id] ^ page) * <uint64_t> 0x100000001B3
         if s.pages.cache != NULL:
             use_pages(s, c, c.ask.zone, page, order, True)
