@@ -486,8 +486,9 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         s.t.allocations_inferred += 1
         was_there(s, p, x, i, False)
     elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
-        if not (untold_since(s, p, row, s.sets[x].hidden)
-                and by_hidden(s, x, row, 0)):
+        if untold_since(s, p, row, s.sets[x].hidden) and by_hidden(s, x, row, 0):
+            s.t.allocations_explained += 1
+        else:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         if not 0 < s.sets[x].hidden < s.sets[x].counted:
             e = begin_op(s, x, row, OP_DRAINED, 0)

@@ -301,6 +301,15 @@ def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
     assert rows["pid"].tolist() == [0, 12, 13, 0]
 
 
+def test_a_page_that_a_hidden_task_has_freed_is_explained_and_counted_so(told):
+    """Its allocation was in no column but the unexplained one, with nothing unexplained."""
+    found = told([*_FREED, (13, 0, "alloc", 0), (1, 0, "switch", 99), (12, 0, "alloc", 0),
+                  (12, 0, "switch", 12)])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"a task of which no line tells had the CPU": 1}
+    assert found.count("allocations")[2:] == (1, 0)
+
+
 _DIRECT = "lists were locked: taken straight from the buddy lists"
 #: Locks held with PREEMPT_RT: migration is off as often as preemption elsewhere.
 _ONE, _THREE = 1 << MIGRATE_SHIFT, 3 << MIGRATE_SHIFT
