@@ -23,6 +23,7 @@ cdef enum:
     MAX_LOG = 4096      # operations that are gone through again
     SETTLED = 64        # up to so many states are merged after each operation
     EFFORT = 9_000_000  # states followed in all searches of a trace, or where they are many: 2 s
+    ALL_ALONG = 4       # ... and for each row more, until something is unexplained
     MAX_RESTS = 4       # tasks stopped amid a drain of the same lists
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 

@@ -727,7 +727,7 @@ cdef class Beliefs(PageLists):
             self.sets[x].known_row = self.sets[x].mid_at = self.sets[x].due.doubt = -1
             self.sets[x].drainer = -1
         self.large_row = -1
-        self.effort = EFFORT
+        self.effort = EFFORT + ALL_ALONG * len(events.rows)
         self.cut_row = -1
         self.most_states = 1
         probes = np.ascontiguousarray(events.probes)

@@ -899,6 +899,8 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
     cdef zone_info *z = &s.zones[set.zone]
     cdef int32_t shown = row
     cdef int last_flags = -1, n = set.log_n
+    if s.nr_unexplained:
+        s.effort = min(s.effort, EFFORT)
     if s.effort < 0:
         return False
     if n == 0:
