@@ -551,7 +551,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         return
     if said == SAID_ALL:
         set.high_before = 0     # high is borne out, whatever it was assumed from
-        set.borne = row
+        if last.op == OP_FREE:  # a tick's has nothing to do with alloc_factor
+            set.borne = row
     if said != SAID_NONE and last.op == OP_FREE and last.order == 0:
         set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
