@@ -383,6 +383,11 @@ cdef bint kinds_say(Beliefs s, int x, const operation *e, const sight *g) noexce
 cdef void settle(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void was_there(Beliefs s, int32_t p, int x, int i, bint drained) noexcept nogil
 cdef int64_t switches_until(Beliefs s, int32_t row) noexcept nogil
+cdef inline bint count_open(const pageset *set) noexcept nogil:
+    """Whether a hidden task has made of count what nobody knows, and no drain has told it since."""
+    return set.raised and set.hidden > set.counted
+
+
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
 cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil
 cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil

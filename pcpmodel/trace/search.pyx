@@ -92,6 +92,7 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     """Something else comes to a pageset: its last free did not drain."""
     cdef pageset *set = &s.sets[x]
     cdef sight none = sight(NULL, 0, 0)
+    cdef bint open = count_open(set)    # that count is not known, is
     cdef int k, want
     set.undecided = False
     if set.log_n == 0:
@@ -99,14 +100,14 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     unfold(set)
     want = commit_hold(&set.s[0].pcp, &s.rules, max(set.s[0].due, 0))
     set.log[set.log_n - 1].got = NO_DRAIN
-    if observe(s, x, row, &none) != SAID_NONE:
+    if (keep(s, x, row, &none) if open else observe(s, x, row, &none)) != SAID_NONE:
         return
     if sizes_unknown(s, x, row, False, False):
         # It took more pages than shows.
         add_pages(set, -min(want, set.s[0].pcp.count))
     else:
         differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
-    if not s.holds_told:
+    if not s.holds_told and not open:
         reopen(s, x, row)
         return
     for k in range(set.n):

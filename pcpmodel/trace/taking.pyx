@@ -654,7 +654,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         said = keep(s, x, row, &g)
     if said == SAID_NONE and reconsider(s, x, row, &g):
         said = SAID_LATE
-    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, set.borne):
+    if said == SAID_NONE and asked < 0 \
+            and by_hidden(s, x, row, set.counted if count_open(set) else set.borne):
         said = SAID_LATE
         failed(s, x, row)
     if s.computed and s.rules.high_min_max:
