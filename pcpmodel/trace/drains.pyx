@@ -681,7 +681,7 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
     """The list that free_pcppages_bulk() takes the next block from, page *p* it seems."""
     cdef pageset *set = &s.sets[run.set]
     cdef const event_row *r = &s.rows[row]
-    cdef int i = run.pindex, mt = pcp_migratetype(<int>r.c)
+    cdef int i = run.pindex, mt = pcp_migratetype(<int>r.c), shown
     cdef bint turn
     if s.rules.drain_by_list and set.list[i].tail == p and not set.open[i]:
         return i    # as it mostly is
@@ -689,8 +689,10 @@ cdef int next_list(Beliefs s, cpu_run *run, int64_t p, bint unseen, int32_t row)
     if turn:
         i = pindex_after(s.rules.nr_pcp_lists, i)
         run.share += 1
-    if not (s.dumped or unseen or s.page[p].where):
-        return list_shown(s, run.set, p, r, i)  # no line brought it to a list
+    if not (s.dumped or s.page[p].where):
+        shown = list_shown(s, run.set, p, r, i)
+        if not unseen or not set.open[shown] and set.hidden > set.shut[shown]:
+            return shown    # no line brought it to a list, or to one that was known until then
     for _ in range(s.rules.nr_pcp_lists):
         while set.list[i].tail >= 0 and not set.open[i] and set.list[i].tail != p \
                 and taken_by_then(s, set.list[i].tail, row):
