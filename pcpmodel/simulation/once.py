@@ -29,11 +29,11 @@ def what_decides(spec: RunSpec) -> tuple[str, object]:
         # By the release's name, which is not among its rules.
         "pgd_allocation_order": spec.release.pgd_allocation_order,
     }
-    if spec.policy is None and not spec.release.uses_batch_scale_max:
+    if spec.rule is None and not spec.release.uses_batch_scale_max:
         del record["batch_scale_max"], record["release"]["batch_scale_max"]
     text = json.dumps(record, sort_keys=True, default=str)
     # The policy itself: its number would be another's once it is gone.
-    return hashlib.sha256(text.encode()).hexdigest(), spec.policy
+    return hashlib.sha256(text.encode()).hexdigest(), spec.rule
 
 
 class Once(Generic[T]):

@@ -35,7 +35,7 @@ __all__ = [
     "MAX_SECONDS",
     "SPINLOCKS",
     "RunSpec",
-    "from_platform",
+    "given_by_hand",
     "make_spec",
     "place",
     "timeline",
@@ -60,6 +60,7 @@ _CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target")
 _TASK_FIELDS = [f.name for f in fields(Task) if f.name != "program"]
 #: ... and what is said of all of them; the rest names or records.
 _WORK_FIELDS = ("unit", "pages", "page_size_kib", "start_s", "mixed", "from_memory", "steady")
+_HOST_FIELDS = tuple(Host.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,11 @@ class RunSpec:
     changes : tuple of Change
         What happens to the machine meanwhile; see `pcpmodel.change`.
     policy : optional
-        A rule of the user's own in place of the kernel's, as `pcpmodel.cython_pcp` makes it.
+        A rule of the user's own in place of the kernel's, as `pcpmodel.cython_pcp` makes it; by
+        default the release's, where it has one.
+    given : frozenset of str
+        Fields of ``host``, and ``batch_scale_max``, that were given by hand: `varied` keeps them.
+        What is not among them came with the machine or the release.
     """
 
     release: Release
@@ -161,11 +166,10 @@ class RunSpec:
     trylock_failure: float = 0.0
     changes: tuple[Change, ...] = ()
     policy: object = None
+    given: frozenset[str] = field(default=frozenset(_HOST_FIELDS), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "changes", changes_from(self.changes))
-        if self.policy is None:
-            object.__setattr__(self, "policy", self.release.policy)
         _check(self)
 
     @property
@@ -186,11 +190,16 @@ class RunSpec:
         return self.release.folio_batch if self.pagevec is None else self.pagevec
 
     @property
+    def rule(self) -> object:
+        """What decides in the kernel's place; None: nothing."""
+        return self.release.policy if self.policy is None else self.policy
+
+    @property
     def rules(self) -> str:
         """The release, and which of its decisions a rule of the user's own takes."""
-        if self.policy is None:
+        if self.rule is None:
             return str(self.release)
-        return f"{self.release} with its own {' and '.join(policy_callbacks(self.policy))}"
+        return f"{self.release} with its own {' and '.join(policy_callbacks(self.rule))}"
 
     @property
     def settles(self) -> bool:
@@ -246,7 +255,7 @@ class RunSpec:
 
     def as_dict(self) -> dict[str, Any]:
         """For the record: names and numbers."""
-        values = {k: getattr(self, k) for k in self.__dataclass_fields__}
+        values = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "given"}
         return {
             **values,
             "pagevec": self.folio_batch,
@@ -258,7 +267,7 @@ class RunSpec:
             "workload": {"name": self.workload.name, **self.workload.params},
             "host": asdict(self.host),
             "changes": [c.as_dict() for c in self.changes],
-            "policy": None if self.policy is None else list(policy_callbacks(self.policy)),
+            "policy": None if self.rule is None else list(policy_callbacks(self.rule)),
         }
 
 
@@ -520,51 +529,79 @@ def make_spec(
     release: str | Release,
     machine: str | Machine,
     workload: Workload,
-    cpus: int | None = None,
-    nodes: int | None = None,
-    memory_gib: float | None = None,
     batch_scale_max: int | None = None,
     **options: Any,
 ) -> RunSpec:
     """Make the `RunSpec` of `simulate`'s arguments."""
-    state = find_release(release)
-    if batch_scale_max is not None:
-        state = state.with_batch_scale_max(batch_scale_max)
     hardware = machines.machine(machine)
-    host_fields = set(Host.__dataclass_fields__)
     # The host is told by its fields.
-    allowed = host_fields | {"batch_scale_max", *RunSpec.__dataclass_fields__} - {"host"}
+    allowed = {*_HOST_FIELDS, "batch_scale_max", *RunSpec.__dataclass_fields__} - {"host", "given"}
     for name in options:
         if name not in allowed:
             raise unknown_name("argument", name, sorted(allowed))
-    known = hardware.platform
-    if nodes is None:
-        nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
-    given = {k: options.pop(k) for k in list(options) if k in host_fields}
-    given.setdefault("page_size_kib", hardware.page_size_kib)
-    host = Host(
-        cpus=known.get("cpus") or 112 * nodes if cpus is None else cpus,
-        nodes=nodes,
-        memory_gib=known.get("memory_gib") or 512.0 if memory_gib is None else memory_gib,
-        **given,
-    )
-    told = from_platform(hardware, host)
-    host = replace(host, **{k: v for k, v in told.items() if k not in given})
+    by_hand = _by_hand(options)
+    by_hand |= {} if batch_scale_max is None else {"batch_scale_max": batch_scale_max}
+    return _made(find_release(release), hardware, workload, by_hand, options)
+
+
+def _by_hand(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a host out of `simulate`'s arguments; None leaves some to the machine."""
+    fields = {name: options.pop(name) for name in _HOST_FIELDS if name in options}
+    left = ("cpus", "nodes", "memory_gib")
+    return {name: v for name, v in fields.items() if v is not None or name not in left}
+
+
+def _made(
+    state: Release,
+    hardware: Machine,
+    workload: Workload,
+    by_hand: dict[str, Any],
+    options: dict[str, Any],
+) -> RunSpec:
+    """What was given, and what follows from release and machine where nothing was."""
+    if "batch_scale_max" in by_hand:
+        state = state.with_batch_scale_max(by_hand["batch_scale_max"])
+    host = _host(hardware, {k: v for k, v in by_hand.items() if k != "batch_scale_max"})
     if isinstance(workload, Workload):  # else it is refused
         workload = on_kernel(on_machine(workload, hardware.sheet, host), state)
-    return RunSpec(state, hardware, workload, host=host, **options)
+    return RunSpec(state, hardware, workload, host=host, given=frozenset(by_hand), **options)
 
 
-def from_platform(hardware: Machine, host: Host) -> dict[str, Any]:
-    """A CPU's caches and the threads of a core, as the platform states them, else assumed."""
+def _host(hardware: Machine, given: dict[str, Any]) -> Host:
+    """CPUs and memory as given, else as the platform states them, else assumed."""
     known, fields = hardware.platform, Host.__dataclass_fields__
+    cpus = given.get("cpus")
+    nodes = given.get("nodes")
+    if nodes is None:
+        nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
+    told = {
+        "cpus": known.get("cpus") or 112 * nodes if cpus is None else cpus,
+        "nodes": nodes,
+        "memory_gib": known.get("memory_gib") or 512.0,
+        "page_size_kib": hardware.page_size_kib,
+    }
+    host = Host(**told | given)
     last, sharing = known.get("llc_kib"), known.get("llc_cpus")
     assumed = 1 if host.cpus_per_node % _THREADS_PER_CORE else _THREADS_PER_CORE
-    return {
+    told = {
         "l2_kib": float(known.get("l2_kib") or fields["l2_kib"].default),
         "llc_slice_kib": last / sharing if last and sharing else fields["llc_slice_kib"].default,
         "threads_per_core": known.get("threads_per_core") or assumed,
     }
+    return replace(host, **{k: v for k, v in told.items() if k not in given})
+
+
+def given_by_hand(spec: RunSpec) -> dict[str, Any]:
+    """Fields of the host, and ``batch_scale_max``, that do not follow from machine and release.
+
+    Those that were given, and those that somebody replaced since.
+    """
+    found = {name: getattr(spec.host, name) for name in _HOST_FIELDS if name in spec.given}
+    follow = _host(spec.machine, found)
+    found |= {k: v for k, v in vars(spec.host).items() if v != getattr(follow, k)}
+    if "batch_scale_max" in spec.given:
+        found["batch_scale_max"] = spec.release.batch_scale_max
+    return found
 
 
 def work_digest(workload: Workload) -> str:
@@ -590,25 +627,23 @@ def work_digest(workload: Workload) -> str:
 def varied(spec: RunSpec, **changes: Any) -> RunSpec:
     """Return the spec with some arguments of `simulate` changed.
 
+    It is what these would have made of the others that were given: what the machine or the release
+    brought by itself, another one brings anew.
+
     ``patch="name"`` puts a patch on the release, ``"-name"`` takes it off, ``""`` does neither.
     """
-    host = {k: changes.pop(k) for k in list(changes) if k in Host.__dataclass_fields__}
-    scale = changes.pop("batch_scale_max", None)
-    patch = changes.pop("patch", "")
-    if "release" in changes:
-        changes["release"] = find_release(changes["release"])
-    if patch:
-        state = changes.get("release", spec.release)
-        on = not patch.startswith("-")
-        changes["release"] = state.plus(patch) if on else state.without(patch[1:])
-    if "machine" in changes:
-        changes["machine"] = machines.machine(changes["machine"])
-    if scale is not None:
-        changes["release"] = changes.get("release", spec.release).with_batch_scale_max(int(scale))
+    options = {f: getattr(spec, f) for f in RunSpec.__dataclass_fields__}
+    by_hand = given_by_hand(spec)
+    for name in ("host", "given"):
+        del options[name]
     for name in changes:
-        if name not in RunSpec.__dataclass_fields__:
-            known = sorted({*RunSpec.__dataclass_fields__, *Host.__dataclass_fields__})
-            raise unknown_name("argument", name, known)
-    made = replace(spec, host=replace(spec.host, **host), **changes)
-    workload = on_kernel(made.workload, made.release)
-    return made if workload is made.workload else replace(made, workload=workload)
+        if name not in (allowed := {*options, *_HOST_FIELDS, "batch_scale_max", "patch"}):
+            raise unknown_name("argument", name, sorted(allowed))
+    patch, scale = changes.pop("patch", ""), changes.pop("batch_scale_max", None)
+    by_hand |= _by_hand(changes) | ({} if scale is None else {"batch_scale_max": int(scale)})
+    options |= changes
+    state = find_release(options.pop("release"))
+    if patch:
+        state = state.without(patch[1:]) if patch.startswith("-") else state.plus(patch)
+    hardware = machines.machine(options.pop("machine"))
+    return _made(state, hardware, options.pop("workload"), by_hand, options)

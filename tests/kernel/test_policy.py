@@ -17,11 +17,13 @@ from helpers.paths import ROOT
 from pcpmodel import cython_pcp
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.pcp import PerCpuPages
+from pcpmodel.kernel.policies import with_policy
 from pcpmodel.kernel.zone import Zone
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.pilot import prepare
-from pcpmodel.simulation.spec import make_spec
+from pcpmodel.simulation.spec import make_spec, varied
+from pcpmodel.study.sweep.grid import make_grid
 
 
 def test_exported_functions_and_structs_are_those_released():
@@ -236,6 +238,19 @@ def test_a_file_is_compiled_once(four_batches):
     assert pickle.loads(pickle.dumps(again)) == four_batches
     cache = Path(os.environ["XDG_CACHE_HOME"], "pcpmodel/policies")
     assert [p.name for p in cache.iterdir()] == [f"{again.digest}.so"]
+
+
+def test_a_rule_goes_with_the_release_that_has_it_and_one_given_by_hand_stays(four_batches):
+    work = pm.workload.page_fault1(2, pages=500)
+    has, given = (
+        make_spec(release=release, workload=work, policy=rule, **WORK)
+        for release, rule in ((with_policy("v6.7", four_batches), None), ("v6.7", four_batches))
+    )
+    assert has.rules.endswith("with its own nr_pcp_free")
+    assert varied(has, release="v6.18").rules == "v6.18"
+    assert varied(given, release="v6.18").rules == "v6.18 with its own nr_pcp_free"
+    rules = [run.rules for run in make_grid(given, release=["v6.12", "v6.18"]).specs]
+    assert all(rule.endswith("with its own nr_pcp_free") for rule in rules)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import sizing
 from pcpmodel.simulation.analytic import chain, mva
+from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.result import Histogram, bucket_edges_ns
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import make_spec, varied
@@ -225,6 +227,46 @@ def test_warmup_is_left_out_of_the_figures():
     assert counted.refills < whole.refills
     assert counted.events == whole.events
     assert counted.wait_hist["refill"].total == pytest.approx(counted.refills, abs=16)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"cpus": 224, "nodes": 2},
+        {"memory_gib": 23.541, "l2_kib": 512.0},
+        {"batch_scale_max": 2},
+    ],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": "amd-epyc-vm"},
+        {"machine": "amd-epyc-vm", "cpus": 4},
+        {"nodes": 4},
+        {"release": "v7.2"},
+        {"release": "v6.18", "batch_scale_max": 3},
+        {"workload": pm.workload.page_fault1(1, threads=True)},
+        {"seed": 3},
+    ],
+)
+def test_a_varied_run_is_the_one_that_its_arguments_make(given, change):
+    """What machine or release bring, another one brings anew, fault times and memory included."""
+    args = {"release": "v6.7", "machine": "ice-lake", "workload": pm.workload.page_fault1(2)}
+    args |= given
+    made, alone = varied(make_spec(**args), **change), make_spec(**args | change)
+    assert what_decides(made) == what_decides(alone)
+    assert made.given == alone.given
+    (cell,) = make_grid(make_spec(**args), **change).specs
+    if "release" not in change:  # of which a sweep keeps the scale
+        assert what_decides(cell) == what_decides(alone)
+
+
+def test_what_somebody_replaced_in_a_run_is_given_by_hand():
+    made = make_spec(release="v6.7", machine="ice-lake", workload=pm.workload.page_fault1(2))
+    by_hand = replace(made, host=replace(made.host, cpus=8, l2_kib=4096.0))
+    assert (by_hand := varied(by_hand, machine="amd-epyc-vm")).host.cpus == 8
+    assert (by_hand.host.l2_kib, by_hand.host.nodes) == (4096.0, 1)
 
 
 def test_spec_can_be_varied_by_name():

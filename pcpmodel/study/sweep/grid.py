@@ -32,7 +32,7 @@ from pcpmodel.simulation.changes import changes_from
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.simulation.run import ENGINES, simulate
-from pcpmodel.simulation.spec import RunSpec, from_platform, make_spec, work_digest
+from pcpmodel.simulation.spec import RunSpec, given_by_hand, make_spec, work_digest
 from pcpmodel.workload import WORKLOADS, Workload, make
 from pcpmodel.workload.common import COMMON, again
 
@@ -172,7 +172,7 @@ def _hints() -> dict[str, Any]:
     return {
         k: v
         for k, v in known.items()
-        if k not in ("host", "options", "policy", "progress", "return")
+        if k not in ("given", "host", "options", "policy", "progress", "return")
     }
 
 
@@ -347,16 +347,17 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
     InputError
         For anything impossible.
     """
-    rule = arguments.pop("policy", None)
-    made = getattr(getattr(base, "spec", base), "policy", None)
-    for found in (rule, made):
-        if found is not None and not isinstance(found, Policy):
+    spec = base.spec if isinstance(base, Result) else base
+    if not isinstance(spec, RunSpec | None):
+        raise InputError(f"base={base!r} is neither the spec nor the result of a run")
+    rule = arguments.pop("policy", None) or (spec and spec.policy)
+    if rule is not None:
+        if not isinstance(rule, Policy):
             raise InputError(
                 "policy: a sweep writes its runs down and sends them to other processes, which a "
                 "rule made in this one cannot follow; put it into a file for pcpmodel.policy(FILE)"
             )
-    if rule is not None:
-        states = arguments.get("release", getattr(getattr(base, "spec", base), "release", ""))
+        states = arguments.get("release", spec.release if spec else "")
         several = isinstance(states, list | tuple)
         ruled = [with_policy(r, rule) for r in (states if several else [states])]
         arguments["release"] = ruled if several else ruled[0]
@@ -364,21 +365,15 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
         if name not in _hints():
             raise unknown_name("argument", name, sorted(_hints()))
     given = _defaults()
-    if base is not None:
-        spec = base.spec if isinstance(base, Result) else base
-        if not isinstance(spec, RunSpec):
-            raise InputError(f"base={base!r} is neither the spec nor the result of a run")
-        given |= {k: getattr(spec, k) for k in spec.__dataclass_fields__}
-        given |= vars(given.pop("host"))
-        for name, value in from_platform(spec.machine, spec.host).items():
-            if given[name] == value:
-                del given[name]  # another machine has another
-        del given["policy"]
+    if spec is not None:
+        options = [k for k in spec.__dataclass_fields__ if k not in ("given", "host", "policy")]
+        given |= {k: getattr(spec, k) for k in options}
         state = spec.release
         if "tree" not in state.recorded:  # whose name says its scale
             state = state.with_batch_scale_max(given["batch_scale_max"])
-        given["release"] = state if state.policy else with_policy(state, spec.policy)
-        given["batch_scale_max"] = spec.release.batch_scale_max
+        given["release"] = state
+        # Of what the machine brought another one has another.
+        given |= {"batch_scale_max": spec.release.batch_scale_max} | given_by_hand(spec)
     elif any(_is_tree(r) for r in _listed(arguments.get("release"))):
         del given["batch_scale_max"]  # each has its own
     given |= arguments
