@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pcpmodel.errors import InputError
@@ -44,11 +45,13 @@ class Host:
     Attributes
     ----------
     cpus : int
-        Logical CPUs, spread evenly over the nodes, node by node.
+        Logical CPUs, node by node.
     nodes : int
         Those with CPUs.
+    cpus_per_node : tuple of int
+        CPUs of each of these; empty: as many on each.
     memory_gib : float
-        Memory of these nodes together, all of it in ZONE_NORMAL [GiB].
+        Memory of these nodes together, as much on each, all of it in ZONE_NORMAL [GiB].
     cpuless_nodes : int
         Nodes of memory alone, numbered behind the others.
     cpuless_gib : float
@@ -79,6 +82,7 @@ class Host:
     threads_per_core: int = 1
     cpuless_nodes: int = 0
     cpuless_gib: float = 0.0
+    cpus_per_node: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -96,13 +100,12 @@ class Host:
             raise InputError(f"cpuless_nodes={value!r} is not a whole number in 0..16")
         if self.zones > 32:
             raise InputError(f"{self.zones} zones; a machine has 32 at most")
-        if self.cpus % self.nodes:
-            raise InputError(f"cpus={self.cpus} cannot be spread evenly over nodes={self.nodes}")
-        if self.cpus_per_node % self.threads_per_core:
-            raise InputError(
-                f"threads_per_core={self.threads_per_core}: {self.cpus_per_node} CPUs of a node "
-                "are not pairs"
-            )
+        self._check_cpus_per_node()
+        for cpus in self.node_cpus:
+            if cpus % self.threads_per_core:
+                raise InputError(
+                    f"threads_per_core={self.threads_per_core}: {cpus} CPUs of a node are not pairs"
+                )
         for name, most in (
             ("memory_gib", 65536),
             ("cpuless_gib", 65536),
@@ -122,6 +125,27 @@ class Host:
                 f"cpuless_nodes={self.cpuless_nodes}"
             )
         sizing.page_shift(self.page_size_kib)
+
+    def _check_cpus_per_node(self) -> None:
+        given = self.cpus_per_node
+        if not isinstance(given, list | tuple) or not all(
+            isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in given
+        ):
+            raise InputError(
+                f"cpus_per_node={given!r} is not a list of whole numbers from 1, one for each node "
+                "with CPUs"
+            )
+        object.__setattr__(self, "cpus_per_node", tuple(given))
+        if given and (len(given), sum(given)) != (self.nodes, self.cpus):
+            raise InputError(
+                f"cpus_per_node={list(given)} are {sum(given)} CPUs on {len(given)} nodes; there "
+                f"are cpus={self.cpus}, nodes={self.nodes}"
+            )
+        if not given and self.cpus % self.nodes:
+            raise InputError(
+                f"cpus={self.cpus} cannot be spread evenly over nodes={self.nodes}; "
+                "cpus_per_node says how many each has"
+            )
 
     @property
     def page_shift(self) -> int:
@@ -143,12 +167,24 @@ class Host:
         return pages * self.page_size_kib / 1024
 
     @property
-    def cpus_per_node(self) -> int:
-        return self.cpus // self.nodes
+    def node_cpus(self) -> tuple[int, ...]:
+        """Number of CPUs of each node that has any."""
+        return self.cpus_per_node or (self.cpus // self.nodes,) * self.nodes
+
+    @cached_property
+    def cpus_of(self) -> tuple[range, ...]:
+        """The CPUs of each node that has any."""
+        ends = list(accumulate(self.node_cpus, initial=0))
+        return tuple(range(first, end) for first, end in pairwise(ends))
+
+    @cached_property
+    def _homes(self) -> tuple[int, ...]:
+        return tuple(node for node, cpus in enumerate(self.cpus_of) for _ in cpus)
 
     def core(self, cpu: int) -> int:
         """Core of a CPU, counted on its node."""
-        return cpu % self.cpus_per_node % (self.cpus_per_node // self.threads_per_core)
+        own = self.cpus_of[self.node_of(cpu)]
+        return (cpu - own.start) % (len(own) // self.threads_per_core)
 
     @property
     def zones(self) -> int:
@@ -156,7 +192,7 @@ class Host:
 
     def node_of(self, cpu: int) -> int:
         """Node of a CPU."""
-        return cpu // self.cpus_per_node
+        return self._homes[cpu]
 
     def zonelist(self, cpu: int, home: int | None = None) -> list[int]:
         """Zones that a CPU tries, in order.
@@ -209,8 +245,7 @@ class Host:
         coming : bool
             Whether another CPU is just coming online.
         """
-        online = [self.cpus_per_node] * self.nodes if online is None else online
-        online = [*online, *[0] * self.cpuless_nodes]
+        online = [*(self.node_cpus if online is None else online), *[0] * self.cpuless_nodes]
         if high_pages is not None and (high_min_pages is not None or high_fraction):
             raise InputError("give one of high_pages, high_min_pages, high_fraction")
         own = self.pages // (self.nodes * self.zones_per_node)

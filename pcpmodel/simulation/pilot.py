@@ -117,7 +117,7 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
         and as_made(workload)
     ):
         of_one = cpus // made.given[name]  # CPUs for each of what is counted
-        here = min(-(-cpus // host.nodes), CPUS, host.cpus_per_node)
+        here = min(-(-cpus // host.nodes), CPUS, max(host.node_cpus))
         fewer: dict[str, Any] = {name: max(here // of_one, 1)}
         if "nodes" in made.given:
             fewer["nodes"] = 1
@@ -130,6 +130,7 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
             host,
             cpus=here if shares and here % 2 == 0 else 2 * here,
             nodes=1,
+            cpus_per_node=(),
             memory_gib=float(max(math.ceil(min(own, MEMORY_GIB)), math.ceil(least))),
             threads_per_core=host.threads_per_core if shares and here % 2 == 0 else 1,
         )
@@ -239,7 +240,7 @@ def _shared(spec: RunSpec) -> PageCache:
     """
     host, cpus = spec.host, spec.cpus
     llc_kib = host.llc_slice_kib * len(cpus) / host.nodes
-    nodes = [cpu // host.cpus_per_node for cpu in cpus]
+    nodes = [host.node_of(cpu) for cpu in cpus]
     return PageCache(len(cpus), int(host.l2_kib) // 4, int(llc_kib) // 4, nodes)
 
 

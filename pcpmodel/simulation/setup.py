@@ -391,7 +391,7 @@ def _pages(spec: RunSpec, cpus: int) -> tuple[Memory, list[npt.NDArray[np.int64]
 def _seats(spec: RunSpec, cpus: list[int]) -> dict[str, Any]:
     """Where the CPUs of the tasks are, who shares a core, and what that makes of a time."""
     host = spec.host
-    cores = [(cpu // host.cpus_per_node, host.core(cpu)) for cpu in cpus]
+    cores = [(host.node_of(cpu), host.core(cpu)) for cpu in cpus]
     on_core: dict[tuple[int, int], list[int]] = {}
     for task, core in enumerate(cores):
         on_core.setdefault(core, []).append(task)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -458,9 +459,9 @@ def timeline(spec: RunSpec) -> Iterator[tuple[Change, tuple[ZoneSize, ...]]]:
             if len(off) == host.cpus:
                 raise InputError(f"{where}: offline={change.offline} is the last CPU online")
         settings = change.sizes(settings)
-        online = [host.cpus_per_node] * host.nodes
+        online = list(host.node_cpus)
         for cpu in off:
-            online[cpu // host.cpus_per_node] -= 1
+            online[host.node_of(cpu)] -= 1
         try:
             sizes = host.sizes(
                 spec.release,
@@ -487,20 +488,18 @@ def _kswapd(spec: RunSpec) -> Program:
 def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
     """CPU of each task: its own, or its node's lowest free one; tasks without either go in turn.
 
+    The turn is that of the node of whose CPUs the smallest share is taken.
+
     A task that is to be near another is on that one's node, while there is room.
 
     The first threads of a node's cores are its lower CPUs: where there are no more tasks than
     cores each has one to itself, as schedulers have it.
     """
-    per_node = host.cpus_per_node
     pinned = [task.cpu for task in tasks if task.cpu is not None]
     if len(set(pinned)) < len(pinned):
         twice = next(cpu for cpu in pinned if pinned.count(cpu) > 1)
         raise InputError(f"several tasks are to run on CPU {twice}; each needs one of its own")
-    free = [
-        [cpu for cpu in range(n * per_node, (n + 1) * per_node) if cpu not in set(pinned)]
-        for n in range(host.nodes)
-    ]
+    free = [[cpu for cpu in own if cpu not in set(pinned)] for own in host.cpus_of]
     bound = [0] * host.nodes
     for task in tasks:
         if task.cpu is None and task.node is not None:
@@ -508,7 +507,10 @@ def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
     for node, number in enumerate(bound):
         if number > len(free[node]):
             raise InputError(f"{number} tasks are bound to a node of {len(free[node])} CPUs")
-    used = [per_node - len(cpus) + number for cpus, number in zip(free, bound, strict=True)]
+    sizes = host.node_cpus
+    used = [
+        size - len(cpus) + number for size, cpus, number in zip(sizes, free, bound, strict=True)
+    ]
     cpus = []
     for task in tasks:
         node = task.node
@@ -516,9 +518,10 @@ def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
             cpus.append(task.cpu)
             continue
         if node is None:
-            node = used.index(min(used))
-            if task.near is not None and used[cpus[task.near] // per_node] < per_node:
-                node = cpus[task.near] // per_node
+            node = min(range(host.nodes), key=lambda n: used[n] / sizes[n])
+            if task.near is not None:
+                near = host.node_of(cpus[task.near])
+                node = near if used[near] < sizes[near] else node
             used[node] += 1
         cpus.append(free[node].pop(0))
     return cpus
@@ -570,8 +573,10 @@ def _made(
 def _host(hardware: Machine, given: dict[str, Any]) -> Host:
     """CPUs and memory as given, else as the platform states them, else assumed."""
     known, fields = hardware.platform, Host.__dataclass_fields__
-    cpus = given.get("cpus")
-    nodes = given.get("nodes")
+    cpus, nodes = given.get("cpus"), given.get("nodes")
+    if split := given.get("cpus_per_node"):  # says both
+        with suppress(TypeError):  # it is no list of numbers, which the host says
+            cpus, nodes = cpus or sum(split), nodes or len(split)
     if nodes is None:
         nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
     told = {
@@ -582,7 +587,8 @@ def _host(hardware: Machine, given: dict[str, Any]) -> Host:
     }
     host = Host(**told | given)
     last, sharing = known.get("llc_kib"), known.get("llc_cpus")
-    assumed = 1 if host.cpus_per_node % _THREADS_PER_CORE else _THREADS_PER_CORE
+    odd = any(cpus % _THREADS_PER_CORE for cpus in host.node_cpus)
+    assumed = 1 if odd else _THREADS_PER_CORE
     told = {
         "l2_kib": float(known.get("l2_kib") or fields["l2_kib"].default),
         "llc_slice_kib": last / sharing if last and sharing else fields["llc_slice_kib"].default,
@@ -598,7 +604,8 @@ def given_by_hand(spec: RunSpec) -> dict[str, Any]:
     """
     found = {name: getattr(spec.host, name) for name in _HOST_FIELDS if name in spec.given}
     follow = _host(spec.machine, found)
-    found |= {k: v for k, v in vars(spec.host).items() if v != getattr(follow, k)}
+    both = {name: (getattr(spec.host, name), getattr(follow, name)) for name in _HOST_FIELDS}
+    found |= {name: here for name, (here, there) in both.items() if here != there}
     if "batch_scale_max" in spec.given:
         found["batch_scale_max"] = spec.release.batch_scale_max
     return found

@@ -93,7 +93,7 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
         return workload  # somebody's own operations; they are looked at as they are
     given, number = made.given, len(workload.tasks)
     tasks: dict[str, Any] = {
-        "on_node": -(-number // host.nodes),
+        "on_node": -(-number * max(host.node_cpus) // host.cpus),  # of the largest
         "threads": number if given["threads"] else 1,
         "in_memcg": -(-number // made.common["memcgs"]) if "memcgs" in made.common else 0,
     }

@@ -9,9 +9,14 @@ from helpers.simulation import MACHINE, assert_same, faults, outcome, prepare, s
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import release
+from pcpmodel.simulation.changes import change
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.pilot import pilot_spec
 from pcpmodel.simulation.run import execute
+from pcpmodel.simulation.setup import setup
+from pcpmodel.simulation.spec import make_spec, timeline
+from pcpmodel.study.sweep.grid import make_grid
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload, adapted, page_fault1
 
 
@@ -161,6 +166,44 @@ def test_a_node_without_cpus_has_a_kswapd_that_runs_on_another():
 # CPUs
 
 
+UNEVEN = {"cpus_per_node": [6, 2], "threads_per_core": 2}
+
+
+def test_nodes_may_have_different_numbers_of_cpus():
+    work = faults(7)
+    run = spec(work, **{"cpus": 8, "nodes": 2} | UNEVEN)
+    host, kernel = run.host, run.release
+    assert [host.node_of(cpu) for cpu in range(8)] == [0] * 6 + [1] * 2
+    assert [host.core(cpu) for cpu in range(8)] == [0, 1, 2, 0, 1, 2, 0, 0]
+    assert run.cpus == [0, 6, 1, 2, 3, 7, 4]  # where the smallest share of the CPUs is taken
+    assert setup(run).tasks["node"].tolist() == [0, 1, 0, 0, 0, 1, 0]
+    for size, cpus in zip(run.sizes, (6, 2), strict=True):
+        expected = sizing.zone_set_pageset_high_and_batch(
+            size.managed, size.watermarks[1], kernel.rules, node_cpus=cpus, online_cpus=8
+        )
+        assert size.high_min == (expected.high_min or expected.high)
+    gone = spec(work, **{"cpus": 8, "nodes": 2} | UNEVEN, changes=[change(0.001, offline=7)])
+    after = next(timeline(gone))[1]
+    assert after[0].high_min == run.sizes[0].high_min
+    assert after[1].high_min == pytest.approx(2 * run.sizes[1].high_min, abs=2)
+    assert pilot_spec(run).host.nodes == 1
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_engines_agree_on_uneven_nodes(identity):
+    run = spec(faults(8), **{"cpus": 8, "nodes": 2} | UNEVEN, identity=identity)
+    used = [[zone["count"] > 0 for zone in zones] for zones in assert_same(run)["pcps"]]
+    assert used == [[cpu < 6, cpu >= 6] for cpu in run.cpus]
+
+
+def test_how_many_cpus_each_node_has_says_how_many_there_are():
+    args = {"release": "v6.7", "machine": "ice-lake", "workload": faults(2)}
+    assert make_spec(cpus_per_node=[3, 1], **args).host == Host(4, 2, 512.0, cpus_per_node=(3, 1))
+    (made,) = make_grid(cpus_per_node=[3, 1], **args).specs
+    (again,) = make_grid(made, seed=2).specs
+    assert made.host == again.host == make_spec(cpus_per_node=[3, 1], **args).host
+
+
 def test_tasks_run_where_they_are_pinned():
     work = faults(3)
     run = {"cpus": 8, "nodes": 2}
@@ -191,6 +234,13 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: spec(adapted(faults(5), cpunodebind=1)), "5 tasks are bound to a node of 4 CPUs"),
         (lambda: spec(adapted(faults(1), cpunodebind=2), cpuless_nodes=1, cpuless_gib=1),
          "the others have no CPUs"),
+        (lambda: Host(4, 3), "spread evenly over nodes=3; cpus_per_node says"),
+        (lambda: Host(4, 2, cpus_per_node=(3, 2)), r"\[3, 2\] are 5 CPUs on 2 nodes; there are"),
+        (lambda: Host(4, 2, cpus_per_node=(4, 0)), "is not a list of whole numbers from 1"),
+        (lambda: Host(4, 2, cpus_per_node="3,1"), "is not a list of whole numbers from 1"),
+        (lambda: Host(4, 2, cpus_per_node=(3, 1), threads_per_core=2), "3 CPUs of a node are not"),
+        (lambda: make_spec(release="v6.7", machine="ice-lake", workload=faults(2), cpus_per_node=4),
+         "cpus_per_node=4 is not a list"),
         (lambda: Host(4, 2, cpuless_nodes=1), "is not the memory of cpuless_nodes=1"),
         (lambda: Host(4, 2, cpuless_gib=1), "is not the memory of cpuless_nodes=0"),
         (lambda: Host(4, 2, cpuless_nodes=17, cpuless_gib=99), r"whole number in 0\.\.16"),

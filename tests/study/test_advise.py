@@ -164,6 +164,21 @@ def test_memory_without_cpus_is_simulated_as_such(saved):
     assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
 
 
+def test_cpus_are_simulated_on_the_nodes_that_have_them(saved, monkeypatch):
+    hosts = []
+
+    def simulate(**options):
+        hosts.append(options)
+        return pm.simulate(**options)
+
+    monkeypatch.setattr("pcpmodel.study.hold.advise.simulate", simulate)
+    path = saved([zone(0, 16, 3), zone(1, 16, 1)], 4)
+    rests = " ".join(pm.advise("coffee-lake", zoneinfo=path).facts["rests_on"])
+    assert "3 on node 0, 1 on node 1" in rests
+    assert "in the run" not in rests
+    assert {(h["nodes"], *h["cpus_per_node"]) for h in hosts} == {(2, 3, 1)}
+
+
 def test_the_batch_of_the_file_goes_before_the_releases(tmp_path):
     (tmp_path / "zoneinfo").write_text(re.sub(r"batch: +63", "batch: 31", ZONEINFO.read_text()))
     told, usual = (

@@ -79,7 +79,7 @@ def test_a_message_of_sctp_takes_the_blocks_that_were_recorded():
 def test_pairs_stay_on_the_node_where_they_were_forked():
     def nodes(workload, cpus):
         host = make_spec(workload=workload, release="v6.6", **{**RUN, "cpus": cpus}).host
-        at = [cpu // host.cpus_per_node for cpu in place(workload.tasks, host)]
+        at = [host.node_of(cpu) for cpu in place(workload.tasks, host)]
         assert all(a == b for a, b in zip(at[::2], at[1::2], strict=True))
         return at[::2]
 

@@ -186,13 +186,17 @@ def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[
     homes = [n for n, gib in memory.items() if cpus[n] and gib]
     alone = [n for n, gib in memory.items() if not cpus[n] and gib >= 0.0625]
     online = sum(cpus.values())
-    nodes = 1 if not homes or online % len(homes) else len(homes)
+    split = [cpus[n] for n in homes]
+    if sum(split) < online:  # CPUs of nodes without memory have to be somewhere
+        nodes = 1 if not homes or online % len(homes) else len(homes)
+        split = [online // nodes] * nodes
     behind = sum(memory[n] for n in alone)
     host = Host(
         online,
-        nodes,
+        len(split),
         sum(memory.values()) - behind,
         page_size_kib=page_size_kib,
+        cpus_per_node=tuple(split),
         cpuless_nodes=len(alone),
         cpuless_gib=behind,
     )
@@ -201,8 +205,8 @@ def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[
         words = f", {len(alone)} node{'s' * (len(alone) > 1)} without CPUs with {behind:.1f} GiB"
     if bare := sum(n for node, n in cpus.items() if not memory[node]):
         words += f", {bare} CPUs on nodes without memory"
-    if len({cpus[n] for n in homes}) > 1 or sum(cpus[n] for n in homes) < online:
-        words += f" (in the run {nodes} node{'s' * (nodes > 1)} with as many CPUs each)"
+    if split != [cpus[n] for n in homes]:
+        words += f" (in the run {host.nodes} node{'s' * (host.nodes > 1)} with as many CPUs each)"
     return host, words
 
 
@@ -291,7 +295,7 @@ def _of_platform(
         host,
         sum(zone.managed for zone in zones),
         None,
-        sum(zone.high_max for zone in zones) * host.cpus_per_node,
+        sum(zone.high_max * host.node_cpus[zone.node] for zone in zones),
         0,
         f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} nodes, {gib:g} GiB, pages of "
         f"{page_size_kib} KiB{'' if known.get('page_size_kib') else ' (none is stated)'}, "
@@ -346,6 +350,7 @@ def _scale(
                 workload=page_fault1(processes, pages=pages, page_size_kib=page_size_kib),
                 cpus=used.cpus,
                 nodes=used.nodes,
+                cpus_per_node=used.cpus_per_node,
                 memory_gib=used.memory_gib,
                 cpuless_nodes=used.cpuless_nodes,
                 cpuless_gib=used.cpuless_gib,

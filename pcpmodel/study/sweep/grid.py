@@ -66,6 +66,10 @@ FIGURES: dict[str, tuple[str, str]] = {
 _MAX_CELLS = 100_000
 
 
+#: Arguments that are lists themselves, and so no axes.
+LISTS = ("changes", "cpus_per_node")
+
+
 #: What a float64 holds exactly; NetCDF-3 has no 64-bit integers.
 MAX_INT = 2**53
 
@@ -180,8 +184,8 @@ def _defaults() -> dict[str, Any]:
     """What `simulate` takes where nothing is given, as far as no machine decides it."""
     fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
     of_machine = (
-        "cpus", "nodes", "memory_gib", "page_size_kib", "threads_per_core", "llc_slice_kib",
-        "l2_kib",
+        "cpus", "nodes", "cpus_per_node", "memory_gib", "page_size_kib", "threads_per_core",
+        "llc_slice_kib", "l2_kib",
     )  # fmt: skip
     given = {k: f.default for k, f in fields.items() if k not in of_machine}
     given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
@@ -263,6 +267,8 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
     if name == "changes":
         given = changes_from(given)
         return given, [change.as_dict() for change in given]
+    if name == "cpus_per_node":
+        return (tuple(given), list(given)) if isinstance(given, list | tuple) else (given, given)
     if name == "release":
         given = find_release(given) if hasattr(given, "as_release") else given
     _typed(name, given)
@@ -386,7 +392,7 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
     axes = {
         k: v
         for k, v in arguments.items()
-        if k != "changes" and (isinstance(v, list | tuple | range) or _array(v))
+        if k not in LISTS and (isinstance(v, list | tuple | range) or _array(v))
     }
     # Nothing is expanded before; a very long range has no len().
     size = math.prod(len(v[: _MAX_CELLS + 1]) for v in axes.values())
@@ -437,7 +443,7 @@ def read_grid(path: str | os.PathLike[str], *, policy: Policy | None = None) -> 
         raise InputError('expected an object with "base" and "grid"', file=path)
     base, grid = given["base"], given.get("grid", {})
     if not isinstance(base, dict) or any(
-        isinstance(v, list) and k != "changes" for k, v in base.items()
+        isinstance(v, list) and k not in LISTS for k, v in base.items()
     ):
         raise InputError("expected an object, one value for each name", file=path, column="base")
     if not isinstance(grid, dict) or not all(isinstance(v, list) for v in grid.values()):
