@@ -711,6 +711,7 @@ def check_platform(
         faults.append(InputError(f"expected an object, given {kind_of(given)}", file=path))
         return {}
     platform: dict[str, Any] = {}
+    before = len(faults)
     for key in given:
         if key != "sources" and key not in PLATFORM_FIELDS:
             error = unknown_name("field", key, [*PLATFORM_FIELDS, "sources"])
@@ -722,6 +723,8 @@ def check_platform(
             message = wrong_value(value, column)
             if message:
                 faults.append(InputError(message, file=path, column=key))
+    if len(faults) == before:
+        _check_nodes(platform, path, faults)
     listed = given.get("sources", None if sources else [])
     if not (isinstance(listed, list) and all(isinstance(s, dict) for s in listed)):
         faults.append(
@@ -729,6 +732,20 @@ def check_platform(
         )
     platform["sources"] = listed
     return platform
+
+
+def _check_nodes(platform: Mapping[str, Any], path: Path | str, faults: list[InputError]) -> None:
+    """Tell what does not add up of a machine's nodes."""
+    split, gib, behind = (platform[k] for k in ("cpus_per_node", "memory_gib", "cpuless_gib"))
+    listed = [int(n) for n in split.split(",")] if split else []
+    for key, found in (("cpus", sum(listed)), ("nodes", len(listed))):
+        known = platform[key]
+        if listed and known not in (None, found):
+            message = f"given {split!r}, which are {found} {key}; allowed: those of {key}, {known}"
+            faults.append(InputError(message, file=path, column="cpus_per_node"))
+    if behind is not None and gib is not None and behind >= gib:
+        message = f"given {behind:g}; allowed: less than memory_gib, {gib:g}"
+        faults.append(InputError(message, file=path, column="cpuless_gib"))
 
 
 def _json(raw: bytes, path: Path, faults: list[InputError]) -> Any:

@@ -293,6 +293,7 @@ def _out_of_limits(value: Any, column: Mapping[str, Any], cell: str | None = Non
         ("minimum" in limits and value < limits["minimum"])
         or ("maximum" in limits and value > limits["maximum"])
         or ("enum" in limits and value not in limits["enum"])
+        or ("pattern" in limits and not re.fullmatch(limits["pattern"], value))
     )
     shown = repr(value) if cell is None or column["type"] == "string" else cell
     return f"given {shown}; allowed: {_allowed(column)}" if wrong else None
@@ -303,6 +304,8 @@ def _allowed(column: Mapping[str, Any]) -> str:
     if "enum" in limits:
         return "one of " + ", ".join(map(str, limits["enum"]))
     words = _ALLOWED[column["type"]]
+    if "pattern" in limits:
+        words += f" that matches {limits['pattern']}"
     if "minimum" in limits:
         words += f" from {limits['minimum']:g}"
     if "maximum" in limits:

@@ -47,8 +47,10 @@ class Platform:
     cpus: int | None = None
     sockets: int | None = None
     nodes: int | None = None
+    cpus_per_node: str | None = None
     threads_per_core: int | None = None
     memory_gib: float | None = None
+    cpuless_gib: float | None = None
     page_size_kib: int | None = None
     l1d_kib: int | None = None
     l2_kib: int | None = None
@@ -133,6 +135,7 @@ def _platform(host: HostFiles) -> Platform:
     caches = {cpu: _leaves(host, cpu) for cpu in host.online}
     nodes = host.nodes()
     memory_kib = host.kib(host.root / "proc/meminfo", "MemTotal")
+    alone = [n.memory_kib for n in nodes if not n.cpus] if nodes else [None]
 
     def level(index: int, kinds: Sequence[str]) -> int | None:
         """Size of the n-th data cache of every CPU [KiB]."""
@@ -152,8 +155,10 @@ def _platform(host: HostFiles) -> Platform:
         cpus=len(host.online),
         sockets=host.sockets(),
         nodes=len(nodes) or None,
+        cpus_per_node=",".join(str(len(n.cpus)) for n in nodes) or None,
         threads_per_core=host.threads_per_core(),
         memory_gib=None if memory_kib is None else round(memory_kib / (1 << 20), 3),
+        cpuless_gib=None if None in alone else round(sum(alone) / (1 << 20), 3),
         page_size_kib=host.page_size_kib(),
         l1d_kib=level(0, data),
         l2_kib=level(1, data),

@@ -14,7 +14,10 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel import sizing, zone_split
 from pcpmodel.kernel.releases import Release
 
-__all__ = ["Host", "ZoneSize"]
+__all__ = ["LEAST_GIB", "Host", "ZoneSize"]
+
+#: Memory that a node has at least [GiB].
+LEAST_GIB = 0.0625
 
 
 @cache  # of every CPU, by every run of a sweep
@@ -115,9 +118,9 @@ class Host:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{name}={value!r} is not a number")
-            if not 0 <= value <= most or (name == "memory_gib" and value < 0.0625 * self.nodes):
+            if not 0 <= value <= most or (name == "memory_gib" and value < LEAST_GIB * self.nodes):
                 raise InputError(f"{name}={value} is outside what is possible")
-        if self.cpuless_gib < 0.0625 * self.cpuless_nodes or (
+        if self.cpuless_gib < LEAST_GIB * self.cpuless_nodes or (
             self.cpuless_gib and not self.cpuless_nodes
         ):
             raise InputError(

@@ -23,7 +23,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import Change, changes_from
 from pcpmodel.simulation.engine import MAX_CPUS, MAX_SECONDS
-from pcpmodel.simulation.host import Host, ZoneSize
+from pcpmodel.simulation.host import LEAST_GIB, Host, ZoneSize
 from pcpmodel.simulation.work import on_kernel, on_machine
 from pcpmodel.workload.ops import OPS
 from pcpmodel.workload.program import Op, Program
@@ -37,6 +37,7 @@ __all__ = [
     "SPINLOCKS",
     "RunSpec",
     "given_by_hand",
+    "host_of",
     "make_spec",
     "place",
     "timeline",
@@ -52,9 +53,9 @@ SPINLOCKS = ("queued", "test-and-set")
 #: Spread of the pace of work that no source states; recorded writes of one stream spread by 1.5,
 #: waits for the peer included.
 JITTER = 0.5
-#: Two hardware threads to a core, where a machine's platform does not state it and its CPUs of a
-#: node can be paired.
-_THREADS_PER_CORE = 2
+#: Where a machine's platform does not state them: memory [GiB], and hardware threads of a core, of
+#: which there is one where a node's CPUs cannot be paired.
+_MEMORY_GIB, _THREADS_PER_CORE = 512.0, 2
 _SWAP_CLUSTER_MAX = 32
 _CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target"))
 #: What decides a run beside its programs: where each task is and its memory comes from, ...
@@ -564,37 +565,64 @@ def _made(
     """What was given, and what follows from release and machine where nothing was."""
     if "batch_scale_max" in by_hand:
         state = state.with_batch_scale_max(by_hand["batch_scale_max"])
-    host = _host(hardware, {k: v for k, v in by_hand.items() if k != "batch_scale_max"})
+    host = host_of(hardware, {k: v for k, v in by_hand.items() if k != "batch_scale_max"})
     if isinstance(workload, Workload):  # else it is refused
         workload = on_kernel(on_machine(workload, hardware.sheet, host), state)
     return RunSpec(state, hardware, workload, host=host, given=frozenset(by_hand), **options)
 
 
-def _host(hardware: Machine, given: dict[str, Any]) -> Host:
-    """CPUs and memory as given, else as the platform states them, else assumed."""
+def host_of(hardware: Machine, given: dict[str, Any]) -> Host:
+    """CPUs and memory as given, else as the machine's platform states them, else assumed.
+
+    Parameters
+    ----------
+    hardware : Machine
+    given : dict
+        Fields of a `Host`.
+    """
     known, fields = hardware.platform, Host.__dataclass_fields__
+    own, alone, alone_gib = _stated_nodes(known)
     cpus, nodes = given.get("cpus"), given.get("nodes")
     if split := given.get("cpus_per_node"):  # says both
         with suppress(TypeError):  # it is no list of numbers, which the host says
             cpus, nodes = cpus or sum(split), nodes or len(split)
     if nodes is None:
-        nodes = known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
+        nodes = len(own) or known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
+    if cpus is None:
+        cpus = known.get("cpus") or sum(own) or 112 * nodes
     told = {
-        "cpus": known.get("cpus") or 112 * nodes if cpus is None else cpus,
+        "cpus": cpus,
         "nodes": nodes,
-        "memory_gib": known.get("memory_gib") or 512.0,
+        "memory_gib": (known.get("memory_gib") or _MEMORY_GIB) - alone_gib,
         "page_size_kib": hardware.page_size_kib,
     }
+    if len(set(own)) > 1 and (len(own), sum(own)) == (nodes, cpus):
+        told["cpus_per_node"] = own
+    if alone and not given.keys() & {"memory_gib", "cpuless_nodes", "cpuless_gib"}:
+        told |= {"cpuless_nodes": alone, "cpuless_gib": alone_gib}
     host = Host(**told | given)
     last, sharing = known.get("llc_kib"), known.get("llc_cpus")
-    odd = any(cpus % _THREADS_PER_CORE for cpus in host.node_cpus)
-    assumed = 1 if odd else _THREADS_PER_CORE
+    threads = known.get("threads_per_core") or _THREADS_PER_CORE
+    odd = any(cpus % threads for cpus in host.node_cpus)
     told = {
         "l2_kib": float(known.get("l2_kib") or fields["l2_kib"].default),
         "llc_slice_kib": last / sharing if last and sharing else fields["llc_slice_kib"].default,
-        "threads_per_core": known.get("threads_per_core") or assumed,
+        "threads_per_core": 1 if odd else threads,
     }
     return replace(host, **{k: v for k, v in told.items() if k not in given})
+
+
+def _stated_nodes(known: dict[str, Any]) -> tuple[tuple[int, ...], int, float]:
+    """CPUs of the platform's nodes that have any; how many have memory alone, and how much [GiB].
+
+    Where that is not stated it is as much as the other nodes have.
+    """
+    stated = [int(n) for n in (known.get("cpus_per_node") or "").split(",") if n]
+    own = tuple(n for n in stated if n)
+    alone, gib = len(stated) - len(own), known.get("cpuless_gib")
+    if gib is None and alone:
+        gib = (known.get("memory_gib") or _MEMORY_GIB) * alone / len(stated)
+    return own, *((alone, gib) if alone and gib >= LEAST_GIB * alone else (0, 0.0))
 
 
 def given_by_hand(spec: RunSpec) -> dict[str, Any]:
@@ -603,7 +631,7 @@ def given_by_hand(spec: RunSpec) -> dict[str, Any]:
     Those that were given, and those that somebody replaced since.
     """
     found = {name: getattr(spec.host, name) for name in _HOST_FIELDS if name in spec.given}
-    follow = _host(spec.machine, found)
+    follow = host_of(spec.machine, found)
     both = {name: (getattr(spec.host, name), getattr(follow, name)) for name in _HOST_FIELDS}
     found |= {name: here for name, (here, there) in both.items() if here != there}
     if "batch_scale_max" in spec.given:

@@ -199,6 +199,13 @@ def test_update_sets_typed_fields_and_leaves_the_rest(root):
         (["mine", "kernel=6.18", "cpus=0"], "cpus: given 0; allowed"),
         (["mine", "page_size_kib=8"], "given 8; allowed: one of 4, 16, 64 or null"),
         (["mine", "cpus="], "cpus: given ''"),
+        (["mine", "cpus_per_node=32;32"], "given '32;32'; allowed: a text that matches [0-9]"),
+        (
+            ["mine", "cpus_per_node=32,16"],
+            "given '32,16', which are 48 cpus; allowed: those of cpu",
+        ),
+        (["mine", "nodes=3", "cpus_per_node=32,32"], "are 2 nodes; allowed: those of nodes, 3"),
+        (["mine", "cpuless_gib=256"], "given 256; allowed: less than memory_gib, 256"),
         (["mine", "title="], "given ''; allowed: a text or null"),
         (["mine", "title=\udcff"], "given '\\udcff'; allowed: a text or null"),
         (["mine", "cpu=1"], "unknown field 'cpu'; did you mean 'cpus'?"),

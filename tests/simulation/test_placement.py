@@ -2,6 +2,8 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from dataclasses import replace
+
 import pytest
 
 import pcpmodel as pm
@@ -15,7 +17,7 @@ from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.pilot import pilot_spec
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import setup
-from pcpmodel.simulation.spec import make_spec, timeline
+from pcpmodel.simulation.spec import make_spec, timeline, varied
 from pcpmodel.study.sweep.grid import make_grid
 from pcpmodel.workload import ALL, Channel, Program, Task, Workload, adapted, page_fault1
 
@@ -202,6 +204,41 @@ def test_how_many_cpus_each_node_has_says_how_many_there_are():
     (made,) = make_grid(cpus_per_node=[3, 1], **args).specs
     (again,) = make_grid(made, seed=2).specs
     assert made.host == again.host == make_spec(cpus_per_node=[3, 1], **args).host
+
+
+def on(**platform):
+    return replace(pm.machine("ice-lake"), platform=platform)
+
+
+def made_on(machine, **options):
+    return make_spec(release="v6.7", machine=machine, workload=faults(2), **options).host
+
+
+def test_a_run_has_the_nodes_of_the_platform():
+    """Two of them with CPUs, though not as many, and one of memory alone."""
+    machine = on(cpus=8, nodes=3, cpus_per_node="6,2,0", threads_per_core=2, memory_gib=96.0,
+                 cpuless_gib=64.0)  # fmt: skip
+    whole = Host(8, 2, 32.0, cpus_per_node=(6, 2), threads_per_core=2, cpuless_nodes=1,
+                 cpuless_gib=64.0)  # fmt: skip
+    assert made_on(machine) == whole
+    assert [size.managed >> 18 for size in whole.sizes(release("v6.7"))] == [16, 16, 64]
+    # What is given takes the place of what is stated; the rest stays.
+    assert made_on(machine, memory_gib=8.0) == replace(
+        whole, memory_gib=8.0, cpuless_nodes=0, cpuless_gib=0.0
+    )
+    assert made_on(machine, cpus=4) == replace(whole, cpus=4, cpus_per_node=())
+    assert made_on(machine, cpus_per_node=[2, 2, 2]) == replace(
+        whole, cpus=6, nodes=3, cpus_per_node=(2, 2, 2)
+    )
+    run = make_spec(release="v6.7", machine=machine, workload=faults(2))
+    assert varied(run, cpus=4).host == made_on(machine, cpus=4)
+
+
+def test_what_a_platform_does_not_say_of_its_nodes_is_assumed():
+    told = made_on(on(cpus=8, nodes=4, cpus_per_node="4,4,0,0", memory_gib=64.0))
+    assert told == Host(8, 2, 32.0, threads_per_core=2, cpuless_nodes=2, cpuless_gib=32.0)
+    assert made_on(on(cpus_per_node="4,4,0", cpuless_gib=0.0)).cpuless_nodes == 0
+    assert made_on(on(cpus_per_node="3,1", threads_per_core=2)).threads_per_core == 1
 
 
 def test_tasks_run_where_they_are_pinned():

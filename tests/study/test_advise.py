@@ -307,6 +307,13 @@ def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch
     assert told.facts["high_fraction"]["advice"] == "leave"
     assert any("64 CPUs, 2 nodes, 128" in line for line in told.facts["rests_on"])
     assert not any("assumed" in line for line in told.facts["rests_on"])
+    file.write_text(json.dumps(platform | {"cpus_per_node": "64,0", "cpuless_gib": 96}))
+    told = pm.advise("ice-lake")
+    most = told.facts["high_fraction"]["effect"]["most that the limits allow, now"]["value"]
+    assert most == pytest.approx(128 * 1024 / 8, rel=0.01)
+    rests = " ".join(told.facts["rests_on"])
+    assert "64 CPUs, 2 nodes, 128 GiB, 96 of these on nodes without CPUs" in rests
+    assert "on 64 CPUs, 1 nodes, 32.0 GiB, pages of 4 KiB, and 96.0 GiB of nodes without" in rests
 
 
 @pytest.mark.parametrize(

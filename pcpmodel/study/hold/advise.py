@@ -33,9 +33,9 @@ from pcpmodel.proc import zoneinfo as zones_of
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.proc.lscpu import Lscpu, read_cpus
 from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
-from pcpmodel.simulation.host import Host
+from pcpmodel.simulation.host import LEAST_GIB, Host
 from pcpmodel.simulation.run import simulate
-from pcpmodel.simulation.spec import MAX_CPUS
+from pcpmodel.simulation.spec import MAX_CPUS, host_of
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import RELEASE, limit
 from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
@@ -184,7 +184,7 @@ def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[
         for node in info.nodes
     }
     homes = [n for n, gib in memory.items() if cpus[n] and gib]
-    alone = [n for n, gib in memory.items() if not cpus[n] and gib >= 0.0625]
+    alone = [n for n, gib in memory.items() if not cpus[n] and gib >= LEAST_GIB]
     online = sum(cpus.values())
     split = [cpus[n] for n in homes]
     if sum(split) < online:  # CPUs of nodes without memory have to be somewhere
@@ -286,20 +286,23 @@ def _of_platform(
 ) -> _Memory | None:
     """What platform.json says; None if CPUs, nodes or memory are missing."""
     known = machine.platform
+    stated = "" if known.get("page_size_kib") else " (none is stated)"
     cpus, nodes, gib = cpus or known.get("cpus"), known.get("nodes"), known.get("memory_gib")
     if None in (cpus, nodes, gib):
         return None
-    host = Host(cpus, nodes, gib, page_size_kib=page_size_kib)
+    host = host_of(machine, {"cpus": cpus, "page_size_kib": page_size_kib})
     zones = host.sizes(release)
+    by_node = [*host.node_cpus, *[host.cpus] * host.cpuless_nodes]  # of which all have lists
     return _Memory(
         host,
         sum(zone.managed for zone in zones),
         None,
-        sum(zone.high_max * host.node_cpus[zone.node] for zone in zones),
+        sum(zone.high_max * by_node[zone.node] for zone in zones),
         0,
-        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} nodes, {gib:g} GiB, pages of "
-        f"{page_size_kib} KiB{'' if known.get('page_size_kib') else ' (none is stated)'}, "
-        "with its memory in one zone per node and high_fraction 0",
+        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} nodes, {gib:g} GiB"
+        + f", {host.cpuless_gib:g} of these on nodes without CPUs" * bool(host.cpuless_nodes)
+        + f", pages of {page_size_kib} KiB{stated}, with its memory in one zone per node and "
+        "high_fraction 0",
     )
 
 

@@ -185,7 +185,7 @@ def _defaults() -> dict[str, Any]:
     fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
     of_machine = (
         "cpus", "nodes", "cpus_per_node", "memory_gib", "page_size_kib", "threads_per_core",
-        "llc_slice_kib", "l2_kib",
+        "llc_slice_kib", "l2_kib", "cpuless_nodes", "cpuless_gib",
     )  # fmt: skip
     given = {k: f.default for k, f in fields.items() if k not in of_machine}
     given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
