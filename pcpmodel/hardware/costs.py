@@ -76,7 +76,6 @@ class Operation(NamedTuple):
 
 #: Rows that a simulation takes; a sheet may have others.
 OPERATIONS: Mapping[str, Operation] = {
-    "line_l2": Operation("ns", (), "a line in the CPU's own L2"),
     "line_beside": Operation("ns", (), "a line beside one at hand, as a drain waits for it", True),
     "line_llc": Operation("ns", (), "a line in the last-level cache, as a hold waits for it", True),
     "line_dirty": Operation("ns", DISTANCES, "a line in another CPU's cache, so far away", True),

@@ -9,10 +9,12 @@ import pytest
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.costs import OPERATIONS, Sheet
 from pcpmodel.hardware.lines import LINE_PLACES, PageLines
+from pcpmodel.hardware.sheet import HOLD_ROWS
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.pilot import lines_of, mean_line_ns, pilot, pilot_spec
+from pcpmodel.simulation.pilot import lines_of, mean_line_ns, pilot, pilot_spec, prepare
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
 from pcpmodel.simulation.spec import make_spec
@@ -240,3 +242,14 @@ def test_what_cannot_be_counted_is_refused():
         State(replace(begins, page_lines=lines))
     with pytest.raises(InputError, match="at least 1"):
         PageLines(0, [1024], 64.0, 64.0)
+
+
+def test_a_run_reads_every_row_of_the_cost_sheet(monkeypatch):
+    """One that it does not read is assumed for nothing; holds are those of the latency table."""
+    read, value = set(), Sheet.value
+    monkeypatch.setattr(
+        Sheet, "value", lambda sheet, name, *at: read.add(name) or value(sheet, name, *at)
+    )
+    work = pm.workload.adapted(pm.workload.page_fault1(4, pages=500, threads=True), memcgs=1)
+    prepare(spec(work))
+    assert read | set(HOLD_ROWS) == set(OPERATIONS)

@@ -178,7 +178,7 @@ def test_command_line_says_warm_up_interval_and_what_is_assumed():
     text = said()
     assert "until the rates stood" in text
     assert "(95 %: ±" in text
-    assert "assumed               line_l2 of ice-lake; " in text
+    assert "assumed               line_llc of ice-lake; " in text
     assert "jitter 0.5" in text
     assert "warm-up               0.01 s\n" in said("--warmup", "0.01")
     assert "jitter" not in said("--set", "jitter=0.2", "--warmup", "0.01")
