@@ -87,6 +87,33 @@ cdef extern from "policy_call.h":
 # A user's policy
 
 
+# As C has them.
+cdef int most_pages = MAX_PAGES
+cdef int most_batch = MAX_BATCH
+
+
+cdef int most_free_factor(int batch, const pcp_rules *r) noexcept nogil:
+    """What nr_pcp_free() raises free_factor to: its cap, or while a drain is under the limit."""
+    cdef int most = 0
+    if r.free_factor_cap:
+        return r.batch_scale_max
+    # Up to v6.6 only high - batch stops it, and any high does.
+    while batch << most < most_pages:
+        most += 1
+    return most
+
+
+cdef void state_of_view(
+    per_cpu_pages *pcp, const pcp_view *view, const pcp_rules *r
+) noexcept nogil:
+    """What a callback may change, held to what the kernel's own fields come to."""
+    pcp.high = min(max(view.high, 0), 1 << 30)
+    pcp.alloc_factor = <int8_t>min(max(view.alloc_factor, 0), r.batch_scale_max)
+    pcp.free_factor = <int8_t>min(max(view.free_factor, 0), most_free_factor(pcp.batch, r))
+    pcp.free_count = min(max(view.free_count, INT16_MIN), INT16_MAX)
+    pcp.count_min = min(max(view.count_min, 0), most_pages)
+
+
 cdef int kernel_answer(pcp_view *view) noexcept nogil:
     """What the kernel's rule answers to the question of a view; it tunes what the view holds."""
     cdef const pcp_rules *r = <const pcp_rules *>view.rules
@@ -94,10 +121,9 @@ cdef int kernel_answer(pcp_view *view) noexcept nogil:
     cdef bint work
     cdef int answer
     memset(&pcp, 0, sizeof(pcp))
-    pcp.count, pcp.batch, pcp.flags = view.count, view.batch, view.flags
-    pcp.high, pcp.high_min, pcp.high_max = view.high, view.high_min, view.high_max
-    pcp.alloc_factor, pcp.free_factor = view.alloc_factor, view.free_factor
-    pcp.free_count, pcp.count_min = view.free_count, view.count_min
+    pcp.count, pcp.batch, pcp.flags = view.count, min(max(view.batch, 1), most_batch), view.flags
+    pcp.high_min, pcp.high_max = view.high_min, view.high_max
+    state_of_view(&pcp, view, r)
     if view.question == POLICY_ALLOC:
         answer = nr_pcp_alloc(&pcp, r, view.zone_flags, view.order)
     elif view.question == POLICY_HIGH:
@@ -153,11 +179,7 @@ cdef int ask_policy(
         s.error = which
         s.answer = answer
         return QUIET[which - 1]
-    pcp.high = min(max(view.high, 0), 1 << 30)
-    pcp.alloc_factor = <int8_t>min(max(view.alloc_factor, 0), r.batch_scale_max)
-    pcp.free_factor = <int8_t>min(max(view.free_factor, 0), 30 - pages_log2(max(pcp.batch, 1)))
-    pcp.free_count = min(max(view.free_count, INT16_MIN), INT16_MAX)
-    pcp.count_min = min(max(view.count_min, 0), 1 << 26)
+    state_of_view(pcp, &view, r)
     for i in range(4):
         s.user[i] = view.user[i]
     return answer
@@ -573,17 +595,8 @@ cdef class PerCpuPages(Exclusive):
 
     @free_factor.setter
     def free_factor(self, value):
-        self.pcp.free_factor = whole("free_factor", value, 0, self._most_free_factor())
-
-    cdef int _most_free_factor(self):
-        """What nr_pcp_free() raises it to: up to its cap, or while a drain is under the limit."""
-        cdef int most = 0
-        if self.rules.free_factor_cap or self.rules.free_count:
-            return self.rules.batch_scale_max
-        # Up to v6.6 only high - batch stops it, and any high does.
-        while self.pcp.batch << most < MAX_PAGES:
-            most += 1
-        return most
+        most = most_free_factor(self.pcp.batch, &self.rules)
+        self.pcp.free_factor = whole("free_factor", value, 0, most)
 
     @property
     def free_count(self):

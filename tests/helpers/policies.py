@@ -42,8 +42,14 @@ cdef int forever(pcp_view *v, void *ctx) except -1 nogil:
         v.user[0] += 1
     return 1
 
-cdef pcp_policy policies[8]
-for i in range(8):
+cdef int factor = 0
+
+cdef int with_factor(pcp_view *v, void *ctx) except -1 nogil:
+    v.alloc_factor = v.free_factor = factor
+    return v.kernel(v)
+
+cdef pcp_policy policies[9]
+for i in range(9):
     policies[i].abi = pcp_abi()
 policies[0].nr_pcp_alloc = zero
 policies[1].nr_pcp_free = minus
@@ -55,6 +61,7 @@ policies[6].nr_pcp_alloc = policies[6].nr_pcp_high = as_it_is
 policies[6].nr_pcp_free = policies[6].decay_pcp_high = policies[6].free_high = as_it_is
 
 policies[7].nr_pcp_alloc = forever
+policies[8].nr_pcp_alloc = policies[8].nr_pcp_free = with_factor
 
 zero_blocks = pcp_policy_object(&policies[0])
 negative_drain = pcp_policy_object(&policies[1])
@@ -63,6 +70,11 @@ two_is_no_answer = pcp_policy_object(&policies[4])
 never_in_bulk = pcp_policy_object(&policies[5])
 never_returns = pcp_policy_object(&policies[7])
 kernel_itself = pcp_policy_object(&policies[6])
+
+def asks_with_factor(int given):
+    global factor
+    factor = given
+    return pcp_policy_object(&policies[8])
 
 def unknown_abi():
     return pcp_policy_object(&policies[3])

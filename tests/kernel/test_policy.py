@@ -71,6 +71,29 @@ def test_a_wrong_answer_about_bulk_is_refused(policies):
         pages.free(1)
 
 
+@pytest.mark.parametrize(
+    ("release", "refill", "drain", "most"),
+    [("v6.6", 63, 3937, 21), ("v6.6+p4", 63, 2016, 5), ("v6.7", 2016, 2016, 5)],
+)
+def test_the_kernel_answers_with_the_factors_that_it_can_have(
+    policies, release, refill, drain, most
+):
+    """A factor that is set to anything is held to the cap of the release, if it has one."""
+    high = {"high_min": 4000, "high_max": 10_000} if release == "v6.7" else {"high": 4000}
+
+    def answers(factor):
+        pages = PerCpuPages(release, policy=policies["failing"].asks_with_factor(factor), **high)
+        refilled, drained = pages.alloc(), []
+        while not drained:
+            drained = pages.free()
+        return refilled, *drained, pages.free_factor
+
+    for factor in (most, most + 1, 40, 127, 300, 2**31 - 1):  # 300 is 44 as a char
+        assert answers(factor) == (refill, drain, most)
+    for factor in (-1, -300, -(2**31)):
+        assert answers(factor) == answers(0)
+
+
 def test_buckets_grow_only_where_the_lock_is_contended(policies):
     pages = PerCpuPages("v6.7", high=500, policy=policies["bucket_growth"].policy)
     refills = []
