@@ -73,7 +73,7 @@ MANY_ROWS = 12
 _STEPS = 30  # of Newton's, at most, once the least is found
 _NEAR = 1e-4  # log time: no farther from there
 _HALVINGS = 40  # of the distance between two quantiles, to find one of their mixture
-LONGEST = 230.0  # natural log of 1e100 ns: where an extrapolation has nothing left to say
+LONGEST = 230.0  # natural log of 1e100 ns: no time, nor its inverse, is told beyond
 
 SIDES = ("refill", "drain")
 STATISTICS = ("mean", "p99")
@@ -150,9 +150,10 @@ def _solve(form: Form, x: Floats, y: Floats, rounding: Floats) -> _Solution:
     def jacobian(values: Floats) -> Floats:
         return _gradient(full(values), x)[:, free]
 
+    # A fixed cost is not negative, and no trial goes to where exp() has no number, or 0.
     bounds = (
-        np.array([0.0, -np.inf, 0.1])[free],  # a fixed cost is not negative
-        np.array([np.inf, np.inf, 2.0])[free],
+        np.array([0.0, -LONGEST, 0.1])[free],
+        np.array([np.inf, LONGEST, 2.0])[free],
     )
     found = least_squares(
         residual,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from functools import cache
 
@@ -112,6 +113,23 @@ def test_a_fit_does_not_hang_on_the_last_bit_of_an_exp(monkeypatch):
         again = Curve(c.side, c.statistic, c.pages, c.measured_ns)
         for one, other in zip(c.candidates, again.candidates, strict=True):
             np.testing.assert_allclose(other.solution.theta, one.solution.theta, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("pages", "falling_ns"),
+    [
+        ([1, 1023, 2047, 4095, 8191, 65536], [655360, 81910, 40950, 20470, 10230, 10]),
+        ([1, 2, 3, 15, 8191, 1 << 20], [1048576000, 8191000, 15000, 3000, 2000, 1000]),
+        ([3, 255, 1023, 65536, 1 << 20], [1048576000, 65536000, 1023000, 255000, 3000]),
+    ],
+)
+def test_a_table_that_no_hold_can_have_is_fitted_without_a_warning(pages, falling_ns):
+    """Trials of the fit went to where exp() has no number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curve = Curve("refill", "mean", pages, falling_ns)
+        low, high = curve.predict(pages).interval_ns
+    assert np.isfinite([*low, *high, *curve.fits_ns(pages)[0]]).all()
 
 
 @pytest.mark.parametrize("machine", MACHINES)
