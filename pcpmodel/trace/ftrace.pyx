@@ -1150,7 +1150,7 @@ class TraceReader:
     Parameters
     ----------
     source : path-like or bytes
-        A file (plain, gzip, zstd) or the text itself.
+        A file (plain, gzip, zstd, xz, bzip2) or the text itself.
     progress : bool
         Show a tqdm bar on stderr, in bytes of the file read.
     max_bytes : int, optional

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bz2
+import lzma
 import os
 import zlib
 from collections.abc import Iterator
@@ -12,8 +14,10 @@ from typing import Any
 from pcpmodel.errors import InputError
 from pcpmodel.files import open_stream
 
-__all__ = ["open_text"]
+__all__ = ["SUFFIXES", "open_text"]
 
+#: What the name of a file has at its end, plain or compressed.
+SUFFIXES = ("", ".gz", ".zst", ".xz", ".bz2")
 #: Bytes read at a time; a larger piece left the L2 cache and was slower.
 PIECE = 1 << 22
 #: A compressed file may grow this many times; trace text reaches about 20.
@@ -47,6 +51,31 @@ def _unzstd(raw: Any) -> Iterator[bytes]:
         raise zlib.error(error) from None
 
 
+def _unxz(raw: Any) -> Iterator[bytes]:
+    with lzma.LZMAFile(raw) as stream:
+        yield from _up_to_the_cut(stream)
+
+
+def _unbz2(raw: Any) -> Iterator[bytes]:
+    with bz2.BZ2File(raw) as stream:
+        yield from _up_to_the_cut(stream)
+
+
+def _up_to_the_cut(stream: Any) -> Iterator[bytes]:
+    """What there is at a time, not whole pieces: these are lost with the end of a file."""
+    try:
+        while piece := stream.read1(PIECE):
+            yield piece
+    except EOFError:
+        return
+    except (lzma.LZMAError, OSError) as error:
+        raise zlib.error(error) from None
+
+
+#: How a file is unpacked that begins so.
+_UNPACK = {b"\x1f\x8b": _gunzip, b"\x28\xb5\x2f\xfd": _unzstd, b"\xfd7zX": _unxz, b"BZh": _unbz2}
+
+
 class _Counted:
     """A file or pipe that knows how much of it was read."""
 
@@ -61,7 +90,7 @@ class _Counted:
 
 
 def open_text(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]:
-    """Open a plain, gzip or zstd file for reading, whatever its name says.
+    """Open a plain, gzip, zstd, xz or bzip2 file for reading, whatever its name says.
 
     Parameters
     ----------
@@ -83,16 +112,10 @@ def open_text(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> 
     """
     path = Path(path)
     with open_stream(path) as raw:
-        magic = raw.peek(4)[:4]
+        magic = raw.peek(4)
         source = _Counted(raw)
-        packed = True
-        if magic[:2] == b"\x1f\x8b":
-            pieces = _gunzip(source)
-        elif magic == b"\x28\xb5\x2f\xfd":
-            pieces = _unzstd(source)
-        else:
-            packed = False
-            pieces = iter(lambda: raw.read(PIECE), b"")
+        unpack = next((how for begin, how in _UNPACK.items() if magic.startswith(begin)), None)
+        pieces = unpack(source) if unpack else iter(lambda: raw.read(PIECE), b"")
         total = 0
         while True:
             try:
@@ -102,7 +125,7 @@ def open_text(path: str | os.PathLike[str], *, max_bytes: int | None = None) -> 
             if piece is None:
                 return
             total += len(piece)
-            if packed and total > RATIO_FROM and total > MAX_RATIO * source.bytes:
+            if unpack and total > RATIO_FROM and total > MAX_RATIO * source.bytes:
                 raise InputError(
                     f"{source.bytes} bytes expand to more than {total}; trace text is never "
                     f"compressed over {MAX_RATIO} times",

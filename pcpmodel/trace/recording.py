@@ -34,7 +34,7 @@ from pcpmodel.trace.dumps import (
     read_zoneinfo,
 )
 from pcpmodel.trace.ftrace import Events, read_trace
-from pcpmodel.trace.packed import open_text
+from pcpmodel.trace.packed import SUFFIXES, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 
 __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recording_names"]
@@ -52,7 +52,9 @@ def _read(path: Path, limit: int = MAX_STATE_BYTES) -> str:
         raise InputError("not ASCII text", file=path, row=row) from error
 
 
-_TAG = re.compile(r"pcpstate\.([A-Za-z0-9][A-Za-z0-9._-]{0,40}?)(?:\.gz|\.zst)?$")
+_TAG = re.compile(
+    rf"pcpstate\.([A-Za-z0-9][A-Za-z0-9._-]{{0,40}}?)(?:{'|'.join(map(re.escape, SUFFIXES))})$"
+)
 
 
 class Recording:
@@ -126,7 +128,7 @@ class Recording:
         if "/" in name or "\\" in name or name.startswith("."):
             raise InputError(f"{name!r} is not the name of a recording's file", file=self.path)
         root = self.path.resolve()
-        for suffix in ("", ".gz", ".zst"):
+        for suffix in SUFFIXES:
             path = self.path / (name + suffix)
             if path.is_file():
                 if path.resolve().parent != root:
@@ -136,7 +138,7 @@ class Recording:
 
     def has(self, name: str) -> bool:
         """Whether `file` would find *name*."""
-        return any((self.path / (name + suffix)).is_file() for suffix in ("", ".gz", ".zst"))
+        return any((self.path / (name + suffix)).is_file() for suffix in SUFFIXES)
 
     def snapshot(self, tag: str) -> Snapshot:
         """The lists at one moment: PCP lists and, where dumped, buddy lists and blocks.
@@ -286,7 +288,7 @@ def recording_names() -> tuple[str, ...]:
 def recording(
     name: str | os.PathLike[str] | Recording, release: str | Release | None = None
 ) -> Recording:
-    """Open a recording: a directory with ``meta.json`` and ``trace.txt`` (plain, gzip or zstd).
+    """Open a recording: a directory with ``meta.json`` and ``trace.txt``, plain or compressed.
 
     Parameters
     ----------

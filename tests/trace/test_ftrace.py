@@ -2,7 +2,9 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import bz2
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -35,6 +37,8 @@ zone="Normal" node=0 zfl=0x4 free=188576 count=922 \
 high=6664 batch=1 hmin=0 hmax=0 af=5 fc=-1 pfl=0x2
             init-1       [000] ...1.     9.000005: tracing_mark_write: pcpmodel: phase 0 begin
 """
+
+PACK = [gzip.compress, zstandard.compress, lzma.compress, bz2.compress]
 
 
 def test_every_field_of_the_kernels_own_format():
@@ -215,17 +219,19 @@ def test_a_truncated_last_line_is_told_and_not_fatal(tmp_path):
     events, reader = read_trace(GOOD * 3 + GOOD[:70])
     assert len(events) == 3
     assert reader.truncated == GOOD[:70].decode()
-    # The same for a compressed file that was cut.
-    path = tmp_path / "trace.gz"
-    whole = _varied(40_000)
-    data = gzip.compress(whole)
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_a_compressed_file_that_was_cut_is_read_up_to_there(tmp_path, pack):
+    path = tmp_path / "trace"
+    data = pack(_varied(40_000))
     path.write_bytes(data[: len(data) * 2 // 3])
     events, reader = read_trace(path)
     assert 1000 < len(events) < 40000
     assert reader.truncated
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack", [bytes, *PACK])
 def test_compression_is_known_by_its_first_bytes(tmp_path, pack):
     path = tmp_path / "any.name"
     path.write_bytes(pack(TRACE))
@@ -233,7 +239,7 @@ def test_compression_is_known_by_its_first_bytes(tmp_path, pack):
     assert len(events) == 7
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack", PACK)
 def test_a_decompression_bomb_ends_in_a_clear_error(tmp_path, pack):
     path = tmp_path / "trace.txt.gz"
     path.write_bytes(pack((b"#" * 1000 + b"\n") * 100_000))
@@ -244,18 +250,22 @@ def test_a_decompression_bomb_ends_in_a_clear_error(tmp_path, pack):
         read_trace(path)
 
 
-def test_damaged_compression_is_bad_input(tmp_path):
+@pytest.mark.parametrize("pack", PACK)
+def test_damaged_compression_is_bad_input(tmp_path, pack):
     path = tmp_path / "t"
-    data = bytearray(gzip.compress(TRACE * 50))
-    data[40:60] = b"\0" * 20
+    data = bytearray(pack(TRACE * 50))
+    data[14:60] = b"\xff" * 46
     path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match="damaged compression"):
+    with pytest.raises(InputError, match="damaged compression") as error:
         read_trace(path)
-    data = bytearray(zstandard.compress(TRACE * 50))
-    data[14:40] = b"\xff" * 26
-    path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match="damaged compression"):
-        read_trace(path)
+    assert error.value.file == str(path)
+
+
+@pytest.mark.parametrize("pack", PACK)
+def test_members_of_a_compressed_file_are_read_one_after_the_other(tmp_path, pack):
+    path = tmp_path / "t"
+    path.write_bytes(pack(TRACE) + pack(TRACE))
+    assert len(read_trace(path)[0]) == 14
 
 
 def test_a_line_without_end_is_refused():

@@ -2,11 +2,14 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import bz2
 import gzip
 import json
+import lzma
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,12 +161,25 @@ def test_a_wrong_snapshot_names_file_and_row(make, tmp_path, name, old, new, row
     assert error.value.row == row
 
 
-def test_snapshots_are_found_compressed_too(make, tmp_path):
-    cap = make()
-    (tmp_path / "pcpstate.after.gz").write_bytes(
-        gzip.compress((tmp_path / "pcpstate.before").read_bytes())
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [
+        (".gz", gzip.compress),
+        (".zst", zstandard.compress),
+        (".xz", lzma.compress),
+        (".bz2", bz2.compress),
+    ],
+)
+def test_trace_and_snapshots_are_found_compressed_too(make, tmp_path, suffix, pack):
+    make(trace__txt="a-1 [000] ..... 1.000001: mm_page_free: page=0 pfn=0x1001 order=0\n")
+    (tmp_path / f"pcpstate.after{suffix}").write_bytes(
+        pack((tmp_path / "pcpstate.before").read_bytes())
     )
+    plain = tmp_path / "trace.txt"
+    (tmp_path / f"trace.txt{suffix}").write_bytes(pack(plain.read_bytes()))
+    plain.unlink()
     cap = pm.recording(tmp_path)
+    assert len(cap.trace[0]) == 1
     assert cap.tags == ["before", "after"]
     assert cap.snapshot("after").pcps.keys() == cap.snapshot("before").pcps.keys()
     with pytest.raises(InputError, match="did you mean 'after'"):

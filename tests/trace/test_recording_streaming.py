@@ -5,7 +5,9 @@ At size: ``PCPMODEL_TRACE_MIB=10240 python -m pytest -s tests/trace/test_recordi
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import bz2
 import gzip
+import lzma
 import os
 import subprocess
 import sys
@@ -34,7 +36,9 @@ print(len(events), reader.numbers["lines"], early, peak())
 
 
 @pytest.mark.slow  # and not for sanitizers, which keep what is freed
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, zstandard.compress, lzma.compress, bz2.compress]
+)
 def test_the_memory_to_read_a_trace_hardly_grows_with_it(tmp_path, pack):
     """Through a pipe: nothing of its text is ever on disk.  Two bytes of an event are kept."""
     lines = b"".join(open_text(TRACE)).splitlines(keepends=True)
