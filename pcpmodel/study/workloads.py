@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from pcpmodel.datasets import packages, store
 from pcpmodel.errors import InputError
 from pcpmodel.trace.processes import Processes
@@ -54,14 +52,13 @@ def add_workload(
     Raises
     ------
     InputError
-        If the recording has no allocations or is not in order of time, or it cannot be written.
+        If the recording has no allocations, or it cannot be written.
     """
     cap = open_recording(recording)
     for key, value in (("page_us", page_us), ("longest_gap_us", longest_gap_us)):
         if value is not None and not 0.01 <= value <= 1e7:
             raise InputError(f"{key}={value} is outside 0.01..1e7 us")
     packages.check_name(name, "workload")
-    _check_order(cap)
     made = Processes(cap.trace, round(longest_gap_us * 1000))
     recorded_us = made.page_us()
     if not recorded_us:
@@ -79,15 +76,3 @@ def add_workload(
     root = packages.data_root(data)
     path = store.store_package(root, "workload", name, files, replace=replace)
     return path, len(tables["processes"][1])
-
-
-def _check_order(cap: Recording) -> None:
-    """Refuse a recording whose events are not in order of time, as of one CPU after the other."""
-    rows = cap.trace[0].rows
-    back = np.flatnonzero(np.diff(rows["time"]) < 0)
-    if len(back):
-        raise InputError(
-            "time goes backwards; the events of all CPUs have to be in order of time",
-            file=cap.file("trace.txt"),
-            row=int(rows["line"][back[0] + 1]),
-        )

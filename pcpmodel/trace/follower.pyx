@@ -164,9 +164,6 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int e = r.event
-    if pages_unlikely(r.time < s.last_time):
-        differ(s, row, D_TIME, -1, s.last_time, r.time)
-    s.last_time = r.time
     if pages_unlikely(r.probe >= 0):
         if not s.dumped:
             return  # its addresses are of no pageset that is known

@@ -329,6 +329,9 @@ cdef struct parser:
     int64_t written
     int64_t first_time
     int64_t last_time
+    int64_t back_line       # the first of an earlier time than the one before, 0 without
+    int64_t back_from       # ... whose time this is
+    int64_t back_to
     int fraction            # digits after the point of the last time stamp, -1 without
     uint64_t vmemmap        # struct page of pfn 0, once known
     bint has_vmemmap
@@ -857,8 +860,12 @@ cdef inline int page_event(const char **p, const char *e) noexcept nogil:
 
 cdef inline void count_event(parser *s, const event_row *r) noexcept nogil:
     if s.events == 0:
-        s.first_time = r.time
+        s.first_time = s.last_time = r.time
     s.events += 1
+    if r.time < s.last_time and s.back_line == 0:
+        s.back_line = s.line
+        s.back_from = s.last_time
+        s.back_to = r.time
     s.last_time = r.time
     s.max_cpu = max(s.max_cpu, <int>r.cpu)
     s.unknown += r.event == 0
@@ -1081,6 +1088,12 @@ cdef class _Parser(Exclusive):
         }
 
     @property
+    def backwards(self):
+        check_idle(self)
+        s = &self.s
+        return (s.back_line, s.back_from, s.back_to) if s.back_line else None
+
+    @property
     def comms(self):
         """Task names by id."""
         cdef Py_ssize_t i
@@ -1167,6 +1180,8 @@ class TraceReader:
         The unfinished last line, which was left out.
     missing : int
         Events that the heading promises and the file does not have.
+    backwards : (int, int, int) or None
+        The first line of an earlier time than the event before it, and both times [ns].
 
     Raises
     ------
@@ -1254,6 +1269,10 @@ class TraceReader:
     def missing(self):
         n = self._parser.numbers
         return 0 if n["in_buffer"] < 0 else n["in_buffer"] - n["events"]
+
+    @property
+    def backwards(self):
+        return self._parser.backwards
 
     @property
     def numbers(self):

@@ -1,8 +1,8 @@
 """The markers of a trace: at which rows each dump of the lists began and ended.
 
 Everything that is read from between two markers trusts them, so all are read and checked
-here, in one place: a marker that stands twice, alone, out of its order or out of its time
-is refused with its line.
+here, in one place: a marker that stands twice, alone or out of its order is refused with its
+line.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -71,8 +71,7 @@ def read_markers(cap: Recording) -> Markers:
         Naming file and line, for a marker that a recording cannot have: one that stands a second
         time, an end without its beginning, a beginning without its end (but at the end of a trace
         that was cut off), two dumps at once, a first dump that is not the first or a last one
-        that is not the last, a dump outside its snapshot, a time that is not between those of the
-        lines beside it.
+        that is not the last, a dump outside its snapshot.
     """
     if cap.markers is None:
         cap.markers = _read_markers(cap)
@@ -82,7 +81,6 @@ def read_markers(cap: Recording) -> Markers:
 def _read_markers(cap: Recording) -> Markers:
     events, reader = cap.trace
     rows = events.rows
-    time = rows["time"]
     texts = {
         int(k): reader.markers[int(rows["a"][k])].removeprefix("pcpmodel: ")
         for k in np.flatnonzero(events.is_event("tracing_mark_write"))
@@ -108,11 +106,6 @@ def _read_markers(cap: Recording) -> Markers:
             seen = ends if end else begins
             if tag in seen:
                 raise refuse(k, f"stands a second time, first in line {line(seen[tag])}")
-            before = time[max(k - 1, 0)]
-            after = time[min(k + 1, len(rows) - 1)]
-            if not before <= time[k] <= after:
-                raise refuse(k, f"has a time that is not between those of its neighbours: "
-                                f"{time[k]} ns, not in {before}..{after}")  # fmt: skip
             if end and open_ != tag:
                 raise refuse(k, f"has no beginning before it{lost}")
             if not end and open_ is not None:

@@ -34,7 +34,7 @@ cdef enum:
     ISOLATED = 9        # compaction has it, or moved something there
 
     # Differences: `page_lists` says what each is.
-    D_TIME = 1, D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST
+    D_PAGE = 1, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST
     D_DRAIN_UNEXPECTED, D_DRAIN_MISSING, D_DRAIN_SIZE, D_DRAIN_LIST, D_DRAIN_PAGE
     D_DRAIN_SHORT, D_DRAIN_LONG
     # In the order of a probe's fields from P_COUNT on.
@@ -96,7 +96,6 @@ cdef class PageLists(Exclusive):
     cdef int64_t spans_cap
     cdef uint8_t *place     # which page of a stack a row frees: see stacks.pyx; NULL: nobody asked
     cdef uint64_t vmemmap
-    cdef int64_t last_time
     cdef note *unexplained
     cdef int64_t nr_unexplained
     cdef readonly int nr_causes

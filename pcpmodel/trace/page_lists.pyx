@@ -66,7 +66,6 @@ class Explained:
 
 
 _WHAT = {
-    D_TIME: "time goes backwards [ns]",
     D_PAGE: "page outside every zone",
     D_NOT_HEAD: "page of an allocation is not at the head of its list",
     D_NOT_LISTED: "page of an allocation is on no list",

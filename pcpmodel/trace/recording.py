@@ -232,8 +232,19 @@ class Recording:
 
     @cached_property
     def trace(self):
-        """All events and the reader with its counters: (Events, TraceReader)."""
+        """All events in order of time and the reader with its counters: (Events, TraceReader)."""
         events, reader = read_trace(self.file("trace.txt"), progress=self.progress)
+        if reader.backwards is not None:
+            # They are not put in order here: which of two CPUs was first is not told by a time
+            # that several lines have, and the kernel knew more digits than it printed.
+            line, before, then = reader.backwards
+            raise InputError(
+                f"time goes backwards, from {_seconds(before)} s to {_seconds(then)} s; expected "
+                "the events of all CPUs in order of time, as the kernel's file 'trace' has them, "
+                "and not per_cpu/cpu*/trace one after the other",
+                file=self.file("trace.txt"),
+                row=line,
+            )
         if self.preempt_rt:
             events = Events(in_one_piece(events.rows), events.probes)
         numbers = reader.numbers
@@ -255,6 +266,10 @@ class Recording:
                 text = str(ring.get(key, "0")) if isinstance(ring, dict) else "0"
                 by_ring += int(text) if text.isdecimal() and len(text) < 19 else 0
         return max(total, by_ring, self.meta.get("lost_events", 0))
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns // 10**9}.{ns % 10**9:09}"
 
 
 def _kernel_of(meta: dict) -> str:

@@ -652,10 +652,10 @@ def test_a_task_of_which_no_line_tells_had_the_cpu(native, event, to):
         cpu, pid = re.search(rb"\[\d+\]", lines[i])[0], 99999
         if to == "seen":
             pid = int(re.search(rb"-(\d+) +\[", lines[i])[1])
-        last = next(t for t in reversed(lines) if cpu in t)  # it may have had no time to tell
+        last = max(k for k, t in enumerate(lines) if cpu in t)  # it may have had no time to tell
         return [
-            *lines[:i], *[_switch(lines[i], pid)] * (to != "none"), *lines[i + 1 :],
-            _switch(last, 1),
+            *lines[:i], *[_switch(lines[i], pid)] * (to != "none"), *lines[i + 1 : last + 1],
+            _switch(lines[last], 1), *lines[last + 1 :],
         ]  # fmt: skip
 
     found = native("native-tmpfs-2cpu", without)

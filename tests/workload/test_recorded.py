@@ -514,7 +514,7 @@ def test_a_workload_of_a_recording_that_is_not_whole(tmp_path):
     add = ["data", "add", "workload", "--data", str(tmp_path / "data"), "--name", "mine"]
     apart, cut = (CliRunner().invoke(main, [*add, str(tmp_path / n)]) for n in ("apart", "cut"))
     assert apart.exit_code == 2
-    assert f"row {len(of_cpu[0]) + 1}: time goes backwards; the events of all CPUs" in apart.stderr
+    assert f"row {len(of_cpu[0]) + 1}: time goes backwards, from " in apart.stderr
     assert cut.exit_code == 0
     assert "; 14107 events were lost, and what processes did then is not in it" in cut.stdout
     told = (tmp_path / "data/workload/mine/datapackage.json").read_text()
