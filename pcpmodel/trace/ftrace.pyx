@@ -325,8 +325,8 @@ cdef struct parser:
     int64_t events          # event lines read so far, known or not
     int64_t unknown         # ... of which not in DEF_EVENTS
     int64_t lost            # by [LOST n EVENTS] lines
-    int64_t in_buffer       # of the heading, -1 without
-    int64_t written
+    int64_t in_buffer       # of the last heading, -1 without
+    int64_t overwritten     # most by a heading: written, and not in the buffer any more
     int64_t first_time
     int64_t last_time
     int64_t back_line       # the first of an earlier time than the one before, 0 without
@@ -814,7 +814,8 @@ cdef int read_heading(parser *s, const char *p, const char *e) noexcept nogil:
             if q == NULL:
                 return BAD_NUMBER
             s.in_buffer = <int64_t>value
-            s.written = <int64_t>other
+            if other > value:
+                s.overwritten = max(s.overwritten, <int64_t>(other - value))
         return BLANK
     if at(p, e, b"CPU:", 4):
         # ftrace: "CPU:3 [LOST 12 EVENTS]"; trace-cmd: "CPU:3 [12 EVENTS DROPPED]".
@@ -1026,7 +1027,7 @@ cdef class _Parser(Exclusive):
         cdef unsigned char[::1] spans = self._markers
         self.s.comms = <comm_slot *>&comms[0]
         self.s.markers = <marker_span *>&spans[0]
-        self.s.in_buffer = self.s.written = -1
+        self.s.in_buffer = -1
         self.s.fraction = -2
         self.markers = []
         self._names = []
@@ -1081,7 +1082,7 @@ cdef class _Parser(Exclusive):
         check_idle(self)
         return {
             "lines": self.s.line, "events": self.s.events, "unknown": self.s.unknown,
-            "lost": self.s.lost, "in_buffer": self.s.in_buffer, "written": self.s.written,
+            "lost": self.s.lost, "in_buffer": self.s.in_buffer, "overwritten": self.s.overwritten,
             "max_cpu": self.s.max_cpu, "max_pfn": self.s.max_pfn, "fraction": self.s.fraction,
             "vmemmap": self.s.vmemmap if self.s.has_vmemmap else None,
             "first_time": self.s.first_time, "last_time": self.s.last_time,
@@ -1179,7 +1180,7 @@ class TraceReader:
     truncated : str or None
         The unfinished last line, which was left out.
     missing : int
-        Events that the heading promises and the file does not have.
+        Events that the heading promises and the file does not have; below 0: those beyond it.
     backwards : (int, int, int) or None
         The first line of an earlier time than the event before it, and both times [ns].
 
@@ -1263,7 +1264,7 @@ class TraceReader:
     @property
     def lost(self):
         n = self._parser.numbers
-        return n["lost"] + max(0, n["written"] - n["in_buffer"])
+        return n["lost"] + n["overwritten"]
 
     @property
     def missing(self):

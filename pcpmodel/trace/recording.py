@@ -258,7 +258,7 @@ class Recording:
     @property
     def lost(self) -> int:
         """Events lost by the kernel's own account: ring buffers, headings, LOST lines."""
-        total = self.trace[1].lost + abs(self.trace[1].missing)
+        total = self.trace[1].lost + max(0, self.trace[1].missing)
         stats = self.meta.get("ring_buffer_stats", {})
         by_ring = 0
         for ring in stats.values() if isinstance(stats, dict) else ():

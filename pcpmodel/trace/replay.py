@@ -278,7 +278,11 @@ def _notes_of(reader: Any) -> list[str]:
     if reader.missing > 0:
         notes.append(f"{reader.missing} events of the trace's heading are not in the file")
     elif reader.missing < 0:
-        notes.append(f"the file has {-reader.missing} events more than its heading says")
+        notes.append(
+            f"the file has {-reader.missing} events more than its heading says: tracing went on "
+            "while it was read, it was edited, or it was put together of several, and then the "
+            "heading need not tell of all events that were lost"
+        )
     return notes
 
 

@@ -140,6 +140,8 @@ def test_lost_events_are_counted():
     assert reader.lost == 12
     _, reader = read_trace(TRACE.replace(b"7/7", b"9/9"))
     assert reader.missing == 2
+    _, reader = read_trace(TRACE.replace(b"7/7", b"4/10") + TRACE)  # put together of two
+    assert (reader.lost, reader.missing) == (6, -7)
 
 
 GOOD = (

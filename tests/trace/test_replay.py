@@ -265,6 +265,17 @@ def test_a_removed_drain_event_is_noticed(tmp_path):
         assert any(abs(d.line - i) < 3000 for d in found.unexplained)
 
 
+@pytest.mark.parametrize("lost", [0, 1500])
+def test_more_events_than_the_heading_says_are_none_that_were_lost(small, tmp_path, lost):
+    path, lines, *_ = small
+    n = sum(not t.startswith(b"#") for t in lines)
+    i = next(i for i, t in enumerate(lines) if t.startswith(b"# entries-in-buffer"))
+    told = lines[i].replace(b"%d/%d" % (n, n), b"%d/%d" % (n - 1000, n - 1000 + lost))
+    found = _changed(tmp_path, path, [*lines[:i], told, *lines[i + 1 :]])
+    assert (found.lost, found.exact) == (lost, lost == 0)
+    assert any("1000 events more than its heading says: tracing went on" in t for t in found.notes)
+
+
 def test_a_changed_page_number_is_noticed(small, tmp_path):
     path, lines, start, stop = small
     rng = random.Random(4)
