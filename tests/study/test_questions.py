@@ -300,12 +300,25 @@ def test_no_setting_under_the_limit_is_said_and_one_seed_refused():
         pm.study.tradeoff(seeds=[1])
 
 
-def test_an_answer_at_the_edge_of_the_grid_is_said_to_be_there():
-    pick = pd.Series({"batch_scale_max": 6, "high_pages": 500.0})
-    equal = pd.DataFrame({"high_pages": [500.0]})
-    assert "(scale 6, high 500): it may lie beyond" in _inside(pick, equal, [0, 5, 6], [300, 500])
-    pick["batch_scale_max"], pick["high_pages"] = 5, np.nan
-    assert "inside" in _inside(pick, equal, [0, 5, 6], [300, 500])
+@pytest.mark.parametrize(
+    ("scale", "high", "longest", "scales", "says"),
+    [
+        (5, 500.0, 500.0, [0, 5, 6], "edge of the grid (high 500): it may lie beyond."),
+        (5, 300.0, 400.0, [0, 5, 6], "edge of the grid (high 300): it may lie beyond."),
+        (5, 300.0, 500.0, [0, 5, 6], "edge of the grid (high 300, high 500): it may lie beyond."),
+        (5, 400.0, 400.0, [0, 5, 6], "inside the grid."),
+        (5, np.nan, 500.0, [0, 5, 6], "inside the grid."),
+        (5, np.nan, np.nan, [2, 3, 5], "edge of the grid (scale 5): it may lie beyond."),
+        (2, 400.0, 500.0, [2, 3, 5], "edge of the grid (scale 2, high 500): it may lie beyond."),
+        (6, np.nan, np.nan, [0, 5, 6], "inside the grid; no scale may be more than 6."),
+        (0, 400.0, 400.0, [0, 5, 6], "inside the grid; no scale may be less than 0."),
+    ],
+)
+def test_an_answer_is_at_the_edge_of_a_grid_that_could_go_on(scale, high, longest, scales, says):
+    """Scales 0 and 6, the least and the most that a kernel may have, were edges, too."""
+    pick = pd.Series({"batch_scale_max": scale, "high_pages": high})
+    equal = pd.DataFrame({"high_pages": [high, longest]})
+    assert _inside(pick, equal, scales, [300, 400, 500]).endswith(says)
 
 
 def test_the_front_counts_what_differs_by_more_than_its_noise():

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.kernel import sizing
-from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import make_spec
@@ -311,16 +311,26 @@ def _p99(row: pd.Series) -> str:
 def _inside(
     pick: pd.Series, equal: pd.DataFrame, scales: Sequence[int], high_pages: Sequence[int]
 ) -> str:
-    """Whether the grid holds the answer, or may go on getting better beyond its edge."""
+    """Whether the grid holds the answer, or may go on getting better beyond its edge.
+
+    A scale has no other beyond the ends of what CONFIG_PCP_BATCH_SCALE_MAX may be.
+    """
+    least, most = BATCH_SCALE_MAX_RANGE
+    scale, high = pick["batch_scale_max"], pick["high_pages"]
     edges = []
-    if pick["batch_scale_max"] in (scales[0], scales[-1]):
-        edges.append(f"scale {pick['batch_scale_max']:.0f}")
-    longest = equal["high_pages"].max()
-    if not np.isnan(pick["high_pages"]) and longest == max(high_pages):
-        edges.append(f"high {longest:.0f}")
+    if scale == scales[0] > least or scale == scales[-1] < most:
+        edges.append(f"scale {scale:.0f}")
+    if not np.isnan(high):
+        # One shorter than the shortest may be as fast, and one longer than the longest faster.
+        at = {high} & {min(high_pages)} | {equal["high_pages"].max()} & {max(high_pages)}
+        edges += [f"high {pages:.0f}" for pages in sorted(at)]
     if edges:
         return f"The answer is at the edge of the grid ({', '.join(edges)}): it may lie beyond."
-    return "The answer lies inside the grid."
+    return "The answer lies inside the grid" + (
+        f"; no scale may be {'less' if scale == least else 'more'} than {scale:.0f}."
+        if scale in (least, most)
+        else "."
+    )
 
 
 def _as_measured(rows: pd.DataFrame) -> str:
