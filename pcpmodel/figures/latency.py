@@ -38,6 +38,12 @@ def _of_machines(frame: pd.DataFrame) -> str:
     return f" of {listed(dict.fromkeys(frame['machine']))}"
 
 
+def _not_measured(points: pd.DataFrame) -> str:
+    """A sentence about machines whose rows were made of what else is known."""
+    made = points[points["made"].astype(bool)]
+    return "" if made.empty else f" No hold{_of_machines(made)} was measured: those rows are made."
+
+
 def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False) -> str:
     said = []
     for batch in (points["batch"].min(), points["batch"].max()):
@@ -50,12 +56,14 @@ def _hold_time(points: pd.DataFrame, lines: pd.DataFrame, per_page: bool = False
         said.append(f"{batch:g} pages take {mean} in the mean and {p99} at the 99th percentile")
     what = "per page moved" if per_page else "of refills and drains"
     out, outside = points["outlier"].sum(), points["outside"].sum()
+    made = _not_measured(points)
     both = "; thin lines are fits through all rows, and the intervals are of both" if out else ""
     return (
         f"Hold times of the zone lock {what}{_of_machines(points)}: {'; '.join(said)}"
         f"{' (all per page)' if per_page else ''}. Lines are fits without "
-        f"{counted(out, 'outlier')} of {len(points)} rows{both}. Markers are measured; "
-        f"{outside or 'none'} lies outside the prediction interval."
+        f"{counted(out, 'outlier')} of {len(points)} rows{both}. "
+        f"Markers are {'the rows' if made else 'measured'}; "
+        f"{outside or 'none'} lies outside the prediction interval.{made}"
     )
 
 
@@ -69,7 +77,7 @@ def hold_time(
     ----------
     points : pandas.DataFrame
         ``side``, ``statistic``, ``batch`` [pages], ``measured_us`` [us], ``outlier``,
-        ``outside``.
+        ``outside``, ``made`` (not measured).
     lines : pandas.DataFrame
         ``side``, ``statistic``, ``pages``, ``fitted_us``, ``fitted_all_us``, ``low_us``,
         ``high_us`` [us].
@@ -106,7 +114,8 @@ def hold_time(
         at = {"marker": marker, "ls": "none", "zorder": 3}
         ax.plot(rows["batch"][~out], measured[~out], color=colour, mec="white", mew=0.5, **at)
         ax.plot(rows["batch"][out], measured[out], mec=colour, mfc="white", mew=1.2, ms=6, **at)
-    _explain(ax, "line: fit, band: interval", "marker: measured, open: outlier")
+    marker = "made" if points["made"].all() else "measured"
+    _explain(ax, "line: fit, band: interval", f"marker: {marker}, open: outlier")
     if points["outlier"].any():
         ax.plot([], [], color="0.3", lw=0.6, label="fit through outliers too")
     low, high = min(m.min() for m in shown), max(m.max() for m in shown)
@@ -145,7 +154,7 @@ def _residuals(points: pd.DataFrame, limit_percent: float = 12.0) -> str:
     return (
         f"Residuals of the fitted hold times{_of_machines(points)}: {kept.median():.1f} % in the "
         f"median, {kept.max():.1f} % at most, without {out} of {len(points)} rows; "
-        f"{beyond or 'none'} drawn at the edge with the value."
+        f"{beyond or 'none'} drawn at the edge with the value.{_not_measured(points)}"
     )
 
 
@@ -156,7 +165,8 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     Parameters
     ----------
     points : pandas.DataFrame
-        ``side``, ``statistic``, ``batch`` [pages], ``residual_percent`` [%], ``outlier``.
+        ``side``, ``statistic``, ``batch`` [pages], ``residual_percent`` [%], ``outlier``,
+        ``made`` (not measured).
     ax : Axes, optional
     limit_percent : float
         Range of the vertical axis [%].
@@ -201,7 +211,7 @@ def residuals(points: pd.DataFrame, ax: Axes | None = None, limit_percent: float
     ax.tick_params(axis="x", rotation=45)
     ax.set_ylim(-limit_percent, limit_percent)
     ax.set_xlabel("Batch [pages]")
-    ax.set_ylabel("Residual [% of measured]")
+    ax.set_ylabel(f"Residual [% of {'made' if points['made'].all() else 'measured'}]")
     return ax
 
 

@@ -18,20 +18,24 @@ def _largest(rows: pd.DataFrame, p99_us: float) -> str:
     return f"{under.max():g}" if len(under) else "none"
 
 
+def _as_slow(slowdown: float) -> str:
+    return "as it is" if slowdown == 1 else f"taking {slowdown:g} times as long"
+
+
 def _scale_latency(per_scale: pd.DataFrame, p99_us: float) -> str:
-    first = per_scale[per_scale["slowdown"] == per_scale["slowdown"].min()]
-    slower = per_scale[per_scale["slowdown"] == per_scale["slowdown"].max()]
+    least, most = (per_scale["slowdown"].agg(end) for end in ("min", "max"))
+    also = f" (and {_as_slow(most)})" if most > least else ""
     said = []
-    for name, rows in first.groupby("machine", sort=False):
-        slow = slower[slower["machine"] == name]
-        said.append(f"{name} {_largest(rows, p99_us)} ({_largest(slow, p99_us)})")
+    for name, rows in per_scale.groupby("machine", sort=False):
+        first, slow = (_largest(rows[rows["slowdown"] == s], p99_us) for s in (least, most))
+        said.append(f"{name} {first}" + (f" ({slow})" if also else ""))
+    markers = ", markers are measured" * bool(per_scale["measured_p99_us"].notna().any())
     both = " Where a row is an outlier thin lines are the fits without it and through all rows."
     return (
         f"99th percentile of the slower side, refill or drain, under "
         f"{listed(dict.fromkeys(per_scale['release']))}. Largest batch scale factor under "
-        f"{p99_us:g} µs as measured (and with a CPU {per_scale['slowdown'].max():g} times slower): "
-        f"{listed(said)}. Lines are medians with their prediction intervals, markers are measured."
-        f"{both * bool(_apart(per_scale).any())}"
+        f"{p99_us:g} µs {_as_slow(least)}{also}: {listed(said)}. Lines are medians with their "
+        f"prediction intervals{markers}.{both * bool(_apart(per_scale).any())}"
     )
 
 
@@ -69,15 +73,17 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
         if _apart(rows).any():
             for fit in ("p99_fitted_us", "p99_fitted_all_us"):
                 ax.plot(scale, rows[fit], color=colour, lw=0.6)
-        words = "as measured" if slowdown == 1 else f"CPU {slowdown:g}x slower"
-        ax.plot([], [], color=colour, ls=dash, marker=marker, label=words)
+        drawn = rows["measured_p99_us"].notna().any()
+        words = "as it is" if slowdown == 1 else f"CPU {slowdown:g}x slower"
+        ax.plot([], [], color=colour, ls=dash, marker=marker if drawn else None, label=words)
         outlier = rows["measured_outlier"].astype(bool)
         at = {"ls": "none", "marker": marker, "zorder": 3}
         measured = rows["measured_p99_us"]
         ax.plot(scale[~outlier], measured[~outlier], color=colour, mec="white", mew=0.5, **at)
         ax.plot(scale[outlier], measured[outlier], mec=colour, mfc="white", mew=1.2, ms=6, **at)
     ax.plot([], [], ls="none", label="line: median, band: interval")
-    ax.plot([], [], ls="none", label="marker: measured, open: outlier")
+    if per_scale["measured_p99_us"].notna().any():
+        ax.plot([], [], ls="none", label="marker: measured, open: outlier")
     if _apart(per_scale).any():
         ax.plot([], [], color="0.3", lw=0.6, label="fits with and without outliers")
     ax.set_yscale("log")

@@ -48,7 +48,12 @@ def frames(machines=("one", "two", "three", "four", "five")):
             points.append(
                 pd.DataFrame(
                     {**keys, "batch": batch, "measured_us": 1 + slope * batch}
-                    | {"residual_percent": residual, "outlier": residual > 20, "outside": False}
+                    | {
+                        "residual_percent": residual,
+                        "outlier": residual > 20,
+                        "outside": False,
+                        "made": False,
+                    }
                 )
             )
             fitted = 1 + slope * pages
@@ -344,6 +349,43 @@ def test_the_numbers_of_a_caption_follow_the_data():
     assert "without 3 outliers of 24 rows" in said(POINTS)
     twice = POINTS.assign(residual_percent=2 * POINTS["residual_percent"])
     assert f"{2 * kept.max():.1f} % at most" in said(twice)
+
+
+def legend(ax):
+    return ax.get_legend_handles_labels()[1]
+
+
+def test_only_what_was_measured_is_called_so():
+    """Of a machine without a table markers were "measured", also where there were none."""
+    made = POINTS.assign(made=True)
+    curves, apart = (figures.hold_time(one(p), one(LINES)) for p in (made, POINTS))
+    assert "Markers are measured;" in figures.caption(apart)
+    assert "marker: measured, open: outlier" in legend(apart)
+    assert figures.caption(curves).endswith("No hold of one was measured: those rows are made.")
+    assert "Markers are measured" not in figures.caption(curves)
+    assert "marker: made, open: outlier" in legend(curves)
+    assert "No hold of one was measured" in figures.caption(figures.residuals(one(made)))
+    mixed = POINTS.assign(made=POINTS["machine"] == "two")
+    both = figures.panels(figures.hold_time, mixed, LINES, by="machine")
+    assert "No hold of two was measured" in figures.caption(both)
+
+    none = one(SCALES).assign(measured_p99_us=np.nan)
+    bare, drawn = (figures.scale_latency(s, 100) for s in (none, one(SCALES)))
+    for ax, are in ((bare, False), (drawn, True)):
+        assert ("markers are measured" in figures.caption(ax)) == are
+        assert ("marker: measured, open: outlier" in legend(ax)) == are
+
+
+def test_a_caption_names_the_slowdowns_that_are_drawn():
+    """It called the least of them "as measured", and a machine alone "1 times slower"."""
+
+    def said(*slowdowns):
+        drawn = one(SCALES)[one(SCALES)["slowdown"].isin(slowdowns)]
+        return figures.caption(figures.scale_latency(drawn, 100))
+
+    assert "under 100 µs as it is: one 4. " in said(1.0)
+    assert "under 100 µs as it is (and taking 4 times as long): one 4 (2). " in said(1.0, 2.0, 4.0)
+    assert "under 100 µs taking 2 times as long: one 3. " in said(2.0)
 
 
 @pytest.mark.parametrize("size", figures.SIZES)

@@ -34,7 +34,8 @@ def fit(machine: str | Machine | Iterable[str | Machine] | None = None) -> Answe
         ``chosen``: the form chosen for every curve, ``forms``: every candidate, with its
         evidence; ``points``: measured and fitted time [us] (``fitted_us`` without the outliers,
         ``fitted_all_us`` through all rows), interval [us], residual of the former [%],
-        ``outlier`` mark, and whether the row is ``outside`` its interval; ``outliers``: the rows
+        ``outlier`` mark, and whether the row is ``outside`` its interval, or was ``made`` of what
+        else is known, for a machine of which no hold was measured; ``outliers``: the rows
         that the others do not expect, with what these say of them; ``lines``: fitted curves and
         their intervals [us] over 1..8192 pages; ``measured``: the measured tables, as they are;
         ``curves`` and ``doubts``: form and residuals of each curve, and the outliers, in short.
@@ -45,7 +46,10 @@ def fit(machine: str | Machine | Iterable[str | Machine] | None = None) -> Answe
         If a machine is unknown or its table is too short.
     """
     machines = load_machines(machine)
-    points = pd.concat([m.hold_time.points for m in machines], ignore_index=True)
+    points = pd.concat(
+        [m.hold_time.points.assign(made=m.derived is not None) for m in machines],
+        ignore_index=True,
+    )
     forms = pd.DataFrame(
         {
             "machine": machine.name,
@@ -68,7 +72,7 @@ def fit(machine: str | Machine | Iterable[str | Machine] | None = None) -> Answe
         for candidate in curve.candidates
     )
     chosen = forms[forms["chosen"]].drop(columns="chosen").reset_index(drop=True)
-    outliers = points[points["outlier"]].drop(columns="outlier").reset_index(drop=True)
+    outliers = points[points["outlier"]].drop(columns=["outlier", "made"]).reset_index(drop=True)
     measured = pd.concat({m.name: m.latency for m in machines}, names=["machine"])
     residuals = (
         points[~points["outlier"]]
@@ -104,7 +108,9 @@ def fit(machine: str | Machine | Iterable[str | Machine] | None = None) -> Answe
 def _facts(machine: Machine, points: pd.DataFrame, outliers: pd.DataFrame) -> dict[str, Any]:
     """The fit of one machine."""
     curves = machine.hold_time.curves
-    rows, beside = (t[t["machine"] == machine.name] for t in (points, outliers))
+    rows, beside = (
+        t[t["machine"] == machine.name] for t in (points.drop(columns="made"), outliers)
+    )
     return {
         "machine": machine.name,
         "digest": machine.digest,

@@ -550,7 +550,7 @@ def _measured(
 def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """The answers of several machines in sentences (Markdown)."""
     for (limit_us, slowdown), rows in answers.groupby(["limit_us", "slowdown"]):
-        cpu = "as measured" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
+        cpu = "as they are" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
         yield (
             f"{limit_us:g} us, {slowdown:g}x",
             f"- **p99 under {limit_us:g} us, {cpu}:** "
