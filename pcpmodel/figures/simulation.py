@@ -478,14 +478,27 @@ def _name_settings(ax: Axes, rows: pd.DataFrame, front: pd.Series) -> None:
 def _tradeoff_latency(table: pd.DataFrame, p99_us: float) -> str:
     rows = table[table["asks"] == "as measured"]
     last = rows.iloc[-1]
+    measured, stated = "none was measured", ""
+    if _was_measured(rows):
+        measured = (
+            f"{last['measured_alloc_p99_us']:.0f} µs (refill) and "
+            f"{last['measured_free_p99_us']:.0f} µs (drain) measured"
+        )
+        stated = (
+            " Bars of the measured are what the table states."
+            if rows["measured_alloc_p99_low_us"].notna().any()
+            else " The table states no uncertainty."
+        )
     return (
-        f"99th percentile of a hold against the pages of one hold, measured with high = 2 x batch "
-        f"and simulated likewise: at {last['batch']:,.0f} pages "
-        f"{last['measured_alloc_p99_us']:.0f} µs (refill) and "
-        f"{last['measured_free_p99_us']:.0f} µs (drain) measured, "
+        f"99th percentile of a hold against the pages of one hold, with high = 2 x batch as tables "
+        f"are measured, and simulated likewise: at {last['batch']:,.0f} pages {measured}, "
         f"{last['hold_p99_us']:.0f} ± {last['hold_p99_us_half_width']:.0f} µs simulated. With the "
-        "kernel's own high the pages are where a pilot finds them. The tables state no uncertainty."
+        f"kernel's own high the pages are where a pilot finds them.{stated}"
     )
+
+
+def _was_measured(rows: pd.DataFrame) -> bool:
+    return bool(rows["measured_alloc_p99_us"].notna().any())
 
 
 @figure_style(size=(COLUMN, 2.8), caption=_tradeoff_latency)
@@ -508,10 +521,14 @@ def tradeoff_latency(table: pd.DataFrame, p99_us: float, ax: Axes | None = None)
     grid = _settings(table)
     own = grid[grid["high_pages"].isna()]
     for i, (side, words) in enumerate((("alloc", "refill"), ("free", "drain"))):
+        if not _was_measured(rows):
+            break
         colour, _, marker = SERIES[i]
-        ax.plot(
+        at, low, high = (rows[f"measured_{side}_p99_{end}us"] for end in ("", "low_", "high_"))
+        ax.errorbar(
             rows["batch"],
-            rows[f"measured_{side}_p99_us"],
+            at,
+            [at - low, high - at],
             ls="none",
             marker=marker,
             color=colour,

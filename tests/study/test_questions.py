@@ -14,7 +14,14 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.zone_splitting import _growth
-from pcpmodel.study.lists.tradeoff import _beaten, _inside, _said
+from pcpmodel.study.lists.tradeoff import (
+    _as_measured,
+    _beaten,
+    _fixed,
+    _inside,
+    _measured,
+    _said,
+)
 
 
 def test_cpus_prefer_instances_in_turn():
@@ -262,6 +269,50 @@ def test_settings_as_measured_stand_beside_what_was_measured():
     assert "% measured" in answer.text
 
 
+def test_what_a_table_states_of_its_figures_stands_beside_and_made_rows_are_not_measured():
+    guest = pm.machine("amd-epyc-vm")
+    rows = _measured(guest)
+    stated = guest.latency_interval
+    for side in ("alloc", "free"):
+        assert list(rows[f"measured_{side}_p99_us"]) == list(
+            guest.latency[f"{side}_latency_p99_us"]
+        )
+        for end in ("low", "high"):
+            column = f"{side}_latency_p99_{end}_us"
+            assert list(rows[f"measured_{side}_p99_{end}_us"]) == list(stated[column])
+    made = _measured(pm.machine("new", like="ice-lake"))
+    assert made.drop(columns="batch").isna().all(axis=None)
+    simulated = made.assign(setting="batch", score_per_s=1.0, hold_p99_us=2.0)
+    assert "p99 of a hold 2.0 us simulated, none measured." in _as_measured(simulated)
+
+
+@pytest.mark.parametrize(
+    ("scores", "half", "says"),
+    [
+        ([1e6], 0.0, None),
+        (
+            [1e6, 2e6],
+            0.0,
+            "- A fixed high has to be long enough: from 1.0 (high 300) to 2.0 million",
+        ),
+        (
+            [2e6, 1e6],
+            0.0,
+            "- With a fixed high throughput goes from 1.0 (high 3000) to 2.0 million",
+        ),
+        ([1e6, 2e6], 1e6, "to 2.0 million pages/s (high 3000), inside the noise."),
+    ],
+)
+def test_a_fixed_high_has_to_be_long_enough_only_if_longer_ones_are_faster(scores, half, says):
+    """Of one alone it was "from 19.8 (high 300) to 19.8 million pages/s (high 300)"."""
+    fixed = pd.DataFrame({"high_pages": [300, 3000][: len(scores)], "score_per_s": scores})
+    fixed = fixed.assign(score_per_s_half_width=half)
+    fixed["setting"] = [f"high {high}" for high in fixed["high_pages"]]
+    told = dict(_fixed(fixed, 32_768))
+    assert told == {} if says is None else says in told["fixed high"]
+    assert dict(_fixed(fixed[:0], 32_768)) == {}
+
+
 def test_where_no_hold_is_taken_none_has_a_percentile():
     """Lists that take a whole mapping up never come to the lock: that was a p99 of 0.0 us."""
     answer = pm.study.tradeoff(
@@ -312,6 +363,7 @@ def test_no_setting_under_the_limit_is_said_and_one_seed_refused():
         (2, 400.0, 500.0, [2, 3, 5], "edge of the grid (scale 2, high 500): it may lie beyond."),
         (6, np.nan, np.nan, [0, 5, 6], "inside the grid; no scale may be more than 6."),
         (0, 400.0, 400.0, [0, 5, 6], "inside the grid; no scale may be less than 0."),
+        (5, np.nan, np.nan, (), "inside the grid."),  # a kernel that looks at no scale
     ],
 )
 def test_an_answer_is_at_the_edge_of_a_grid_that_could_go_on(scale, high, longest, scales, says):
@@ -358,9 +410,16 @@ def test_every_setting_is_a_point_the_front_has_names_and_the_tables_are_beside(
     assert "95 % intervals" in pm.figures.caption(ax)
     assert "shipped is scale 5, own high" in pm.figures.caption(ax)
     drawn = pm.figures.tradeoff_latency(answer.table, 100.0)
-    measured = [line for line in drawn.lines if line.get_label() == "measured, refill"]
+    (measured,) = (bars for bars in drawn.containers if bars.get_label() == "measured, refill")
     latency = pm.machine("sapphire-rapids").latency
     assert list(measured[0].get_ydata()) == list(latency["alloc_latency_p99_us"])
+    assert pm.figures.caption(drawn).endswith("The table states no uncertainty.")
+    none = answer.table.assign(
+        **{name: np.nan for name in answer.table if name.startswith("measured_")}
+    )
+    drawn = pm.figures.tradeoff_latency(none, 100.0)
+    assert "measured, refill" not in drawn.get_legend_handles_labels()[1]
+    assert "at 2,047 pages none was measured" in pm.figures.caption(drawn)
 
 
 def test_sleeping_cpus_keep_their_pages_longer():

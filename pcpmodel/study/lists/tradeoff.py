@@ -127,7 +127,9 @@ def tradeoff(
         ``settings``: a row per setting, means over the seeds with ``*_half_width``, half of a 95 %
         interval.  ``asks``: "what to set?", or "as measured" for the settings of the machine's
         latency table (one process, ``high`` = 2 x batch, one batch per hold, warm pages), with
-        ``measured_per_s`` and ``measured_p99_us`` beside; ``hold_p99_us`` and waits are NaN where
+        ``measured_per_s``, ``measured_alloc_p99_us`` and ``measured_free_p99_us`` beside and, where
+        the table states them, their ends ``*_low_us`` and ``*_high_us``; all NaN for a machine of
+        which no hold was measured.  ``hold_p99_us`` and waits are NaN where
         no hold is taken.  ``shipped`` and ``recommended`` mark
         a row each; ``front`` marks those that no other beats by more than the noise in
         throughput, p99 of a hold or memory.  ``choice``: shipped and recommended side by side.
@@ -193,11 +195,8 @@ def tradeoff(
         pd.DataFrame(_settings(hardware, hardware.latency, seeds)),
         ["setting", "batch", "batch_scale_max", "high_pages"],
     )
-    measured = hardware.latency.set_index("batch").loc[seed_rows["batch"]].reset_index()
     seed_rows["asks"] = "as measured"
-    seed_rows["measured_per_s"] = measured["throughput_pages_per_s"]
-    for side in ("free", "alloc"):
-        seed_rows[f"measured_{side}_p99_us"] = measured[f"{side}_latency_p99_us"]
+    seed_rows = seed_rows.merge(_measured(hardware), on="batch", how="left")
     table = pd.concat([grid, seed_rows], ignore_index=True)
     for mark in ("shipped", "recommended", "front"):
         table[mark] = table[mark].eq(True)
@@ -237,7 +236,7 @@ def tradeoff(
                 for high, part in equal.groupby("high_pages", dropna=False)
             )
             + ". "
-            + _inside(pick, equal, scales, high_pages)
+            + _inside(pick, equal, scales if spec.release.uses_batch_scale_max else (), high_pages)
         )
     gain = grid["score_per_s"] - now["score_per_s"]
     noise = np.hypot(grid["score_per_s_half_width"], now["score_per_s_half_width"])
@@ -247,14 +246,8 @@ def tradeoff(
         + f" of {len(grid) - 1}; slower: "
         f"{int((-gain > noise).sum())}."
     )
-    fixed = grid[~own]
-    fast = fixed.loc[fixed["score_per_s"].idxmax()]
-    slow = fixed.loc[fixed["score_per_s"].idxmin()]
+    said |= dict(_fixed(grid[~own], spec.workload.params["pages"]))
     said |= {
-        "fixed high": f"- A fixed high has to be long enough: from {slow['score_per_s'] / 1e6:.1f} "
-        f"({slow['setting']}) to {fast['score_per_s'] / 1e6:.1f} million pages/s "
-        f"({fast['setting']}); a mapping has {spec.workload.params['pages']:,} pages, and lists "
-        "that take it up never touch the lock again.",
         "front": f"- {int(grid['front'].sum())} of {len(grid)} settings are on the front: no "
         "other beats "
         "them by more than the noise in throughput, p99 of a hold or memory.",
@@ -313,12 +306,13 @@ def _inside(
 ) -> str:
     """Whether the grid holds the answer, or may go on getting better beyond its edge.
 
-    A scale has no other beyond the ends of what CONFIG_PCP_BATCH_SCALE_MAX may be.
+    A scale has no other beyond the ends of what CONFIG_PCP_BATCH_SCALE_MAX may be.  *scales*: none
+    where the kernel does not look at it.
     """
     least, most = BATCH_SCALE_MAX_RANGE
     scale, high = pick["batch_scale_max"], pick["high_pages"]
     edges = []
-    if scale == scales[0] > least or scale == scales[-1] < most:
+    if scales and (scale == scales[0] > least or scale == scales[-1] < most):
         edges.append(f"scale {scale:.0f}")
     if not np.isnan(high):
         # One shorter than the shortest may be as fast, and one longer than the longest faster.
@@ -328,24 +322,67 @@ def _inside(
         return f"The answer is at the edge of the grid ({', '.join(edges)}): it may lie beyond."
     return "The answer lies inside the grid" + (
         f"; no scale may be {'less' if scale == least else 'more'} than {scale:.0f}."
-        if scale in (least, most)
+        if scales and scale in (least, most)
         else "."
     )
 
 
+def _fixed(fixed: pd.DataFrame, mapped: int) -> Iterator[tuple[str, str]]:
+    """What a fixed ``high`` does to throughput; *mapped*: pages of a mapping."""
+    if len(fixed) < 2:
+        return
+    fast = fixed.loc[fixed["score_per_s"].idxmax()]
+    slow = fixed.loc[fixed["score_per_s"].idxmin()]
+    said = (
+        f"from {slow['score_per_s'] / 1e6:.1f} ({slow['setting']}) to "
+        f"{fast['score_per_s'] / 1e6:.1f} million pages/s ({fast['setting']})"
+    )
+    noise = np.hypot(fast["score_per_s_half_width"], slow["score_per_s_half_width"])
+    if fast["score_per_s"] - slow["score_per_s"] <= noise:
+        said = f"With a fixed high throughput goes {said}, inside the noise."
+    elif fast["high_pages"] <= slow["high_pages"]:
+        said = f"With a fixed high throughput goes {said}."
+    else:
+        said = (
+            f"A fixed high has to be long enough: {said}; a mapping has {mapped:,} pages, and "
+            "lists that take it up never touch the lock again."
+        )
+    yield "fixed high", f"- {said}"
+
+
+def _measured(machine: machines.Machine) -> pd.DataFrame:
+    """What was measured of each batch; of a machine whose table was made nothing."""
+    table, interval = machine.latency, machine.latency_interval
+    found = pd.DataFrame(
+        {"batch": table["batch"], "measured_per_s": table["throughput_pages_per_s"]}
+    )
+    for side in ("free", "alloc"):
+        found[f"measured_{side}_p99_us"] = table[f"{side}_latency_p99_us"]
+        for end in ("low", "high"):
+            stated = np.nan if interval is None else interval[f"{side}_latency_p99_{end}_us"]
+            found[f"measured_{side}_p99_{end}_us"] = stated
+    if machine.derived is not None:
+        found.loc[:, found.columns != "batch"] = np.nan
+    return found
+
+
 def _as_measured(rows: pd.DataFrame) -> str:
-    """What the settings of the latency table gain, measured and simulated."""
+    """What the settings of the latency table gain, simulated and, if it was, measured."""
     first, last = rows.iloc[0], rows.iloc[-1]
     said = (
-        f"- As measured (one process, high = 2 x batch, warm pages), from {first['setting']} to "
-        f"{last['setting']}: throughput "
+        f"- As tables are measured (one process, high = 2 x batch, warm pages), from "
+        f"{first['setting']} to {last['setting']}: throughput "
         f"{100 * (last['score_per_s'] / first['score_per_s'] - 1):+.1f} % simulated"
     )
     if np.isfinite(gain := 100 * (last["measured_per_s"] / first["measured_per_s"] - 1)):
         said += f", {gain:+.1f} % measured"
+    said += f"; p99 of a hold {last['hold_p99_us']:.1f} us simulated, "
+    refill, drain = last["measured_alloc_p99_us"], last["measured_free_p99_us"]
+    if np.isfinite(refill):
+        said += f"{refill:.1f} (refill) and {drain:.1f} us (drain) measured"
+    else:
+        said += "none measured"
     return (
-        f"{said}; p99 of a hold {last['hold_p99_us']:.1f} us simulated, "
-        f"{last['measured_alloc_p99_us']:.1f} (refill) and {last['measured_free_p99_us']:.1f} us "
-        "(drain) measured. These rows say what a long hold costs, not what to set: there one "
-        "batch is one hold, and nobody waits."
+        f"{said}. These rows say what a long hold costs, not what to set: there one batch is one "
+        "hold, and nobody waits."
     )
