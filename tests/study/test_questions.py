@@ -14,6 +14,7 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.simulation.host import Host
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.zone_splitting import _growth
+from pcpmodel.study.lists.stranded import _back_at_the_end, _time_until
 from pcpmodel.study.lists.tradeoff import (
     _as_measured,
     _beaten,
@@ -432,6 +433,39 @@ def test_sleeping_cpus_keep_their_pages_longer():
     said = answer.text
     assert "Would it surprise us" in said
     assert "back at the base level at the end" in said
+
+
+def test_half_of_a_peak_is_given_back_so_long_after_it():
+    time_s, mib = np.array([1.0, 2.0, 3.0, 7.0]), np.array([5.0, 10.0, 6.0, 5.0])
+    assert _time_until(time_s, mib, 5.0) == 5.0
+    assert _time_until(time_s, mib, 4.0) == np.inf
+
+
+def test_what_everything_is_that_an_idle_machine_gives_back_a_fixed_high_tells():
+    """A tuned list that nothing had left by the end was held to be a fixed one, of any size."""
+
+    def told(*runs, seconds=20.0):
+        parts, ends = [], []
+        for name, mib in runs:
+            time_s = np.arange(len(mib)) * seconds / (len(mib) - 1)
+            table = {"release": name, "nohz_idle": False, "time_s": time_s, "mib": mib}
+            parts.append(pd.DataFrame(table))
+            half = _time_until(time_s, np.array(mib), max(mib) / 2)
+            row = {"release": name, "nohz_idle": False, "peak_mib": max(mib)}
+            ends.append(row | {"end_mib": mib[-1], "half_s": half})
+        return dict(_back_at_the_end(pd.DataFrame(ends), pd.concat(parts), seconds))
+
+    base, kept = ("v6.6", [4.0, 4.0, 4.0, 4.0, 4.0]), ("v7.2", [40.0, 40.0, 40.0, 40.0, 40.0])
+    assert told(base) == {}
+    said = told(base, kept)
+    assert "It does not: half of the peak is back not in 20 s (v7.2, awake)." in said["surprise"]
+    assert "against 4 MiB of v6.6: 40 MiB (v7.2, awake)" in said["claim"]
+    soon, late = ("v7.2", [40.0, 4.0, 4.0, 4.0, 4.0]), ("v7.2", [40.0, 18.0, 18.0, 5.0, 4.0])
+    assert "It does: half of the peak is back after 5.0 s" in told(base, soon)["surprise"]
+    assert "It does not: half of the peak is back after 5.0 s" in told(base, late)["surprise"]
+    alone = told(soon)
+    assert list(alone) == ["surprise"]
+    assert "No release with a fixed high is here" in alone["surprise"]
 
 
 def test_figures_of_the_questions_are_drawn():

@@ -10,12 +10,16 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.hardware import machines
+from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import make_spec, varied
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.workload import idle_after_burst
 
 __all__ = ["stranded"]
+
+#: Less than this is "within seconds" [s].
+SECONDS = 10.0
 
 
 def stranded(
@@ -48,7 +52,7 @@ def stranded(
     -------
     Answer
         ``memory``: ``time_s``, ``release``, ``nohz_idle``, ``mib`` on the lists; ``ends``: MiB at
-        the end and the time until half of the peak is given back.
+        the end and the time from the peak until half of it is given back (inf: not by the end).
     """
     hardware = machines.machine(machine)
     base = make_spec(
@@ -72,8 +76,7 @@ def stranded(
                     {"release": kernel, "nohz_idle": nohz, "time_s": result.time_s, "mib": mib}
                 )
             )
-            after = np.flatnonzero(mib[mib.argmax() :] <= mib.max() / 2)
-            half = float(result.time_s[after[0]]) if len(after) else float("inf")
+            half = _time_until(result.time_s, mib, mib.max() / 2)
             ends.append((kernel, nohz, mib.max(), mib[-1], half))
     table = pd.concat(parts, ignore_index=True)
     ended = pd.DataFrame(ends, columns=["release", "nohz_idle", "peak_mib", "end_mib", "half_s"])
@@ -82,52 +85,71 @@ def stranded(
         f"{'idle CPUs asleep' if r.nohz_idle else 'vmstat worker always on'}: "
         f"{r.peak_mib:.0f} MiB after the burst, {r.end_mib:.0f} MiB after {seconds:g} s, "
         + (
-            f"half given back by {r.half_s:.1f} s."
+            f"half given back after {r.half_s:.1f} s."
             if np.isfinite(r.half_s)
-            else "half never given back."
+            else "half not given back by then."
         )
         for r in ended.itertuples()
     }
     made_of = digest_of(table.to_dict("list"), hardware.digest)
     return Answer(
         {"memory": table, "ends": ended},
-        said | dict(_back_at_the_end(ended, seconds)),
+        said | dict(_back_at_the_end(ended, table, seconds)),
         digest=made_of,
         shown=("ends",),
     )
 
 
-def _back_at_the_end(ends: pd.DataFrame, seconds: float) -> Iterator[tuple[str, str]]:
+def _time_until(time_s: np.ndarray, mib: np.ndarray, level: float) -> float:
+    """From the peak until no more than this is on the lists [s]; inf: not by the end."""
+    at = mib.argmax()
+    after = np.flatnonzero(mib[at:] <= level)
+    return float(time_s[at + after[0]] - time_s[at]) if len(after) else float("inf")
+
+
+def _back_at_the_end(
+    ends: pd.DataFrame, table: pd.DataFrame, seconds: float
+) -> Iterator[tuple[str, str]]:
     """Whether an idle machine gives back what auto-tuning let the lists keep."""
-    fixed = ends[ends["end_mib"] == ends["peak_mib"]]
-    tuned = ends[ends["end_mib"] < ends["peak_mib"]]
+    tunes = np.array([find_release(name).rules.auto_high for name in ends["release"]], bool)
+    fixed, tuned = ends[~tunes], ends[tunes]
     if tuned.empty:
         return
     half = ", ".join(
-        f"{r.half_s:.1f} s ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
-        if np.isfinite(r.half_s)
-        else f"never in {seconds:g} s ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
+        (f"after {r.half_s:.1f} s" if np.isfinite(r.half_s) else f"not in {seconds:g} s")
+        + f" ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
         for r in tuned.itertuples()
     )
-    base = float(fixed["end_mib"].max()) if len(fixed) else 0.0
-    back, asleep = tuned["end_mib"] <= 1.25 * base, tuned["nohz_idle"].astype(bool)
-    at_once = bool((back & (tuned["half_s"] < 5)).all())
+    if fixed.empty:
+        yield (
+            "surprise",
+            "- No release with a fixed high is here to say what a machine has that gave everything "
+            f"back. Half of the peak is back {half}.",
+        )
+        return
+    base = float(fixed["end_mib"].max())
+    level = 1.25 * base
+    runs = dict(iter(table.groupby(["release", "nohz_idle"])))
+    until = [
+        _time_until(*(runs[r.release, r.nohz_idle][c].to_numpy() for c in ("time_s", "mib")), level)
+        for r in tuned.itertuples()
+    ]
+    back, asleep = tuned["end_mib"] <= level, tuned["nohz_idle"].astype(bool)
     yield (
         "surprise",
         "- Would it surprise us, if an idle machine gave everything back within seconds? "
-        f"{'It does' if at_once else 'It does not'}: half of the peak is back after {half}.",
+        f"{'It does' if max(until) < SECONDS else 'It does not'}: half of the peak is back {half}.",
     )
-    if len(fixed):
-        yield (
-            "claim",
-            "- The series claims that used memory is back at the base level at the end of its "
-            f"builds. Here, after {seconds:g} s without work and against {base:.0f} MiB of "
-            f"{fixed['release'].iloc[0]}: "
-            + ", ".join(
-                f"{r.end_mib:.0f} MiB ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
-                for r in tuned.itertuples()
-            )
-            + f". Within a quarter of the base level are {(back & ~asleep).sum()} of "
-            f"{(~asleep).sum()} runs whose CPUs wake up and {(back & asleep).sum()} of "
-            f"{asleep.sum()} whose CPUs sleep on.",
+    yield (
+        "claim",
+        "- The series claims that used memory is back at the base level at the end of its "
+        f"builds. Here, after {seconds:g} s without work and against {base:.0f} MiB of "
+        f"{fixed['release'].iloc[0]}: "
+        + ", ".join(
+            f"{r.end_mib:.0f} MiB ({r.release}, {'asleep' if r.nohz_idle else 'awake'})"
+            for r in tuned.itertuples()
         )
+        + f". Within a quarter of the base level are {(back & ~asleep).sum()} of "
+        f"{(~asleep).sum()} runs whose CPUs wake up and {(back & asleep).sum()} of "
+        f"{asleep.sum()} whose CPUs sleep on.",
+    )
