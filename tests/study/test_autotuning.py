@@ -111,7 +111,21 @@ def test_build_time_falls_by_less_than_the_lock():
     assert "in the model contention falls by 14.4 points and build time by 5.4 %" in said
     assert "It does not" in said
     as_much = [*BUILD[:3], cell("kbuild", "patch10", "build_time", 86.0, 94.6)]
-    assert "It does, from base to patch10" in pm.study.build_surprise(key_of(as_much)).text
+    told = pm.study.build_surprise(key_of(as_much)).text
+    assert "It does, from base to patch10 of pcp-auto-tuning-v2/kbuild" in told
+    assert "build time by 5.4 %, which says otherwise." in told
+
+
+def test_build_time_and_the_lock_are_asked_of_every_table_that_has_them():
+    """The notebook ended in an error with any other table, as of version 3."""
+    key = key_of([*BUILD, *(dict(row, table="kbuild_j224") for row in BUILD)])
+    said = pm.study.build_surprise(key).text
+    assert said.count("measured contention falls by 12.6 points") == 2
+    assert "of pcp-auto-tuning-v2/kbuild_j224: " in said
+    more = [dict(row, measured=row["measured"] + 20 * (row["step"] == "patch10")) for row in BUILD]
+    assert "It does not" in pm.study.build_surprise(key_of(more)).text  # contention rose
+    none = pm.study.build_surprise(key_of(BUILD[:1])).text
+    assert none.endswith("No table here has both, of the base row too.")
 
 
 def test_the_scores_that_the_model_does_not_move_are_named():

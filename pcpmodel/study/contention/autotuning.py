@@ -232,33 +232,42 @@ def build_surprise(key: Answer) -> Answer:
     Parameters
     ----------
     key : Answer
-        As `pcpmodel.compare` answers:
-        with the table pcp-auto-tuning-v2/kbuild.
+        As `pcpmodel.compare` answers: of its tables those that have a build's time and contention.
 
     Returns
     -------
     Answer
         No table; the answers by name.
     """
-    rows = key["rows"][key["rows"]["source"] + "/" + key["rows"]["table"] == _BUILD]
-    cell = rows.set_index(["step", "quantity"])
-    last = rows["step"].iloc[-1]
-    lock, time = ("lock_contention", "build_time")
-    said, as_much = [], False
-    for name, column in (("measured", "measured"), ("in the model", "predicted")):
-        less = cell.loc[("base", lock), column] - cell.loc[(last, lock), column]
-        faster = 100 - cell.loc[(last, time), column]
-        as_much |= faster > 0.8 * less
+    lock, time = "lock_contention", "build_time"
+    said = []
+    for (source, table), rows in key["rows"].groupby(["source", "table"], sort=False):
+        cell = rows.set_index(["step", "quantity"])
+        both = [s for s in dict.fromkeys(rows["step"]) if {(s, lock), (s, time)} <= {*cell.index}]
+        if not both or ("base", lock) not in cell.index:
+            continue
+        last, falls, as_much = both[-1], [], []
+        for name, column in (("measured", "measured"), ("in the model", "predicted")):
+            less = cell.loc[("base", lock), column] - cell.loc[(last, lock), column]
+            faster = 100 - cell.loc[(last, time), column]
+            as_much.append(bool(faster > 0.8 * less > 0))
+            falls.append(
+                f"{name} contention falls by {less:.1f} points and build time by {faster:.1f} %"
+            )
+        measured, modelled = as_much
         said.append(
-            f"{name} contention falls by {less:.1f} points and build time by {faster:.1f} %"
+            f"It does{'' if measured else ' not'}, from base to {last} of {source}/{table}: "
+            f"{'; '.join(falls)}{'' if measured == modelled else ', which says otherwise'}."
         )
-    answer = (
-        "- Would it surprise us, if the build time fell by as much as the lock's cycles? It does"
-        f"{'' if as_much else ' not'}, from base to {last}: {'; '.join(said)}. A thread that waits "
-        "leaves its core to the other one (smt_share of the cost sheet), and while few of its "
-        "commands run, as at its end, a build waits for no lock (data/workload/build-phases)."
+    question = "- Would it surprise us, if the build time fell by as much as the lock's cycles? "
+    if not said:
+        return Answer({}, {"surprise": f"{question}No table here has both, of the base row too."})
+    reasons = (
+        " A thread that waits leaves its core to the other one (smt_share of the cost sheet), and "
+        "while few of its commands run, as at its end, a build waits for no lock "
+        "(data/workload/build-phases)."
     )
-    return Answer({}, {"surprise": answer})
+    return Answer({}, {"surprise": question + " ".join(said) + reasons})
 
 
 def stream_surprise(key: Answer) -> Answer:
