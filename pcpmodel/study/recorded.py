@@ -167,8 +167,8 @@ def recorded_work(
     -------
     Answer
         ``releases``: by rules ``release``, ``refills``, ``drains``, ``zone_lock_holds``,
-        ``pages_per_hold``,
-        ``largest_hold`` [pages], ``pages_in_pcp_max`` [pages].
+        ``pages_per_hold`` (in the mean) and ``largest_hold`` of refills and drains [pages],
+        ``pages_in_pcp_max`` [pages].
     """
     found = what_if(recording, releases, policy, **settings)
     rows = []
@@ -186,20 +186,28 @@ def recorded_work(
             }
         )
     table = pd.DataFrame(rows)
-    most = table.loc[table["zone_lock_holds"].idxmax()]
-    least = table.loc[table["zone_lock_holds"].idxmin()]
     return Answer(
         {"releases": table},
         {
             "holds": f"{found.recording}: {found.allocations:,} allocations and {found.frees:,} "
-            "frees take the "
-            f"zone lock {most['zone_lock_holds']:,} times under {most['release']} and "
-            f"{least['zone_lock_holds']:,} times under {least['release']}; a hold then moves "
-            f"{least['pages_per_hold']:.0f} pages instead of {most['pages_per_hold']:.0f}, the "
-            "largest "
-            f"{least['largest_hold']:,} instead of {most['largest_hold']:,}, and up to "
-            f"{least['pages_in_pcp_max']:,} pages sit on the lists instead of "
-            f"{most['pages_in_pcp_max']:,}." + "".join(f" Note: {n}." for n in found.notes)
+            f"frees take the zone lock {_most_and_least(table)}."
+            + "".join(f" Note: {n}." for n in found.notes)
         },
         digest=_digest(table),
+    )
+
+
+def _most_and_least(table: pd.DataFrame) -> str:
+    """The rules that take the lock most often beside those that do least, if any differ."""
+    holds = table["zone_lock_holds"]
+    most, least = table.loc[holds.idxmax()], table.loc[holds.idxmin()]
+    if holds.max() == holds.min():
+        return f"{holds.max():,} times under {' and '.join(table['release'])}"
+    return (
+        f"{most['zone_lock_holds']:,} times under {most['release']} and "
+        f"{least['zone_lock_holds']:,} times under {least['release']}; a refill or drain then "
+        f"moves {least['pages_per_hold']:.0f} pages instead of {most['pages_per_hold']:.0f}, the "
+        f"largest {least['largest_hold']:,} instead of {most['largest_hold']:,}, and up to "
+        f"{least['pages_in_pcp_max']:,} pages sit on the lists instead of "
+        f"{most['pages_in_pcp_max']:,}"
     )

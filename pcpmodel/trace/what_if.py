@@ -330,6 +330,9 @@ def what_if(
             )
     cap = open_recording(recording)
     states = [release(r) for r in releases] or ([] if policy is not None else [cap.release])
+    for name, times in Counter(state.name for state in states).items():
+        if times > 1:
+            raise InputError(f"releases: {name!r} is there {times} times; give each once")
     exactness, work, resizes = replay_work(cap)
     if exactness.nr_unexplained > 0.01 * exactness.allocations:
         raise InputError(

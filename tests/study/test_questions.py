@@ -549,6 +549,13 @@ def works(**rows):
     ]
 
 
+def test_a_preparation_that_changes_another_number_than_the_holds_is_said_to_change_that():
+    quiet, pressed = works(quiet=[("v6.6+p1", 5), ("v6.6+p2", 5)], pressed=[("v6.6+p8", 1)])
+    quiet.table.loc[1, "pages_in_pcp_max"] = 1234
+    told = pm.study.patch_surprise([quiet], pressed, []).text
+    assert "Yes: v6.6+p2 has 1,234 pages_in_pcp_max instead of 9." in told
+
+
 @pytest.mark.parametrize(
     ("quiet", "said"),
     [
@@ -556,8 +563,8 @@ def works(**rows):
         ([("v6.6+p1", 5), ("v6.6+p2", 5)], "Not v6.6+p2, and the others are not asked here"),
         ([("v6.6+p1", 5), ("v6.6+p2", 4)], "Yes: v6.6+p2 takes the lock 4 times instead of 5."),
         ([(f"v6.6+p{n}", 5) for n in range(1, 9)], "No, none of them."),
-        ([(f"v6.6+p{n}", 5) for n in range(7, 9)], "Rows p7 and p8 are equal above because"),
-        ([("v6.6+p7", 5), ("v6.6+p8", 4)], "Rows p7 and p8 differ above, and patch 8 acts"),
+        ([(f"v6.6+p{n}", 5) for n in range(7, 9)], "Rows p7 and p8 are equal above. Patch 8 acts"),
+        ([("v6.6+p7", 5), ("v6.6+p8", 4)], "Rows p7 and p8 differ above. Patch 8 acts"),
     ],
 )
 def test_patches_that_no_run_asked_about_are_not_answered_for(quiet, said):

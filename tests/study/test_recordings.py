@@ -49,6 +49,14 @@ def test_recorded_work_is_one_row_per_rules():
     assert again.digest == found.digest
     pd.testing.assert_frame_equal(again.table, found.table)
     assert f"{base:,} times under v6.6" in found.text
+    assert "; a refill or drain then moves " in found.text
+
+
+def test_rules_that_take_the_lock_as_often_are_not_set_against_each_other():
+    """It was "182 times under v6.6 and 182 times under v6.6", with 89 pages "instead of" 89."""
+    same = pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6", "v6.6+p1"]).text
+    assert same.endswith("take the zone lock 182 times under v6.6 and v6.6+p1.")
+    assert pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6"]).text.endswith("182 times under v6.6.")
 
 
 def test_what_if_is_held_against_the_kernels_that_ran():

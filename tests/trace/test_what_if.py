@@ -220,6 +220,12 @@ def test_a_policy_that_answers_nonsense_ends_what_if(policies, policy, error, sa
         pm.study.recorded_work("6.12-tcp-4cpu", [], policy=broken)
 
 
+def test_rules_that_are_asked_twice_are_refused():
+    """The report's figure could not tell the rows apart, and ended in an error."""
+    with pytest.raises(InputError, match=r"releases: 'v7.2' is there 2 times; give each once"):
+        pm.what_if("6.18-pf1-2cpu", ["v7.2", "v6.6", "v7.2"])
+
+
 def test_a_recording_without_its_first_lists_is_refused():
     boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
     with pytest.raises(InputError, match="before"):

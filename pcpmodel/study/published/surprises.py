@@ -243,10 +243,7 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
         for table in tables:
             if {patch, base} <= set(table.index) and not table.loc[patch].equals(table.loc[base]):
                 one, two = table.loc[base], table.loc[patch]
-                moved.append(
-                    f"{patch} takes the lock {two['zone_lock_holds']:,.0f} times instead of "
-                    f"{one['zone_lock_holds']:,.0f}"
-                )
+                moved.append(f"{patch} {_how_else(one, two)}")
     said = {
         "preparation": "- Does a patch that prepares (2: cache sizes, 4: a configuration option, "
         "6: high_min and "
@@ -264,14 +261,22 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
         p7, p8 = at.loc["v6.6+p7"], at.loc["v6.6+p8"]
         same = all(t.loc["v6.6+p7"].equals(t.loc["v6.6+p8"]) for t in tables)
         said["patch 8"] = (
-            f"- Rows p7 and p8 {'are equal above because' if same else 'differ above, and'} patch "
-            "8 acts in a zone below its high watermark only: the zones nearest to it had "
+            f"- Rows p7 and p8 {'are equal' if same else 'differ'} above. Patch 8 acts in a zone "
+            "below its high watermark only; in the dumps the zones nearest to it had "
             f"{'; '.join(room)}. Under memory pressure it takes the lock "
             f"{p8['zone_lock_holds']:,.0f} times instead of {p7['zone_lock_holds']:,.0f}, with up "
             f"to {p8['pages_in_pcp_max']:,.0f} pages on the lists instead of "
             f"{p7['pages_in_pcp_max']:,.0f}."
         )
     return Answer({}, said)
+
+
+def _how_else(one: pd.Series, two: pd.Series) -> str:
+    """The first number in which two rows differ, the holds before all others."""
+    name = next(n for n in ["zone_lock_holds", *one.index] if one[n] != two[n])
+    if name == "zone_lock_holds":
+        return f"takes the lock {two[name]:,.0f} times instead of {one[name]:,.0f}"
+    return f"has {two[name]:,g} {name} instead of {one[name]:,g}"
 
 
 def _none_of(asked: list[str], patches: list[str]) -> str:
