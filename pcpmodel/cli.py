@@ -201,7 +201,8 @@ def _policy(file: str | None) -> Any:
     "--high-fraction",
     type=int,
     metavar="F",
-    help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, 0 for a file.",
+    help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, of a file as its "
+    "limits have it.",
 )
 @_page_size("the machine that FILE is from; default: the one that its batches follow from.")
 @as_json
@@ -246,7 +247,7 @@ def explain_(
         explanation = found.explanation
     else:
         explanation = sizes_explained.explain(
-            zoneinfo.read(file), _rules(release, config), cpus, high_fraction or 0, page_size
+            zoneinfo.read(file), _rules(release, config), cpus, high_fraction, page_size
         )
         _emit(explanation.as_dict(), json_, str(explanation))
     wrong = [z.title for z in explanation.zones if not z.match]

@@ -94,7 +94,8 @@ def explain_machines(
     cpus_per_node : int or sequence of int, optional
         Online CPUs of each node; default: what each report says.
     high_fraction : int, optional
-        ``vm.percpu_pagelist_high_fraction``; default: what each report says.
+        ``vm.percpu_pagelist_high_fraction``; default: what each report says, else as its limits
+        have it.
 
     Returns
     -------

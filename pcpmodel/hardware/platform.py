@@ -248,7 +248,8 @@ def this_machine(
         Rules to apply; by default
         `pcpmodel.kernel.releases.nearest_release` of the running kernel.
     cpus_per_node, high_fraction : optional
-        As in `pcpmodel.hardware.sizes_explained.explain`; by default what the kernel says.
+        As in `pcpmodel.hardware.sizes_explained.explain`; by default what the kernel says, if it
+        does.
 
     Returns
     -------
@@ -279,7 +280,7 @@ def explained(
         cpus_per_node = {n.node: len(n.cpus) for n in platform.node_list}
     if high_fraction is None:
         sysctl = host.root / "proc/sys/vm/percpu_pagelist_high_fraction"
-        high_fraction = host.number(sysctl) or 0
+        high_fraction = host.number(sysctl)
     known = platform.page_size_kib
     page_size_bytes = None if known is None else known << 10
     explanation = explain(snapshots, release, cpus_per_node, high_fraction, page_size_bytes)

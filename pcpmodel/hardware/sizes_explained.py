@@ -86,18 +86,55 @@ def infer_page_size(snapshots: Sequence[Zoneinfo], rules: Rules) -> tuple[int, s
 
 
 def infer_high_fraction(
-    info: Zoneinfo, cpus: Mapping[int, int], rules: Rules, page_shift: int = 12
-) -> tuple[int, int] | None:
-    """Least and most ``vm.percpu_pagelist_high_fraction`` that every limit follows from.
+    snapshots: Sequence[Zoneinfo],
+    cpus: Sequence[Mapping[int, int]],
+    rules: Rules,
+    page_shift: int = 12,
+) -> tuple[int, str | None]:
+    """Least ``vm.percpu_pagelist_high_fraction`` that every limit follows from, and why.
 
-    None where it is not set, as far as the limits tell: they differ, follow from 0, or are not
-    printed (v6.7 to v6.15; up to v6.6 ``high`` is the limit).
+    0 and None where it is not set, as far as the limits tell: they differ, follow from 0, or are
+    not printed (v6.7 to v6.15; up to v6.6 ``high`` is the limit).
+
+    Parameters
+    ----------
+    snapshots : sequence of Zoneinfo
+        Of one machine.
+    cpus : sequence of mapping
+        Online CPUs of each node, at each.
+    rules : Rules
+    page_shift : int
+        log2 of the page size in bytes.
+    """
+    found = [
+        _high_fractions(info, at, rules, page_shift)
+        for info, at in zip(snapshots, cpus, strict=True)
+    ]
+    first, last = max(least for least, _ in found), min(most for _, most in found)
+    if first > last:
+        return 0, None
+    what = f"{first} to {last}" if first < last else str(first)
+    if last == sizing.INT_MAX:
+        what = f"at least {first}"
+    return first, (
+        f"the limits follow from vm.percpu_pagelist_high_fraction={what}, which is taken to be set "
+        "(--high-fraction says otherwise)"
+    )
+
+
+def _high_fractions(
+    info: Zoneinfo, cpus: Mapping[int, int], rules: Rules, page_shift: int
+) -> tuple[int, int]:
+    """Least and most fraction of `infer_high_fraction`; of none the least is larger.
 
     References
     ----------
     mm/page_alloc.c, zone_highsize() and zone_set_pageset_high_and_batch(), v5.14 on.
     """
     first, last, unset = sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION, sizing.INT_MAX, True
+    none = last, 0
+    if not rules.high_by_watermark or rules.sizing is not None:  # a tree may have rules of its own
+        return none
     for zone in info.populated:
         pairs = {
             (p.high_min, p.high_max) if rules.high_min_max else (p.high, p.high)
@@ -105,13 +142,13 @@ def infer_high_fraction(
         }
         (least, most) = pairs.pop() if len(pairs) == 1 else (0, 1)
         batch = zone.pagesets[0].batch
-        if least != most or least is None or least < 4 * batch or not rules.high_by_watermark:
-            return None
+        if least != most or least is None or least < 4 * batch:
+            return none
         n = sizing.highsize_divisor(cpus[zone.node], len(info.online_cpus))
         unset &= least == max(zone.low_wmark_pages // n, 4 * batch)
         some = sizing.high_fractions(zone.managed, n, least, batch)
         first, last = max(first, some[0]), min(last, some[1])
-    return None if unset or first > last else (first, last)
+    return none if unset else (first, last)
 
 
 @dataclass(frozen=True)
@@ -429,7 +466,7 @@ def explain(
     zoneinfo: Zoneinfo | Sequence[Zoneinfo],
     release: str | Release | None = None,
     cpus_per_node: int | Mapping[int, int] | Sequence[int] | None = None,
-    high_fraction: int = 0,
+    high_fraction: int | None = None,
     page_size_bytes: int | None = None,
 ) -> Explanation:
     """Recompute every batch and limit of a ``/proc/zoneinfo`` and compare.
@@ -445,8 +482,9 @@ def explain(
         node in ascending order; 0 for a node of memory only.  Without it, one node has
         all CPUs, and several nodes have those that their limits follow from: equally many where
         that explains as much.
-    high_fraction : int
-        sysctl ``vm.percpu_pagelist_high_fraction`` at that time: 0, or 8 and more.
+    high_fraction : int, optional
+        sysctl ``vm.percpu_pagelist_high_fraction`` at that time: 0, or 8 and more; without it the
+        one that all limits follow from, if they do from any but 0.
     page_size_bytes : int, optional
         4096, 16384 or 65536; without it the one that the batches follow from.
 
@@ -465,7 +503,7 @@ def explain(
         raise InputError("no snapshot of /proc/zoneinfo is given")
     if page_size_bytes not in (None, 4096, 16384, 65536):
         raise InputError(f"page_size_bytes={page_size_bytes!r}; allowed: 4096, 16384, 65536")
-    sizing.percpu_pagelist_high_fraction(high_fraction)
+    given = sizing.percpu_pagelist_high_fraction(high_fraction or 0)
     assumptions: dict[str, None] = {}
     if release is None:
         state, reason = infer_release(snapshots)
@@ -478,13 +516,19 @@ def explain(
         if why:
             assumptions[f"pages of {page_size_bytes >> 10} KiB: {why}"] = None
     page_shift = page_size_bytes.bit_length() - 1
-    zones = []
+    cpus = []
     for info in snapshots:
-        per_node, assumed = cpus_of_nodes(info, cpus_per_node, state, high_fraction, page_shift)
+        per_node, assumed = cpus_of_nodes(info, cpus_per_node, state, given, page_shift)
+        cpus.append(per_node)
         if assumed:
             assumptions[assumed] = None
-        zones += [
-            _explain_zone(Case(info, zone, per_node[zone.node], state, high_fraction, page_shift))
-            for zone in info.populated
-        ]
-    return Explanation(state, high_fraction, page_size_bytes, tuple(zones), tuple(assumptions))
+    if high_fraction is None:
+        given, assumed = infer_high_fraction(snapshots, cpus, state.rules, page_shift)
+        if assumed:
+            assumptions[assumed] = None
+    zones = [
+        _explain_zone(Case(info, zone, at[zone.node], state, given, page_shift))
+        for info, at in zip(snapshots, cpus, strict=True)
+        for zone in info.populated
+    ]
+    return Explanation(state, given, page_size_bytes, tuple(zones), tuple(assumptions))

@@ -326,10 +326,31 @@ def test_a_cpu_that_came_online_last_shows_in_the_other_node():
 
 def test_a_sysctl_that_was_not_given_is_guessed():
     for name in ("7.2-fraction-4cpu.snap0", "6.1-fraction-4cpu.snap0"):
-        for zone in explain(one(name)).zones:
+        for zone in explain(one(name), high_fraction=0).zones:
             assert "what percpu_pagelist_high_fraction 8 gives" in zone.why[0]
-    for zone in explain(one("7.2-fraction-4cpu.snap1")).zones:
+    for zone in explain(one("7.2-fraction-4cpu.snap1"), high_fraction=0).zones:
         assert "or more gives" in " ".join(zone.why)
+
+
+@pytest.mark.parametrize("path", sorted(DATA.iterdir()), ids=lambda p: p.name)
+def test_a_sysctl_that_was_not_given_is_that_of_the_limits(path):
+    """As of advise; 1000 leaves four batches, which any fraction from there on does."""
+    recording, release, fraction = settings_of(path)
+    explanation = explain(zoneinfo.read(path), release)
+    taken = explanation.high_fraction
+    assert taken in (0, fraction) or 0 < taken < fraction == 1000
+    wrong = {(recording, z.zone) for z in explanation.zones if not z.match}
+    assert wrong == {late for late in LATE_BOOT if late[0] == recording}
+    said = "which is taken to be set (--high-fraction says otherwise)"
+    assert (said in " ".join(explanation.assumptions)) == (taken > 0)
+    known = explain(zoneinfo.read(path), release, high_fraction=fraction)
+    assert said not in " ".join(known.assumptions)
+
+
+def test_a_sysctl_that_changed_between_snapshots_is_none_of_the_series():
+    series = [one(f"7.2-fraction-4cpu.snap{k}") for k in (0, 1)]
+    assert [explain(info).high_fraction > 0 for info in series] == [True, True]
+    assert explain(series).high_fraction == 0
 
 
 def test_disabled_lists_are_recognised():

@@ -241,15 +241,8 @@ def _of_zoneinfo(
     cpus, assumed = _cpus(info, cpus_per_node, lscpu, own, now, page_size_kib)
     notes = []
     if high_fraction is None:
-        found = infer_high_fraction(info, cpus, own.rules, page_shift(page_size_kib))
-        if found is not None:
-            now, most = found
-            what = f"at least {now}" if most == sizing.INT_MAX else f"{now} to {most}"
-            what = str(now) if most == now else what
-            notes.append(
-                f"The limits follow from {_FRACTION}={what}, which is taken to be set "
-                "(--high-fraction says otherwise)."
-            )
+        now, why = infer_high_fraction([info], [cpus], own.rules, page_shift(page_size_kib))
+        notes += [f"{why[0].upper()}{why[1:]}."] if why else []
     host, words = _host(info, cpus, page_size_kib)
     lists = [p for zone in info.populated for p in zone.pagesets]
     most = 0
