@@ -44,8 +44,7 @@ bench: env ## Measure speed, with the ratio to the slowest twin of each group
 	  --benchmark-group-by=group --benchmark-columns=min,median,iqr,rounds tests/benchmarks
 
 docs: env ## Build the documentation below build/docs; a warning is an error
-	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
-	$(BIN)/python -m sphinx -W -q -b doctest -d build/doctrees docs build/doctest
+	$(BIN)/python docs/build_docs.py build
 
 lint: env ## Check style, stubs and that the notebooks are stored clean
 	$(BIN)/ruff check .

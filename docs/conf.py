@@ -108,20 +108,8 @@ def setup(app: object) -> None:
     app.connect("missing-reference", resolve)
     (ROOT / "build" / "tour").mkdir(parents=True, exist_ok=True)  # Sphinx asks before it builds
     app.connect("builder-inited", write_tour)
-    notebooks = generate.notebooks(ROOT)
     (ROOT / "docs" / "notebooks").mkdir(exist_ok=True)
-    pages = {
-        **generate.data(ROOT),
-        "assumptions.md": generate.assumptions(),
-        "facts.md": generate.facts(ROOT),
-        "figures.md": generate.figures(ROOT),
-        "notebooks.md": notebooks.pop(".."),
-        **{f"notebooks/{name}": text for name, text in notebooks.items()},
-        "reference.md": generate.reference(),
-        "told-apart.md": generate.told_apart(ROOT),
-        "verification.md": generate.verification(ROOT),
-    }
-    for name, text in pages.items():
+    for name, text in generate.pages(ROOT).items():
         path = ROOT / "docs" / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

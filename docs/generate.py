@@ -23,6 +23,23 @@ from pcpmodel.trace.unseen import ACTS
 COUNTED = ("table", "predictions", "within")
 
 
+@cache
+def pages(root: Path) -> dict[str, str]:
+    """Text of every page that is made, by its path; once for all builders of a process."""
+    made = notebooks(root)
+    return {
+        **data(root),
+        "assumptions.md": assumptions(),
+        "facts.md": facts(root),
+        "figures.md": figures(root),
+        "notebooks.md": made.pop(".."),
+        **{f"notebooks/{name}": text for name, text in made.items()},
+        "reference.md": reference(),
+        "told-apart.md": told_apart(root),
+        "verification.md": verification(root),
+    }
+
+
 def reference() -> str:
     """One entry for every public name, for those of public modules, and for what calls return."""
     parts = ["# Reference\n\nEvery name of `import pcpmodel as pm`.\n"]
