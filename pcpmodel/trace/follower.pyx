@@ -473,7 +473,7 @@ cdef class Follower(Beliefs):
 
     cdef const int32_t *_kept(self, values) except NULL:
         cdef const int32_t[::1] view
-        self.keep.append(np.append(values, 0).astype(np.int32))
+        self.keep.append(np.ascontiguousarray(values if len(values) else [0], np.int32))
         view = self.keep[-1]
         return &view[0]
 

@@ -13,6 +13,7 @@ from pcpmodel.trace.events cimport *
 cdef enum:
     MAX_ZONES = 32
     MAX_CPUS = 8192
+    MAX_PID = 1 << 22   # PID_MAX_LIMIT, include/linux/threads.h
     AHEAD = 12          # rows ahead whose pages are fetched
     STRETCH = 1 << 18   # rows after which those behind may leave memory
     MAX_CHARGE = 4096   # rows within which a page that was taken is charged

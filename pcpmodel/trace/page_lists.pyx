@@ -26,7 +26,6 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS
 
 cdef enum:
     MAX_NOTES = 1 << 16
-    MAX_PID = 1 << 22   # PID_MAX_LIMIT, include/linux/threads.h
 
     # What link_rows() comes to.
     LINKED = 0

@@ -14,8 +14,8 @@ from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, HIT, INTERRUPT
 from pcpmodel.trace.recording import Recording
 
 __all__ = [
-    "CONTIG", "UNHEEDED", "chain_without", "freed_in_switch", "place_contigs", "probed",
-    "switches", "taken_on_the_way", "tells_bulk",
+    "CONTIG", "UNHEEDED", "freed_in_switch", "place_contigs", "probed", "switches",
+    "taken_on_the_way", "tells_bulk",
 ]  # fmt: skip
 
 #: The event of a line of which nothing follows.
@@ -173,14 +173,3 @@ def place_contigs(rows: np.ndarray) -> None:
         rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
     else:  # where they lie is not known
         rows["event"][contigs] = UNHEEDED
-
-
-def chain_without(rows: np.ndarray, left_out: np.ndarray) -> np.ndarray:
-    """Row -> the next one about the same page, 0 none, but for those that are left out."""
-    chain = np.zeros(len(rows), np.int32)
-    about = (rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"]) & (rows["event"] > 0) & ~left_out
-    at = np.flatnonzero(about)
-    at = at[np.argsort(rows["a"][at], kind="stable")]
-    same = rows["a"][at[1:]] == rows["a"][at[:-1]]
-    chain[at[:-1][same]] = at[1:][same]
-    return chain

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.errors import InputError
-from pcpmodel.kernel.lists import MIGRATETYPES
+from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
@@ -28,12 +28,12 @@ from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
 from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
+from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import (
     CONTIG,
     UNHEEDED,
-    chain_without,
     freed_in_switch,
     place_contigs,
     probed,
@@ -43,14 +43,7 @@ from pcpmodel.trace.prepared import (
 )
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
-from pcpmodel.trace.start import (
-    block_types,
-    counts_at_start,
-    drained_past,
-    made_since,
-    passed_over,
-    sizes,
-)
+from pcpmodel.trace.start import counts_at_start, guess_types, sizes
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["replay", "replay_without_dump", "replay_work"]
@@ -81,6 +74,8 @@ _TRIES = 8
 _TRIED_ROWS = 20_000_000
 #: Pages of which one of these times goes by at most; the others mostly follow from the first.
 _LEARNED = 100
+#: Rows that are looked at together.
+_PIECE = 1 << 16
 
 #: With both, every call of alloc_pages_bulk() is told.
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
@@ -601,38 +596,27 @@ class _Inferred:
             if (*zone.key, cpu) in counts
         }
         self._rows, self._first = rows, first
-        names = ("event", "a", "b", "c", "d", "cpu", "flags", "pid")
-        self._columns = {name: np.ascontiguousarray(rows[name]) for name in names}
-        self._made_since = made_since(self._columns, self._forks)
-        contigs = rows["event"] == EVENT_IDS[CONTIG]
-        self._contigs = contigs if contigs.any() else None
         starts = np.sort([z.start_pfn for z in snapshot.zones])
-        self._starts, self._base = starts, int(starts[0]) & ~511
-        self._blocks = ((max(z.end_pfn for z in snapshot.zones) + 511) & ~511) - self._base >> 9
-        self._past: np.ndarray | None = None
+        end = max(z.end_pfn for z in snapshot.zones)
+        self._made_since = made_since(rows, self._forks)
+        self._freed, self._shown = lay_elsewhere(
+            rows, first, starts, end - starts[0], self._forks, self._made_since
+        )
+        self._base = int(starts[0]) & ~511
+        self._told = types_told(rows, first, self._base, ((end + 511) & ~511) - self._base >> 9)
         self._moved: list[tuple[int, int, int]] = []
 
     def tell(self, r: Follower) -> None:
         """Let a follower start so."""
-        columns, first = self._columns, self._first
         r.set_forks(self._forks, self._made_since, self._kworkers)
         for place, counts in self._counts.items():
             r.set_counts(place, counts)
-        if self._past is None:
-            self._chain = r.next_of_page()
-            if self._contigs is not None:
-                self._chain = chain_without(self._rows, self._contigs)
-            self._freed, past = passed_over(columns, self._chain, first, self._starts, self._forks)
-            drained = drained_past(columns, self._chain, self._starts, self._freed, self._forks)
-            self._past = np.maximum(past, drained)
-        self._types, self._guessed = block_types(
-            columns, self._chain, self._base, self._blocks, first, self._freed, self._past
-        )
+        blocks = self._rows["a"][self._freed] - self._base >> 9
+        self._types = guess_types(self._told, blocks, self._shown, len(self._rows))
         r.set_block_types(self._types)
-        some = self._past.any(axis=1)
-        r.set_passed_over(self._freed[some], self._past[some])
+        r.set_passed_over(self._freed, self._shown)
         r.set_moved(self._moved)
-        r.free_under_way(first)
+        r.free_under_way(self._first)
 
     def learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
         """Whether a page lay on a list only as the type of its block was guessed.
@@ -640,7 +624,6 @@ class _Inferred:
         Where a follower finds that nothing can have taken a page from a list, or that a drain went
         past it (*passed*), and no line tells the type of its block, it was on another one.
         """
-        assert self._past is not None
         learned = 0
         wrong = [
             (int(difference.expected, 16), difference.line)
@@ -649,17 +632,38 @@ class _Inferred:
         ]
         for pfn, line in sorted({*wrong, *passed}, key=itemgetter(1, 0)):
             block = pfn - self._base >> 9
-            if not (0 <= block < self._blocks and self._guessed[block]):
+            if not (0 <= block < len(self._told) and self._told[block] < 0):
                 continue
-            row = int(np.searchsorted(self._rows["line"], line))
-            own = np.flatnonzero((self._columns["a"][self._freed] == pfn) & (self._freed < row))
+            row = bisect_left(self._rows["line"], line)
             guess = _MOVABLE if self._types[block] < 0 else int(self._types[block])
-            if len(own) and not 0 < self._past[own[-1], guess] <= row:
-                self._past[own[-1], guess] = row
-                learned += 1
-                if learned == _LEARNED:
-                    break
+            learned += self._show(self._last_free(pfn, row), guess, row)
+            if learned == _LEARNED:
+                break
         return learned > 0
+
+    def _last_free(self, pfn: int, row: int) -> int:
+        """The last row before *row* that frees this page to a small list, or -1."""
+        for end in range(row, self._first, -_PIECE):
+            start = max(end - _PIECE, self._first)
+            rows = self._rows[start:end]
+            own = (rows["a"] == pfn) & (rows["event"] == EVENT_IDS["mm_page_free"])
+            found = np.flatnonzero(own & (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER))
+            if len(found):
+                return start + int(found[-1])
+        return -1
+
+    def _show(self, freed: int, guess: int, row: int) -> bool:
+        """A row shows that a page was not on a list; whether none before did."""
+        if freed < 0:
+            return False
+        k = int(np.searchsorted(self._freed, freed))
+        if k == len(self._freed) or self._freed[k] != freed:
+            self._freed = np.insert(self._freed, k, freed)
+            self._shown = np.insert(self._shown, k, 0, axis=0)
+        if 0 < self._shown[k, guess] <= row:
+            return False
+        self._shown[k, guess] = row
+        return True
 
     def moves(
         self,

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 from bisect import bisect
+from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -19,10 +20,11 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.trace import replay as replay_module
 from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
+from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
-from pcpmodel.trace.start import _least_between, block_types, drained_past, passed_over
+from pcpmodel.trace.start import guess_types
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -601,10 +603,10 @@ def test_what_was_passed_over_or_cannot_be_is_what_the_native_recording_needs(mo
     """Without either, pages of blocks that no line tells of stand on the movable list."""
 
     def nothing(*given):
-        freed, shown = passed_over(*given)
+        freed, shown = lay_elsewhere(*given)
         return freed, 0 * shown
 
-    monkeypatch.setattr(replay_module, "passed_over", nothing)
+    monkeypatch.setattr(replay_module, "lay_elsewhere", nothing)
     if not learns:
         monkeypatch.setattr(replay_module, "_GUESSES", 0)
     assert (pm.replay(NATIVE / "native-tmpfs-2cpu").nr_unexplained > 5) == (not learns)
@@ -774,7 +776,7 @@ def test_where_high_stops_no_file_tells(blind, name, given_back):
 
 def test_who_is_hidden_from_the_tracer():
     softirq = FLAGS["softirq"]
-    rows, _ = _rows([
+    rows = _rows([
         _line(_SWITCH, 8), _line(_SWITCH, 9), _line(_ALLOC, 100, task=8),
         _line(_FREE, 100, task=9, flags=softirq),  # an interrupt above it
         _line(_SWITCH, 0), _line(_SWITCH, 9, cpu=1), _line(_SWITCH, 7),
@@ -1031,28 +1033,22 @@ _SOFTIRQ = FLAGS["softirq"]
 
 
 def _rows(lines):
-    """Rows of a trace, and for each the next one about its page."""
+    """Rows of a trace."""
     rows = np.zeros(len(lines), pm.recording(TRACES / PERF[0]).trace[0].rows.dtype)
     for row, line in zip(rows, lines, strict=True):
         for name, value in zip(("event", "cpu", "pid", "flags", "a", "b", "c"), line, strict=True):
             row[name] = value
-    chain = np.zeros(len(lines), np.int64)
-    last = {}
-    for k, row in enumerate(rows):
-        if row["event"] != _FORK:
-            if row["a"] in last:
-                chain[last[row["a"]]] = k
-            last[row["a"]] = k
-    return rows, chain
+    return rows
 
 
-def _passed(lines, forks=()):
+def _elsewhere(lines, forks=()):
     """Line -> types of lists that a page freed there was not on, with the line that shows it."""
-    freed, shown = passed_over(*_rows(lines), 0, np.array([1]), np.array(forks, int))
-    return {
+    rows = _rows(lines)
+    freed, shown = lay_elsewhere(rows, 0, [1], 1000, forks, made_since(rows, forks))
+    return defaultdict(dict, {
         int(k): {mt: int(by) for mt, by in enumerate(some) if by}
         for k, some in zip(freed, shown, strict=True)
-    }
+    })  # fmt: skip
 
 
 def _line(event, page, *, task=7, flags=0, cpu=0, order=0, mt=1):
@@ -1069,14 +1065,14 @@ _THEN = [_line(_ALLOC, 300), _line(_ALLOC, 100)]
 @pytest.mark.parametrize("mt", [0, 1, 2])
 def test_an_allocation_from_below_shows_what_was_not_on_its_list(mt):
     lines = [*_BELOW, _ABOVE, _THEN[0], _line(_ALLOC, 100, mt=mt), _line(_ALLOC, 200)]
-    assert _passed(lines) == {0: {}, 2: {mt: 4}}
+    assert _elsewhere(lines) == {2: {mt: 4}}
 
 
 def test_a_batch_prints_order_0_of_larger_blocks():
     free, batched = _line(_FREE, 100, order=2), _line(_BATCHED, 100)
     above, other = _line(_FREE, 200, order=2, flags=_SOFTIRQ), _line(_ALLOC, 300)
     lines = [free, batched, other, above, other, _line(_ALLOC, 100, order=2)]
-    assert _passed(lines)[3] == {1: 5}
+    assert _elsewhere(lines)[3] == {1: 5}
 
 
 @pytest.mark.parametrize(
@@ -1090,18 +1086,18 @@ def test_a_batch_prints_order_0_of_larger_blocks():
     ],
 )
 def test_what_shows_nothing(lines):
-    assert _passed(lines)[2] == {}
+    assert _elsewhere(lines)[2] == {}
 
 
 def test_a_new_stack_may_have_taken_an_unmovable_page():
     lines = [*_BELOW, _ABOVE, *(_line(_ALLOC, page, mt=0) for page in (300, 100))]
-    assert _passed(lines)[2] == {0: 4}
-    assert _passed([*lines, _line(_FORK, 0)], [5])[2] == {}
+    assert _elsewhere(lines)[2] == {0: 4}
+    assert _elsewhere([*lines, _line(_FORK, 0)], [5])[2] == {}
     # It had not begun with that when it took a movable page.
-    assert _passed([*lines, _line(_ALLOC, 500), _line(_FORK, 0)], [6])[2] == {0: 4, 1: 5}
+    assert _elsewhere([*lines, _line(_ALLOC, 500), _line(_FORK, 0)], [6])[2] == {0: 4, 1: 5}
     for other in (8, -1, 2**31 - 1):
-        assert _passed([*lines, _line(_FORK, 0, task=other)], [5])[2] == {0: 4}
-    assert _passed([*_BELOW, _ABOVE, *_THEN, _line(_FORK, 0)], [5])[2] == {1: 4}
+        assert _elsewhere([*lines, _line(_FORK, 0, task=other)], [5])[2] == {0: 4}
+    assert _elsewhere([*_BELOW, _ABOVE, *_THEN, _line(_FORK, 0)], [5])[2] == {1: 4}
 
 
 def test_a_page_of_a_refill_was_there_from_its_line_on():
@@ -1111,15 +1107,14 @@ def test_a_page_of_a_refill_was_there_from_its_line_on():
         _line(_ALLOC, 300),
         _line(_ALLOC, 100),
     ]
-    assert _passed(lines)[1] == {1: 3}
-    assert _passed([lines[1], lines[0], *lines[2:]])[0] == {}
+    assert _elsewhere(lines)[1] == {1: 3}
+    assert _elsewhere([lines[1], lines[0], *lines[2:]])[0] == {}
 
 
 def _drained(lines, forks=(0,)):
     """By type the line that shows that the page freed first was not on that list."""
-    rows, chain = _rows(lines)
-    freed = np.flatnonzero(rows["event"] == _FREE)
-    return drained_past(rows, chain, np.array([1]), freed, np.array(forks))[0].tolist()
+    shown = _elsewhere(lines, forks)[0]
+    return [shown.get(mt, 0) for mt in range(3)]
 
 
 def test_a_drain_of_later_pages_shows_what_was_not_on_its_list():
@@ -1148,11 +1143,9 @@ def test_a_drain_of_later_pages_shows_what_was_not_on_its_list():
 )  # fmt: skip
 def test_a_block_of_which_no_line_tells_is_of_the_type_that_holds_out_longest(past, mt):
     """In the order of movable, unmovable, reclaimable, as long as nothing speaks against it."""
-    rows, chain = _rows([_line(_ALLOC, 1), _line(_FREE, 600), *[_line(_FREE, 1)] * 9])
-    columns = {name: rows[name] for name in ("event", "a", "b", "c", "d")}
-    types, guessed = block_types(columns, chain, 0, 2, 0, np.array([1]), np.array([past]))
-    assert types.tolist() == [1, mt]
-    assert guessed.tolist() == [False, True]
+    told = types_told(_rows([_line(_ALLOC, 1), _line(_FREE, 600)]), 0, 0, 2)
+    assert told.tolist() == [1, -1]
+    assert guess_types(told, np.array([1]), np.array([past]), 11).tolist() == [1, mt]
 
 
 @pytest.mark.parametrize("task", [7, 8])
@@ -1163,13 +1156,3 @@ def test_an_interrupt_above_another_task_shows_that_one_before_is_over(task):
         _line(event, 100, order=2, task=task, **flags) for event in (_FREE, _DRAIN)
     )  # fmt: skip
     assert _drained([first, other, later, drain]) == [3 * (task == 8), 0, 0]
-
-
-def test_the_least_between_two_places():
-    random_numbers = np.random.default_rng(random.randrange(2**32))
-    values = random_numbers.integers(0, 100, 37)
-    low, high = random_numbers.integers(0, 38, (2, 200))
-    none = np.iinfo(np.int64).max
-    expected = [min(values[a:b], default=none) for a, b in zip(low, high, strict=True)]
-    assert _least_between(values, low, high).tolist() == expected
-    assert _least_between(values[:0], low * 0, low * 0).tolist() == [none] * len(low)
