@@ -114,7 +114,7 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
         tick_ends(s, row)
     elif e == EV_FORK:
         forked(s, s.top_zone, row)
-    elif e == EV_SWITCH:
+    elif e == EV_HIDDEN:
         for x in range(s.nr_zones):
             s.sets[x * s.cpus + r.cpu].hidden = row
     elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
@@ -164,16 +164,16 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     cdef const event_row *r = &s.rows[row]
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int e = r.event
-    if pages_unlikely(r.probe >= 0):
-        if not s.dumped:
-            return  # its addresses are of no pageset that is known
+    if pages_unlikely(not is_heeded(s.unheeded, e)):
+        return
+    if pages_unlikely(r.probe >= 0) and s.dumped:
         check_zone_flags(s, row)
     if pages_unlikely(s.nr_late):
         complete_at(s, row)
     if run.kind:
         end_run(s, row)
     if pages_unlikely(s.contigs[r.cpu].left) and (
-            EV_ALLOC <= e <= EV_FREE or e == EV_FREE_CONTIG or e == EV_SWITCH):
+            EV_ALLOC <= e <= EV_FREE or e == EV_FREE_CONTIG or e == EV_HIDDEN):
         commit_contig(s, r.cpu, True)
     if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
             and not r.flags & IRQ:
@@ -293,12 +293,16 @@ cdef class Follower(Beliefs):
         free(self.asked.rows)
 
     def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, uint64_t vmemmap=0,
-                  int p_lists=24):
-        """Lists as *snapshot* shows them, and the rows of *events* from *start* on."""
+                  int p_lists=24, uint64_t unheeded=0):
+        """Lists as *snapshot* shows them, and the rows of *events* from *start* on.
+
+        *unheeded*: bits of events that are passed over, as if their rows were not there.
+        """
         cdef int z
         cdef Py_ssize_t k
         zones = snapshot.zones
         self.spilled = events.spilled
+        self.unheeded = unheeded
         self.set_up(cpus, zones, events.rows)
         self.believe(release, events)
         self.dumped = snapshot.blocks is not None
@@ -542,6 +546,8 @@ cdef class Follower(Beliefs):
                     or self.rows[<int32_t>row].event != EV_ALLOC:
                 raise InputError(f"row {row} tells of no page taken on CPU {cpu} at row {left}")
             p = index_of(self, self.rows[<int32_t>row].a)
+            while not is_heeded(self.unheeded, self.rows[<int32_t>left].event):
+                left += 1
             if p >= 0 and self.told[p >> 9] and self.nr_late < MAX_LATE // 2:
                 self.late[self.nr_late] = late_act(left, row, <int32_t>p, -1, cpu)
                 self.nr_late += 1
@@ -675,6 +681,15 @@ cdef class Follower(Beliefs):
                 row = end
         end_use(self)
         self._check()
+
+    def nr_heeded(self, int32_t start, int32_t stop):
+        """How many of the rows *start* ... *stop* - 1 are looked at."""
+        cdef int32_t row, n = 0
+        if not 0 <= start <= stop <= self.nr_rows:
+            raise IndexError(f"rows {start}..{stop} are outside 0..{self.nr_rows}")
+        for row in range(start, stop):
+            n += is_heeded(self.unheeded, self.rows[row].event)
+        return n
 
     cdef int _check(self) except -1:
         if self.asked.failed != NULL:

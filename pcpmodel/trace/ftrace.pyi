@@ -9,6 +9,7 @@ __all__ = [
     "EVENT",
     "EVENT_IDS",
     "FLAGS",
+    "HIDDEN",
     "HIT",
     "INTERRUPT",
     "MIGRATE_SHIFT",
@@ -26,6 +27,7 @@ DEPTH: int
 EVENT: np.dtype[np.void]
 EVENT_IDS: dict[str, int]
 FLAGS: dict[str, int]
+HIDDEN: int
 HIT: int
 INTERRUPT: int
 MIGRATE_SHIFT: int

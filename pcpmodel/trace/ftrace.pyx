@@ -28,7 +28,7 @@ import numpy as np
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
-__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
+__all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIDDEN", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
            "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "open_text",
            "read_trace"]
 
@@ -50,6 +50,7 @@ PROBE_COLUMNS = (
 ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
 #: Added to the id of a function for a hit of the function tracer.
 HIT = EV_HIT
+HIDDEN = EV_HIDDEN
 #: Bits of the ``flags`` column; its low four bits are the preempt depth, the three from
 #: `MIGRATE_SHIFT` on how often migration is off, up to 7.
 FLAGS = {

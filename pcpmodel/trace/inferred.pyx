@@ -8,14 +8,14 @@ not.  Each line is looked at once; of a page no more is kept than the line befor
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memset
 
 from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.events cimport *
-from pcpmodel.trace.page_lists cimport IRQ, MAX_PID, untouched
+from pcpmodel.trace.page_lists cimport IRQ, MAX_PID, is_heeded, untouched
 
 import numpy as np
 
@@ -49,6 +49,7 @@ cdef struct sweep:
     int nr_starts
     int cpus
     bint forks          # tasks are made whose stacks no line tells
+    uint64_t unheeded   # bits of events
     # By row, the next one of its CPU ...
     int32_t *line       # ... by which an interrupt before is over
     int32_t *alloc      # ... with which a task tells of an allocation
@@ -96,6 +97,8 @@ cdef int look_ahead(sweep *s, const int32_t[::1] forks, const int32_t[::1] since
         next_[k] = s.nr_rows
     for row in range(s.nr_rows - 1, -1, -1):
         r = &s.rows[row]
+        if not is_heeded(s.unheeded, r.event):
+            continue
         at = next_ + 4 * r.cpu  # row, and next line, allocation and fork
         then = at[0]
         if then < s.nr_rows:
@@ -147,7 +150,7 @@ cdef inline const mark *first_from(const marks *m, int32_t row) noexcept nogil:
 
 cdef inline int32_t line_after(const sweep *s, int32_t row, int cpu) noexcept nogil:
     """The next line of a CPU, which has one up to *row*, by which an interrupt before is over."""
-    while s.rows[row].cpu != cpu:
+    while s.rows[row].cpu != cpu or not is_heeded(s.unheeded, s.rows[row].event):
         row -= 1
     return s.line[row]
 
@@ -244,7 +247,7 @@ cdef int look_at_all(sweep *s) except -1 nogil:
         raise MemoryError
     for row in range(s.nr_rows):
         r = &s.rows[row]
-        if s.forks:
+        if s.forks and is_heeded(s.unheeded, r.event):
             before = last[2 * r.cpu] - 1
             last[2 * r.cpu] = row + 1
             if shows_over(s, row, before):
@@ -278,7 +281,7 @@ cdef const event_row *rows_of(rows, list keep) except? NULL:
     return <const event_row *>&raw[0]
 
 
-def lay_elsewhere(rows, int32_t first, starts, pages, forks, since):
+def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unheeded=0):
     """Frees to small lists whose pages were not on some of them, as later lines show.
 
     Where an allocation takes a page, those that joined the lists of its CPU after that page, and
@@ -297,6 +300,8 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since):
         From the first of these up to the end of the last zone.
     forks, since : sequences of int
         As of `made_since`.
+    unheeded : int
+        As of `Follower`.
 
     Returns
     -------
@@ -310,7 +315,7 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since):
     cdef int64_t k, lists
     memset(&s, 0, sizeof(sweep))
     s.rows, s.nr_rows, s.first = rows_of(rows, keep), len(rows), first
-    s.base, s.nr_pages = zones[0], pages
+    s.base, s.nr_pages, s.unheeded = zones[0], pages, unheeded
     s.starts, s.nr_starts, s.forks = &zones[0], zones.shape[0], made.shape[0] > 0
     s.cpus = int(rows["cpu"].max(initial=0)) + 1
     lists = s.cpus * (s.nr_starts + 1) * ORDERS * MIGRATE_PCPTYPES

@@ -91,6 +91,7 @@ cdef class PageLists(Exclusive):
     cdef const event_row *rows
     cdef int nr_rows
     cdef int next_row       # rows before it have passed, or come before the start
+    cdef uint64_t unheeded  # bits of events that are passed over, hits of functions among them
     cdef row_link *link
     cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans
@@ -138,6 +139,11 @@ cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, in
     else:
         # One high, which the kernel's own functions know as high_min.
         pcp.high_min = pcp.high_max = pcp.high = high if high >= 0 else high_min
+
+
+cdef inline bint is_heeded(uint64_t unheeded, int event) noexcept nogil:
+    """Whether a follower looks at such rows at all."""
+    return not unheeded or (event < 64 and not unheeded >> event & 1)
 
 
 cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:

@@ -318,6 +318,9 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
         if pages_unlikely(r.cpu >= cpus):
             row_ret[0] = row
             return NO_CPU
+        if pages_unlikely(not is_heeded(s.unheeded, r.event)):
+            memset(&links[row], 0, sizeof(row_link))
+            continue
         # Without a branch: whether an interrupt came is hard to predict.
         task = r.pid if r.pid else idle + r.cpu
         task = MAX_PID + r.cpu if r.flags & IRQ else task

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, HIT, INTERRUPT
+from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS, HIDDEN, HIT, INTERRUPT
 from pcpmodel.trace.recording import Recording
 
 __all__ = [
-    "CONTIG", "UNHEEDED", "freed_in_switch", "place_contigs", "probed", "switches",
+    "CONTIG", "first_page", "freed_in_switch", "probed", "switches",
     "taken_on_the_way", "tells_bulk",
 ]  # fmt: skip
 
-#: The event of a line of which nothing follows.
-UNHEEDED = EVENT_IDS["sched_process_exec"]
 #: Which pages vfree() gives back as larger blocks (v7.2).
 CONTIG = "free_prepared_contig_range"
 #: What may come of a free that joins a list, or does not.
@@ -29,8 +27,6 @@ _OF_A_FREE = [
         "page_commit", "free_one_page", "free_pcppages_bulk", "mm_page_pcpu_drain",
     )
 ]  # fmt: skip
-#: Where the follower takes the first struct page to be, unless a dump's recording tells.
-_VMEMMAP = -(0x1600 << 32)
 
 
 def freed_in_switch(rows: np.ndarray) -> np.ndarray:
@@ -63,35 +59,35 @@ def freed_in_switch(rows: np.ndarray) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def switches(rows: np.ndarray, kept: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(task, row of those kept before which it comes, CPU, line, running) of sched_switch, by task.
+def switches(rows: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(task, row, CPU, line, running) of sched_switch, by task.
 
     Of who leaves a CPU it is the complement of that CPU, and whether it goes on where it was
     stopped.
     """
-    at = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
+    at = np.flatnonzero((rows["event"] == EVENT_IDS["sched_switch"]) | (rows["event"] == HIDDEN))
     told = rows.take(at)
-    tasks = np.concatenate([told["pid"], told["a"]]).astype(np.int64)
+    tasks = np.concatenate([told["c"], told["a"]])
     cpus = told["cpu"].astype(np.int64)
     cpus = np.concatenate([~cpus, cpus])
-    before = np.tile(np.searchsorted(kept, at), 2)
-    lines = np.tile(told["line"], 2).astype(np.int64)
+    lines = np.tile(told["line"], 2)
     order = np.lexsort((lines, tasks))
     order = order[tasks[order] > 0]  # each CPU has an idle task of its own
     running = np.tile(told["b"] > 0, 2)
-    return tasks[order], before[order], cpus[order], lines[order], running[order]
+    return tasks[order], np.tile(at, 2)[order], cpus[order], lines[order], running[order]
 
 
 def taken_on_the_way(
-    rows: np.ndarray, switched: tuple[np.ndarray, ...], first: int
+    rows: np.ndarray, switched: tuple[np.ndarray, ...], first: int, followed: list[int]
 ) -> list[tuple[int, int, int]]:
     """Pages that their tasks may have taken on another CPU than on that which they tell of it.
 
-    (row of its mm_page_alloc, row before which the task lost the CPU, that CPU): no line told of
+    (row of its mm_page_alloc, row with which the task lost the CPU, that CPU): no line told of
     the page before, and since its last line the task was stopped, ready to go on, and moved.
+    *followed*: the events that a follower looks at.
     """
     tasks, before, cpus, _, running = switched
-    own = rows["flags"] & INTERRUPT == 0
+    own = (rows["flags"] & INTERRUPT == 0) & np.isin(rows["event"], followed)
     if not len(tasks) or not own.any():
         return []
     about = np.flatnonzero(rows["event"] <= EVENT_IDS["mm_page_alloc_extfrag"])
@@ -147,15 +143,16 @@ def tells_bulk(cap: Recording) -> bool:
     return any("nr=" in p for p in told) and any("$retval" in p for p in told)
 
 
-def place_contigs(rows: np.ndarray) -> None:
-    """A probe prints addresses of struct page; the pages were freed by the same task just before.
+def first_page(rows: np.ndarray, followed: list[int]) -> int | None:
+    """Where the first struct page is, by `free_prepared_contig_range`; None: nobody knows.
 
-    Where the first struct page is, is what most of them agree on.
+    A probe prints addresses of struct page; the pages were freed by the same task just before.  It
+    is what most of them agree on.  *followed*: the events that a follower looks at.
     """
     contigs = np.flatnonzero(rows["event"] == EVENT_IDS[CONTIG])
     if not len(contigs):
-        return
-    own = np.flatnonzero(rows["flags"] & INTERRUPT == 0)
+        return None
+    own = np.flatnonzero((rows["flags"] & INTERRUPT == 0) & np.isin(rows["event"], followed))
     own = own[np.argsort(rows["pid"][own], kind="stable")]
     place = np.zeros(len(rows), np.int64)
     place[own] = np.arange(len(own))
@@ -169,7 +166,4 @@ def place_contigs(rows: np.ndarray) -> None:
             and (before["event"] == EVENT_IDS["mm_page_free"]).all()
         ):
             firsts.append(int(rows["a"][k]) - 64 * int(pfn))
-    if firsts:
-        rows["a"][contigs] += _VMEMMAP - max(set(firsts), key=firsts.count)
-    else:  # where they lie is not known
-        rows["event"][contigs] = UNHEEDED
+    return max(set(firsts), key=firsts.count) & (1 << 64) - 1 if firsts else None

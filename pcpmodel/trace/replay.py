@@ -27,15 +27,14 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, HIDDEN, INTERRUPT, Events
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import (
     CONTIG,
-    UNHEEDED,
+    first_page,
     freed_in_switch,
-    place_contigs,
     probed,
     switches,
     taken_on_the_way,
@@ -462,7 +461,8 @@ def replay_without_dump(
     -------
     (Exactness, Follower)
     """
-    events, reader = cap.trace
+    events, reader = _for_follower(cap), cap.trace[1]
+    rows = events.rows
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
     notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
@@ -485,26 +485,18 @@ def replay_without_dump(
         begin, first = before.begin, before.end + 1
     end = len(events) if stop is None else stop
     # Probes and function hits are for those who have a dump.
-    followed = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
+    names = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
+    followed = [HIDDEN, *(EVENT_IDS[name] for name in names)]
+    vmemmap = None
     if probed(cap, CONTIG):
-        followed += (CONTIG,)
-    kept = np.isin(events.rows["event"], [EVENT_IDS[name] for name in followed])
-    hidden = _hidden(events.rows)
-    kept[hidden] = True
-    kept = np.flatnonzero(kept)
-    begin, first, end = (int(np.searchsorted(kept, k)) for k in (begin, first, end))
-    plain = Events(events.rows.take(kept), events.probes[:0])
-    rows = plain.rows
-    rows["probe"] = -1
-    place_contigs(rows)
-    told_apart = (hidden, freed_in_switch(events.rows))
-    _by_who_gets_it(rows, *(np.searchsorted(kept, k) for k in told_apart))
-    resizes = [
-        (int(np.searchsorted(kept, row)), fraction) for row, fraction in markers.fractions.items()
-    ]
+        vmemmap = first_page(rows, [*followed, EVENT_IDS[CONTIG]])
+        followed += [EVENT_IDS[CONTIG]] * (vmemmap is not None)
+    unheeded = ~sum(1 << event for event in followed) & (1 << 64) - 1
+    while first < end and rows["event"][first] not in followed:
+        first += 1
 
     def run(r: Follower, at: int, until: int) -> None:
-        for row, fraction in resizes:
+        for row, fraction in markers.fractions.items():
             if at <= row < until:
                 r.run(at, row)
                 at = row
@@ -512,11 +504,18 @@ def replay_without_dump(
                     _resize(r, cap, snapshot, state.rules, nth, fraction)
         r.run(at, until)
 
-    started = _Inferred(cap, snapshot, rows, begin, first, bool(markers.snapshot))
-    switched = switches(events.rows, kept)
+    started = _Inferred(cap, snapshot, rows, begin, first, unheeded)
+    switched = switches(rows)
 
-    def follow() -> tuple[Follower, tuple[int, int, int]]:
-        r = Follower(state, cap.cpus, snapshot, plain, first)
+    r, probes = None, (0, 0, 0)
+
+    def follow() -> Follower:
+        nonlocal r, probes
+        r = None  # two at a time would take twice the memory
+        r = Follower(
+            state, cap.cpus, snapshot, Events(rows, events.probes[:0], events.spilled), first,
+            vmemmap=vmemmap or 0, unheeded=unheeded,
+        )  # fmt: skip
         r.let_compaction_isolate(cap.compaction or 0)
         if cap.preempt_rt:
             r.let_locks_sleep()
@@ -524,23 +523,22 @@ def replay_without_dump(
             r.compute_high_max()
         r.set_switches(*switched[:4])
         started.tell(r)
-        probes = 0, 0, 0
         left = first
         if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
-            a, left = (int(np.searchsorted(kept, k)) for k in (after.begin, after.end))
-            run(r, first, a)
-            probes = _compare_counts(r, cap, snapshot, a, left)
+            left = after.end
+            run(r, first, after.begin)
+            probes = _compare_counts(r, cap, snapshot, after.begin, left)
         run(r, left, end)
-        return r, probes
+        return r
 
-    r, probes = follow()
+    follow()
     for _ in range(_GUESSES):
         if not started.learns(r.notes()[0], r.gone_past()):
             break
-        r, probes = follow()
+        follow()
     if r.notes()[1]:
-        moved = taken_on_the_way(rows, switched, first)
-        r, probes = started.moves(moved, r, probes, follow)
+        moved = taken_on_the_way(rows, switched, first, followed)
+        started.moves(moved, _reached(r), lambda: _reached(follow()))
     bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
         notes.append(
@@ -551,7 +549,7 @@ def replay_without_dump(
     notes += _notes_of(reader)
     t = r.tally
     found = Exactness(
-        recording=cap.name, release=state.name, events=end - first,
+        recording=cap.name, release=state.name, events=r.nr_heeded(first, end),
         counted={
             **{k + end: t[k + end] for k in _KINDS for end in ("", "_foreseen", "_explained")},
             "probes": probes[0], "probes_foreseen": probes[1], "probes_explained": probes[2],
@@ -574,7 +572,7 @@ class _Inferred:
         rows: np.ndarray,
         begin: int,
         first: int,
-        marked: bool,
+        unheeded: int,
     ) -> None:
         new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
         if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
@@ -584,7 +582,7 @@ class _Inferred:
             k for k, name in enumerate(cap.trace[1].comms) if name.startswith("kworker")
         ]
         counts = counts_at_start(rows, begin, first, snapshot)
-        if not marked:
+        if not read_markers(cap).snapshot:
             slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
             counts = {
                 key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()
@@ -600,7 +598,7 @@ class _Inferred:
         end = max(z.end_pfn for z in snapshot.zones)
         self._made_since = made_since(rows, self._forks)
         self._freed, self._shown = lay_elsewhere(
-            rows, first, starts, end - starts[0], self._forks, self._made_since
+            rows, first, starts, end - starts[0], self._forks, self._made_since, unheeded
         )
         self._base = int(starts[0]) & ~511
         self._told = types_told(rows, first, self._base, ((end + 511) & ~511) - self._base >> 9)
@@ -668,41 +666,43 @@ class _Inferred:
     def moves(
         self,
         found: list[tuple[int, int, int]],
-        r: Follower,
-        probes: tuple[int, int, int],
-        follow: Callable[[], tuple[Follower, tuple[int, int, int]]],
-    ) -> tuple[Follower, tuple[int, int, int]]:
+        reached: tuple[int, float, int],
+        follow: Callable[[], tuple[int, float, int]],
+    ) -> None:
         """Follow again with pages that tasks had taken before they were moved (*found*).
 
         What makes foreseen the first difference, and spoils none before it, was so: large blocks
         first, then who was moved last.  Not where it comes out because less is followed.
+        *reached*: how far that came that was followed last (`_reached`).
         """
         tries = min(_TRIES, _TRIED_ROWS // max(len(self._rows), 1))
         large = {row: int(self._rows["b"][row]) for row, _, _ in found}
-        while (reached := _reached(r))[0] < np.inf:
-            at = int(np.searchsorted(self._rows["line"], reached[0]))
+        good = True
+        while good and reached[1] < np.inf:
+            at = bisect_left(self._rows["line"], reached[1])
             done = {row for row, _, _ in self._moved}
             left = [move for move in found if move[0] not in done and move[1] <= at]
-            for move in sorted(left, key=lambda move: (large[move[0]], move), reverse=True):
-                if not tries:
-                    return r, probes
+            for move in sorted(left, key=lambda move: (large[move[0]], move), reverse=True)[:tries]:
                 tries -= 1
                 self._moved.append(move)
-                tried = follow()
-                if tried[0].nr_cut <= r.nr_cut and _reached(tried[0]) > reached:
-                    r, probes = tried
+                then = follow()
+                good = then[0] <= reached[0] and then[1:] > reached[1:]
+                if good:
+                    reached = then
                     break
                 self._moved.pop()
             else:
                 break
-        return r, probes
+        if not good:
+            follow()
 
 
-def _reached(r: Follower) -> tuple[float, int]:
-    """How far all was foreseen: the line of the first difference, and how few that line has."""
+def _reached(r: Follower) -> tuple[int, float, int]:
+    """How far all was foreseen: pagesets that were followed no further, the line of the first
+    difference, and how few that line has."""
     lines = [difference.line for difference in r.notes()[0]]
     least = min(lines, default=np.inf)
-    return least, -lines.count(least)
+    return r.nr_cut, least, -lines.count(least)
 
 
 def _hidden(rows: np.ndarray) -> np.ndarray:
@@ -721,27 +721,21 @@ def _hidden(rows: np.ndarray) -> np.ndarray:
     return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
 
 
-def _by_who_gets_it(rows: np.ndarray, hidden: np.ndarray, freed: np.ndarray) -> None:
-    """Lines of a task that loses the CPU are those of who gets it: a hidden task, or nobody.
-
-    Who left the CPU is told of by another line; whoever got it is there from here on.
-    """
-    rows["pid"][hidden], rows["flags"][hidden] = rows["a"][hidden], 0
-    rows["pid"][freed] = 0
-
-
 def _for_follower(cap: Recording) -> Events:
-    """All events; of sched_switch a follower sees only those to hidden tasks, see there."""
+    """All events; lines of a task that loses the CPU are those of who gets it.
+
+    That is a hidden task, or nobody; who leaves the CPU is in column c.
+    """
     events = cap.trace[0]
     rows = events.rows
-    switches = np.flatnonzero(events.is_event("sched_switch"))
-    if not len(switches):
+    at = np.flatnonzero(events.is_event("sched_switch"))
+    if not len(at):
         return events
     hidden, freed = _hidden(rows), freed_in_switch(rows)
     rows = rows.copy()
-    others = np.setdiff1d(switches, hidden)
-    rows["event"][others], rows["flags"][others] = UNHEEDED, 0
-    _by_who_gets_it(rows, hidden, np.r_[others, freed])
+    rows["c"][at], rows["pid"][at], rows["flags"][at] = rows["pid"][at], 0, 0
+    rows["event"][hidden], rows["pid"][hidden] = HIDDEN, rows["a"][hidden]
+    rows["pid"][freed] = 0
     return Events(rows, events.probes)
 
 

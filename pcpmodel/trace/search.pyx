@@ -480,7 +480,7 @@ cdef void find_turns(Beliefs s, int x, int32_t row) noexcept nogil:
                 turns = (turns | ZONE_RECLAIM_ACTIVE) & ~ASLEEP
             elif r.event == EV_KSWAPD_SLEEP and (r.c == z.node or r.c < 0):
                 turns = (turns & ~ZONE_RECLAIM_ACTIVE) | ASLEEP
-            elif r.event == EV_FREE_PCPPAGES_BULK:
+            elif r.event == EV_FREE_PCPPAGES_BULK and s.holds_told:
                 f = &s.probes[r.probe * P_COLUMNS]
                 if f[P_ZONE_FLAGS] & ZONE_BELOW_HIGH and zone_told(s, f) == z:
                     turns |= ZONE_BELOW_HIGH << CLEAR

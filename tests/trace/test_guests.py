@@ -12,7 +12,7 @@ import pytest
 import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.trace.dumps import PcpState
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, MIGRATE_SHIFT, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.prepared import freed_in_switch
 from pcpmodel.trace.replay import _for_follower, replay_without_dump
@@ -297,7 +297,7 @@ def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
         ("sched_switch", 0, 12, 2, 12),
     ), np.zeros((0, 16), np.int64)), None  # fmt: skip
     rows = _for_follower(cap).rows
-    assert np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"]).tolist() == [2]
+    assert np.flatnonzero(rows["event"] == HIDDEN).tolist() == [2]
     assert rows["pid"].tolist() == [0, 12, 13, 0]
 
 

@@ -559,8 +559,8 @@ def test_where_what_may_have_been_is_cut_nothing_is_exact(monkeypatch):
     assert not found.cut
     made = replay_module.Follower
 
-    def tired(*args):
-        follower = made(*args)
+    def tired(*args, **named):
+        follower = made(*args, **named)
         follower.effort = 1000
         return follower
 
@@ -580,8 +580,8 @@ def test_where_only_pages_are_followed_a_drain_begins_with_the_list_that_it_show
 
     made = replay_module.Follower
 
-    def tired(*args):
-        follower = made(*args)
+    def tired(*args, **named):
+        follower = made(*args, **named)
         follower.effort = -1
         return follower
 
