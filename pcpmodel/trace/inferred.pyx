@@ -338,9 +338,9 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unh
             free(s.drained[k].of)
         s.taken = NULL
         keep.clear()
-        qsort(s.found, s.nr_found, sizeof(elsewhere), by_row)
         if not s.nr_found:
             return np.empty(0, np.int32), np.empty((0, MIGRATE_PCPTYPES), np.int32)
+        qsort(s.found, s.nr_found, sizeof(elsewhere), by_row)
         found = np.asarray(<int32_t[:s.nr_found, :sizeof(elsewhere) // 4]><int32_t *>s.found)
         return found[:, 0].copy(), found[:, 1:].copy()
     finally:
