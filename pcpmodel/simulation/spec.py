@@ -177,8 +177,14 @@ class RunSpec:
     @property
     def notes(self) -> list[str]:
         """What to know before using the result."""
-        note = self.machine.page_size_note(self.host.page_size_kib)
-        return [*([note] if note else []), *self.machine.notes, *self.release.notes]
+        found = [self.machine.page_size_note(self.host.page_size_kib)]
+        stated, threads = self.machine.platform.get("threads_per_core"), self.host.threads_per_core
+        if stated and stated != threads and "threads_per_core" not in self.given:
+            found.append(
+                f"each CPU has a core to itself: {self.machine.name} has {stated} to a core, which "
+                f"nodes of {', '.join(map(str, self.host.node_cpus))} CPUs are not made of"
+            )
+        return [*filter(None, found), *self.machine.notes, *self.release.notes]
 
     @property
     def assumed(self) -> list[str]:

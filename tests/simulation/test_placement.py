@@ -238,7 +238,17 @@ def test_what_a_platform_does_not_say_of_its_nodes_is_assumed():
     told = made_on(on(cpus=8, nodes=4, cpus_per_node="4,4,0,0", memory_gib=64.0))
     assert told == Host(8, 2, 32.0, threads_per_core=2, cpuless_nodes=2, cpuless_gib=32.0)
     assert made_on(on(cpus_per_node="4,4,0", cpuless_gib=0.0)).cpuless_nodes == 0
-    assert made_on(on(cpus_per_node="3,1", threads_per_core=2)).threads_per_core == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"cpus": 7, "nodes": 1}])
+def test_that_the_threads_of_a_core_are_not_those_of_the_platform_is_said(given):
+    machine = on(cpus_per_node="3,1", threads_per_core=2)
+    run = make_spec(release="v6.7", machine=machine, workload=faults(2), **given)
+    assert run.host.threads_per_core == 1
+    cpus = "7" if given else "3, 1"
+    assert f"2 to a core, which nodes of {cpus} CPUs are not made of" in " ".join(run.notes)
+    for chosen in ({"threads_per_core": 1}, {"cpus": 4, "nodes": 1, "cpus_per_node": ()}):
+        assert "to a core" not in " ".join(varied(run, **chosen).notes)
 
 
 def test_tasks_run_where_they_are_pinned():
