@@ -164,19 +164,25 @@ def test_memory_without_cpus_is_simulated_as_such(saved):
     assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
 
 
-def test_cpus_are_simulated_on_the_nodes_that_have_them(saved, monkeypatch):
-    hosts = []
+@pytest.fixture
+def runs(monkeypatch):
+    """What `pcpmodel.simulate` is asked for."""
+    asked = []
 
     def simulate(**options):
-        hosts.append(options)
+        asked.append(options)
         return pm.simulate(**options)
 
     monkeypatch.setattr("pcpmodel.study.hold.advise.simulate", simulate)
+    return asked
+
+
+def test_cpus_are_simulated_on_the_nodes_that_have_them(saved, runs):
     path = saved([zone(0, 16, 3), zone(1, 16, 1)], 4)
     rests = " ".join(pm.advise("coffee-lake", zoneinfo=path).facts["rests_on"])
     assert "3 on node 0, 1 on node 1" in rests
     assert "in the run" not in rests
-    assert {(h["nodes"], *h["cpus_per_node"]) for h in hosts} == {(2, 3, 1)}
+    assert {(h["nodes"], *h["cpus_per_node"]) for h in runs} == {(2, 3, 1)}
 
 
 def test_the_batch_of_the_file_goes_before_the_releases(tmp_path):
@@ -198,14 +204,7 @@ def test_the_batch_of_the_file_goes_before_the_releases(tmp_path):
     assert "and a batch of 31" in none["why"]
 
 
-def test_runs_have_the_sizes_of_the_file(saved, monkeypatch):
-    runs = []
-
-    def simulate(**options):
-        runs.append(options)
-        return pm.simulate(**options)
-
-    monkeypatch.setattr("pcpmodel.study.hold.advise.simulate", simulate)
+def test_runs_have_the_sizes_of_the_file(saved, runs):
     rows = [zone(0, 16, 4, low=99_000), zone(1, 48, 4, batch=31)]
     pm.advise("coffee-lake", zoneinfo=saved(rows, 4))
     assert {(run["batch"], run["high_min_pages"]) for run in runs} == {(63, 99_000 // 4)}
