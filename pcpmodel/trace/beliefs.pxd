@@ -342,9 +342,7 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *stack_of    # place of each in stacks
     cdef uint8_t *stacks            # pages that each new task may still have taken in silence
     cdef const int32_t *made_since        # row after which each was begun
-    cdef const int64_t *switches    # sched_switch, by task: task << 32 | row before which it comes
-    cdef const int32_t *switched_on     # CPU that a task gets, or ~ the one that it leaves
-    cdef const int64_t *switch_lines
+    cdef const int64_t *switches    # sched_switch, by task: task << 32 | row
     cdef int64_t nr_switches
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer

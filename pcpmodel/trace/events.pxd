@@ -47,7 +47,7 @@ cdef enum:
     EV_RECLAIM_BEGIN = 37
     EV_RECLAIM_END = 38
     EV_SWITCH = 39          # sched_switch; a = who gets the CPU, b = whether who had it still runs
-    EV_HIDDEN = 40          # ... with which a task gets it that writes no line; see `prepared`
+    EV_HIDDEN = 40          # ... with which a task gets it that writes no line; see `switched`
     EV_HIT = 64
 
     # Bits of event_row.flags; the low four bits are the preempt depth.

@@ -489,6 +489,7 @@ cdef class Follower(Beliefs):
         """
         cdef Py_ssize_t k
         cdef int32_t row, before
+        cdef all_rows here
         check_idle(self)
         if self.forks != NULL or np.any(np.less(forks, 0)) \
                 or np.any(np.greater_equal(forks, self.nr_rows)) or len(made_since) != len(forks):
@@ -506,8 +507,9 @@ cdef class Follower(Beliefs):
         if len(forks):
             self.place = <uint8_t *>self.room(self.nr_rows, 1)
             gone = []
-            if find_stacks_freed(self, self.place, <int32_t *>untouched(
-                    self.nr_rows * sizeof(int32_t), gone)) < 0:
+            here = all_rows(self.rows, self.nr_rows, self.spilled)
+            if find_stacks_freed(self, self.place,
+                                 <int32_t *>by_row(&here, sizeof(int32_t), gone)) < 0:
                 raise MemoryError
         self.workers = <uint8_t *>self.room(1 << 16, 1)
         for k in workers:
@@ -519,22 +521,16 @@ cdef class Follower(Beliefs):
         self.stack_of = self._kept(places[:, 2])
         self.made_since = self._kept(made_since)
 
-    def set_switches(self, tasks, rows, cpus, lines):
-        """sched_switch, by task and in order: with which a task gets a CPU, or leaves ~ that one.
-
-        *rows*: the one before which each comes.
-        """
-        cdef const int64_t[::1] keys = (np.asarray(tasks, np.int64) << 32) | rows
-        cdef const int64_t[::1] told = np.asarray(lines, np.int64)
+    def set_switches(self, keys):
+        """As of `switches`."""
+        cdef const int64_t[::1] given = np.ascontiguousarray(keys, np.int64)
         check_idle(self)
-        if not len(keys) == len(told) == len(cpus) or np.any(np.diff(keys) < 0):
-            raise InputError("the lines of sched_switch are not in order")
+        if np.any(np.diff(keys) < 0) or np.any((keys & 0xffffffff) >= self.nr_rows):
+            raise InputError("the rows of sched_switch are not in order, or none")
         if not len(keys):
             return
-        self.keep += [keys.base, told.base]
-        self.switches, self.switch_lines = &keys[0], &told[0]
-        self.switched_on = self._kept(cpus)
-        self.nr_switches = len(keys)
+        self.keep.append(given.base)
+        self.switches, self.nr_switches = &given[0], len(keys)
 
     def set_moved(self, moved):
         """Pages that their tasks took before they were moved: (row of their mm_page_alloc, row
@@ -688,6 +684,8 @@ cdef class Follower(Beliefs):
         if not 0 <= start <= stop <= self.nr_rows:
             raise IndexError(f"rows {start}..{stop} are outside 0..{self.nr_rows}")
         for row in range(start, stop):
+            if row & (STRETCH - 1) == 0:
+                let_go(self, row - 3 * STRETCH, row - STRETCH)
             n += is_heeded(self.unheeded, self.rows[row].event)
         return n
 

@@ -1149,6 +1149,12 @@ class Events:
             self._event = np.ascontiguousarray(self.rows["event"])
         return self._event == number + (HIT if hit else 0)
 
+    def turn_into(self, rows, number):
+        """Make these rows those of another event."""
+        self.rows["event"][rows] = number
+        if self._event is not None:
+            self._event[rows] = number
+
 
 cdef enum:
     ROWS_PER_WRITE = 1 << 14    # to a file: they are still in the L2 cache
@@ -1343,7 +1349,7 @@ class _Growing:
     def whole(self):
         if self.file is not None:
             self._spill()
-            self._map = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._map = mmap.mmap(self.file.fileno(), 0)
         elif self.n:
             self._resize(self.n)
         else:

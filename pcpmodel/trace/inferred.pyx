@@ -8,14 +8,17 @@ not.  Each line is looked at once; of a page no more is kept than the line befor
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free, qsort
 from libc.string cimport memset
 
 from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.events cimport *
-from pcpmodel.trace.page_lists cimport IRQ, MAX_PID, is_heeded, untouched
+from pcpmodel.trace.page_lists cimport (
+    IRQ, MAX_PID, STRETCH, all_rows, by_row, check_cpu, is_heeded, leave_by_row, leave_rows,
+    rows_of, untouched,
+)
 
 import numpy as np
 
@@ -40,6 +43,7 @@ cdef struct elsewhere:
     int32_t shown[MIGRATE_PCPTYPES]
 
 cdef struct sweep:
+    all_rows all_
     const event_row *rows
     int32_t nr_rows
     int32_t first
@@ -62,6 +66,16 @@ cdef struct sweep:
     int64_t nr_found
     int64_t cap
     bint broken         # out of memory
+
+
+cdef void leave(sweep *s, int32_t row, int step) noexcept nogil:
+    """`leave_rows`, and what is kept by row."""
+    if s.all_.spilled and row & (STRETCH - 1) == 0:
+        leave_rows(&s.all_, row, step)
+        leave_by_row(&s.all_, s.line, sizeof(int32_t), row, step)
+        leave_by_row(&s.all_, s.alloc, sizeof(int32_t), row, step)
+        if s.forks:
+            leave_by_row(&s.all_, s.fork, sizeof(int32_t), row, step)
 
 
 cdef inline bint is_small(const sweep *s, const event_row *r) noexcept nogil:
@@ -96,9 +110,11 @@ cdef int look_ahead(sweep *s, const int32_t[::1] forks, const int32_t[::1] since
     for k in range(4 * s.cpus):
         next_[k] = s.nr_rows
     for row in range(s.nr_rows - 1, -1, -1):
+        leave(s, row, -1)
         r = &s.rows[row]
         if not is_heeded(s.unheeded, r.event):
             continue
+        check_cpu(r, s.cpus)
         at = next_ + 4 * r.cpu  # row, and next line, allocation and fork
         then = at[0]
         if then < s.nr_rows:
@@ -246,6 +262,7 @@ cdef int look_at_all(sweep *s) except -1 nogil:
     if last == NULL:
         raise MemoryError
     for row in range(s.nr_rows):
+        leave(s, row, 1)
         r = &s.rows[row]
         if s.forks and is_heeded(s.unheeded, r.event):
             before = last[2 * r.cpu] - 1
@@ -268,20 +285,12 @@ cdef int look_at_all(sweep *s) except -1 nogil:
     return 0
 
 
-cdef int by_row(const void *a, const void *b) noexcept nogil:
+cdef int freed_first(const void *a, const void *b) noexcept nogil:
     return (<const elsewhere *>a).freed - (<const elsewhere *>b).freed
 
 
-cdef const event_row *rows_of(rows, list keep) except? NULL:
-    cdef const uint8_t[::1] raw
-    if not len(rows):
-        return NULL
-    raw = np.ascontiguousarray(rows).view(np.uint8)
-    keep.append(raw)
-    return <const event_row *>&raw[0]
-
-
-def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unheeded=0):
+def lay_elsewhere(events, int cpus, int32_t first, starts, pages, forks, since,
+                  uint64_t unheeded=0):
     """Frees to small lists whose pages were not on some of them, as later lines show.
 
     Where an allocation takes a page, those that joined the lists of its CPU after that page, and
@@ -291,7 +300,8 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unh
 
     Parameters
     ----------
-    rows : (N,) ndarray of EVENT
+    events : Events
+    cpus : int
     first : int
         Row from which on lists are followed.
     starts : sequence of int
@@ -306,6 +316,11 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unh
     Returns
     -------
     (rows of frees, (frees, unmovable to reclaimable) rows that show it, 0 where none does)
+
+    Raises
+    ------
+    InputError
+        A row of another CPU.
     """
     cdef sweep s
     cdef list keep = []
@@ -314,15 +329,17 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unh
     cdef int32_t *fork_of
     cdef int64_t k, lists
     memset(&s, 0, sizeof(sweep))
-    s.rows, s.nr_rows, s.first = rows_of(rows, keep), len(rows), first
+    s.all_ = rows_of(events, keep)
+    s.rows, s.nr_rows, s.first = s.all_.rows, s.all_.n, first
     s.base, s.nr_pages, s.unheeded = zones[0], pages, unheeded
     s.starts, s.nr_starts, s.forks = &zones[0], zones.shape[0], made.shape[0] > 0
-    s.cpus = int(rows["cpu"].max(initial=0)) + 1
+    s.cpus = cpus
     lists = s.cpus * (s.nr_starts + 1) * ORDERS * MIGRATE_PCPTYPES
     try:
-        s.line = <int32_t *>untouched(s.nr_rows * sizeof(int32_t), keep)
-        s.alloc = <int32_t *>untouched(s.nr_rows * sizeof(int32_t), keep)
-        s.fork = <int32_t *>untouched(s.forks * s.nr_rows * sizeof(int32_t), keep)
+        s.line = <int32_t *>by_row(&s.all_, sizeof(int32_t), keep)
+        s.alloc = <int32_t *>by_row(&s.all_, sizeof(int32_t), keep)
+        if s.forks:
+            s.fork = <int32_t *>by_row(&s.all_, sizeof(int32_t), keep)
         s.last = <int32_t *>untouched(pages * sizeof(int32_t), keep)
         s.freed = <int32_t *>untouched(pages * sizeof(int32_t), keep)
         s.taken = <marks *>untouched(lists * sizeof(marks), keep)
@@ -340,21 +357,21 @@ def lay_elsewhere(rows, int32_t first, starts, pages, forks, since, uint64_t unh
         keep.clear()
         if not s.nr_found:
             return np.empty(0, np.int32), np.empty((0, MIGRATE_PCPTYPES), np.int32)
-        qsort(s.found, s.nr_found, sizeof(elsewhere), by_row)
+        qsort(s.found, s.nr_found, sizeof(elsewhere), freed_first)
         found = np.asarray(<int32_t[:s.nr_found, :sizeof(elsewhere) // 4]><int32_t *>s.found)
         return found[:, 0].copy(), found[:, 1:].copy()
     finally:
         free(s.found)
 
 
-def made_since(rows, forks):
+def made_since(events, forks):
     """The last row before each new task was begun with, of who made it; 0 where there is none.
 
     copy_process() takes the stack, then copies, and takes no movable page; it makes one task, and
     who makes it was made before.
     """
     cdef list keep = []
-    cdef const event_row *all_ = rows_of(rows, keep)
+    cdef all_rows s = rows_of(events, keep)
     cdef const event_row *r
     cdef int32_t *last = <int32_t *>untouched(MAX_PID * sizeof(int32_t), keep)
     cdef const int32_t[::1] made = np.array(forks, np.int32)
@@ -362,7 +379,8 @@ def made_since(rows, forks):
     cdef int32_t row, end = max(forks, default=-1) + 1
     cdef Py_ssize_t k = 0
     for row in range(end):
-        r = &all_[row]
+        leave_rows(&s, row, 1)
+        r = &s.rows[row]
         if not 0 <= r.pid < MAX_PID:
             continue
         if row == made[k]:
@@ -388,15 +406,16 @@ cdef inline void see_type(block *b, int kind, const event_row *r, int32_t when) 
         b.told[kind] = <int8_t>(1 + r.c)
 
 
-cdef void see_types(const event_row *rows, int32_t nr_rows, int32_t first, int64_t base,
-                    int64_t blocks, block *of, int32_t *last) noexcept nogil:
+cdef void see_types(const all_rows *s, int32_t first, int64_t base, int64_t blocks, block *of,
+                    int32_t *last) noexcept nogil:
     """Look at each line once; ``last``: by page, 1 + the line before about it."""
     cdef int32_t row, before
     cdef int64_t p
     cdef const event_row *r
     cdef block *b
-    for row in range(nr_rows):
-        r = &rows[row]
+    for row in range(s.n):
+        leave_rows(s, row, 1)
+        r = &s.rows[row]
         p = r.a - base
         if not (EV_ALLOC <= r.event <= EV_EXTFRAG and 0 <= p < blocks << 9 and r.a >= 0):
             continue
@@ -416,14 +435,14 @@ cdef void see_types(const event_row *rows, int32_t nr_rows, int32_t first, int64
         elif r.event == EV_PCPU_DRAIN:
             see_type(b, 3, r, row)
         elif r.event == EV_ALLOC and before >= 0 and (
-                rows[before].event == EV_FREE or rows[before].event == EV_FREE_BATCHED):
+                s.rows[before].event == EV_FREE or s.rows[before].event == EV_FREE_BATCHED):
             see_type(b, 0, r, before)
             see_type(b, 2, r, before)
         elif r.event == EV_ALLOC:
             see_type(b, 0, r, row)
 
 
-def types_told(rows, int32_t first, int64_t base, int64_t blocks):
+def types_told(events, int32_t first, int64_t base, int64_t blocks):
     """Migratetype of every block at the start, where a line shows it; else -1.
 
     A drain prints the block's own; a page that comes from a per-CPU list comes from the list of its
@@ -431,15 +450,14 @@ def types_told(rows, int32_t first, int64_t base, int64_t blocks):
     claimed for another type count.  What no later line shows, the last one before the start does.
     """
     cdef list keep = []
-    cdef const event_row *all_ = rows_of(rows, keep)
-    cdef int32_t nr_rows = len(rows)
+    cdef all_rows s = rows_of(events, keep)
     cdef block *of = <block *>untouched(blocks * sizeof(block), keep)
     cdef int32_t *last = <int32_t *>untouched((blocks << 9) * sizeof(int32_t), keep)
     cdef int8_t[::1] types = np.empty(blocks, np.int8)
     cdef int64_t b
     cdef int kind
     with nogil:
-        see_types(all_, nr_rows, first, base, blocks, of, last)
+        see_types(&s, first, base, blocks, of, last)
     for b in range(blocks):
         types[b] = of[b].before - 1
         for kind in range(4):

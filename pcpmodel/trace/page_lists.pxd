@@ -77,6 +77,12 @@ cdef struct note:
     int32_t set
     int32_t cause       # of an unexplained one: its number, from 1
 
+# The rows of a trace, for who looks at each once.
+cdef struct all_rows:
+    const event_row *rows
+    int32_t n
+    bint spilled            # they lie in a file
+
 cdef class PageLists(Exclusive):
     cdef int cpus
     cdef int nr_zones
@@ -116,9 +122,14 @@ cdef class PageLists(Exclusive):
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
+cdef all_rows rows_of(events, list keep) except *
+cdef int check_cpu(const event_row *r, int cpus) except -1 nogil
 cdef void *untouched(size_t size, list keep) except NULL
+cdef void *by_row(const all_rows *s, size_t size, list keep) except NULL
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
+cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
+                       int step) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
                  int64_t got) noexcept nogil
 cdef void explain_by(PageLists s, int32_t row, int code, int set, int64_t line) noexcept nogil
@@ -127,6 +138,17 @@ cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidenc
 cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil
 cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pindex, int order,
                     int32_t row, int32_t *last_row) noexcept nogil
+
+
+cdef inline void leave_rows(const all_rows *s, int32_t row, int step) noexcept nogil:
+    """Rows that were passed need not stay in memory; *step*: 1 forwards, -1 backwards."""
+    if s.spilled and row & (STRETCH - 1) == 0:
+        leave_by_row(s, s.rows, sizeof(event_row), row, step)
+
+
+cdef inline int cpu_of_switch(const event_row *r, int64_t task) noexcept nogil:
+    """The CPU that a task gets with a sched_switch, or ~ the one that it leaves."""
+    return r.cpu if r.a == task else ~r.cpu
 
 
 cdef inline void resize_pcp(per_cpu_pages *pcp, bint high_min_max, int batch, int high_min,

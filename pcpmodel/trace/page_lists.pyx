@@ -146,6 +146,16 @@ cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil:
         leave_memory(s.link + first, s.link + last)
 
 
+cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
+                       int step) noexcept nogil:
+    """What an array has of the two stretches of rows that were passed before *row*."""
+    cdef int64_t first = row - 2 * STRETCH if step > 0 else row + STRETCH
+    cdef int64_t last = min(first + 2 * STRETCH, <int64_t>s.n)
+    first = max(first, <int64_t>0)
+    if first < last:
+        leave_memory(<const char *>of + first * size, <const char *>of + last * size)
+
+
 cdef int cause_of(PageLists s, int32_t row, int set) noexcept nogil:
     """Number of the cause of a difference: that for which a pageset that this is about is in doubt
     already, or another one.
@@ -373,6 +383,32 @@ cdef void *_in_file(size_t size, list keep) except NULL:
     return &view[0]
 
 
+cdef void *by_row(const all_rows *s, size_t size, list keep) except NULL:
+    """Zeros for each row, in memory if the rows are."""
+    if s.spilled:
+        return _in_file(s.n * size, keep)
+    return untouched(s.n * size, keep)
+
+
+cdef all_rows rows_of(events, list keep) except *:
+    """The rows of `Events`; held by *keep*."""
+    cdef const uint8_t[::1] raw
+    cdef all_rows s = all_rows(NULL, len(events.rows), events.spilled)
+    if s.n:
+        raw = np.ascontiguousarray(events.rows).view(np.uint8)
+        keep.append(raw)
+        s.rows = <const event_row *>&raw[0]
+    return s
+
+
+cdef int check_cpu(const event_row *r, int cpus) except -1 nogil:
+    """The CPU of a row, or an error: there are so many."""
+    if pages_unlikely(r.cpu >= cpus):
+        with gil:
+            raise InputError(f"the trace tells of CPU {r.cpu}; there are {cpus}", row=r.line)
+    return r.cpu
+
+
 cdef class PageLists:
     """The pages of a machine's zones, the lists of every CPU, and the rows of its trace.
 
@@ -485,8 +521,7 @@ cdef class PageLists:
         if code == TOO_LONG:
             raise InputError("free_prepared_contig_range() of more pages than there are")
         if code == NO_CPU:
-            raise InputError(f"the trace tells of CPU {self.rows[row].cpu}; there are "
-                             f"{self.cpus}", row=self.rows[row].line)
+            check_cpu(&self.rows[row], self.cpus)
         if code == NO_TASK:
             raise InputError(f"process {self.rows[row].pid}; Linux has none above {MAX_PID - 1}",
                              row=self.rows[row].line)

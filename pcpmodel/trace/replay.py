@@ -27,22 +27,15 @@ from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, HIDDEN, INTERRUPT, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, HIDDEN, Events
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
-from pcpmodel.trace.prepared import (
-    CONTIG,
-    first_page,
-    freed_in_switch,
-    probed,
-    switches,
-    taken_on_the_way,
-    tells_bulk,
-)
+from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
 from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import counts_at_start, guess_types, sizes
+from pcpmodel.trace.switched import switches, taken_on_the_way
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["replay", "replay_without_dump", "replay_work"]
@@ -151,7 +144,7 @@ def replay_work(
     cap = open_recording(recording)
     state = find_release(release) if release is not None else cap.release
     policy = state.policy if policy is None else policy
-    events, reader = _for_follower(cap), cap.trace[1]
+    events, reader = cap.trace
     dump = _first_dump(cap)
     markers = read_markers(cap)
     before = markers.state.get("before")
@@ -461,7 +454,7 @@ def replay_without_dump(
     -------
     (Exactness, Follower)
     """
-    events, reader = _for_follower(cap), cap.trace[1]
+    events, reader = cap.trace
     rows = events.rows
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
@@ -489,7 +482,7 @@ def replay_without_dump(
     followed = [HIDDEN, *(EVENT_IDS[name] for name in names)]
     vmemmap = None
     if probed(cap, CONTIG):
-        vmemmap = first_page(rows, [*followed, EVENT_IDS[CONTIG]])
+        vmemmap = first_page(events, [*followed, EVENT_IDS[CONTIG]])
         followed += [EVENT_IDS[CONTIG]] * (vmemmap is not None)
     unheeded = ~sum(1 << event for event in followed) & (1 << 64) - 1
     while first < end and rows["event"][first] not in followed:
@@ -504,8 +497,8 @@ def replay_without_dump(
                     _resize(r, cap, snapshot, state.rules, nth, fraction)
         r.run(at, until)
 
-    started = _Inferred(cap, snapshot, rows, begin, first, unheeded)
-    switched = switches(rows)
+    started = _Inferred(cap, snapshot, events, begin, first, unheeded)
+    switched = switches(events)
 
     r, probes = None, (0, 0, 0)
 
@@ -521,7 +514,7 @@ def replay_without_dump(
             r.let_locks_sleep()
         if computed:
             r.compute_high_max()
-        r.set_switches(*switched[:4])
+        r.set_switches(switched)
         started.tell(r)
         left = first
         if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
@@ -537,7 +530,7 @@ def replay_without_dump(
             break
         follow()
     if r.notes()[1]:
-        moved = taken_on_the_way(rows, switched, first, followed)
+        moved = taken_on_the_way(events, switched, first, unheeded, *started.pages)
         started.moves(moved, _reached(r), lambda: _reached(follow()))
     bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
@@ -569,12 +562,13 @@ class _Inferred:
         self,
         cap: Recording,
         snapshot: Snapshot,
-        rows: np.ndarray,
+        events: Events,
         begin: int,
         first: int,
         unheeded: int,
     ) -> None:
-        new = np.flatnonzero(rows["event"] == EVENT_IDS["sched_process_fork"])
+        rows = events.rows
+        new = np.flatnonzero(events.is_event("sched_process_fork"))
         if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
             new = new[:0]
         self._forks = new
@@ -596,12 +590,15 @@ class _Inferred:
         self._rows, self._first = rows, first
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         end = max(z.end_pfn for z in snapshot.zones)
-        self._made_since = made_since(rows, self._forks)
+        self._made_since = made_since(events, self._forks)
         self._freed, self._shown = lay_elsewhere(
-            rows, first, starts, end - starts[0], self._forks, self._made_since, unheeded
-        )
+            events, cap.cpus, first, starts, end - starts[0], self._forks, self._made_since,
+            unheeded,
+        )  # fmt: skip
         self._base = int(starts[0]) & ~511
-        self._told = types_told(rows, first, self._base, ((end + 511) & ~511) - self._base >> 9)
+        #: the machine's page frames: the first, and how many
+        self.pages = self._base, ((end + 511) & ~511) - self._base
+        self._told = types_told(events, first, self._base, self.pages[1] >> 9)
         self._moved: list[tuple[int, int, int]] = []
 
     def tell(self, r: Follower) -> None:
@@ -703,40 +700,6 @@ def _reached(r: Follower) -> tuple[int, float, int]:
     lines = [difference.line for difference in r.notes()[0]]
     least = min(lines, default=np.inf)
     return r.nr_cut, least, -lines.count(least)
-
-
-def _hidden(rows: np.ndarray) -> np.ndarray:
-    """Rows of sched_switch with which a task gets a CPU that writes no line of its own.
-
-    It was switched away from again, if nowhere else, with a line of its own, unless the tracer was
-    told to pass it over (set_event_notrace_pid).
-    """
-    switches = np.flatnonzero(rows["event"] == EVENT_IDS["sched_switch"])
-    if not len(switches):
-        return switches
-    to = rows["a"][switches]
-    own = rows["pid"][rows["flags"] & INTERRUPT == 0]  # interrupts above it are shown
-    last = np.full(int(rows["cpu"].max()) + 1, -1)
-    np.maximum.at(last, rows["cpu"][switches], switches)
-    return switches[~np.isin(to, own) & (to > 0) & (last[rows["cpu"][switches]] != switches)]
-
-
-def _for_follower(cap: Recording) -> Events:
-    """All events; lines of a task that loses the CPU are those of who gets it.
-
-    That is a hidden task, or nobody; who leaves the CPU is in column c.
-    """
-    events = cap.trace[0]
-    rows = events.rows
-    at = np.flatnonzero(events.is_event("sched_switch"))
-    if not len(at):
-        return events
-    hidden, freed = _hidden(rows), freed_in_switch(rows)
-    rows = rows.copy()
-    rows["c"][at], rows["pid"][at], rows["flags"][at] = rows["pid"][at], 0, 0
-    rows["event"][hidden], rows["pid"][hidden] = HIDDEN, rows["a"][hidden]
-    rows["pid"][freed] = 0
-    return Events(rows, events.probes)
 
 
 def _version(kernel: str) -> tuple[int, int]:

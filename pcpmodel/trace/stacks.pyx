@@ -111,6 +111,14 @@ cdef void cut(PageLists s, uint8_t *place, const int32_t *before, const int32_t 
             k += 1
 
 
+cdef void leave(PageLists s, const int32_t *before, int32_t row) noexcept nogil:
+    """What was passed need not stay in memory."""
+    cdef all_rows here = all_rows(s.rows, s.nr_rows, s.spilled)
+    if s.spilled and row & (STRETCH - 1) == 0:
+        let_go(s, row - 3 * STRETCH, row - STRETCH)
+        leave_by_row(&here, before, sizeof(int32_t), row - STRETCH, 1)
+
+
 cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcept nogil:
     """Note for each row that frees a page of a stack which one it is, from 1; -1: no memory.
 
@@ -121,11 +129,13 @@ cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcep
     cdef int64_t cap = 0
     cdef int n
     for row in range(1, s.nr_rows):
+        leave(s, before, row)
         j = s.link[row].chain
         if j and s.rows[row].event != EV_FREE_CONTIG and s.rows[j].event == EV_FREE \
                 and s.rows[j].b == 0:
             before[j] = row
     for row in range(1, s.nr_rows):
+        leave(s, before, row)
         if not is_silent(s, before, row) or is_silent(s, before, freed_before(s, row)):
             continue
         n = 0

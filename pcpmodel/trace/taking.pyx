@@ -364,14 +364,15 @@ cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexce
 cdef int64_t switched(Beliefs s, int32_t row, int cpu) noexcept nogil:
     """The line of the sched_switch with which a task left a CPU since its line before *row*, where
     it got that of *row* with the last one; or 0."""
-    cdef int64_t since = <int64_t>s.rows[row].pid << 32 | line_before(s, row)
+    cdef int64_t task = s.rows[row].pid, since = task << 32 | line_before(s, row)
     cdef int64_t lo = switches_until(s, row)
-    if lo == 0 or s.rows[row].flags & IRQ or s.switched_on[lo - 1] != s.rows[row].cpu:
+    if lo == 0 or s.rows[row].flags & IRQ or s.switches[lo - 1] >> 32 != task \
+            or cpu_of_switch(&s.rows[<int32_t>s.switches[lo - 1]], task) != s.rows[row].cpu:
         return 0
     while lo > 0 and s.switches[lo - 1] > since:
         lo -= 1
-        if s.switched_on[lo] == ~cpu:
-            return s.switch_lines[lo]
+        if cpu_of_switch(&s.rows[<int32_t>s.switches[lo]], task) == ~cpu:
+            return s.rows[<int32_t>s.switches[lo]].line
     return 0
 
 

@@ -11,11 +11,12 @@ import pytest
 
 import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
+from pcpmodel.errors import InputError
 from pcpmodel.trace.dumps import PcpState
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, MIGRATE_SHIFT, Events, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
-from pcpmodel.trace.prepared import freed_in_switch
-from pcpmodel.trace.replay import _for_follower, replay_without_dump
+from pcpmodel.trace.replay import replay_without_dump
+from pcpmodel.trace.switched import hand_over
 
 NATIVE = TESTS / "data" / "native-thp-2cpu"
 
@@ -263,6 +264,9 @@ def test_the_probes_that_record_makes_are_read(told):
     assert found.nr_unexplained == 0, found
 
 
+_NO_PROBES = np.zeros((0, 16), np.int64)
+
+
 def _rows(*lines):
     """(event, CPU, task, flags[, a]) of each line."""
     rows = np.zeros(len(lines), pm.recording(NATIVE).trace[0].rows.dtype)
@@ -287,18 +291,23 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
         ("mm_page_free", 1, 14, 1 | FLAGS["need_resched"]),
         ("mm_page_free_batched", 1, 14, 2), ("sched_switch", 1, 14, 2, 15),
     )  # fmt: skip
-    assert freed_in_switch(rows).tolist() == [2, 3, 10, 11, 12, 13]
+    tasks = rows["pid"].copy()
+    hand_over(Events(rows, _NO_PROBES), 2)
+    others = (rows["event"] != EVENT_IDS["sched_switch"]) & (rows["pid"] != tasks)
+    assert np.flatnonzero(others).tolist() == [2, 3, 10, 11, 12, 13]
+    assert not rows["pid"][others].any()
 
 
-def test_only_a_switch_to_a_hidden_task_is_one_for_a_replay_from_a_dump():
-    cap = pm.recording(NATIVE)
-    cap.__dict__["trace"] = type(cap.trace[0])(_rows(
+def test_a_switch_is_of_who_gets_the_cpu_and_is_hidden():
+    rows = _rows(
         ("sched_switch", 0, 1, 2, 12), ("mm_page_alloc", 0, 12, 0), ("sched_switch", 0, 12, 2, 13),
         ("sched_switch", 0, 12, 2, 12),
-    ), np.zeros((0, 16), np.int64)), None  # fmt: skip
-    rows = _for_follower(cap).rows
-    assert np.flatnonzero(rows["event"] == HIDDEN).tolist() == [2]
+    )  # fmt: skip
+    assert hand_over(Events(rows, _NO_PROBES), 1).tolist() == [2]
     assert rows["pid"].tolist() == [0, 12, 13, 0]
+    assert rows["c"].tolist() == [1, 0, 12, 12]
+    with pytest.raises(InputError, match="the trace tells of CPU 0; there are 0"):
+        hand_over(Events(rows, _NO_PROBES), 0)
 
 
 def test_a_page_that_a_hidden_task_has_freed_is_explained_and_counted_so(told):

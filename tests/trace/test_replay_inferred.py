@@ -18,13 +18,15 @@ import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
+from pcpmodel.trace import ftrace
 from pcpmodel.trace import replay as replay_module
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, Events, open_text
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import read_markers
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
 from pcpmodel.trace.start import guess_types
+from pcpmodel.trace.switched import hand_over
 
 #: Recordings that leave nothing unexplained without dumps: how many allocations,
 #: refills, drains and drained pages are explained, and how many served to find out the start.
@@ -520,6 +522,15 @@ def test_what_a_hidden_task_took_and_gave_back_is_all_that_it_explains():
     assert found.inferred["drained_pages"] == 2122
 
 
+def test_events_that_lie_in_a_file_are_followed_as_those_in_memory(monkeypatch):
+    """Hidden tasks and stacks, with which lines are changed in place and looked up by row."""
+    known = pm.replay(NATIVE / "native-cat-2cpu")
+    monkeypatch.setattr(ftrace, "IN_MEMORY", 1 << 20)
+    cap = pm.recording(NATIVE / "native-cat-2cpu")
+    assert cap.trace[0].spilled
+    assert pm.replay(cap) == known
+
+
 def _followed_from(monkeypatch, name, cpu, *more):
     """A native recording with so many pages more, or fewer, on the lists of a CPU at the start."""
 
@@ -776,13 +787,13 @@ def test_where_high_stops_no_file_tells(blind, name, given_back):
 
 def test_who_is_hidden_from_the_tracer():
     softirq = FLAGS["softirq"]
-    rows = _rows([
+    events = _events([
         _line(_SWITCH, 8), _line(_SWITCH, 9), _line(_ALLOC, 100, task=8),
         _line(_FREE, 100, task=9, flags=softirq),  # an interrupt above it
         _line(_SWITCH, 0), _line(_SWITCH, 9, cpu=1), _line(_SWITCH, 7),
         _line(_SWITCH, 6),  # the last one of its CPU may have had nothing to tell yet
     ])  # fmt: skip
-    assert replay_module._hidden(rows).tolist() == [1]
+    assert hand_over(events, 2).tolist() == [1]
 
 
 def test_a_page_below_all_that_is_known_left_before_others_came(native):
@@ -1032,19 +1043,18 @@ _ALLOC, _FREE, _BATCHED, _REFILL, _DRAIN, _FORK, _SWITCH = (
 _SOFTIRQ = FLAGS["softirq"]
 
 
-def _rows(lines):
-    """Rows of a trace."""
+def _events(lines):
     rows = np.zeros(len(lines), pm.recording(TRACES / PERF[0]).trace[0].rows.dtype)
     for row, line in zip(rows, lines, strict=True):
         for name, value in zip(("event", "cpu", "pid", "flags", "a", "b", "c"), line, strict=True):
             row[name] = value
-    return rows
+    return Events(rows, np.zeros((0, 16), np.int64))
 
 
 def _elsewhere(lines, forks=()):
     """Line -> types of lists that a page freed there was not on, with the line that shows it."""
-    rows = _rows(lines)
-    freed, shown = lay_elsewhere(rows, 0, [1], 1000, forks, made_since(rows, forks))
+    events = _events(lines)
+    freed, shown = lay_elsewhere(events, 2, 0, [1], 1000, forks, made_since(events, forks))
     return defaultdict(dict, {
         int(k): {mt: int(by) for mt, by in enumerate(some) if by}
         for k, some in zip(freed, shown, strict=True)
@@ -1143,7 +1153,7 @@ def test_a_drain_of_later_pages_shows_what_was_not_on_its_list():
 )  # fmt: skip
 def test_a_block_of_which_no_line_tells_is_of_the_type_that_holds_out_longest(past, mt):
     """In the order of movable, unmovable, reclaimable, as long as nothing speaks against it."""
-    told = types_told(_rows([_line(_ALLOC, 1), _line(_FREE, 600)]), 0, 0, 2)
+    told = types_told(_events([_line(_ALLOC, 1), _line(_FREE, 600)]), 0, 0, 2)
     assert told.tolist() == [1, -1]
     assert guess_types(told, np.array([1]), np.array([past]), 11).tolist() == [1, mt]
 

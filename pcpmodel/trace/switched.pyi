@@ -1,0 +1,9 @@
+import numpy as np
+
+from pcpmodel.trace.ftrace import Events
+
+def hand_over(events: Events, cpus: int) -> np.ndarray: ...
+def switches(events: Events) -> np.ndarray: ...
+def taken_on_the_way(
+    events: Events, switched: np.ndarray, first: int, unheeded: int, base: int, pages: int
+) -> list[tuple[int, int, int]]: ...

@@ -1,0 +1,285 @@
+# cython: auto_pickle=False, autotestdict=False, boundscheck=False, wraparound=False
+"""Whose a line is, as sched_switch tells.
+
+A task that gets a CPU and writes no line of its own is hidden; what is freed while a task gets the
+CPU is not for that task; and a task that lost a CPU may have taken there what it tells of on
+another one.  Rows are looked at once, and little is kept but by task: a long trace lies in a file.
+"""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free
+
+from pcpmodel.kernel.pages cimport pages_unlikely
+from pcpmodel.trace.arrays cimport has_room
+from pcpmodel.trace.events cimport *
+from pcpmodel.trace.page_lists cimport (
+    IRQ, MAX_PID, all_rows, check_cpu, cpu_of_switch, is_heeded, leave_rows, rows_of, untouched,
+)
+
+import numpy as np
+
+
+# -- in place -------------------------------------------------------------------------
+
+cdef inline bint goes_on(const event_row *freed, const event_row *r) noexcept nogil:
+    """Whether the next line of a CPU is another free like *freed*, or of what that leads to."""
+    cdef int e = r.event & (EV_HIT - 1)     # a probe without a pageset's fields is a hit
+    if r.pid != freed.pid:
+        return False
+    if e == EV_PAGE_COMMIT or e == EV_FREE_ONE_PAGE or e == EV_FREE_PCPPAGES_BULK \
+            or e == EV_PCPU_DRAIN:
+        return r.flags & IRQ == freed.flags & IRQ
+    return r.event == freed.event and (r.flags ^ freed.flags) & (IRQ | FL_DEPTH) == 0
+
+
+cdef void give_to_idle(event_row *rows, int32_t row, int32_t last) noexcept nogil:
+    """The lines of a CPU from *row* to *last* are the idle task's."""
+    cdef int cpu = rows[row].cpu
+    while row <= last:
+        if rows[row].cpu == cpu:
+            rows[row].pid = 0
+        row += 1
+
+
+cdef void hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t *of_cpu,
+                        const uint8_t *own, int32_t *hidden) noexcept nogil:
+    """Go through all rows; ``of_cpu``: 1 + the last switch of each CPU, the first and the last of
+    the frees at hand, and the line before, if it is a switch."""
+    cdef int32_t row, cpu, n = 0
+    cdef int32_t *at
+    cdef event_row *r
+    cdef bint switched
+    for row in range(s.n):
+        leave_rows(s, row, 1)
+        r = &rows[row]
+        at = of_cpu + 4 * r.cpu
+        if pages_unlikely(at[1]):
+            if goes_on(&rows[at[1] - 1], r):
+                at[2] = row + 1
+                continue
+            # What is freed in a batch is the task's own.
+            if r.event != EV_FREE_BATCHED:
+                give_to_idle(rows, at[1] - 1, at[2] - 1)
+            at[1] = 0
+        switched = at[3] and rows[at[3] - 1].a == r.pid
+        at[3] = 0
+        if r.event == EV_SWITCH:
+            at[3] = row + 1
+            r.c, r.pid, r.flags = r.pid, 0, 0
+            if at[0] != row + 1 and r.a > 0 and (r.a >= MAX_PID or not own[r.a]):
+                r.pid = <int32_t>min(r.a, <int64_t>INT32_MAX)
+                hidden[n] = row
+                n += 1
+        elif pages_unlikely(switched) and r.event == EV_FREE \
+                and r.flags & (IRQ | FL_DEPTH) == 1:
+            at[1] = at[2] = row + 1
+    hidden[n] = s.n
+    for cpu in range(cpus):
+        at = of_cpu + 4 * cpu
+        if at[1]:
+            give_to_idle(rows, at[1] - 1, at[2] - 1)
+
+
+def hand_over(events, int cpus):
+    """Make each row of sched_switch that of who gets the CPU, in place, once.
+
+    The line itself is of who loses the CPU, which is in column ``c`` afterwards; the task of its
+    row is a hidden one, or none.  A task was switched away from again, if nowhere else, with a line
+    of its own, unless the tracer was told to pass it over (set_event_notrace_pid).
+
+    With its last reference a memory map goes: finish_task_switch() has __mmdrop() free the page
+    directory with preemption off, before the task that gets the CPU goes on where it was stopped,
+    which may be in an allocation and on another CPU (every release).  Such frees are the idle
+    task's from here on, and so are the drains that they lead to.
+
+    Parameters
+    ----------
+    events : Events
+    cpus : int
+
+    Returns
+    -------
+    (N,) ndarray of int32
+        The rows with which hidden tasks get a CPU.
+
+    Raises
+    ------
+    InputError
+        A row of another CPU.
+    """
+    cdef list keep = []
+    cdef all_rows s = rows_of(events, keep)
+    cdef int32_t *of_cpu = <int32_t *>untouched(4 * cpus * sizeof(int32_t), keep)
+    cdef uint8_t *own = <uint8_t *>untouched(MAX_PID, keep)
+    cdef int32_t row, n = 0
+    cdef int32_t[::1] hidden
+    cdef const event_row *r
+    if not events.is_event("sched_switch").any():
+        return np.empty(0, np.int32)
+    with nogil:
+        for row in range(s.n):
+            leave_rows(&s, row, 1)
+            r = &s.rows[row]
+            check_cpu(r, cpus)
+            if not r.flags & IRQ and 0 <= r.pid < MAX_PID:  # interrupts above it are shown
+                own[r.pid] = 1
+            if r.event == EV_SWITCH:
+                of_cpu[4 * r.cpu] = row + 1
+                n += 1
+    hidden = np.empty(n + 1, np.int32)
+    with nogil:
+        hand_over_all(&s, <event_row *>s.rows, cpus, of_cpu, own, &hidden[0])
+    return np.asarray(hidden)[:np.flatnonzero(np.asarray(hidden) == s.n)[0]]
+
+
+# -- by task --------------------------------------------------------------------------
+
+def switches(events):
+    """Of each sched_switch that was handed over who leaves the CPU, and who gets it.
+
+    Parameters
+    ----------
+    events : Events
+
+    Returns
+    -------
+    (N,) ndarray of int64
+        ``task << 32 | row``, ascending; `cpu_of_switch` tells the CPU.
+    """
+    cdef list keep = []
+    cdef all_rows s = rows_of(events, keep)
+    cdef int32_t row
+    cdef int64_t n = 0, cap = 0
+    cdef int64_t *found = NULL
+    cdef const event_row *r
+    cdef bint good = True
+    try:
+        with nogil:
+            for row in range(s.n):
+                leave_rows(&s, row, 1)
+                r = &s.rows[row]
+                if r.event != EV_SWITCH and r.event != EV_HIDDEN:
+                    continue
+                good = has_room(<void **>&found, &cap, n + 2, sizeof(int64_t))
+                if not good:
+                    break
+                # Each CPU has an idle task of its own.
+                if 0 < r.c < MAX_PID:
+                    found[n] = r.c << 32 | row
+                    n += 1
+                if 0 < r.a < MAX_PID:
+                    found[n] = r.a << 32 | row
+                    n += 1
+        if not good:
+            raise MemoryError
+        return np.sort(np.asarray(<int64_t[:n]>found) if n else np.empty(0, np.int64))
+    finally:
+        free(found)
+
+
+# An mm_page_alloc of a page of which no line told before, and the row before of its task, or -1.
+cdef struct first_told:
+    int32_t row
+    int32_t before
+
+
+cdef int64_t see_first_told(const all_rows *s, int32_t first, uint64_t unheeded, int64_t base,
+                            int64_t pages, int32_t *last, uint8_t *seen, first_told **found,
+                            int64_t *cap) noexcept nogil:
+    """How many were found from row *first* on, -1 without memory; ``last``: 1 + row, by task."""
+    cdef int32_t row
+    cdef int64_t p, n = 0
+    cdef const event_row *r
+    cdef bint own, told
+    for row in range(s.n):
+        leave_rows(s, row, 1)
+        r = &s.rows[row]
+        own = is_heeded(unheeded, r.event) and not r.flags & IRQ and 0 <= r.pid < MAX_PID
+        p = r.a - base
+        if EV_ALLOC <= r.event <= EV_EXTFRAG and 0 <= p < pages:
+            told = seen[p]
+            seen[p] = 1
+            if not told and own and r.event == EV_ALLOC and row >= first:
+                if not has_room(<void **>found, cap, n + 1, sizeof(first_told)):
+                    return -1
+                found[0][n] = first_told(row, last[r.pid] - 1)
+                n += 1
+        if own:
+            last[r.pid] = row + 1
+    return n
+
+
+cdef list places_before(const all_rows *s, const int64_t[::1] keys, Py_ssize_t k,
+                        const first_told *one):
+    """(row, row with which its task lost a CPU, that CPU), from the last such CPU back.
+
+    ``k``: place of the last switch of the task before.
+    """
+    cdef list found = []
+    cdef set seen = {s.rows[one.row].cpu}
+    cdef int64_t task = s.rows[one.row].pid
+    cdef int32_t got, left
+    while k > 0 and keys[k - 1] >> 32 == task:
+        got, left = <int32_t>keys[k], <int32_t>keys[k - 1]
+        cpu = ~cpu_of_switch(&s.rows[left], task)
+        if cpu_of_switch(&s.rows[got], task) < 0 or cpu < 0 or left <= one.before \
+                or s.rows[left].b <= 0:     # it slept, or ended
+            break
+        if cpu not in seen:
+            found.append((one.row, left, cpu))
+            seen.add(cpu)
+        k -= 2
+    return found
+
+
+def taken_on_the_way(events, switched, int32_t first, uint64_t unheeded, int64_t base,
+                     int64_t pages):
+    """Pages that their tasks may have taken on another CPU than on that which they tell of it.
+
+    No line told of the page before, and since its last line the task was stopped, ready to go on,
+    and moved.
+
+    Parameters
+    ----------
+    events : Events
+    switched : (N,) ndarray of int64
+        As of `switches`.
+    first : int
+        Row from which on lists are followed.
+    unheeded : int
+        As of `Follower`.
+    base, pages : int
+        The machine's page frames.
+
+    Returns
+    -------
+    list of (int, int, int)
+        Row of the mm_page_alloc, row with which the task lost the CPU, that CPU.
+    """
+    cdef list keep = []
+    cdef all_rows s = rows_of(events, keep)
+    cdef const int64_t[::1] keys = switched
+    cdef int32_t *last = <int32_t *>untouched(MAX_PID * sizeof(int32_t), keep)
+    cdef uint8_t *seen = <uint8_t *>untouched(pages, keep)
+    cdef first_told *told = NULL
+    cdef int64_t n, j, cap = 0
+    cdef Py_ssize_t k
+    found = []
+    try:
+        with nogil:
+            n = see_first_told(&s, first, unheeded, base, pages, last, seen, &told, &cap)
+        if n < 0:
+            raise MemoryError
+        if not n or not len(switched):
+            return found
+        rows = np.asarray(<int32_t[:n, :2]><int32_t *>told)[:, 0]
+        own = events.rows["pid"].take(rows).astype(np.int64) << 32 | rows
+        for j, k in enumerate((np.searchsorted(switched, own, "right") - 1).tolist()):
+            if k > 0 and keys[k] >> 32 == s.rows[told[j].row].pid \
+                    and <int32_t>keys[k] > told[j].before:
+                found += places_before(&s, keys, k, &told[j])
+        return found
+    finally:
+        free(told)
