@@ -3,7 +3,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import errno
-import gzip
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from pcpmodel.signals import Ended
 from pcpmodel.trace import owner
 from pcpmodel.trace import record as record_module
 from pcpmodel.trace import tracefs as tracefs_module
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.record import EVENTS, record
 
 TRACE = """\
@@ -90,7 +90,7 @@ def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     assert cap.meta["events"]["mm_page_alloc"] == 1
     for name in ("zoneinfo.before", "zoneinfo.after", "buddyinfo.before", "vmstat.after"):
         assert (tmp_path / "mine" / name).is_file()
-    assert gzip.decompress((tmp_path / "mine" / "trace.txt.gz").read_bytes()).decode() == TRACE
+    assert b"".join(open_text(tmp_path / "mine" / "trace.txt.zst")).decode() == TRACE
     marks = (fake["tracefs"] / "trace_marker").read_text()
     assert marks.index("state-before-end") < marks.index("work begin") < marks.index("state-after")
     assert list((fake["tracefs"] / "instances").iterdir()) == []
