@@ -200,39 +200,51 @@ class Observed:
             self._add(waits=1e3 * len(seen.wait_ns) / holds)
 
     def figure(
-        self, name: str, event_ns: Mapping[str, float] = MappingProxyType({})
+        self,
+        name: str,
+        event_ns: Mapping[str, tuple[float, float, float]] = MappingProxyType({}),
     ) -> tuple[float, float, float]:
         """One of `QUANTITIES`, or of the samples, with its 95 % interval; NaN: too little.
 
-        Of holds what tracing a page adds to them must be told, by side (`event_ns`) [ns].
+        Of holds what tracing a page adds to them must be told, by side (`event_ns`) [ns]; their
+        interval takes in that loads differ in it.
         """
         if name in self.samples:
             return median_interval(self.samples[name])
         what, _, rank = name.partition("_")
         sides = {short: side for side, short in _SIDE_NAMES.items()}
-        parts = self.wait_us
+        three = [self.wait_us] * 3
         if what in sides:
-            side = sides[what]
-            parts = self._hold_us(side, event_ns[side]) if side in event_ns else []
-        values = np.sort(np.concatenate(parts)) if parts else np.zeros(0)
-        if len(values) < ENOUGH_FOR.get(rank, math.inf):
+            # The dearer tracing is, the shorter was the hold.
+            added, least, most = event_ns.get(sides[what], (math.nan,) * 3)
+            three = [self._hold_us(sides[what], ns) for ns in (added, most, least) if ns == ns]
+        values = [np.concatenate(parts) for parts in three if parts]
+        n = len(values[0]) if values else 0
+        if n < ENOUGH_FOR.get(rank, math.inf):
             return (math.nan,) * 3
         share = float(rank[1:]) / 100
         # Order statistics around the quantile, no distribution assumed.
-        half = 1.96 * math.sqrt(share * (1 - share) / len(values))
+        half = 1.96 * math.sqrt(share * (1 - share) / n)
         points = np.clip([share, share - half, share + half], 0, 1)
-        middle, low, high = np.quantile(values, points)
+        middle, low, high = map(np.quantile, values, points)
         return float(middle), float(low), float(high)
 
 
-def event_ns(observed: Iterable[Observed]) -> dict[str, float]:
+def event_ns(observed: Iterable[Observed]) -> dict[str, tuple[float, float, float]]:
     """What tracing a page adds to a hold, by side [ns]: what a second instance added.
 
-    The median of all rounds of all loads: of a single load's few rounds it is known worse than a
-    page.  The events of `pcpmodel.measure`, which traces all processes, are cheaper.
+    The median of all rounds of all loads, as of a single load's few rounds it is known worse than a
+    page; and between what it comes to in 95 % of the loads.  The events of `pcpmodel.measure`,
+    which traces all processes, are cheaper.
     """
-    added = {side: [ns for each in observed for ns in each.added_ns(side)] for side in SIDES}
-    return {side: max(float(np.median(ns)), 0.0) for side, ns in added.items() if ns}
+    found = {}
+    for side in SIDES:
+        loads = [ns for each in observed if (ns := each.added_ns(side))]
+        if loads:
+            ends = np.quantile([np.median(ns) for ns in loads], (0.025, 0.975))
+            added = np.maximum([np.median(np.concatenate(loads)), *ends], 0.0).tolist()
+            found[side] = added[0], min(added), max(added)
+    return found
 
 
 def _sum(did: Iterable[Mapping[str, float]], name: str) -> float:

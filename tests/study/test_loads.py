@@ -155,13 +155,27 @@ def test_what_was_observed_comes_out():
     assert found.figure("drained")[0] == pytest.approx(0.252)
     assert found.figure("blocks_0")[0] == pytest.approx(1.0)
     added = event_ns([found, Observed()])
-    assert added == pytest.approx({"alloc": 170.0, "free": 170.0})
+    assert added == {"alloc": pytest.approx((170.0,) * 3), "free": pytest.approx((170.0,) * 3)}
     assert found.figure("drain_p50", added)[0] == pytest.approx(6.3)  # 63 pages of 100 ns
     assert math.isnan(found.figure("drain_p50")[0])  # what tracing adds is not known
     assert found.figure("waits")[0] == pytest.approx(100.0)  # 8 of 80 holds
     assert found.figure("wait_p50")[0] == pytest.approx(2.0)
     assert math.isnan(found.figure("wait_p99")[0])  # 48 waits are too few
     assert set(QUANTITIES) >= {"rate", "refills", "waits"}
+
+
+def test_the_interval_of_a_hold_takes_in_what_tracing_adds_in_other_loads():
+    did = [{"units": 10_000, "cpu_s": 0.01, "first_s": 0.008}]
+    cheap, dear = Observed(), Observed()
+    for _ in range(6):
+        for load, more in ((cheap, seen(holds=40)), (dear, seen(holds=40, instances=2))):
+            load.add(did, did, seen(holds=40))
+            load.add_holds(more, 2)
+    added = event_ns([cheap, dear])
+    assert added["free"] == pytest.approx((85.0, 4.25, 165.75))  # 0 and 170, 95 % of the loads
+    middle, low, high = dear.figure("drain_p50", added)
+    assert middle == pytest.approx(11.655)  # 63 pages of 185 ns
+    assert (low, high) == pytest.approx((6.56775, 16.74225))
 
 
 def test_a_torn_round_says_no_blocks_per_unit():
