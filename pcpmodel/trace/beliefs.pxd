@@ -41,6 +41,7 @@ cdef enum:
     OP_TICK = 6         # decay_pcp_high()
     OP_EMPTIED = 8      # a drain begins of all pages that there are
     OP_UNKNOWN = 7      # some of the pages that no line told of yet may have left
+    OP_MAYBE = 9        # a block leaves its list, or has left it before
 
     # operation.got of a free or a tick, unless it is the first row of its drain.
     NO_DRAIN = 0
@@ -544,6 +545,13 @@ cdef inline void do_op(Beliefs s, int x, const operation *e) noexcept nogil:
         allocate(&s.rules, v, e.order)
     else:
         do_op_slowly(s, x, e)
+
+
+cdef inline operation allocation(const operation *maybe) noexcept nogil:
+    """What an OP_MAYBE does if it does anything."""
+    cdef operation e = maybe[0]
+    e.op = OP_ALLOC
+    return e
 
 
 cdef inline void fill_op(operation *e, int32_t row, int op, int order,

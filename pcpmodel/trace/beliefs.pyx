@@ -261,7 +261,7 @@ cdef bint do_at_ends(Beliefs s, pageset *set, const operation *e) noexcept nogil
     cdef state now[2 * MAX_KINDS]
     cdef state other
     cdef int f
-    if e.op == OP_TICK or e.op == OP_UNKNOWN:
+    if e.op == OP_TICK or e.op == OP_UNKNOWN or e.op == OP_MAYBE:
         return False    # asks for count_min; some leave their kind
     for f in range(2 * set.nr_kinds):
         now[f] = set.ends[f]
@@ -565,6 +565,7 @@ cdef void some_left(Beliefs s, pageset *set, int least, int end) noexcept nogil:
 cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:
     """`do_op` where there are several states, or one that may have to be cut in two."""
     cdef pageset *set = &s.sets[x]
+    cdef operation done
     cdef int k = 0
     if set.nr_kinds:
         if do_at_ends(s, set, e):
@@ -573,6 +574,14 @@ cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:
     if e.op == OP_UNKNOWN:
         some_left(s, set, e.begin, e.got)
         return
+    if e.op == OP_MAYBE:
+        k = set.n
+        if not room(s, &set.s, &set.cap, 2 * k):
+            return
+        memcpy(set.s + k, set.s, k * sizeof(state))
+        set.n += k
+        done = allocation(e)
+        e = &done
     while k < set.n:
         if not room(s, &set.s, &set.cap, set.n + 1):
             return

@@ -450,7 +450,7 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     status = page.status & 15
     if status == FREED:
         differ(s, row, D_FREED_TWICE, -1, 0, r.a)
-    elif (status == TAKEN or status == SHOWN) and (r.b or not s.dumped):
+    elif TAKEN <= status <= DOUBTED and (r.b or not s.dumped):
         # alloc_pages_bulk() alone takes pages without a line, and only single ones.
         differ(s, row, D_LOST_ALLOC, -1, 0, r.a)
     if s.rules.free_coalesce and not s.dumped and n != EV_FREE_CONTIG \

@@ -28,11 +28,12 @@ cdef enum:
     # bits and the migratetype in ``cached`` (-1 any).
     TAKEN = 3           # as foreseen
     SHOWN = 4           # as a line shows
-    SILENT = 5          # taken by alloc_pages_bulk()
-    DELAYED = 6         # mm_page_free was seen, and its task not since
-    TOGETHER = 7        # given back with its neighbours, and joins a list with them
-    BUDDY = 8           # came to the buddy lists with a line
-    ISOLATED = 9        # compaction has it, or moved something there
+    DOUBTED = 5         # as SHOWN, by count alone, and a hidden task may have taken another one
+    SILENT = 6          # taken by alloc_pages_bulk()
+    DELAYED = 7         # mm_page_free was seen, and its task not since
+    TOGETHER = 8        # given back with its neighbours, and joins a list with them
+    BUDDY = 9           # came to the buddy lists with a line
+    ISOLATED = 10       # compaction has it, or moved something there
 
     # Differences: `page_lists` says what each is.
     D_PAGE = 1, D_NOT_HEAD, D_NOT_LISTED, D_REFILL_SIZE, D_REFILL_LIST
@@ -217,7 +218,7 @@ cdef inline void passed(PageLists s, int64_t p, int32_t row) noexcept nogil:
 
 cdef inline void await_report(PageLists s, int64_t p, int status, int order,
                               int mt) noexcept nogil:
-    """A block has left: *status* is TAKEN or SHOWN."""
+    """A block has left: *status* is TAKEN, SHOWN or DOUBTED."""
     s.page[p].status = <uint8_t>(status | order << 4)
     s.page[p].cached = <int8_t>mt
 

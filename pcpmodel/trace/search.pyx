@@ -642,6 +642,7 @@ cdef int turned(Beliefs s, int x, int k, const guess *v, int flags, int turn, gu
                 int have) noexcept nogil:
     """Do operation *k* with these flags of the zone."""
     cdef const operation *e = &s.sets[x].log[k]
+    cdef operation done
     cdef guess new = v[0]
     cdef state rest[MAX_SPLIT]
     cdef int depth = 1, tried = 0
@@ -653,6 +654,11 @@ cdef int turned(Beliefs s, int x, int k, const guess *v, int flags, int turn, gu
             rest[depth] = rest[0]
             rest[depth].pcp.count -= e.begin + depth - 1
             depth += 1
+    elif e.op == OP_MAYBE:
+        new.s = rest[0]
+        have = add_guess(s, into, have, &new, ACT_TURN if turn else ACT_PLAIN, turn)
+        done = allocation(e)
+        e = &done
     while depth:
         tried += 1
         if depth < MAX_SPLIT and e.op != OP_UNKNOWN \
@@ -758,23 +764,27 @@ cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil
     cdef pageset *set = &s.sets[x]
     cdef int c, i, mt, slot
     cdef int32_t q, nxt
+    # By count alone nobody tells whether it was this one or one that a hidden task took.
+    cdef int how = DOUBTED if set.hidden > set.counted and s.rows[row].cpu == set.cpu else SHOWN
     for c in range(s.nr_found):
         q = s.found[c].page
         if not v.gone >> c & 1 or s.found[c].op >= 0:
             continue
         if not s.page[q].where:
             if s.page[q].status == UNSEEN:
+                s.page[q].pushed = row
                 mt = <int>s.rows[s.found[c].report].c
                 i = order_to_pindex(s.rules.nr_pcp_lists, mt, s.found[c].order)
                 was_there(s, q, x, i, False)
-                await_report(s, q, SHOWN, s.found[c].order, mt)
+                await_report(s, q, how, s.found[c].order, mt)
             continue
         i = (s.page[q].where - 1) & 15
         if not s.found[c].pages:
             note_work(&s.work_done, WORK_ALLOC, q + s.base, pindex_to_order(i), i,
                       s.zone_of[q >> 9], set.cpu, 0, row)
             unlink_page(s, q)
-            await_report(s, q, SHOWN, pindex_to_order(i), pindex_to_only_type(i))
+            s.page[q].pushed = row
+            await_report(s, q, how, pindex_to_order(i), pindex_to_only_type(i))
         for _ in range(s.found[c].pages):
             nxt = s.page[q].next
             unlink_page(s, q)

@@ -510,6 +510,13 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     settle(s, x, row)
 
 
+cdef void doubt_it(Beliefs s, int x, int32_t row) noexcept nogil:
+    """A page was said to have left before, as count showed.  If it is taken now, a hidden task has
+    taken another one then; what comes will tell."""
+    do_op(s, x, begin_op(s, x, row, OP_MAYBE, <int>s.rows[row].b))
+    settle(s, x, row)
+
+
 cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
     """mm_page_alloc."""
     cdef const event_row *r = &s.rows[row]
@@ -525,19 +532,21 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
         return
     page = &s.page[p]
     status = page.status & 15
-    if TAKEN <= status <= SHOWN:
+    if TAKEN <= status <= DOUBTED:
         q = line_before(s, row)
         if status == TAKEN and q and EV_ALLOC <= s.rows[q].event <= EV_FREE_BATCHED:
             # Who has a block reports it before all else.
             differ(s, row, D_REPORTED, -1, 0, r.a)
         else:
             # Foreseen is that some page had to go to this task; ``blocks`` compares which.
-            explained = status == SHOWN
+            explained = status != TAKEN
             if status == TAKEN and q and s.rows[q].cpu != r.cpu \
                     and not moved(s, row, -1, s.rows[q].cpu, &explained):
                 page.status = <uint8_t>(AWAY | r.b << 4)
                 return
             count_report(s, row, p, explained)
+            if status == DOUBTED:
+                doubt_it(s, set_of(s, p, s.rows[page.pushed].cpu), row)
     elif page.where:
         reported_of_list(s, row, <int32_t>p, explained)
         status = TAKEN
