@@ -21,6 +21,7 @@ tables as they stand in its ``datapackage.json``, and the fields of ``platform.j
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -736,16 +737,37 @@ def check_platform(
 
 def _check_nodes(platform: Mapping[str, Any], path: Path | str, faults: list[InputError]) -> None:
     """Tell what does not add up of a machine's nodes."""
-    split, gib, behind = (platform[k] for k in ("cpus_per_node", "memory_gib", "cpuless_gib"))
-    listed = [int(n) for n in split.split(",")] if split else []
-    for key, found in (("cpus", sum(listed)), ("nodes", len(listed))):
-        known = platform[key]
-        if listed and known not in (None, found):
-            message = f"given {split!r}, which are {found} {key}; allowed: those of {key}, {known}"
-            faults.append(InputError(message, file=path, column="cpus_per_node"))
-    if behind is not None and gib is not None and behind >= gib:
-        message = f"given {behind:g}; allowed: less than memory_gib, {gib:g}"
-        faults.append(InputError(message, file=path, column="cpuless_gib"))
+
+    def listed(key: str) -> list[float]:
+        return [float(n) for n in platform[key].split(",")] if platform[key] else []
+
+    def fault(key: str, given: str, allowed: str) -> None:
+        message = f"given {given}; allowed: {allowed}"
+        faults.append(InputError(message, file=path, column=key))
+
+    cpus, gib = listed("cpus_per_node"), listed("gib_per_node")
+    total, behind = platform["memory_gib"], platform["cpuless_gib"]
+    for key, what, found in (
+        ("cpus_per_node", "cpus", int(sum(cpus))),
+        ("cpus_per_node", "nodes", len(cpus)),
+        ("gib_per_node", "nodes", len(gib)),
+    ):
+        known = platform[what]
+        if found and known not in (None, found):
+            fault(key, f"{platform[key]!r}, which are {found} {what}", f"those of {what}, {known}")
+    if cpus and gib and len(cpus) != len(gib):
+        fault("gib_per_node", f"{len(gib)} nodes", f"those of cpus_per_node, {len(cpus)}")
+        return
+    alone = [here for n, here in zip(cpus, gib, strict=False) if not n]
+    for what, known, found in (
+        ("memory_gib", total, sum(gib) if gib else None),
+        ("cpuless_gib", behind, sum(alone) if cpus and gib else None),
+    ):
+        # One may be what is installed, the other what the kernel manages of it.
+        if None not in (known, found) and not math.isclose(known, found, rel_tol=0.05, abs_tol=0.1):
+            fault("gib_per_node", f"{found:g} GiB", f"those of {what}, {known:g}, within 5 %")
+    if behind is not None and total is not None and behind >= total:
+        fault("cpuless_gib", f"{behind:g}", f"less than memory_gib, {total:g}")
 
 
 def _json(raw: bytes, path: Path, faults: list[InputError]) -> Any:

@@ -50,6 +50,7 @@ class Platform:
     cpus_per_node: str | None = None
     threads_per_core: int | None = None
     memory_gib: float | None = None
+    gib_per_node: str | None = None
     cpuless_gib: float | None = None
     page_size_kib: int | None = None
     l1d_kib: int | None = None
@@ -135,6 +136,7 @@ def _platform(host: HostFiles) -> Platform:
     caches = {cpu: _leaves(host, cpu) for cpu in host.online}
     nodes = host.nodes()
     memory_kib = host.kib(host.root / "proc/meminfo", "MemTotal")
+    memory = [n.memory_kib for n in nodes] or [None]
     alone = [n.memory_kib for n in nodes if not n.cpus] if nodes else [None]
 
     def level(index: int, kinds: Sequence[str]) -> int | None:
@@ -158,6 +160,7 @@ def _platform(host: HostFiles) -> Platform:
         cpus_per_node=",".join(str(len(n.cpus)) for n in nodes) or None,
         threads_per_core=host.threads_per_core(),
         memory_gib=None if memory_kib is None else round(memory_kib / (1 << 20), 3),
+        gib_per_node=None if None in memory else ",".join(f"{n / (1 << 20):.3f}" for n in memory),
         cpuless_gib=None if None in alone else round(sum(alone) / (1 << 20), 3),
         page_size_kib=host.page_size_kib(),
         l1d_kib=level(0, data),

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -21,12 +22,14 @@ LEAST_GIB = 0.0625
 
 
 @cache  # of every CPU, by every run of a sweep
-def _zonelist(cpu: int, home: int, nodes: int, cpuless: int, per_node: int) -> tuple[int, ...]:
+def _zonelist(
+    cpu: int, home: int, nodes: int, memory: tuple[int, ...], per_node: int
+) -> tuple[int, ...]:
     """find_next_best_node(), every other node as far away: headless ones, those above, the rest."""
     instances = [instance for _, instance in zone_split.zonelist(cpu, [per_node])]
-    others = [node for node in range(nodes + cpuless) if node != home]
-    around = [home, *sorted(others, key=lambda node: (node < home) + (node < nodes))]
-    return tuple(node * per_node + instance for node in around for instance in instances)
+    first = dict(zip(memory, range(0, len(memory) * per_node, per_node), strict=True))
+    around = sorted(first, key=lambda node: (node != home, (node < home) + (node < nodes)))
+    return tuple(first[node] + instance for node in around for instance in instances)
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,14 @@ class Host:
     cpus_per_node : tuple of int
         CPUs of each of these; empty: as many on each.
     memory_gib : float
-        Memory of these nodes together, as much on each, all of it in ZONE_NORMAL [GiB].
+        Memory of these nodes together, all of it in ZONE_NORMAL [GiB].
     cpuless_nodes : int
         Nodes of memory alone, numbered behind the others.
     cpuless_gib : float
         Memory of these together [GiB].
+    gib_per_node : tuple of float
+        Memory of each node, those of memory alone last; 0 for one without, whose CPUs take that of
+        others; empty: as much on each of a kind [GiB].
     zones_per_node : int
         Instances of ZONE_NORMAL per node: 1, or up to 4 as in the zone-splitting RFC.
     watermark_scale_factor : int
@@ -86,6 +92,7 @@ class Host:
     cpuless_nodes: int = 0
     cpuless_gib: float = 0.0
     cpus_per_node: tuple[int, ...] = ()
+    gib_per_node: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, most in (
@@ -101,8 +108,6 @@ class Host:
         value = self.cpuless_nodes
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 16:
             raise InputError(f"cpuless_nodes={value!r} is not a whole number in 0..16")
-        if self.zones > 32:
-            raise InputError(f"{self.zones} zones; a machine has 32 at most")
         self._check_cpus_per_node()
         for cpus in self.node_cpus:
             if cpus % self.threads_per_core:
@@ -118,7 +123,8 @@ class Host:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise InputError(f"{name}={value!r} is not a number")
-            if not 0 <= value <= most or (name == "memory_gib" and value < LEAST_GIB * self.nodes):
+            least = LEAST_GIB * self.nodes if name == "memory_gib" and not self.gib_per_node else 0
+            if not least <= value <= most:
                 raise InputError(f"{name}={value} is outside what is possible")
         if self.cpuless_gib < LEAST_GIB * self.cpuless_nodes or (
             self.cpuless_gib and not self.cpuless_nodes
@@ -127,7 +133,10 @@ class Host:
                 f"cpuless_gib={self.cpuless_gib} is not the memory of "
                 f"cpuless_nodes={self.cpuless_nodes}"
             )
+        self._check_gib_per_node()
         sizing.page_shift(self.page_size_kib)
+        if self.zones > 32:
+            raise InputError(f"{self.zones} zones; a machine has 32 at most")
 
     def _check_cpus_per_node(self) -> None:
         given = self.cpus_per_node
@@ -150,6 +159,35 @@ class Host:
                 "cpus_per_node says how many each has"
             )
 
+    def _check_gib_per_node(self) -> None:
+        given, kinds = self.gib_per_node, (int, float)
+        if not isinstance(given, list | tuple) or not all(
+            isinstance(gib, kinds) and not isinstance(gib, bool) and (not gib or gib >= LEAST_GIB)
+            for gib in given
+        ):
+            raise InputError(
+                f"gib_per_node={given!r} is not a list of numbers, one for each node: 0, or "
+                f"{LEAST_GIB} and more"
+            )
+        object.__setattr__(self, "gib_per_node", tuple(map(float, given)))
+        if not given:
+            return
+        nodes = self.nodes + self.cpuless_nodes
+        if len(given) != nodes or not any(given) or not all(given[self.nodes :]):
+            raise InputError(
+                f"gib_per_node={list(given)} is not the memory of nodes={self.nodes} with CPUs "
+                f"and cpuless_nodes={self.cpuless_nodes} of memory alone"
+            )
+        for name, part in (
+            ("memory_gib", given[: self.nodes]),
+            ("cpuless_gib", given[self.nodes :]),
+        ):
+            if not math.isclose(sum(part), getattr(self, name)):
+                raise InputError(
+                    f"gib_per_node={list(given)} has {sum(part):g} GiB where "
+                    f"{name}={getattr(self, name):g}"
+                )
+
     @property
     def page_shift(self) -> int:
         """log2 of the page size in bytes."""
@@ -160,10 +198,19 @@ class Host:
         """Memory of the nodes with CPUs [pages]."""
         return int(self.memory_gib * (1 << 30 - self.page_shift))
 
-    @property
-    def memory_nodes(self) -> int:
-        """Nodes that have memory: all of them."""
-        return self.nodes + self.cpuless_nodes
+    @cached_property
+    def node_pages(self) -> tuple[int, ...]:
+        """Memory of each node [pages]."""
+        shift = 30 - self.page_shift
+        if self.gib_per_node:
+            return tuple(int(gib * (1 << shift)) for gib in self.gib_per_node)
+        alone = int(self.cpuless_gib * (1 << shift)) // max(self.cpuless_nodes, 1)
+        return (self.pages // self.nodes,) * self.nodes + (alone,) * self.cpuless_nodes
+
+    @cached_property
+    def memory_nodes(self) -> tuple[int, ...]:
+        """Nodes that have memory."""
+        return tuple(node for node, pages in enumerate(self.node_pages) if pages)
 
     def mib(self, pages: Any) -> Any:
         """Pages in MiB."""
@@ -191,7 +238,11 @@ class Host:
 
     @property
     def zones(self) -> int:
-        return self.memory_nodes * self.zones_per_node
+        return len(self.memory_nodes) * self.zones_per_node
+
+    def node_of_zone(self, zone: int) -> int:
+        """Node of a zone."""
+        return self.memory_nodes[zone // self.zones_per_node]
 
     def node_of(self, cpu: int) -> int:
         """Node of a CPU."""
@@ -209,7 +260,7 @@ class Host:
         in which the lists were built at boot, is left out.
         """
         home = self.node_of(cpu) if home is None else home
-        return list(_zonelist(cpu, home, self.nodes, self.cpuless_nodes, self.zones_per_node))
+        return list(_zonelist(cpu, home, self.nodes, self.memory_nodes, self.zones_per_node))
 
     def free_high_batch(self, batch: int, release: Release) -> bool:
         """Whether the lists carry PCPF_FREE_HIGH_BATCH."""
@@ -223,23 +274,23 @@ class Host:
         self,
         release: Release,
         *,
-        batch: int | None = None,
-        high_pages: int | None = None,
-        high_min_pages: int | None = None,
+        batch: int | tuple[int, ...] | None = None,
+        high_pages: int | tuple[int, ...] | None = None,
+        high_min_pages: int | tuple[int, ...] | None = None,
         high_fraction: int = 0,
         online: Sequence[int] | None = None,
         coming: bool = False,
     ) -> tuple[ZoneSize, ...]:
-        """Sizes of every zone, with what the user overrides.
+        """Sizes of every zone, with what the user overrides: alike, or for each of `memory_nodes`.
 
         Parameters
         ----------
         release : Release
-        batch : int, optional
+        batch : int or tuple of int, optional
             Instead of zone_batchsize() [pages].
-        high_pages : int, optional
+        high_pages : int or tuple of int, optional
             A fixed ``high``: high_min and high_max alike, no tuning [pages].
-        high_min_pages : int, optional
+        high_min_pages : int or tuple of int, optional
             ``high`` of releases without tuning, the lower bound of the others [pages].
         high_fraction : int
             sysctl vm.percpu_pagelist_high_fraction: 0, or 8 and more.
@@ -251,19 +302,22 @@ class Host:
         online = [*(self.node_cpus if online is None else online), *[0] * self.cpuless_nodes]
         if high_pages is not None and (high_min_pages is not None or high_fraction):
             raise InputError("give one of high_pages, high_min_pages, high_fraction")
-        own = self.pages // (self.nodes * self.zones_per_node)
-        alone = int(self.cpuless_gib * (1 << 30 - self.page_shift))
-        others = self.cpuless_nodes * self.zones_per_node
-        memory = [own] * (self.zones - others) + [alone // max(others, 1)] * others
+        nodes = [self.node_of_zone(zone) for zone in range(self.zones)]
+        memory = [self.node_pages[node] // self.zones_per_node for node in nodes]
         marks = sizing.setup_per_zone_wmarks(
             [sizing.ZoneMemory(managed) for managed in memory],
             sizing.min_free_kbytes_at_boot(sum(memory) * self.page_size_kib),
             self.watermark_scale_factor,
             self.page_shift,
         )
+        given = [
+            value if isinstance(value, tuple) else (value,) * len(self.memory_nodes)
+            for value in (batch, high_pages, high_min_pages)
+        ]
+        own = dict(zip(self.memory_nodes, zip(*given, strict=True), strict=True))
         result = []
-        for zone, (managed, mark) in enumerate(zip(memory, marks, strict=True)):
-            node = zone // self.zones_per_node
+        for node, managed, mark in zip(nodes, memory, marks, strict=True):
+            here, fixed, least = own[node]
             size = sizing.zone_set_pageset_high_and_batch(
                 managed,
                 mark.low,
@@ -273,16 +327,16 @@ class Host:
                 cpu_online=int(coming),
                 high_fraction=high_fraction,
                 page_shift=self.page_shift,
-                batch=batch,
+                batch=here,
             )
             low = size.high if size.high_min is None else size.high_min
             top = low if size.high_max is None else size.high_max
             assert low is not None
             assert top is not None
-            if high_pages is not None:
-                low = top = high_pages
-            if high_min_pages is not None:
-                low = high_min_pages
+            if fixed is not None:
+                low = top = fixed
+            if least is not None:
+                low = least
                 top = max(top, low) if release.rules.high_min_max else low
             levels = (mark.min, mark.low, mark.high)
             result.append(ZoneSize(node, managed, levels, size.batch, low, top))

@@ -17,6 +17,7 @@ is in a hold's warm part.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,11 +104,13 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
     """The run that finds out, with page identity.
 
     Ready-made workloads have up to 16 CPUs there, on one node with a share of the memory in
-    proportion, lists as large as in the run, and its hardware threads only where CPUs share cores;
-    others, and those whose programs or channels somebody changed, are run as they are.
+    proportion, lists as large as in the zone that most tasks take from, and its hardware threads
+    only where CPUs share cores; others, and those whose programs or channels somebody changed, are
+    run as they are.
     """
     host, workload, cpus = spec.host, spec.workload, len(spec.workload.tasks)
-    sizes = spec.sizes[0]
+    (busiest, _), *_ = Counter(zones[0] for zones in spec.zonelists).most_common()
+    sizes = spec.sizes[busiest]
     made = workload.made
     name = None if made is None else _COUNTS.get(made.make.__name__)
     if (
@@ -131,6 +134,7 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
             cpus=here if shares and here % 2 == 0 else 2 * here,
             nodes=1,
             cpus_per_node=(),
+            gib_per_node=(),
             memory_gib=float(max(math.ceil(min(own, MEMORY_GIB)), math.ceil(least))),
             threads_per_core=host.threads_per_core if shares and here % 2 == 0 else 1,
         )

@@ -485,9 +485,10 @@ def setup(spec: RunSpec, lines: Lines | None = None) -> Setup:
     costs, spread = _holds(spec)
     pages, page_cache = (_pages(spec, len(cpus)) if spec.identity else None), []
     if spec.page_cache:
-        first = len(spec.workload.tasks)  # kswapd of node 0
+        first = len(spec.workload.tasks)
+        kswapd = {node: first + i for i, node in enumerate(host.memory_nodes)}
         page_cache = [
-            (first + size.node, z, pages[1][z] if pages else spec.cached(size))
+            (kswapd[size.node], z, pages[1][z] if pages else spec.cached(size))
             for z, size in enumerate(sizes)
         ]
     by_page = spec.identity and not spec.warm

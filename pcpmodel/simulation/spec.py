@@ -90,7 +90,7 @@ class RunSpec:
     host : Host
         CPUs, nodes, memory.
     batch, high_pages, high_min_pages, high_fraction
-        Overrides of the sizes, see `Host.sizes`.
+        Overrides of the sizes, see `Host.sizes`; in a sweep one for all nodes.
     hold : str
         One of `HOLDS`.
     warm : bool
@@ -148,9 +148,9 @@ class RunSpec:
     warmup_s: float | None = None
     seed: int = 1
     host: Host = field(default_factory=lambda: Host(224, 2, 512.0))
-    batch: int | None = None
-    high_pages: int | None = None
-    high_min_pages: int | None = None
+    batch: int | tuple[int, ...] | None = None
+    high_pages: int | tuple[int, ...] | None = None
+    high_min_pages: int | tuple[int, ...] | None = None
     high_fraction: int = 0
     hold: str = "drawn"
     warm: bool = False
@@ -190,7 +190,8 @@ class RunSpec:
     def assumed(self) -> list[str]:
         """What takes time in this run that nobody measured on the machine or of the workload."""
         rows = [f"{name} of {self.machine.name}" for name in self.machine.sheet.assumed]
-        return [*rows, *([f"jitter {self.jitter:g}"] if self.jitter == JITTER else [])]
+        jitter = [f"jitter {self.jitter:g}"] if self.jitter == JITTER else []
+        return [*rows, *jitter, *assumed_nodes(self.machine.platform, self.host, self.given)]
 
     @property
     def folio_batch(self) -> int:
@@ -230,11 +231,13 @@ class RunSpec:
         if not self.page_cache:
             return self.workload.tasks
         program = _kswapd(self)
-        nodes = range(self.host.memory_nodes)
         # That of a node without CPUs runs anywhere.
         return (
             *self.workload.tasks,
-            *(Task(program, n if n < self.host.nodes else None, membind=(n,)) for n in nodes),
+            *(
+                Task(program, n if n < self.host.nodes else None, membind=(n,))
+                for n in self.host.memory_nodes
+            ),
         )
 
     @cached_property
@@ -249,8 +252,7 @@ class RunSpec:
         for task, cpu in zip(self.tasks, self.cpus, strict=True):
             zones = self.host.zonelist(cpu, task.preferred)
             bound = task.membind
-            each = self.host.zones_per_node
-            found.append([z for z in zones if not bound or z // each in bound])
+            found.append([z for z in zones if not bound or self.host.node_of_zone(z) in bound])
         return found
 
     def held_by_others(self, size: ZoneSize) -> int:
@@ -279,16 +281,19 @@ class RunSpec:
         }
 
 
-def _number(spec: RunSpec, name: str, low: float, high: float, whole: bool = False) -> None:
+def _number(
+    spec: RunSpec, name: str, low: float, high: float, whole: bool = False, several: bool = False
+) -> None:
     value = getattr(spec, name)
     if value is None and name in ("pagevec", "warmup_s"):
         return
     kinds = (int, np.integer) if whole else (int, float, np.number)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not -math.inf < value < math.inf:
-        what = "whole number" if whole else "finite number"
-        raise InputError(f"{name}={value!r} is not a {what}")
-    if not low <= value <= high:
-        raise InputError(f"{name}={value} is outside {low}..{high}")
+    for one in value if several and isinstance(value, tuple) else (value,):
+        if isinstance(one, bool) or not isinstance(one, kinds) or not -math.inf < one < math.inf:
+            what = "whole number" if whole else "finite number"
+            raise InputError(f"{name}={value!r} is not a {what}")
+        if not low <= one <= high:
+            raise InputError(f"{name}={value} is outside {low}..{high}")
 
 
 def _check(spec: RunSpec) -> None:
@@ -319,8 +324,14 @@ def _check(spec: RunSpec) -> None:
         )
     _number(spec, "samples", 0, 100_000, whole=True)
     for name in ("batch", "high_pages", "high_min_pages"):
-        if getattr(spec, name) is not None:
-            _number(spec, name, 1, 2**24, whole=True)
+        value, nodes = getattr(spec, name), spec.host.memory_nodes
+        if isinstance(value, tuple) and len(value) != len(nodes):
+            raise InputError(
+                f"{name}={value!r} is {len(value)} numbers; allowed: one, or one for each node "
+                f"with memory ({', '.join(map(str, nodes))})"
+            )
+        if value is not None:
+            _number(spec, name, 1, 2**24, whole=True, several=True)
     for name in ("identity", "caches", "warm"):
         if not isinstance(getattr(spec, name), bool):
             raise InputError(f"{name}={getattr(spec, name)!r} is neither True nor False")
@@ -335,7 +346,7 @@ def _check(spec: RunSpec) -> None:
     _check_sizes(sizes)
     cpus = len(spec.tasks)
     if cpus > spec.host.cpus or cpus > MAX_CPUS:
-        kswapds = f" and {spec.host.memory_nodes} kswapd" if spec.page_cache else ""
+        kswapds = f" and {len(spec.host.memory_nodes)} kswapd" if spec.page_cache else ""
         raise InputError(
             f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "
             f"machine {spec.host.cpus} CPUs; each task needs a CPU of its own"
@@ -358,16 +369,17 @@ def _check(spec: RunSpec) -> None:
 def _check_place(i: int, task: Task, host: Host) -> None:
     """Refuse a CPU or a node that the machine has not."""
     if task.node is not None and task.node not in range(host.nodes):
-        alone = ", the others have no CPUs" if task.node in range(host.memory_nodes) else ""
+        alone = ", the others have no CPUs" if task.node in host.memory_nodes else ""
         raise InputError(f"task {i} is to run on node {task.node}; there are {host.nodes}{alone}")
     if task.cpu is not None and task.cpu not in range(host.cpus):
         raise InputError(f"task {i} is to run on CPU {task.cpu}; there are {host.cpus}")
     if task.membind and task.preferred is not None:
         raise InputError(f"task {i} both prefers and is bound to nodes for its memory: choose one")
     for node in (*task.membind, *(() if task.preferred is None else (task.preferred,))):
-        if node not in range(host.memory_nodes):
+        if node not in host.memory_nodes:
             raise InputError(
-                f"task {i} is to have memory of node {node!r}; there are {host.memory_nodes}"
+                f"task {i} is to have memory of node {node!r}; nodes with memory are "
+                f"{', '.join(map(str, host.memory_nodes))}"
             )
 
 
@@ -587,25 +599,30 @@ def host_of(hardware: Machine, given: dict[str, Any]) -> Host:
         Fields of a `Host`.
     """
     known, fields = hardware.platform, Host.__dataclass_fields__
-    own, alone, alone_gib = _stated_nodes(known)
+    own, theirs, alone = _stated_nodes(known)
     cpus, nodes = given.get("cpus"), given.get("nodes")
-    if split := given.get("cpus_per_node"):  # says both
-        with suppress(TypeError):  # it is no list of numbers, which the host says
+    told: dict[str, Any] = {"page_size_kib": hardware.page_size_kib}
+    with suppress(TypeError):  # it is no list of numbers, which the host says
+        if split := given.get("cpus_per_node"):  # says both
             cpus, nodes = cpus or sum(split), nodes or len(split)
+        if gib := given.get("gib_per_node"):
+            nodes = nodes or len(gib) - given.get("cpuless_nodes", 0)
+            told |= {"memory_gib": sum(gib[:nodes]), "cpuless_gib": sum(gib[nodes:])}
     if nodes is None:
-        nodes = len(own) or known.get("nodes") or (1 if isinstance(cpus, int) and cpus % 2 else 2)
+        odd = isinstance(cpus, int) and cpus % 2
+        nodes = len(own) or len(theirs) or known.get("nodes") or (1 if odd else 2)
     if cpus is None:
         cpus = known.get("cpus") or sum(own) or 112 * nodes
-    told = {
-        "cpus": cpus,
-        "nodes": nodes,
-        "memory_gib": (known.get("memory_gib") or _MEMORY_GIB) - alone_gib,
-        "page_size_kib": hardware.page_size_kib,
-    }
+    told |= {"cpus": cpus, "nodes": nodes}
     if len(set(own)) > 1 and (len(own), sum(own)) == (nodes, cpus):
         told["cpus_per_node"] = own
-    if alone and not given.keys() & {"memory_gib", "cpuless_nodes", "cpuless_gib"}:
-        told |= {"cpuless_nodes": alone, "cpuless_gib": alone_gib}
+    if "memory_gib" not in told:
+        whole = (known.get("memory_gib") or _MEMORY_GIB) - sum(alone)
+        told["memory_gib"] = sum(theirs) if theirs else whole
+        if not given.keys() & {"memory_gib", "cpuless_nodes", "cpuless_gib"}:
+            told |= {"cpuless_nodes": len(alone), "cpuless_gib": float(sum(alone))}
+            if len(theirs) == nodes and max(len({*theirs}), len({*alone})) > 1:
+                told["gib_per_node"] = (*theirs, *alone)
     host = Host(**told | given)
     last, sharing = known.get("llc_kib"), known.get("llc_cpus")
     threads = known.get("threads_per_core") or _THREADS_PER_CORE
@@ -618,17 +635,46 @@ def host_of(hardware: Machine, given: dict[str, Any]) -> Host:
     return replace(host, **{k: v for k, v in told.items() if k not in given})
 
 
-def _stated_nodes(known: dict[str, Any]) -> tuple[tuple[int, ...], int, float]:
-    """CPUs of the platform's nodes that have any; how many have memory alone, and how much [GiB].
+def _stated_nodes(
+    known: dict[str, Any],
+) -> tuple[tuple[int, ...], tuple[float, ...], tuple[float, ...]]:
+    """CPUs of the platform's nodes that have any, their memory, and that of the others [GiB].
 
-    Where that is not stated it is as much as the other nodes have.
+    Empty: not stated.  The others have as much as each where only the memory of all is.
     """
-    stated = [int(n) for n in (known.get("cpus_per_node") or "").split(",") if n]
-    own = tuple(n for n in stated if n)
-    alone, gib = len(stated) - len(own), known.get("cpuless_gib")
-    if gib is None and alone:
-        gib = (known.get("memory_gib") or _MEMORY_GIB) * alone / len(stated)
-    return own, *((alone, gib) if alone and gib >= LEAST_GIB * alone else (0, 0.0))
+    cpus = [int(n) for n in (known.get("cpus_per_node") or "").split(",") if n]
+    gib = [float(n) for n in (known.get("gib_per_node") or "").split(",") if n]
+    gib = [n if n >= LEAST_GIB else 0.0 for n in gib]
+    own, behind = tuple(filter(None, cpus)), cpus.count(0)
+    if gib:
+        nodes = list(zip(cpus or [1] * len(gib), gib, strict=True))
+        theirs = tuple(here for n, here in nodes if n)
+        return own, theirs, tuple(here for n, here in nodes if here and not n)
+    alone = known.get("cpuless_gib")
+    if alone is None and behind:
+        alone = (known.get("memory_gib") or _MEMORY_GIB) * behind / len(cpus)
+    return own, (), (alone / behind,) * behind if behind and alone >= LEAST_GIB * behind else ()
+
+
+def assumed_nodes(
+    known: dict[str, Any], host: Host, given: frozenset[str] = frozenset()
+) -> list[str]:
+    """CPUs and memory of a host that neither the platform states nor anybody gave, in words."""
+    split, shares = known.get("cpus_per_node"), known.get("gib_per_node")
+    found = []
+    if not given & {"cpus", "cpus_per_node"} and not (known.get("cpus") or split):
+        found.append(f"{host.cpus} CPUs")
+    if not given & {"nodes", "cpus_per_node", "gib_per_node"}:
+        if not (known.get("nodes") or split or shares):
+            found.append(f"{host.nodes} nodes" if host.nodes > 1 else "1 node")
+        if host.nodes > 1 and not split:
+            found.append("as many CPUs on each node")
+    if not given & {"memory_gib", "gib_per_node"}:
+        if not (known.get("memory_gib") or shares):
+            found.append(f"{host.memory_gib + host.cpuless_gib:g} GiB")
+        if host.nodes + host.cpuless_nodes > 1 and not host.gib_per_node and not shares:
+            found.append("as much memory on each node")
+    return found
 
 
 def given_by_hand(spec: RunSpec) -> dict[str, Any]:

@@ -205,6 +205,11 @@ def test_update_sets_typed_fields_and_leaves_the_rest(root):
             "given '32,16', which are 48 cpus; allowed: those of cpu",
         ),
         (["mine", "nodes=3", "cpus_per_node=32,32"], "are 2 nodes; allowed: those of nodes, 3"),
+        (["mine", "nodes=3", "gib_per_node=16,16"], "are 2 nodes; allowed: those of nodes, 3"),
+        (
+            ["mine", "memory_gib=64", "gib_per_node=16,16"],
+            "given 32 GiB; allowed: those of memory_",
+        ),
         (["mine", "cpuless_gib=256"], "given 256; allowed: less than memory_gib, 256"),
         (["mine", "title="], "given ''; allowed: a text or null"),
         (["mine", "title=\udcff"], "given '\\udcff'; allowed: a text or null"),

@@ -82,6 +82,7 @@ def test_a_server_with_a_node_of_memory_only(server):
     )
     assert (found.cpus, found.sockets, found.nodes, found.threads_per_core) == (8, 2, 3, 2)
     assert (found.cpus_per_node, found.cpuless_gib) == ("4,4,0", 2)
+    assert found.gib_per_node == "1.000,1.000,2.000"
     assert (found.l1d_kib, found.l2_kib, found.llc_kib, found.llc_cpus) == (48, 2048, 107520, 4)
     assert (found.memory_gib, found.cpu_model, found.kind) == (4, "Some CPU @ 2 GHz", None)
     assert found.caches[5][3] == CacheLeaf("Unified", 105 * MIB, 4)

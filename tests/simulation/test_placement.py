@@ -240,6 +240,76 @@ def test_what_a_platform_does_not_say_of_its_nodes_is_assumed():
     assert made_on(on(cpus_per_node="4,4,0", cpuless_gib=0.0)).cpuless_nodes == 0
 
 
+UNEQUAL = {"nodes": 3, "cpus": 6, "memory_gib": 1.5, "gib_per_node": [0.5, 0, 1.0]}
+
+
+def test_nodes_may_have_different_memory_and_none():
+    host = Host(6, 3, 1.5, gib_per_node=(0.5, 0, 1.0))
+    assert [(size.node, size.managed) for size in host.sizes(release("v6.12"))] == [
+        (0, 1 << 17),
+        (2, 1 << 18),
+    ]
+    # find_next_best_node(): a node without memory has no zone; those above come first.
+    assert [host.zonelist(cpu) for cpu in (0, 2, 4)] == [[0, 1], [1, 0], [1, 0]]
+    alone = Host(4, 2, 0.0, cpuless_nodes=1, cpuless_gib=4.0, gib_per_node=(0, 0, 4.0))
+    assert [alone.zonelist(cpu) for cpu in (0, 3)] == [[0], [0]]
+    run = spec(faults(6), **UNEQUAL, batch=(63, 31), high_min_pages=(252, 400))
+    assert [(s.batch, s.high_min) for s in run.sizes] == [(63, 252), (31, 400)]
+    busiest = pilot_spec(run)  # where CPUs of two nodes take from
+    assert (busiest.batch, busiest.high_min_pages, busiest.host.nodes) == (31, 400, 1)
+
+
+@pytest.mark.parametrize("identity", [False, True])
+def test_engines_agree_on_a_node_without_memory(identity):
+    run = spec(faults(6), **UNEQUAL, identity=identity)
+    result = assert_same(run)
+    used = [[zone["count"] > 0 for zone in zones] for zones in result["pcps"]]
+    assert used == [[run.host.node_of(cpu) == 0, run.host.node_of(cpu) > 0] for cpu in run.cpus]
+
+
+def test_each_node_with_memory_has_a_kswapd():
+    work = adapted(page_fault1(2, pages=60_000, fault_ns=100.0), membind=2)
+    run = spec(
+        work, release="v6.12", page_cache=0.5, reclaim_page_ns=100.0, seconds=0.03,
+        **UNEQUAL | {"memory_gib": 1.0, "gib_per_node": [0.5, 0, 0.5]},
+    )  # fmt: skip
+    assert [zones[0] for zones in run.zonelists] == [1, 1, 0, 1]
+    freed = [c["free_pages"] for c in assert_same(run)["counters"]]
+    assert freed[3] > 10_000 > freed[2] == 0
+
+
+def test_a_run_has_the_memory_of_the_platforms_nodes():
+    machine = on(cpus_per_node="4,0,2", gib_per_node="16,512,256", threads_per_core=1)
+    whole = Host(6, 2, 272.0, cpus_per_node=(4, 2), cpuless_nodes=1, cpuless_gib=512.0,
+                 gib_per_node=(16.0, 256.0, 512.0))  # fmt: skip
+    assert made_on(machine) == whole
+    assert made_on(machine, nodes=1, cpus_per_node=[6]).gib_per_node == ()
+    assert made_on(machine, memory_gib=8.0).node_pages == (1 << 20, 1 << 20)
+    given = {"gib_per_node": [1, 3], "cpus_per_node": [2, 4]}
+    assert made_on(machine, **given) == Host(
+        6, 2, 4.0, cpus_per_node=(2, 4), gib_per_node=(1.0, 3.0)
+    )
+    run = make_spec(release="v6.7", machine=machine, workload=faults(2), **given)
+    assert varied(run, seed=2).host == run.host
+    assert make_grid(run, seed=[1, 2]).specs[1].host == run.host
+
+
+def test_what_nobody_says_of_the_nodes_is_assumed_in_words():
+    machines_own = [*pm.machine("ice-lake").sheet.assumed, "jitter"]
+
+    def told(machine, **given):
+        made = make_spec(release="v6.7", machine=machine, workload=faults(2), **given)
+        return made.assumed[len(machines_own) :]
+
+    assert told("ice-lake") == [
+        "224 CPUs", "2 nodes", "as many CPUs on each node", "512 GiB", "as much memory on each node"
+    ]  # fmt: skip
+    assert told("ice-lake", cpus=4, nodes=2, memory_gib=4) == []
+    stated = {"cpus": 8, "nodes": 2, "memory_gib": 16}
+    assert told(on(**stated)) == ["as many CPUs on each node", "as much memory on each node"]
+    assert told(on(**stated, cpus_per_node="4,4", gib_per_node="8,8")) == []
+
+
 @pytest.mark.parametrize("given", [{}, {"cpus": 7, "nodes": 1}])
 def test_that_the_threads_of_a_core_are_not_those_of_the_platform_is_said(given):
     machine = on(cpus_per_node="3,1", threads_per_core=2)
@@ -273,7 +343,7 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: adapted(faults(3), membind=True), "membind=True"),
         (lambda: adapted(faults(3), preferred="1"), "preferred='1' is not an integer"),
         (lambda: adapted(faults(3), memcgs=4), r"memcgs=4 is outside 1\.\.3"),
-        (lambda: spec(adapted(faults(3), membind=2)), "memory of node 2; there are 2"),
+        (lambda: spec(adapted(faults(3), membind=2)), "node 2; nodes with memory are 0, 1"),
         (lambda: spec(adapted(faults(3), cpunodebind=2)), "on node 2; there are 2"),
         (lambda: spec(adapted(faults(1), physcpubind=8)), "on CPU 8; there are 8"),
         (lambda: spec(Workload("two", (Task(faults().tasks[0].program, cpu=1),) * 2, "x", 9)),
@@ -288,6 +358,13 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: Host(4, 2, cpus_per_node=(3, 1), threads_per_core=2), "3 CPUs of a node are not"),
         (lambda: make_spec(release="v6.7", machine="ice-lake", workload=faults(2), cpus_per_node=4),
          "cpus_per_node=4 is not a list"),
+        (lambda: Host(4, 2, 4.0, gib_per_node=(4,)), r"\[4\] is not the memory of nodes=2"),
+        (lambda: Host(4, 2, 4.0, gib_per_node=(1, 2)), r"has 3 GiB where memory_gib=4"),
+        (lambda: Host(4, 2, 4.0, gib_per_node=(4, -1)), "0, or 0.0625 and more"),
+        (lambda: Host(4, 2, 4.0, gib_per_node="4,0"), "is not a list of numbers"),
+        (lambda: spec(adapted(faults(1), membind=1), **UNEQUAL), "nodes with memory are 0, 2"),
+        (lambda: spec(faults(2), **UNEQUAL, batch=(63, 63, 63)), "3 numbers; allowed: one, or"),
+        (lambda: spec(faults(2), batch=(63, 0), nodes=2, cpus=2), r"batch=\(63, 0\) is outside"),
         (lambda: Host(4, 2, cpuless_nodes=1), "is not the memory of cpuless_nodes=1"),
         (lambda: Host(4, 2, cpuless_gib=1), "is not the memory of cpuless_nodes=0"),
         (lambda: Host(4, 2, cpuless_nodes=17, cpuless_gib=99), r"whole number in 0\.\.16"),

@@ -80,7 +80,7 @@ def test_a_machine_with_large_pages_is_known_and_advised_as_it_is(large_pages, k
     assert most == pytest.approx(256 * 1024 / 8, rel=0.01)
     rests = " ".join(told.facts["rests_on"])
     assert "not known" not in rests + told.facts["high_fraction"]["why"]
-    assert f"on 80 CPUs, 1 nodes, 256.0 GiB, pages of {kib} KiB" in rests
+    assert f"on 80 CPUs, 1 node, 256.0 GiB, pages of {kib} KiB" in rests
     assert f"batch {batch} of {kib} KiB each" in rests
     assert told.facts["batch_scale_max"]["to"] == pm.limit("ice-lake").facts["batch_scale"]
     spread = told.facts["batch_scale_max"]["effect"]["memory on the lists, now"]["value"]
@@ -160,7 +160,7 @@ def test_of_a_node_without_cpus_the_lists_of_every_cpu_count(saved, zones, cpus)
 def test_memory_without_cpus_is_simulated_as_such(saved):
     path = saved([zone(0, 16, 4), zone(1, 48, 4)], 4)
     rests = " ".join(pm.advise("coffee-lake", zoneinfo=path).facts["rests_on"])
-    assert "on 4 CPUs, 1 nodes, 16.0 GiB, pages of 4 KiB, and 48.0 GiB of nodes without" in rests
+    assert "on 4 CPUs, 1 node, 16.0 GiB, pages of 4 KiB, and 48.0 GiB of nodes without" in rests
     assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
 
 
@@ -207,7 +207,31 @@ def test_the_batch_of_the_file_goes_before_the_releases(tmp_path):
 def test_runs_have_the_sizes_of_the_file(saved, runs):
     rows = [zone(0, 16, 4, low=99_000), zone(1, 48, 4, batch=31)]
     pm.advise("coffee-lake", zoneinfo=saved(rows, 4))
-    assert {(run["batch"], run["high_min_pages"]) for run in runs} == {(63, 99_000 // 4)}
+    sizes = {(run["batch"], run["high_min_pages"]) for run in runs}
+    assert sizes == {((63, 31), (99_000 // 4, (48 << 18) // 900 // 4))}  # of each node
+
+
+def test_a_run_has_the_memory_and_the_lists_of_each_node(saved, runs):
+    path = saved([zone(0, 16, 4), zone(1, 256, 2)], 6)
+    rests = " ".join(
+        pm.advise("coffee-lake", zoneinfo=path, cpus_per_node=[4, 2]).facts["rests_on"]
+    )
+    assert "16.0 GiB on node 0, 256.0 GiB on node 1" in rests
+    assert "every other node is as far away" in rests
+    (run,) = {(r["gib_per_node"], r["cpus_per_node"], r["high_min_pages"]) for r in runs}
+    lows = [(gib << 18) // 900 for gib in (16, 256)]
+    assert run == ((16.0, 256.0), (4, 2), (lows[0] // 4, lows[1] // 2))
+
+
+def test_cpus_of_a_node_without_memory_take_that_of_others(saved, runs):
+    """They are on no other node in the run, and their lists count where they take from."""
+    empty = (1, "Normal", 0, 0, 0, 1, 0, 0)
+    told = pm.advise(
+        "coffee-lake", zoneinfo=saved([zone(0, 64, 5), empty], 8), cpus_per_node=[5, 3]
+    )
+    assert {(r["gib_per_node"], r["cpus_per_node"]) for r in runs} == {((64.0, 0.0), (5, 3))}
+    assert "3 CPUs on nodes without memory" in " ".join(told.facts["rests_on"])
+    assert share_of(told) == pytest.approx(12.5 * 8 / 5, abs=0.01)
 
 
 def test_lists_that_are_disabled_for_now_are_told_from_small_ones(saved):
@@ -305,14 +329,24 @@ def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch
     assert most == pytest.approx(128 * 1024 / 8, rel=0.01)
     assert told.facts["high_fraction"]["advice"] == "leave"
     assert any("64 CPUs, 2 nodes, 128" in line for line in told.facts["rests_on"])
-    assert not any("assumed" in line for line in told.facts["rests_on"])
+    assert not any("not known of it" in line for line in told.facts["rests_on"])
+    split = "as many CPUs on each node (assumed), as much memory on each node (assumed)"
+    assert any(split in line for line in told.facts["rests_on"])
+    lscpu = tmp_path / "lscpu"
+    lscpu.write_text("CPU(s): 64\nNUMA node0 CPU(s): 0-47\nNUMA node1 CPU(s): 48-63\n")
+    file.write_text(json.dumps(platform | {"gib_per_node": "96,32"}))
+    told = pm.advise("ice-lake", lscpu=lscpu)
+    assert not any("(assumed)" in line for line in told.facts["rests_on"])
+    lscpu.write_text("CPU(s): 64\nNUMA node0 CPU(s): 0-63\n")
+    with pytest.raises(InputError, match=r"nodes=1 in what lscpu .*platform\.json of ice-lake, 2"):
+        pm.advise("ice-lake", lscpu=lscpu)
     file.write_text(json.dumps(platform | {"cpus_per_node": "64,0", "cpuless_gib": 96}))
     told = pm.advise("ice-lake")
     most = told.facts["high_fraction"]["effect"]["most that the limits allow, now"]["value"]
     assert most == pytest.approx(128 * 1024 / 8, rel=0.01)
     rests = " ".join(told.facts["rests_on"])
     assert "64 CPUs, 2 nodes, 128 GiB, 96 of these on nodes without CPUs" in rests
-    assert "on 64 CPUs, 1 nodes, 32.0 GiB, pages of 4 KiB, and 96.0 GiB of nodes without" in rests
+    assert "on 64 CPUs, 1 node, 32.0 GiB, pages of 4 KiB, and 96.0 GiB of nodes without" in rests
 
 
 @pytest.mark.parametrize(

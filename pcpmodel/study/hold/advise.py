@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ from pcpmodel.proc.lscpu import Lscpu, read_cpus
 from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
 from pcpmodel.simulation.host import LEAST_GIB, Host
 from pcpmodel.simulation.run import simulate
-from pcpmodel.simulation.spec import MAX_CPUS, host_of
+from pcpmodel.simulation.spec import MAX_CPUS, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import RELEASE, limit
 from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
@@ -81,18 +83,22 @@ class _Memory:
     fraction: int  # vm.percpu_pagelist_high_fraction now
     source: str
     batch: int | None = None  # of the largest zone [pages]; None: as the release gives it
-    high: tuple[int, int] | None = None  # its high_min and high_max [pages]
+    lists: tuple[Pageset, ...] = ()  # of the largest zone of each node that has memory
     notes: tuple[str, ...] = ()  # what to know of the file
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """Options of a run with lists of these sizes."""
-        given = {} if self.batch is None else {"batch": self.batch}
-        if self.high is None or self.high[0] < (self.batch or 1):
-            return given
-        least, most = self.high
-        name = "high_pages" if self.fraction and least == most else "high_min_pages"
-        return given | {name: least}
+        if not self.lists:
+            return {}
+        batch = tuple(lists.batch for lists in self.lists)
+        given = {"batch": batch}
+        # A limit that is below the batch, or not printed, is the release's.
+        least = tuple(lists.high_min or 0 for lists in self.lists)
+        if all(map(operator.ge, least, batch)):
+            fixed = all(lists.high_min == lists.high_max for lists in self.lists)
+            given["high_pages" if self.fraction and fixed else "high_min_pages"] = least
+        return {name: v[0] if len(set(v)) == 1 else v for name, v in given.items()}
 
 
 def _sized(zone: Zone) -> Pageset | None:
@@ -106,6 +112,12 @@ def _sized(zone: Zone) -> Pageset | None:
         if (lists.batch, high) != boot:
             return lists
     return None
+
+
+def _largest(zones: Iterable[Zone]) -> Pageset | None:
+    """A CPU's lists of the largest of these zones whose lists are not disabled."""
+    by_size = sorted(zones, key=lambda zone: -zone.managed)
+    return next(filter(None, map(_sized, by_size)), None)
 
 
 def _notes(
@@ -177,37 +189,48 @@ def _cpus(
     return cpus_of_nodes(info, known, own, high_fraction, shift)
 
 
-def _host(info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int) -> tuple[Host, str]:
-    """The machine as it is simulated; in words, its nodes."""
+def _host(
+    info: Zoneinfo, cpus: Mapping[int, int], page_size_kib: int
+) -> tuple[Host, tuple[int, ...], str]:
+    """The machine as it is simulated; the file's nodes in its order; in words, what is where."""
     memory = {
         node: sum(z.managed for z in info.populated if z.node == node) * page_size_kib / (1 << 20)
         for node in info.nodes
     }
-    homes = [n for n, gib in memory.items() if cpus[n] and gib]
-    alone = [n for n, gib in memory.items() if not cpus[n] and gib >= LEAST_GIB]
-    online = sum(cpus.values())
-    split = [cpus[n] for n in homes]
-    if sum(split) < online:  # CPUs of nodes without memory have to be somewhere
-        nodes = 1 if not homes or online % len(homes) else len(homes)
-        split = [online // nodes] * nodes
+    memory = {node: gib if gib >= LEAST_GIB else 0.0 for node, gib in memory.items()}
+    homes = tuple(n for n in memory if cpus[n])
+    alone = tuple(n for n, gib in memory.items() if not cpus[n] and gib)
     behind = sum(memory[n] for n in alone)
     host = Host(
-        online,
-        len(split),
-        sum(memory.values()) - behind,
+        sum(cpus.values()),
+        len(homes),
+        sum(memory[n] for n in homes),
         page_size_kib=page_size_kib,
-        cpus_per_node=tuple(split),
+        cpus_per_node=tuple(cpus[n] for n in homes),
         cpuless_nodes=len(alone),
         cpuless_gib=behind,
+        gib_per_node=tuple(memory[n] for n in (*homes, *alone)),
     )
     words = ""
+    if len(homes) > 1:
+        each = (f"{memory[n]:.1f} GiB on node {n}" for n in homes if memory[n])
+        words += f", {', '.join(each)}"
     if behind:
-        words = f", {len(alone)} node{'s' * (len(alone) > 1)} without CPUs with {behind:.1f} GiB"
-    if bare := sum(n for node, n in cpus.items() if not memory[node]):
+        words += f", {len(alone)} node{'s' * (len(alone) > 1)} without CPUs with {behind:.1f} GiB"
+    if bare := sum(cpus[n] for n in homes if not memory[n]):
         words += f", {bare} CPUs on nodes without memory"
-    if split != [cpus[n] for n in homes]:
-        words += f" (in the run {host.nodes} node{'s' * (host.nodes > 1)} with as many CPUs each)"
-    return host, words
+    if len(homes) + len(alone) > 1:
+        words += " (to the run every other node is as far away: no file says how far)"
+    return host, (*homes, *alone), words
+
+
+def _takers(host: Host) -> dict[int, int]:
+    """CPUs that take the memory of each node first; all where the node has none.
+
+    zone_highsize() shares the pages of a node without CPUs out among all alike.
+    """
+    nodes = Counter(host.node_of_zone(host.zonelist(cpu)[0]) for cpu in range(host.cpus))
+    return {n: nodes[n] if n < host.nodes else host.cpus for n in host.memory_nodes}
 
 
 def _of_zoneinfo(
@@ -243,21 +266,19 @@ def _of_zoneinfo(
     if high_fraction is None:
         now, why = infer_high_fraction([info], [cpus], own.rules, page_shift(page_size_kib))
         notes += [f"{why[0].upper()}{why[1:]}."] if why else []
-    host, words = _host(info, cpus, page_size_kib)
+    host, nodes, words = _host(info, cpus, page_size_kib)
+    takers = {nodes[i]: number for i, number in _takers(host).items()}
     lists = [p for zone in info.populated for p in zone.pagesets]
     most = 0
     for zone in info.populated:
-        # Of a node's memory its own CPUs take first, and where it has none all others
-        # (zone_highsize() shares it out among them alike): each has a list of every zone.
         given = _given_high_max(zone, cpus[zone.node], host.cpus, now)
         limits = sum(given if p.high_max is None else p.high_max for p in zone.pagesets)
-        most += limits * (cpus[zone.node] or host.cpus) // host.cpus
-    own_memory = [zone for zone in info.populated if cpus[zone.node]] or info.populated
-    by_size = sorted(own_memory, key=lambda zone: -zone.managed)
-    largest = next(filter(None, map(_sized, by_size)), None)
-    high = None
-    if largest and largest.high_min is not None and largest.high_max is not None:
-        high = largest.high_min, largest.high_max
+        first = takers.get(zone.node, cpus[zone.node] or host.cpus)
+        most += limits * first // host.cpus  # each CPU has a list of every zone
+    own_memory = [zone for zone in info.populated if cpus[zone.node]] or list(info.populated)
+    largest = _largest(own_memory)
+    memory_nodes = [nodes[i] for i in host.memory_nodes]
+    sized = [_largest(zone for zone in info.populated if zone.node == n) for n in memory_nodes]
     return _Memory(
         host,
         managed,
@@ -269,33 +290,50 @@ def _of_zoneinfo(
         + f", which prints no high_max: limits as {release.name} sets them with {_FRACTION}={now}"
         * any(p.high_max is None for p in lists),
         largest and largest.batch,
-        high,
+        tuple(filter(None, (lists or largest for lists in sized))),
         (*notes, *_notes(info, release, cpus, now, page_size_kib)),
     )
 
 
 def _of_platform(
-    machine: Machine, release: Release, cpus: int | None, page_size_kib: int
+    machine: Machine, release: Release, lscpu: Lscpu | None, page_size_kib: int
 ) -> _Memory | None:
     """What platform.json says; None if CPUs, nodes or memory are missing."""
-    known = machine.platform
-    stated = "" if known.get("page_size_kib") else " (none is stated)"
-    cpus, nodes, gib = cpus or known.get("cpus"), known.get("nodes"), known.get("memory_gib")
-    if None in (cpus, nodes, gib):
+    known = dict(machine.platform)
+    if lscpu is not None:
+        known["cpus"] = lscpu.online
+        if lscpu.nodes:
+            split = [n for _, n in sorted(lscpu.nodes.items())]
+            told = known.get("nodes") or len(split)
+            if told != len(split):
+                raise InputError(
+                    f"nodes={len(split)} in what lscpu printed; allowed: those of platform.json of "
+                    f"{machine.name}, {told}"
+                )
+            known["cpus_per_node"] = ",".join(map(str, split))
+    shared = [known.get(name) for name in ("cpus_per_node", "gib_per_node")]
+    said = [known.get("cpus") or shared[0], known.get("nodes") or any(shared)]
+    if None in said or not all(said) or not (known.get("memory_gib") or shared[1]):
         return None
-    host = host_of(machine, {"cpus": cpus, "page_size_kib": page_size_kib})
+    machine = replace(machine, platform=known)
+    host = host_of(machine, {"page_size_kib": page_size_kib})
     zones = host.sizes(release)
-    by_node = [*host.node_cpus, *[host.cpus] * host.cpuless_nodes]  # of which all have lists
+    takers = _takers(host)  # each has lists of all zones
+    stated = "" if known.get("page_size_kib") else " (none is stated)"
+    assumed = "".join(f", {what} (assumed)" for what in assumed_nodes(known, host))
+    gib, nodes = host.memory_gib + host.cpuless_gib, host.nodes + host.cpuless_nodes
     return _Memory(
         host,
         sum(zone.managed for zone in zones),
         None,
-        sum(zone.high_max * by_node[zone.node] for zone in zones),
+        sum(zone.high_max * takers[zone.node] for zone in zones),
         0,
-        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} nodes, {gib:g} GiB"
-        + f", {host.cpuless_gib:g} of these on nodes without CPUs" * bool(host.cpuless_nodes)
-        + f", pages of {page_size_kib} KiB{stated}, with its memory in one zone per node and "
-        "high_fraction 0",
+        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} node{'s' * (nodes > 1)}, "
+        f"{gib:g} GiB"
+        + f", {host.cpuless_gib:g} of these on nodes without CPUs"
+        * bool(host.cpuless_nodes)
+        + f"{assumed}, pages of {page_size_kib} KiB{stated}, with its memory in one zone per node "
+        "and high_fraction 0",
     )
 
 
@@ -328,7 +366,7 @@ def _scale(
     to = answer["batch_scale"] or 0
     used = host or Host(*_ASSUMED, page_size_kib=page_size_kib)
     processes = min(used.cpus, MAX_CPUS)
-    pages = min(MAPPING_KIB // page_size_kib, used.pages // 2 // processes)
+    pages = min(MAPPING_KIB // page_size_kib, sum(used.node_pages) // 2 // processes)
     rows = {row["batch_scale"]: row for row in answer["per_scale"]}
     effect: dict[str, dict[str, Any]] = {}
     for name, k in {"now": SHIPPED_SCALE, "then": to}.items():
@@ -350,6 +388,7 @@ def _scale(
                 memory_gib=used.memory_gib,
                 cpuless_nodes=used.cpuless_nodes,
                 cpuless_gib=used.cpuless_gib,
+                gib_per_node=used.gib_per_node,
                 page_size_kib=page_size_kib,
                 batch_scale_max=k,
                 seconds=_SECONDS,
@@ -379,7 +418,7 @@ def _scale(
         machine.derived
         or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
         f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
-        f"nodes, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
+        f"node{'s' * (used.nodes > 1)}, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
         + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)
         + ("" if host else " (assumed: not known of it)"),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
@@ -499,7 +538,7 @@ def advise(
         page_size_kib = page_size_kib or measured.page_size_kib
         if cpus_per_node is not None or high_fraction is not None:
             raise InputError("cpus_per_node and high_fraction go with zoneinfo")
-        memory = _of_platform(measured, state, listed and listed.online, page_size_kib)
+        memory = _of_platform(measured, state, listed, page_size_kib)
     else:
         file = HERE if zoneinfo is None else zoneinfo
         memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed, high_fraction)

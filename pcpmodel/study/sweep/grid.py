@@ -67,7 +67,7 @@ _MAX_CELLS = 100_000
 
 
 #: Arguments that are lists themselves, and so no axes.
-LISTS = ("changes", "cpus_per_node")
+LISTS = ("changes", "cpus_per_node", "gib_per_node")
 
 
 #: What a float64 holds exactly; NetCDF-3 has no 64-bit integers.
@@ -185,7 +185,7 @@ def _defaults() -> dict[str, Any]:
     fields = {**Host.__dataclass_fields__, **RunSpec.__dataclass_fields__}
     of_machine = (
         "cpus", "nodes", "cpus_per_node", "memory_gib", "page_size_kib", "threads_per_core",
-        "llc_slice_kib", "l2_kib", "cpuless_nodes", "cpuless_gib",
+        "llc_slice_kib", "l2_kib", "cpuless_nodes", "cpuless_gib", "gib_per_node",
     )  # fmt: skip
     given = {k: f.default for k, f in fields.items() if k not in of_machine}
     given["batch_scale_max"] = Release.__dataclass_fields__["batch_scale_max"].default
@@ -198,6 +198,7 @@ def _typed(name: str, value: Any) -> Any:
     """The value in its own type; nothing is converted but a whole number to float."""
     hint = _hints()[name]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kinds = tuple(k for k in kinds if isinstance(k, type))  # a list is an axis
     if type(value) is int and float in kinds and abs(value) <= MAX_INT:
         value = float(value)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -267,7 +268,7 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
     if name == "changes":
         given = changes_from(given)
         return given, [change.as_dict() for change in given]
-    if name == "cpus_per_node":
+    if name in ("cpus_per_node", "gib_per_node"):
         return (tuple(given), list(given)) if isinstance(given, list | tuple) else (given, given)
     if name == "release":
         given = find_release(given) if hasattr(given, "as_release") else given
