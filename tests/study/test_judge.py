@@ -73,6 +73,18 @@ def test_a_cell_that_a_null_model_has_as_well_is_no_success():
     assert "0 of 0" not in " ".join(nothing.values())
 
 
+def test_one_is_told_as_one():
+    facts = judge.judged(told([cell("patch1", 40.0, [44.0, 45.0, 46.0], 50.0)]))
+    row = {"stated": 3, "recorded": 2, "assumed": 5, "fitted": 0, "fitted_to": ""}
+    said = dict(judge.said_of(facts | {"inputs": [row]}))
+    assert "Inputs of the workload: 3 stated by its source, " in said["inputs"]
+    assert "5 assumed, 0 fitted." in said["inputs"]
+    assert "; 1 cell that no later" in said["cells"]
+    assert (
+        "Inputs of the 2 workloads" in dict(judge.said_of(facts | {"inputs": 2 * [row]}))["inputs"]
+    )
+
+
 def test_the_best_constant_of_two_cells_is_their_answer_and_no_null_model():
     two = [cell("a", 40.0, [41.0] * 3, 50.0), cell("b", 40.0, [41.0] * 3, 50.0)]
     assert told(two)["null: best constant"].isna().all()

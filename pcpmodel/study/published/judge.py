@@ -201,10 +201,14 @@ def _signs(changes: pd.DataFrame) -> dict[str, int]:
     return {"changes": len(changes), "same": int((changes["sign"] == "same").sum())}
 
 
+def _cells(number: int) -> str:
+    return f"{number} cell{'s' * (number != 1)}"
+
+
 def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield (
         "cells",
-        f"- Nothing is fitted to a table that is compared; {facts['cells']} cells that no later "
+        f"- Nothing is fitted to a table that is compared; {_cells(facts['cells'])} that no later "
         "version repeats:",
     )
     for machine, t in facts["times"].items():
@@ -212,7 +216,7 @@ def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"times, {machine}",
             f"- Times and scores on {_MACHINES[machine]}: mean error "
             f"{t['mean_error_percent']:.1f} %, worst {t['max_error_percent']:.1f} % "
-            f"({t['cells']} cells).",
+            f"({_cells(t['cells'])}).",
         )
     c, s = facts["contention"], facts["signs"]
     yield (
@@ -240,17 +244,19 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         sums = {kind: sum(row[kind] for row in rows) for kind in kinds}
         to = ", ".join(dict.fromkeys(row["fitted_to"] for row in rows if row["fitted"]))
         fewest, most = (of(row["assumed"] for row in rows) for of in (min, max))
+        several = len(rows) > 1
+        each = f" ({fewest} to {most} each)" if several else ""
         yield (
             "inputs",
-            f"- Inputs of the {len(rows)} workloads: {sums['stated']} stated by their sources, "
+            f"- Inputs of the {f'{len(rows)} workloads' if several else 'workload'}: "
+            f"{sums['stated']} stated by {'their sources' if several else 'its source'}, "
             f"{sums['recorded']} recorded, measured or derived elsewhere, {sums['assumed']} "
-            f"assumed ({fewest} to {most} each), {sums['fitted']} fitted"
-            + (f", to figures of {to}." if to else "."),
+            f"assumed{each}, {sums['fitted']} fitted" + (f", to figures of {to}." if to else "."),
         )
     for q in facts["skill"]:
         yield (
             f"skill: {q['quantity']}",
             f"- {q['quantity']}: mean absolute error {q['mean_abs_error']:.3g}, best null model "
             f"({q['best_null']}) {q['null_mean_abs_error']:.3g}: skill {q['skill']:+.2f}; no null "
-            f"model is as good in {q['not_as_good']} of {q['cells']} cells.",
+            f"model is as good in {q['not_as_good']} of {_cells(q['cells'])}.",
         )
