@@ -164,12 +164,14 @@ class Machine:
             return None
         unknown = self.platform.get("page_size_kib") is None
         table = (
-            "with pages whose size platform.json does not state, taken as 4 KiB"
+            "pages whose size platform.json does not state, taken as 4 KiB"
             if unknown
-            else f"with {self.page_size_kib} KiB pages"
+            else f"{self.page_size_kib} KiB pages"
         )
+        holds = "table of {} was measured with" if self.derived is None else "holds of {} are for"
+        used = "it is" if self.derived is None else "they are"
         return (
-            f"The table of {self.name} was measured {table}; it is used for {page_size_kib} KiB "
+            f"The {holds.format(self.name)} {table}; {used} used for {page_size_kib} KiB "
             "pages as if a hold of as many pages took as long."
         )
 

@@ -2,6 +2,8 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -268,6 +270,14 @@ def test_settings_as_measured_stand_beside_what_was_measured():
     )
     assert not (rows["front"] | rows["recommended"]).any()
     assert "% measured" in answer.text
+
+
+def test_of_a_machine_without_a_table_no_table_is_told():
+    guest = pm.machine("guest", like="ice-lake")
+    text = pm.study.tradeoff(guest, batch_scale_max=[5], high_pages=[300], **TRADE).text
+    assert "By the table alone" not in text
+    assert re.search(r"By the machine's holds alone, not measured, scale \d stays under", text)
+    assert "The holds of guest are for pages" in guest.page_size_note(64)
 
 
 def test_what_a_table_states_of_its_figures_stands_beside_and_made_rows_are_not_measured():

@@ -271,15 +271,16 @@ def tradeoff(
 
 
 def _by_table(machine: machines.Machine, state: Release, p99_us: float) -> str:
-    """What the latency table alone answers; nothing for a release whose drains have no bound."""
+    """What the holds alone answer; nothing for a release whose drains have no bound."""
     batch = sizing.large_zone_batch(state.rules, sizing.page_shift(machine.page_size_kib))
     if sizing.drain_hold_limit(batch, state.rules) is None:
         return ""
     answer = limit(machine, p99_us=p99_us, release=state)["answers"].iloc[0]
+    alone = "table alone" if machine.derived is None else "machine's holds alone, not measured,"
     if pd.isna(answer["batch_scale"]):
-        return f" By the table alone no scale stays under {p99_us:g} us."
+        return f" By the {alone} no scale stays under {p99_us:g} us."
     return (
-        f" By the table alone scale {answer['batch_scale']} stays under {p99_us:g} us, with "
+        f" By the {alone} scale {answer['batch_scale']} stays under {p99_us:g} us, with "
         f"probability {answer['probability']:.2f} (notebook 02)."
     )
 
