@@ -51,6 +51,7 @@ from pcpmodel.study.loads import (
 )
 from pcpmodel.study.measure import may_use, refuse_busy
 from pcpmodel.study.measured_files import csv_text, rows_of
+from pcpmodel.study.page_lines import LINE_ROWS
 from pcpmodel.trace import setting
 from pcpmodel.trace.hold_tracer import HoldTracer, hold_tracer, other_tracers
 
@@ -73,8 +74,9 @@ _KEY = ["workload", "processes", "high_fraction", "quantity"]
 _ASSUMED = (
     "A unit of work takes, beside its holds, what rates.csv says of as many processes.",
     "The holds of measure are taken off that and added again by the model. A page of them takes as "
-    "much more or less as its lines are elsewhere than in measure's own load (line_l2, line_ahead, "
-    "line_llc, line_dirty, line_memory); without these rows, the same whatever the load.",
+    "much more or less as its lines are elsewhere than in measure's own load, by these rows of "
+    f"costs.csv: {', '.join(dict.fromkeys(LINE_ROWS.values()))}; without them, the same whatever "
+    "the load.",
     "All loads are in one zone, the highest with room for them; its lists are as large as the "
     "rules say.",
     "hold_fixed is assumed, from the tables of other machines.",

@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware.load import Load
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.study import validate as module
+from pcpmodel.study.page_lines import LINE_ROWS
 from pcpmodel.trace import setting
 from pcpmodel.trace.tracefs import instance
 
@@ -156,6 +158,15 @@ def test_a_new_prediction_takes_what_was_measured_away(data):
 def test_without_a_session_it_is_said(tmp_path):
     with pytest.raises(InputError, match="pcpmodel measure makes it"):
         pm.study.validation("nobody", tmp_path)
+
+
+def test_rows_that_are_said_to_be_used_are_those_of_the_cost_sheet():
+    shown = pm.study.validation(STORED)
+    said = " ".join(shown.facts["assumed"])
+    costs = {row["operation"] for row in pm.machine(STORED).costs.records()}
+    named = set(re.findall(r"line_\w+", said))
+    assert named == set(LINE_ROWS.values())
+    assert named <= costs
 
 
 def test_on_another_machine_the_stored_session_is_shown():
