@@ -393,6 +393,9 @@ def _entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
     return list(entries.values()), list(entries)
 
 
+_NOTHING = "Nothing is drawn: what was asked for has no such rows."
+
+
 def panels(
     draw: Callable[..., Axes],
     *frames: pd.DataFrame,
@@ -427,10 +430,18 @@ def panels(
     Returns
     -------
     matplotlib.figure.Figure
+        One that says so where the first frame has no row.
     """
     by = [by] if isinstance(by, str) else list(by)
     values = list(dict.fromkeys(frames[0][by].itertuples(index=False, name=None)))
     wide, high = inches(PAGE, 0)
+    if not values:
+        with mpl.rc_context(current_style()):
+            figure, ax = plt.subplots(figsize=(wide, high or 0.6), layout="constrained")
+            ax.set_axis_off()
+            ax.text(0, 0.5, _NOTHING, va="center")
+        describe(figure, _NOTHING)
+        return figure
     columns = min(columns, len(values), int(wide / draw.panel)) or 1
     rows = max(-(-len(values) // columns), 1)
     with mpl.rc_context(current_style()):

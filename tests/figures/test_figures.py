@@ -261,6 +261,16 @@ def test_every_curve_within_view_carries_its_scale_however_steep():
     assert at["2"] == pytest.approx(200, rel=0.2)
 
 
+def test_panels_of_no_rows_say_so(tmp_path):
+    """A table that a notebook's parameters did not select: "figures of none", with nan in it."""
+    figure = figures.panels(figures.residuals, POINTS[:0], by="machine")
+    figures.save(figure, "none", tmp_path, digest="d")
+    told = json.loads((tmp_path / "none.json").read_text())
+    assert (
+        told["caption"] == told["alt"] == "Nothing is drawn: what was asked for has no such rows."
+    )
+
+
 def test_panels_of_two_columns_and_of_yes_and_no():
     table = pd.DataFrame(
         {"asleep": [False, True], "slow": [1.0, 2.0], "release": "v6.7", "time_s": 1.0, "mib": 2.0}

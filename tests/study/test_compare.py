@@ -62,6 +62,11 @@ def test_every_quantity_has_its_tolerance():
     assert "not a blind one" in load_workload("answer-key").sources[0]["note"]
 
 
+def test_no_table_at_all_is_refused():
+    with pytest.raises(InputError, match=r"source=\[\] names nothing .* allowed: None \(all\)"):
+        pm.compare([])
+
+
 def test_every_row_of_a_table_has_a_kernel_of_its_own():
     for case in cases.cases():
         rules = [case.releases[step].rules for step in cases.published_rows(case)]

@@ -86,6 +86,11 @@ def compare(
         For a source without a modelled table.
     """
     asked = None if source is None else [source] if isinstance(source, str) else list(source)
+    if asked == []:
+        raise InputError(
+            f"source={source!r} names nothing to compare; allowed: None (all), or sources of "
+            "data/published or their tables"
+        )
     names = [*(c.name for c in cases()), *SINGLE, *ASKED]
     reports = [name for name in asked or () if is_report(name)]
     if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
