@@ -232,6 +232,20 @@ def test_cpus_of_a_node_without_memory_take_that_of_others(saved, runs):
     assert {(r["gib_per_node"], r["cpus_per_node"]) for r in runs} == {((64.0, 0.0), (5, 3))}
     assert "3 CPUs on nodes without memory" in " ".join(told.facts["rests_on"])
     assert share_of(told) == pytest.approx(12.5 * 8 / 5, abs=0.01)
+    # The fraction is of what the node's own CPUs keep: 8 of 5 keep more.
+    advised = told.facts["high_fraction"]
+    assert advised["to"] == 13
+    then = advised["effect"]["share that the limits allow, then"]["value"]
+    assert then == pytest.approx(100 / 13 * 8 / 5, abs=0.01)
+
+
+def test_runs_are_counted_once_their_rates_stand(saved, runs):
+    """Of 512 CPUs lists had a tenth of their pages after a warm-up of 0.2 s."""
+    path = saved([zone(0, 1024, 256), zone(1, 1024, 256)], 512)
+    told = pm.advise("ice-lake", zoneinfo=path)
+    assert not any("warmup_s" in run for run in runs)
+    held = told.facts["batch_scale_max"]["effect"]["memory on the lists, now"]["value"]
+    assert held > 20_000
 
 
 def test_lists_that_are_disabled_for_now_are_told_from_small_ones(saved):

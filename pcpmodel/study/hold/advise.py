@@ -47,7 +47,8 @@ __all__ = ["advise"]
 #: CONFIG_PCP_BATCH_SCALE_MAX as the kernel is shipped (mm/Kconfig, v6.7 on).
 SHIPPED_SCALE = 5
 HERE = "/proc/zoneinfo"
-_SEEDS, _SECONDS = (1, 2, 3), 0.2
+#: Runs [s]: the worker that lowers high comes by once a second.
+_SEEDS, _SECONDS = (1, 2, 3), 1.0
 #: What is asked for.
 _SCALE, _FRACTION = "CONFIG_PCP_BATCH_SCALE_MAX", "vm.percpu_pagelist_high_fraction"
 _DOES_NOT_APPLY = (
@@ -67,6 +68,10 @@ def _text(value: float, low: float | None, high: float | None, unit: str) -> str
     return text if low is None else f"{text} ({low:.{digits}f} ... {high:.{digits}f})"
 
 
+def _count(number: int, thing: str, plural: str = "s") -> str:
+    return f"{number} {thing}{plural * (number != 1)}"
+
+
 def _figure(unit: str, value: float, among: list[float] | None = None) -> dict[str, Any]:
     low, high = (None, None) if among is None else (min(among), max(among))
     return {"value": value, "low": low, "high": high, "unit": unit}
@@ -80,6 +85,7 @@ class _Memory:
     managed: int  # pages
     held: int | None  # pages on the lists now
     most: int  # pages that their limits allow the CPUs that take from each zone first
+    spread: float  # of those, to the CPUs that the limits are shared out among, by memory
     fraction: int  # vm.percpu_pagelist_high_fraction now
     source: str
     batch: int | None = None  # of the largest zone [pages]; None: as the release gives it
@@ -152,7 +158,8 @@ def _notes(
     if wrong:
         more = f"; and {len(wrong) - _TOLD} more" * (len(wrong) > _TOLD)
         yield (
-            f"{len(wrong)} of {len(found.zones)} zones have sizes other than {release.name} gives "
+            f"{len(wrong)} of {_count(len(found.zones), 'zone')} "
+            f"{'has' if len(wrong) == 1 else 'have'} sizes other than {release.name} gives "
             f"(in brackets), and the file's are taken: {'; '.join(told)}{more}."
         )
 
@@ -216,9 +223,9 @@ def _host(
         each = (f"{memory[n]:.1f} GiB on node {n}" for n in homes if memory[n])
         words += f", {', '.join(each)}"
     if behind:
-        words += f", {len(alone)} node{'s' * (len(alone) > 1)} without CPUs with {behind:.1f} GiB"
+        words += f", {_count(len(alone), 'node')} without CPUs with {behind:.1f} GiB"
     if bare := sum(cpus[n] for n in homes if not memory[n]):
-        words += f", {bare} CPUs on nodes without memory"
+        words += f", {_count(bare, 'CPU')} on nodes without memory"
     if len(homes) + len(alone) > 1:
         words += " (to the run every other node is as far away: no file says how far)"
     return host, (*homes, *alone), words
@@ -269,12 +276,14 @@ def _of_zoneinfo(
     host, nodes, words = _host(info, cpus, page_size_kib)
     takers = {nodes[i]: number for i, number in _takers(host).items()}
     lists = [p for zone in info.populated for p in zone.pagesets]
-    most = 0
+    most, shared = 0, 0.0
     for zone in info.populated:
         given = _given_high_max(zone, cpus[zone.node], host.cpus, now)
         limits = sum(given if p.high_max is None else p.high_max for p in zone.pagesets)
-        first = takers.get(zone.node, cpus[zone.node] or host.cpus)
+        own = cpus[zone.node] or host.cpus
+        first = takers.get(zone.node, own)
         most += limits * first // host.cpus  # each CPU has a list of every zone
+        shared += zone.managed * first / own
     own_memory = [zone for zone in info.populated if cpus[zone.node]] or list(info.populated)
     largest = _largest(own_memory)
     memory_nodes = [nodes[i] for i in host.memory_nodes]
@@ -284,8 +293,10 @@ def _of_zoneinfo(
         managed,
         sum(p.count for p in lists),
         most,
+        shared / managed,
         now,
-        f"{os.fspath(zoneinfo)}, {host.cpus} CPUs{words}, pages of {page_size_kib} KiB{pages}"
+        f"{os.fspath(zoneinfo)}, {_count(host.cpus, 'CPU')}{words}, pages of {page_size_kib} KiB"
+        + pages
         + f"; {assumed}" * bool(assumed)
         + f", which prints no high_max: limits as {release.name} sets them with {_FRACTION}={now}"
         * any(p.high_max is None for p in lists),
@@ -321,14 +332,17 @@ def _of_platform(
     takers = _takers(host)  # each has lists of all zones
     stated = "" if known.get("page_size_kib") else " (none is stated)"
     assumed = "".join(f", {what} (assumed)" for what in assumed_nodes(known, host))
+    owns = [*host.node_cpus, *[host.cpus] * host.cpuless_nodes]
+    managed = sum(zone.managed for zone in zones)
     gib, nodes = host.memory_gib + host.cpuless_gib, host.nodes + host.cpuless_nodes
     return _Memory(
         host,
-        sum(zone.managed for zone in zones),
+        managed,
         None,
         sum(zone.high_max * takers[zone.node] for zone in zones),
+        sum(z.managed * takers[z.node] / owns[z.node] for z in zones) / managed,
         0,
-        f"platform.json of {machine.name}: {host.cpus} CPUs, {nodes} node{'s' * (nodes > 1)}, "
+        f"platform.json of {machine.name}: {_count(host.cpus, 'CPU')}, {_count(nodes, 'node')}, "
         f"{gib:g} GiB"
         + f", {host.cpuless_gib:g} of these on nodes without CPUs"
         * bool(host.cpuless_nodes)
@@ -369,6 +383,7 @@ def _scale(
     pages = min(MAPPING_KIB // page_size_kib, sum(used.node_pages) // 2 // processes)
     rows = {row["batch_scale"]: row for row in answer["per_scale"]}
     effect: dict[str, dict[str, Any]] = {}
+    unsettled: list[int] = []
     for name, k in {"now": SHIPPED_SCALE, "then": to}.items():
         p99, (low, high) = rows[k]["p99_us"], rows[k]["interval"]
         if not 1e-3 < low / p99 < high / p99 < 1e3:
@@ -392,12 +407,12 @@ def _scale(
                 page_size_kib=page_size_kib,
                 batch_scale_max=k,
                 seconds=_SECONDS,
-                warmup_s=_SECONDS,  # high tunes itself first
                 seed=seed,
                 **(memory.sizes if memory else {}),
             )
             for seed, scale in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
         ]
+        unsettled += [k for run in runs if run.stands is False]
         effect[f"p99 of a hold, {name} ({k})"] = _figure("us", p99, [low, high])
         for title, unit, values in (
             ("zone-lock contention", "%", [100 * r.lock_contention for r in runs]),
@@ -417,14 +432,18 @@ def _scale(
     rests = [
         machine.derived
         or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
-        f"page_fault1 by {processes} processes under {release} on {used.cpus} CPUs, {used.nodes} "
-        f"node{'s' * (used.nodes > 1)}, {used.memory_gib:.1f} GiB, pages of {page_size_kib} KiB"
+        f"page_fault1 by {_count(processes, 'process', 'es')} under {release} on "
+        f"{_count(used.cpus, 'CPU')}, {_count(used.nodes, 'node')}, {used.memory_gib:.1f} GiB, "
+        f"pages of {page_size_kib} KiB"
         + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)
         + ("" if host else " (assumed: not known of it)"),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
         "the machine's cost sheet (`simulate` names what nobody measured)",
         f"intervals: {len(_SEEDS)} seeds, and holds as short and as long as the fit allows",
     ]
+    if unsettled:
+        scales = " and ".join(map(str, dict.fromkeys(unsettled)))
+        rests.append(f"runs at scale {scales} whose rates never stood: they still change")
     rests += [answer["basis"], *answer["notes"]]
     return part | {"advice": advice, "to": to, "line": line, "effect": effect}, rests
 
@@ -444,7 +463,9 @@ def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> di
     mib = memory.host.mib
     share = 100 * most / managed
     # Lists of small zones take four batches, whatever the fraction: the shipped 1/8 is a bit more.
-    to = 0 if share <= percent + _NEAR else max(8, math.ceil(100 / percent))
+    to = 0
+    if share > percent + _NEAR:
+        to = max(8, math.ceil(100 * memory.spread / percent))
     effect = {}
     if memory.held is not None:
         effect["memory on the lists, now"] = _figure("MiB", mib(memory.held))
@@ -453,8 +474,9 @@ def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> di
     effect["share that the limits allow, now"] = _figure("% of memory", share)
     why = f"The lists may take {share:.1f} % of memory; {percent:g} % was asked for."
     if to:
-        effect["most that the limits allow, then"] = _figure("MiB", mib(managed) / to)
-        effect["share that the limits allow, then"] = _figure("% of memory", 100 / to)
+        then = memory.spread / to
+        effect["most that the limits allow, then"] = _figure("MiB", mib(managed) * then)
+        effect["share that the limits allow, then"] = _figure("% of memory", 100 * then)
         why += " Its price: high no longer tunes itself, so refills and drains come more often."
     return {
         "now": now,
