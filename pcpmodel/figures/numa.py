@@ -126,6 +126,8 @@ def numa_published(
     -------
     Axes
     """
+    # Kernels that differ as little as noise may gain or save nothing, or the other way round.
+    rows = rows.assign(ratio=rows["ratio"].where(np.isfinite(rows["ratio"]) & (rows["ratio"] > 0)))
     y = np.arange(len(rows))[::-1]
     ax.axvline(1, color="0.25", lw=1.0)
     fitted = rows["fitted"].to_numpy(bool)
@@ -143,11 +145,12 @@ def numa_published(
             ls="none", label="fitted")  # fmt: skip
     words = [
         f"{row.quantity.replace('_', ' ')}, {row.kernel}".replace("percent", "[%]")
+        + ("" if np.isfinite(row.ratio) else f": {row.predicted:.3g} (not drawn)")
         for row in rows.itertuples()
     ]
     ax.set_yticks(y, words)
     ax.set_ylim(-0.7, len(rows) - 0.3)
-    widest = max(2.0, 1.3 * np.exp(np.abs(np.log(rows["ratio"])).max()))
+    widest = np.nanmax([2.0, 1.3 * np.exp(np.abs(np.log(rows["ratio"])).max())])
     ax.set_xscale("log")
     ax.set_xlim(1 / widest, widest)
     ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10) if 1 / widest <= t <= widest]

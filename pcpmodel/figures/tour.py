@@ -117,10 +117,12 @@ def tour_picture(
 def _prices(prices: pd.DataFrame) -> str:
     said = []
     for row in prices.to_dict("records"):
-        took = f"up to {number(row['p99_us'])} µs" if np.isfinite(row["p99_us"]) else "no time"
+        visits = "there are no refills and drains"
+        if np.isfinite(row["p99_us"]):
+            visits = f"99 of 100 refills and drains take up to {number(row['p99_us'])} µs"
         said.append(
             f"{row['setting']}: {row['waiting_percent']:.2f} % of the time of {row['cpus']:g} CPUs "
-            f"waits, 99 of 100 refills and drains take {took}, {number(row['list_mib'])} MiB "
+            f"waits, {visits}, {number(row['list_mib'])} MiB "
             "are on the lists at most"
         )
     return f"{'; '.join(said)}."

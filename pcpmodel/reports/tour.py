@@ -266,9 +266,8 @@ class Tour:
         return (
             f"{released} on {now.cpus} CPUs, against {self.before.release} in brackets: "
             f"{now.waiting_percent:.1f} % ({then.waiting_percent:.1f} %) of the CPU time waits for "
-            f"the zone lock; 99 of 100 refills and drains take up to {_us(now.p99_us)} "
-            f"({_us(then.p99_us)}) with their wait; the lists hold up to {now.list_mib:,.0f} MiB "
-            f"({then.list_mib:,.0f} MiB)."
+            f"the zone lock; {_longest(now.p99_us, then.p99_us)}; the lists hold up to "
+            f"{now.list_mib:,.0f} MiB ({then.list_mib:,.0f} MiB)."
         )
 
     __str__ = summary
@@ -394,8 +393,12 @@ class Tour:
         return f"<Tour {words}>"
 
 
-def _us(value: float) -> str:
-    return "nothing, as there are none" if math.isnan(value) else f"{value:,.0f} µs"
+def _longest(now: float, then: float) -> str:
+    """The 99th percentiles of both; that of no refill and no drain is no number."""
+    if math.isnan(now) and math.isnan(then):
+        return "there are no refills and drains"
+    told = ["none is taken" if math.isnan(us) else f"up to {us:,.0f} µs" for us in (now, then)]
+    return f"99 of 100 refills and drains take, with their wait, {told[0]} ({told[1]})"
 
 
 def _price_over_seeds(prices: pd.Series, half: float, unit: str) -> str:

@@ -145,7 +145,7 @@ def try_patch(
     mine = _opened(path)
     state, old = find_release(mine), find_release(base)
     if isinstance(workloads, str) or not workloads:
-        raise InputError(f"workloads={workloads!r} is not a list of names")
+        raise InputError(f"workloads={workloads!r} is not a list of names, one at least")
     differences = mine.compare(base, operations=operations)
     recorded = recorded_work(recording, [old, state])
     works = [_work(name, cpus) for name in workloads]

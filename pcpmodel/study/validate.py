@@ -381,7 +381,12 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
     packages.raise_first(faults)
     for table in ("rates", "prediction", "validation"):
         if table not in package.tables:
-            raise InputError(f"has no {table}.csv; pcpmodel validate makes it", file=path)
+            have = ", ".join(p.parent.name for p in sorted(path.parent.glob("*/validation.csv")))
+            raise InputError(
+                f"has no {table}.csv; pcpmodel validate makes it. Machines of which a session is "
+                f"stored: {have or 'none'}",
+                file=path,
+            )
     digest = hashlib.sha256(read_bytes(path / "prediction.csv", follow=False)).hexdigest()
     notes = {s["title"]: s for s in package.sources}
     for file in ("prediction.csv", "validation.csv"):

@@ -261,6 +261,17 @@ def test_every_curve_within_view_carries_its_scale_however_steep():
     assert at["2"] == pytest.approx(200, rel=0.2)
 
 
+def test_a_ratio_that_has_no_logarithm_is_told_in_words():
+    """Of two kernels alike nothing is saved: the figure broke (limits of NaN)."""
+    rows = pd.DataFrame(
+        {"quantity": ["throughput_gain", "migrated_pages"], "kernel": "v6.1", "fitted": False,
+         "measured": [5.5, 9.2e6], "predicted": [-0.01, 9.1e6], "ratio": [-0.002, 0.99]}
+    )  # fmt: skip
+    ax = figures.numa_published(rows)
+    said = [label.get_text() for label in ax.get_yticklabels()]
+    assert said == ["throughput gain, v6.1: -0.01 (not drawn)", "migrated pages, v6.1"]
+
+
 def test_panels_of_no_rows_say_so(tmp_path):
     """A table that a notebook's parameters did not select: "figures of none", with nan in it."""
     figure = figures.panels(figures.residuals, POINTS[:0], by="machine")

@@ -129,7 +129,7 @@ def test_parameters_change_what_is_drawn_and_said(tmp_path):
         (["refill-ladder", "--param", "page=1"], "did you mean 'pages'"),
         (["refill-ladder", "--param", "pages=1.5"], "parameter pages is int"),
         (["refill-ladder", "--param", "pages"], "not NAME=VALUE"),
-        (["refill-ladder", "--param", "pages=0"], "1 or more"),
+        (["refill-ladder", "--param", "pages=0"], r"number=0 is outside 1\.\."),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_left(tmp_path, words, match):

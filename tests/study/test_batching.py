@@ -7,6 +7,7 @@ import pytest
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
+from pcpmodel.study.contention.runs import cuts_drains
 
 
 def test_no_machine_has_a_drain_longer_than_the_scaled_batch():
@@ -15,6 +16,19 @@ def test_no_machine_has_a_drain_longer_than_the_scaled_batch():
     assert before["largest_drain"].tolist() == [63 << 5] * 3
     assert before["high_max"].nunique() == 3, "memory per CPU does differ"
     assert (table.xs("v6.19", level="release")["largest_hold"] == 63).all()
+
+
+@pytest.mark.parametrize(
+    ("releases", "cut"),
+    [
+        (["v6.18", "v6.18+hahn-v4", "v6.19"], True),
+        (["v6.19", "v6.18"], False),
+        (["v6.6", "v6.7"], False),  # refills change as well
+        (["v6.7", "v6.12"], False),
+    ],
+)
+def test_whether_a_change_cuts_drains_alone_is_asked_of_the_rules(releases, cut):
+    assert cuts_drains(releases) == cut
 
 
 def test_version_4_stops_early_without_a_race():

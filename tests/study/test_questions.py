@@ -179,6 +179,10 @@ def test_splitting_is_set_beside_what_was_published_only_where_that_was_asked():
     assert "add up" not in tuned
     with pytest.raises(InputError, match="lacks 1, with which"):
         pm.study.zone_splitting(instances=[2, 3], **QUICK)
+    assert (
+        "v6.18, unsplit: contention from"
+        in pm.study.zone_splitting(instances=[1], releases=["v6.18"], **QUICK).text
+    )
 
 
 def test_growth_with_cpus_is_what_the_runs_say():
@@ -530,9 +534,9 @@ def test_figures_of_the_questions_are_drawn():
 
 
 def test_whether_the_scale_should_be_a_setting_follows_from_the_answers():
-    def said(p99_us, slowdown=(1.0,)):
+    def said(p99_us, slowdown=(1.0,), releases=("v6.18", "v7.2")):
         of = {"p99_us": p99_us, "slowdown": [*slowdown]}
-        before, since = (pm.limit(release=r, **of) for r in ("v6.18", "v7.2"))
+        before, since = (pm.limit(release=r, **of) for r in releases)
         return pm.study.limit_surprise(before, since).text
 
     assert "answers go from 4 to 5 as measured; a number per machine needs" in said(100.0)
@@ -542,6 +546,9 @@ def test_whether_the_scale_should_be_a_setting_follows_from_the_answers():
     slower = said(100.0, (2.0, 4.0))
     assert "everywhere, on CPUs 2x slower? No: on 0 of 5 machines" in slower
     assert "answers go from 3 to 4 on CPUs 2x slower" in slower
+    # What cutting changes two kernels tell only if one of them does it, whichever comes first.
+    assert "It does: coffee-lake 4 to 5." in said(100.0, releases=("v7.2", "v6.18"))
+    assert "v6.12 and v6.18 do not cut them" in said(100.0, releases=("v6.12", "v6.18"))
 
 
 def works(**rows):
@@ -587,6 +594,8 @@ def test_a_rule_beats_no_tuned_kernel_where_none_was_asked():
     assert (
         "both holds and memory? None is among the releases: " in pm.study.policy_surprise(work).text
     )
+    (alone,) = works(of=[("policy", 3)])
+    assert pm.study.policy_surprise(alone).text.endswith("pages on the lists up to 9.")
 
 
 def test_no_rule_is_called_right_where_differences_are_left():

@@ -72,6 +72,15 @@ def test_bad_work_is_refused(call, said):
         call()
 
 
+def test_a_number_of_none_is_refused_by_its_name_and_one_is_told_as_one():
+    with pytest.raises(InputError, match=r"number=0 is outside 1\.\."):
+        ladder("decay", number=0)
+    assert (
+        "up to 15 pages a drain, 1 zone-lock hold in all"
+        in ladder("drain", batch=15, number=500).text
+    )
+
+
 def test_work_too_short_for_a_single_visit_is_refused():
     with pytest.raises(InputError, match="number=10 pages make no drain under any; give more"):
         ladder("drain", number=10)

@@ -17,6 +17,7 @@ import pandas as pd
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
 from pcpmodel.kernel.releases import release
+from pcpmodel.kernel.sizing import drain_limit
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
@@ -72,9 +73,10 @@ def largest_drains(releases: Sequence[str] = RELEASES) -> Answer:
     most = ", ".join(
         f"{r.host} {r.largest_drain:,} (high_max {r.high_max:,})" for r in first.itertuples()
     )
+    capped = drain_limit(63, release(releases[0]).rules) is not None
     text = (
-        f"- Largest drain by the rules of {releases[0]} [pages]: {most}. A drain is capped at the "
-        "batch, scaled by CONFIG_PCP_BATCH_SCALE_MAX. "
+        f"- Largest drain by the rules of {releases[0]} [pages]: {most}. "
+        + "A drain is capped at the batch, scaled by CONFIG_PCP_BATCH_SCALE_MAX. " * capped
         + (
             "So memory per CPU, which raises high_max, lets a list keep more pages but cannot "
             "lengthen a hold: this mechanism for the order of the gains is refuted."

@@ -11,6 +11,8 @@ from typing import Any
 from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel import sizing
+from pcpmodel.kernel.releases import Release, release
 from pcpmodel.simulation.result import Result
 from pcpmodel.study.sweep.grid import figures
 
@@ -48,6 +50,20 @@ def before_and_after(releases: Sequence[str]) -> None:
     names = [str(name) for name in releases]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"releases={names} has nothing to compare; give two or more, each once")
+
+
+def cuts_drains(releases: Sequence[str | Release]) -> bool:
+    """Whether the last of some kernel states holds the lock for less of a drain, not of a refill.
+
+    What is asked for is the largest that either moves in a hold by the scale of a batch.
+    """
+    first, last = (release(releases[i]).rules for i in (0, -1))
+    refills, drains = (
+        [limit(63, rules) for rules in (first, last)]
+        for limit in (sizing.refill_limit, sizing.drain_hold_limit)
+    )
+    less = drains[1] is not None and (drains[0] is None or drains[1] < drains[0])
+    return less and refills[0] == refills[1]
 
 
 def run_figures(result: Result, **labels: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pcpmodel.hardware import machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, half_width
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, cuts_drains, half_width
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm
 
@@ -130,10 +130,11 @@ def lock_starvation(
         ]
         said[str(holds)] = "\n".join(lines)
     softirq = stall["CPU time in softirqs"] / stall["time that the CPU times were taken over"]
-    said["refills"] = (
-        "- The change cuts drains only: a refill still holds the lock for as many pages as the "
-        "list asks for, and sets the longest wait."
-    )
+    if cuts_drains(releases):
+        said["refills"] = (
+            "- The change cuts drains only: a refill still holds the lock for as many pages as the "
+            "list asks for, and sets the longest wait."
+        )
     said["stall"] = (
         f"- The stall that was reported ({stall['length of the stall']:.0f} jiffies) spent "
         f"{100 * softirq:.1f} % of its time in softirqs, with "
@@ -260,9 +261,10 @@ def unfair_lock(
             ]
         ),
         "cut": (
-            "  - Cutting the drains shortens it at the unfair lock, beyond the scatter of the "
-            f"seeds, on {', '.join(shorter) if shorter else 'no machine'}: a refill may still hold "
-            "it for as many pages as before."
+            "  - The change shortens it at the unfair lock, beyond the scatter of the seeds, on "
+            + (", ".join(shorter) if shorter else "no machine")
+            + ": a refill may still hold it for as many pages as before" * cuts_drains(releases)
+            + "."
         ),
         "who comes back": (
             f"  - Of the holds of a drain under {last} 90 % have been waited for and are over "

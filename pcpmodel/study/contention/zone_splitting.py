@@ -148,6 +148,7 @@ def _splitting(
     instances: Sequence[int],
 ) -> Iterator[tuple[str, str]]:
     first, most = instances[0], instances[-1]
+    counts = f"from {first} to {most} instances" if most > first else "unsplit"
     tuned = {kernel: find_release(kernel).rules.auto_high for kernel in releases}
     # What the RFC measured: up to four instances, before auto-tuning.
     as_published = most == MAX_NR_ZONES_PER_TYPE and not tuned[releases[0]]
@@ -163,7 +164,7 @@ def _splitting(
             one, split = (table.loc[(name, kernel, n)] for n in (first, most))
             yield (
                 f"{name}, {kernel}",
-                f"- {name}, {kernel}, from {first} to {most} instances: contention from "
+                f"- {name}, {kernel}, {counts}: contention from "
                 f"{one.contention_percent:.2f} ± {one.contention_error_percent:.2f} to "
                 f"{split.contention_percent:.2f} ± {split.contention_error_percent:.2f} %, score "
                 f"from {one.score_percent:.1f} ± {one.score_error_percent:.1f} to "
@@ -199,7 +200,7 @@ def _splitting(
     )
     yield (
         "memory",
-        f"- What splitting costs in memory on the lists, from {first} to {most} instances: {held}. "
+        f"- What splitting costs in memory on the lists, {counts}: {held}. "
         "Memory that is free in another instance, and the fallback to it, is not short here.",
     )
     yield (
@@ -285,6 +286,8 @@ def contention_by_cpus(
         With fewer than two seeds.
     """
     half = half_width(seeds)
+    if not cpus or not memory_gib:
+        raise InputError(f"cpus={list(cpus)}, memory_gib={list(memory_gib)}: give one of each")
     cpus = sorted(set(cpus))
     hardware = machines.machine(machine)
     runs = []

@@ -669,7 +669,10 @@ def limit(
         for m in loaded
     ]
     if not found:
-        raise InputError("p99_us and slowdown: give at least one of each.")
+        raise InputError(
+            f"p99_us={p99_us!r}, slowdown={slowdown!r}: one of them is empty; allowed: a number "
+            "or a list of at least one"
+        )
     rows = pd.DataFrame(
         {
             "machine": one.machine,

@@ -9,12 +9,18 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.kernel.policies import with_policy
 from pcpmodel.kernel.releases import Release, releases
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.lists.trajectory import Trajectory, digest_of_frames, trajectory
+from pcpmodel.study.lists.trajectory import (
+    MAX_OPERATIONS,
+    Trajectory,
+    digest_of_frames,
+    several,
+    trajectory,
+)
 
 __all__ = ["Ladder", "ladder"]
 
@@ -109,6 +115,8 @@ def ladder(
     }
     if kind not in works:
         raise unknown_name("ladder", kind, works)
+    if number is not None:
+        integer("number", number, 1, MAX_OPERATIONS)
     states = list(releases()) if names is None else [find_release(n) for n in names]
     states += [with_policy(states[-1], policy)] if policy is not None and states else []
     order = [state.name for state in states]
@@ -145,7 +153,7 @@ def ladder(
         {"rungs": rungs, "pages": _first(rungs, groups, "pages", 8)},
         {
             label: f"- {label}: up to {largest.get(label, 0):,} pages a {visit}, "
-            f"{holds.get(label, 0)} zone-lock holds in all."
+            f"{several(holds.get(label, 0), 'zone-lock hold')} in all."
             for label in groups
         },
         digest=digest_of_frames(rungs),

@@ -68,15 +68,23 @@ class Trajectory(Answer):
         return self.tables["events"]
 
 
+def several(number: int, thing: str) -> str:
+    """``1 hold`` or ``2 holds``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def _said(name: str, steps: pd.DataFrame, events: pd.DataFrame) -> str:
     by_kind = events.groupby("kind")
     holds, pages = by_kind["holds"].sum(), by_kind["pages"].sum()
     parts = [
-        f"{pages[kind]} pages in {count} holds to {kind}" for kind, count in holds.items() if count
+        f"{several(pages[kind], 'page')} in {several(count, 'hold')} to {kind}"
+        for kind, count in holds.items()
+        if count
     ]
     return (
-        f"{name}: {holds.sum()} zone-lock holds for {len(steps) - 1} operations "
-        f"({'; '.join(parts) or 'none needed'}); {steps['count'].iloc[-1]} pages left on the list."
+        f"{name}: {several(holds.sum(), 'zone-lock hold')} for "
+        f"{several(len(steps) - 1, 'operation')} ({'; '.join(parts) or 'none needed'}); "
+        f"{several(steps['count'].iloc[-1], 'page')} left on the list."
     )
 
 

@@ -197,7 +197,13 @@ def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame
     summed = counts.groupby("predictor").sum(numeric_only=True) if len(counts) else counts
     predictors = summed.reindex([n for n in ("model", *NULL_MODELS) if n in summed.index])
     keys = ["source", "table", "predictor"]
-    others = ("cache_misses", "rank", "elsewhere", "not_modelled")
+    named = ["source", "table"]
+    others = {
+        "cache_misses": [*named, "step", "measured_rate", "not_in_cache"],
+        "rank": [*named, "quantity", "spearman"],
+        "elsewhere": named,
+        "not_modelled": named,
+    }
     return Answer(
         {
             "cells": cells.set_index(["source", "table", "step", "quantity"]),
@@ -209,12 +215,16 @@ def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame
             else counts,
             "null_models": counts,
             "inputs": counted,
-            **{name: pd.DataFrame(facts[name]) for name in others},
+            # One without rows has its columns all the same.
+            **{
+                name: pd.DataFrame(facts[name], columns=None if facts[name] else columns)
+                for name, columns in others.items()
+            },
         },
         dict(_said(rows, predictors, facts)),
         facts,
         digest_of(facts),
-        ("cells", "skill", "predictors", "inputs", "cache_misses", "rank", *others[2:]),
+        ("cells", "skill", "predictors", "inputs", *others),
     )
 
 

@@ -88,7 +88,7 @@ def limit_surprise(before: Answer, since: Answer) -> Answer:
     ----------
     before, since : Answer
         As `pcpmodel.limit` answers: of a kernel whose refills and drains scale, and of one whose
-        refills alone do.
+        refills alone do.  Of two that do alike, what cutting drains changes is not told.
 
     Returns
     -------
@@ -105,11 +105,19 @@ def limit_surprise(before: Answer, since: Answer) -> Answer:
     )
     strict, mean = (old[name] >= KERNEL_SCALE for name in ("batch_scale", "mean_batch_scale"))
     least, most = old["batch_scale"].min(), old["batch_scale"].max()
+    cut = [bool((rows["drain_pages"] < rows["refill_pages"]).any())
+           for rows in (before["per_scale"], since["per_scale"])]  # fmt: skip
+    uncut, so = (new, old) if cut[0] else (old, new)
     moved = [
         f"{m} {_scale(a)} to {_scale(b)}"
-        for m, a, b in zip(old.index, old["batch_scale"], new["batch_scale"], strict=True)
+        for m, a, b in zip(old.index, uncut["batch_scale"], so["batch_scale"], strict=True)
         if a != b
     ]
+    if cut[0] == cut[1]:
+        names = " and ".join(x["answers"]["release"].iloc[0] for x in (before, since))
+        drains = f"{names} {'both' if cut[0] else 'do not'} cut them: these two do not tell."
+    else:
+        drains = f"It does: {', '.join(moved)}." if moved else "It changes none."
     of = "as measured" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
     if least != most:
         kernel = (
@@ -130,8 +138,7 @@ def limit_surprise(before: Answer, since: Answer) -> Answer:
             f"{'Yes' if strict.all() else 'No'}: on {strict.sum()} of {len(strict)} machines. "
             f"Does it fail the mean reading anywhere? {'No' if mean.all() else 'Yes'}: it passes "
             f"on {mean.sum()} of {len(mean)}.",
-            "drains": "- Does cutting the drains change no machine's answer? "
-            + (f"It does: {', '.join(moved)}." if moved else "It changes none."),
+            "drains": f"- Does cutting the drains change no machine's answer? {drains}",
             "setting": "- Should the limit be a setting at run time? It is one of the build "
             "(CONFIG_PCP_BATCH_SCALE_MAX). A distribution has one kernel for all its machines, "
             f"{kernel}",
@@ -321,10 +328,12 @@ def policy_surprise(work: Answer) -> Answer:
         "tuned kernels the one with the fewest of each.\n"
     )
     beaten = "Yes, " + ", ".join(wins) if wins else "No" if tuned else "None is among the releases"
+    own = (
+        f"zone-lock holds {mine['zone_lock_holds']:,.0f}, pages on the lists up to "
+        f"{mine['pages_in_pcp_max']:,.0f}"
+    )
     said = (answer if tuned else "") + (
-        f"- Does the rule beat a tuned one in both holds and memory? {beaten}: zone-lock holds "
-        f"{mine['zone_lock_holds']:,.0f}, pages on the lists up to "
-        f"{mine['pages_in_pcp_max']:,.0f}; "
-        f"{'; '.join(others)}."
+        f"- Does the rule beat a tuned one in both holds and memory? {beaten}: "
+        f"{'; '.join([own, *others])}."
     )
     return Answer({}, {"rule": said})
