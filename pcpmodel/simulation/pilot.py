@@ -135,6 +135,8 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
             nodes=1,
             cpus_per_node=(),
             gib_per_node=(),
+            cpuless_nodes=0,
+            cpuless_gib=0.0,
             memory_gib=float(max(math.ceil(min(own, MEMORY_GIB)), math.ceil(least))),
             threads_per_core=host.threads_per_core if shares and here % 2 == 0 else 1,
         )
