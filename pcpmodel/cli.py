@@ -318,7 +318,7 @@ def data_check(directory: str | None, json_: bool) -> None:
     text = "\n".join(map(str, faults)) or "no faults"
     _emit({"ok": not faults, "errors": errors}, json_, text)
     if faults:
-        raise CheckError(f"{len(faults)} faults")
+        raise CheckError(f"{len(faults)} fault{'s' * (len(faults) > 1)}")
 
 
 @data_.command("list")
@@ -956,8 +956,6 @@ def simulate_(
             raise InputError(f"{policy_file}: {type(error).__name__}: {error}") from error
     summary = result.summary()
     over = summary["latency_over_us"]
-    host = spec.host
-    pages = "" if host.page_size_kib == 4 else f", pages of {host.page_size_kib} KiB"
     half = summary["half_width_95"]["lock_contention"]
     sure = "" if half is None else f" (95 %: ± {100 * half:.2f}, batch means)"
     stood = {
@@ -973,7 +971,8 @@ def simulate_(
     text = "\n".join(
         [
             f"{workload} under {spec.rules} on {spec.machine.name}: "
-            f"{summary['score']} {summary['score_unit']} in {seconds:g} s{pages}",
+            f"{summary['score']} {summary['score_unit']} in {seconds:g} s",
+            f"machine               {spec.host}",
             f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles{sure}",
             *(
                 f"  with holds x {factor:8} {100 * found['lock_contention']:.2f} %, "

@@ -211,6 +211,7 @@ def test_update_sets_typed_fields_and_leaves_the_rest(root):
             "given 32 GiB; allowed: those of memory_",
         ),
         (["mine", "cpuless_gib=256"], "given 256; allowed: less than memory_gib, 256"),
+        (["mine", "cpuless_gib=64"], "given 64; allowed: 0 where cpus_per_node names no node"),
         (["mine", "title="], "given ''; allowed: a text or null"),
         (["mine", "title=\udcff"], "given '\\udcff'; allowed: a text or null"),
         (["mine", "cpu=1"], "unknown field 'cpu'; did you mean 'cpus'?"),
