@@ -212,6 +212,20 @@ class Host:
         """Nodes that have memory."""
         return tuple(node for node, pages in enumerate(self.node_pages) if pages)
 
+    def __str__(self) -> str:
+        def kinds(nodes: int, each: Sequence[Any]) -> str:
+            apart = f" ({', '.join(f'{n:g}' for n in each)})" if len(set(each)) > 1 else ""
+            return f"{nodes} node{'s' * (nodes > 1)}{apart}"
+
+        cpus = f"{self.cpus} CPU{'s' * (self.cpus > 1)} on {kinds(self.nodes, self.node_cpus)}"
+        apart = self.gib_per_node[: self.nodes]
+        split = f" ({', '.join(f'{gib:g}' for gib in apart)})" if len(set(apart)) > 1 else ""
+        alone = ""
+        if self.cpuless_nodes:
+            of = kinds(self.cpuless_nodes, self.gib_per_node[self.nodes :])
+            alone = f", {self.cpuless_gib:g} GiB on {of} without CPUs"
+        return f"{cpus}, {self.memory_gib:g} GiB{split}{alone}, pages of {self.page_size_kib} KiB"
+
     def mib(self, pages: Any) -> Any:
         """Pages in MiB."""
         return pages * self.page_size_kib / 1024

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -474,6 +474,7 @@ class Result(_Counted):
             "machine": self.spec.machine.name,
             "workload": self.spec.workload.name,
             "page_size_kib": self.spec.host.page_size_kib,
+            "host": asdict(self.spec.host),
             "notes": self.spec.notes,
             "rules": self.spec.rules,
             "seconds": self.spec.seconds,

@@ -284,6 +284,9 @@ def test_a_run_has_the_memory_of_the_platforms_nodes():
                  gib_per_node=(16.0, 256.0, 512.0))  # fmt: skip
     assert made_on(machine) == whole
     assert made_on(machine, nodes=1, cpus_per_node=[6]).gib_per_node == ()
+    # A pilot is on one node: half a terabyte that it does not touch would be mixed page by page.
+    made = make_spec(release="v6.7", machine=machine, workload=page_fault1(6))
+    assert pilot_spec(made).host.cpuless_gib == 0
     assert made_on(machine, memory_gib=8.0).node_pages == (1 << 20, 1 << 20)
     given = {"gib_per_node": [1, 3], "cpus_per_node": [2, 4]}
     assert made_on(machine, **given) == Host(
@@ -292,6 +295,14 @@ def test_a_run_has_the_memory_of_the_platforms_nodes():
     run = make_spec(release="v6.7", machine=machine, workload=faults(2), **given)
     assert varied(run, seed=2).host == run.host
     assert make_grid(run, seed=[1, 2]).specs[1].host == run.host
+
+
+def test_a_run_says_what_machine_it_is_on():
+    host = Host(6, 2, 272.0, cpus_per_node=(4, 2), cpuless_nodes=1, cpuless_gib=512.0,
+                gib_per_node=(16.0, 256.0, 512.0))  # fmt: skip
+    told = "6 CPUs on 2 nodes (4, 2), 272 GiB (16, 256), 512 GiB on 1 node without CPUs, pages of "
+    assert str(host) == told + "4 KiB"
+    assert str(Host(1, memory_gib=0.5)) == "1 CPU on 1 node, 0.5 GiB, pages of 4 KiB"
 
 
 def test_what_nobody_says_of_the_nodes_is_assumed_in_words():
