@@ -14,7 +14,7 @@ import pandas as pd
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
 from pcpmodel.numa.others import regroup
-from pcpmodel.numa.pairs import AFTER, BEFORE, PATCH, Comparison, pair_of
+from pcpmodel.numa.pairs import AFTER, BEFORE, PATCH, Comparison, as_published, pair_of
 from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.study.answer import Answer
 
@@ -187,12 +187,18 @@ def objections(compared: Comparison, cases: Answer, first: Answer) -> Answer:
         + ".",
         "size of gains": "* *Gorman: gains are small, 1-5 %, and the changelog's load a best "
         "case.* "
-        f"{len(above)} of {len(gains)} gains are above 5 %, and {len(more)} are more than the "
-        f"changelog's load has in the model ({pair.gain_percent:.1f} %): "
-        + "; ".join(f"{r.Index} {r.gain_percent:+.1f} %" for r in more.itertuples())
-        + f". The changelog's load gains {measured:.1f} % measured and {pair.gain_percent:.1f} % "
-        f"in the model, whose gains are rather too "
-        f"{'large' if pair.gain_percent > measured else 'small'}.",
+        f"{len(above)} of {len(gains)} gains are above 5 %"
+        + (
+            f", and {len(more)} are more than the changelog's load has in the model "
+            f"({pair.gain_percent:.1f} %): "
+            + "; ".join(f"{r.Index} {r.gain_percent:+.1f} %" for r in more.itertuples())
+            + f". The changelog's load gains {measured:.1f} % measured and "
+            f"{pair.gain_percent:.1f} % in the model, whose gains are rather too "
+            f"{'large' if pair.gain_percent > measured else 'small'}."
+            if as_published(pair.before.release, pair.after.release)
+            else f". What the changelog's load gains {pair.before.release} and "
+            f"{pair.after.release} do not tell."
+        ),
         "stalls": "* *Gorman: some workloads may stall slightly longer.* "
         + (
             f"{len(losses)} situations lose, {losses['gain_percent'].min():.2f} % at most "

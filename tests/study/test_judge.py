@@ -80,6 +80,9 @@ def test_one_is_told_as_one():
     assert "Inputs of the workload: 3 stated by its source, " in said["inputs"]
     assert "5 assumed, 0 fitted." in said["inputs"]
     assert "; 1 cell that no later" in said["cells"]
+    few = dict(judge.said_of(judge.judged(told([cell("patch7", 3.0, [9.0, 9.0, 9.0], 10.0)]))))
+    assert few["contention"].endswith("of the cycles: in no cell.")
+    assert "0 of the 0" not in few["signs that stand"]
     assert (
         "Inputs of the 2 workloads" in dict(judge.said_of(facts | {"inputs": 2 * [row]}))["inputs"]
     )

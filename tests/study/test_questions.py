@@ -180,7 +180,7 @@ def test_splitting_is_set_beside_what_was_published_only_where_that_was_asked():
     with pytest.raises(InputError, match="lacks 1, with which"):
         pm.study.zone_splitting(instances=[2, 3], **QUICK)
     assert (
-        "v6.18, unsplit: contention from"
+        "v6.18, unsplit: contention 0.0"
         in pm.study.zone_splitting(instances=[1], releases=["v6.18"], **QUICK).text
     )
 

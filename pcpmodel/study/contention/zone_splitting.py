@@ -140,6 +140,15 @@ def zone_splitting(
     )
 
 
+def _from_to(one: pd.Series, split: pd.Series, quantity: str, digits: str) -> str:
+    """A quantity unsplit and split, with half of their intervals; once where nothing is split."""
+    told = [
+        f"{row[f'{quantity}_percent']:{digits}} ± {row[f'{quantity}_error_percent']:{digits}}"
+        for row in (one, split)
+    ]
+    return told[0] if one.name == split.name else f"from {told[0]} to {told[1]}"
+
+
 def _splitting(
     table: pd.DataFrame,
     runs: pd.DataFrame,
@@ -164,11 +173,9 @@ def _splitting(
             one, split = (table.loc[(name, kernel, n)] for n in (first, most))
             yield (
                 f"{name}, {kernel}",
-                f"- {name}, {kernel}, {counts}: contention from "
-                f"{one.contention_percent:.2f} ± {one.contention_error_percent:.2f} to "
-                f"{split.contention_percent:.2f} ± {split.contention_error_percent:.2f} %, score "
-                f"from {one.score_percent:.1f} ± {one.score_error_percent:.1f} to "
-                f"{split.score_percent:.1f} ± {split.score_error_percent:.1f} (base 100)."
+                f"- {name}, {kernel}, {counts}: contention "
+                f"{_from_to(one, split, 'contention', '.2f')} %, score "
+                f"{_from_to(one, split, 'score', '.1f')} (base 100)."
                 + (
                     f" Published: {known['before']:g} % to {less}{known['after']:g} %."
                     if as_published and kernel == releases[0]
@@ -192,17 +199,18 @@ def _splitting(
             f"two per node, which are four in all, {shared.contention_percent[2]:.2f} %"
             + (", above the bound." if shared.contention_percent[2] >= bound else "."),
         )
-    held = "; ".join(
-        f"{name}, {kernel} {table.loc[(name, kernel, first), 'pages_in_pcp_mean'] / 256:,.0f} to "
-        f"{table.loc[(name, kernel, most), 'pages_in_pcp_mean'] / 256:,.0f} MiB"
-        for name in (_FAULTS, _BUILD)
-        for kernel in releases
-    )
-    yield (
-        "memory",
-        f"- What splitting costs in memory on the lists, {counts}: {held}. "
-        "Memory that is free in another instance, and the fallback to it, is not short here.",
-    )
+    if most > first:
+        held = "; ".join(
+            f"{name}, {kernel} {table.loc[(name, kernel, first), 'pages_in_pcp_mean'] / 256:,.0f} to "
+            f"{table.loc[(name, kernel, most), 'pages_in_pcp_mean'] / 256:,.0f} MiB"
+            for name in (_FAULTS, _BUILD)
+            for kernel in releases
+        )
+        yield (
+            "memory",
+            f"- What splitting costs in memory on the lists, {counts}: {held}. "
+            "Memory that is free in another instance, and the fallback to it, is not short here.",
+        )
     yield (
         "rates",
         f"- Runs are counted once their rates stand: {table['stand'].sum()} of {len(table)} do.",

@@ -268,9 +268,13 @@ def _of_null_models(counts: pd.DataFrame) -> Iterator[tuple[str, str]]:
     yield (
         "null models",
         f"- Of the {model['cells']} that have a row before, {model['within']} are within; with "
-        f'the same tolerances {others}. Where neither "nothing changes" nor the row before '
-        f"is within, and a prediction can tell something, the model has "
-        f"{model['telling_within']} of {model['telling']}.",
+        f"the same tolerances {others}."
+        + (
+            ' Where neither "nothing changes" nor the row before is within, and a prediction can '
+            f"tell something, the model has {model['telling_within']} of {model['telling']}."
+            if model["telling"]
+            else ""
+        ),
     )
     takings = counts.loc["lock takings"] if "lock takings" in counts.index else None
     yield (

@@ -221,15 +221,23 @@ def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     c, s = facts["contention"], facts["signs"]
     yield (
         "contention",
-        f"- Contention above {CONTENTION_FROM:g} % of the cycles: {c['within']} of {c['cells']} "
-        f"within {CONTENTION_FACTOR:g} times; in {c['within_and_no_null_as_good']} of them no null "
-        "model is as good.",
+        f"- Contention above {CONTENTION_FROM:g} % of the cycles: "
+        + (
+            f"{c['within']} of {c['cells']} within {CONTENTION_FACTOR:g} times; in "
+            f"{c['within_and_no_null_as_good']} of them no null model is as good."
+            if c["cells"]
+            else "in no cell."
+        ),
     )
     yield (
         "signs that stand",
-        f"- Changes of more than 2 % with the measured sign: {s['same']} of {s['changes']}; "
-        f"{s['stands']['same']} of the {s['stands']['changes']} whose sign another posting or the "
-        f"stated variation confirms; {s['turned']['changes']} have no sign that stands.",
+        f"- Changes of more than 2 % with the measured sign: {s['same']} of {s['changes']}"
+        + (
+            f"; {s['stands']['same']} of the {s['stands']['changes']} whose sign another posting "
+            f"or the stated variation confirms; {s['turned']['changes']} have no sign that stands."
+            if s["stands"]["changes"] or s["turned"]["changes"]
+            else "; no other posting and no stated variation confirms any."
+        ),
     )
 
 
