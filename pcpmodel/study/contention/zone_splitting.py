@@ -200,9 +200,10 @@ def _splitting(
             + (", above the bound." if shared.contention_percent[2] >= bound else "."),
         )
     if most > first:
+        mib = table["pages_in_pcp_mean"] / 256
         held = "; ".join(
-            f"{name}, {kernel} {table.loc[(name, kernel, first), 'pages_in_pcp_mean'] / 256:,.0f} to "
-            f"{table.loc[(name, kernel, most), 'pages_in_pcp_mean'] / 256:,.0f} MiB"
+            f"{name}, {kernel} {mib[name, kernel, first]:,.0f} to "
+            f"{mib[name, kernel, most]:,.0f} MiB"
             for name in (_FAULTS, _BUILD)
             for kernel in releases
         )
