@@ -63,6 +63,8 @@ _TASK_FIELDS = [f.name for f in fields(Task) if f.name != "program"]
 #: ... and what is said of all of them; the rest names or records.
 _WORK_FIELDS = ("unit", "pages", "page_size_kib", "start_s", "mixed", "from_memory", "steady")
 _HOST_FIELDS = tuple(Host.__dataclass_fields__)
+#: Sizes that may differ by node.
+_BY_NODE = ("batch", "high_pages", "high_min_pages")
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,9 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "changes", changes_from(self.changes))
+        for name in _BY_NODE:
+            if isinstance(sizes := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(sizes))
         _check(self)
 
     @property
@@ -323,7 +328,7 @@ def _check(spec: RunSpec) -> None:
             f"aged={spec.aged} and page_cache={spec.page_cache} leave less than 0.05 of the memory"
         )
     _number(spec, "samples", 0, 100_000, whole=True)
-    for name in ("batch", "high_pages", "high_min_pages"):
+    for name in _BY_NODE:
         value, nodes = getattr(spec, name), spec.host.memory_nodes
         if isinstance(value, tuple) and len(value) != len(nodes):
             raise InputError(
@@ -447,8 +452,7 @@ def _check_sizes(sizes: tuple[ZoneSize, ...]) -> None:
 
 
 def _settings(spec: RunSpec) -> dict[str, Any]:
-    names = ("batch", "high_pages", "high_min_pages", "high_fraction")
-    return {name: getattr(spec, name) for name in names}
+    return {name: getattr(spec, name) for name in (*_BY_NODE, "high_fraction")}
 
 
 def timeline(spec: RunSpec) -> Iterator[tuple[Change, tuple[ZoneSize, ...]]]:

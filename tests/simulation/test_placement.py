@@ -253,7 +253,7 @@ def test_nodes_may_have_different_memory_and_none():
     assert [host.zonelist(cpu) for cpu in (0, 2, 4)] == [[0, 1], [1, 0], [1, 0]]
     alone = Host(4, 2, 0.0, cpuless_nodes=1, cpuless_gib=4.0, gib_per_node=(0, 0, 4.0))
     assert [alone.zonelist(cpu) for cpu in (0, 3)] == [[0], [0]]
-    run = spec(faults(6), **UNEQUAL, batch=(63, 31), high_min_pages=(252, 400))
+    run = spec(faults(6), **UNEQUAL, batch=[63, 31], high_min_pages=(252, 400))
     assert [(s.batch, s.high_min) for s in run.sizes] == [(63, 252), (31, 400)]
     busiest = pilot_spec(run)  # where CPUs of two nodes take from
     assert (busiest.batch, busiest.high_min_pages, busiest.host.nodes) == (31, 400, 1)
