@@ -393,18 +393,23 @@ def cpus_of_nodes(
                 file=info.file,
             )
         given = dict(best)
+        agree, zones = max(followed[best]), len(info.populated)
         if [given] == even:
             assumed = (
                 f"{online} CPUs spread evenly over {len(nodes)} nodes, {online // len(nodes)} each "
-                "(the file does not say; --cpus-per-node does)"
+                + (
+                    f"(the limits of {agree} of {zones} zones follow from it; --cpus-per-node says "
+                    "otherwise)"
+                    if agree
+                    else "(the file does not say; --cpus-per-node does)"
+                )
             )
         else:
             told = ", ".join(
                 f"{n} on node {node}" if n else f"none on node {node}" for node, n in given.items()
             )
-            zones = len(info.populated)
             assumed = (
-                f"of {online} CPUs {told}, as the limits of {max(followed[best])} of {zones} zones "
+                f"of {online} CPUs {told}, as the limits of {agree} of {zones} zones "
                 "have it (--cpus-per-node says otherwise)"
             )
     elif given is None:

@@ -218,6 +218,9 @@ def test_a_run_has_the_memory_and_the_lists_of_each_node(saved, runs):
     )
     assert "16.0 GiB on node 0, 256.0 GiB on node 1" in rests
     assert "every other node is as far away" in rests
+    even = saved([zone(0, 16, 3), zone(1, 256, 3)], 6)
+    told = " ".join(pm.advise(zoneinfo=even).facts["rests_on"])
+    assert "3 each (the limits of 2 of 2 zones follow from it;" in told
     (run,) = {(r["gib_per_node"], r["cpus_per_node"], r["high_min_pages"]) for r in runs}
     lows = [(gib << 18) // 900 for gib in (16, 256)]
     assert run == ((16.0, 256.0), (4, 2), (lows[0] // 4, lows[1] // 2))
