@@ -201,6 +201,13 @@ def test_growth_with_cpus_is_what_the_runs_say():
     )
 
 
+def test_one_kernel_is_not_set_beside_itself_nor_no_machine_asked():
+    of = {"release": "v6.18", "tuned": "v6.18", "memory_gib": [512.0], **QUICK}
+    assert "; with v6.18" not in pm.study.contention_by_cpus(cpus=[16], **of).text
+    with pytest.raises(InputError, match=r"cpus=\[\], memory_gib=\[512\.0\]: give one of each"):
+        pm.study.contention_by_cpus(cpus=[], **of)
+
+
 @pytest.mark.parametrize("releases", [["v6.18"], ["v6.18", "v6.18"]])
 def test_one_kernel_has_nothing_to_compare(releases):
     for question in (pm.study.bulk_free, pm.study.stream_price):

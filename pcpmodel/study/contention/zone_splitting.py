@@ -357,8 +357,13 @@ def contention_by_cpus(
     said = {
         "growth": (
             f"- With one zone per node contention {_growth(unsplit)}{grows} CPUs "
-            f"({release}, {fullest:,.0f} GiB); with {tuned} it is at most "
-            f"{max(at[m, f'{tuned}, one zone', n] for m in memory_gib for n in cpus):.2f} %."
+            f"({release}, {fullest:,.0f} GiB)"
+            + (
+                f"; with {tuned} it is at most "
+                f"{max(at[m, f'{tuned}, one zone', n] for m in memory_gib for n in cpus):.2f} %."
+                if tuned != release
+                else "."
+            )
         ),
         "ways": (
             f"- By memory or by CPUs? On {max(cpus)} CPUs splitting by memory leaves "
