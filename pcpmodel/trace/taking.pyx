@@ -160,11 +160,11 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     elif most < 0 and p >= 0 and not whole:
         most = STACK_PAGES
     elif most <= 0 or whole:
-        # It is reported once the memory of its parent is copied.  What is freed next, though nobody
-        # tells who took it, may have left before what came last.
+        # It is reported once the memory of its parent is copied.  What is freed next, or never told
+        # of again, though nobody tells who took it, may have left before what came last.
         f = fork_between(
             s, set.cpu, set.moved[0] if since < 0 else since, row, row + COPIED, whole)
-        if f < 0 and s.page[q].cursor:
+        if f < 0:
             f = fork_between(s, set.cpu, s.page[q].pushed, row, row + COPIED, whole)
         if f < 0 and not (whole and place_of(s, s.page[q].cursor)):
             return 0
