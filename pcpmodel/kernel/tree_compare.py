@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 from pcpmodel.kernel.lists import pindex_to_order
-from pcpmodel.kernel.releases import Release, releases
+from pcpmodel.kernel.releases import Release, release, releases
+from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
-from pcpmodel.kernel.tree_pages import compare, try_once
+from pcpmodel.kernel.tree_pages import compare, sizing, try_once
 
 __all__ = ["OPERATIONS", "Difference", "decides_as", "differences"]
 
@@ -85,10 +88,50 @@ class Difference:
         }
 
 
+# Zones [pages of 4 KiB], CPUs of their node and of the machine, and fractions of a zone, in which
+# sizes are compared: the smallest first.
+_ZONES = tuple(1 << n for n in (14, 16, 18, 20, 22, 24, 26))
+_CPUS = ((4, 8), (56, 224), (0, 8))
+_FRACTIONS = (0, 8)
+
+
+def sizes_differ(tree: Tree, base: Release) -> Difference | None:
+    """The smallest zone whose lists the tree sizes otherwise than a release, if there is one.
+
+    The watermark is that of a zone whose watermarks lie a thousandth of it apart
+    (watermark_scale_factor=10).
+    """
+    own = replace(base.rules)
+    object.__setattr__(own, "sizing", partial(sizing, tree))
+    for pages, (node_cpus, cpus), fraction in product(_ZONES, _CPUS, _FRACTIONS):
+        zone = {"managed": pages, "low_wmark": pages // 800, "node_cpus": node_cpus, "cpus": cpus}
+        ours, theirs = (
+            zone_set_pageset_high_and_batch(
+                pages, zone["low_wmark"], rules,
+                node_cpus=node_cpus, online_cpus=cpus, high_fraction=fraction,
+            )._asdict() for rules in (base.rules, own)
+        )  # fmt: skip
+        unlike = [name for name in ours if ours[name] != theirs[name]]
+        if unlike:
+            high = next(
+                (n for n in ("zone_highsize", "pageset_set_high_and_batch") if n in tree.functions),
+                "zone_batchsize",
+            )
+            return Difference(
+                "zone_batchsize" if "batch" in unlike else high,
+                f"size the lists of a zone of {pages >> 8:,} MiB",
+                zone | ({"percpu_pagelist_high_fraction": fraction} if fraction else {}),
+                {n: ours[n] for n in unlike}, {n: theirs[n] for n in unlike},
+            )  # fmt: skip
+    return None
+
+
 def decides_as(tree: Tree, n: int = OPERATIONS, seed: int = 1) -> tuple[list[Release], int]:
-    """Releases that decide alike in n random operations, and how many were compared in all."""
+    """Releases that size and decide alike in n random operations, and how many were compared."""
     equal, done = [], 0
     for candidate in releases():
+        if sizes_differ(tree, candidate):
+            continue
         for part, most in ((min(n, 50_000), 1), (n, 1)):
             compared, found = compare(tree, candidate, part, seed, most)
             done += compared
@@ -100,10 +143,10 @@ def decides_as(tree: Tree, n: int = OPERATIONS, seed: int = 1) -> tuple[list[Rel
 
 
 def differences(
-    tree: Tree, release: str | Release, n: int = OPERATIONS, seed: int = 1
+    tree: Tree, base: str | Release, n: int = OPERATIONS, seed: int = 1
 ) -> tuple[list[Difference], int]:
     """One difference for each function that decides otherwise, and the operations compared."""
-    done, found = compare(tree, release, n, seed, 500)
+    done, found = compare(tree, base, n, seed, 500)
     smallest: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
     for example in found:
         who = _function(tree, example)
@@ -111,10 +154,11 @@ def differences(
         if who not in smallest or size < smallest[who][0]:
             smallest[who] = size, example
     made = [
-        _difference(tree, _shrunk(tree, release, who, example), who)
+        _difference(tree, _shrunk(tree, base, who, example), who)
         for who, (_, example) in smallest.items()
     ]
-    return made, done
+    sized = sizes_differ(tree, release(base))
+    return made + ([sized] if sized else []), done
 
 
 def _outcome(after: dict[str, Any]) -> dict[str, Any]:
@@ -179,17 +223,17 @@ def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _shrunk(
-    tree: Tree, release: str | Release, who: str, example: dict[str, Any], tries: int = 4000
+    tree: Tree, base: str | Release, who: str, example: dict[str, Any], tries: int = 4000
 ) -> dict[str, Any]:
     """The difference from as small a state as steps downhill lead to."""
-    if "before" not in example or try_once(tree, release, example) is None:
+    if "before" not in example or try_once(tree, base, example) is None:
         return example  # the tree's own fields have a part in it
     found = True
     while found and tries:
         found = False
         for candidate in _smaller(example):
             tries -= 1
-            now = try_once(tree, release, candidate)
+            now = try_once(tree, base, candidate)
             if now is not None and _function(tree, now) == who and _size(now) < _size(example):
                 example, found = now, True
                 break

@@ -438,10 +438,13 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 			int all_cpus, int fraction)
 {
 #ifdef TREE_HIGHSIZE
+	/* As __setup_per_zone_wmarks() spaces watermarks, by watermark_scale_factor=10 and unboosted. */
+	unsigned long gap = max(low_wmark / 5, managed / 1000);
 	struct zone zone = {
-		.managed = managed, .low_wmark = low_wmark, .cpus = cpus, .all_cpus = all_cpus,
+		.managed = managed, .cpus = cpus, .all_cpus = all_cpus,
+		.min_wmark = low_wmark - min(gap, low_wmark), .low_wmark = low_wmark,
+		.high_wmark = low_wmark + gap,
 	};
-
 	struct tree_call *call = stateless_call();
 	long high;
 

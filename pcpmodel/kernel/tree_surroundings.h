@@ -210,7 +210,7 @@ struct zone {
 	struct pglist_data *zone_pgdat;
 	int node;
 	int pageset_high_min, pageset_high_max, pageset_batch;
-	unsigned long managed, low_wmark, high_wmark;
+	unsigned long managed, min_wmark, low_wmark, high_wmark;
 	unsigned long nr_isolate_pageblock;
 	int cpus, all_cpus;
 };
@@ -244,6 +244,7 @@ static struct zone *pcpmodel_zone(void);
 static int pcpmodel_migratetype(void);
 
 /* Beside the matter */
+#define min_wmark_pages(zone) ((zone)->min_wmark)
 
 #define __count_vm_events(item, n) ((void)(n))
 #define count_vm_events(item, n) ((void)(n))

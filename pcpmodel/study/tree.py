@@ -15,9 +15,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel import tree as kernel_tree
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.kernel.sizing import used_batch
 from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, decides_as, differences
-from pcpmodel.kernel.tree_pages import sizing as sizing_of
 from pcpmodel.kernel.tree_rules import known_texts, nearest
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder, ladder
@@ -232,19 +230,6 @@ def _functions(opened: kernel_tree.Tree) -> list[dict[str, Any]]:
     return rows
 
 
-def _batches(opened: kernel_tree.Tree, base: Release) -> list[str]:
-    """Where zone_batchsize() of the tree gives other batches."""
-    if "zone_batchsize" not in opened.functions:
-        return []
-    found = []
-    for gib in (0.25, 1, 16, 256):
-        pages = int(gib * (1 << 18))
-        mine, theirs = sizing_of(opened, pages, 0, 1, 1)[0], used_batch(pages, base.rules)
-        if mine is not None and max(mine, 1) != theirs:
-            found.append(f"{max(mine, 1)} for {theirs} in a zone of {gib:g} GiB")
-    return [f"zone_batchsize() gives other batches than {base}: {', '.join(found)}."] * bool(found)
-
-
 def _text(
     opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference], base: Release
 ) -> str:
@@ -289,7 +274,6 @@ def _text(
             f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
             f"the text of no known release: {', '.join(beside)}."
         )
-    lines += _batches(opened, base)
     if opened.unread:
         lines.append(f"The patch changes files that are not read: {', '.join(opened.unread)}.")
     return "\n".join(lines)

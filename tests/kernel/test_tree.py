@@ -383,7 +383,10 @@ def test_what_acts_at_the_sizes_of_machines_alone_is_noticed(changed, more):
 def test_a_batch_of_its_own_is_said_and_used(changed, n):
     """zone_batchsize() that grows beyond a zone of 1 GiB."""
     opened = tree(changed(("SZ_256K", f"{n} * SZ_1M")))
-    assert "gives other batches than v7.2" in opened.compare("v7.2", operations=1000).text
+    (sized,) = opened.compare("v7.2", operations=1000).facts["differences"]
+    assert (sized["function"], sized["ours"]["batch"]) == ("zone_batchsize", 63)
+    assert sized["theirs"]["batch"] > 63
+    assert "size the lists of a zone of 4,096 MiB" in opened.compare("v7.2", operations=1000).text
     assert large_zone_batch(release(opened).rules) > 63
 
 
