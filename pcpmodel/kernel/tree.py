@@ -33,21 +33,19 @@ from typing import Self
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import read_bytes, read_text
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE
+from pcpmodel.kernel.tree_files import (
+    FILES,
+    KCONFIG,
+    MAX_SECONDS,
+    config_of,
+    defaults_of,
+    patched,
+    tree_files,
+)
 from pcpmodel.kernel.tree_rules import TreeRelease, release_of
 from pcpmodel.kernel.tree_source import Item, Source
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
-
-#: Files that are looked at, as far as the tree has them.
-FILES = (
-    "mm/page_alloc.c",
-    "include/linux/mmzone.h",
-    "mm/page_alloc.h",
-    "mm/internal.h",
-    "mm/vmstat.c",
-    "mm/mm_init.c",
-    "include/linux/gfp.h",
-)
 
 #: As distributions configure x86-64 kernels.
 CONFIG = {
@@ -55,6 +53,10 @@ CONFIG = {
     "MEMORY_ISOLATION": "1", "COMPACTION": "1", "ZONE_DMA": "1", "ZONE_DMA32": "1",
     "ZONE_DEVICE": "1", "SPARSEMEM": "1", "PCP_BATCH_SCALE_MAX": "5",
 }  # fmt: skip
+_SCALE = "PCP_BATCH_SCALE_MAX"
+
+#: Options that functions of known releases ask for as well, and that are off there.
+_OFF = {"HIGHMEM", "ZSMALLOC", "PREEMPT_RT", "DEBUG_VM"}
 
 _HERE = Path(__file__).parent
 #: An excerpt that reads like mm/page_alloc.c, in words of its own, with the rules of v7.2.
@@ -108,9 +110,10 @@ _SIZES = {
     "pcp": "&size",
 }  # fmt: skip
 
-_HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_TRACEPOINT = re.compile(r"(?<![.>\w])(trace_\w+)\s*\(")
+_ROOM = re.compile(r"(?m)^[ \t]*([A-Z_][A-Z0-9_]*)[ \t]*\([^()\n]*\)[ \t]*;?[ \t]*$")
+_OPTION = re.compile(r"\bCONFIG_(\w+)")
 
-MAX_SECONDS = 60
 TRY_SECONDS = 20  # takes a fraction of one
 MAX_MEMORY = 2 << 30
 TREE_MEMORY = 512 << 20  # takes about 50 MiB
@@ -144,6 +147,16 @@ class Tree:
         What was compiled, but for these.
     unread : tuple of str
         Files that a patch changes and that are not looked at.
+    tracepoints : tuple of str
+        Its own, hooks of vendors among them: calls that were left out.
+    static_keys : mapping of str to bool
+        Those that its functions ask for, as they are defined.
+    by_default : tuple of str
+        Options that nobody gave and that are other than usual, by mm/Kconfig of the tree.
+    unset : tuple of str
+        Options that its functions ask for and that are off, as no known release has them.
+    passed_over : tuple of str
+        Definitions that a patch changes or adds in the others, and that are not compiled.
     """
 
     name: str
@@ -157,6 +170,11 @@ class Tree:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     text: str = field(default="", repr=False)
     unread: tuple[str, ...] = ()
+    tracepoints: tuple[str, ...] = ()
+    static_keys: Mapping[str, bool] = field(default_factory=dict)
+    by_default: tuple[str, ...] = ()
+    unset: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.name
@@ -173,7 +191,7 @@ class Tree:
         if options == self.options:
             return self
         digest, library = _built(self.name, options, self.text)
-        scale = int(options["PCP_BATCH_SCALE_MAX"])
+        scale = int(options[_SCALE])
         return replace(self, digest=digest, library=library, batch_scale_max=scale, options=options)
 
     def as_release(self) -> TreeRelease:
@@ -201,152 +219,47 @@ def open_tree(
         As `pcpmodel.tree`, which tells the arguments.
     """
     name = os.fspath(path)
-    files = _read(name)
+    files = tree_files(name)
+    before: Mapping[str, bytes] = {}
     unread: tuple[str, ...] = ()
     if patch is not None:
-        files, unread = _patched(files, Path(patch))
+        before = files
+        files, unread = patched(name, files, Path(patch))
         name = f"{name}+{Path(patch).name}"
-    options = dict(CONFIG) if config is None else _config(Path(config))
+    options, off = (dict(CONFIG), set[str]()) if config is None else config_of(Path(config))
+    if config is None:
+        del options[_SCALE]  # by mm/Kconfig, if that is given
     if batch_scale_max is not None:
         options = _with_scale(options, batch_scale_max)
-    sources = [Source(n, data) for n, data in files.items()]
-    return replace(_Extract(name, sources, options).tree(), unread=unread)
+    defaults = {_SCALE: CONFIG[_SCALE]} | defaults_of(files.get(KCONFIG, b""), options)
+    sources = [Source(n, data) for n, data in files.items() if n != KCONFIG]
+    made = _Extract(
+        name, sources, options, {n: v for n, v in defaults.items() if n not in off}
+    ).tree()
+    changed = _changed(before, sources) if patch is not None else ()
+    return replace(
+        made, unread=unread, passed_over=tuple(n for n in changed if n not in made.taken)
+    )
 
 
-# The files
-
-
-def _read(name: str) -> dict[str, bytes]:
-    """Files of a tree by their name in it."""
-    try:
-        return _files(name)
-    except OSError as error:  # of looking for them; reading says so itself
-        raise InputError(f"{name}: {error.strerror}") from None
-
-
-def _files(name: str) -> dict[str, bytes]:
-    where, _, ref = name.rpartition("@")
-    if where and Path(where).expanduser().is_dir() and not Path(name).expanduser().exists():
-        return _at_commit(Path(where).expanduser(), ref)
-    path = Path(name).expanduser()
-    if path.is_file():
-        found = {"mm/page_alloc.c": path}
-        beside = path.parent.parent / "include/linux/mmzone.h"
-        if path.parent.name == "mm" and beside.is_file():
-            return _files(os.fspath(path.parent.parent))
-    elif path.is_dir():
-        found = {f: path / f for f in FILES if (path / f).is_file()}
-        if "mm/page_alloc.c" not in found:
-            found = {f: path / Path(f).name for f in FILES if (path / Path(f).name).is_file()}
-    else:
-        raise InputError(f"{name}: there is no such tree")
-    if "mm/page_alloc.c" not in found:
-        raise InputError(f"{name} is no kernel tree: it has no mm/page_alloc.c")
-    return {f: read_bytes(p) for f, p in found.items()}
-
-
-def _at_commit(tree: Path, ref: str) -> dict[str, bytes]:
-    """Files as a commit has them; nothing is checked out."""
-    git = shutil.which("git")
-    if git is None:
-        raise InputError(f"{tree}@{ref}: git is not there")
-    if not ref or ref.startswith("-"):
-        raise InputError(f"{tree}@{ref}: {ref!r} is no commit")
-    found = {}
-    for name in FILES:
-        done = subprocess.run(
-            [git, "-C", os.fspath(tree), "show", f"{ref}:{name}"],
-            capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode == 0:
-            found[name] = done.stdout
-        elif name == "mm/page_alloc.c":
-            why = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(f"{tree}@{ref}: git show: {why[0] if why else 'failed'}")
-    return found
-
-
-def _patched(files: Mapping[str, bytes], patch: Path) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """The files after a patch, as far as it is about them, and which others it changes."""
-    text = read_bytes(patch)
-    git = shutil.which("git")
-    if git is None:
-        raise InputError(f"{patch}: applying a patch needs git")
-    about, unread = _hunks(text, files)
-    if not about:
-        raise InputError(f"{patch}: changes none of {', '.join(files)}")
-    with tempfile.TemporaryDirectory(prefix="pcpmodel-") as folder:
-        for name, data in files.items():
-            at = Path(folder, name)
-            at.parent.mkdir(parents=True, exist_ok=True)
-            at.write_bytes(data)
-        done = subprocess.run(
-            [git, "apply", "-p1", "-"], input=about,
-            cwd=folder, capture_output=True, timeout=MAX_SECONDS,
-            env={**os.environ, "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            why = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(f"{patch}: does not apply: {why[0] if why else 'git apply failed'}")
-        after = {name: read_bytes(Path(folder, name)) for name in files}
-    if after == files:
-        raise InputError(f"{patch}: leaves {', '.join(files)} as they are")
-    return after, unread
-
-
-def _hunks(text: bytes, files: Iterable[str]) -> tuple[bytes, tuple[str, ...]]:
-    """A patch of these files alone, with prefixes as git writes them, and what others it changes.
-
-    Whatever stands before the names: nothing, a/ and b/, folders of somebody's own.
-    """
-    lines = text.splitlines(keepends=True)
-    found: list[bytes] = []
-    unread = []
-    k = 0
-    while k < len(lines):
-        old, new = (re.match(rb"(?:---|\+\+\+) ([^\t\r\n]*)", s) for s in (*lines[k:], b"")[:2])
-        if not (lines[k].startswith(b"--- ") and old and new and lines[k + 1][:4] == b"+++ "):
-            k += 1
+def _changed(before: Mapping[str, bytes], sources: Iterable[Source]) -> tuple[str, ...]:
+    """Names of definitions that are otherwise than before, or new."""
+    found: dict[str, None] = {}
+    for now in sources:
+        then = Source(now.name, before.get(now.name, b""))
+        if then.text == now.text:
             continue
-        paths = [m[1].decode("utf-8", "replace").strip() for m in (new, old)]
-        ends = [p for p in paths if p != "/dev/null"] or [""]
-        name = next((f for p in ends for f in files if f"/{p}".endswith(f"/{f}")), None)
-        begin = k = k + 2
-        while k < len(lines) and (head := _HUNK.match(lines[k])):
-            left = [int(n) if n is not None else 1 for n in head.groups()]
-            k += 1
-            while k < len(lines) and (max(left) > 0 or lines[k].startswith(b"\\")):
-                sign = lines[k][:1]
-                left[0] -= sign not in (b"+", b"\\")
-                left[1] -= sign not in (b"-", b"\\")
-                k += 1
-        if name is None:
-            unread.append(re.sub(r"^[ab]/", "", ends[0]))
-        elif k > begin:
-            found += [f"--- a/{name}\n+++ b/{name}\n".encode(), *lines[begin:k]]
-    return b"".join(found), tuple(dict.fromkeys(unread))
-
-
-def _config(path: Path) -> dict[str, str]:
-    """CONFIG_ values of a .config; what is off is not there."""
-    found = {}
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if not line or line.startswith("#"):
-            continue
-        option = re.fullmatch(r"CONFIG_(\w+)=(.*)", line)
-        if option is None:
-            raise InputError(f"{path}: line {number}: {line[:60]!r} is not CONFIG_NAME=value")
-        name, value = option.groups()
-        if value in ("y", "m"):
-            found[name] = "1"
-        elif re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
-            found[name] = value
-    return found
+        for name, items in now.items.items():
+            known = {i.digest for i in then.defined(name)}
+            # The grammar may have lost its way in one of them: what stands there is not new.
+            if any(i.digest not in known and i.text not in then.text for i in items):
+                found[name] = None
+    return tuple(found)
 
 
 def _with_scale(options: Mapping[str, str], batch_scale_max: int) -> dict[str, str]:
     scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
-    return {**options, "PCP_BATCH_SCALE_MAX": str(scale)}
+    return {**options, _SCALE: str(scale)}
 
 
 # The functions
@@ -355,13 +268,21 @@ def _with_scale(options: Mapping[str, str], batch_scale_max: int) -> dict[str, s
 class _Extract:
     """What is compiled of a tree."""
 
-    def __init__(self, name: str, sources: list[Source], options: dict[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        sources: list[Source],
+        options: Mapping[str, str],
+        defaults: Mapping[str, str],
+    ) -> None:
         self.name = name
         ours = ["tree_defaults.h"]
         if any(s.defined("per_cpu_pageset") for s in sources):
             ours.insert(0, "tree_older.h")
         self.sources = [*sources, *(Source(name, read_bytes(_HERE / name)) for name in ours)]
         self.options = options
+        self.defaults = defaults
+        self.tracepoints: dict[str, None] = {}  #: that were left out
         self.ours = frozenset().union(
             *(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:2])
         )
@@ -370,6 +291,28 @@ class _Extract:
     def find(self, name: str) -> list[Item]:
         """Definitions of a name, in the first file that has one."""
         return next((f for s in self.sources if (f := s.defined(name))), [])
+
+    @cache  # noqa: B019
+    def taken(self, item: Item) -> Item:
+        """A definition as it is compiled.
+
+        Without calls of tracepoints and vendors' hooks, which none of the files define: they do
+        nothing until somebody attaches to them.  In struct per_cpu_pages without macros that
+        nobody defines, which are room that a vendor keeps.
+        """
+        text = item.text
+        if item.kind == "function":
+            for call in reversed(list(_TRACEPOINT.finditer(text))):
+                end = _closed(text, call.end())
+                if self.find(call[1]) or call[1] in self.ours or not end:
+                    continue
+                self.tracepoints[call[1]] = None
+                nothing = "false" if call[1].endswith("_enabled") else "((void)0)"
+                lines = "\n" * text.count("\n", call.start(), end)
+                text = text[: call.start()] + nothing + lines + text[end:]
+        elif item.name == "per_cpu_pages":
+            text = _ROOM.sub(lambda m: m[0] if self.find(m[1]) or m[1] in self.ours else "", text)
+        return item if text == item.text else replace(item, text=text)
 
     def tree(self) -> Tree:
         roles = {}
@@ -390,7 +333,7 @@ class _Extract:
         more = [n for n in KNOWN if self.find(n)]
         items = self.closure([*roles.values(), *more, "per_cpu_pages", "NR_PCP_LISTS",
                               "migratetype", "zone_flags"])  # fmt: skip
-        struct = self.find("per_cpu_pages")[-1]
+        struct = self.taken(self.find("per_cpu_pages")[-1])
         fields = _fields(struct)
         for needed in ("lists", "count", "batch"):
             if needed not in fields:
@@ -398,15 +341,29 @@ class _Extract:
                     f"{self.name}: {struct.file}: line {struct.line}: struct per_cpu_pages has no "
                     f"field {needed}"
                 )
+        asked = sorted(
+            {w for i in items for t in (i.text, *i.conditions) for w in _OPTION.findall(t)}
+        )
+        options = {
+            **self.options,
+            **{n: self.defaults[n] for n in (*asked, _SCALE)
+               if n in self.defaults and n not in self.options},
+        }  # fmt: skip
         text = self.text(items, self.calls(roles, more, fields, items))
         theirs = {s.name for s in self.sources} - set(_SURROUNDINGS)
         beside = (n for n in BESIDE if self.find(n) and self.find(n)[-1].file in theirs)
         functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *beside)}
-        digest, library = _built(self.name, self.options, text)
+        digest, library = _built(self.name, options, text)
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
             tuple(fields), struct.file == self.sources[-1].name,
-            int(self.options.get("PCP_BATCH_SCALE_MAX", 0)), self.options, text,
+            int(options[_SCALE]), options, text,
+            tracepoints=tuple(sorted(self.tracepoints)),
+            static_keys=_static_keys(items, options),
+            by_default=tuple(
+                n for n in options if n not in self.options and options[n] != CONFIG.get(n)
+            ),
+            unset=tuple(n for n in asked if n not in options and n not in {*CONFIG, *_OFF}),
         )  # fmt: skip
 
     def closure(self, names: Iterable[str]) -> list[Item]:
@@ -420,7 +377,7 @@ class _Extract:
             for item in self.find(name):
                 if (item.file, item.line) in items or not set(item.defines) - self.ours:
                     continue
-                items[item.file, item.line] = item
+                items[item.file, item.line] = item = self.taken(item)
                 todo += self.used(item)
         kinds = ("macro", "typedef", "enum", "struct", "variable", "function")
         return sorted(items.values(), key=lambda i: (kinds.index(i.kind), i.file, i.line))
@@ -539,6 +496,16 @@ class _Extract:
         return "\n".join([*parts, *calls, '#line 1 "glue"', '#include "tree_glue.h"', ""])
 
 
+def _closed(text: str, at: int) -> int:
+    """Behind the parenthesis that closes one before ``at``; 0 if none does."""
+    depth = 1
+    for parenthesis in re.compile(r"[()]").finditer(text, at):
+        depth += 1 if parenthesis[0] == "(" else -1
+        if not depth:
+            return parenthesis.end()
+    return 0
+
+
 # Behind each definition: what callers of it get where an operation is only foreseen.
 _FORESEEN = {
     "free_pcppages_bulk": (
@@ -561,6 +528,16 @@ def _foreseen(item: Item) -> tuple[str, ...]:
     told = "pcpmodel_in_bulk(free_high_), " if "free_high_" in names else ""
     given = ", ".join(names)
     return (f"#define nr_pcp_high({given}) ({told}pcpmodel_threshold(nr_pcp_high({given})))",)
+
+
+def _static_keys(items: Iterable[Item], options: Mapping[str, str]) -> dict[str, bool]:
+    """Whether each static branch is taken at boot."""
+    found = {}
+    for item in items:
+        key = re.search(r"_STATIC_KEY_(TRUE|FALSE|MAYBE)(?:_RO)?\((?:CONFIG_(\w+))?", item.text)
+        if item.kind == "variable" and key:
+            found[item.name] = key[1] == "TRUE" or (key[1] == "MAYBE" and key[2] in options)
+    return found
 
 
 def _own(fields: Iterable[str]) -> tuple[str, ...]:

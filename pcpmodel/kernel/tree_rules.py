@@ -63,6 +63,8 @@ class Compiled(Protocol):
     @property
     def unread(self) -> tuple[str, ...]: ...
     @property
+    def passed_over(self) -> tuple[str, ...]: ...
+    @property
     def batch_scale_max(self) -> int: ...
     def with_batch_scale_max(self, batch_scale_max: int) -> Compiled: ...
 
@@ -140,6 +142,11 @@ class TreeRelease(Release):
             f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
             f"all else is that of {self.base}."
         ]
+        if self.tree is not None and self.tree.passed_over:
+            found.append(
+                f"{self.name}: the patch changes what is not compiled: "
+                f"{', '.join(self.tree.passed_over)}."
+            )
         if self.tree is not None and self.tree.unread:
             found.append(
                 f"{self.name}: the patch changes files that are not read: "
@@ -281,7 +288,7 @@ def _try() -> None:
     given = parse_json(sys.stdin.read())
     tree = SimpleNamespace(
         name=given["name"], library=Path(given["library"]), fields=tuple(given["fields"]),
-        functions=dict.fromkeys(given["functions"]), new_fields=(), unread=(),
+        functions=dict.fromkeys(given["functions"]), new_fields=(), unread=(), passed_over=(),
     )  # fmt: skip
     state = TreeRelease(
         "tree", tuple(given["patches"]), given["batch_scale_max"], digest=given["digest"],

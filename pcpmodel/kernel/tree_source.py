@@ -34,6 +34,18 @@ _COMMENT_OR_LITERAL = re.compile(
 )
 
 
+# Where the linker puts a variable: the grammar takes these for its name.
+_PLACED = re.compile(
+    r"\b(?:__read_mostly|__ro_after_init|__(?:mem)?init(?:data|const)|__refdata|__latent_entropy"
+    r"|_{2,4}cacheline_aligned(?:_in_smp)?)\b(?=\s*[=;,\[])"
+)
+_STATIC_KEY = re.compile(
+    r"^(?:static[ \t]+)?(?:DEFINE|DECLARE)_STATIC_KEY_(?:TRUE|FALSE|MAYBE)(?:_RO)?\("
+    r"(?:[^,()]*,)?\s*(\w+)\s*\);",
+    re.M,
+)
+
+
 @dataclass(frozen=True)
 class Item:
     """One definition.
@@ -115,7 +127,8 @@ class Source:
         text = data.decode("utf-8", "replace").replace("\r\n", "\n")
         if "\0" in text:
             raise InputError(f"{name}: is not C source: has a zero byte")
-        self.text = _COMMENT_OR_LITERAL.sub(_blank, text)
+        text = _COMMENT_OR_LITERAL.sub(_blank, text)
+        self.text = _PLACED.sub(lambda m: " " * len(m[0]), text)
         self.lines = self.text.split("\n")
         self._balanced()
 
@@ -189,11 +202,24 @@ class Source:
                         self.conditions[number - 1], (name.group(0),),
                     )  # fmt: skip
 
+    def static_keys(self) -> Iterator[Item]:
+        """Keys of static branches, which the grammar takes for calls."""
+        for key in _STATIC_KEY.finditer(self.text):
+            number = self.text.count("\n", 0, key.start()) + 1
+            yield Item(
+                "variable", key[1], key[0], self.name, number, self.conditions[number - 1],
+                (key[1],),
+            )  # fmt: skip
+
     @cached_property
     def items(self) -> dict[str, list[Item]]:
         """What is defined, by each name that it defines; several where conditions choose."""
         found: dict[str, list[Item]] = {}
-        for item in [*self.macros(), *self._definitions(self._parse(self.text), 0)]:
+        for item in [
+            *self.macros(),
+            *self.static_keys(),
+            *self._definitions(self._parse(self.text), 0),
+        ]:
             for name in item.defines:
                 found.setdefault(name, []).append(item)
         return found

@@ -38,6 +38,15 @@ typedef struct { int counter; } atomic_t;
 #define __always_inline inline
 #define noinline
 #define __maybe_unused __attribute__((unused))
+#define __always_unused __attribute__((unused))
+#define __must_check
+#define __cold
+#define __pure
+#define __sched
+#define __flatten
+#define __used
+#define notrace
+#define noinline_for_stack
 #define __no_sanitize_memory
 #define ____cacheline_aligned_in_smp
 #define ____cacheline_internodealigned_in_smp
@@ -123,6 +132,25 @@ typedef struct { int counter; } atomic_t;
 #define pageblock_order HPAGE_PMD_ORDER
 #define pageblock_nr_pages (1UL << pageblock_order)
 #define is_pmd_order(order) ((order) == HPAGE_PMD_ORDER)
+
+/* Keys of static branches, as they are at boot */
+
+struct static_key { bool enabled; };
+#define static_key_true static_key
+#define static_key_false static_key
+#define DEFINE_STATIC_KEY_TRUE(name) struct static_key name = { true }
+#define DEFINE_STATIC_KEY_FALSE(name) struct static_key name = { false }
+#define DEFINE_STATIC_KEY_TRUE_RO DEFINE_STATIC_KEY_TRUE
+#define DEFINE_STATIC_KEY_FALSE_RO DEFINE_STATIC_KEY_FALSE
+#define DEFINE_STATIC_KEY_MAYBE(option, name) struct static_key name = { IS_ENABLED(option) }
+#define DEFINE_STATIC_KEY_MAYBE_RO DEFINE_STATIC_KEY_MAYBE
+#define DECLARE_STATIC_KEY_TRUE DEFINE_STATIC_KEY_TRUE
+#define DECLARE_STATIC_KEY_FALSE DEFINE_STATIC_KEY_FALSE
+#define DECLARE_STATIC_KEY_MAYBE DEFINE_STATIC_KEY_MAYBE
+#define static_key_enabled(key) ((key)->enabled)
+#define static_branch_likely(key) static_key_enabled(key)
+#define static_branch_unlikely(key) static_key_enabled(key)
+#define static_branch_maybe(option, key) static_key_enabled(key)
 
 /* Locks: that of a pageset is always free, that of the zone begins a hold. */
 
@@ -216,6 +244,7 @@ struct zone {
 };
 
 #define zone_managed_pages(zone) ((zone)->managed)
+#define min_wmark_pages(zone) ((zone)->min_wmark)
 #define low_wmark_pages(zone) ((zone)->low_wmark)
 #define high_wmark_pages(zone) ((zone)->high_wmark)
 #define zone_to_nid(zone) ((zone)->node)
@@ -244,7 +273,6 @@ static struct zone *pcpmodel_zone(void);
 static int pcpmodel_migratetype(void);
 
 /* Beside the matter */
-#define min_wmark_pages(zone) ((zone)->min_wmark)
 
 #define __count_vm_events(item, n) ((void)(n))
 #define count_vm_events(item, n) ((void)(n))
@@ -289,6 +317,8 @@ static struct page *pcpmodel_rmqueue(void);
 static void pcpmodel_free_one(struct page *page, unsigned int order);
 
 #define __rmqueue(zone, order, ...) ((void)(zone), (void)(order), pcpmodel_rmqueue())
+#define __rmqueue_smallest __rmqueue
+#define __rmqueue_cma_fallback __rmqueue
 #define __free_one_page(page, pfn, zone, order, ...) \
 	((void)(pfn), (void)(zone), pcpmodel_free_one(page, order))
 

@@ -274,6 +274,7 @@ def _text(
             f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
             f"the text of no known release: {', '.join(beside)}."
         )
+        and f["name"] not in opened.passed_over
     if opened.unread:
         lines.append(f"The patch changes files that are not read: {', '.join(opened.unread)}.")
     return "\n".join(lines)

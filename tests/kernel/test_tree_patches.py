@@ -1,0 +1,253 @@
+"""Patches as developers post them, and what of a tree stands outside its functions."""
+
+import base64
+import difflib
+import quopri
+
+import pytest
+
+from helpers.trees import HEADER, TREES, needs_trees
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import release
+from pcpmodel.kernel.tree import EXCERPT, open_tree
+from pcpmodel.kernel.tree_compare import decides_as, sizes_differ
+from pcpmodel.study.tree import tree
+
+PAGE_ALLOC = "mm/page_alloc.c"
+CAP = ("min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX)", "min(pcp->count, batch << 2)")
+KCONFIG = """\
+config PCP_BATCH_SCALE_MAX
+	int "Maximum scale factor"
+	default {scale}
+	range 0 6
+
+config PCP_SMALL_DRAINS
+	bool "Small drains"
+	default y
+	depends on {needs}
+"""
+
+
+def text_of(*pairs):
+    text = (EXCERPT / PAGE_ALLOC).read_text()
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new, 1)
+    return text
+
+
+def diff(name, before, after):
+    """As git writes it."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    return "".join(
+        difflib.unified_diff(old, new, f"a/{name}" if before else "/dev/null", f"b/{name}")
+    )
+
+
+def capped(*more):
+    return diff(PAGE_ALLOC, text_of(), text_of(CAP, *more))
+
+
+def functions_of(answer):
+    return {d["function"] for d in answer.facts["differences"]}
+
+
+# Sizes of lists
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "highs"),
+    [
+        ("batch * 4", "batch * 8", (12, 24)),
+        ("low_wmark_pages(zone)", "high_wmark_pages(zone)", (327, 589)),
+    ],
+)
+def test_another_high_is_no_equal(changed, old, new, highs):
+    text = (EXCERPT / PAGE_ALLOC).read_text()
+    begin = text.index("static int zone_highsize(")
+    end = text.index("\n}\n", begin)
+    body = text[begin:end]
+    assert old in body
+    opened = tree(changed((body, body.replace(old, new, 1))))
+    sized = sizes_differ(opened, release("v7.2"))
+    assert sized.function == "zone_highsize"
+    assert (sized.ours["high_min"], sized.theirs["high_min"]) == highs
+    answer = opened.compare("v7.2", operations=1000)
+    assert answer.facts["equal_to"] == []
+    assert "zone_highsize(): size the lists of a zone of " in answer.text
+    assert decides_as(opened, 1000) == ([], 0)
+
+
+def test_releases_size_as_they_size():
+    """What no function of it sizes is sized as by the release."""
+    opened = open_tree(EXCERPT)
+    assert sizes_differ(opened, release("v7.2")) is None
+    assert sizes_differ(opened, release("v5.10")).function in ("zone_batchsize", "zone_highsize")
+
+
+# What a patch changes and nobody compiles
+
+
+def test_what_a_patch_changes_elsewhere_is_said(tmp_path):
+    beside = "static bool boost_watermark(struct zone *zone)\n{\n	return false;\n}\n\n"
+    at = "static int nr_pcp_free("
+    base = tmp_path / "base"
+    (base / "mm").mkdir(parents=True)
+    (base / PAGE_ALLOC).write_text(text_of((at, beside + at)))
+    patch = tmp_path / "it.patch"
+    patch.write_text(
+        diff(
+            PAGE_ALLOC, text_of((at, beside + at)),
+            text_of((at, beside.replace("false", "true") + at)),
+        )
+    )  # fmt: skip
+    opened = tree(base, patch=patch)
+    assert opened.passed_over == ("boost_watermark",)
+    lines = opened.compare("v7.2", operations=1000).text.splitlines()
+    assert "decides as v7.2" in lines[0]
+    assert lines[1].startswith("The patch changes what is not compiled")
+    assert "changes what is not compiled" in " ".join(release(opened).notes)
+    patch.write_text(capped())
+    assert open_tree(EXCERPT, patch=patch).passed_over == ()
+
+
+# Options
+
+
+@pytest.mark.parametrize(("needs", "drains"), [("NUMA && SMP", True), ("NUMA || X", False)])
+def test_defaults_of_the_trees_own_options(changed, needs, drains):
+    small = "#ifdef CONFIG_PCP_SMALL_DRAINS\n	return 1;\n#endif\n	return clamp_t"
+    folder = changed(("	return clamp_t", small))
+    (folder / "mm/Kconfig").write_text(KCONFIG.format(scale=3, needs=needs))
+    opened = tree(folder)
+    assert opened.batch_scale_max == 3
+    assert ("PCP_SMALL_DRAINS" in opened.options) == drains
+    text = opened.compare("v7.2", operations=1000).text
+    assert "CONFIG_PCP_BATCH_SCALE_MAX is 3" in text
+    assert ("Off, as nothing sets it (--config does): CONFIG_PCP_SMALL_DRAINS." in text) != drains
+    assert open_tree(folder, batch_scale_max=4).batch_scale_max == 4
+    config = folder / "config"
+    config.write_text("CONFIG_NUMA=y\nCONFIG_SMP=y\n# CONFIG_PCP_SMALL_DRAINS is not set\n")
+    assert "PCP_SMALL_DRAINS" not in open_tree(folder, config=config).options
+    assert open_tree(folder, config=config).batch_scale_max == 3
+
+
+def test_a_patch_of_a_default(tmp_path, changed):
+    folder = changed()
+    (folder / "mm/Kconfig").write_text(KCONFIG.format(scale=5, needs="NUMA"))
+    assert open_tree(folder).by_default == ()
+    patch = tmp_path / "it.patch"
+    patch.write_text(diff("mm/Kconfig", *(KCONFIG.format(scale=n, needs="NUMA") for n in (5, 2))))
+    opened = open_tree(folder, patch=patch)
+    assert (opened.batch_scale_max, opened.by_default) == (2, ("PCP_BATCH_SCALE_MAX",))
+    assert opened.unread == ()
+
+
+# Words of the kernel's own C
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "said"),
+    [
+        ("static int drain_cap __read_mostly = 2;", "batch << drain_cap", ""),
+        ("static DEFINE_STATIC_KEY_TRUE(small_drains);",
+         "static_branch_likely(&small_drains) ? batch << 2 : pcp->count",
+         "Static keys are as they are defined: small_drains on."),
+        ("DEFINE_STATIC_KEY_FALSE_RO(whole_drains);",
+         "static_branch_unlikely(&whole_drains) ? pcp->count : batch << 2",
+         "Static keys are as they are defined: whole_drains off."),
+        ("", "({ trace_mm_pcp_drains(pcp,\n		batch_data[zone_of(pcp)].pad); batch << 2; })",
+         "hooks of its own do nothing, as nobody is attached to them: trace_mm_pcp_drains."),
+        ("", "trace_mm_pcp_drains_enabled() ? pcp->count : batch << 2", "trace_mm_pcp_drains_en"),
+        ("static noinline_for_stack __must_check int\nmost(int batch)\n{\n	return batch << 2;\n}",
+         "most(batch)", ""),
+    ],
+)  # fmt: skip
+def test_what_a_kernel_file_has_beside_c(changed, before, inside, said):
+    at = "static int nr_pcp_free("
+    opened = tree(changed((at, f"{before}\n\n{at}"), (CAP[0], f"min(pcp->count, {inside})")))
+    answer = opened.compare("v7.2", operations=100_000)
+    assert functions_of(answer) == {"nr_pcp_free"}
+    assert said in answer.text
+    capped = tree(changed((CAP[0], CAP[1]))).compare("v7.2", operations=100_000)
+    assert answer.facts["differences"] == capped.facts["differences"]
+
+
+def test_room_that_a_vendor_keeps_is_none(changed):
+    more = "\n	VENDOR_DATA(1);\n	KABI_RESERVE(2)"
+    opened = tree(changed(include__linux__mmzone_h=HEADER % {"thp": 2, "more": more}))
+    assert opened.new_fields == ()
+    assert opened.compare("v7.2", operations=50_000).facts["equal_to"] == ["v7.2"]
+
+
+# Forms of patches
+
+
+def test_a_helper_in_another_file(tmp_path):
+    """One that the patch adds, as one that it changes, is read."""
+    helper = "static inline int most_at_once(int batch)\n{\n	return batch << 2;\n}\n"
+    use = (CAP[0], "min(pcp->count, most_at_once(batch))")
+    patch = tmp_path / "it.patch"
+    change = diff(PAGE_ALLOC, text_of(), text_of(use))
+    patch.write_text(diff("include/linux/pcp_policy.h", "", helper) + change)
+    opened = tree(EXCERPT, patch=patch)
+    assert opened.unread == ()
+    assert "most_at_once" in opened.taken
+    assert functions_of(opened.compare("v7.2", operations=100_000)) == {"nr_pcp_free"}
+    base = tmp_path / "base"
+    (base / "mm").mkdir(parents=True)
+    (base / PAGE_ALLOC).write_text(text_of())
+    (base / "mm/policy.h").write_text("/* nothing */\n")
+    patch.write_text(diff("mm/policy.h", "/* nothing */\n", helper) + change)
+    assert open_tree(base, patch=patch).digest
+
+
+def test_lines_that_end_as_mail_ends_them(tmp_path):
+    patch = tmp_path / "it.patch"
+    patch.write_bytes(capped().replace("\n", "\r\n").encode())
+    found = open_tree(EXCERPT, patch=patch)
+    patch.write_bytes(capped().encode())
+    assert found.digest == open_tree(EXCERPT, patch=patch).digest
+
+
+@pytest.mark.parametrize("encoding", ["quoted-printable", "base64", "8bit"])
+def test_a_series_as_mails(tmp_path, encoding):
+    """git format-patch, or a thread of lore.kernel.org: several mails that change one file."""
+    first, second = text_of(CAP), text_of(CAP, ("pcp->high >> 3", "pcp->high >> 2"))
+    code = {
+        "quoted-printable": quopri.encodestring,
+        "base64": base64.encodebytes,
+        "8bit": lambda b: b,
+    }[encoding]
+    mails = [
+        b"From 0123abcd Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH %d/2] it\n"
+        b"MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\n"
+        b"Content-Transfer-Encoding: %b\n\n%b\n"
+        % (n, encoding.encode(), code(f"Why.\n---\n{change}-- \n2.47.0\n\n".encode()))
+        for n, change in enumerate(
+            (diff(PAGE_ALLOC, text_of(), first), diff(PAGE_ALLOC, first, second)), 1
+        )
+    ]
+    patch = tmp_path / "series.mbox"
+    patch.write_bytes(b"".join(mails))
+    answer = tree(EXCERPT, patch=patch).compare("v7.2", operations=100_000)
+    assert functions_of(answer) == {"nr_pcp_free", "decay_pcp_high"}
+    patch.write_bytes(mails[0].partition(b"\n")[2])
+    answer = tree(EXCERPT, patch=patch).compare("v7.2", operations=100_000)
+    assert functions_of(answer) == {"nr_pcp_free"}
+
+
+def test_a_patch_that_is_in_the_tree_already(tmp_path, changed):
+    patch = tmp_path / "it.patch"
+    patch.write_text(capped())
+    folder = changed(CAP)
+    with pytest.raises(InputError, match=r"it\.patch: is in .* already"):
+        open_tree(folder, patch=patch)
+
+
+@needs_trees
+def test_real_trees_have_no_options_of_their_own():
+    for version in ("5.10.262", "6.1.192", "6.12.107", "7.2.13", "7.3.4"):
+        opened = open_tree(TREES / version)
+        assert (opened.by_default, opened.unset) == ((), ())
+        assert (opened.tracepoints, opened.static_keys) == ((), {})
