@@ -431,6 +431,8 @@ class _Extract:
             lines.append(f"#define TREE_BATCHSIZE {self.call('zone_batchsize', _SIZES)}")
         if "zone_highsize" in more:
             lines.append(f"#define TREE_HIGHSIZE {self.call('zone_highsize', _SIZES)}")
+            if "percpu_pagelist_high_fraction" in names:  # up to v6.6 it looks there itself
+                lines.append("#define TREE_FRACTION percpu_pagelist_high_fraction")
         elif "pageset_set_high_and_batch" in more:
             lines.append(f"#define TREE_SET_SIZE {self.call('pageset_set_high_and_batch', _SIZES)}")
         for flag in ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH"):

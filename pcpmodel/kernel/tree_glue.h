@@ -447,6 +447,9 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	};
 	struct tree_call *call = stateless_call();
 	long high;
+#ifdef TREE_FRACTION
+	TREE_FRACTION = fraction;
+#endif
 
 	pcpmodel_sized = &zone;
 	(void)fraction;
