@@ -27,7 +27,7 @@ _TYPES = ("unmovable", "movable", "reclaimable")
 _WHO = {
     "alloc": (
         (("free_count", "free_factor"), "rmqueue_pcplist"),
-        (("high", "alloc_factor", "asked"), "nr_pcp_alloc"),
+        (("high", "alloc_factor", "asked", "refills"), "nr_pcp_alloc"),
         (("got", "count", "lists", "count_min"), "__rmqueue_pcplist"),
     ),
     "free": (
@@ -36,24 +36,24 @@ _WHO = {
         (("pages", "free_factor"), "nr_pcp_free"),
         (("high",), "nr_pcp_high"),
         (("holds",), "commit"),
-        (("count", "lists"), "free_pcppages_bulk"),
+        (("count", "lists", "blocks"), "free_pcppages_bulk"),
     ),
     "decay": (
         (("high", "pages", "holds", "count_min"), "decay_pcp_high"),
-        (("count", "lists"), "free_pcppages_bulk"),
+        (("count", "lists", "blocks"), "free_pcppages_bulk"),
     ),
     "drain_zone_pages": (
         (("pages", "holds"), "drain_zone_pages"),
-        (("count", "lists"), "free_pcppages_bulk"),
+        (("count", "lists", "blocks"), "free_pcppages_bulk"),
     ),
     "drain_pages_zone": (
         (("pages", "holds"), "drain_pages_zone"),
-        (("count", "lists"), "free_pcppages_bulk"),
+        (("count", "lists", "blocks"), "free_pcppages_bulk"),
     ),
 }
 
 
-_ALWAYS = ("count", "high", "lists", "drains", "pages", "holds", "asked", "got")
+_ALWAYS = ("count", "lists", "drains", "pages", "holds", "blocks", "asked", "refills", "got")
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ def sizes_differ(tree: Tree, base: Release) -> Difference | None:
             )._asdict() for rules in (base.rules, own)
         )  # fmt: skip
         unlike = [name for name in ours if ours[name] != theirs[name]]
+        if "high_min" not in tree.fields and "high_max" in unlike:
+            unlike.remove("high_max")  # which it does not have
         if unlike:
             high = next(
                 (n for n in ("zone_highsize", "pageset_set_high_and_batch") if n in tree.functions),
@@ -167,6 +169,8 @@ def _outcome(after: dict[str, Any]) -> dict[str, Any]:
     return {
         **after,
         "holds": [h["pages"] for h in holds if h["pages"]],
+        "blocks": [h["blocks"] for h in holds if h["pages"]],
+        "refills": [h["asked"] for h in holds if h["asked"]],
         "drains": any(h["pages"] for h in holds),
         "pages": sum(h["pages"] for h in holds),
         "asked": sum(h["asked"] for h in holds),
@@ -193,11 +197,12 @@ def _function(tree: Tree, example: dict[str, Any]) -> str:
 
 
 def _size(example: dict[str, Any]) -> tuple[int, int]:
-    """How much there is to read of a state: digits first."""
+    """How much there is to read of a state: digits and lists first."""
     before = example.get("before", {})
-    numbers = [v for k, v in before.items() if k != "lists"] + list(before.get("lists", ()))
+    lists = list(before.get("lists", ()))
+    numbers = [v for k, v in before.items() if k != "lists"] + lists
     numbers += [example.get("zone_flags", 0), example.get("order", 0)]
-    return sum(n.bit_length() for n in numbers), sum(numbers)
+    return sum(n.bit_length() for n in numbers) + sum(n > 0 for n in lists), sum(numbers)
 
 
 def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -211,6 +216,9 @@ def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
             fields = {**before, name: less}
             if fields["high_min"] <= fields["high"] <= fields["high_max"]:
                 yield {**example, "before": fields}
+    for i in range(len(_TYPES)) if sum(map(bool, before["lists"])) > 1 else ():
+        lists = [before["count"] if k == i else 0 for k in range(len(before["lists"]))]
+        yield {**example, "before": {**before, "lists": lists}}
     for i, blocks in enumerate(before["lists"]):
         for less in sorted({0, 1, blocks // 2, blocks - 1} & set(range(blocks))):
             lists = [*before["lists"][:i], less, *before["lists"][i + 1 :]]
@@ -246,7 +254,14 @@ def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
     if "before" not in example:
         sides = {k: dict(example[k]) for k in ("release", "tree")}
         where = {k: v for k, v in example.items() if k in ("order", "migratetype", "pindex")}
-        return Difference(who, "list of a block", where, sides["release"], sides["tree"])
+        if "order" in where:
+            words = f"list of a block of order {where['order']}, {_TYPES[where['migratetype']]}"
+        else:
+            words = f"order of list {where['pindex']}" if where else "numbers of lists"
+        if example["left_out"]:
+            orders = ", ".join(map(str, example["left_out"]))
+            words += f" (blocks of order {orders} are not compared: their lists do not correspond)"
+        return Difference(who, words, where, sides["release"], sides["tree"])
     op, order = example["op"], example["order"]
     words = {
         "alloc": f"allocate a block of order {order}, {_TYPES[example['migratetype']]}",
@@ -265,6 +280,13 @@ def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
     state = {**before, "lists": lists, "zone_flags": flags}
     ours, theirs = _outcome(example["release"]), _outcome(example["tree"])
     unlike = [n for n in _unlike(example) if n not in ("drains", "lists", "got")]
+    for more, told in (("blocks", "holds"), ("refills", "asked")):
+        if more in unlike and told in unlike:
+            unlike.remove(more)
+    if not unlike:
+        unlike = ["lists"]
+        for side in (ours, theirs):
+            side["lists"] = {i: n for i, n in enumerate(side["lists"]) if n}
     if example["failed"]:
         theirs["failed"] = example["failed"]
         unlike.append("failed")

@@ -277,9 +277,6 @@ static void op_put(void *mem, const struct tree_fields *f, const int *lists)
 	int i;
 
 	TREE_PUT(f, pcp)
-#ifndef TREE_HIGH_MIN
-	pcp->high = f->high_min;
-#endif
 	for (i = 0; i < NR_PCP_LISTS; i++)
 		pcp->lists[i].nr = lists[i];
 }
@@ -447,12 +444,12 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	};
 	struct tree_call *call = stateless_call();
 	long high;
-#ifdef TREE_FRACTION
-	TREE_FRACTION = fraction;
-#endif
 
 	pcpmodel_sized = &zone;
 	(void)fraction;
+#ifdef TREE_FRACTION
+	TREE_FRACTION = fraction;
+#endif
 	if (FAILS(call, &pcpmodel_tree, 0, "zone_highsize", 0, 0))
 		return 0;
 	high = TREE_HIGHSIZE;

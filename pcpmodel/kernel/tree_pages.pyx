@@ -327,6 +327,8 @@ cdef struct counted:
     pcp_rules rules
     unsigned int zone_flags
     int32_t nr[PCPMODEL_TREE_LISTS]
+    int at[PCPMODEL_TREE_LISTS]  # the tree's list for each of the release; -1: none
+    unsigned int orders  # whose blocks both keep apart alike: a bit each
     int nr_holds
     int times  # that the last operation was done
     int failed
@@ -444,9 +446,10 @@ cdef enum:
     HAS_FREE_FACTOR = 4
     HAS_FREE_COUNT = 8
     HAS_COUNT_MIN = 16
+    HAS_HIGH = 32
 
 
-FIELDS = ("flags", "alloc_factor", "free_factor", "free_count", "count_min")
+FIELDS = ("flags", "alloc_factor", "free_factor", "free_count", "count_min", "high")
 
 
 cdef int fields_of(tree, const pcp_rules *r):
@@ -457,6 +460,8 @@ cdef int fields_of(tree, const pcp_rules *r):
     both |= HAS_FREE_FACTOR * (not r.free_count and "free_factor" in tree.fields)
     both |= HAS_FREE_COUNT * (r.free_count and "free_count" in tree.fields)
     both |= HAS_COUNT_MIN * (r.count_min and "count_min" in tree.fields)
+    # A limit that nothing tunes is not what v6.7 and later keep between high_min and high_max.
+    both |= HAS_HIGH * (not r.high_min_max or "high_min" in tree.fields)
     return both
 
 
@@ -467,6 +472,7 @@ cdef bint alike(
     cdef tree_fields f, mine
     cdef char own[PCPMODEL_TREE_OWN]
     cdef int lists[PCPMODEL_TREE_LISTS]
+    cdef int theirs[PCPMODEL_TREE_LISTS]
     cdef const tree_hold *holds
     cdef int i, k = 0, n
     if ops.failed(set):
@@ -474,7 +480,8 @@ cdef bint alike(
     ops.get(set, &f, lists)
     to_fields(&c.pcp, &mine)
     if (
-        f.count != mine.count or f.high != mine.high
+        f.count != mine.count
+        or (fields & HAS_HIGH and f.high != mine.high)
         or (fields & HAS_FLAGS and f.flags != mine.flags)
         or (fields & HAS_ALLOC_FACTOR and f.alloc_factor != mine.alloc_factor)
         or (fields & HAS_FREE_FACTOR and f.free_factor != mine.free_factor)
@@ -482,8 +489,9 @@ cdef bint alike(
         or (fields & HAS_COUNT_MIN and f.count_min != mine.count_min)
     ):
         return False
+    lists_for_tree(c, theirs)
     for i in range(ops.nr_lists):
-        if lists[i] != c.nr[i]:
+        if lists[i] != theirs[i]:
             return False
     if c.rules.tree:  # which carries the tree's own fields
         memset(own, 0, sizeof(own))
@@ -543,7 +551,7 @@ cdef struct mood:
 
 
 cdef void any_operation(
-    uint64_t *rng, mood *m, int nr_pcp_lists, int count, operation *o
+    uint64_t *rng, mood *m, unsigned int orders, int count, operation *o
 ) noexcept nogil:
     cdef int dice
     if m.left == 0:
@@ -555,7 +563,7 @@ cdef void any_operation(
         m.migratetype = below(rng, 3) if draw(rng) & 3 else -1
     m.left -= 1
     o.order = m.order if m.order >= 0 else ORDERS[below(rng, 16)]
-    if not pcp_allowed_order(nr_pcp_lists, o.order):
+    if not orders >> o.order & 1:
         o.order = 0
     o.migratetype = m.migratetype if m.migratetype >= 0 else below(rng, 3)
     o.available = 1 << 26
@@ -598,7 +606,8 @@ def compare(
     seed : int
     most : int
         Differences of each kind of operation after which it ends.  After each the tree goes on
-        from the release's state.
+        from the release's state.  Where blocks stand on other lists that is one, and of more those
+        are compared that both keep apart.
     length : int
         Operations until both begin anew with empty lists and other sizes.
     rows : bool
@@ -634,9 +643,11 @@ def compare(
             raise MemoryError
         c.rules = rules_of(release)
         fields = fields_of(tree, &c.rules)
-        different = lists_differ(tree, release)
+        different = map_lists(tree, ops, c)
         if different:
-            return 0, [{"op": "order_to_pindex", **different}]
+            differences.append({"op": "order_to_pindex", **different})
+            if most == 1 or not c.orders & 1:
+                return 0, differences
         while done < n:
             with nogil:
                 while done < n:
@@ -656,7 +667,7 @@ def compare(
                             c.pcp.high += below(&rng, o.high_max - o.high_min + 1)
                         begin_from(c, ops, set)
                     left -= 1
-                    any_operation(&rng, &m, c.rules.nr_pcp_lists, c.pcp.count, &o)
+                    any_operation(&rng, &m, c.orders, c.pcp.count, &o)
                     if rows and draw(&rng) & 1:
                         o.times = 1 + below(&rng, 1 << below(&rng, 13))
                     to_fields(&c.pcp, &before)
@@ -693,10 +704,21 @@ def compare(
 cdef void begin_from(const counted *c, const tree_ops *ops, void *set) noexcept nogil:
     """A pageset of the tree in the state that the release's is in."""
     cdef tree_fields f
+    cdef int lists[PCPMODEL_TREE_LISTS]
     ops.release(set)
     ops.init(set)
     to_fields(&c.pcp, &f)
-    ops.put(set, &f, <const int *>c.nr)
+    lists_for_tree(c, lists)
+    ops.put(set, &f, lists)
+
+
+cdef void lists_for_tree(const counted *c, int *lists) noexcept nogil:
+    """The release's lists as those of the tree."""
+    cdef int i
+    memset(lists, 0, PCPMODEL_TREE_LISTS * sizeof(int))
+    for i in range(c.rules.nr_pcp_lists):
+        if c.at[i] >= 0:
+            lists[c.at[i]] = c.nr[i]
 
 
 cdef bint once(
@@ -715,6 +737,8 @@ cdef bint once(
         f.flags = c.pcp.flags
         if not c.rules.high_min_max:
             f.high = c.pcp.high
+        elif not fields & HAS_HIGH:
+            f.high = c.pcp.high_min
         ops.put(set, &f, lists)
         return True
     by_rules(c, o)
@@ -729,7 +753,7 @@ cdef dict described(
     cdef tree_fields mine, theirs
     cdef int lists[PCPMODEL_TREE_LISTS]
     cdef const tree_hold *holds
-    cdef int i, n = ops.holds(set, &holds), nr = ops.nr_lists
+    cdef int i, n = ops.holds(set, &holds), nr = c.rules.nr_pcp_lists
     to_fields(&c.pcp, &mine)
     ops.get(set, &theirs, lists)
     if ops.failed(set):
@@ -746,7 +770,7 @@ cdef dict described(
             "holds": [c.hold[i] for i in range(c.nr_holds)],
         },
         "tree": {
-            **theirs, "lists": [lists[i] for i in range(nr)],
+            **theirs, "lists": [lists[c.at[i]] if c.at[i] >= 0 else 0 for i in range(nr)],
             "holds": [holds[i] for i in range(n)],
         },
     }
@@ -761,16 +785,18 @@ def try_once(tree, release, example):
     cdef tree_fields f
     cdef int i
     cdef int lists[PCPMODEL_TREE_LISTS]
+    cdef int before_[PCPMODEL_TREE_LISTS]
     cdef unsigned int zone_flags = example["zone_flags"]
     memset(&o, 0, sizeof(o))
     try:
         if c == NULL or set == NULL:
             raise MemoryError
         c.rules = rules_of(release)
+        map_lists(tree, ops, c)
         before = dict(example["before"])
-        memset(lists, 0, sizeof(lists))
+        memset(before_, 0, sizeof(before_))
         for i, blocks in enumerate(before.pop("lists")):
-            c.nr[i] = lists[i] = blocks
+            c.nr[i] = before_[i] = blocks
         f = before
         c.pcp.count, c.pcp.high, c.pcp.high_min = f.count, f.high, f.high_min
         c.pcp.high_max, c.pcp.batch, c.pcp.flags = f.high_max, f.batch, f.flags
@@ -778,14 +804,15 @@ def try_once(tree, release, example):
         c.pcp.free_count, c.pcp.count_min, c.pcp.expire = f.free_count, f.count_min, f.expire
         c.zone_flags = zone_flags
         ops.init(set)
-        ops.put(set, &f, <const int *>c.nr)
+        lists_for_tree(c, lists)
+        ops.put(set, &f, lists)
         o.op = OPS.index(example["op"])
         o.order, o.migratetype = example["order"], example["migratetype"]
         o.available, o.times = example["available"], 1
         if once(c, ops, set, &o, fields_of(tree, &c.rules)):
             return None
         tell_failed()
-        return described(c, ops, set, &o, f, lists, zone_flags, fields_of(tree, &c.rules))
+        return described(c, ops, set, &o, f, before_, zone_flags, fields_of(tree, &c.rules))
     finally:
         if set != NULL:
             ops.release(set)
@@ -793,26 +820,45 @@ def try_once(tree, release, example):
         free(c)
 
 
-def lists_differ(tree, release):
-    """What is different about the numbers of lists; None if nothing is."""
-    cdef const tree_ops *ops = ops_of(tree)
-    cdef pcp_rules rules = rules_of(release)
-    if ops.nr_lists != rules.nr_pcp_lists:
-        return {"release": {"lists": rules.nr_pcp_lists}, "tree": {"lists": ops.nr_lists}}
-    for order in pcp_orders(rules.nr_pcp_lists):
+cdef map_lists(tree, const tree_ops *ops, counted *c):
+    """Find the tree's lists for those of a release; what is different about them, or None.
+
+    Orders whose blocks do not stand on lists of their own in both are left out.
+    """
+    cdef int i, mt, mine, theirs, order
+    cdef bint taken[PCPMODEL_TREE_LISTS]
+    cdef int lists = c.rules.nr_pcp_lists
+    found = None
+    memset(taken, 0, sizeof(taken))
+    c.orders = 0
+    for i in range(PCPMODEL_TREE_LISTS):
+        c.at[i] = -1
+    if ops.nr_lists != lists:
+        found = {"release": {"lists": lists}, "tree": {"lists": ops.nr_lists}}
+    for order in pcp_orders(lists):
+        at = {}
         for mt in MIGRATETYPES.values():
-            mine, theirs = order_to_pindex(rules.nr_pcp_lists, mt, order), ops.pindex(mt, order)
+            mine, theirs = order_to_pindex(lists, mt, order), ops.pindex(mt, order)
             tell_failed()
-            if mine != theirs:
-                return {
+            if found is None and mine != theirs:
+                found = {
                     "order": order, "migratetype": mt, "release": {"pindex": mine},
                     "tree": {"pindex": theirs},
                 }
-            theirs = ops.order(mine)
+            if not 0 <= theirs < ops.nr_lists or at.setdefault(mine, theirs) != theirs:
+                break
+            i = ops.order(theirs)
             tell_failed()
-            if theirs != pindex_to_order(mine):
-                return {
-                    "pindex": mine, "release": {"order": pindex_to_order(mine)},
-                    "tree": {"order": theirs},
-                }
-    return None
+            if found is None and i != order:
+                found = {"pindex": theirs, "release": {"order": order}, "tree": {"order": i}}
+            if i != order or taken[theirs]:
+                break
+        else:
+            if len(set(at.values())) == len(at):
+                c.orders |= 1 << order
+                for mine, theirs in at.items():
+                    c.at[mine] = theirs
+                    taken[theirs] = True
+    if found is not None:
+        found["left_out"] = [order for order in pcp_orders(lists) if not c.orders >> order & 1]
+    return found

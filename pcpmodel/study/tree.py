@@ -245,16 +245,37 @@ def _text(
         )
     for d in found:
         state = ", ".join(
-            f"{k} {v}" for k, v in d.state.items() if v not in (0, [], {}) or k == "count"
-        )
+            f"{k} {v}" for k, v in d.state.items()
+            if (v not in (0, [], {}) or k == "count") and d.function != "order_to_pindex"
+        )  # fmt: skip
         sides = "; ".join(
             f"{name} {d.ours[name]} under {facts['against']}, {d.theirs[name]} in the tree"
             for name in d.ours
         )
-        lines.append(f"- {d.function}(): {d.operation}, with {state}: {sides}.")
+        lines.append(f"- {d.function}(): {d.operation}{f', with {state}' * bool(state)}: {sides}.")
+    if opened.passed_over:
+        lines.append(
+            f"The patch changes what is not compiled, so that nothing of it shows here: "
+            f"{', '.join(opened.passed_over)}."
+        )
+    if opened.static_keys:
+        keys = (f"{n} {'on' if on else 'off'}" for n, on in opened.static_keys.items())
+        lines.append(f"Static keys are as they are defined: {', '.join(keys)}.")
+    if opened.tracepoints:
+        lines.append(
+            f"Tracepoints and hooks of its own do nothing, as nobody is attached to them: "
+            f"{', '.join(opened.tracepoints)}."
+        )
+    if opened.by_default:
+        values = (f"CONFIG_{n} is {opened.options[n]}" for n in opened.by_default)
+        lines.append(f"By the defaults of mm/Kconfig {', '.join(values)}.")
+    if opened.unset:
+        names = ", ".join(f"CONFIG_{n}" for n in opened.unset)
+        lines.append(f"Off, as nothing sets it (--config does): {names}.")
     beside = [
         f["name"] for f in facts["functions"]
         if f["found"] and f["name"] in kernel_tree.BESIDE and not f["same_text_as"]
+        and f["name"] not in opened.passed_over
     ]  # fmt: skip
     if facts["ladders"]:
         lines.append(
@@ -274,7 +295,6 @@ def _text(
             f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
             f"the text of no known release: {', '.join(beside)}."
         )
-        and f["name"] not in opened.passed_over
     if opened.unread:
         lines.append(f"The patch changes files that are not read: {', '.join(opened.unread)}.")
     return "\n".join(lines)

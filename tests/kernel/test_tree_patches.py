@@ -10,7 +10,8 @@ from helpers.trees import HEADER, TREES, needs_trees
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
-from pcpmodel.kernel.tree_compare import decides_as, sizes_differ
+from pcpmodel.kernel.tree_compare import decides_as, differences, sizes_differ
+from pcpmodel.kernel.tree_pages import sizing
 from pcpmodel.study.tree import tree
 
 PAGE_ALLOC = "mm/page_alloc.c"
@@ -83,6 +84,64 @@ def test_releases_size_as_they_size():
     opened = open_tree(EXCERPT)
     assert sizes_differ(opened, release("v7.2")) is None
     assert sizes_differ(opened, release("v5.10")).function in ("zone_batchsize", "zone_highsize")
+
+
+@needs_trees
+def test_a_fraction_that_zone_highsize_finds_itself():
+    """Up to v6.6 it takes no argument for it."""
+    for version in ("6.1.192", "7.3.4"):
+        assert sizing(open_tree(TREES / version), 1 << 24, 60_000, 4, 8, fraction=8) == (
+            63,
+            1 << 19,
+        )
+
+
+# Other lists
+
+
+OWN_CMA = ("MIGRATE_RECLAIMABLE, ", "MIGRATE_RECLAIMABLE, MIGRATE_CMA, ")
+
+
+@pytest.mark.parametrize(
+    ("header", "pairs", "lists", "said"),
+    [
+        # Lists of their own for CMA, as Android's kernels have them.
+        (OWN_CMA, (), 18, "numbers of lists: lists 14 under v7.2, 18 in the tree."),
+        (("NR_PCP_THP 2", "NR_PCP_THP 0"), (), 12, "numbers of lists (blocks of order 9 are not "),
+        (("", ""), (("return migratetype +", "return (int[]){1, 0, 2}[migratetype] +"),), 14,
+         "list of a block of order 0, unmovable: pindex 0 under v7.2, 1 in the tree."),
+    ],
+)  # fmt: skip
+def test_blocks_on_other_lists_are_compared(changed, header, pairs, lists, said):
+    mmzone = (HEADER % {"thp": 2, "more": ""}).replace(*header) if header[0] else None
+    more = {"include__linux__mmzone_h": mmzone} if mmzone else {}
+    plain = tree(changed(*pairs, **more)).compare("v7.2", operations=200_000)
+    assert said in plain.text
+    capped = tree(changed(*pairs, CAP, **more)).compare("v7.2", operations=200_000)
+    (d,) = (d for d in capped.facts["differences"] if d["function"] == "nr_pcp_free")
+    if lists == 14:
+        # Drains begin with another type of block.
+        assert {"order_to_pindex", "free_pcppages_bulk"} <= functions_of(plain)
+    else:
+        assert functions_of(plain) == {"order_to_pindex"}
+        assert d["theirs"]["pages"] < d["ours"]["pages"]
+        assert plain.facts["operations"] == 200_000
+
+
+@needs_trees
+@pytest.mark.parametrize("version", ["5.10.262", "6.1.192"])
+def test_a_limit_that_nothing_tunes_beside_one_that_is_tuned(version):
+    """struct per_cpu_pages has no high_min: what its `high` is not is no difference."""
+    found, _ = differences(open_tree(TREES / version), "v7.2", 100_000)
+    assert {"nr_pcp_high", "nr_pcp_free", "nr_pcp_alloc"} <= {d.function for d in found}
+    assert all("high" not in d.ours and d.ours for d in found)
+
+
+def test_the_smallest_state_is_on_one_list(changed):
+    """A cap that blocks of any list come to: no reader wants to add six of them up."""
+    found, _ = differences(open_tree(changed(CAP)), "v7.2", 300_000)
+    (d,) = (d for d in found if d.function == "nr_pcp_free")
+    assert len(d.state["lists"]) == 1
 
 
 # What a patch changes and nobody compiles
