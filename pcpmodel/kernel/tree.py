@@ -335,6 +335,12 @@ class _Extract:
                               "migratetype", "zone_flags"])  # fmt: skip
         struct = self.taken(self.find("per_cpu_pages")[-1])
         fields = _fields(struct)
+        for name in re.findall(r"\b(\w+)\s*\[", struct.text):
+            if name in _FIELDS:
+                raise InputError(
+                    f"{self.name}: {struct.file}: line {struct.line}: {name} of struct "
+                    f"per_cpu_pages is an array; a number can be taken"
+                )
         for needed in ("lists", "count", "batch"):
             if needed not in fields:
                 raise InputError(
@@ -508,28 +514,30 @@ def _closed(text: str, at: int) -> int:
     return 0
 
 
-# Behind each definition: what callers of it get where an operation is only foreseen.
+# Behind each definition: what callers of it get where an operation is only foreseen, by the names
+# of its parameters, or else their places in known releases.
 _FORESEEN = {
-    "free_pcppages_bulk": (
-        "#define free_pcppages_bulk(zone_, count_, ...) (pcpmodel_foresees() ? "
-        "pcpmodel_ask(count_) : free_pcppages_bulk(zone_, count_, __VA_ARGS__))",
-    ),
-    "rmqueue_bulk": (
-        "#define rmqueue_bulk(zone_, order_, count_, list_, ...) (pcpmodel_foresees() ? "
-        "pcpmodel_fill(count_, list_) : "
-        "rmqueue_bulk(zone_, order_, count_, list_, __VA_ARGS__))",
-    ),
+    "free_pcppages_bulk": ("pcpmodel_ask", {"count": 1}),
+    "rmqueue_bulk": ("pcpmodel_fill", {"count": 2, "list": 3}),
 }
 
 
 def _foreseen(item: Item) -> tuple[str, ...]:
     """Lines behind a definition: `_FORESEEN`, and what nr_pcp_high() is told and says."""
-    if item.name != "nr_pcp_high":
-        return _FORESEEN.get(item.name, ())
     names = [f"{name}_" for _, name in item.parameters()]
-    told = "pcpmodel_in_bulk(free_high_), " if "free_high_" in names else ""
     given = ", ".join(names)
-    return (f"#define nr_pcp_high({given}) ({told}pcpmodel_threshold(nr_pcp_high({given})))",)
+    if item.name == "nr_pcp_high":
+        told = "pcpmodel_in_bulk(free_high_), " if "free_high_" in names else ""
+        return (f"#define nr_pcp_high({given}) ({told}pcpmodel_threshold(nr_pcp_high({given})))",)
+    if item.name not in _FORESEEN:
+        return ()
+    instead, places = _FORESEEN[item.name]
+    passed = [
+        f"{name}_" if f"{name}_" in names else names[min(place, len(names) - 1)]
+        for name, place in places.items()
+    ]
+    call = f"{instead}({', '.join(passed)})"
+    return (f"#define {item.name}({given}) (pcpmodel_foresees() ? {call} : {item.name}({given}))",)
 
 
 def _static_keys(items: Iterable[Item], options: Mapping[str, str]) -> dict[str, bool]:
@@ -593,7 +601,8 @@ def limits(memory: int = MAX_MEMORY) -> None:
 # Tables of lines tell where a function failed.
 _FLAGS = ("-O2", "-g1", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
           "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
-          "-Werror=implicit-function-declaration",
+          "-Werror=implicit-function-declaration", "-Werror=int-conversion",
+          "-Werror=incompatible-pointer-types",
           "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
 
 
@@ -686,6 +695,7 @@ def _sentence(errors: str) -> str:
         error = re.match(r"([^:]+):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line)
         if error:
             file, number, what = error.groups()
+            field = re.search(r".struct (zone|page|pglist_data). has no member named .(\w+).", what)
             missing = re.search(
                 r".(\w+). undeclared|implicit declaration of function .(\w+).|"
                 r"has no member named .(\w+).|use of undeclared identifier .(\w+).", what
@@ -694,6 +704,11 @@ def _sentence(errors: str) -> str:
             if file == "glue" or file.endswith("tree_glue.h"):
                 return f"a function or struct per_cpu_pages is unlike any known release's: {what}"
             where = f"{file}: line {number}: " + (f"{function}() " if function else "")
+            if field:
+                return (
+                    f"{where}uses {field[2]} of struct {field[1]}, of which nothing is there but "
+                    f"what known releases use here"
+                )
             if missing:
                 word = next(g for g in missing.groups() if g)
                 return f"{where}uses {word}, which is not in the files of the tree that are read"

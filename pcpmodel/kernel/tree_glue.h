@@ -482,7 +482,7 @@ static bool pcpmodel_foresees(void)
 	return at->foresees;
 }
 
-static void pcpmodel_ask(int count)
+static int pcpmodel_ask(int count)
 {
 	if (count > at->pcp.count)
 		count = at->pcp.count;
@@ -494,6 +494,7 @@ static void pcpmodel_ask(int count)
 		at->first = count;
 	at->total += count;
 	at->pcp.count -= count;
+	return count;
 }
 
 static int pcpmodel_fill(unsigned long count, struct list_head *list)

@@ -60,6 +60,7 @@ typedef struct { int counter; } atomic_t;
 #define data_race(x) (x)
 #define barrier() ((void)0)
 #define cond_resched() ((void)0)
+#define need_resched() false
 #define prefetch(x) ((void)(x))
 
 #define PCPMODEL_GLUE2(a, b) a##b
@@ -131,6 +132,8 @@ typedef struct { int counter; } atomic_t;
 #define HPAGE_PMD_ORDER (PAGE_SHIFT - 3)
 #define pageblock_order HPAGE_PMD_ORDER
 #define pageblock_nr_pages (1UL << pageblock_order)
+#define HPAGE_PMD_NR (1 << HPAGE_PMD_ORDER)
+#define HPAGE_PMD_SIZE (PAGE_SIZE << HPAGE_PMD_ORDER)
 #define is_pmd_order(order) ((order) == HPAGE_PMD_ORDER)
 
 /* Keys of static branches, as they are at boot */
@@ -176,7 +179,7 @@ static void pcpmodel_hold(spinlock_t *lock);
 /* Where only what is asked for counts, and nothing moves: behind the names of the tree's own
  * free_pcppages_bulk() and rmqueue_bulk() for whoever calls them (tree.py). */
 static bool pcpmodel_foresees(void);
-static void pcpmodel_ask(int count);
+static int pcpmodel_ask(int count);
 static int pcpmodel_fill(unsigned long count, struct list_head *list);
 static int pcpmodel_threshold(int high);
 static void pcpmodel_in_bulk(bool free_high);

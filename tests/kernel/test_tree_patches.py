@@ -3,6 +3,7 @@
 import base64
 import difflib
 import quopri
+import re
 
 import pytest
 
@@ -12,6 +13,7 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
 from pcpmodel.kernel.tree_compare import decides_as, differences, sizes_differ
 from pcpmodel.kernel.tree_pages import sizing
+from pcpmodel.kernel.tree_rules import Hits
 from pcpmodel.study.tree import tree
 
 PAGE_ALLOC = "mm/page_alloc.c"
@@ -237,6 +239,51 @@ def test_room_that_a_vendor_keeps_is_none(changed):
     opened = tree(changed(include__linux__mmzone_h=HEADER % {"thp": 2, "more": more}))
     assert opened.new_fields == ()
     assert opened.compare("v7.2", operations=50_000).facts["equal_to"] == ["v7.2"]
+
+
+# Functions and structures that are otherwise
+
+
+def test_parameters_at_other_places(changed):
+    """As patches add them in front (gfp_flags to rmqueue_bulk()), or change their order."""
+    bulk = "struct zone *zone, int count, struct per_cpu_pages *pcp, int pindex"
+    mine = changed(
+        (bulk, "struct zone *zone, struct per_cpu_pages *pcp, int pindex, int count"),
+        ("static void free_pcppages_bulk(", "static int free_pcppages_bulk("),
+        ("	guard(spinlock_irqsave)(&zone->lock);\n	for (; left > 0; pindex",
+         "	if (!left)\n		return 0;\n	spin_lock(&zone->lock);\n	for (; left > 0; pindex"),
+        ("					FPI_NONE);\n		}\n	}\n}",
+         "					FPI_NONE);\n		}\n	}\n	return count;\n}"),
+        ("rmqueue_bulk(struct zone *zone,", "rmqueue_bulk(struct zone *zone, gfp_t gfp_flags,"),
+        ("rmqueue_bulk(zone,", "rmqueue_bulk(zone, 0,"),
+    )  # fmt: skip
+    file = mine / PAGE_ALLOC
+    file.write_text(
+        re.sub(r"free_pcppages_bulk\(zone, (.*), pcp, (\w+)\);",
+               r"free_pcppages_bulk(zone, pcp, \2, \1);", file.read_text())
+    )  # fmt: skip
+    opened = open_tree(mine)
+    assert differences(opened, "v7.2", 100_000)[0] == []
+    assert release(opened).hits == Hits.ALLOCS_AS_RULES | Hits.FREES_AS_RULES  # it runs, too
+
+
+@pytest.mark.parametrize(
+    ("header", "pairs", "said"),
+    [
+        (("int count, high,", "int count[16], high,"), (),
+         "count of struct per_cpu_pages is an array; a number can be taken"),
+        (("", ""), (("pcp->free_count >>= 1;", "pcp->free_count >>= zone->pageset_cap;"),),
+         "rmqueue_pcplist() uses pageset_cap of struct zone, of which nothing is there but"),
+        (("", ""), (("pcp->free_count >>= 1;", "pcp->free_count >>= 1;\n	list_del(pcp->count);"),),
+         "rmqueue_pcplist() "),
+    ],
+)  # fmt: skip
+def test_structures_that_no_release_has(changed, header, pairs, said):
+    mmzone = (HEADER % {"thp": 2, "more": ""}).replace(*header)
+    with pytest.raises(InputError) as error:
+        open_tree(changed(*pairs, include__linux__mmzone_h=mmzone))
+    assert said in str(error.value)
+    assert ": line " in str(error.value)
 
 
 # Forms of patches
