@@ -15,6 +15,8 @@ struct set {
 	struct pglist_data node;
 	struct page stands_for[NR_PCP_LISTS];
 	struct page loose;
+	int gathered[NR_PCP_LISTS]; /* on the function's own list, of each of the pageset */
+	unsigned long index[NR_PCP_LISTS]; /* of their pages, as they came there */
 	long available;
 	int migratetype; /* of the block freed */
 	int failed;
@@ -115,10 +117,37 @@ static int pcpmodel_migratetype(void)
 	return at->migratetype;
 }
 
-static void pcpmodel_add(struct list_head *list)
+static struct list_head pcpmodel_own_list(void)
 {
+	memset(at->gathered, 0, sizeof(at->gathered));
+	return (struct list_head){ 0, PCPMODEL_OWN_LIST };
+}
+
+/* The next of an own list: in the order of the pageset's lists, which decides nothing. */
+static struct page *pcpmodel_gathered(struct list_head *list)
+{
+	int i;
+
+	for (i = 0; list->nr > 0 && i < NR_PCP_LISTS; i++) {
+		if (at->gathered[i] > 0) {
+			at->gathered[i]--;
+			at->stands_for[i].index = at->index[i];
+			return &at->stands_for[i];
+		}
+	}
+	return &at->loose;
+}
+
+static void pcpmodel_add(struct list_head *entry, struct list_head *list)
+{
+	struct page *page = (struct page *)((char *)entry - offsetof(struct page, lru));
+
 	if (list->index == PCPMODEL_OWN_LIST) {
 		list->nr++;
+		if (entry->index >= 0 && entry->index < NR_PCP_LISTS) {
+			at->gathered[entry->index]++;
+			at->index[entry->index] = page->index;
+		}
 		return;
 	}
 	list_index(list);

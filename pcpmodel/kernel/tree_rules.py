@@ -194,18 +194,22 @@ def known_texts() -> dict[str, dict[str, list[str]]]:
 
 
 def nearest(tree: Compiled) -> str:
-    """The release whose texts most functions of a tree have.
+    """The release whose texts most functions of a tree have, of those with as many lists.
 
     Where none has a known text, the newest mainline release with the same fields in struct
-    per_cpu_pages.
+    per_cpu_pages.  Where none has as many lists, of all.
     """
+    lists = lists_of_tree(tree)
+    alike = [r for r in releases() if r.rules.nr_pcp_lists == lists] or releases()
+    names = {r.name for r in alike}
     votes: dict[str, int] = {}
     for name, item in tree.functions.items():
         for known in known_texts().get(name, {}).get(item.digest, ()):
-            votes[known] = votes.get(known, 0) + 1
+            if known in names:
+                votes[known] = votes.get(known, 0) + 1
     if votes:
         return max(votes, key=lambda n: (votes[n], n))
-    mainline = [r for r in releases() if r.name[0] == "v" and "+" not in r.name]
+    mainline = [r for r in alike if r.name[0] == "v" and "+" not in r.name]
     return max(
         enumerate(mainline),
         key=lambda n: (

@@ -172,6 +172,7 @@ struct page {
 	};
 	unsigned long private;
 	unsigned long flags;
+	unsigned long index; /* v5.14 .. v5.17: the order of a block that waits for the zone's lock */
 };
 
 static void pcpmodel_hold(spinlock_t *lock);
@@ -218,6 +219,16 @@ static void pcpmodel_in_bulk(bool free_high);
 #define pcp_spin_unlock_nopin(set) ((void)(set))
 #define pcp_spin_lock_maybe_irqsave(set, state) ((void)((state) = 0))
 #define pcp_spin_unlock_maybe_irqrestore(set, state) ((void)(state))
+
+/* That of the pagesets up to v5.19: their holder is alone here. */
+typedef struct { int taken; } local_lock_t;
+#define INIT_LOCAL_LOCK(lock) { 0 }
+#define local_lock(lock) ((void)0)
+#define local_unlock(lock) ((void)0)
+#define local_lock_irq(lock) ((void)0)
+#define local_unlock_irq(lock) ((void)0)
+#define local_lock_irqsave(lock, state) ((void)((state) = 0))
+#define local_unlock_irqrestore(lock, state) ((void)(state))
 
 /* A machine of one pageset */
 
@@ -330,20 +341,23 @@ static void pcpmodel_free_one(struct page *page, unsigned int order);
 
 #define PCPMODEL_OWN_LIST (-2)
 static struct page *pcpmodel_loose(void);
+static struct list_head pcpmodel_own_list(void);
+static struct page *pcpmodel_gathered(struct list_head *list);
 
-static void pcpmodel_add(struct list_head *list);
+static void pcpmodel_add(struct list_head *entry, struct list_head *list);
 static void pcpmodel_del(struct list_head *entry);
 static struct page *pcpmodel_entry(struct list_head *list);
 
-#define LIST_HEAD(name) struct list_head name = { 0, PCPMODEL_OWN_LIST }
+#define LIST_HEAD(name) struct list_head name = pcpmodel_own_list()
 #define list_for_each_entry_safe(pos, next, list, member) \
-	for ((pos) = (next) = pcpmodel_loose(); (list)->nr > 0; (list)->nr--)
+	for ((pos) = (next) = pcpmodel_gathered(list); (list)->nr > 0; \
+	     (list)->nr--, (pos) = pcpmodel_gathered(list))
 #define INIT_LIST_HEAD(list) ((void)((list)->nr = 0))
 #define list_empty(list) ((list)->nr == 0)
 #define list_is_singular(list) ((list)->nr == 1)
 #define list_count_nodes(list) ((size_t)(list)->nr)
-#define list_add(entry, list) ((void)(entry), pcpmodel_add(list))
-#define list_add_tail(entry, list) ((void)(entry), pcpmodel_add(list))
+#define list_add(entry, list) pcpmodel_add(entry, list)
+#define list_add_tail(entry, list) pcpmodel_add(entry, list)
 #define list_del(entry) pcpmodel_del(entry)
 #define list_del_init(entry) pcpmodel_del(entry)
 #define list_first_entry(list, type, member) pcpmodel_entry(list)

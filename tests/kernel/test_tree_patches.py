@@ -13,7 +13,7 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
 from pcpmodel.kernel.tree_compare import decides_as, differences, sizes_differ
 from pcpmodel.kernel.tree_pages import sizing
-from pcpmodel.kernel.tree_rules import Hits
+from pcpmodel.kernel.tree_rules import Hits, nearest
 from pcpmodel.study.tree import tree
 
 PAGE_ALLOC = "mm/page_alloc.c"
@@ -267,6 +267,62 @@ def test_parameters_at_other_places(changed):
     assert release(opened).hits == Hits.ALLOCS_AS_RULES | Hits.FREES_AS_RULES  # it runs, too
 
 
+GATHERS = """
+static DEFINE_PER_CPU(struct guards, guards) = {
+	.lock = INIT_LOCAL_LOCK(lock),
+};
+
+static void free_pcppages_bulk(struct zone *zone, int count, struct per_cpu_pages *pcp, int pindex)
+{
+	int left = min(count, pcp->count);
+	struct page *last, *after;
+	LIST_HEAD(waiting);
+	unsigned long flags;
+
+	local_lock_irqsave(&guards.lock, flags);
+	for (; left > 0; pindex = pindex + 1 < NR_PCP_LISTS ? pindex + 1 : 0) {
+		struct list_head *from = &pcp->lists[pindex];
+		int order = pindex_to_order(pindex);
+
+		for (; left > 0 && !list_empty(from); left -= 1 << order) {
+			last = list_last_entry(from, struct page, lru);
+			list_del(&last->lru);
+			pcp->count -= 1 << order;
+			last->index = last->index << 8 | order;
+			list_add_tail(&last->lru, &waiting);
+		}
+	}
+	spin_lock(&zone->lock);
+	list_for_each_entry_safe(last, after, &waiting, lru) {
+		int order = last->index & 0xff;
+
+		last->index >>= 8;
+		__free_one_page(last, page_to_pfn(last), zone, order, 0, FPI_NONE);
+	}
+	spin_unlock(&zone->lock);
+	local_unlock_irqrestore(&guards.lock, flags);
+}
+"""
+
+
+def test_blocks_that_wait_for_the_lock_keep_their_orders(changed):
+    """As of v5.14 .. v5.17, whose bulk frees note the order in page->index."""
+    text = (EXCERPT / PAGE_ALLOC).read_text()
+    begin = text.index("/* Gives back until")
+    end = text.index("static int rmqueue_bulk(")
+    opened = open_tree(changed((text[begin:end], GATHERS)))
+    assert differences(opened, "v7.2", 300_000)[0] == []
+
+
+def test_the_nearest_release_has_as_many_lists(changed):
+    """Texts count for those alone: whatever the rest is, drains go by them."""
+    fifteen = (HEADER % {"thp": 2, "more": ""}).replace("LISTS + NR_PCP_THP", "LISTS + 3")
+    at = "NR_LOWORDER_PCP_LISTS + (migratetype == MIGRATE_MOVABLE ? 1 : 0)"
+    mine = changed((at, "NR_LOWORDER_PCP_LISTS + migratetype"), include__linux__mmzone_h=fifteen)
+    assert nearest(open_tree(mine)) == "v5.17"
+    assert nearest(open_tree(EXCERPT)) == "v7.3"
+
+
 @pytest.mark.parametrize(
     ("header", "pairs", "said"),
     [
@@ -274,7 +330,7 @@ def test_parameters_at_other_places(changed):
          "count of struct per_cpu_pages is an array; a number can be taken"),
         (("", ""), (("pcp->free_count >>= 1;", "pcp->free_count >>= zone->pageset_cap;"),),
          "rmqueue_pcplist() uses pageset_cap of struct zone, of which nothing is there but"),
-        (("", ""), (("pcp->free_count >>= 1;", "pcp->free_count >>= 1;\n	list_del(pcp->count);"),),
+        (("", ""), (("pcp->free_count >>= 1;", "list_del(pcp->count);"),),
          "rmqueue_pcplist() "),
     ],
 )  # fmt: skip
