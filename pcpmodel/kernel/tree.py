@@ -199,6 +199,26 @@ class Tree:
         return release_of(self)
 
     @property
+    def caveats(self) -> list[str]:
+        """What of the tree and its patch does not show, or stands as it is at boot: sentences."""
+        keys = (f"{n} {'on' if on else 'off'}" for n, on in self.static_keys.items())
+        values = (f"CONFIG_{n} is {self.options[n]}" for n in self.by_default)
+        unset = (f"CONFIG_{n}" for n in self.unset)
+        return [
+            f"{what}: {', '.join(names)}."
+            for what, names in (
+                ("The patch changes what is not compiled, so that nothing of it shows here",
+                 self.passed_over),
+                ("The patch changes files that are not read", self.unread),
+                ("Static keys are as they are defined", tuple(keys)),
+                ("Tracepoints and hooks of its own do nothing, as nobody is attached to them",
+                 self.tracepoints),
+                ("By the defaults of mm/Kconfig", tuple(values)),
+                ("Off, as nothing sets it (--config does)", tuple(unset)),
+            ) if names
+        ]  # fmt: skip
+
+    @property
     def new_fields(self) -> tuple[str, ...]:
         """Fields of struct per_cpu_pages that no known release has."""
         return _own(self.fields)
@@ -250,6 +270,10 @@ def _changed(before: Mapping[str, bytes], sources: Iterable[Source]) -> tuple[st
         if then.text == now.text:
             continue
         for name, items in now.items.items():
+            if all(i.text.split()[1:] == [name] for i in items if i.kind == "macro") and any(
+                i.kind == "macro" for i in items
+            ):
+                continue  # keeps a header from being read twice
             known = {i.digest for i in then.defined(name)}
             # The grammar may have lost its way in one of them: what stands there is not new.
             if any(i.digest not in known and i.text not in then.text for i in items):

@@ -15,8 +15,9 @@ from pcpmodel.kernel.releases import Release, release, releases
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
 from pcpmodel.kernel.tree_pages import compare, sizing, try_once
+from pcpmodel.kernel.tree_rules import near
 
-__all__ = ["OPERATIONS", "Difference", "decides_as", "differences"]
+__all__ = ["OPERATIONS", "Difference", "closest", "decides_as", "differences"]
 
 #: Random operations that a tree and a release must do alike to count as equal.
 OPERATIONS = 10_000_000
@@ -142,6 +143,15 @@ def decides_as(tree: Tree, n: int = OPERATIONS, seed: int = 1) -> tuple[list[Rel
         else:
             equal.append(candidate)
     return equal, done
+
+
+def closest(tree: Tree, n: int = 500_000, seed: int = 1) -> Release:
+    """Of the nearest releases the one beside which the fewest functions decide otherwise."""
+
+    def unlike(name: str) -> int:
+        return len({_function(tree, found) for found in compare(tree, name, n, seed, 20)[1]})
+
+    return release(min(reversed(near(tree)), key=unlike))
 
 
 def differences(

@@ -102,6 +102,8 @@ def patched(
     if git is None:
         raise InputError(f"{patch}: applying a patch needs git")
     parts = _parts(_decoded(read_bytes(patch)))
+    if not parts:
+        raise InputError(f"{patch}: is no patch: has no '--- FILE' with '+++ FILE' below it")
     files = _with_others(tree, files, parts)
     if not any("\r\n" in data.decode("utf-8", "replace") for data in files.values()):
         parts = [(p, hunks.replace(b"\r\n", b"\n")) for p, hunks in parts]  # as git am
@@ -129,7 +131,10 @@ def patched(
             if apply([git, "apply", "-p1", "-R", "--check", "-"]).returncode == 0:
                 raise InputError(f"{patch}: is in {tree} already")
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise InputError(f"{patch}: does not apply: {why[0] if why else 'git apply failed'}")
+            raise InputError(
+                f"{patch}: does not apply: {why[0] if why else 'git apply failed'} (every line of "
+                f"context must be there)"
+            )
         after = {name: read_bytes(Path(folder, name)) for name in files}
     if after == files:
         raise InputError(f"{patch}: leaves {', '.join(files)} as they are")

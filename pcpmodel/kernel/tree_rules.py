@@ -35,7 +35,7 @@ from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release
 from pcpmodel.kernel.tree_pages import compare, lists_of_tree, sizing, steps_of_tree
 from pcpmodel.kernel.tree_source import Item
 
-__all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "nearest", "release_of"]
+__all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "near", "nearest", "release_of"]
 
 #: Random operations in which steps and whole operations must come to the same; those of them that
 #: take no lock are many in a row where that is to be shown.
@@ -61,9 +61,7 @@ class Compiled(Protocol):
     @property
     def fields(self) -> tuple[str, ...]: ...
     @property
-    def unread(self) -> tuple[str, ...]: ...
-    @property
-    def passed_over(self) -> tuple[str, ...]: ...
+    def caveats(self) -> list[str]: ...
     @property
     def batch_scale_max(self) -> int: ...
     def with_batch_scale_max(self, batch_scale_max: int) -> Compiled: ...
@@ -142,16 +140,8 @@ class TreeRelease(Release):
             f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
             f"all else is that of {self.base}."
         ]
-        if self.tree is not None and self.tree.passed_over:
-            found.append(
-                f"{self.name}: the patch changes what is not compiled: "
-                f"{', '.join(self.tree.passed_over)}."
-            )
-        if self.tree is not None and self.tree.unread:
-            found.append(
-                f"{self.name}: the patch changes files that are not read: "
-                f"{', '.join(self.tree.unread)}."
-            )
+        if self.tree is not None:
+            found += [f"{self.name}: {said}" for said in self.tree.caveats]
         each = [
             what
             for what, ways in (
@@ -194,7 +184,12 @@ def known_texts() -> dict[str, dict[str, list[str]]]:
 
 
 def nearest(tree: Compiled) -> str:
-    """The release whose texts most functions of a tree have, of those with as many lists.
+    """The newest of the nearest releases."""
+    return near(tree)[-1]
+
+
+def near(tree: Compiled) -> list[str]:
+    """The releases whose texts most functions of a tree have, of those with as many lists.
 
     Where none has a known text, the newest mainline release with the same fields in struct
     per_cpu_pages.  Where none has as many lists, of all.
@@ -208,9 +203,9 @@ def nearest(tree: Compiled) -> str:
             if known in names:
                 votes[known] = votes.get(known, 0) + 1
     if votes:
-        return max(votes, key=lambda n: (votes[n], n))
+        return sorted(name for name, n in votes.items() if n == max(votes.values()))
     mainline = [r for r in alike if r.name[0] == "v" and "+" not in r.name]
-    return max(
+    newest = max(
         enumerate(mainline),
         key=lambda n: (
             (n[1].rules.free_count == ("free_count" in tree.fields))
@@ -218,7 +213,8 @@ def nearest(tree: Compiled) -> str:
             + (n[1].rules.alloc_scale == ("alloc_factor" in tree.fields)),
             n[0],
         ),
-    )[1].name
+    )[1]
+    return [newest.name]
 
 
 def release_of(tree: Compiled) -> TreeRelease:
@@ -292,7 +288,7 @@ def _try() -> None:
     given = parse_json(sys.stdin.read())
     tree = SimpleNamespace(
         name=given["name"], library=Path(given["library"]), fields=tuple(given["fields"]),
-        functions=dict.fromkeys(given["functions"]), new_fields=(), unread=(), passed_over=(),
+        functions=dict.fromkeys(given["functions"]), new_fields=(), caveats=[],
     )  # fmt: skip
     state = TreeRelease(
         "tree", tuple(given["patches"]), given["batch_scale_max"], digest=given["digest"],

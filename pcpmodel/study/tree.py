@@ -15,8 +15,8 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel import tree as kernel_tree
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, decides_as, differences
-from pcpmodel.kernel.tree_rules import known_texts, nearest
+from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, closest, decides_as, differences
+from pcpmodel.kernel.tree_rules import known_texts
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder, ladder
 
@@ -61,7 +61,7 @@ class KernelTree(kernel_tree.Tree):
         ----------
         release : str, Release or Tree, optional
             By default all are tried, and where none decides alike the differences to the one
-            whose functions most of its texts are.
+            whose functions most of its texts are, of several the one with the fewest differences.
         operations : int
             Random operations that are tried, 1 .. 10**9.
         seed : int
@@ -88,7 +88,7 @@ class KernelTree(kernel_tree.Tree):
         if base is None:
             equal, done = decides_as(self, operations, seed)
             if not equal:
-                base = find_release(nearest(self))
+                base = closest(self, min(operations, 500_000), seed)
         else:
             done = 0
         if base is not None:
@@ -112,6 +112,7 @@ class KernelTree(kernel_tree.Tree):
             "operations": done,
             "new_fields": list(self.new_fields),
             "struct_given": not self.borrowed,
+            "notes": self.caveats,
             "cannot_run": why_not,
             "ladders": first,
         }
@@ -253,25 +254,7 @@ def _text(
             for name in d.ours
         )
         lines.append(f"- {d.function}(): {d.operation}{f', with {state}' * bool(state)}: {sides}.")
-    if opened.passed_over:
-        lines.append(
-            f"The patch changes what is not compiled, so that nothing of it shows here: "
-            f"{', '.join(opened.passed_over)}."
-        )
-    if opened.static_keys:
-        keys = (f"{n} {'on' if on else 'off'}" for n, on in opened.static_keys.items())
-        lines.append(f"Static keys are as they are defined: {', '.join(keys)}.")
-    if opened.tracepoints:
-        lines.append(
-            f"Tracepoints and hooks of its own do nothing, as nobody is attached to them: "
-            f"{', '.join(opened.tracepoints)}."
-        )
-    if opened.by_default:
-        values = (f"CONFIG_{n} is {opened.options[n]}" for n in opened.by_default)
-        lines.append(f"By the defaults of mm/Kconfig {', '.join(values)}.")
-    if opened.unset:
-        names = ", ".join(f"CONFIG_{n}" for n in opened.unset)
-        lines.append(f"Off, as nothing sets it (--config does): {names}.")
+    lines += facts["notes"]
     beside = [
         f["name"] for f in facts["functions"]
         if f["found"] and f["name"] in kernel_tree.BESIDE and not f["same_text_as"]
@@ -295,6 +278,4 @@ def _text(
             f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
             f"the text of no known release: {', '.join(beside)}."
         )
-    if opened.unread:
-        lines.append(f"The patch changes files that are not read: {', '.join(opened.unread)}.")
     return "\n".join(lines)

@@ -9,9 +9,10 @@ import pytest
 
 from helpers.trees import HEADER, TREES, needs_trees
 from pcpmodel.errors import InputError
+from pcpmodel.kernel import tree_compare
 from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
-from pcpmodel.kernel.tree_compare import decides_as, differences, sizes_differ
+from pcpmodel.kernel.tree_compare import closest, decides_as, differences, sizes_differ
 from pcpmodel.kernel.tree_pages import sizing
 from pcpmodel.kernel.tree_rules import Hits, nearest
 from pcpmodel.study.tree import tree
@@ -168,6 +169,7 @@ def test_what_a_patch_changes_elsewhere_is_said(tmp_path):
     assert "decides as v7.2" in lines[0]
     assert lines[1].startswith("The patch changes what is not compiled")
     assert "changes what is not compiled" in " ".join(release(opened).notes)
+    assert opened.caveats == opened.compare("v7.2", operations=1000).facts["notes"]
     patch.write_text(capped())
     assert open_tree(EXCERPT, patch=patch).passed_over == ()
 
@@ -323,6 +325,13 @@ def test_the_nearest_release_has_as_many_lists(changed):
     assert nearest(open_tree(EXCERPT)) == "v7.3"
 
 
+def test_of_releases_as_near_the_one_with_fewest_differences(changed, monkeypatch):
+    opened = open_tree(changed(CAP))
+    for names in (["v7.2", "v6.12"], ["v6.12", "v7.2"]):
+        monkeypatch.setattr(tree_compare, "near", lambda _, names=names: names)
+        assert closest(opened, 50_000).name == "v7.2"
+
+
 @pytest.mark.parametrize(
     ("header", "pairs", "said"),
     [
@@ -348,12 +357,13 @@ def test_structures_that_no_release_has(changed, header, pairs, said):
 def test_a_helper_in_another_file(tmp_path):
     """One that the patch adds, as one that it changes, is read."""
     helper = "static inline int most_at_once(int batch)\n{\n	return batch << 2;\n}\n"
+    helper = f"#define POLICY_H\n{helper}"
     use = (CAP[0], "min(pcp->count, most_at_once(batch))")
     patch = tmp_path / "it.patch"
     change = diff(PAGE_ALLOC, text_of(), text_of(use))
     patch.write_text(diff("include/linux/pcp_policy.h", "", helper) + change)
     opened = tree(EXCERPT, patch=patch)
-    assert opened.unread == ()
+    assert opened.caveats == []
     assert "most_at_once" in opened.taken
     assert functions_of(opened.compare("v7.2", operations=100_000)) == {"nr_pcp_free"}
     base = tmp_path / "base"
@@ -405,6 +415,16 @@ def test_a_patch_that_is_in_the_tree_already(tmp_path, changed):
     folder = changed(CAP)
     with pytest.raises(InputError, match=r"it\.patch: is in .* already"):
         open_tree(folder, patch=patch)
+
+
+def test_no_patch_and_one_of_other_lines(tmp_path):
+    patch = tmp_path / "it.patch"
+    patch.write_text("Subject: hello\n\n mm/page_alloc.c | 2 +-\n")
+    with pytest.raises(InputError, match="is no patch: has no '--- FILE'"):
+        open_tree(EXCERPT, patch=patch)
+    patch.write_text(re.sub(r"(?m)^ (.*;)$", r" \1 /* */", capped()))
+    with pytest.raises(InputError, match=r"mm/page_alloc.c:\d+ \(every line of context must be"):
+        open_tree(EXCERPT, patch=patch)
 
 
 @needs_trees
