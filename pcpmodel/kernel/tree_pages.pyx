@@ -137,6 +137,27 @@ def lists_of_tree(tree):
     return ops_of(tree).nr_lists
 
 
+def engine_lists(tree, release):
+    """Lists that the engines have for a tree: its own, or a release's if each has its counterpart.
+
+    Lists beyond those, of types that no release keeps apart, stay empty.
+    """
+    cdef const tree_ops *ops = ops_of(tree)
+    cdef counted *c = <counted *>calloc(1, sizeof(counted))
+    try:
+        if c == NULL:
+            raise MemoryError
+        c.rules.nr_pcp_lists = ops.nr_lists
+        if map_lists(tree, ops, c) is not None:
+            c.rules = rules_of(release)
+            map_lists(tree, ops, c)
+            if corresponds(c):
+                return c.rules.nr_pcp_lists
+        return ops.nr_lists
+    finally:
+        free(c)
+
+
 @cython.final
 cdef class TreePages:
     """A pageset of a kernel tree, whose lists hold counts of blocks.
@@ -593,7 +614,7 @@ cdef void any_operation(
 
 def compare(
     tree, release, long n=10_000_000, unsigned long seed=0, int most=1, int length=1 << 17,
-    bint rows=False
+    bint rows=False, bint lists=True
 ):
     """Random operations on a tree and on the rules of a release.
 
@@ -610,6 +631,8 @@ def compare(
         are compared that both keep apart.
     length : int
         Operations until both begin anew with empty lists and other sizes.
+    lists : bool
+        Other lists are a difference also where each of the release's has its counterpart.
     rows : bool
         Operations that take no lock are done many in a row, of the tree one by one.
 
@@ -644,7 +667,7 @@ def compare(
         c.rules = rules_of(release)
         fields = fields_of(tree, &c.rules)
         different = map_lists(tree, ops, c)
-        if different:
+        if different and (lists or not corresponds(c)):
             differences.append({"op": "order_to_pindex", **different})
             if most == 1 or not c.orders & 1:
                 return 0, differences
@@ -817,6 +840,29 @@ def try_once(tree, release, example):
         if set != NULL:
             ops.release(set)
         free(set)
+        free(c)
+
+
+cdef bint corresponds(const counted *c) noexcept nogil:
+    """Whether blocks of every order stand on lists that follow each other as the release's do."""
+    cdef int i, last = -1
+    for i in range(c.rules.nr_pcp_lists):
+        if c.at[i] <= last:
+            return False
+        last = c.at[i]
+    return True
+
+
+def lists_correspond(tree, release):
+    """Whether a tree has a list for each of a release, in their order, and maybe more."""
+    cdef counted *c = <counted *>calloc(1, sizeof(counted))
+    try:
+        if c == NULL:
+            raise MemoryError
+        c.rules = rules_of(release)
+        map_lists(tree, ops_of(tree), c)
+        return corresponds(c)
+    finally:
         free(c)
 
 

@@ -32,7 +32,14 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import parse_json, read_json
 from pcpmodel.kernel.lists import PCP_LISTS_ROOM
 from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release, releases
-from pcpmodel.kernel.tree_pages import compare, lists_of_tree, sizing, steps_of_tree
+from pcpmodel.kernel.tree_pages import (
+    compare,
+    engine_lists,
+    lists_correspond,
+    lists_of_tree,
+    sizing,
+    steps_of_tree,
+)
 from pcpmodel.kernel.tree_source import Item
 
 __all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "near", "nearest", "release_of"]
@@ -106,8 +113,9 @@ class TreeRelease(Release):
     @cached_property
     def rules(self) -> Rules:
         """Rules of the nearest release, as far as the tree leaves them."""
-        rules = Release(self.base, self.patches, self.batch_scale_max).rules
-        lists = lists_of_tree(self.tree)
+        base = Release(self.base, self.patches, self.batch_scale_max)
+        rules = base.rules
+        lists = engine_lists(self.tree, base)
         decay = rules.decay or Decay.EIGHTH
         made = replace(
             rules,
@@ -140,6 +148,11 @@ class TreeRelease(Release):
             f"{self.name}: the page lists go by the tree's own functions (digest {self.digest}); "
             f"all else is that of {self.base}."
         ]
+        if self.tree is not None and self.rules.nr_pcp_lists != lists_of_tree(self.tree):
+            found.append(
+                f"{self.name}: of its {lists_of_tree(self.tree)} lists those that "
+                f"{self.base} does not have stay empty."
+            )
         if self.tree is not None:
             found += [f"{self.name}: {said}" for said in self.tree.caveats]
         each = [
@@ -192,10 +205,15 @@ def near(tree: Compiled) -> list[str]:
     """The releases whose texts most functions of a tree have, of those with as many lists.
 
     Where none has a known text, the newest mainline release with the same fields in struct
-    per_cpu_pages.  Where none has as many lists, of all.
+    per_cpu_pages.  Where none has as many lists, of those that the tree has a list for each of, or
+    else of all.
     """
     lists = lists_of_tree(tree)
-    alike = [r for r in releases() if r.rules.nr_pcp_lists == lists] or releases()
+    alike = (
+        [r for r in releases() if r.rules.nr_pcp_lists == lists]
+        or [r for r in releases() if lists_correspond(tree, r)]
+        or releases()
+    )
     names = {r.name for r in alike}
     votes: dict[str, int] = {}
     for name, item in tree.functions.items():
@@ -310,7 +328,7 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
     refused = ""
     for way in ways:
         tried = replace(state, commit_drain=int(way))
-        _, found = compare(state.tree, tried, OPERATIONS, 3)
+        _, found = compare(state.tree, tried, OPERATIONS, 3, lists=False)
         if not found:
             break
         refused = refused or _why(found[0])
@@ -326,7 +344,13 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
                 hit
                 for hit in ways_of_one
                 if not compare(
-                    state.tree, replace(tried, hits=hit), ROWS, 4, length=ROWS // 12, rows=True
+                    state.tree,
+                    replace(tried, hits=hit),
+                    ROWS,
+                    4,
+                    length=ROWS // 12,
+                    rows=True,
+                    lists=False,
                 )[1]
             ),
             Hits.EACH,

@@ -10,6 +10,7 @@ import pytest
 from helpers.trees import HEADER, TREES, needs_trees
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import tree_compare
+from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
 from pcpmodel.kernel.tree_compare import closest, decides_as, differences, sizes_differ
@@ -129,6 +130,25 @@ def test_blocks_on_other_lists_are_compared(changed, header, pairs, lists, said)
         assert functions_of(plain) == {"order_to_pindex"}
         assert d["theirs"]["pages"] < d["ours"]["pages"]
         assert plain.facts["operations"] == 200_000
+
+
+def test_lists_beyond_those_of_a_release_stay_empty(changed):
+    """A tree with lists of CMA runs: its other blocks go by the lists that correspond."""
+    mmzone = (HEADER % {"thp": 2, "more": ""}).replace(*OWN_CMA)
+    opened = tree(changed(include__linux__mmzone_h=mmzone))
+    state = release(opened)
+    assert state.rules.nr_pcp_lists == 14
+    assert any("of its 18 lists those that v7.3 does not have stay empty" in n for n in state.notes)
+    ours = PerCpuPages("v7.2", high_min=500, high_max=4000)
+    theirs = PerCpuPages(state, high_min=500, high_max=4000)
+    for step in range(4000):
+        order = (0, 0, 1, 9, 3)[step * 7 % 5]
+        if step // 700 % 2:
+            assert ours.alloc(order, step % 3) == theirs.alloc(order, step % 3)
+        else:
+            assert ours.free(order, step % 3) == theirs.free(order, step % 3)
+    assert ours.state() == theirs.state()
+    assert opened.compare("v7.2", operations=50_000).facts["cannot_run"] == ""
 
 
 @needs_trees
