@@ -359,11 +359,12 @@ class _Extract:
                               "migratetype", "zone_flags"])  # fmt: skip
         struct = self.taken(self.find("per_cpu_pages")[-1])
         fields = _fields(struct)
-        for name in re.findall(r"\b(\w+)\s*\[", struct.text):
-            if name in _FIELDS:
+        for name, is_array in re.findall(r"\b(\w+)\s*(\[|:\s*\d)", struct.text):
+            if is_array != "[" or name in _FIELDS:
                 raise InputError(
                     f"{self.name}: {struct.file}: line {struct.line}: {name} of struct "
-                    f"per_cpu_pages is an array; a number can be taken"
+                    f"per_cpu_pages is {'an array' if is_array == '[' else 'a bit-field'}; a "
+                    f"number can be taken"
                 )
         for needed in ("lists", "count", "batch"):
             if needed not in fields:
@@ -525,7 +526,7 @@ class _Extract:
                 parts += [*item.conditions, f'#line {item.line} "{item.file}"', item.text,
                           *("#endif" for _ in item.conditions)]  # fmt: skip
                 parts += _foreseen(item)
-        return "\n".join([*parts, *calls, '#line 1 "glue"', '#include "tree_glue.h"', ""])
+        return "\n".join([*parts, '#line 1 "glue"', *calls, '#include "tree_glue.h"', ""])
 
 
 def _closed(text: str, at: int) -> int:
@@ -587,7 +588,10 @@ def _places(own: Sequence[str]) -> list[str]:
 
 def _fields(struct: Item) -> list[str]:
     """Names of the fields of struct per_cpu_pages."""
-    body = struct.text[struct.text.index("{") : struct.text.rindex("}")]
+    body = struct.text[struct.text.index("{") + 1 : struct.text.rindex("}")]
+    inner = re.compile(r"\b(?:struct|union)\b[^{};]*\{([^{}]*)\}\s*(\w*)")
+    while inner.search(body):  # without a name, what stands in it is a field
+        body = inner.sub(lambda m: f"int {m[2]}" if m[2] else m[1], body)
     return re.findall(r"(\w+)(?:\[[^\]]*\])?(?:\s*:\s*\d+)?\s*[;,]", body)
 
 
@@ -712,13 +716,17 @@ sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
 def _sentence(errors: str) -> str:
     """What a compiler has against a tree, in one sentence: function, line, name."""
     function = ""
-    for line in errors.splitlines():
+    lines = errors.splitlines()
+    for at, line in enumerate(lines):
         inside = re.search(r"In function .([\w]+).:", line)
         if inside:
             function = inside.group(1)
         error = re.match(r"([^:]+):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line)
         if error:
             file, number, what = error.groups()
+            if file.endswith("tree_surroundings.h"):  # a macro of it: where the tree uses it
+                uses = (re.match(r"([^:/]+/[^:]+):(\d+):\d+: note: in ", n) for n in lines[at:])
+                file, number = next((u.groups() for u in uses if u), (file, number))
             field = re.search(r".struct (zone|page|pglist_data). has no member named .(\w+).", what)
             missing = re.search(
                 r".(\w+). undeclared|implicit declaration of function .(\w+).|"
@@ -737,7 +745,7 @@ def _sentence(errors: str) -> str:
                 word = next(g for g in missing.groups() if g)
                 return f"{where}uses {word}, which is not in the files of the tree that are read"
             return where + what
-    lines = [line for line in errors.splitlines() if line.strip()]
+    lines = [line for line in lines if line.strip()]
     undefined = re.search(r"undefined reference to .(\w+)", errors)
     if undefined:
         return f"{undefined.group(1)}() is used and not defined"

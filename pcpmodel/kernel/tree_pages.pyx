@@ -21,6 +21,7 @@ from pcpmodel.kernel.lists cimport (
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport (
     PCPF_FREE_HIGH_BATCH,
+    PCPF_PREV_FREE_HIGH_ORDER,
     commit_goes_on,
     commit_hold,
     decay_hold,
@@ -42,7 +43,7 @@ from pcpmodel.splitmix cimport draw
 import ctypes
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.kernel.lists import MIGRATETYPES, pcp_orders
+from pcpmodel.kernel.lists import MIGRATETYPES, PCP_ORDERS, pcp_orders
 from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
 
 cdef extern from "tree_abi.h":
@@ -350,6 +351,7 @@ cdef struct counted:
     int32_t nr[PCPMODEL_TREE_LISTS]
     int at[PCPMODEL_TREE_LISTS]  # the tree's list for each of the release; -1: none
     unsigned int orders  # whose blocks both keep apart alike: a bit each
+    bint more  # the tree has lists of orders that the release has none for
     int nr_holds
     int times  # that the last operation was done
     int failed
@@ -486,6 +488,11 @@ cdef int fields_of(tree, const pcp_rules *r):
     return both
 
 
+cdef inline int known_flags(const counted *c) noexcept nogil:
+    """PCPF_* that are compared: those of the tree alone are as its own fields."""
+    return -1 if c.rules.tree else PCPF_PREV_FREE_HIGH_ORDER | PCPF_FREE_HIGH_BATCH
+
+
 cdef bint alike(
     const counted *c, const tree_ops *ops, const void *set, const operation *o, int fields
 ) noexcept nogil:
@@ -503,7 +510,7 @@ cdef bint alike(
     if (
         f.count != mine.count
         or (fields & HAS_HIGH and f.high != mine.high)
-        or (fields & HAS_FLAGS and f.flags != mine.flags)
+        or (fields & HAS_FLAGS and (f.flags ^ mine.flags) & known_flags(c))
         or (fields & HAS_ALLOC_FACTOR and f.alloc_factor != mine.alloc_factor)
         or (fields & HAS_FREE_FACTOR and f.free_factor != mine.free_factor)
         or (fields & HAS_FREE_COUNT and f.free_count != mine.free_count)
@@ -779,6 +786,7 @@ cdef dict described(
     cdef int i, n = ops.holds(set, &holds), nr = c.rules.nr_pcp_lists
     to_fields(&c.pcp, &mine)
     ops.get(set, &theirs, lists)
+    theirs.flags &= known_flags(c)
     if ops.failed(set):
         failed = FAILED[ops.failed(set)]
     else:
@@ -846,6 +854,8 @@ def try_once(tree, release, example):
 cdef bint corresponds(const counted *c) noexcept nogil:
     """Whether blocks of every order stand on lists that follow each other as the release's do."""
     cdef int i, last = -1
+    if c.more:
+        return False
     for i in range(c.rules.nr_pcp_lists):
         if c.at[i] <= last:
             return False
@@ -891,6 +901,9 @@ cdef map_lists(tree, const tree_ops *ops, counted *c):
                     "order": order, "migratetype": mt, "release": {"pindex": mine},
                     "tree": {"pindex": theirs},
                 }
+            if found is None and not 0 <= theirs < ops.nr_lists:
+                found = {"order": order, "migratetype": mt, "release": {"pindex": mine},
+                         "tree": {"pindex": theirs}}
             if not 0 <= theirs < ops.nr_lists or at.setdefault(mine, theirs) != theirs:
                 break
             i = ops.order(theirs)
@@ -905,6 +918,13 @@ cdef map_lists(tree, const tree_ops *ops, counted *c):
                 for mine, theirs in at.items():
                     c.at[mine] = theirs
                     taken[theirs] = True
+    c.more = False
+    for order in set(PCP_ORDERS) - set(pcp_orders(lists)):
+        theirs = ops.pindex(1, order)
+        tell_failed()
+        if 0 <= theirs < ops.nr_lists:
+            c.more = c.more or ops.order(theirs) == order
+            tell_failed()
     if found is not None:
         found["left_out"] = [order for order in pcp_orders(lists) if not c.orders >> order & 1]
     return found

@@ -266,6 +266,32 @@ def test_room_that_a_vendor_keeps_is_none(changed):
 # Functions and structures that are otherwise
 
 
+def test_a_flag_of_its_own_is_no_difference_but_what_it_leads_to(changed):
+    """PCPF_* that no release has: left out of what is compared, as fields of its own are."""
+    mmzone = HEADER % {"thp": 2, "more": "\n#define PCPF_COLD BIT(2)"}
+    opened = tree(changed(
+        ("	pcp->free_count >>= 1;\n",
+         "	pcp->free_count >>= 1;\n	pcp->flags &= ~PCPF_COLD;\n"),
+        (CAP[0], f"pcp->flags & PCPF_COLD ? {CAP[1]} : {CAP[0]}"),
+        ("static int nr_pcp_high(", "static void cold(struct per_cpu_pages *pcp)\n{\n"
+         "	if (pcp->free_count > 4 * pcp->batch)\n		pcp->flags |= PCPF_COLD;\n}\n\n"
+         "static int nr_pcp_high("),
+        ("	pcp->alloc_factor /= 2;\n", "	pcp->alloc_factor /= 2;\n	cold(pcp);\n"),
+        include__linux__mmzone_h=mmzone,
+    ))  # fmt: skip
+    assert functions_of(opened.compare("v7.2", operations=200_000)) == {"nr_pcp_free"}
+
+
+def test_structures_inside_of_the_pageset(changed):
+    """Fields of one with a name are its own, those of one without are the pageset's."""
+    inside = (
+        "\n	struct { int seen, batch; } stats;\n	union { u16 raw; struct { u8 a, b; }; };"
+    )
+    opened = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 2, "more": inside}))
+    assert opened.new_fields == ("stats", "raw", "a", "b")
+    assert differences(opened, "v7.2", 50_000)[0] == []
+
+
 def test_parameters_at_other_places(changed):
     """As patches add them in front (gfp_flags to rmqueue_bulk()), or change their order."""
     bulk = "struct zone *zone, int count, struct per_cpu_pages *pcp, int pindex"
@@ -357,6 +383,10 @@ def test_of_releases_as_near_the_one_with_fewest_differences(changed, monkeypatc
     [
         (("int count, high,", "int count[16], high,"), (),
          "count of struct per_cpu_pages is an array; a number can be taken"),
+        (("u8 flags, alloc_factor;", "u8 flags : 4, mode : 4; u8 alloc_factor;"), (),
+         "flags of struct per_cpu_pages is a bit-field; a number can be taken"),
+        (("int count, high,", "atomic_t count; int high,"), (),
+         "mm/page_alloc.c: line "),
         (("", ""), (("pcp->free_count >>= 1;", "pcp->free_count >>= zone->pageset_cap;"),),
          "rmqueue_pcplist() uses pageset_cap of struct zone, of which nothing is there but"),
         (("", ""), (("pcp->free_count >>= 1;", "list_del(pcp->count);"),),

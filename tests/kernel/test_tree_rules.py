@@ -240,10 +240,13 @@ def test_nineteen_lists_run(trees):
     assert pm.replay(pm.recording("7.3-unixpair-4cpu"), release=tree).nr_unexplained == 0
 
 
-def test_more_lists_than_there_is_room_for(changed):
-    tree = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 21, "more": ""}))
-    with pytest.raises(InputError, match=r"NR_PCP_LISTS is 33; .* 13\.\.32"):
-        PerCpuPages(tree, high=500)
+def test_more_lists_than_there_is_room_for_and_fewer(changed):
+    """Lists that no release has stay empty; blocks that have none are not the engines'."""
+    more = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 21, "more": ""}))
+    assert release(more).rules.nr_pcp_lists == 14
+    fewer = open_tree(changed(include__linux__mmzone_h=HEADER % {"thp": 0, "more": ""}))
+    with pytest.raises(InputError, match=r"NR_PCP_LISTS is 12; .* 13\.\.32"):
+        release(fewer)
 
 
 def test_fields_of_64_bytes_are_carried(changed):
