@@ -13,10 +13,10 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from pcpmodel.kernel.lists cimport (
+    MAX_PCP_LISTS,
     drain_counts,
     order_to_pindex,
     pcp_allowed_order,
-    pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport (
@@ -43,7 +43,7 @@ from pcpmodel.splitmix cimport draw
 import ctypes
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.kernel.lists import MIGRATETYPES, PCP_ORDERS, pcp_orders
+from pcpmodel.kernel.lists import MIGRATETYPES, pcp_orders
 from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
 
 cdef extern from "tree_abi.h":
@@ -919,7 +919,7 @@ cdef map_lists(tree, const tree_ops *ops, counted *c):
                     c.at[mine] = theirs
                     taken[theirs] = True
     c.more = False
-    for order in set(PCP_ORDERS) - set(pcp_orders(lists)):
+    for order in set(pcp_orders(MAX_PCP_LISTS)) - set(pcp_orders(lists)):
         theirs = ops.pindex(1, order)
         tell_failed()
         if 0 <= theirs < ops.nr_lists:

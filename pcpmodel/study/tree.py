@@ -168,9 +168,10 @@ def tree(
         A kernel tree; ``TREE@REF``, a commit of it (nothing is checked out); a folder with files
         of mm/; or one page_alloc.c.
     patch : path, optional
-        A patch that is applied to it first, in a copy.
+        A patch, or mails with patches, applied to it first, in a copy.
     config : path, optional
-        A kernel's .config; by default what distributions set on x86-64.
+        A kernel's .config; by default what distributions set on x86-64.  What neither says goes by
+        the defaults of the tree's mm/Kconfig.
     batch_scale_max : int, optional
         CONFIG_PCP_BATCH_SCALE_MAX, 0..6.
 
