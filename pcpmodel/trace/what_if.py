@@ -369,7 +369,8 @@ def what_if(
             f"{exactness.nr_unexplained} unexplained differences, {exactness.nr_explained} of "
             f"{exactness.events} events explained): the work is not all of it known"
         )
-    for outcome in outcomes:
+    asked = (batch, high_pages, high_fraction) != (None, None, None)
+    for outcome in [] if asked else outcomes:
         here = {"refills": outcome.refills, "drains": outcome.drains}
         if outcome.release == cap.release.name and here != recorded:
             # An operation is done as a whole here; there, others had the lists in its midst, or

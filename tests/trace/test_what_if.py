@@ -105,6 +105,16 @@ def test_a_patch_alone_can_be_tried():
     assert patched.drains < base.drains
 
 
+def test_other_sizes_than_recorded_are_not_held_against_the_rules():
+    """What they bring is what was asked for; without, the note says how far off the rules are."""
+    path = TRACES / "7.0-mixed-4cpu"
+    own = pm.what_if(path)
+    assert any("the recording's own rules" in note for note in own.notes)
+    for settings in ({"batch": 7}, {"high_pages": 20_000}, {"high_fraction": 64}):
+        other = pm.what_if(path, **settings)
+        assert not any("the recording's own rules" in note for note in other.notes)
+
+
 def test_settings_take_the_place_of_the_recorded_ones():
     path, rules = TRACES / "6.1-pf1-4cpu", ["v6.12"]
     plain, small, wide, narrow = (
