@@ -39,7 +39,8 @@ ASSUMPTIONS = {
     E_IN_FLIGHT: Assumption(
         "left the list at another moment than its line says",
         "count, a refill or a drain is not as foreseen",
-        "a page left at another moment between its task's line before and its mm_page_alloc",
+        "a page left at another moment between its task's line before and its mm_page_alloc; where "
+        "a hidden task had the CPU, or another page did: both are followed from that line on",
         "that mm_page_alloc",
     ),
     E_MIGRATED: Assumption(

@@ -507,7 +507,7 @@ cdef class Follower(Beliefs):
         if len(forks):
             self.place = <uint8_t *>self.room(self.nr_rows, 1)
             gone = []
-            here = all_rows(self.rows, self.nr_rows, self.spilled)
+            here = rows_in(self)
             if find_stacks_freed(self, self.place,
                                  <int32_t *>by_row(&here, sizeof(int32_t), gone)) < 0:
                 raise MemoryError
@@ -669,7 +669,7 @@ cdef class Follower(Beliefs):
         with nogil:
             row = start
             while row < stop:
-                let_go(self, row - 3 * STRETCH, row - STRETCH)
+                leave_links(self, row, 1)
                 end = min((row | (STRETCH - 1)) + 1, stop)
                 steps(self, row, end)
                 if nobody_asks(self):
@@ -684,8 +684,7 @@ cdef class Follower(Beliefs):
         if not 0 <= start <= stop <= self.nr_rows:
             raise IndexError(f"rows {start}..{stop} are outside 0..{self.nr_rows}")
         for row in range(start, stop):
-            if row & (STRETCH - 1) == 0:
-                let_go(self, row - 3 * STRETCH, row - STRETCH)
+            leave_links(self, row, 1)
             n += is_heeded(self.unheeded, self.rows[row].event)
         return n
 

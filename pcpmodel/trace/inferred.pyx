@@ -98,23 +98,20 @@ cdef inline bint shows_over(const sweep *s, int32_t row, int32_t before) noexcep
 
 
 cdef int look_ahead(sweep *s, const int32_t[::1] forks, const int32_t[::1] since,
-                    int32_t *fork_of) except -1 nogil:
-    """Fill in which rows come next; ``fork_of``: zeros, by task."""
-    cdef int32_t *next_ = <int32_t *>calloc(4 * s.cpus, sizeof(int32_t))
+                    int32_t *fork_of, int32_t *next_) except -1 nogil:
+    """Fill in which rows come next; ``fork_of``: zeros, by task; ``next_``: 4 of each CPU."""
     cdef int32_t *at
     cdef int32_t row, k, then
     cdef Py_ssize_t left = forks.shape[0] - 1
     cdef const event_row *r
-    if next_ == NULL:
-        raise MemoryError
     for k in range(4 * s.cpus):
         next_[k] = s.nr_rows
     for row in range(s.nr_rows - 1, -1, -1):
         leave(s, row, -1)
         r = &s.rows[row]
+        check_cpu(r, s.cpus)
         if not is_heeded(s.unheeded, r.event):
             continue
-        check_cpu(r, s.cpus)
         at = next_ + 4 * r.cpu  # row, and next line, allocation and fork
         then = at[0]
         if then < s.nr_rows:
@@ -135,7 +132,6 @@ cdef int look_ahead(sweep *s, const int32_t[::1] forks, const int32_t[::1] since
                 if 0 <= r.pid < MAX_PID:
                     fork_of[r.pid] = left + 1
                 left -= 1
-    free(next_)
     return 0
 
 
@@ -327,6 +323,7 @@ def lay_elsewhere(events, int cpus, int32_t first, starts, pages, forks, since,
     cdef const int64_t[::1] zones = np.array(starts, np.int64)
     cdef const int32_t[::1] made = np.array(forks, np.int32), begun = np.array(since, np.int32)
     cdef int32_t *fork_of
+    cdef int32_t *next_
     cdef int64_t k, lists
     memset(&s, 0, sizeof(sweep))
     s.all_ = rows_of(events, keep)
@@ -345,8 +342,9 @@ def lay_elsewhere(events, int cpus, int32_t first, starts, pages, forks, since,
         s.taken = <marks *>untouched(lists * sizeof(marks), keep)
         s.drained = <marks *>untouched(lists * sizeof(marks), keep)
         fork_of = <int32_t *>untouched(MAX_PID * sizeof(int32_t), keep)
+        next_ = <int32_t *>untouched(4 * cpus * sizeof(int32_t), keep)
         with nogil:
-            look_ahead(&s, made, begun, fork_of)
+            look_ahead(&s, made, begun, fork_of, next_)
             look_at_all(&s)
         if s.broken:
             raise MemoryError

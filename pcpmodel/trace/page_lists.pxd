@@ -52,7 +52,7 @@ cdef struct traced_page:
     int32_t prev
     int32_t where       # 0: on no list; else 1 + 16 * pageset + list
     int32_t cursor      # next row about it
-    int32_t pushed      # row at which it joined its list
+    int32_t pushed      # row at which it joined its list; of DOUBTED ones, that shows it gone
     uint8_t status
     int8_t cached       # migratetype kept in it on a list (until v6.9)
     uint8_t event       # of the row at the cursor, before any has passed
@@ -128,7 +128,6 @@ cdef int check_cpu(const event_row *r, int cpus) except -1 nogil
 cdef void *untouched(size_t size, list keep) except NULL
 cdef void *by_row(const all_rows *s, size_t size, list keep) except NULL
 cdef void leave_memory(const void *first, const void *last) noexcept nogil
-cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil
 cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
                        int step) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,
@@ -145,6 +144,18 @@ cdef inline void leave_rows(const all_rows *s, int32_t row, int step) noexcept n
     """Rows that were passed need not stay in memory; *step*: 1 forwards, -1 backwards."""
     if s.spilled and row & (STRETCH - 1) == 0:
         leave_by_row(s, s.rows, sizeof(event_row), row, step)
+
+
+cdef inline all_rows rows_in(PageLists s) noexcept nogil:
+    return all_rows(s.rows, s.nr_rows, s.spilled)
+
+
+cdef inline void leave_links(PageLists s, int32_t row, int step) noexcept nogil:
+    """`leave_rows`, and their links."""
+    cdef all_rows here = rows_in(s)
+    if s.spilled and row & (STRETCH - 1) == 0:
+        leave_rows(&here, row, step)
+        leave_by_row(&here, s.link, sizeof(row_link), row, step)
 
 
 cdef inline int cpu_of_switch(const event_row *r, int64_t task) noexcept nogil:

@@ -138,18 +138,10 @@ cdef void leave_memory(const void *first, const void *last) noexcept nogil:
     leave(first, last)
 
 
-cdef void let_go(PageLists s, int64_t first, int64_t last) noexcept nogil:
-    """These rows are not needed soon: of a long trace they need not stay in memory."""
-    first, last = max(first, <int64_t>0), min(last, <int64_t>s.nr_rows)
-    if s.spilled and first < last:
-        leave_memory(s.rows + first, s.rows + last)
-        leave_memory(s.link + first, s.link + last)
-
-
 cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
                        int step) noexcept nogil:
-    """What an array has of the two stretches of rows that were passed before *row*."""
-    cdef int64_t first = row - 2 * STRETCH if step > 0 else row + STRETCH
+    """What an array has of rows that were passed before *row*, but for the last stretch of them."""
+    cdef int64_t first = row - 3 * STRETCH if step > 0 else row + STRETCH
     cdef int64_t last = min(first + 2 * STRETCH, <int64_t>s.n)
     first = max(first, <int64_t>0)
     if first < last:
@@ -318,8 +310,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     cdef int code
     for row in range(s.nr_rows - 1, start - 1, -1):
         r = &rows[row]
-        if row & (STRETCH - 1) == 0:
-            let_go(s, row + STRETCH, row + 3 * STRETCH)
+        leave_links(s, row, -1)
         if row >= start + AHEAD:
             fetch_page(s, r - AHEAD)
         if pages_unlikely(<uint32_t>r.pid >= MAX_PID):

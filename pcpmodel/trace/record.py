@@ -219,7 +219,7 @@ def _export(here: Path, target: Path, progress: bool) -> tuple[Counter[str], int
     cpus = {b"0"}
     with (
         open(here / "trace", "rb") as source,
-        # A third of gzip's time, and to read a fifth; no larger.
+        # A sixth of gzip's time, and half of it to read; no larger.
         open(target, "xb") as file,
         zstandard.ZstdCompressor(level=3).stream_writer(file) as packed,
         io.BufferedWriter(packed, 1 << 20) as sink,

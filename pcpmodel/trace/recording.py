@@ -33,7 +33,7 @@ from pcpmodel.trace.dumps import (
     read_pcps,
     read_zoneinfo,
 )
-from pcpmodel.trace.ftrace import HIDDEN, Events, read_trace
+from pcpmodel.trace.ftrace import Events, read_trace
 from pcpmodel.trace.packed import SUFFIXES, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.switched import hand_over
@@ -254,7 +254,7 @@ class Recording:
                 f"an event of CPU {numbers['max_cpu']}, but meta.json says cpus={self.cpus}",
                 file=self.file("trace.txt"),
             )
-        events.turn_into(hand_over(events, self.cpus), HIDDEN)
+        hand_over(events, self.cpus)
         return events, reader
 
     @property

@@ -302,8 +302,7 @@ cdef int32_t asks_large(Beliefs s) noexcept nogil:
     if s.large_row < 0:
         s.large_row = 0
         for j in range(s.nr_rows):
-            if j % STRETCH == 0:
-                let_go(s, j - STRETCH, j)
+            leave_links(s, j, 1)
             if s.rows[j].event == EV_ALLOC and s.rows[j].b > PAGE_ALLOC_COSTLY_ORDER:
                 s.large_row = j
                 break

@@ -113,10 +113,10 @@ cdef void cut(PageLists s, uint8_t *place, const int32_t *before, const int32_t 
 
 cdef void leave(PageLists s, const int32_t *before, int32_t row) noexcept nogil:
     """What was passed need not stay in memory."""
-    cdef all_rows here = all_rows(s.rows, s.nr_rows, s.spilled)
+    cdef all_rows here = rows_in(s)
     if s.spilled and row & (STRETCH - 1) == 0:
-        let_go(s, row - 3 * STRETCH, row - STRETCH)
-        leave_by_row(&here, before, sizeof(int32_t), row - STRETCH, 1)
+        leave_links(s, row, 1)
+        leave_by_row(&here, before, sizeof(int32_t), row, 1)
 
 
 cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcept nogil:

@@ -43,10 +43,13 @@ cdef void give_to_idle(event_row *rows, int32_t row, int32_t last) noexcept nogi
         row += 1
 
 
-cdef void hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t *of_cpu,
-                        const uint8_t *own, int32_t *hidden) noexcept nogil:
-    """Go through all rows; ``of_cpu``: 1 + the last switch of each CPU, the first and the last of
-    the frees at hand, and the line before, if it is a switch."""
+cdef int32_t hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t *of_cpu,
+                           const uint8_t *own, int32_t *hidden) noexcept nogil:
+    """Go through all rows, and say how many are of hidden tasks.
+
+    ``of_cpu``: 1 + the last switch of each CPU, the first and the last of the frees at hand, and
+    the line before, if it is a switch.
+    """
     cdef int32_t row, cpu, n = 0
     cdef int32_t *at
     cdef event_row *r
@@ -75,11 +78,11 @@ cdef void hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t *o
         elif pages_unlikely(switched) and r.event == EV_FREE \
                 and r.flags & (IRQ | FL_DEPTH) == 1:
             at[1] = at[2] = row + 1
-    hidden[n] = s.n
     for cpu in range(cpus):
         at = of_cpu + 4 * cpu
         if at[1]:
             give_to_idle(rows, at[1] - 1, at[2] - 1)
+    return n
 
 
 def hand_over(events, int cpus):
@@ -99,25 +102,24 @@ def hand_over(events, int cpus):
     events : Events
     cpus : int
 
-    Returns
-    -------
-    (N,) ndarray of int32
-        The rows with which hidden tasks get a CPU.
-
     Raises
     ------
     InputError
         A row of another CPU.
+    ValueError
+        The rows cannot be written.
     """
     cdef list keep = []
     cdef all_rows s = rows_of(events, keep)
     cdef int32_t *of_cpu = <int32_t *>untouched(4 * cpus * sizeof(int32_t), keep)
     cdef uint8_t *own = <uint8_t *>untouched(MAX_PID, keep)
     cdef int32_t row, n = 0
+    cdef uint8_t[::1] raw
     cdef int32_t[::1] hidden
     cdef const event_row *r
     if not events.is_event("sched_switch").any():
-        return np.empty(0, np.int32)
+        return
+    raw = events.rows.view(np.uint8)
     with nogil:
         for row in range(s.n):
             leave_rows(&s, row, 1)
@@ -128,10 +130,10 @@ def hand_over(events, int cpus):
             if r.event == EV_SWITCH:
                 of_cpu[4 * r.cpu] = row + 1
                 n += 1
-    hidden = np.empty(n + 1, np.int32)
+    hidden = np.empty(n, np.int32)
     with nogil:
-        hand_over_all(&s, <event_row *>s.rows, cpus, of_cpu, own, &hidden[0])
-    return np.asarray(hidden)[:np.flatnonzero(np.asarray(hidden) == s.n)[0]]
+        n = hand_over_all(&s, <event_row *>&raw[0], cpus, of_cpu, own, &hidden[0])
+    events.turn_into(np.asarray(hidden)[:n], EV_HIDDEN)
 
 
 # -- by task --------------------------------------------------------------------------

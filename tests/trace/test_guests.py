@@ -13,7 +13,7 @@ import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.errors import InputError
 from pcpmodel.trace.dumps import PcpState
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIT, MIGRATE_SHIFT, Events, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, Events, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.replay import replay_without_dump
 from pcpmodel.trace.switched import hand_over
@@ -293,7 +293,8 @@ def test_what_is_freed_while_a_task_gets_the_cpu():
     )  # fmt: skip
     tasks = rows["pid"].copy()
     hand_over(Events(rows, _NO_PROBES), 2)
-    others = (rows["event"] != EVENT_IDS["sched_switch"]) & (rows["pid"] != tasks)
+    switched = np.isin(rows["event"], (EVENT_IDS["sched_switch"], HIDDEN))
+    others = ~switched & (rows["pid"] != tasks)
     assert np.flatnonzero(others).tolist() == [2, 3, 10, 11, 12, 13]
     assert not rows["pid"][others].any()
 
@@ -303,11 +304,19 @@ def test_a_switch_is_of_who_gets_the_cpu_and_is_hidden():
         ("sched_switch", 0, 1, 2, 12), ("mm_page_alloc", 0, 12, 0), ("sched_switch", 0, 12, 2, 13),
         ("sched_switch", 0, 12, 2, 12),
     )  # fmt: skip
-    assert hand_over(Events(rows, _NO_PROBES), 1).tolist() == [2]
+    hand_over(Events(rows, _NO_PROBES), 1)
+    assert np.flatnonzero(rows["event"] == HIDDEN).tolist() == [2]
     assert rows["pid"].tolist() == [0, 12, 13, 0]
     assert rows["c"].tolist() == [1, 0, 12, 12]
+
+
+def test_rows_of_another_cpu_or_that_cannot_be_written_are_not_handed_over():
+    rows = _rows(("sched_switch", 0, 1, 2, 12))
     with pytest.raises(InputError, match="the trace tells of CPU 0; there are 0"):
         hand_over(Events(rows, _NO_PROBES), 0)
+    rows.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        hand_over(Events(rows, _NO_PROBES), 1)
 
 
 def test_a_page_that_a_hidden_task_has_freed_is_explained_and_counted_so(told):
