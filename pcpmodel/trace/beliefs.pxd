@@ -396,7 +396,11 @@ cdef int32_t first_from(
 ) noexcept nogil
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil
-cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil
+cdef int32_t asks_large(Beliefs s) noexcept nogil
+cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil
+cdef void open_states(
+    Beliefs s, int x, const per_cpu_pages *like, bint at_start, int maybe
+) noexcept nogil
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void unfold(pageset *set) noexcept nogil
 cdef void save(Beliefs s, pageset *set, state **to, int *nr, int64_t *cap) noexcept nogil

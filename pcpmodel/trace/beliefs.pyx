@@ -14,7 +14,9 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport lists_in_use
-from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
+from pcpmodel.kernel.pages cimport (
+    PAGE_ALLOC_COSTLY_ORDER, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
+)
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
@@ -335,8 +337,37 @@ cdef void give_up(Beliefs s, int x, int32_t row) noexcept nogil:
     set.undecided = False
 
 
-cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start) noexcept nogil:
-    """Every value that the fields may have which nobody told."""
+cdef int32_t asks_large(Beliefs s) noexcept nogil:
+    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, which a zone may not have;
+    or 0."""
+    cdef int32_t j
+    if s.large_row < 0:
+        s.large_row = 0
+        for j in range(s.nr_rows):
+            leave_links(s, j, 1)
+            if s.rows[j].event == EV_ALLOC and s.rows[j].b > PAGE_ALLOC_COSTLY_ORDER:
+                s.large_row = j
+                break
+    return s.large_row
+
+
+cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
+    """Whether a watermark test may have failed by *row*.
+
+    That for a large block came between the line before of the task that reports it and its own; a
+    hidden task, or a high_max that no file tells, is a nearer cause than a block that the zone may
+    not have had.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
+    cdef int32_t j = asks_large(s)
+    return row >= z.low or (
+        j > 0 and row >= s.link[j].own_prev and max(set.hidden, set.capped) <= set.counted)
+
+
+cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start,
+                      int maybe) noexcept nogil:
+    """Every value that the fields may have which nobody told; *maybe*: flags of the zone."""
     cdef pageset *set = &s.sets[x]
     cdef const pcp_rules *r = &s.rules
     cdef per_cpu_pages base = like[0]
@@ -347,7 +378,6 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
     cdef int ffs = 1 if r.free_count else 7
     cdef int flags = 4 if r.free_high_two_in_a_row else 1
     cdef int counts = set.nr_counts if at_start else 2 * AROUND + 1
-    cdef int maybe = s.zones[set.zone].maybe
     cdef int n = 0, c, a, f, k, g
     cdef state *v
     set.used = True
@@ -381,7 +411,11 @@ cdef void open_states(Beliefs s, int x, const per_cpu_pages *like, bint at_start
 cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
     """After a difference: the fields are unknown again, but for high, and for count about."""
     cdef pageset *set = &s.sets[x]
+    cdef zone_info *z = &s.zones[set.zone]
     cdef per_cpu_pages like
+    cdef int k, maybe = ZONE_RECLAIM_ACTIVE if z.woken > z.slept else 0
+    if s.rules.below_high and may_be_low(s, x, row):
+        maybe |= ZONE_BELOW_HIGH
     if set.cut or set.n == 0:
         return
     if s.effort < 0:
@@ -393,7 +427,9 @@ cdef void reopen(Beliefs s, int x, int32_t row) noexcept nogil:
     like.high = max(like.high, set.high_before)
     set.high_before = 0
     set.borne = row
-    open_states(s, x, &like, False)
+    for k in range(set.n):
+        maybe |= set.s[k].zone_flags
+    open_states(s, x, &like, False, maybe)
     set.was_row = row
 
 

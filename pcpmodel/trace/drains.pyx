@@ -617,7 +617,7 @@ cdef bint empties_set(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     cdef int k, seen
     if not set.used:
-        open_states(s, x, &set.first, True)
+        open_states(s, x, &set.first, True, s.zones[set.zone].maybe)
     unfold(set)
     find_drain(s, x, row, s.rows[row].cpu)
     seen = pages_of(s)

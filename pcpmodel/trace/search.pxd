@@ -15,7 +15,6 @@ cdef void forget_op(Beliefs s, int x, int k) noexcept nogil
 cdef void delay(Beliefs s, int32_t page, int32_t row) noexcept nogil
 cdef void went_past(Beliefs s, int32_t page, int32_t row) noexcept nogil
 cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil
-cdef int32_t asks_large(Beliefs s) noexcept nogil
 cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
 cdef operation *begin_op_slowly(Beliefs s, int x, int32_t row, int op, int order) noexcept nogil
 

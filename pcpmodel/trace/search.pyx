@@ -21,7 +21,7 @@ from pcpmodel.kernel.lists cimport (
     order_to_pindex, pcp_allowed_order, pindex_to_only_type, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
+    MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport commit_hold
 from pcpmodel.trace.assumptions cimport *
@@ -73,7 +73,7 @@ cdef operation *begin_op_slowly(Beliefs s, int x, int32_t row, int op, int order
         differ(s, row, D_DRAIN_MISSING, x, set.due.left, set.due.why)
         set.due.why = DUE_NONE
     if not set.used:
-        open_states(s, x, &set.first, True)
+        open_states(s, x, &set.first, True, z.maybe)
     if not set.cut:
         make_room(s, x)
         if set.log_cap:
@@ -293,34 +293,6 @@ cdef int32_t next_flags(Beliefs s, int x, int32_t row) noexcept nogil:
                 return j
     s.effort -= (s.nr_rows - row) >> 6
     return -1
-
-
-cdef int32_t asks_large(Beliefs s) noexcept nogil:
-    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, which a zone may not have;
-    or 0."""
-    cdef int32_t j
-    if s.large_row < 0:
-        s.large_row = 0
-        for j in range(s.nr_rows):
-            leave_links(s, j, 1)
-            if s.rows[j].event == EV_ALLOC and s.rows[j].b > PAGE_ALLOC_COSTLY_ORDER:
-                s.large_row = j
-                break
-    return s.large_row
-
-
-cdef inline bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
-    """Whether a watermark test may have failed by *row*.
-
-    That for a large block came between the line before of the task that reports it and its own; a
-    hidden task, or a high_max that no file tells, is a nearer cause than a block that the zone may
-    not have had.
-    """
-    cdef pageset *set = &s.sets[x]
-    cdef zone_info *z = &s.zones[set.zone]
-    cdef int32_t j = asks_large(s)
-    return row >= z.low or (
-        j > 0 and row >= s.link[j].own_prev and max(set.hidden, set.capped) <= set.counted)
 
 
 cdef inline bint sooner(Beliefs s, const candidate *a, const candidate *b, int pid) noexcept nogil:

@@ -489,6 +489,8 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
     elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         if untold_since(s, p, row, s.sets[x].hidden) and by_hidden(s, x, row, 0):
             s.t.allocations_explained += 1
+            if s.sets[x].list[i].head < 0:
+                s.sets[x].open[i] = True    # a refill of its own: there may be others
         else:
             differ(s, row, D_NOT_LISTED, x, 0, r.a)
         if not 0 < s.sets[x].hidden < s.sets[x].counted:

@@ -9,10 +9,9 @@ from requests to higher zones, or where a large block is asked for.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE
-from pcpmodel.trace.beliefs cimport unfold, zone_info, zone_told
+from pcpmodel.trace.beliefs cimport asks_large, unfold, zone_info, zone_told
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport D_ZONE_FLAGS, differ, index_of
-from pcpmodel.trace.search cimport asks_large
 
 cdef enum:
     MAX_AHEAD = 4096    # rows in which a CPU that holds a lock has its next event

@@ -931,6 +931,54 @@ def test_pages_of_a_stack_below_those_that_an_interrupt_freed_amid_the_fork(nati
     assert found.causes() == {_STACK: 4, "reported after other pages had joined its list": 1}
 
 
+def _after(lines, n, to):
+    """A task gets the CPU after *n* lines that were made."""
+    at = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + n
+    return [*lines[: at + 1], _switch(lines[at], to), *lines[at + 1 :]]
+
+
+def test_a_refill_of_a_hidden_task_has_brought_more_than_the_page_that_shows_it(native):
+    told = [
+        (11, 0, "alloc", 100), *((11, 0, "refill", page) for page in range(63)),
+        *((12, 0, "alloc", page) for page in (*range(63), 200, 201)),
+    ]  # fmt: skip
+
+    def made(lines):
+        lines = _after(_of_unmovable_pages(lines, told), len(told), 1)
+        return _after(lines, len(told) - 2, 99999)
+
+    found = native("native-thp-2cpu", made)
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"a task of which no line tells had the CPU": 1}
+
+
+def test_flags_that_nothing_can_have_set_do_not_make_a_drain(tmp_path):
+    """A hidden task took pages, so that a drain comes later than foreseen; free pages are many.
+
+    Under ZONE_BELOW_HIGH it would have come at any count, and another one with every free.
+    """
+    told = [
+        *((11, 1, "alloc", page) for page in range(20)), (12, 1, "alloc", 20),
+        *((11, 1, "free", page) for page in range(4)),
+        *((11, 1, "drain", 100 + page) for page in range(63)),
+        *((11, 1, "free", page) for page in range(4, 20)), (12, 1, "alloc", 19),
+    ]  # fmt: skip
+    shutil.copytree(
+        NATIVE / "native-thp-2cpu", tmp_path / "made", ignore=shutil.ignore_patterns("trace.*")
+    )
+    lines = b"".join(open_text(NATIVE / "native-thp-2cpu" / "trace.txt.zst"))
+    lines = _of_unmovable_pages(lines.splitlines(keepends=True), told)
+    lines = _after(_after(lines, len(told), 1), 21, 99999)
+    (tmp_path / "made" / "trace.txt").write_bytes(b"".join(_heading(lines)))
+    zoneinfo = tmp_path / "made" / "zoneinfo.before"
+    text = zoneinfo.read_text()
+    assert text.count("count:    5289\n              high:     7970\n") == 1
+    zoneinfo.write_text(text.replace("5289", f"{7970 + 21 - 3}"))
+    found = pm.replay(tmp_path / "made")
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"a task of which no line tells had the CPU": 2}
+
+
 def test_a_stack_of_which_a_refill_brought_the_rest(native):
     """How many of its pages that are shows in the order in which vfree() gives them back."""
     told = [
