@@ -29,6 +29,7 @@ cdef enum:
     # As `ftrace.ZONES` counts; few ask for the first.
     ZONE_DMA = 0
     ZONE_MOVABLE = 4
+    MAX_STACKS = 64     # that left one after the other
 
 # -- what leaves a list --------------------------------------------------------------
 
@@ -192,6 +193,73 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     return n
 
 
+cdef int32_t fork_of(Beliefs s, int cpu, int32_t since, int32_t until, const int32_t *used,
+                     int n) noexcept nogil:
+    """A new task of this CPU, none of those *used*, that may have taken a whole stack after row
+    *since* and before *until*; -1 none."""
+    cdef int32_t lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
+    cdef int k
+    if s.link[since].next_cpu == until and s.rows[since].pid == s.rows[until].pid:
+        return -1   # nobody else had the CPU
+    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until + COPIED:
+        if s.stacks[s.stack_of[lo]] == STACK_PAGES and s.made_since[s.stack_of[lo]] < until:
+            k = 0
+            while k < n and used[k] != lo:
+                k += 1
+            if k == n:
+                return lo
+        lo += 1
+    return -1
+
+
+cdef bint one_stack(Beliefs s, const int32_t *top) noexcept nogil:
+    """Whether four pages, the last one first, may be of one stack: freed together, or never."""
+    cdef int32_t k = s.page[top[0]].cursor
+    cdef int n
+    for n in range(STACK_PAGES):
+        if s.page[top[-n]].cursor != k:
+            return False
+        if k:
+            k = freed_after(s, k) or -1
+    return True
+
+
+cdef void stacks_in_turn(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
+    """If all that lies above *p* has left for stacks, each whole and of a task of its own: take it.
+
+    What came after a stack had left lies above what had lain below that, and may be of one stack
+    with it.  So the pages are gone through as they came, and the stacks as they left.
+    """
+    cdef pageset *set = &s.sets[x]
+    cdef int32_t left[STACK_PAGES * MAX_STACKS]
+    cdef int32_t first[MAX_STACKS]
+    cdef int32_t fork[MAX_STACKS]
+    cdef int32_t q = s.page[p].prev, f, until
+    cdef int n = 0, stacks = 0, k
+    while True:
+        until = s.page[q].pushed if q >= 0 else row
+        while n >= STACK_PAGES and one_stack(s, &left[n - 1]):
+            f = fork_of(s, set.cpu, s.page[left[n - 1]].pushed, until, fork, stacks)
+            if f < 0:
+                break
+            first[stacks], fork[stacks] = left[n - 1], f
+            stacks += 1
+            n -= STACK_PAGES
+        if q < 0:
+            break
+        if n + STACK_PAGES * stacks == STACK_PAGES * MAX_STACKS or s.page[q].pushed < 0 \
+                or (s.page[q].cursor and not goes_silently(s, q, row)):
+            return
+        left[n] = q
+        n += 1
+        q = s.page[q].prev
+    if n or stacks < 2:     # of one alone the lines show more: see `stack_of_fork`
+        return
+    for k in range(stacks):
+        s.stacks[s.stack_of[fork[k]]] = 0
+        take_stack(s, x, first[k], STACK_PAGES, row, 0, s.forks[fork[k]])
+
+
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil:
     """Before *p* joins the unmovable list: pages that must have left it in silence by now.
 
@@ -304,6 +372,9 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
     if p < 0 and (s.rows[row].event != EV_ALLOC or not since):
         since = s.nr_rows
     until[0] = s.nr_rows
+    if i == 0 and p >= 0 and q != p and s.forks != NULL and not set.stack_left:
+        stacks_in_turn(s, x, p, row)
+        q = set.list[i].head
     while q >= 0 and q != p:
         above = q
         q = s.page[q].next

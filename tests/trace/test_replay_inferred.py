@@ -931,6 +931,19 @@ def test_pages_of_a_stack_below_those_that_an_interrupt_freed_amid_the_fork(nati
     assert found.causes() == {_STACK: 4, "reported after other pages had joined its list": 1}
 
 
+@pytest.mark.parametrize("forks", [1, 2])
+def test_a_stack_has_what_came_after_another_one_had_left(native, forks):
+    """Page 20 comes to the head when pages 0 to 3 have left, and leaves with pages 4 to 6."""
+    told = [
+        (12, 0, "alloc", 20), *_TWELVE_FREED, (11, 0, "fork", 13), (12, 0, "free", 20),
+        *[(11, 0, "fork", 15)] * (forks - 1), (12, 0, "alloc", 7), *_vfree(0, 1, 2, 3),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == (forks == 2), found
+    if forks == 2:
+        assert found.causes() == {_STACK: 8}
+
+
 def _after(lines, n, to):
     """A task gets the CPU after *n* lines that were made."""
     at = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + n
