@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.replay import replay_work
 
 ROOT = Path(__file__).parents[1]

@@ -35,7 +35,8 @@ sys.path.insert(0, str(ROOT))  # the sanitizer's core, where it lies here
 
 import pcpmodel as pm  # noqa: E402
 from pcpmodel.errors import InputError  # noqa: E402
-from pcpmodel.trace.ftrace import open_text, read_trace  # noqa: E402
+from pcpmodel.trace.ftrace import read_trace  # noqa: E402
+from pcpmodel.trace.packed import open_text  # noqa: E402
 
 RECORDING = "6.18-pf1-2cpu"
 KEPT = 1500  # lines of the recording after its first dump

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.packed import open_text
 
 
 def pack(source: Path, destination: Path) -> int:

@@ -14,7 +14,8 @@ import pytest
 
 import pcpmodel as pm
 from helpers.paths import TRACES
-from pcpmodel.trace.ftrace import open_text, read_trace
+from pcpmodel.trace.ftrace import read_trace
+from pcpmodel.trace.packed import open_text
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)
 

@@ -13,7 +13,8 @@ import pcpmodel as pm
 from helpers.paths import TESTS, TRACES
 from pcpmodel.errors import InputError
 from pcpmodel.trace.dumps import PcpState
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, Events, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, Events
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.replay import replay_without_dump
 from pcpmodel.trace.switched import hand_over

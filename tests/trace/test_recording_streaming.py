@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from helpers.paths import TRACES
-from pcpmodel.trace.ftrace import open_text
+from pcpmodel.trace.packed import open_text
 
 TRACE = TRACES / "6.18-unixpair-4cpu" / "trace.txt.zst"
 SIZE = int(os.environ.get("PCPMODEL_TRACE_MIB", "256")) << 20  #: of text [bytes]

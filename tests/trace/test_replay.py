@@ -21,8 +21,8 @@ from pcpmodel.trace import ftrace
 from pcpmodel.trace.assumptions import ASSUMPTIONS
 from pcpmodel.trace.buddy_lists import KINDS
 from pcpmodel.trace.exactness import COUNTED
-from pcpmodel.trace.ftrace import open_text
 from pcpmodel.trace.markers import read_markers
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.unseen import ACTS
 
 NAMES = sorted(p.name for p in TRACES.iterdir() if p.is_dir())

@@ -20,9 +20,10 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.trace import ftrace
 from pcpmodel.trace import replay as replay_module
-from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, Events, open_text
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, Events
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import read_markers
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.recording import Snapshot
 from pcpmodel.trace.replay import _sized, replay_without_dump
 from pcpmodel.trace.start import guess_types
