@@ -163,7 +163,7 @@ MADE: dict[str, Callable[[], Any]] = {
     "pcpmodel.trace.buddy_lists.Walk": lambda: buddy_lists.Walk(
         _buddy(), 0, 0, 1, np.arange(64), True
     ),
-    "pcpmodel.trace.ftrace._Parser": lambda: ftrace._Parser(None),
+    "pcpmodel.trace.ftrace.TraceReader": lambda: ftrace.TraceReader(b""),
     "pcpmodel.trace.beliefs.Beliefs": lambda: import_module("pcpmodel.trace.beliefs").Beliefs(),
     "pcpmodel.trace.follower.Follower": _follower,
     "pcpmodel.trace.page_lists.PageLists": page_lists.PageLists,

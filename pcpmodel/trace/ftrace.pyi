@@ -1,8 +1,8 @@
-from collections.abc import Iterator
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from typing_extensions import disjoint_base
 
 __all__ = [
     "DEPTH",
@@ -17,7 +17,6 @@ __all__ = [
     "ZONES",
     "Events",
     "TraceReader",
-    "open_text",
     "read_trace",
 ]
 
@@ -50,19 +49,18 @@ class Events:
     def is_event(self, name: str) -> np.ndarray: ...
     def turn_into(self, rows: np.ndarray, number: int) -> None: ...
 
+@disjoint_base
 class TraceReader:
+    markers: list[str]
     truncated: str | None
-    def __init__(
-        self,
+    def __new__(
+        cls,
         source: str | PathLike[str] | bytes | bytearray | memoryview,
         *,
         progress: bool = False,
-        max_bytes: int | None = None,
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def comms(self) -> list[str]: ...
-    @property
-    def markers(self) -> list[str]: ...
     @property
     def lost(self) -> int: ...
     @property
@@ -72,10 +70,8 @@ class TraceReader:
     @property
     def numbers(self) -> dict[str, Any]: ...
 
-def open_text(path: str | PathLike[str], *, max_bytes: int | None = None) -> Iterator[bytes]: ...
 def read_trace(
     source: str | PathLike[str] | bytes | bytearray | memoryview,
     *,
     progress: bool = False,
-    max_bytes: int | None = None,
 ) -> tuple[Events, TraceReader]: ...

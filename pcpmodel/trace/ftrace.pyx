@@ -16,7 +16,6 @@ with its number.
 from libc.stdint cimport int8_t, int32_t, int64_t, uint16_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, strlen
 
-from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.trace.events cimport *
 
 import mmap
@@ -29,8 +28,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
 
 __all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIDDEN", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
-           "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "open_text",
-           "read_trace"]
+           "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "read_trace"]
 
 #: One event; the columns are fields of this record (see `Events`).
 EVENT = np.dtype(
@@ -323,21 +321,17 @@ cdef struct parser:
     task_slot tasks[TASK_SLOTS]     # by CPU, of the last line
     const char *base        # start of the text of this call
     int64_t line            # lines read so far
-    int64_t events          # event lines read so far, known or not
-    int64_t unknown         # ... of which not in DEF_EVENTS
+    int64_t events          # event lines read so far, of any event
     int64_t lost            # by [LOST n EVENTS] lines
     int64_t in_buffer       # of the last heading, -1 without
     int64_t overwritten     # most by a heading: written, and not in the buffer any more
-    int64_t first_time
     int64_t last_time
     int64_t back_line       # the first of an earlier time than the one before, 0 without
     int64_t back_from       # ... whose time this is
     int64_t back_to
-    int fraction            # digits after the point of the last time stamp, -1 without
     uint64_t vmemmap        # struct page of pfn 0, once known
     bint has_vmemmap
     int max_cpu
-    int64_t max_pfn
 
 
 cdef inline bint is_digit(char c) noexcept nogil:
@@ -479,7 +473,7 @@ cdef inline int flag_bits(const char *p, Py_ssize_t n) noexcept nogil:
     return bits | flag_of[4][<unsigned char>p[4]] if n > 4 else bits
 
 
-cdef inline int read_time(parser *s, const char *p, int64_t *out, const char **end) noexcept nogil:
+cdef inline int read_time(const char *p, int64_t *out, const char **end) noexcept nogil:
     """``seconds.fraction:`` to ns, or a plain count."""
     cdef uint64_t seconds, part = 0
     cdef int digits = 0
@@ -494,7 +488,6 @@ cdef inline int read_time(parser *s, const char *p, int64_t *out, const char **e
             digits += 1
         if digits == 0 or seconds > <uint64_t>9000000000:
             return BAD_TIME
-        s.fraction = digits
         if digits == 6:
             part *= 1000
         else:
@@ -502,8 +495,6 @@ cdef inline int read_time(parser *s, const char *p, int64_t *out, const char **e
                 part *= 10
                 digits += 1
         seconds = seconds * 1000000000 + part
-    else:
-        s.fraction = -1
     if p[0] != c':':
         return BAD_TIME
     out[0] = <int64_t>seconds
@@ -562,7 +553,7 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
             return BAD_HEAD
         r.flags = <uint16_t>flag_bits(q, bracket - q)
         q = bracket
-    return read_time(s, q, &r.time, rest)
+    return read_time(q, &r.time, rest)
 
 
 cdef inline const char *before(const char *start, const char *p) noexcept nogil:
@@ -677,7 +668,6 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
     if p == NULL or (p < e and p[0] != c' ' and p[0] != c'\n') or r.a < 0 \
             or not 0 <= r.b <= MAX_ORDER_READ or not 0 <= r.c <= MAX_TYPE_READ:
         return NULL
-    s.max_pfn = max(s.max_pfn, r.a)
     if r.event == EV_ALLOC and r.a == 0:
         r.a = -1    # a failed request
     elif r.event == EV_ALLOC and r.c != MOVABLE:
@@ -759,8 +749,6 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
     r.b = values[form.column[1]]
     r.c = values[form.column[2]]
     r.d = values[form.column[3]]
-    if r.event <= EV_EXTFRAG or r.event == EV_FREE_ONE_PAGE:
-        s.max_pfn = max(s.max_pfn, r.a)
     if r.event < EV_EXTFRAG:
         r.c = max(r.c, <int64_t>0)
         r.d = max(r.d, <int64_t>0)
@@ -862,7 +850,7 @@ cdef inline int page_event(const char **p, const char *e) noexcept nogil:
 
 cdef inline void count_event(parser *s, const event_row *r) noexcept nogil:
     if s.events == 0:
-        s.first_time = s.last_time = r.time
+        s.last_time = r.time
     s.events += 1
     if r.time < s.last_time and s.back_line == 0:
         s.back_line = s.line
@@ -870,7 +858,6 @@ cdef inline void count_event(parser *s, const event_row *r) noexcept nogil:
         s.back_to = r.time
     s.last_time = r.time
     s.max_cpu = max(s.max_cpu, <int>r.cpu)
-    s.unknown += r.event == 0
 
 
 cdef inline bint usual_head(parser *s, const char *p, const char *end, event_row *r,
@@ -904,7 +891,7 @@ cdef inline bint usual_head(parser *s, const char *p, const char *end, event_row
         task.comm = <uint16_t>intern_comm(s, q, p + 16 - q)
     r.pid = task.pid
     r.comm = task.comm
-    return read_time(s, p + 37, &r.time, rest) == OK
+    return read_time(p + 37, &r.time, rest) == OK
 
 
 cdef inline const char *usual_event(parser *s, const char *p, const char *end,
@@ -1010,109 +997,6 @@ cdef int parse_lines(parser *s, const char *text, Py_ssize_t length,
 _fill_tables()
 
 
-cdef class _Parser(Exclusive):
-    """Owner of a parser's memory; turns its codes into exceptions."""
-
-    cdef parser s
-    cdef object file
-    cdef object _comms
-    cdef object _markers
-    cdef list _names
-    cdef readonly list markers
-
-    def __cinit__(self, file):
-        self.file = file
-        self._comms = np.zeros(COMM_SLOTS * sizeof(comm_slot), np.uint8)  # touched as names come
-        self._markers = bytearray(MAX_MARKERS * sizeof(marker_span))
-        cdef unsigned char[::1] comms = self._comms
-        cdef unsigned char[::1] spans = self._markers
-        self.s.comms = <comm_slot *>&comms[0]
-        self.s.markers = <marker_span *>&spans[0]
-        self.s.in_buffer = -1
-        self.s.fraction = -2
-        self.markers = []
-        self._names = []
-
-    def parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
-              int64_t[:, ::1] probes, Py_ssize_t n=0, Py_ssize_t m=0, Py_ssize_t before=0):
-        """Parse whole lines of *text* to row *n* and probe row *m* and after them.
-
-        *before*: probe rows that are elsewhere.
-
-        Returns
-        -------
-        (int, int, int)
-            Bytes used, rows and probe rows that there are.
-        """
-        begin_use(self)
-        try:
-            self.s.probes_before = before
-            return self._parse(text, rows, probes, n, m)
-        finally:
-            end_use(self)
-
-    cdef tuple _parse(self, const unsigned char[::1] text, unsigned char[::1] rows,
-                      int64_t[:, ::1] probes, Py_ssize_t n, Py_ssize_t m):
-        cdef Py_ssize_t i, used = 0, length = text.shape[0]
-        cdef int code
-        cdef const char *p
-        cdef marker_span *span
-        self.s.max_rows = rows.shape[0] // <Py_ssize_t>sizeof(event_row)
-        self.s.max_probes = probes.shape[0]
-        if length == 0 or n >= self.s.max_rows or m >= self.s.max_probes:
-            return 0, n, m
-        if text[length - 1] != c'\n' or probes.shape[1] != P_COLUMNS or n < 0 or m < 0:
-            raise ValueError("text must end in a newline, probes have P_COLUMNS columns")
-        p = <const char *>&text[0]
-        self.s.rows = <event_row *>&rows[0]
-        self.s.probes = &probes[0, 0]
-        self.s.nr_rows, self.s.nr_probes, self.s.nr_markers = n, m, 0
-        with nogil:
-            code = parse_lines(&self.s, p, length, &used)
-        if code < 0:
-            raise InputError(_WHY[code], file=self.file, row=self.s.line)
-        for i in range(self.s.nr_markers):
-            span = &self.s.markers[i]
-            self.s.rows[span.row].a = len(self.markers)
-            self.markers.append(p[span.start:span.start + span.length].decode("utf-8", "replace"))
-        return used, self.s.nr_rows, self.s.nr_probes
-
-    @property
-    def numbers(self):
-        """Counters, as the struct has them."""
-        check_idle(self)
-        return {
-            "lines": self.s.line, "events": self.s.events, "unknown": self.s.unknown,
-            "lost": self.s.lost, "in_buffer": self.s.in_buffer, "overwritten": self.s.overwritten,
-            "max_cpu": self.s.max_cpu, "max_pfn": self.s.max_pfn, "fraction": self.s.fraction,
-            "vmemmap": self.s.vmemmap if self.s.has_vmemmap else None,
-            "first_time": self.s.first_time, "last_time": self.s.last_time,
-        }
-
-    @property
-    def backwards(self):
-        check_idle(self)
-        s = &self.s
-        return (s.back_line, s.back_from, s.back_to) if s.back_line else None
-
-    @property
-    def comms(self):
-        """Task names by id."""
-        cdef Py_ssize_t i
-        cdef comm_slot *slot
-        check_idle(self)
-        if len(self._names) == self.s.nr_comms:
-            return self._names[:]
-        found = [""] * self.s.nr_comms
-        for i in range(COMM_SLOTS):
-            slot = &self.s.comms[i]
-            if slot.number:
-                found[slot.number - 1] = (<char *>&slot.lo)[:16].rstrip(b"\0").decode(
-                    "utf-8", "replace")
-        self._names = found
-        return found[:]
-
-
 class Events:
     """Parsed events: named columns over one record array.
 
@@ -1165,7 +1049,7 @@ cdef enum:
 IN_MEMORY = 1 << 29
 
 
-class TraceReader:
+cdef class TraceReader:
     """Has read a trace, piece by piece; made by `read_trace`.
 
     Parameters
@@ -1174,8 +1058,6 @@ class TraceReader:
         A file (plain, gzip, zstd, xz, bzip2) or the text itself.
     progress : bool
         Show a tqdm bar on stderr, in bytes of the file read.
-    max_bytes : int, optional
-        Refuse a file that expands beyond this [bytes].
 
     Attributes
     ----------
@@ -1197,16 +1079,59 @@ class TraceReader:
         While it reads: a malformed line, with file and line number.
     """
 
-    def __init__(self, source, *, progress=False, max_bytes=None):
-        self._source = source
-        self._progress = progress
-        self._max_bytes = max_bytes
-        self.truncated = None
-        self._file = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
-        self._parser = _Parser(self._file)
+    cdef parser s
+    cdef object source
+    cdef bint progress
+    cdef object file
+    cdef object _comms
+    cdef object _markers
+    cdef list _names
+    cdef readonly list markers
+    cdef readonly object truncated
 
-    def _read(self):
-        """All events, 64 bytes each.
+    def __cinit__(self, source, *, bint progress=False):
+        self.source = source
+        self.progress = progress
+        self.file = None if isinstance(source, (bytes, bytearray, memoryview)) else Path(source)
+        self._comms = np.zeros(COMM_SLOTS * sizeof(comm_slot), np.uint8)  # touched as names come
+        self._markers = bytearray(MAX_MARKERS * sizeof(marker_span))
+        cdef unsigned char[::1] comms = self._comms
+        cdef unsigned char[::1] spans = self._markers
+        self.s.comms = <comm_slot *>&comms[0]
+        self.s.markers = <marker_span *>&spans[0]
+        self.s.in_buffer = -1
+        self.markers = []
+        self._names = []
+
+    cdef tuple _parse(self, const unsigned char[::1] text, rows, probes):
+        """Parse whole lines into two of `_Growing`, as far as these have room.
+
+        Returns the bytes used, and of the rows that came the events.
+        """
+        place = rows.room(len(text))
+        cdef unsigned char[::1] into = place.view(np.uint8)
+        cdef int64_t[:, ::1] told = probes.room(len(text))
+        cdef Py_ssize_t i, used = 0, first = rows.n
+        cdef int code
+        cdef const char *p = <const char *>&text[0]
+        cdef marker_span *span
+        self.s.rows, self.s.max_rows = <event_row *>&into[0], len(place)
+        self.s.probes, self.s.max_probes = &told[0, 0], len(told)
+        self.s.nr_rows, self.s.nr_probes, self.s.nr_markers = first, probes.n, 0
+        self.s.probes_before = probes.spilled
+        with nogil:
+            code = parse_lines(&self.s, p, text.shape[0], &used)
+        if code < 0:
+            raise InputError(_WHY[code], file=self.file, row=self.s.line)
+        for i in range(self.s.nr_markers):
+            span = &self.s.markers[i]
+            self.s.rows[span.row].a = len(self.markers)
+            self.markers.append(p[span.start:span.start + span.length].decode("utf-8", "replace"))
+        rows.n, probes.n = self.s.nr_rows, self.s.nr_probes
+        return used, place["event"][first:rows.n].copy()
+
+    cdef tuple _read(self):
+        """All events, 64 bytes each, and the reader itself.
 
         Beyond `IN_MEMORY` bytes they lie in a temporary file (of ``TMPDIR``), which nobody else
         sees and which ends with them.
@@ -1214,16 +1139,11 @@ class TraceReader:
         rows, probes, event = _Growing((), EVENT), _Growing((P_COLUMNS,), np.int64), []
         for text in self._texts():
             while len(text):
-                into = rows.room(len(text))
-                first = rows.n
-                used, rows.n, probes.n = self._parser.parse(
-                    text, into.view(np.uint8), probes.room(len(text)), first, probes.n,
-                    probes.spilled)
-                event.append(into["event"][first:rows.n].copy())
+                used, some = self._parse(text, rows, probes)
+                event.append(some)
                 text = text[used:]
-                into = None
         event = np.concatenate(event) if event else np.empty(0, np.uint16)
-        return Events(rows.whole(), probes.whole(), rows.file is not None, event)
+        return Events(rows.whole(), probes.whole(), rows.file is not None, event), self
 
     def _texts(self):
         """The text in pieces of whole lines."""
@@ -1243,55 +1163,64 @@ class TraceReader:
 
     def _checked(self, line):
         if len(line) > MAX_LINE:
-            raise InputError(f"a line of more than {MAX_LINE} bytes", file=self._file,
-                             row=self._parser.numbers["lines"] + 1)
+            raise InputError(f"a line of more than {MAX_LINE} bytes", file=self.file,
+                             row=self.s.line + 1)
         return line
 
     def _pieces(self):
-        if self._file is None:
-            yield bytes(self._source)
-        elif not self._progress:
-            yield from open_text(self._file, max_bytes=self._max_bytes)
+        if self.file is None:
+            yield bytes(self.source)
+        elif not self.progress:
+            yield from open_text(self.file)
         else:
             from tqdm import tqdm
 
-            with tqdm(desc=self._file.name, unit="B", unit_scale=True) as bar:
-                for piece in open_text(self._file, max_bytes=self._max_bytes):
+            with tqdm(desc=self.file.name, unit="B", unit_scale=True) as bar:
+                for piece in open_text(self.file):
                     yield piece
                     bar.update(len(piece))
 
     @property
     def comms(self):
-        return self._parser.comms
-
-    @property
-    def markers(self):
-        return self._parser.markers
+        """Task names by id."""
+        cdef Py_ssize_t i
+        cdef comm_slot *slot
+        if len(self._names) == self.s.nr_comms:
+            return self._names[:]
+        found = [""] * self.s.nr_comms
+        for i in range(COMM_SLOTS):
+            slot = &self.s.comms[i]
+            if slot.number:
+                found[slot.number - 1] = (<char *>&slot.lo)[:16].rstrip(b"\0").decode(
+                    "utf-8", "replace")
+        self._names = found
+        return found[:]
 
     @property
     def lost(self):
-        n = self._parser.numbers
-        return n["lost"] + n["overwritten"]
+        return self.s.lost + self.s.overwritten
 
     @property
     def missing(self):
-        n = self._parser.numbers
-        return 0 if n["in_buffer"] < 0 else n["in_buffer"] - n["events"]
+        return 0 if self.s.in_buffer < 0 else self.s.in_buffer - self.s.events
 
     @property
     def backwards(self):
-        return self._parser.backwards
+        cdef parser *s = &self.s
+        return (s.back_line, s.back_from, s.back_to) if s.back_line else None
 
     @property
     def numbers(self):
-        """Counters: lines, events, unknown events, largest CPU and pfn, struct page base."""
-        return self._parser.numbers
+        """Lines, events, largest CPU, and the address of the first struct page, if it was told."""
+        return {
+            "lines": self.s.line, "events": self.s.events, "max_cpu": self.s.max_cpu,
+            "vmemmap": self.s.vmemmap if self.s.has_vmemmap else None,
+        }
 
 
-def read_trace(source, *, progress=False, max_bytes=None):
+def read_trace(source, *, progress=False):
     """Read a trace: (`Events`, `TraceReader`), the latter with its counters."""
-    reader = TraceReader(source, progress=progress, max_bytes=max_bytes)
-    return reader._read(), reader
+    return (<TraceReader>TraceReader(source, progress=progress))._read()
 
 
 class _Growing:
