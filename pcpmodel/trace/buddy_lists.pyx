@@ -414,7 +414,7 @@ cdef class BuddyLists:
         return copied
 
     def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
-            most=None):
+            most=None, bint until_moved=False):
         """Follow rows *start* ... *stop* - 1.
 
         Parameters
@@ -425,43 +425,31 @@ cdef class BuddyLists:
             While the first dump was taken: leave out what it shows already.
         most : int, optional
             No further once more than so many blocks are unforeseen.
+        until_moved : bool
+            No further once a block is taken or freed.
 
         Returns
         -------
         int
             Rows that were followed.
         """
-        if not 0 <= start <= stop <= self.nr_rows:
-            raise ValueError("rows are out of range")
-        begin_use(self.memory)
-        try:
-            self._set_acts(acts, start)
-            stop = self._run(start, stop, doubtful, self.nr_rows if most is None else most)
-            self.memory._check()
-        finally:
-            end_use(self.memory)
-        return stop - start
-
-    def run_until_moved(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts):
-        """`run`, until a block is taken or freed: the row after it."""
         cdef int64_t moved = self.taken + self.freed
+        cdef Py_ssize_t k = start
         if not 0 <= start <= stop <= self.nr_rows:
             raise ValueError("rows are out of range")
         begin_use(self.memory)
         try:
-            self._set_acts(acts, start)
-            while start < stop and self.taken + self.freed == moved:
-                start = self._run(start, start + 1, False, self.nr_rows)
+            self.acts = acts
+            self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)  # have happened
+            most = self.nr_rows if most is None else most
+            if not until_moved:
+                k = self._run(k, stop, doubtful, most)
+            while until_moved and k < stop and self.taken + self.freed == moved:
+                k = self._run(k, k + 1, doubtful, most)
             self.memory._check()
         finally:
             end_use(self.memory)
-        return start
-
-    cdef int _set_acts(self, const act[::1] acts, int64_t start) except -1:
-        """Acts of which those before row *start* have happened."""
-        self.acts = acts
-        self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)
-        return 0
+        return k - start
 
     cdef Py_ssize_t _run(self, Py_ssize_t k, Py_ssize_t stop, bint doubtful,
                          Py_ssize_t most) except -1:

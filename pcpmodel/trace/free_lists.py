@@ -80,7 +80,7 @@ class _Followed:
         while wrong and at < self.end:
             for what in wrong:
                 walks[what].see(at)
-            at = lists.run_until_moved(at, self.end, self.search.acts)
+            at += lists.run(at, self.end, self.search.acts, until_moved=True)
             wrong = {what: pfns for what, pfns in wrong.items() if not walks[what].is_all()}
         read = {what: walks[what].over for what in wrong if walks[what].over is not None}
         shown = [(self.begin - 1, read[what], READ_MEANWHILE) for what in sorted(read)]
