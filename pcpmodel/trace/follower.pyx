@@ -47,6 +47,7 @@ from pcpmodel.trace.zone_flags cimport check_zone_flags, kswapd
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.trace.ftrace import PROBE_COLUMNS, ZONES
 from pcpmodel.trace.start import enough
 from pcpmodel.trace.work import WORK_OPS
 
@@ -273,10 +274,7 @@ cdef void look(Beliefs s, watched *w) noexcept nogil:
 # -- binding -------------------------------------------------------------------------
 
 #: Of struct per_cpu_pages, as a dump names them, in the order of `fields_of`.
-_FIELDS = ("count", "high", "batch", "high_min", "high_max", "alloc_factor", "free_count", "flags",
-           "free_factor")
-#: Names by the index that `ftrace.ZONES` gives them.
-_ZONES = ("DMA", "DMA32", "Normal", "HighMem", "Movable", "Device")
+_FIELDS = PROBE_COLUMNS[P_COUNT:]
 _NOTHING = np.empty(0, np.int64)
 
 
@@ -293,16 +291,23 @@ cdef class Follower(Beliefs):
         free(self.asked.rows)
 
     def __cinit__(self, release, int cpus, snapshot, events, int32_t start, *, uint64_t vmemmap=0,
-                  int p_lists=24, uint64_t unheeded=0):
+                  int p_lists=24, uint64_t unheeded=0, int64_t isolated=0, bint locks_sleep=False,
+                  bint computed=False, bint hurried=False):
         """Lists as *snapshot* shows them, and the rows of *events* from *start* on.
 
         *unheeded*: bits of events that are passed over, as if their rows were not there.
+        *isolated*: pages that may have been compaction's meanwhile, as vmstat tells.
+        *locks_sleep*: with PREEMPT_RT any task may find the lists locked by another one, which has
+        not the CPU.  *computed*: no file tells high_max, which is computed, from memory that may
+        have been less at that time.  *hurried*: stop at the first difference that nothing explains.
         """
         cdef int z
         cdef Py_ssize_t k
         zones = snapshot.zones
         self.spilled = events.spilled
         self.unheeded = unheeded
+        self.isolated, self.locks_sleep = isolated, locks_sleep
+        self.computed, self.hurried = computed, hurried
         self.set_up(cpus, zones, events.rows)
         self.believe(release, events)
         self.dumped = snapshot.blocks is not None
@@ -345,7 +350,7 @@ cdef class Follower(Beliefs):
         cdef Py_ssize_t k, n = ((zone.end_pfn + 511) >> 9) - (zone.start_pfn >> 9)
         cdef int64_t first = (zone.start_pfn >> 9) - (self.base >> 9)
         info.start, info.end, info.node = zone.start_pfn, zone.end_pfn, zone.node
-        info.name = _ZONES.index(zone.name)
+        info.name = ZONES.index(zone.name)
         info.nr_free = info.least_free = zone.nr_free
         info.enough = enough_free
         info.low = start if info.nr_free <= enough_free else self.nr_rows
@@ -471,7 +476,7 @@ cdef class Follower(Beliefs):
         """Every decision that moved pages, the kernel's or the policy's: records of `DECISION`."""
         check_idle(self)
         return decisions_of(&self.asked, self.cpus, [
-            (_ZONES[self.zones[z].name], self.zones[z].node) for z in range(self.nr_zones)])
+            (ZONES[self.zones[z].name], self.zones[z].node) for z in range(self.nr_zones)])
 
     # What is known of the start where no dump told.
 
@@ -573,23 +578,6 @@ cdef class Follower(Beliefs):
                 raise InputError(f"block {b}: {types[b]} is no migratetype")
             self.block_type[b] = types[b]
 
-    def let_locks_sleep(self):
-        """With PREEMPT_RT any task may find the lists locked by another one, which has not the CPU.
-        """
-        check_idle(self)
-        self.locks_sleep = True
-
-    def let_compaction_isolate(self, int64_t pages):
-        """As many pages as vmstat tells may have been compaction's meanwhile."""
-        check_idle(self)
-        self.isolated = pages
-
-    def compute_high_max(self):
-        """No file tells high_max: it is computed, from memory that may have been less at that time.
-        """
-        check_idle(self)
-        self.computed = True
-
     def free_under_way(self, int32_t stop):
         """Pages freed before row *stop* whose batch comes to its lists only from there on."""
         cdef int32_t row
@@ -613,13 +601,6 @@ cdef class Follower(Beliefs):
         check_idle(self)
         self.passed, self.passed_by = self._kept(freed), self._kept(np.ravel(taken))
         self.nr_passed = len(freed)
-
-    def next_of_page(self):
-        """Row -> the next row about the same page, 0 none."""
-        cdef size_t size = self.nr_rows * sizeof(row_link)
-        check_idle(self)
-        raw = (<char *>self.link)[:size] if size else b""
-        return np.frombuffer(raw, np.int32).reshape(-1, sizeof(row_link) // 4)[:, 0].copy()
 
     def first_lists(self):
         """What the lists held at the start: {(set, pindex): (from the head, from the tail)}."""
@@ -696,10 +677,6 @@ cdef class Follower(Beliefs):
             raise MemoryError
         return 0
 
-    def hurry(self):
-        """Stop at the first difference that nothing explains; see `stopped`."""
-        self.hurried = True
-
     @property
     def stopped(self):
         return self.hurried and self.nr_unexplained > 0
@@ -742,11 +719,12 @@ cdef class Follower(Beliefs):
                 skip(self, row)
         return doubtful
 
-    def settle(self, int32_t row):
+    # Later dumps.
+
+    cdef int _settle(self, int32_t row) except -1:
         """Complete what ran with interrupts off and has no further event."""
         cdef int cpu, e
         cdef int32_t j
-        check_idle(self)
         self._check_row(row)
         for cpu in range(self.cpus):
             for j in range(row, self.nr_rows):
@@ -755,8 +733,7 @@ cdef class Follower(Beliefs):
                     if e != EV_PCPU_DRAIN and e != EV_ZONE_LOCKED and e != EV_EXTFRAG:
                         over(self, cpu, row)
                     break
-
-    # Later dumps.
+        return 0
 
     cdef watched *_watch(self, list pcps, int32_t begin, int32_t end, bint dump,
                          dict unlike) except NULL:
@@ -822,13 +799,14 @@ cdef class Follower(Beliefs):
     def compare(self, dict pcps not None, int32_t begin, int32_t end, flags):
         """Run through a dump, {pageset: PcpState}; lists and fields must be so at some moment.
 
-        *flags*: of each zone.  Returns how many lists were at no moment as it shows them, and of
-        how many of these another line tells why.
+        *flags*: of each zone.  Returns the number of lists, of those that are so, and of the others
+        that another line tells why.
         """
         cdef int k, i, wrong = 0, shown = 0
         cdef bint middle
         cdef watched *w
         given, unlike = [*pcps.items()], {}
+        self._settle(begin)
         cdef watched *some = self._watch(given, begin, end, True, unlike)
         try:
             for k, (x, pcp) in enumerate(given):
@@ -851,7 +829,8 @@ cdef class Follower(Beliefs):
                     explain(self, begin, E_MOVED, w.x, w.moved)
         finally:
             free(some)
-        return wrong, shown
+        total = len(given) * self.rules.nr_pcp_lists
+        return total, total - wrong, shown
 
     def compare_counts(self, dict pcps not None, int32_t begin, int32_t end):
         """`compare` of what /proc/zoneinfo tells, count and high: pagesets instead of lists."""
@@ -985,11 +964,6 @@ cdef class Follower(Beliefs):
                 break
             at += 1
         return at
-
-    @property
-    def nr_lists(self):
-        """Lists of a pageset that may have blocks."""
-        return self.rules.nr_pcp_lists
 
     @property
     def cut(self):

@@ -32,7 +32,7 @@ from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
-from pcpmodel.trace.recording import PcpState, Recording, Snapshot
+from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import counts_at_start, guess_types, sizes
 from pcpmodel.trace.switched import switches, taken_on_the_way
@@ -158,13 +158,11 @@ def replay_work(
     r = Follower(
         state, cap.cpus, dump, events, begin,
         vmemmap=reader.numbers["vmemmap"] or 0, p_lists=_p_lists(cap),
+        isolated=cap.compaction or 0, hurried=not whole,
     )  # fmt: skip
-    r.let_compaction_isolate(cap.compaction or 0)
     r.keep_work(ops)
     if policy is not None:
         r.ask(policy)
-    if not whole:
-        r.hurry()
     doubtful = r.first_dump(begin, first)
     if doubtful:
         notes.append(f"{doubtful} events while the first dump was taken leave the start in doubt")
@@ -227,14 +225,19 @@ def _first_dump(cap: Recording) -> Snapshot:
     dump = cap.snapshot("before")
     if dump.blocks is None:
         raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)
-    for zone in dump.zones:
-        for cpu in range(cap.cpus):
-            if (*zone.key, cpu) not in dump.pcps:
-                raise InputError(
-                    f"no pcp line of node {zone.node}, zone {zone.name}, CPU {cpu}",
-                    file=cap.file("pcpstate.before"),
-                )
+    for key in _places(dump, cap.cpus):
+        if key not in dump.pcps:
+            raise InputError(
+                "no pcp line of node {}, zone {}, CPU {}".format(*key),
+                file=cap.file("pcpstate.before"),
+            )
     return dump
+
+
+def _places(dump: Snapshot, cpus: int) -> dict[tuple[int, str, int], int]:
+    """(node, zone, CPU) -> the number that a follower has for these lists."""
+    keys = ((*zone.key, cpu) for zone in dump.zones for cpu in range(cpus))
+    return {key: n for n, key in enumerate(keys)}
 
 
 def _check_dump(cap: Recording, dump: Snapshot, busy: np.ndarray) -> None:
@@ -315,7 +318,9 @@ def _run(
                     file=cap.file("pcpstate." + (tag if tag in cap.tags else "series")),
                 )
             was = [r.types_of(z.start_pfn, z.end_pfn) for z in seen.zones]
-            n, good, shown = _compare(r, cap, seen, k, end)
+            places = _places(seen, cap.cpus)
+            pcps = {places[key]: pcp for key, pcp in seen.pcps.items()}
+            n, good, shown = r.compare(pcps, k, end, [z.flags for z in seen.zones])
             if seen.blocks is not None:
                 blocks, wrong = _compare_blocks(r, seen, was)
                 misplaced = [Difference(int(events.rows["line"][k]), *bad) for bad in wrong]
@@ -344,22 +349,6 @@ def _resize(
     z = dump.zones.index(zone)
     for cpu in range(cap.cpus):
         r.resize(z * cap.cpus + cpu, *sizes(cap, zone, rules, fraction))
-
-
-def _compare(
-    r: Follower, cap: Recording, seen: Snapshot, begin: int, end: int
-) -> tuple[int, int, int]:
-    """Go through the rows of a dump; lists and fields must be the model's at some moment of it.
-
-    Returns the number of lists, of those that are so, and of the others that a line explains.
-    """
-    places = {(*z.key, cpu): n * cap.cpus + cpu for n, z in enumerate(seen.zones)
-              for cpu in range(cap.cpus)}  # fmt: skip
-    pcps = {places[key]: pcp for key, pcp in seen.pcps.items()}
-    r.settle(begin)
-    wrong, shown = r.compare(pcps, begin, end, [z.flags for z in seen.zones])
-    total = len(pcps) * r.nr_lists
-    return total, total - wrong, shown
 
 
 def _compare_blocks(
@@ -507,13 +496,9 @@ def replay_without_dump(
         r = None  # two at a time would take twice the memory
         r = Follower(
             state, cap.cpus, snapshot, Events(rows, events.probes[:0], events.spilled), first,
-            vmemmap=vmemmap or 0, unheeded=unheeded,
+            vmemmap=vmemmap or 0, unheeded=unheeded, isolated=cap.compaction or 0,
+            locks_sleep=cap.preempt_rt, computed=computed,
         )  # fmt: skip
-        r.let_compaction_isolate(cap.compaction or 0)
-        if cap.preempt_rt:
-            r.let_locks_sleep()
-        if computed:
-            r.compute_high_max()
         r.set_switches(switched)
         started.tell(r)
         left = first
@@ -581,12 +566,8 @@ class _Inferred:
             counts = {
                 key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()
             }
-        self._counts = {
-            z * cap.cpus + cpu: counts[(*zone.key, cpu)]
-            for z, zone in enumerate(snapshot.zones)
-            for cpu in range(cap.cpus)
-            if (*zone.key, cpu) in counts
-        }
+        places = _places(snapshot, cap.cpus)
+        self._counts = {places[key]: n for key, n in counts.items() if key in places}
         self._rows, self._first = rows, first
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         end = max(z.end_pfn for z in snapshot.zones)
@@ -732,14 +713,11 @@ def _compare_counts(
     trace tells why.
     """
     told = cap.zoneinfo("after")
-    sets = {}
-    for z, zone in enumerate(first.zones):
-        for cpu in range(cap.cpus):
-            x, pcp = z * cap.cpus + cpu, told.pcps.get((*zone.key, cpu))
-            if pcp is not None and r.is_followed(x):
-                # The other fields were never compared with what this prints.
-                sets[x] = PcpState(
-                    pcp.node, pcp.zone, cpu, 0, pcp.count, pcp.high, -1, -1, -1, -1, -1, -1, -1, -1
-                )
+    # The other fields were never compared with what this prints.
+    sets = {
+        x: replace(told.pcps[key], batch=-1, high_min=-1, high_max=-1)
+        for key, x in _places(first, cap.cpus).items()
+        if key in told.pcps and r.is_followed(x)
+    }
     wrong, shown = r.compare_counts(sets, begin, end)
     return len(sets), len(sets) - wrong, shown

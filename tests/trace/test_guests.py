@@ -674,7 +674,7 @@ def test_a_batch_that_the_recording_ends_amid(told, tmp_path):
     x = next(x for x in range(8) if last in follower.list_of(x, 0))
     assert follower.list_of(x, 0)[:4] == [last - k for k in range(3)]
     counts = [state[0] for state in follower.states(x)[0]]
-    end = len(follower.next_of_page()) - 1
+    end = len(cap.trace[0]) - 1
     for below, shown in ((1, 1), (2, 0)):
         mine = PcpState(0, "", 0, 0, min(counts) - below, *[-1] * 9)
         assert follower.compare_counts({x: mine}, end, end) == (1, shown)
