@@ -20,8 +20,6 @@ __all__ = ["DECISION"]
 DECISION = np.dtype([("line", "i8"), ("kind", "U6"), ("node", "i4"), ("zone", "U8"), ("cpu", "i4"),
                      ("kernel", "i4"), ("policy", "i4"), ("kernel_high", "i4"),
                      ("policy_high", "i4")])
-_RAW = np.dtype([("line", "i8"), ("kind", "i4"), ("set", "i4"), ("kernel", "i4"),
-                 ("policy", "i4"), ("kernel_high", "i4"), ("policy_high", "i4")])
 
 
 cdef void ask(
@@ -65,10 +63,10 @@ cdef object decisions_of(const interview *w, int cpus, zones):
     """Records of `DECISION`; *zones*: (name, node) of each."""
     if w.broken:
         raise MemoryError
-    raw = np.empty(0, _RAW)
-    if w.nr:
-        raw = np.frombuffer((<const char *>w.rows)[:w.nr * sizeof(decision)], _RAW)
-    told = np.empty(len(raw), DECISION)
+    told = np.empty(w.nr, DECISION)
+    if not w.nr:
+        return told
+    raw = np.asarray(<decision[:w.nr]>w.rows)
     for name in ("line", "kernel", "policy", "kernel_high", "policy_high"):
         told[name] = raw[name]
     told["kind"] = np.where(raw["kind"] == ASKED_REFILL, "refill", "drain")

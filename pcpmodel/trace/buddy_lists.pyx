@@ -82,11 +82,9 @@ cdef struct zone_lists:
     uint8_t *changed    # by largest block: since its words were kept
     int64_t agreed[NR_PAGE_ORDERS]  # last row at which the first movable block was the one taken
 
+cdef act one_act
 #: What happens to free lists without a line at that moment: the fields of an act.
-ACT = np.dtype(
-    [("row", "i8"), ("pfn", "i8"), ("proof", "i8"), ("order", "i4"), ("kind", "i4")])
-if ACT.itemsize != sizeof(act):
-    raise ImportError("trace/buddy_lists: ACT is no act; run: make env")
+ACT = np.asarray(<act[:1]>&one_act).dtype
 #: Why a free list of the last dump is not the model's at any moment.
 COMPACTED = ASSUMPTIONS[E_COMPACTED].name
 READ_MEANWHILE = ASSUMPTIONS[E_READ].name

@@ -30,14 +30,9 @@ from pcpmodel.trace.packed import open_text
 __all__ = ["DEPTH", "EVENT", "EVENT_IDS", "FLAGS", "HIDDEN", "HIT", "INTERRUPT", "MIGRATE_SHIFT",
            "PROBE_COLUMNS", "ZONES", "Events", "TraceReader", "read_trace"]
 
-#: One event; the columns are fields of this record (see `Events`).
-EVENT = np.dtype(
-    [("time", "i8"), ("line", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("d", "i8"),
-     ("pid", "i4"), ("probe", "i4"), ("comm", "u2"), ("flags", "u2"), ("cpu", "u2"),
-     ("event", "u2")]
-)
-if EVENT.itemsize != sizeof(event_row):
-    raise ImportError("trace/ftrace and trace/events.pxd disagree; run: make env")
+cdef event_row one_event
+#: One event; the columns are fields of this record, as trace/events.pxd has it (see `Events`).
+EVENT = np.asarray(<event_row[:1]>&one_event).dtype
 
 #: Columns of `Events.probes`; -1 where the probe did not print the field.
 PROBE_COLUMNS = (
