@@ -7,7 +7,6 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from pcpmodel.kernel.pages cimport pages_unlikely
 from pcpmodel.trace.beliefs cimport *
 
-cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil
 cdef int observe(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
 cdef bint rerun(Beliefs s, int x) noexcept nogil
 cdef void do_earlier(Beliefs s, int x, int32_t until) noexcept nogil

@@ -751,8 +751,7 @@ cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil
             continue
         i = (s.page[q].where - 1) & 15
         if not s.found[c].pages:
-            note_work(&s.work_done, WORK_ALLOC, q + s.base, pindex_to_order(i), i,
-                      s.zone_of[q >> 9], set.cpu, 0, row)
+            work(s, WORK_ALLOC, q, pindex_to_order(i), i, set.cpu, 0, row)
             unlink_page(s, q)
             s.page[q].pushed = row
             await_report(s, q, how, pindex_to_order(i), pindex_to_only_type(i))

@@ -21,7 +21,7 @@ cdef struct work_row:
     int32_t cpu
     uint8_t op
     uint8_t order
-    uint8_t migratetype
+    uint8_t pindex      # of the list; migratetype of what went past it
     uint8_t zone
 
 cdef struct work_log:
@@ -31,27 +31,7 @@ cdef struct work_log:
     int ops             # bits of the kinds that somebody asked for
     bint broken         # out of memory
 
-cdef work_row *new_work(work_log *log) noexcept nogil
+cdef void note_work(work_log *log, int op, int64_t pfn, int order, int pindex, int zone, int cpu,
+                    int64_t n, int32_t row) noexcept nogil
 cdef void forget_free(work_log *log, int64_t pfn, int32_t since) noexcept nogil
 cdef object work_of(const work_log *log)
-
-
-cdef inline void note_work(
-    work_log *log, int op, int64_t pfn, int order, int migratetype, int zone, int cpu, int64_t n,
-    int32_t row
-) noexcept nogil:
-    """Note a piece of work, for whoever wants to do it again under other rules."""
-    cdef work_row *w
-    if not log.ops >> op & 1:
-        return
-    w = new_work(log)
-    if w == NULL:
-        return
-    w.op = <uint8_t>op
-    w.pfn = pfn
-    w.n = n
-    w.row = row
-    w.cpu = cpu
-    w.order = <uint8_t>order
-    w.migratetype = <uint8_t>migratetype
-    w.zone = <uint8_t>zone

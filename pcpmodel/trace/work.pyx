@@ -9,24 +9,24 @@ import numpy as np
 
 __all__ = ["WORK", "WORK_OPS"]
 
+cdef work_row one_row
 #: A piece of recorded work: allocations and frees by page frame, ticks, drains.
-WORK = np.dtype([("pfn", "i8"), ("n", "i8"), ("row", "i4"), ("cpu", "i4"), ("op", "u1"),
-                 ("order", "u1"), ("pindex", "u1"), ("zone", "u1")], align=True)
-if WORK.itemsize != sizeof(work_row):
-    raise ImportError("WORK is not struct work_row; run: make env")
+WORK = np.asarray(<work_row[:1]>&one_row).dtype
 #: Kinds of work, in the ``op`` column.
 WORK_OPS = {"alloc": WORK_ALLOC, "bulk": WORK_BULK, "free": WORK_FREE,
             "direct_alloc": WORK_DIRECT_ALLOC, "direct_free": WORK_DIRECT_FREE,
             "contig": WORK_CONTIG, "tick": WORK_TICK, "drain": WORK_DRAIN}
 
 
-cdef work_row *new_work(work_log *log) noexcept nogil:
-    """Room for one more row; NULL when memory is out."""
+cdef void note_work(work_log *log, int op, int64_t pfn, int order, int pindex, int zone, int cpu,
+                    int64_t n, int32_t row) noexcept nogil:
+    """Note a piece of work, for whoever wants to do it again under other rules."""
     if not has_room(<void **>&log.rows, &log.cap, log.nr + 1, sizeof(work_row)):
         log.broken = True
-        return NULL
+        return
+    log.rows[log.nr] = work_row(pfn, n, row, cpu, <uint8_t>op, <uint8_t>order, <uint8_t>pindex,
+                                <uint8_t>zone)
     log.nr += 1
-    return &log.rows[log.nr - 1]
 
 
 cdef void forget_free(work_log *log, int64_t pfn, int32_t since) noexcept nogil:
