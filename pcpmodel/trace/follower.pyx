@@ -304,11 +304,10 @@ cdef class Follower(Beliefs):
         cdef int z
         cdef Py_ssize_t k
         zones = snapshot.zones
-        self.spilled = events.spilled
         self.unheeded = unheeded
         self.isolated, self.locks_sleep = isolated, locks_sleep
         self.computed, self.hurried = computed, hurried
-        self.set_up(cpus, zones, events.rows)
+        self.set_up(cpus, zones, events)
         self.believe(release, events)
         self.dumped = snapshot.blocks is not None
         if not (self.dumped or self.rules.drain_by_list):

@@ -115,11 +115,12 @@ cdef class PageLists(Exclusive):
     cdef list keep          # what the pointers above point to
     cdef list names
 
-    cdef int set_up(self, int cpus, zones, rows) except -1
+    cdef int set_up(self, int cpus, zones, events) except -1
     cdef void *room(self, size_t n, size_t size) except NULL
     cdef int check_set(self, int x) except -1
     cdef int check_list(self, int i) except -1
     cdef object pages_of(self, int x, int i)
+    cdef object _of_blocks(self, char *what, int64_t start_pfn, int64_t end_pfn)
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 

@@ -119,7 +119,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Whole pages of these bytes, of any size that a system has. */
+    /* What lies in a file and is not needed soon need not stay in memory: whole pages of these
+       bytes, of any size that a system has. */
     static inline void leave(const void *first, const void *last)
     {
     #if defined(MADV_DONTNEED)
@@ -213,9 +214,9 @@ cdef bint instead(PageLists s, int32_t row, int code, int other, int32_t evidenc
 
 cdef void claim_blocks(PageLists s, int64_t p, const event_row *r) noexcept nogil:
     """The page blocks that a fallback claims for another migratetype, if it does."""
-    cdef int order = <int>(r.d & 0xff)
+    cdef int order = extfrag_order(r)
     cdef int64_t b = p >> 9, n = 1
-    if not r.d >> 16 & 1:
+    if not extfrag_claims(r):
         return
     if order > 9:
         n = <int64_t>1 << (order - 9)
@@ -384,9 +385,13 @@ cdef void *by_row(const all_rows *s, size_t size, list keep) except NULL:
 cdef all_rows rows_of(events, list keep) except *:
     """The rows of `Events`; held by *keep*."""
     cdef const uint8_t[::1] raw
-    cdef all_rows s = all_rows(NULL, len(events.rows), events.spilled)
+    cdef all_rows s = all_rows(NULL, 0, events.spilled)
+    rows = events.rows
+    if rows.dtype.itemsize != sizeof(event_row) or len(rows) >= 1 << 31:
+        raise InputError(f"{len(rows)} rows of {rows.dtype} are not rows of a trace")
+    s.n = len(rows)
     if s.n:
-        raw = np.ascontiguousarray(events.rows).view(np.uint8)
+        raw = np.ascontiguousarray(rows).view(np.uint8)
         keep.append(raw)
         s.rows = <const event_row *>&raw[0]
     return s
@@ -430,16 +435,14 @@ cdef class PageLists:
             raise MemoryError
         return p
 
-    cdef int set_up(self, int cpus, zones, rows) except -1:
-        cdef const uint8_t[::1] raw
+    cdef int set_up(self, int cpus, zones, events) except -1:
+        cdef all_rows all_ = rows_of(events, self.keep)
         cdef int x, z
         cdef int64_t b
         if not 1 <= len(zones) <= MAX_ZONES:
             raise InputError(f"{len(zones)} zones; 1 to {MAX_ZONES} are replayed")
         if not 1 <= cpus <= MAX_CPUS:
             raise InputError(f"{cpus} CPUs; 1 to {MAX_CPUS} are replayed")
-        if rows.dtype.itemsize != sizeof(event_row) or len(rows) >= 1 << 31:
-            raise InputError(f"{len(rows)} rows of {rows.dtype} are not rows of a trace")
         self.cpus = cpus
         self.nr_zones = len(zones)
         self.nr_sets = len(zones) * cpus
@@ -447,11 +450,7 @@ cdef class PageLists:
         self.nr_pages = ((max(z.end_pfn for z in zones) + 511) & ~511) - self.base
         if self.nr_pages > MAX_PAGES:
             raise InputError(f"{self.nr_pages} pages; at most {MAX_PAGES} are replayed")
-        self.nr_rows = len(rows)
-        self.keep.append(np.ascontiguousarray(rows))
-        if self.nr_rows:
-            raw = self.keep[-1].view(np.uint8)
-            self.rows = <const event_row *>&raw[0]
+        self.rows, self.nr_rows, self.spilled = all_.rows, all_.n, all_.spilled
         self.page = <traced_page *>malloc(self.nr_pages * sizeof(traced_page))
         self.unexplained = <note *>malloc(MAX_NOTES * sizeof(note))
         self.explained = <note *>malloc(MAX_NOTES * sizeof(note))
@@ -520,24 +519,19 @@ cdef class PageLists:
 
     def types_of(self, int64_t start_pfn, int64_t end_pfn):
         """Migratetype of each block of 512 pages that holds some of these page frames."""
+        return self._of_blocks(<char *>self.block_type, start_pfn, end_pfn)
+
+    def tells_of(self, int64_t start_pfn, int64_t end_pfn):
+        """Whether the trace, or the first dump's per-CPU lists, tell of any of these pages."""
+        return bool(self._of_blocks(<char *>self.told, start_pfn, end_pfn).any())
+
+    cdef object _of_blocks(self, char *what, int64_t start_pfn, int64_t end_pfn):
+        """Of a table with one byte for each block of 512 pages those of these page frames."""
         cdef int64_t first = (start_pfn - self.base) >> 9
         cdef int64_t last = (end_pfn - self.base + 511) >> 9
         if not 0 <= first <= last <= self.nr_pages >> 9:
             raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
-        if first == last:
-            return np.empty(0, np.int8)
-        return np.array(<int8_t[:last - first]>(self.block_type + first))
-
-    def tells_of(self, int64_t start_pfn, int64_t end_pfn):
-        """Whether the trace, or the first dump's per-CPU lists, tell of any of these pages."""
-        cdef int64_t b, first = (start_pfn - self.base) >> 9
-        cdef int64_t last = (end_pfn - self.base + 511) >> 9
-        if not 0 <= first <= last <= self.nr_pages >> 9:
-            raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
-        for b in range(first, last):
-            if self.told[b]:
-                return True
-        return False
+        return np.frombuffer(what[first:last], np.int8)
 
     def list_of(self, int x, int i):
         """Pages of a list, head first."""
