@@ -82,13 +82,9 @@ class Outcome:
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers, without the series."""
-        names = (
-            "release", "refills", "drains", "zone_lock_holds", "high_order_drains",
-            "refilled_pages", "drained_pages", "pages_in_pcp_max", "failed", "unknown",
-        )  # fmt: skip
-        return {n: getattr(self, n) for n in names} | {
-            "pages_per_hold": {str(k): v for k, v in sorted(self.pages_per_hold.items())}
-        }
+        sizes = {str(k): v for k, v in sorted(self.pages_per_hold.items())}
+        numbers = {k: v for k, v in vars(self).items() if not isinstance(v, dict | np.ndarray)}
+        return numbers | {"pages_per_hold": sizes}
 
 
 @dataclass(frozen=True)
@@ -155,49 +151,56 @@ class WhatIf:
         return "\n".join([head, *rows, *(f"  note: {n}" for n in self.notes), *judged])
 
 
-def _run(
-    memory: Any, work: np.ndarray, time: np.ndarray, resizes: list[tuple[int, int]], name: str
-) -> Outcome:
-    ops = {v: k for k, v in WORK_OPS.items()}
-    where: dict[int, int] = {}  # recorded page -> the page that it is here
-    gone: set[int] = set()  # recorded pages for which there was none
-    listed = pcp_orders(memory.release.rules.nr_pcp_lists)
-    count = sum(p["count"] for z in memory.state() for p in z["pcp"])
-    most, failed, unknown, high_order, holds = count, 0, 0, 0, Counter[str]()
-    moved: Counter[str] = Counter()
-    sizes: Counter[int] = Counter()
-    series: list[tuple[int, int]] = []
-    bulk_left: dict[int, list[int]] = {}
-    bulk_sizes = Counter(work["n"][work["op"] == WORK_OPS["bulk"]].tolist())
-    pending = list(resizes)
-    memory.record_events()
+_OPS = {number: name for name, number in WORK_OPS.items()}
 
-    def hold_events(row: int) -> None:
-        nonlocal count, most
-        for event in memory.take_events():
+
+class _Redone:
+    """The work of a recording, done again on the memory that it started from."""
+
+    def __init__(self, memory: Any, work: np.ndarray) -> None:
+        self.memory, self.work = memory, work
+        self.where: dict[int, int] = {}  # recorded page -> the page that it is here
+        self.gone: set[int] = set()  # recorded pages for which there was none
+        self.listed = pcp_orders(memory.release.rules.nr_pcp_lists)
+        self.count = self.most = sum(p["count"] for z in memory.state() for p in z["pcp"])
+        self.failed = self.unknown = self.high_order = 0
+        self.holds: Counter[str] = Counter()
+        self.moved: Counter[str] = Counter()
+        self.sizes: Counter[int] = Counter()
+        self.series: list[tuple[int, int]] = []
+        self.bulk_left: dict[int, list[int]] = {}
+        self.bulk_sizes = Counter(work["n"][work["op"] == WORK_OPS["bulk"]].tolist())
+        memory.record_events()
+
+    def add(self, pages: int) -> None:
+        """So many pages join the per-CPU lists."""
+        self.count += pages
+        self.most = max(self.most, self.count)
+
+    def see_holds(self, row: int) -> None:
+        """Holds of the zone lock since the last look."""
+        for event in self.memory.take_events():
             if event[0] == "hold":
-                holds[event[1]] += 1
-                moved[event[1]] += event[2]
+                self.holds[event[1]] += 1
+                self.moved[event[1]] += event[2]
                 if event[1] in ("refill", "drain"):
-                    count += event[2] if event[1] == "refill" else -event[2]
-                    sizes[event[2]] += 1
-                    series.append((row, count))
-                    most = max(most, count)
+                    self.add(event[2] if event[1] == "refill" else -event[2])
+                    self.sizes[event[2]] += 1
+                    self.series.append((row, self.count))
 
-    def got(pfn: int, order: int, mine: int | None) -> None:
-        nonlocal failed
-        if mine is None:
-            failed += 1
+    def got(self, pfn: int, order: int, mine: int | None) -> None:
+        """The block that a request has here."""
+        self.failed += mine is None
         for i in range(1 << order):
             if mine is None:
-                gone.add(pfn + i)
-                where.pop(pfn + i, None)
+                self.gone.add(pfn + i)
+                self.where.pop(pfn + i, None)
             else:
-                gone.discard(pfn + i)
-                where[pfn + i] = mine + i
+                self.gone.discard(pfn + i)
+                self.where[pfn + i] = mine + i
 
-    def free(cpu: int, pfn: int, order: int, direct: bool) -> None:
-        nonlocal count, most, unknown
+    def free(self, cpu: int, pfn: int, order: int, direct: bool) -> None:
+        where, gone, memory = self.where, self.gone, self.memory
         if pfn in gone:
             return
         mine = where.get(pfn, pfn)
@@ -207,78 +210,83 @@ def _run(
             or any(where.get(p, p) - mine != p - pfn or p in gone for p in pages)
         ):
             for page in pages:  # it is no block here
-                free(cpu, page, 0, direct)
+                self.free(cpu, page, 0, direct)
             return
         try:
             (memory.free_direct if direct else memory.free)(cpu, mine, order)
         except NotHeldError:
             # Compaction had taken it without a word, and does not here.
-            unknown += 1 << order
+            self.unknown += 1 << order
         else:
-            if not direct and order in listed:
-                count += 1 << order
-                most = max(most, count)
+            if not direct and order in self.listed:
+                self.add(1 << order)
         for page in pages:
             where.pop(page, None)
 
-    for i, (pfn, n, row, cpu, number, order, pindex, zone) in enumerate(work.tolist()):
-        if i % _EVERY == 0:
-            series.append((row, count))
-        op = ops.get(number)
-        while pending and pending[0][0] <= row:
-            memory.set_percpu_pagelist_high_fraction(pending.pop(0)[1])
+    def do(self, piece: tuple[int, ...]) -> None:
+        """One piece of work, as `WORK` has it."""
+        pfn, n, row, cpu, number, order, pindex, zone = piece
+        memory, op = self.memory, _OPS.get(number)
         if op in ("alloc", "direct_alloc"):
             direct = op == "direct_alloc"
             mt = pindex if direct else pindex_to_type(pindex)
             mine = memory.alloc_from(zone, cpu, order, mt, direct=direct)
             if mine is None:
                 mine = memory.alloc(cpu, order, mt)
-            hold_events(row)
-            if mine is not None and not direct and order in listed:
-                count -= 1 << order
-            got(pfn, order, mine)
+            self.see_holds(row)
+            if mine is not None and not direct and order in self.listed:
+                self.count -= 1 << order
+            self.got(pfn, order, mine)
         elif op == "bulk":
-            if n not in bulk_left:
-                pages = memory.alloc_pages_bulk(cpu, bulk_sizes[n], pindex_to_type(pindex))
-                count -= len(pages)
-                bulk_left[n] = pages[::-1]
-                hold_events(row)
-            got(pfn, 0, bulk_left[n].pop() if bulk_left[n] else None)
+            if n not in self.bulk_left:
+                pages = memory.alloc_pages_bulk(cpu, self.bulk_sizes[n], pindex_to_type(pindex))
+                self.count -= len(pages)
+                self.bulk_left[n] = pages[::-1]
+            left = self.bulk_left[n]
+            self.got(pfn, 0, left.pop() if left else None)
         elif op in ("free", "direct_free"):
-            before = holds["drain"]
-            free(cpu, pfn, order, op == "direct_free")
-            hold_events(row)
+            before = self.holds["drain"]
+            self.free(cpu, pfn, order, op == "direct_free")
+            self.see_holds(row)
             if 1 <= order <= PAGE_ALLOC_COSTLY_ORDER:
-                high_order += holds["drain"] - before
+                self.high_order += self.holds["drain"] - before
         elif op == "contig":
-            there = [p for p in range(pfn, pfn + n) if p not in gone]
-            mine_all = [where.pop(p, p) for p in there]
-            memory.free_pages_bulk(cpu, mine_all)
-            count += len(mine_all)
-            most = max(most, count)
-            hold_events(row)
+            there = [p for p in range(pfn, pfn + n) if p not in self.gone]
+            pages = [self.where.pop(p, p) for p in there]
+            memory.free_pages_bulk(cpu, pages)
+            self.add(len(pages))
         elif op == "tick":
             memory.refresh_cpu_vm_stats(cpu)
-            hold_events(row)
         elif op == "drain":
             memory.drain_pages_zone(cpu, zone)
-            hold_events(row)
-    rows = np.array([r for r, _ in series], np.int64)
-    return Outcome(
-        release=name,
-        refills=holds["refill"],
-        drains=holds["drain"],
-        zone_lock_holds=sum(holds.values()),
-        high_order_drains=high_order,
-        refilled_pages=moved["refill"],
-        drained_pages=moved["drain"],
-        pages_per_hold=dict(sizes),
-        pages_in_pcp_max=most,
-        time_ns=time[rows] if len(rows) else np.empty(0, np.int64),
-        pages_in_pcp=np.array([c for _, c in series], np.int64),
-        failed=failed,
-        unknown=unknown,
-    )
+        self.see_holds(row)
+
+    def outcome(self, resizes: list[tuple[int, int]], time: np.ndarray, name: str) -> Outcome:
+        """Do it all; *resizes*: (row, fraction) at which the sysctl is written."""
+        pending = list(resizes)
+        rows = self.work["row"].tolist()
+        for i, (row, piece) in enumerate(zip(rows, self.work.tolist(), strict=True)):
+            if i % _EVERY == 0:
+                self.series.append((row, self.count))
+            while pending and pending[0][0] <= row:
+                self.memory.set_percpu_pagelist_high_fraction(pending.pop(0)[1])
+            self.do(piece)
+        at = np.array([r for r, _ in self.series], np.int64)
+        return Outcome(
+            release=name,
+            refills=self.holds["refill"],
+            drains=self.holds["drain"],
+            zone_lock_holds=sum(self.holds.values()),
+            high_order_drains=self.high_order,
+            refilled_pages=self.moved["refill"],
+            drained_pages=self.moved["drain"],
+            pages_per_hold=dict(self.sizes),
+            pages_in_pcp_max=self.most,
+            time_ns=time[at] if len(at) else np.empty(0, np.int64),
+            pages_in_pcp=np.array([c for _, c in self.series], np.int64),
+            failed=self.failed,
+            unknown=self.unknown,
+        )
 
 
 def what_if(
@@ -352,13 +360,9 @@ def what_if(
     if policy is not None:
         rules.append(("policy", cap.release, policy))
     outcomes = [
-        _run(
-            memory_at_start(s, dump, cap, mine, bool(resizes), batch, high_pages),
-            work,
-            time,
-            resizes,
-            name,
-        )
+        _Redone(
+            memory_at_start(s, dump, cap, mine, bool(resizes), batch, high_pages), work
+        ).outcome(resizes, time, name)
         for name, s, mine in rules
     ]
     recorded = {"refills": exactness.refills, "drains": exactness.drains}
