@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from os import PathLike
@@ -443,80 +443,16 @@ def replay_without_dump(
     -------
     (Exactness, Follower)
     """
-    events, reader = cap.trace
-    rows = events.rows
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
     notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
-    markers = read_markers(cap)
-    computed = any(pcp.high_max < 0 for pcp in snapshot.pcps.values())
-    _sized(snapshot, state, cap, markers)
-    begin = first
-    before, after = markers.snapshot.get("before"), markers.snapshot.get("after")
-    if first is None and not markers.snapshot:
-        begin = first = 0
+    if first is None and not read_markers(cap).snapshot:
         notes.append(
             "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
             f"counts to {_SLACK} pages; a later zoneinfo is not compared"
         )
-    elif first is None:
-        if before is None or before.end is None:
-            raise InputError(
-                "the trace has no markers of its first snapshot", file=cap.file("trace.txt")
-            )
-        begin, first = before.begin, before.end + 1
-    end = len(events) if stop is None else stop
-    # Probes and function hits are for those who have a dump.
-    names = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
-    followed = [HIDDEN, *(EVENT_IDS[name] for name in names)]
-    vmemmap = None
-    if probed(cap, CONTIG):
-        vmemmap = first_page(events, [*followed, EVENT_IDS[CONTIG]])
-        followed += [EVENT_IDS[CONTIG]] * (vmemmap is not None)
-    unheeded = ~sum(1 << event for event in followed) & (1 << 64) - 1
-    while first < end and rows["event"][first] not in followed:
-        first += 1
-
-    def run(r: Follower, at: int, until: int) -> None:
-        for row, fraction in markers.fractions.items():
-            if at <= row < until:
-                r.run(at, row)
-                at = row
-                for nth in range(sum(bool(zone.managed) for zone in snapshot.zones)):
-                    _resize(r, cap, snapshot, state.rules, nth, fraction)
-        r.run(at, until)
-
-    started = _Inferred(cap, snapshot, events, begin, first, unheeded)
-    switched = switches(events)
-
-    r, probes = None, (0, 0, 0)
-
-    def follow() -> Follower:
-        nonlocal r, probes
-        r = None  # two at a time would take twice the memory
-        r = Follower(
-            state, cap.cpus, snapshot, Events(rows, events.probes[:0], events.spilled), first,
-            vmemmap=vmemmap or 0, unheeded=unheeded, isolated=cap.compaction or 0,
-            locks_sleep=cap.preempt_rt, computed=computed,
-        )  # fmt: skip
-        r.set_switches(switched)
-        started.tell(r)
-        left = first
-        if stop is None and after and after.end is not None and cap.has("zoneinfo.after"):
-            left = after.end
-            run(r, first, after.begin)
-            probes = _compare_counts(r, cap, snapshot, after.begin, left)
-        run(r, left, end)
-        return r
-
-    follow()
-    for _ in range(_GUESSES):
-        if not started.learns(r.notes()[0], r.gone_past()):
-            break
-        follow()
-    if r.notes()[1]:
-        moved = taken_on_the_way(events, switched, first, unheeded, *started.pages)
-        started.moves(moved, _reached(r), lambda: _reached(follow()))
+    tried = _Inferred(cap, state, snapshot, first, stop)
+    r = tried.best()
     bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
         notes.append(
@@ -524,13 +460,14 @@ def replay_without_dump(
             f"pageset{'s' if r.nr_cut > 1 else ''} "
             "only the pages are followed from there on, which is never exact"
         )
-    notes += _notes_of(reader)
+    notes += _notes_of(cap.trace[1])
     t = r.tally
+    ends = ("", "_foreseen", "_explained")
     found = Exactness(
-        recording=cap.name, release=state.name, events=r.nr_heeded(first, end),
+        recording=cap.name, release=state.name, events=r.nr_heeded(tried.first, tried.end),
         counted={
-            **{k + end: t[k + end] for k in _KINDS for end in ("", "_foreseen", "_explained")},
-            "probes": probes[0], "probes_foreseen": probes[1], "probes_explained": probes[2],
+            **{kind + end: t[kind + end] for kind in _KINDS for end in ends},
+            **{f"probes{end}": n for end, n in zip(ends, tried.probes, strict=True)},
         },
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
@@ -540,50 +477,116 @@ def replay_without_dump(
     return found, r
 
 
+def _moment(cap: Recording, markers: Markers) -> tuple[int, int]:
+    """Rows at which the first snapshot began, and after which it was over."""
+    if not markers.snapshot:
+        return 0, 0
+    before = markers.snapshot.get("before")
+    if before is None or before.end is None:
+        raise InputError(
+            "the trace has no markers of its first snapshot", file=cap.file("trace.txt")
+        )
+    return before.begin, before.end + 1
+
+
+def _followed(cap: Recording, events: Events) -> tuple[list[int], int]:
+    """Events to go by, and the address of the first struct page where one of them prints such.
+
+    Probes and function hits are for those who have a dump.
+    """
+    names = _FOLLOWED + (_BULK if tells_bulk(cap) else ())
+    followed = [HIDDEN, *(EVENT_IDS[name] for name in names)]
+    vmemmap = first_page(events, [*followed, EVENT_IDS[CONTIG]]) if probed(cap, CONTIG) else None
+    return followed + [EVENT_IDS[CONTIG]] * (vmemmap is not None), vmemmap or 0
+
+
 class _Inferred:
-    """What the lists may have held, the types of page blocks, and new tasks, as the trace tells."""
+    """A recording that is followed again and again, with what is thought of its start.
+
+    That is what the lists may have held, the types of page blocks, and which tasks are new, as the
+    trace tells.
+
+    Attributes
+    ----------
+    first, end : int
+        Rows that are followed.
+    probes : tuple of int
+        As of `_compare_counts`, of the last time.
+    """
 
     def __init__(
         self,
         cap: Recording,
+        state: Release,
         snapshot: Snapshot,
-        events: Events,
-        begin: int,
-        first: int,
-        unheeded: int,
+        first: int | None,
+        stop: int | None,
     ) -> None:
+        events, reader = cap.trace
         rows = events.rows
+        self._cap, self._state, self._snapshot = cap, state, snapshot
+        self._events, self._rows, self._markers = events, rows, read_markers(cap)
+        self._computed = any(pcp.high_max < 0 for pcp in snapshot.pcps.values())
+        _sized(snapshot, state, cap, self._markers)
+        begin, first = _moment(cap, self._markers) if first is None else (first, first)
+        self.end = len(events) if stop is None else stop
+        after = self._markers.snapshot.get("after")
+        self._after = None if stop is not None or not cap.has("zoneinfo.after") else after
+        followed, self._vmemmap = _followed(cap, events)
+        self._unheeded = ~sum(1 << event for event in followed) & (1 << 64) - 1
+        while first < self.end and rows["event"][first] not in followed:
+            first += 1
+        self.first = first
+        self.probes = 0, 0, 0
         new = np.flatnonzero(events.is_event("sched_process_fork"))
         if _version(cap.kernel) > _LAST_SILENT or tells_bulk(cap):
             new = new[:0]
         self._forks = new
-        self._kworkers = [
-            k for k, name in enumerate(cap.trace[1].comms) if name.startswith("kworker")
-        ]
+        self._kworkers = [k for k, name in enumerate(reader.comms) if name.startswith("kworker")]
         counts = counts_at_start(rows, begin, first, snapshot)
-        if not read_markers(cap).snapshot:
+        if not self._markers.snapshot:
             slack = sorted(range(-_SLACK, _SLACK + 1), key=abs)
             counts = {
                 key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()
             }
         places = _places(snapshot, cap.cpus)
         self._counts = {places[key]: n for key, n in counts.items() if key in places}
-        self._rows, self._first = rows, first
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         end = max(z.end_pfn for z in snapshot.zones)
         self._made_since = made_since(events, self._forks)
         self._freed, self._shown = lay_elsewhere(
             events, cap.cpus, first, starts, end - starts[0], self._forks, self._made_since,
-            unheeded,
+            self._unheeded,
         )  # fmt: skip
+        # The machine's page frames: the first, and how many.
         self._base = int(starts[0]) & ~511
-        #: the machine's page frames: the first, and how many
-        self.pages = self._base, ((end + 511) & ~511) - self._base
-        self._told = types_told(events, first, self._base, self.pages[1] >> 9)
+        self._pages = ((end + 511) & ~511) - self._base
+        self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
+        self._switched = switches(events)
 
-    def tell(self, r: Follower) -> None:
-        """Let a follower start so."""
+    def best(self) -> Follower:
+        """The follower with which most is as the model says, of those that were tried."""
+        self._follow()
+        for _ in range(_GUESSES):
+            if not self._learns(self._r.notes()[0], self._r.gone_past()):
+                break
+            self._follow()
+        if self._r.notes()[1]:
+            self._moves()
+        return self._r
+
+    def _follow(self) -> None:
+        """Follow the recording with all that is thought of it now."""
+        cap, events = self._cap, self._events
+        self._r: Any = None  # two at a time would take twice the memory
+        self._r = r = Follower(
+            self._state, cap.cpus, self._snapshot,
+            Events(self._rows, events.probes[:0], events.spilled), self.first,
+            vmemmap=self._vmemmap, unheeded=self._unheeded, isolated=cap.compaction or 0,
+            locks_sleep=cap.preempt_rt, computed=self._computed,
+        )  # fmt: skip
+        r.set_switches(self._switched)
         r.set_forks(self._forks, self._made_since, self._kworkers)
         for place, counts in self._counts.items():
             r.set_counts(place, counts)
@@ -592,9 +595,27 @@ class _Inferred:
         r.set_block_types(self._types)
         r.set_passed_over(self._freed, self._shown)
         r.set_moved(self._moved)
-        r.free_under_way(self._first)
+        r.free_under_way(self.first)
+        left, after = self.first, self._after
+        if after and after.end is not None:
+            left = after.end
+            self._run(self.first, after.begin)
+            self.probes = _compare_counts(r, cap, self._snapshot, after.begin, left)
+        self._run(left, self.end)
 
-    def learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
+    def _run(self, at: int, until: int) -> None:
+        """Follow some rows; where the sysctl was written all lists have other sizes."""
+        r, snapshot = self._r, self._snapshot
+        zones = sum(zone.managed > 0 for zone in snapshot.zones)
+        for row, fraction in self._markers.fractions.items():
+            if at <= row < until:
+                r.run(at, row)
+                at = row
+                for nth in range(zones):
+                    _resize(r, self._cap, snapshot, self._state.rules, nth, fraction)
+        r.run(at, until)
+
+    def _learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
         """Whether a page lay on a list only as the type of its block was guessed.
 
         Where a follower finds that nothing can have taken a page from a list, or that a drain went
@@ -619,8 +640,8 @@ class _Inferred:
 
     def _last_free(self, pfn: int, row: int) -> int:
         """The last row before *row* that frees this page to a small list, or -1."""
-        for end in range(row, self._first, -_PIECE):
-            start = max(end - _PIECE, self._first)
+        for end in range(row, self.first, -_PIECE):
+            start = max(end - _PIECE, self.first)
             rows = self._rows[start:end]
             own = (rows["a"] == pfn) & (rows["event"] == EVENT_IDS["mm_page_free"])
             found = np.flatnonzero(own & (rows["b"] <= PAGE_ALLOC_COSTLY_ORDER))
@@ -641,18 +662,16 @@ class _Inferred:
         self._shown[k, guess] = row
         return True
 
-    def moves(
-        self,
-        found: list[tuple[int, int, int]],
-        reached: tuple[int, float, int],
-        follow: Callable[[], tuple[int, float, int]],
-    ) -> None:
-        """Follow again with pages that tasks had taken before they were moved (*found*).
+    def _moves(self) -> None:
+        """Follow again with pages that tasks had taken before they were moved.
 
         What makes foreseen the first difference, and spoils none before it, was so: large blocks
         first, then who was moved last.  Not where it comes out because less is followed.
-        *reached*: how far that came that was followed last (`_reached`).
         """
+        found = taken_on_the_way(
+            self._events, self._switched, self.first, self._unheeded, self._base, self._pages
+        )
+        reached = _reached(self._r)
         tries = min(_TRIES, _TRIED_ROWS // max(len(self._rows), 1))
         large = {row: int(self._rows["b"][row]) for row, _, _ in found}
         good = True
@@ -663,7 +682,8 @@ class _Inferred:
             for move in sorted(left, key=lambda move: (large[move[0]], move), reverse=True)[:tries]:
                 tries -= 1
                 self._moved.append(move)
-                then = follow()
+                self._follow()
+                then = _reached(self._r)
                 good = then[0] <= reached[0] and then[1:] > reached[1:]
                 if good:
                     reached = then
@@ -672,7 +692,7 @@ class _Inferred:
             else:
                 break
         if not good:
-            follow()
+            self._follow()
 
 
 def _reached(r: Follower) -> tuple[int, float, int]:
