@@ -432,15 +432,15 @@ cdef class Follower(Beliefs):
                 push(self, x, i, p, -1, True)
                 self.page[p].cached = <int8_t>pindex_to_type(i)
 
-    def resize(self, int x, int batch, int high_min, int high_max, int high=-1):
+    def resize(self, int x, int batch, int high_min, int high_max):
         """zone_set_pageset_high_and_batch() for one CPU."""
         cdef pageset *set = &self.sets[self.check_set(x)]
         cdef int k
         check_idle(self)
-        resize_pcp(&set.first, self.rules.high_min_max, batch, high_min, high_max, high)
+        resize_pcp(&set.first, self.rules.high_min_max, batch, high_min, high_max, -1)
         unfold(set)
         for k in range(set.n):
-            resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, high)
+            resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, -1)
         set.undecided = False
         set.log_n = 0
 
