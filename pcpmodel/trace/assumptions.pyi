@@ -8,4 +8,6 @@ class Assumption:
     proof: str
 
 ASSUMPTIONS: dict[int, Assumption]
-UNSEEN: int
+UNSEEN: str
+COMPACTED: str
+READ_MEANWHILE: str

@@ -165,5 +165,6 @@ ASSUMPTIONS = {
     ),
 }
 
-#: Number of the one that `buddy_lists` assumes.
-UNSEEN = E_UNSEEN
+#: Names of those that `buddy_lists` and `free_lists` go by.
+UNSEEN, COMPACTED, READ_MEANWHILE = [
+    ASSUMPTIONS[k].name for k in (E_UNSEEN, E_COMPACTED, E_READ)]

@@ -4,12 +4,9 @@ import numpy as np
 from typing_extensions import disjoint_base
 
 from pcpmodel.kernel.memory import Memory
-from pcpmodel.trace.assumptions import ASSUMPTIONS as ASSUMPTIONS
 
 ACT: np.dtype
 KINDS: dict[str, int]
-COMPACTED: str
-READ_MEANWHILE: str
 UNDER_WAY: int
 
 @disjoint_base
@@ -53,5 +50,4 @@ class Walk:
     def __new__(
         cls, lists: BuddyLists, n: int, order: int, mt: int, blocks: np.ndarray, torn: bool
     ) -> Self: ...
-    def is_all(self) -> bool: ...
     def see(self, row: int) -> None: ...

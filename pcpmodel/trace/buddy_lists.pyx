@@ -43,7 +43,6 @@ from pcpmodel.kernel.pages cimport (
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
-from pcpmodel.trace.assumptions cimport E_COMPACTED, E_READ
 from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
     extfrag_claims, extfrag_order,
@@ -51,8 +50,6 @@ from pcpmodel.trace.events cimport (
 from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
 
 import numpy as np
-
-from pcpmodel.trace.assumptions import ASSUMPTIONS
 
 cdef enum:
     RMQUEUE_NORMAL = 0
@@ -85,9 +82,6 @@ cdef struct zone_lists:
 cdef act one_act
 #: What happens to free lists without a line at that moment: the fields of an act.
 ACT = np.asarray(<act[:1]>&one_act).dtype
-#: Why a free list of the last dump is not the model's at any moment.
-COMPACTED = ASSUMPTIONS[E_COMPACTED].name
-READ_MEANWHILE = ASSUMPTIONS[E_READ].name
 UNDER_WAY = NR_UNDER_WAY
 #: ``kind`` of an act.
 KINDS = {"joins": JOINS, "leaves": LEAVES, "isolated": ISOLATED, "turned": TURNED}
@@ -929,11 +923,6 @@ cdef class Walk:
         self.area = lists._list(n, order, mt)
         self.of, self.z, self.kind = lists, lists.lists[n].z, free_kind(order, mt)
         self.read, self.torn = blocks, torn
-
-    def is_all(self):
-        """Whether the whole list is as read now."""
-        check_idle(self.of.memory)
-        return has_blocks(self.z, self.area, self.kind, self.read)
 
     def see(self, row):
         """The list as it is from this row on."""

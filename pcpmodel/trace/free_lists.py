@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcpmodel.kernel.releases import Release
-from pcpmodel.trace.buddy_lists import ACT, COMPACTED, KINDS, READ_MEANWHILE, BuddyLists, Walk
+from pcpmodel.trace.assumptions import COMPACTED, READ_MEANWHILE
+from pcpmodel.trace.buddy_lists import ACT, KINDS, BuddyLists, Walk
 from pcpmodel.trace.history import History
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording
@@ -81,7 +82,7 @@ class _Followed:
             for what in wrong:
                 walks[what].see(at)
             at += lists.run(at, self.end, self.search.acts, until_moved=True)
-            wrong = {what: pfns for what, pfns in wrong.items() if not walks[what].is_all()}
+            wrong = unlike(lists, wrong)
         read = {what: walks[what].over for what in wrong if walks[what].over is not None}
         shown = [(self.begin - 1, read[what], READ_MEANWHILE) for what in sorted(read)]
         wrong = {what: pfns for what, pfns in wrong.items() if what not in read}

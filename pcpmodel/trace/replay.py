@@ -23,7 +23,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.trace.assumptions import ASSUMPTIONS, UNSEEN
+from pcpmodel.trace.assumptions import UNSEEN
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
@@ -410,8 +410,7 @@ def _free_lists(
         Difference(int(line[k]), "block taken from the buddy lists", "", named, int(pfn[k]))
         for k, named in lists.unforeseen
     ]
-    unseen = ASSUMPTIONS[UNSEEN].name
-    good = [Explained(int(line[k]), unseen, "", int(line[why])) for k, _, why in lists.explained]
+    good = [Explained(int(line[k]), UNSEEN, "", int(line[why])) for k, _, why in lists.explained]
     good += [Explained(int(line[k]), what, "", int(line[why])) for k, why, what in shown]
     if right != total:
         notes.append(f"{total - right} free lists of the last dump differ")
