@@ -2,9 +2,9 @@
 """Reader of the text that ftrace, ``trace-cmd report`` and ``perf script`` print.
 
 One pass, no Python object per line.  The five frequent kmem tracepoints, as the kernel itself
-prints them, are read by their places (`usual_line`); whatever is not just that, and everything
-rarer, goes through readers of heads and of ``key=value`` pairs, and a table says what becomes of
-these (`FORMS`).  A file is read in pieces, so memory does not grow with it.
+prints them, are read by their places (`usual_head`, `usual_event`); whatever is not just that, and
+everything rarer, goes through readers of heads and of ``key=value`` pairs, and a table says what
+becomes of these (`_FORMS`).  A file is read in pieces, so memory does not grow with it.
 
 The text may come from a stranger.  Every number is range-checked, every access stays inside the
 text, the expansion of a compressed file is limited, and a line that is not understood is an error

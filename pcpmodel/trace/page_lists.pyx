@@ -255,25 +255,18 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
             return n
 
 
-cdef int grow_spans(PageLists s, int64_t room) noexcept nogil:
-    """Have room for so many places in spans."""
-    if room > max(s.spans_cap, s.nr_pages, <int64_t>1 << 24):
-        return TOO_LONG
-    return LINKED if has_room(<void **>&s.spans, &s.spans_cap, room, sizeof(int32_t)) else NO_ROOM
-
-
 cdef int link_contig(PageLists s, const event_row *r, int32_t row, row_link *at,
                      int32_t *span) noexcept nogil:
     """Of free_prepared_contig_range(): each of its pages has a chain, in spans."""
-    cdef int64_t k, p = page_of(s, r)
-    cdef int code
+    cdef int64_t k, p = page_of(s, r), room = span[0] + r.d
     if not 0 <= r.d <= s.nr_pages:
         return TOO_LONG
     if p < 0:
         return LINKED
-    code = grow_spans(s, span[0] + r.d)
-    if code:
-        return code
+    if room > max(s.spans_cap, s.nr_pages, <int64_t>1 << 24):
+        return TOO_LONG
+    if not has_room(<void **>&s.spans, &s.spans_cap, room, sizeof(int32_t)):
+        return NO_ROOM
     at.chain = span[0]
     for k in range(p, min(p + r.d, s.nr_pages)):
         tell_of(s, k)
