@@ -24,6 +24,7 @@ from pcpmodel.errors import InputError, NotHeldError
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, pcp_orders, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
+from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.judged import judgement
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
@@ -289,6 +290,30 @@ class _Redone:
         )
 
 
+def _notes(
+    cap: Recording, exactness: Exactness, outcomes: list[Outcome], recorded: dict[str, int]
+) -> list[str]:
+    """What there is to say of a recording; *outcomes*: those that are held against it."""
+    notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
+    if not exactness.exact:
+        notes.append(
+            f"the recording does not replay exactly ({exactness.lost} events lost, "
+            f"{exactness.nr_unexplained} unexplained differences, {exactness.nr_explained} of "
+            f"{exactness.events} events explained): the work is not all of it known"
+        )
+    for outcome in outcomes:
+        here = {"refills": outcome.refills, "drains": outcome.drains}
+        if outcome.release == cap.release.name and here != recorded:
+            # An operation is done as a whole here; there, others had the lists in its midst, or
+            # reclaim had them drained.
+            notes.append(
+                f"{outcome.release}, the recording's own rules, comes to "
+                + " and ".join(f"{n} {k} for {recorded[k]}" for k, n in here.items())
+                + " as recorded: so far off may other rules be, too"
+            )
+    return notes
+
+
 def what_if(
     recording: Recording | str | PathLike[str],
     releases: Sequence[str | Release] = (),
@@ -366,24 +391,7 @@ def what_if(
         for name, s, mine in rules
     ]
     recorded = {"refills": exactness.refills, "drains": exactness.drains}
-    notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
-    if not exactness.exact:
-        notes.append(
-            f"the recording does not replay exactly ({exactness.lost} events lost, "
-            f"{exactness.nr_unexplained} unexplained differences, {exactness.nr_explained} of "
-            f"{exactness.events} events explained): the work is not all of it known"
-        )
     asked = (batch, high_pages, high_fraction) != (None, None, None)
-    for outcome in [] if asked else outcomes:
-        here = {"refills": outcome.refills, "drains": outcome.drains}
-        if outcome.release == cap.release.name and here != recorded:
-            # An operation is done as a whole here; there, others had the lists in its midst, or
-            # reclaim had them drained.
-            notes.append(
-                f"{outcome.release}, the recording's own rules, comes to "
-                + " and ".join(f"{n} {k} for {recorded[k]}" for k, n in here.items())
-                + " as recorded: so far off may other rules be, too"
-            )
     return WhatIf(
         recording=cap.name,
         allocations=exactness.allocations,
@@ -393,6 +401,6 @@ def what_if(
         ),
         outcomes=outcomes,
         recorded=recorded,
-        notes=notes,
+        notes=_notes(cap, exactness, [] if asked else outcomes, recorded),
         judged=judgement(cap.name),
     )
