@@ -25,6 +25,43 @@ _TYPES = tuple(MIGRATETYPES)
 #: its middle.
 _MOST_PROCESSES, _MOST_RUNS = 512, 800
 
+#: Fields of each table: name, type, unit, what it is.
+_FIELDS = {
+    "processes": [
+        ("process", "integer", "1", "number in this recording"),
+        ("command", "string", "", "its name at its first allocation"),
+        ("weight", "integer", "1", "how many times the runs kept it had"),
+        ("allocated_pages", "integer", "pages", "pages allocated"),
+        ("freed_pages", "integer", "pages", "of these freed on the same CPU"),
+        ("sent_pages", "integer", "pages", "of these freed on another CPU"),
+        ("lifetime_ns", "integer", "ns", "from its first page to its last"),
+    ],
+    "scripts": [
+        ("process", "integer", "1", "number in this recording"),
+        ("what", "string", "", "alloc; free; send: freed on another CPU"),
+        ("order", "integer", "1", "blocks of 2 ** order pages"),
+        ("migratetype", "string", "", "of the request"),
+        ("blocks", "integer", "blocks", "one after the other"),
+        ("ns", "integer", "ns", "CPU time of all, by the recording's clock"),
+    ],
+    "orders": [
+        ("order", "integer", "1", "blocks of 2 ** order pages"),
+        ("migratetype", "string", "", "of the request"),
+        ("allocations", "integer", "blocks", "in the whole recording"),
+    ],
+    "run_lengths": [
+        ("what", "string", "", "alloc, free or send"),
+        ("from_blocks", "integer", "blocks", "shortest run of this class"),
+        ("to_blocks", "integer", "blocks", "longest run of this class"),
+        ("runs", "integer", "1", "in the whole recording, of one process each"),
+    ],
+    "figures": [
+        ("quantity", "string", "", "what"),
+        ("value", "number", "as in the column unit", "how much"),
+        ("unit", "string", "", "of the value"),
+    ],
+}
+
 
 @dataclass
 class Process:
@@ -181,53 +218,11 @@ class Processes:
             ),
             ("blocks that no per-CPU list holds", self._skipped, "blocks"),
         ]
-        return {
-            "processes": (
-                [
-                    ("process", "integer", "1", "number in this recording"),
-                    ("command", "string", "", "its name at its first allocation"),
-                    ("weight", "integer", "1", "how many times the runs kept it had"),
-                    ("allocated_pages", "integer", "pages", "pages allocated"),
-                    ("freed_pages", "integer", "pages", "of these freed on the same CPU"),
-                    ("sent_pages", "integer", "pages", "of these freed on another CPU"),
-                    ("lifetime_ns", "integer", "ns", "from its first page to its last"),
-                ],
-                processes,
-            ),
-            "scripts": (
-                [
-                    ("process", "integer", "1", "number in this recording"),
-                    ("what", "string", "", "alloc; free; send: freed on another CPU"),
-                    ("order", "integer", "1", "blocks of 2 ** order pages"),
-                    ("migratetype", "string", "", "of the request"),
-                    ("blocks", "integer", "blocks", "one after the other"),
-                    ("ns", "integer", "ns", "CPU time of all, by the recording's clock"),
-                ],
-                runs,
-            ),
-            "orders": (
-                [
-                    ("order", "integer", "1", "blocks of 2 ** order pages"),
-                    ("migratetype", "string", "", "of the request"),
-                    ("allocations", "integer", "blocks", "in the whole recording"),
-                ],
-                [(o, _TYPES[m], n) for (o, m), n in sorted(self._orders.items())],
-            ),
-            "run_lengths": (
-                [
-                    ("what", "string", "", "alloc, free or send"),
-                    ("from_blocks", "integer", "blocks", "shortest run of this class"),
-                    ("to_blocks", "integer", "blocks", "longest run of this class"),
-                    ("runs", "integer", "1", "in the whole recording, of one process each"),
-                ],
-                self._run_lengths(),
-            ),
-            "figures": (
-                [
-                    ("quantity", "string", "", "what"),
-                    ("value", "number", "as in the column unit", "how much"),
-                    ("unit", "string", "", "of the value"),
-                ],
-                figures,
-            ),
+        rows = {
+            "processes": processes,
+            "scripts": runs,
+            "orders": [(o, _TYPES[m], n) for (o, m), n in sorted(self._orders.items())],
+            "run_lengths": self._run_lengths(),
+            "figures": figures,
         }
+        return {name: (fields, rows[name]) for name, fields in _FIELDS.items()}
