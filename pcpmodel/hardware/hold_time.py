@@ -32,7 +32,8 @@ The tables were measured with the function_graph tracer, whose own cost is in th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,13 @@ class _Solution:
         """Standard error of predicting one more row at ``x``."""
         g = self.gradient(x)
         return np.sqrt(self.sd**2 + np.einsum("ni,ij,nj->n", g, self.cov, g))
+
+    def slower(self, factor: float) -> _Solution:
+        """Times that are all ``factor`` times as long."""
+        a, log_b, c = self.theta
+        by = np.array([factor, 1.0, 1.0])
+        theta = np.array([a * factor, log_b + np.log(factor), c])
+        return replace(self, theta=theta, cov=self.cov * np.outer(by, by))
 
 
 def _gradient(theta: Floats, x: Floats) -> Floats:
@@ -227,6 +235,11 @@ class Candidate:
             "loo_rms_percent": self.loo_percent,
             "max_residual_percent": self.max_residual_percent,
         }
+
+    def slower(self, factor: float) -> Candidate:
+        """Times that are all ``factor`` times as long."""
+        a_ns, b_ns = self.a_ns * factor, self.b_ns * factor
+        return replace(self, a_ns=a_ns, b_ns=b_ns, solution=self.solution.slower(factor))
 
 
 def _log_density_t(error: float, dof: int, scale: float) -> float:
@@ -402,11 +415,32 @@ class Curve:
             )
             return candidates, next(c for c in candidates if c.form is best(rows))
 
-        self.candidates, self.chosen = reading(rows)
-        self._readings = [(self.candidates, self.chosen)]
+        self._readings = [reading(rows)]
         if flagged:
             self._readings.append(reading(tuple(range(len(x)))))
-        self.through_all = self._readings[-1][1]
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        return self._readings[0][0]
+
+    @property
+    def chosen(self) -> Candidate:
+        return self._readings[0][1]
+
+    @property
+    def through_all(self) -> Candidate:
+        return self._readings[-1][1]
+
+    def slower(self, factor: float) -> Curve:
+        """The curve of times that are all ``factor`` times as long; the rows say as much."""
+        other = copy(self)
+        other.measured_ns = self.measured_ns * factor
+        other.expected_ns = self.expected_ns * factor
+        other._readings = []
+        for candidates, chosen in self._readings:
+            slow = tuple(candidate.slower(factor) for candidate in candidates)
+            other._readings.append((slow, slow[candidates.index(chosen)]))
+        return other
 
     def _weigh(
         self, fits: list[tuple[Form, _Solution, float, Floats]], x: Floats, y: Floats
@@ -586,6 +620,10 @@ class HoldTime:
                 for (side, statistic), column in COLUMNS.items()
             },
         )
+
+    def slower(self, factor: float) -> HoldTime:
+        """Holds that all take ``factor`` times as long."""
+        return HoldTime(self.name, {k: curve.slower(factor) for k, curve in self.curves.items()})
 
     def refill(self, pages: ArrayLike) -> Cost:
         """Cost of one rmqueue_bulk() of ``pages`` [pages, >= 1]."""

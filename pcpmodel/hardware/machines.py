@@ -45,7 +45,8 @@ class Machine:
     name : str
         Name of the directory under ``data/hardware/``.
     measured, measured_interval : Table or pandas.DataFrame
-        Columns by name of the two tables below, which are frames made when they are asked for.
+        Columns by name of the two tables below, which are frames made when they are asked for, as
+        they were measured, whatever ``times`` says.
     latency : pandas.DataFrame
         The measured table, one row per batch; its columns name their units.
     latency_interval : pandas.DataFrame or None
@@ -130,17 +131,19 @@ class Machine:
 
     @cached_property
     def latency(self) -> pd.DataFrame:
-        return _frame(self.measured)
+        return _slower(_frame(self.measured), self.times)
 
     @cached_property
     def latency_interval(self) -> pd.DataFrame | None:
-        return None if self.measured_interval is None else _frame(self.measured_interval)
+        interval = self.measured_interval
+        return None if interval is None else _slower(_frame(interval), self.times)
 
     @cached_property
     def hold_time(self) -> HoldTime:
         """Cost of one zone-lock hold, fitted to the measured table at first use."""
         tables = (self.measured, self.measured_interval)
-        return _hold_time(self.name, *(None if t is None else _contents(t) for t in tables))
+        fit = _hold_time(self.name, *(None if t is None else _contents(t) for t in tables))
+        return fit if self.times == 1.0 else fit.slower(self.times)
 
     @property
     def page_size_kib(self) -> int:
@@ -156,7 +159,8 @@ class Machine:
     @property
     def notes(self) -> list[str]:
         """What to know before using it."""
-        return [self.derived] if self.derived else []
+        slow = f"Everything is said to take {self.times:g} times as long as on {self.name}."
+        return [*([self.derived] if self.derived else []), *([slow] if self.times != 1.0 else [])]
 
     def page_size_note(self, page_size_kib: int) -> str | None:
         """What to know before using the table for pages of another size; None for the same."""
@@ -177,7 +181,8 @@ class Machine:
 
     def __repr__(self) -> str:
         rows = f"{len(self.measured['batch'])} {'made' if self.derived else 'measured'} batches"
-        return f"<Machine {self.name}: {rows}>"
+        slow = "" if self.times == 1.0 else f", {self.times:g} times as long"
+        return f"<Machine {self.name}: {rows}{slow}>"
 
 
 _Columns = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -224,6 +229,16 @@ def _with_sheets() -> Iterator[Machine]:
 
 def _frame(table: Table | pd.DataFrame) -> pd.DataFrame:
     return table.frame() if isinstance(table, Table) else table
+
+
+def _slower(table: pd.DataFrame, factor: float) -> pd.DataFrame:
+    """A latency table in which everything takes ``factor`` times as long."""
+    if factor == 1.0:
+        return table
+    by = {"us": factor, "s": 1 / factor}  # times, and rates, by the end of their names
+    return table.assign(
+        **{name: table[name] * by[end] for name in table if (end := name.split("_")[-1]) in by}
+    )
 
 
 def machine(

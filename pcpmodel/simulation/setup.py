@@ -240,9 +240,9 @@ def _holds(spec: RunSpec) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]
     apart = np.full((2, 1), sheet.value("tracer"))
     if not spec.warm:
         apart[0] += line_ns(spec)["memory"]
-    apart = np.minimum(apart, spec.machine.times * means / 2)
+    apart = np.minimum(apart, means / 2)
     folios = sheet.value("lru_page") * np.arange(COSTS_MAX + 1) + sheet.value("lru_hold")
-    costs = np.vstack([means * spec.machine.times - apart, folios])
+    costs = np.vstack([means - apart, folios])
     if spec.hold == "mean":
         spreads = np.full((3, _TABLE), 65536, dtype=np.uint32)
     elif spec.hold == "exponential":

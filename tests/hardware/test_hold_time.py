@@ -336,7 +336,43 @@ def test_a_table_is_fitted_once_whatever_else_changes():
     """A machine loaded anew, or with other costs, has the fit of the first."""
     fit = pm.machine("ice-lake").hold_time
     assert pm.machine("ice-lake").hold_time is fit
-    assert pm.machine("ice-lake").with_costs(handover=0.0).slower(2.0).hold_time is fit
+    assert pm.machine("ice-lake").with_costs(handover=0.0).hold_time is fit
+
+
+@pytest.mark.parametrize("name", ["sapphire-rapids", "amd-epyc-vm"])  # with an outlier, intervals
+def test_all_that_follows_from_the_table_of_a_slower_machine_is_slower(name):
+    """Also what is asked of the machine alone, without a run."""
+    known = pm.machine(name)
+    slow = known.slower(4.0).slower(0.5)
+    plain, longer = known.hold_time.points, slow.hold_time.points
+    for column in plain.columns:
+        by = 2.0 if column.endswith("_us") else 1
+        if column in ("machine", "side", "statistic"):
+            assert (plain[column] == longer[column]).all()
+        else:
+            np.testing.assert_allclose(longer[column], by * plain[column], rtol=1e-12, atol=1e-9)
+    for frame, other in (
+        (known.latency, slow.latency),
+        (known.latency_interval, slow.latency_interval),
+    ):
+        if frame is not None:
+            for column in frame:
+                by = {"us": 2.0, "s": 0.5}.get(column.rpartition("_")[2], 1.0)
+                np.testing.assert_allclose(other[column], by * frame[column], rtol=1e-15)
+    for pages in ("warm", "cold"):
+        asked, told = (
+            pm.limit(known, 100.0, slowdown=2.0, pages=pages),
+            pm.limit(slow, 100.0, pages=pages),
+        )
+        assert told.facts["batch_scale"] == asked.facts["batch_scale"]
+        assert told.facts["probability"] == pytest.approx(asked.facts["probability"], abs=1e-9)
+        assert "2 times as long" in " ".join(told.facts["notes"])
+        assert told.digest != asked.digest
+    other = pm.machine("its-sister", like=slow)
+    same = pm.machine("its-sister", like=known)
+    np.testing.assert_allclose(
+        other.hold_time.refill(100).mean_ns, 2 * same.hold_time.refill(100).mean_ns, rtol=1e-3
+    )
 
 
 def test_another_table_of_the_same_name_has_a_fit_of_its_own():

@@ -93,10 +93,11 @@ def fit(machine: str | Machine | Iterable[str | Machine] | None = None) -> Answe
             "doubts": outliers[_OUTLIERS].round(2),
         },
         {
-            f"made: {m.name}": f"- {note} The curves are of rows made so: how near they come to "
-            "them says nothing of the machine."
+            f"note {i}: {m.name}": f"- {note}"
+            + " The curves are of rows made so: how near they come to them says nothing of the "
+            "machine." * (note == m.derived)
             for m in machines
-            for note in m.notes
+            for i, note in enumerate(m.notes, 1)
         }
         | dict(_said(forms, chosen, points, outliers)),
         each[0] if len(each) == 1 else {"machines": each},

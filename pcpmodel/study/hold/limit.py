@@ -80,8 +80,8 @@ class _Limit:
         What the times rest on, by ``pages``.
     machine_notes : list of str
         What to know of the machine.
-    table_batches : (int, int)
-        Smallest and largest batch measured [pages].
+    table_batches : (int, int) or None
+        Smallest and largest batch measured [pages]; None if none was.
     batch_scale : int or None
         Largest scale whose 99th percentile stays under the limit; None if not even 0.
     probability : float
@@ -107,7 +107,7 @@ class _Limit:
     table_page_size_kib: int | None
     page_size_note: str | None
     machine_notes: list[str]
-    table_batches: tuple[int, int]
+    table_batches: tuple[int, int] | None
     batch_scale: int | None
     probability: float
     mean_batch_scale: int | None
@@ -188,7 +188,7 @@ class _Limit:
                 f"Up to batch {crossed.max()} the curves are extrapolated so far that the p99 "
                 "falls below the mean: neither is known there."
             )
-        if self.batch_scale is not None and self.pages == "warm" and not self.machine_notes:
+        if self.batch_scale is not None and self.pages == "warm" and self.table_batches:
             row = self.per_scale.iloc[self.batch_scale]
             if not np.isfinite(row["measured_batch"]):
                 low, high = self.table_batches
@@ -515,7 +515,9 @@ def _limit(
         table_page_size_kib=machine.platform.get("page_size_kib"),
         page_size_note=machine.page_size_note(page_size_kib),
         machine_notes=machine.notes,
-        table_batches=(int(machine.latency["batch"].min()), int(machine.latency["batch"].max())),
+        table_batches=None
+        if machine.derived
+        else (int(machine.latency["batch"].min()), int(machine.latency["batch"].max())),
         batch_scale=batch_scale,
         probability=float(per_scale["probability"][batch_scale or 0]),
         mean_batch_scale=_largest(per_scale["mean_probability"] > 0.5),
