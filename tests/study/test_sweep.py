@@ -86,6 +86,14 @@ def test_every_cell_is_what_simulate_says(tmp_path):
     assert data.sizes == {"release": 2, "high_pages": 2, "seed": 2}
 
 
+def test_a_warm_up_may_be_an_axis():
+    """It is a figure of a run as well, of which no axis says it."""
+    data = pm.sweep(spec(), warmup_s=[0.0, 0.01], progress=False)
+    assert data.warmup_s.values.tolist() == [0.0, 0.01]
+    assert "warmup_s" not in data.data_vars
+    assert "warmup_s" in pm.sweep(spec(warmup_s=0.01), seed=[1], progress=False).data_vars
+
+
 def test_file_reads_back_as_it_was(tmp_path):
     data = pm.sweep(spec(), out=tmp_path / "grid.nc", **GRID)
     with xr.open_dataset(tmp_path / "grid.nc", engine="scipy") as back:

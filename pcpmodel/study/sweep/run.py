@@ -169,6 +169,7 @@ def _dataset(grid: Grid, runs: Mapping[int, dict[str, float]]) -> xr.Dataset:
                 {"units": unit, "long_name": meaning},
             )
             for name, (unit, meaning) in FIGURES.items()
+            if name not in grid.axes  # warmup_s, which is then given
         },
         coords={name: _coordinate(name, values) for name, values in grid.axes.items()},
         attrs={
