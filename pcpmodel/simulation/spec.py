@@ -375,9 +375,12 @@ def _check_place(i: int, task: Task, host: Host) -> None:
     """Refuse a CPU or a node that the machine has not."""
     if task.node is not None and task.node not in range(host.nodes):
         alone = ", the others have no CPUs" if task.node in host.memory_nodes else ""
-        raise InputError(f"task {i} is to run on node {task.node}; there are {host.nodes}{alone}")
+        raise InputError(
+            f"task {i} is to run on node {task.node}; allowed: 0..{host.nodes - 1} of "
+            f"nodes={host.nodes}{alone}"
+        )
     if task.cpu is not None and task.cpu not in range(host.cpus):
-        raise InputError(f"task {i} is to run on CPU {task.cpu}; there are {host.cpus}")
+        raise InputError(f"task {i} is to run on CPU {task.cpu}; allowed: 0..{host.cpus - 1}")
     if task.membind and task.preferred is not None:
         raise InputError(f"task {i} both prefers and is bound to nodes for its memory: choose one")
     for node in (*task.membind, *(() if task.preferred is None else (task.preferred,))):
@@ -529,7 +532,9 @@ def place(tasks: tuple[Task, ...], host: Host) -> list[int]:
             bound[task.node] += 1
     for node, number in enumerate(bound):
         if number > len(free[node]):
-            raise InputError(f"{number} tasks are bound to a node of {len(free[node])} CPUs")
+            raise InputError(
+                f"{number} tasks are bound to node {node}; it has {len(free[node])} CPUs for them"
+            )
     sizes = host.node_cpus
     used = [
         size - len(cpus) + number for size, cpus, number in zip(sizes, free, bound, strict=True)

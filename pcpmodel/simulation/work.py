@@ -85,8 +85,15 @@ def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
 
 
 def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
-    """The workload with the times of a machine, where they are a machine's and none were given."""
+    """The workload with times and nodes of a machine, where they are that and none were given."""
     made = workload.made
+    if made is not None and made.make is kbuild:
+        # None: in turn over all nodes, as jobs for two of one size are as well.
+        alike = host.nodes != 2 and len(set(host.node_cpus)) == 1
+        nodes = host.nodes if alike else None
+        if made.given["nodes"] is not None or made.here.get("nodes") == nodes:
+            return workload
+        return _made_here(workload, nodes=nodes) if as_made(workload) else workload
     if made is None or made.make not in _FAULTS or "fault_ns" in made.given:
         return workload
     if not as_made(workload):

@@ -152,7 +152,7 @@ def kbuild(
     page_us: float | None = None,
     page_table_isolation: bool | None = None,
     lru: bool = False,
-    nodes: int = 2,
+    nodes: int | None = None,
 ) -> Workload:
     """CPUs that compile, one job each, without end.
 
@@ -170,8 +170,9 @@ def kbuild(
         in the kernel that it is simulated on (``Release.pgd_allocation_order``), until then a page.
     lru : bool
         Also take the LRU lock, of the node or of the memcg.
-    nodes : int
-        Nodes over which the jobs are spread.
+    nodes : int, optional
+        Bind the jobs to so many nodes, in turn; by default they are spread over all of the machine
+        that it is simulated on.
 
     Returns
     -------
@@ -183,7 +184,8 @@ def kbuild(
         For ``page_us`` outside 0.2..10000.
     """
     jobs = _count("jobs", jobs, 1)
-    nodes = _count("nodes", nodes, 1)
+    given = {"nodes": nodes, "page_table_isolation": page_table_isolation}
+    spread = 2 if nodes is None else _count("nodes", nodes, 1)
     recorded = _recorded()
     page_us = recorded.page_us if page_us is None else page_us
     if not 0.2 <= page_us <= 10_000:
@@ -191,13 +193,16 @@ def kbuild(
     times, root = page_us / recorded.recorded_us, 1 if page_table_isolation else 0
     courses = [_course(cpu, times, root, bool(lru)) for cpu in range(len(recorded.courses))]
     programs = [program.copy() for program, _ in courses]
-    tasks = tuple(Task(programs[i // nodes % len(courses)], i % nodes) for i in range(jobs))
+    tasks = tuple(  # both courses on every node
+        Task(programs[i // spread % len(courses)], None if nodes is None else i % spread)
+        for i in range(jobs)
+    )
     params: dict[str, Any] = {
         "jobs": jobs,
         "page_us": page_us,
         "page_table_isolation": bool(page_table_isolation),
         "lru": lru,
-        "nodes": nodes,
+        "nodes": spread,
     }
     return Workload(
         "kbuild",
@@ -206,5 +211,5 @@ def kbuild(
         pages=jobs * max(most for _, most in courses),
         params=params,
         mixed=MIXED,
-        made=Made(kbuild, params | {"page_table_isolation": page_table_isolation}),
+        made=Made(kbuild, params | given),
     )

@@ -19,7 +19,16 @@ from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import setup
 from pcpmodel.simulation.spec import make_spec, timeline, varied
 from pcpmodel.study.sweep.grid import make_grid
-from pcpmodel.workload import ALL, Channel, Program, Task, Workload, adapted, page_fault1
+from pcpmodel.workload import (
+    ALL,
+    Channel,
+    Program,
+    Task,
+    Workload,
+    adapted,
+    kbuild,
+    page_fault1,
+)
 
 
 def taken(result, gib=8.0):
@@ -332,6 +341,32 @@ def test_that_the_threads_of_a_core_are_not_those_of_the_platform_is_said(given)
         assert "to a core" not in " ".join(varied(run, **chosen).notes)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ({"cpus": 8, "nodes": 1}, [6]),
+        ({"cpus": 8, "nodes": 2}, [3, 3]),
+        ({"cpus": 8, "nodes": 4}, [2, 2, 1, 1]),
+        ({"cpus": 8, "nodes": 2, "cpus_per_node": [6, 2]}, [4, 2]),
+    ],
+)
+def test_a_build_is_on_all_nodes_of_the_machine(nodes, expected):
+    """Also where it was made for another one; nodes of one size have both courses."""
+    asked = {"memory_gib": 16, "release": "v6.12", "machine": "ice-lake"}
+    other = make_spec(workload=kbuild(6), cpus=16, nodes=4, **asked)
+    for run in (
+        make_spec(workload=kbuild(6), **nodes, **asked),
+        varied(other, **nodes),
+    ):
+        on = [run.host.node_of(cpu) for cpu in run.cpus]
+        assert [on.count(node) for node in range(run.host.nodes)] == expected
+        courses = {(node, id(task.program)) for node, task in zip(on, run.tasks, strict=True)}
+        if "cpus_per_node" not in nodes:
+            assert len(courses) == sum(min(number, 2) for number in expected)
+    bound = make_spec(workload=kbuild(4, nodes=1), cpus=16, nodes=4, **asked)
+    assert {bound.host.node_of(cpu) for cpu in bound.cpus} == {0}
+
+
 def test_tasks_run_where_they_are_pinned():
     work = faults(3)
     run = {"cpus": 8, "nodes": 2}
@@ -355,11 +390,12 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: adapted(faults(3), preferred="1"), "preferred='1' is not an integer"),
         (lambda: adapted(faults(3), memcgs=4), r"memcgs=4 is outside 1\.\.3"),
         (lambda: spec(adapted(faults(3), membind=2)), "node 2; nodes with memory are 0, 1"),
-        (lambda: spec(adapted(faults(3), cpunodebind=2)), "on node 2; there are 2"),
-        (lambda: spec(adapted(faults(1), physcpubind=8)), "on CPU 8; there are 8"),
+        (lambda: spec(adapted(faults(3), cpunodebind=2)), r"on node 2; allowed: 0\.\.1 of nodes=2"),
+        (lambda: spec(adapted(faults(1), physcpubind=8)), r"on CPU 8; allowed: 0\.\.7"),
         (lambda: spec(Workload("two", (Task(faults().tasks[0].program, cpu=1),) * 2, "x", 9)),
          "several tasks are to run on CPU 1"),
-        (lambda: spec(adapted(faults(5), cpunodebind=1)), "5 tasks are bound to a node of 4 CPUs"),
+        (lambda: spec(adapted(faults(5), cpunodebind=1)),
+         "5 tasks are bound to node 1; it has 4 CPUs"),
         (lambda: spec(adapted(faults(1), cpunodebind=2), cpuless_nodes=1, cpuless_gib=1),
          "the others have no CPUs"),
         (lambda: Host(4, 3), "spread evenly over nodes=3; cpus_per_node says"),

@@ -306,7 +306,7 @@ BOUND = Workload("bound", (Task(pm.workload.page_fault1(1).tasks[0].program, nod
         ({"cpus": [8, 0]}, "cpus=0"),
         ({"cpus": [4]}, "8 tasks"),
         ({"nodes": [0]}, "nodes=0"),
-        ({"workload": [BOUND]}, "5 tasks are bound to a node of 4"),
+        ({"workload": [BOUND]}, "5 tasks are bound to node 0; it has 4"),
         ({"memory_gib": [0.1]}, "memory_gib=0.1"),
         ({"memory_gib": [10**400]}, "memory_gib=1000"),
         ({"high_fraction": [4]}, "EINVAL"),
