@@ -845,13 +845,13 @@ def data_add_workload(
 
 
 def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
-    """Read KEY=VALUE pairs; values are JSON where they parse, else text."""
+    """Read KEY=VALUE pairs; values are JSON, or Python's words, where they parse, else text."""
     values: dict[str, Any] = {}
     for key, value in _pairs(pairs, f"{what} ").items():
         try:
             values[key] = parse_json(value)
         except InputError:
-            values[key] = value
+            values[key] = {"True": True, "False": False, "None": None}.get(value, value)
     return values
 
 
@@ -866,7 +866,7 @@ def _parts(summary: dict[str, Any]) -> Iterator[str]:
     first = "phases"
     for name, of in summary["phases"].items():
         yield (
-            f"{first:22}{name or 'outside'}: {of['cpu_s']:.3g} s of CPU time, "
+            f"{first:22}{name or 'outside'}: busy for {of['busy_s']:.3g} s of CPU time, "
             f"{100 * of['lock_contention']:.2f} % of it waiting, {of['refills']} refills, "
             f"{of['drains']} drains"
         )
@@ -927,6 +927,8 @@ def simulate_(
             raise InputError(
                 f"workload {workload} has no --processes; with --param it takes {', '.join(takes)}"
             )
+        if "processes" in params:
+            raise InputError("--param processes: use --processes, and once")
         params["processes"] = processes
     options = _settings(settings, "--set")
     used = find_machine(machine, like=like or None)

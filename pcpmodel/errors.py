@@ -113,11 +113,13 @@ def integer(name: str, value: object, low: int, high: int) -> int:
 
 
 def truth(name: str, value: object) -> bool:
-    """An argument as a truth value, or InputError; an array has none."""
+    """An argument as a truth value, or InputError: a text such as "no" would be true."""
     try:
-        return bool(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}={value!r} is neither true nor false") from None
+        if value in (False, True):  # 0 and 1 are equal to these
+            return bool(value)
+    except (TypeError, ValueError):  # of an array
+        pass
+    raise InputError(f"{name}={value!r} is neither True nor False")
 
 
 def unknown_name(what: str, given: object, known: Iterable[str]) -> InputError:

@@ -67,6 +67,20 @@ def test_tables_of_another_shape_never_reach_the_engine(tables):
         simulated(workload=work)
 
 
+@pytest.mark.parametrize("value", ["no", "False", "", 8, None, [], ARRAY])
+def test_no_other_word_is_taken_for_true(value):
+    for make in (
+        lambda: pm.workload.page_fault1(2, lru=value),
+        lambda: pm.workload.page_fault1(2, threads=value),
+        lambda: pm.workload.unix_stream(2, cross_node=value),
+        lambda: pm.workload.make("exit_storm", processes=2, spread=value),
+        lambda: Program().alloc(1, lru=value),
+    ):
+        with pytest.raises(InputError, match="is neither True nor False"):
+            make()
+    assert pm.workload.page_fault1(2, lru=np.bool_(True)).params["lru"] is True
+
+
 @pytest.mark.parametrize("name", ["samples", "seed", "seconds", "jitter", "memory_gib"])
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf")])
 def test_a_number_that_no_double_holds_is_refused(name, value):
@@ -114,6 +128,31 @@ def test_a_state_of_another_nesting_is_refused_and_changes_nothing(state):
 SIMULATE = ["simulate", "--release", "v6.6", "--machine", "ice-lake", "--workload", "page_fault1",
             "--processes", "2", "--seconds", "0.001", "--cpus", "2",
             "--memory-gib", "2"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--param", "lru=no"], "lru='no' is neither True nor False"),
+        (["--set", "warm=yes"], "warm='yes' is neither True nor False"),
+        (["--param", "processes=3"], "--param processes: use --processes, and once"),
+    ],
+)
+def test_what_two_options_or_no_truth_value_say_is_refused(given, said):
+    done = CliRunner().invoke(main, [*SIMULATE, *given])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_truth_values_are_json_s_or_python_s():
+    scores = [
+        json.loads(CliRunner().invoke(main, [*SIMULATE, "--param", f"lru={word}", "--json"]).stdout)
+        for word in ("true", "True", "false", "False")
+    ]
+    holds = [score["by_kind"]["lru"]["holds"] > 0 for score in scores]
+    assert holds == [True, True, False, False]
+
+
 LIMIT = "02-batch-scale-limit"  # has a parameter p99_us; the first of all notebooks has none
 
 

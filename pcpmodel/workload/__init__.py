@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, truth, unknown_name
 from pcpmodel.workload import builds, bursts, faults, streams, will_it_scale
 from pcpmodel.workload import recorded as drawn
 from pcpmodel.workload.common import COMMON, adapted
@@ -53,6 +53,7 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
     """Take what all workloads take too; refuse what this one has not and offer the nearest."""
     name, known = make.__name__, inspect.signature(make).parameters
     needed = [k for k, p in known.items() if p.default is p.empty]
+    flags = {k: p.default for k, p in known.items() if str(p.annotation).startswith("bool")}
 
     @wraps(make)
     def made(*args: Any, **params: Any) -> Workload:
@@ -62,6 +63,9 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
         missing = [k for k in needed[len(args) :] if k not in params]
         if missing:
             raise InputError(f"workload {name} needs {', '.join(missing)}")
+        for flag, default in flags.items():
+            if params.get(flag, default) is not default:
+                params[flag] = truth(flag, params[flag])
         common = {k: params.pop(k) for k in COMMON if k in params and k not in known}
         workload = make(*args, **params)
         return adapted(workload, **common) if common else workload

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.errors import InputError, integer, truth, unknown_name
 from pcpmodel.kernel.lists import (
     MAX_PCP_LISTS,
     MIGRATETYPES,
@@ -298,7 +298,7 @@ class Program:
             order=order,
             zone=_ZONES[of],
             target=SEQUENCES[sequence],
-            depth=int(bool(lru)),
+            depth=int(truth("lru", lru)),
         )
 
     def alloc(

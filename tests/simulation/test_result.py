@@ -447,6 +447,20 @@ def test_processes_of_a_workload_that_has_none_are_refused_by_what_it_takes():
     assert "kbuild has no --processes; with --param it takes jobs," in done.output
 
 
+def test_a_phase_waits_for_a_share_of_the_time_that_it_is_busy():
+    """Of the time that it also sleeps in, it would be another share."""
+    asked = ["--release", "v6.6", "--machine", "ice-lake", "--workload", "idle_after_burst"]
+    asked += ["--processes", "4", "--cpus", "4", "--memory-gib", "8", "--seconds", "0.5"]
+    text, told = (
+        CliRunner().invoke(main, ["simulate", *asked, *j]).stdout for j in ([], ["--json"])
+    )
+    for name, of in json.loads(told)["phases"].items():
+        share = 100 * of["wait_s"] / of["busy_s"] if of["busy_s"] else 0
+        assert (
+            f"{name or 'outside'}: busy for {of['busy_s']:.3g} s of CPU time, {share:.2f} %" in text
+        )
+
+
 def test_what_a_rule_of_ones_own_raises_is_one_sentence(tmp_path):
     rule = tmp_path / "rule.pyx"
     rule.write_text(
