@@ -81,6 +81,35 @@ def test_no_other_word_is_taken_for_true(value):
     assert pm.workload.page_fault1(2, lru=np.bool_(True)).params["lru"] is True
 
 
+def test_numbers_of_an_array_are_as_good_as_any():
+    """Also in what a result records of itself."""
+    plain = {"cpus": 4, "nodes": 2, "memory_gib": 4, "seed": 3, "batch": 31, "high_fraction": 8,
+             "batch_scale_max": 2, "samples": 20, "watermark_scale_factor": 20}  # fmt: skip
+    arrays = {name: np.int64(value) for name, value in plain.items()}
+    one, other = (simulated(**given, seconds=0.001) for given in (plain, arrays))
+    assert one.to_dataset().identical(other.to_dataset())
+    assert json.dumps(one.summary()["host"]) == json.dumps(other.summary()["host"])
+    machine = pm.machine("ice-lake")
+    assert pm.limit(machine, batch=np.int64(31)).facts == pm.limit(machine, batch=31).facts
+
+
+@pytest.mark.parametrize("machine", [3, 1.5, b"ice-lake", [None]])
+def test_what_names_no_machine_is_refused(machine):
+    for ask in (
+        lambda: pm.limit(machine),
+        lambda: pm.fit(machine),
+        lambda: pm.machine("mine", like=machine),
+    ):
+        with pytest.raises(InputError, match=r"machine=.* is not a name"):
+            ask()
+
+
+def test_a_limit_that_no_double_holds_is_refused():
+    for name in ("p99_us", "slowdown"):
+        with pytest.raises(InputError, match=f"{name}=1000.*: give a number from 1e-06 to 1e"):
+            pm.limit("ice-lake", **{name: 10**400})
+
+
 @pytest.mark.parametrize("name", ["samples", "seed", "seconds", "jitter", "memory_gib"])
 @pytest.mark.parametrize("value", [10**400, -(10**400), float("nan"), float("inf")])
 def test_a_number_that_no_double_holds_is_refused(name, value):

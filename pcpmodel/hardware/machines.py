@@ -353,7 +353,7 @@ def load_machines(
     """
     if names is None:
         return _sound_machines()
-    if isinstance(names, str | Machine):
+    if isinstance(names, str | bytes | Machine) or not isinstance(names, Iterable):
         names = (names,)
     found = tuple(machine(name) for name in names)
     if not found:

@@ -125,7 +125,7 @@ class Host:
                 raise InputError(f"{name}={value!r} is not a number")
             least = LEAST_GIB * self.nodes if name == "memory_gib" and not self.gib_per_node else 0
             if not least <= value <= most:
-                raise InputError(f"{name}={value} is outside what is possible")
+                raise InputError(f"{name}={value} is outside {least:g}..{most}")
         if self.cpuless_gib < LEAST_GIB * self.cpuless_nodes or (
             self.cpuless_gib and not self.cpuless_nodes
         ):

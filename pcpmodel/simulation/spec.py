@@ -570,9 +570,15 @@ def make_spec(
     for name in options:
         if name not in allowed:
             raise unknown_name("argument", name, sorted(allowed))
+    options = _plain(options)
     by_hand = _by_hand(options)
     by_hand |= {} if batch_scale_max is None else {"batch_scale_max": batch_scale_max}
     return _made(find_release(release), hardware, workload, by_hand, options)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """NumPy's numbers as Python's: those of an array are as good as any."""
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
 
 
 def _by_hand(options: dict[str, Any]) -> dict[str, Any]:
@@ -735,6 +741,7 @@ def varied(spec: RunSpec, **changes: Any) -> RunSpec:
     for name in changes:
         if name not in (allowed := {*options, *_HOST_FIELDS, "batch_scale_max", "patch"}):
             raise unknown_name("argument", name, sorted(allowed))
+    changes = _plain(changes)
     patch, scale = changes.pop("patch", ""), changes.pop("batch_scale_max", None)
     by_hand |= _by_hand(changes) | ({} if scale is None else {"batch_scale_max": int(scale)})
     options |= changes

@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats, exp
 from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.hardware.sheet import COLD_LINES
@@ -285,10 +285,9 @@ def _positive(name: str, value: object) -> float:
         raise InputError(
             f"{name}={value!r} is not a number; give one from {SMALLEST:g} to {LARGEST:g}."
         )
-    number = float(value)
-    if not SMALLEST <= number <= LARGEST:
+    if not SMALLEST <= value <= LARGEST:  # type: ignore[operator]
         raise InputError(f"{name}={value!r}: give a number from {SMALLEST:g} to {LARGEST:g}.")
-    return number
+    return float(value)
 
 
 class _Slower:
@@ -660,10 +659,7 @@ def limit(
     loaded, state = load_machines(machine), find_release(release)
     if pages not in PAGES:
         raise unknown_name("kind of pages", pages, PAGES)
-    if batch is not None and (
-        isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_BATCH
-    ):
-        raise InputError(f"batch={batch!r} is not a whole number in 1..{MAX_BATCH} [pages]")
+    batch = None if batch is None else integer("batch", batch, 1, MAX_BATCH)
     found = [
         _limit(m, us, factor, state, page_size_kib, pages, batch)
         for us in asked
