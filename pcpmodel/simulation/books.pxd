@@ -59,7 +59,7 @@ cdef inline void count_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int64_
         n.hold_ps += hold
         if wait > n.wait_max_ps:
             n.wait_max_ps = wait
-    if arrival < s.course.warm:
+    if not c.warm:  # nor do the counters
         return
     if c.ask.why == DIRECT:
         kind = PAST
@@ -111,7 +111,7 @@ cdef inline void sample(state_t *s, cpu_t *c) noexcept nogil:
     now[0], now[1] = pcp, held
     now[2], now[3] = c.count.score, c.count.wait_ps
     now[4], now[5] = c.count.lru_wait_ps, c.count.idle_ps
-    now[6] = c.count.refill_pages
+    now[6], now[7] = c.count.refill_pages, s.lists.passed[c.id]
     while c.timers.sample_at <= c.time:
         memcpy(
             &s.books.series[(c.id * s.course.samples + c.timers.sample) * SERIES], now,

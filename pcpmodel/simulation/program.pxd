@@ -232,7 +232,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef int32_t *carry
     cdef page_ring *mine
     cdef int64_t ps, start = c.time, seen = -1
-    cdef int code, moved, zone, rounds = 0
+    cdef int code, moved, given, zone, rounds = 0
     cdef uint32_t i
     while True:
         if c.time != seen:  # most operations take none, and nothing is due that was not before
@@ -311,8 +311,10 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             moved = held_of(c, zone)[op.pindex] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
-            hold_more(s, c, zone, op.pindex, op.order, moved if code == OP_TAKE else -moved)
-            carry[0] += moved if code == OP_GIVE else -moved
+            given = moved if code == OP_GIVE else -moved
+            hold_more(s, c, zone, op.pindex, op.order, -given)
+            s.lists.passed[c.id] += <int64_t> given << op.order
+            carry[0] += given
             if s.pages.mm != NULL:
                 ch = &s.programs.channel[c.vars.channel[op.target]]
                 mine = mine_of(s, c, zone, op.pindex)

@@ -227,6 +227,8 @@ class Result(_Counted):
         Interactions whose latency passed each of `THRESHOLDS_US`.
     pcp_pages_by_cpu, held_pages_by_cpu : (cpus, samples) ndarray of int
         Pages on each CPU's lists, of all zones, and held by its task over time [pages].
+    pages_in_messages : (samples,) ndarray of int
+        Pages that were given to a message and that nobody has taken yet, over time [pages].
     time_s : (samples,) ndarray of float
         When these were sampled [s], from the beginning of the run, the warm-up included.
     batch_sums : dict of str -> (samples,) ndarray of int
@@ -255,6 +257,7 @@ class Result(_Counted):
     over: dict[str, tuple[int, ...]]
     pcp_pages_by_cpu: npt.NDArray[np.int64]
     held_pages_by_cpu: npt.NDArray[np.int64]
+    pages_in_messages: npt.NDArray[np.int64]
     time_s: npt.NDArray[np.float64]
     events: int
     order_digests: tuple[int, ...]
@@ -271,7 +274,7 @@ class Result(_Counted):
         counters = state.counters()
         hists = state.histograms()
         series = np.frombuffer(state.series(), dtype=np.int64).reshape(
-            len(counters), spec.samples, 2 + len(_BATCH_SUMS)
+            len(counters), spec.samples, 3 + len(_BATCH_SUMS)
         )
         series = np.ascontiguousarray(series.transpose(0, 2, 1))
         edges = bucket_edges_ns(len(hists["wait"]["refill"]))
@@ -288,7 +291,7 @@ class Result(_Counted):
         }
         warm = spec.warmup_s or 0.0
         step = round(spec.seconds * 1e12) // spec.samples if spec.samples else 0
-        sums = np.diff(series[:, 2:].sum(axis=0), axis=1, prepend=0)
+        sums = np.diff(series[:, 2:-1].sum(axis=0), axis=1, prepend=0)
         return cls(
             spec=spec,
             per_cpu={k: np.array([c[k] for c in counters], dtype=np.int64) for k in _COUNTERS},
@@ -298,6 +301,7 @@ class Result(_Counted):
             over={k: tuple(v) for k, v in state.over().items()},
             pcp_pages_by_cpu=series[:, 0],
             held_pages_by_cpu=series[:, 1],
+            pages_in_messages=series[:, -1].sum(axis=0),
             time_s=(np.arange(spec.samples) + 1) * step / 1e12 + warm,
             events=state.events,
             order_digests=state.order_digests,
@@ -361,8 +365,8 @@ class Result(_Counted):
 
     @property
     def pages_held(self) -> npt.NDArray[np.int64]:
-        """Pages that the tasks hold over time, (samples,) [pages]."""
-        return self.held_pages_by_cpu.sum(axis=0)
+        """Pages that the tasks hold, messages included, over time, (samples,) [pages]."""
+        return self.held_pages_by_cpu.sum(axis=0) + self.pages_in_messages
 
     @property
     def used_memory_pages(self) -> npt.NDArray[np.int64]:
@@ -566,7 +570,7 @@ class Result(_Counted):
         )
         for name, values, meaning in (
             ("pages_in_pcp", self.pages_in_pcp, "pages stranded on per-CPU lists"),
-            ("pages_held", self.pages_held, "pages that the tasks hold"),
+            ("pages_held", self.pages_held, "pages that the tasks hold, messages included"),
             ("used_memory", self.used_memory_pages, "pages not free, on per-CPU lists or held"),
         ):
             data[name] = ("time_s", values, {"units": "pages", "long_name": meaning})

@@ -476,6 +476,7 @@ cdef class State(Exclusive):
         s.lists.pcp = <pcp_t *> get(lists, sizeof(pcp_t))
         s.lists.held = <int32_t *> get(lists * KINDS_ROOM, sizeof(int32_t))
         s.lists.pages = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
+        s.lists.passed = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         if setup.trylock:
             s.lists.trylock = 1
             memcpy(s.lists.fails, &fails[0], TABLE * sizeof(int32_t))
@@ -675,7 +676,8 @@ cdef class State(Exclusive):
         for p in (
             <size_t> self.ops, <size_t> self.s.cpu, <size_t> self.s.woken,
             <size_t> self.s.lists.pcp, <size_t> self.s.lists.held, <size_t> self.s.lists.pages,
-            <size_t> self.s.lists.policy, <size_t> self.s.pages.mine, <size_t> self.s.pages.digest,
+            <size_t> self.s.lists.passed, <size_t> self.s.lists.policy,
+            <size_t> self.s.pages.mine, <size_t> self.s.pages.digest,
             <size_t> self.s.pages.dice, <size_t> self.s.pages.found,
             <size_t> self.s.zones.zone, <size_t> self.s.zones.zonelist,
             <size_t> self.s.zones.kswapd, <size_t> self.s.zones.lru, <size_t> self.s.zones.node_of,
@@ -822,7 +824,7 @@ cdef class State(Exclusive):
         return result
 
     def series(self):
-        """Pages, work, waits, sleep over the counted time: int64 of [cpu][samples][7] as bytes."""
+        """Pages, work, waits, sleep over the counted time: int64 of [cpu][samples][8] as bytes."""
         check_idle(self)
         cdef int numbers = SERIES * self.s.nr_cpus * self.s.course.samples
         return (<char *> self.s.books.series)[: numbers * sizeof(int64_t)]

@@ -67,8 +67,9 @@ cdef enum:
     DRAIN_PAGES = 3
 
     # Series of a CPU: pages on its lists and held by its task; since the end of the warm-up
-    # units of work, waits for the zone and LRU locks and sleep [ps], pages from the zone
-    SERIES = 7
+    # units of work, waits for the zone and LRU locks and sleep [ps], pages from the zone; pages
+    # given to messages, less those taken from them
+    SERIES = 8
 
     # How far a CPU is from the one that had a lock before
     SAME_CPU = 0
@@ -255,6 +256,7 @@ cdef struct lists_t:
     pcp_t *pcp  # [cpu][zone]
     int32_t *held  # [cpu][zone][KINDS_ROOM]: blocks that the program holds
     int64_t *pages  # [cpu]: their pages
+    int64_t *passed  # [cpu]: pages that it gave to messages, less those that it took from them
     policy_state *policy  # [cpu][zone]: a user's rule; NULL: the kernel's alone
     int32_t asks_high  # that rule says when a free drains: every free asks it
     int32_t trylock  # PCP trylocks fail now and then

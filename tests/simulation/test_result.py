@@ -24,7 +24,7 @@ from pcpmodel.simulation.state import HISTOGRAM
 from pcpmodel.study.sweep.grid import figures, make_grid
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
 from pcpmodel.workload.program import Program
-from pcpmodel.workload.tasks import Task, Workload
+from pcpmodel.workload.tasks import Channel, Task, Workload
 
 MACHINE = pm.machine("sapphire-rapids")
 #: Nothing but holds takes time at its locks, and no core has two threads.
@@ -445,6 +445,52 @@ def test_processes_of_a_workload_that_has_none_are_refused_by_what_it_takes():
     done = CliRunner().invoke(main, ["simulate", *asked, "--processes", "8"])
     assert done.exit_code == 2
     assert "kbuild has no --processes; with --param it takes jobs," in done.output
+
+
+@pytest.mark.parametrize("make", [lambda: pm.workload.unix_stream(2), lambda: queue(12, 100)])
+@pytest.mark.parametrize("identity", [False, True])
+def test_pages_in_messages_are_no_free_memory(make, identity):
+    """Every page is free, on a list, held by a task or on its way from one to another."""
+    size = {"cpus": 4, "nodes": 1, "memory_gib": 1, "seconds": 0.01, "warmup_s": 0.0, "warm": True}
+    run = pm.simulate("v6.12", "ice-lake", make(), identity=identity, **size)
+    whole = sum(zone.managed for zone in run.spec.sizes)
+    assert run.pages_in_messages.max() > 0
+    assert run.pages_in_messages.min() >= 0
+    assert whole - run.used_memory_pages[-1] == sum(run.zone_free_pages)
+    there = run.per_cpu["alloc_pages"].sum() - run.per_cpu["free_pages"].sum()
+    assert run.pages_held[-1] == there
+
+
+def queue(messages, pages):
+    """A task that gives pages faster than another one takes them."""
+    give, take = Program(), Program()
+    with give.forever():
+        give.alloc(pages, ns=10)
+        give.send(0, movable_0=pages)
+    with take.forever():
+        take.work(100_000)
+        take.recv(0, movable_0=pages)
+        take.free(pages, ns=10, of="peer")
+        take.score()
+    tasks = Task(give, 0, (0,), 1), Task(take, 0, (0,), 0)
+    channel = Channel(0, 1, messages)
+    return Workload("queue", tasks, "messages", (messages + 2) * pages, (channel,))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_counted_begins_at_one_moment(seed):
+    """A hold at the end of the warm-up is in counters and histograms, or in neither."""
+    run = pm.simulate(
+        "v6.12", "ice-lake", pm.workload.exit_storm(1), seed=seed, cpus=2, nodes=1, memory_gib=4,
+        seconds=0.002, warmup_s=0.01, hold="exponential", spinlock="test-and-set", warm=True,
+        trylock_failure=0.1,
+    )  # fmt: skip
+    count = {name: int(values.sum()) for name, values in run.per_cpu.items()}
+    assert run.hold_hist["lru"].total == count["lru_holds"]
+    assert run.by_kind["hold"]["lru"] == count["lru_hold_ps"]
+    zone = ("refill", "drain", "direct")
+    assert sum(run.by_kind["hold"][kind] for kind in zone) == count["hold_ps"]
+    assert sum(run.by_kind["wait"][kind] for kind in zone) == count["wait_ps"]
 
 
 def test_a_phase_waits_for_a_share_of_the_time_that_it_is_busy():
