@@ -17,6 +17,7 @@ import numpy as np
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel import sizing
 from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release
@@ -185,10 +186,15 @@ class RunSpec:
         found = [self.machine.page_size_note(self.host.page_size_kib)]
         stated, threads = self.machine.platform.get("threads_per_core"), self.host.threads_per_core
         if stated and stated != threads and "threads_per_core" not in self.given:
-            found.append(
-                f"each CPU has a core to itself: {self.machine.name} has {stated} to a core, which "
-                f"nodes of {', '.join(map(str, self.host.node_cpus))} CPUs are not made of"
+            sizes = f"nodes of {', '.join(map(str, self.host.node_cpus))} CPUs are not made of"
+            has, which = (
+                ("each CPU has a core to itself", sizes)
+                if threads == 1
+                else ("two CPUs share a core", "the model does not know")
             )
+            found.append(f"{has}: {self.machine.name} has {stated} to a core, which {which}")
+        if "batch_scale_max" in self.given and not _scales(self.release):
+            found.append(f"batch_scale_max changes nothing: {self.release} has no such bound")
         return [*filter(None, found), *self.machine.notes, *self.release.notes]
 
     @property
@@ -284,6 +290,14 @@ class RunSpec:
             "changes": [c.as_dict() for c in self.changes],
             "policy": None if self.rule is None else list(policy_callbacks(self.rule)),
         }
+
+
+def _scales(release: Release) -> bool:
+    """Whether CONFIG_PCP_BATCH_SCALE_MAX bounds anything: not in older kernels; a tree's may."""
+    if release.recorded:
+        return True
+    rules = release.with_batch_scale_max(1).rules
+    return sizing.refill_limit(1, rules) > 1 or (sizing.drain_limit(1, rules) or 1) > 1
 
 
 def _number(
@@ -640,7 +654,8 @@ def host_of(hardware: Machine, given: dict[str, Any]) -> Host:
                 told["gib_per_node"] = (*theirs, *alone)
     host = Host(**told | given)
     last, sharing = known.get("llc_kib"), known.get("llc_cpus")
-    threads = known.get("threads_per_core") or _THREADS_PER_CORE
+    # More than two of a core are taken as pairs: how much they slow each other nobody measured.
+    threads = min(known.get("threads_per_core") or _THREADS_PER_CORE, 2)
     odd = any(cpus % threads for cpus in host.node_cpus)
     told = {
         "l2_kib": float(known.get("l2_kib") or fields["l2_kib"].default),

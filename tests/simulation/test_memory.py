@@ -219,5 +219,5 @@ def test_impossible_page_caches_are_refused():
         small(faults(2, 100), page_cache=0.5, aged=0.5)
     with pytest.raises(pm.InputError, match=r"page_cache=-1"):
         small(faults(2, 100), page_cache=-1)
-    with pytest.raises(pm.InputError, match="bound to a node of 4 CPUs"):
+    with pytest.raises(pm.InputError, match="bound to node 0; it has 4 CPUs"):
         small(grows(100, tasks=4), page_cache=0.5)

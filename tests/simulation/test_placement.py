@@ -330,6 +330,16 @@ def test_what_nobody_says_of_the_nodes_is_assumed_in_words():
     assert told(on(**stated, cpus_per_node="4,4", gib_per_node="8,8")) == []
 
 
+@pytest.mark.parametrize("threads", [4, 8])
+def test_more_than_two_threads_of_a_core_are_taken_as_pairs_and_it_is_said(threads):
+    machine = on(cpus=160, nodes=2, memory_gib=256.0, threads_per_core=threads)
+    run = make_spec(release="v6.7", machine=machine, workload=faults(2))
+    assert run.host.threads_per_core == 2
+    (said,) = [note for note in run.notes if "core" in note]
+    assert said.startswith("two CPUs share a core: ")
+    assert f"has {threads} to a core, which the model does not know" in said
+
+
 @pytest.mark.parametrize("given", [{}, {"cpus": 7, "nodes": 1}])
 def test_that_the_threads_of_a_core_are_not_those_of_the_platform_is_said(given):
     machine = on(cpus_per_node="3,1", threads_per_core=2)

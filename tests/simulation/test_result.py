@@ -477,6 +477,28 @@ def queue(messages, pages):
     return Workload("queue", tasks, "messages", (messages + 2) * pages, (channel,))
 
 
+def test_a_bound_that_the_kernel_has_not_is_said_to_change_nothing():
+    for release in pm.releases():
+        said = run_spec(release, batch_scale_max=2).notes, run_spec(release).notes
+        runs = [outcome(run_spec(release, batch_scale_max=k, seconds=0.02)) for k in (0, 6)]
+        assert (runs[0] == runs[1]) == ("batch_scale_max changes nothing" in " ".join(said[0]))
+        assert "batch_scale_max" not in " ".join(said[1])
+
+
+def run_spec(release, **options):
+    """One process whose pages come and go: both sides scale where anything does."""
+    work = pm.workload.page_fault1(1, pages=20_000)
+    size = {"cpus": 1, "nodes": 1, "memory_gib": 1, "high_pages": 4000, "warmup_s": 0.0}
+    return make_spec(
+        release=release, machine="ice-lake", workload=work, warm=True, **size, **options
+    )
+
+
+def outcome(spec):
+    counted = execute(spec).per_cpu
+    return {name: values.tolist() for name, values in counted.items()}
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_counted_begins_at_one_moment(seed):
     """A hold at the end of the warm-up is in counters and histograms, or in neither."""
