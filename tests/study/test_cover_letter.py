@@ -165,6 +165,11 @@ def test_the_example_has_a_published_table_above_its_simulation(monkeypatch):
         ({"figures": ["scores"]}, "score_per_s"),
         ({"figures": ["score_per_s"] * 5}, "5 figures"),
         ({"option": {}}, "options"),
+        ({"options": {"machine": "coffee-lake"}}, "machine is not one of them; give machine"),
+        ({"options": {"seed": 3}}, "seed is not one of them; give seeds"),
+        ({"options": {"release": "v6.6"}}, "release is not one of them; give releases"),
+        ({"options": {"workload": {"name": "kbuild", "jobs": 2}}}, "give workloads"),
+        ({"options": {"samples": [20, 40]}}, r"samples=\[20, 40\] are several"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_runs(tmp_path, change, match):

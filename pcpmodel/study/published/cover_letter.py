@@ -345,9 +345,13 @@ def cover_letter(
             "workload": dict(workload),
             "release": list(releases),
             "seed": list(range(1, seeds + 1)),
-            **(options or {}),
         }
-        make_grid(**arguments)
+        for name in sorted((options or {}).keys() & arguments):
+            own = name if name == "machine" else f"{name}s"
+            raise InputError(f"options: {name} is not one of them; give {own}")
+        arguments |= options or {}
+        for name in sorted(make_grid(**arguments).axes.keys() & (options or {})):
+            raise InputError(f"options: {name}={options[name]!r} are several; give one")
         asked.append(arguments)
     tables, told = {}, []
     for arguments in asked:
