@@ -41,6 +41,29 @@ def test_the_parts_add_up_to_the_change_within_72_columns() -> None:
     assert low < 1 < high
 
 
+def test_blocks_past_the_lists_are_holds_too() -> None:
+    """v5.10 takes the lock for each block above order 0, and v5.17 for a list of them."""
+    runs = [
+        pm.simulate(
+            release, "ice-lake", pm.workload.unix_stream(4), cpus=8, nodes=1, memory_gib=16,
+            seconds=0.02, warmup_s=0.02, warm=True,
+        )
+        for release in ("v5.10", "v5.17")
+    ]  # fmt: skip
+    number, ns = (
+        [int(of) / run.score for run, of in zip(runs, counts, strict=True)]
+        for counts in (
+            [run.zone_histogram("hold").total for run in runs],
+            [run.per_cpu["hold_ps"].sum() / 1000 for run in runs],
+        )
+    )
+    assert number[1] < number[0] / 10
+    causes = pm.study.explain(*runs).tables["causes"].set_index("cause")["ns_per_unit"]
+    fewer = (number[1] - number[0]) * ns[0] / number[0]
+    assert causes["number of zone-lock holds"] == pytest.approx(fewer, rel=1e-3)
+    assert causes["length of zone-lock holds"] == pytest.approx(ns[1] - ns[0] - fewer, rel=1e-3)
+
+
 def test_colder_pages_are_a_cause_of_their_own() -> None:
     """More pages through the zone: each costs what a pilot says, whatever the number of holds."""
     before, after = (run(r, pages=1500) for r in ("v6.7", "v6.6"))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.pilot import mean_line_ns
-from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.study.answer import Answer
 
 __all__ = ["explain"]
@@ -80,7 +80,7 @@ def explain(before: Result, after: Result, *, page_fetch_ns: float | None = None
         known = ("wait_ps", "hold_ps", "lru_wait_ps", "lru_hold_ps", "idle_ps")
         return {
             "whole": whole + fetch,
-            "holds": holds["refill"] + holds["drain"],
+            "holds": sum(holds[kind] for kind in ZONE_KINDS),
             "cold": cold + fetch,
             "hold": ns["hold_ps"] - cold,
             "wait": ns["wait_ps"],
