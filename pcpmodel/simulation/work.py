@@ -22,6 +22,7 @@ from pcpmodel.simulation.host import Host
 from pcpmodel.workload.builds import kbuild
 from pcpmodel.workload.common import again, as_made
 from pcpmodel.workload.faults import FILE_OVER_ANONYMOUS, page_fault1, page_fault2
+from pcpmodel.workload.recorded import containers, recorded
 from pcpmodel.workload.tasks import Workload
 
 __all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_kernel", "on_machine"]
@@ -29,6 +30,8 @@ __all__ = ["CHARGE_PAGES", "charge_ns", "fault_ns", "on_kernel", "on_machine"]
 #: Pages that a CPU charges to a memcg at once: MEMCG_CHARGE_BATCH, since v5.16; 32 before.
 CHARGE_PAGES = 64
 _FAULTS = (page_fault1, page_fault2)
+#: Spread over two nodes where nobody says over how many.
+_SPREAD = (kbuild, recorded, containers)
 
 
 def _shared_ns(sharers: int, think_ns: float, service_ns: float) -> float:
@@ -87,8 +90,8 @@ def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
 def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     """The workload with times and nodes of a machine, where they are that and none were given."""
     made = workload.made
-    if made is not None and made.make is kbuild:
-        # None: in turn over all nodes, as jobs for two of one size are as well.
+    if made is not None and made.make in _SPREAD:
+        # None: as for two, which of jobs is in turn over all nodes.
         alike = host.nodes != 2 and len(set(host.node_cpus)) == 1
         nodes = host.nodes if alike else None
         if made.given["nodes"] is not None or made.here.get("nodes") == nodes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -30,7 +30,7 @@ from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.workload.ops import LIMITS
 from pcpmodel.workload.program import ALL, Program, _count
-from pcpmodel.workload.tasks import Channel, Task, Workload
+from pcpmodel.workload.tasks import Channel, Made, Task, Workload
 
 __all__ = ["containers", "recorded", "recordings"]
 
@@ -315,7 +315,7 @@ def _pairs(recording: _Summary, processes: int, pace: float, nodes: int, params:
 
 
 def recorded(
-    recording: str, processes: int, *, page_us: float | None = None, nodes: int = 2
+    recording: str, processes: int, *, page_us: float | None = None, nodes: int | None = None
 ) -> Workload:
     """Processes of a recording, drawn by seed.
 
@@ -329,8 +329,9 @@ def recorded(
         CPU time per page allocated, all of it, without the zone lock [us].  By default as
         recorded at native speed; of emulated guests, whose clock means nothing as a duration,
         that of the native recording of the same work, or else of page_fault1.
-    nodes : int
-        Nodes over which the processes are spread; pages stay on theirs.
+    nodes : int, optional
+        Nodes over which the processes are spread; pages stay on theirs.  By default those of the
+        machine that it is simulated on, if all have as many CPUs, else 2.
 
     Returns
     -------
@@ -342,7 +343,9 @@ def recorded(
         For an unknown recording (the nearest is offered) or a number out of range.
     """
     found = _load(recording)
-    processes, nodes = _count("processes", processes, 1), _count("nodes", nodes, 1)
+    processes = _count("processes", processes, 1)
+    given = {"recording": recording, "processes": processes, "page_us": page_us, "nodes": nodes}
+    nodes = 2 if nodes is None else _count("nodes", nodes, 1)
     pace = _pace(found, page_us)
     params: dict[str, object] = {
         "recording": recording,
@@ -355,8 +358,10 @@ def recorded(
             raise InputError(
                 f"processes={processes}: {recording} has pairs, an even number of them"
             )
-        return _pairs(found, processes, pace, nodes, params)
-    return _ring("recorded", processes, [(found, pace, 1)], nodes, params)
+        work = _pairs(found, processes, pace, nodes, params)
+    else:
+        work = _ring("recorded", processes, [(found, pace, 1)], nodes, params)
+    return replace(work, made=Made(recorded, given))
 
 
 #: One kind of each that was recorded: compiling, starting many small processes, writing files.
@@ -364,7 +369,7 @@ _MIX = {"native-build": 1 / 3, "6.18-exitstorm": 1 / 3, "6.12-tmpfs": 1 / 3}
 
 
 def containers(
-    processes: int, *, shares: Mapping[str, float] | None = None, nodes: int = 2
+    processes: int, *, shares: Mapping[str, float] | None = None, nodes: int | None = None
 ) -> Workload:
     """Short life cycles of several kinds side by side on every CPU.
 
@@ -376,8 +381,8 @@ def containers(
         Recording -> share of the processes drawn from it; they add up to 1.  No host of
         containers was recorded: by default builds, storms of small processes and writers of
         files have a third each.
-    nodes : int
-        Nodes over which the processes are spread.
+    nodes : int, optional
+        Nodes over which the processes are spread; by default as for `recorded`.
 
     Returns
     -------
@@ -388,7 +393,9 @@ def containers(
     InputError
         For unknown recordings, streams, and shares that do not add up to 1.
     """
-    processes, nodes = _count("processes", processes, 1), _count("nodes", nodes, 1)
+    processes = _count("processes", processes, 1)
+    given = {"processes": processes, "shares": shares, "nodes": nodes}
+    nodes = 2 if nodes is None else _count("nodes", nodes, 1)
     shares = dict(_MIX if shares is None else shares)
     mix = []
     for name, share in shares.items():
@@ -401,4 +408,4 @@ def containers(
     if not mix or abs(sum(shares.values()) - 1) > 1e-6:
         raise InputError(f"shares add up to {sum(shares.values()):g}, not 1")
     params = {"processes": processes, "shares": shares, "nodes": nodes}
-    return _ring("containers", processes, mix, nodes, params)
+    return replace(_ring("containers", processes, mix, nodes, params), made=Made(containers, given))

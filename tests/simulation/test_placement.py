@@ -26,8 +26,10 @@ from pcpmodel.workload import (
     Task,
     Workload,
     adapted,
+    containers,
     kbuild,
     page_fault1,
+    recorded,
 )
 
 
@@ -375,6 +377,25 @@ def test_a_build_is_on_all_nodes_of_the_machine(nodes, expected):
             assert len(courses) == sum(min(number, 2) for number in expected)
     bound = make_spec(workload=kbuild(4, nodes=1), cpus=16, nodes=4, **asked)
     assert {bound.host.node_of(cpu) for cpu in bound.cpus} == {0}
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda **given: recorded("native-unix", 8, **given),
+        lambda **given: recorded("6.18-exitstorm", 8, **given),
+        lambda **given: containers(8, **given),
+    ],
+)
+def test_recorded_processes_are_on_all_nodes_of_the_machine(work):
+    asked = {"memory_gib": 32, "release": "v6.12", "machine": "ice-lake", "seconds": 0.001}
+    for nodes in (1, 2, 4):
+        run = make_spec(workload=work(), cpus=16, nodes=nodes, warmup_s=0.0, **asked)
+        on = [run.host.node_of(cpu) for cpu in run.cpus]
+        assert [on.count(node) for node in range(nodes)] == [8 // nodes] * nodes
+        assert execute(run).cpu_ps > 0
+    bound = make_spec(workload=work(nodes=2), cpus=16, nodes=4, **asked)
+    assert {bound.host.node_of(cpu) for cpu in bound.cpus} == {0, 1}
 
 
 def test_tasks_run_where_they_are_pinned():
