@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats, exp
 from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.hardware.sheet import COLD_LINES
@@ -659,7 +659,10 @@ def limit(
     loaded, state = load_machines(machine), find_release(release)
     if pages not in PAGES:
         raise unknown_name("kind of pages", pages, PAGES)
-    batch = None if batch is None else integer("batch", batch, 1, MAX_BATCH)
+    whole = isinstance(batch, int | np.integer) and not isinstance(batch, bool)
+    if batch is not None and not (whole and 1 <= batch <= MAX_BATCH):
+        raise InputError(f"batch={batch!r} is not a whole number in 1..{MAX_BATCH} [pages]")
+    batch = None if batch is None else int(batch)
     found = [
         _limit(m, us, factor, state, page_size_kib, pages, batch)
         for us in asked
