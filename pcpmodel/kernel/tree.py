@@ -43,7 +43,7 @@ from pcpmodel.kernel.tree_files import (
     tree_files,
 )
 from pcpmodel.kernel.tree_rules import TreeRelease, release_of
-from pcpmodel.kernel.tree_source import Item, Source
+from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, segments
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
 
@@ -58,11 +58,16 @@ _SCALE = "PCP_BATCH_SCALE_MAX"
 #: Options that functions of known releases ask for as well, and that are off there.
 _OFF = {"HIGHMEM", "ZSMALLOC", "PREEMPT_RT", "DEBUG_VM"}
 
+#: Words of conditions, and what is defined where C is not compiled.
+_NEVER = {"if", "ifdef", "ifndef", "elif", "else", "defined", "IS_ENABLED", "IS_BUILTIN",
+          "__ASSEMBLY__", "__ASSEMBLER__", "__GENERATING_BOUNDS_H"}  # fmt: skip
+
 _HERE = Path(__file__).parent
 #: An excerpt that reads like mm/page_alloc.c, in words of its own, with the rules of v7.2.
 EXCERPT = _HERE / "excerpt"
 _SURROUNDINGS = (
-    "tree_abi.h", "tree_surroundings.h", "tree_older.h", "tree_defaults.h", "tree_glue.h"
+    "tree_abi.h", "tree_surroundings.h", "tree_library.h", "tree_older.h", "tree_defaults.h",
+    "tree_glue.h",
 )  # fmt: skip
 
 #: Functions that a tree must have, by what they do; the first name of each that is there is taken.
@@ -113,6 +118,7 @@ _SIZES = {
 _TRACEPOINT = re.compile(r"(?<![.>\w])(trace_\w+)\s*\(")
 _ROOM = re.compile(r"(?m)^[ \t]*([A-Z_][A-Z0-9_]*)[ \t]*\([^()\n]*\)[ \t]*;?[ \t]*$")
 _OPTION = re.compile(r"\bCONFIG_(\w+)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 TRY_SECONDS = 20  # takes a fraction of one
 MAX_MEMORY = 2 << 30
@@ -155,6 +161,8 @@ class Tree:
         Options that nobody gave and that are other than usual, by mm/Kconfig of the tree.
     unset : tuple of str
         Options that its functions ask for and that are off, as no known release has them.
+    undefined : tuple of str
+        Macros of files that are not read, whose definition decides what is compiled.
     passed_over : tuple of str
         Definitions that a patch changes or adds in the others, and that are not compiled.
     """
@@ -174,6 +182,7 @@ class Tree:
     static_keys: Mapping[str, bool] = field(default_factory=dict)
     by_default: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
+    undefined: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -215,6 +224,7 @@ class Tree:
                  self.tracepoints),
                 ("By the defaults of mm/Kconfig", tuple(values)),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
+                ("Taken as not defined, as no file that is read does", self.undefined),
             ) if names
         ]  # fmt: skip
 
@@ -300,21 +310,48 @@ class _Extract:
         defaults: Mapping[str, str],
     ) -> None:
         self.name = name
-        ours = ["tree_defaults.h"]
-        if any(s.defined("per_cpu_pageset") for s in sources):
-            ours.insert(0, "tree_older.h")
-        self.sources = [*sources, *(Source(name, read_bytes(_HERE / name)) for name in ours)]
+        older = any(s.defined("per_cpu_pageset") for s in sources)
+        # The files that page_alloc.c is compiled with, in this order; each other one by itself;
+        # and what stands in where the tree has nothing.
+        self.segments = segments(sources)
+        self.unit = list({s.name: s for s, _, _ in reversed(self.segments)}.values())[::-1]
+        self.others = [s for s in sources if s not in self.unit]
+        self.stand_ins = [
+            Source(n, read_bytes(_HERE / n))
+            for n in (*(["tree_older.h"] if older else []), "tree_defaults.h")
+        ]
         self.options = options
         self.defaults = defaults
         self.tracepoints: dict[str, None] = {}  #: that were left out
-        self.ours = frozenset().union(
-            *(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:2])
+        self.library = frozenset(Source("", read_bytes(_HERE / "tree_library.h")).items)
+        theirs = {n for n in self.library for i in self.find(n) if i.kind in ("macro", "function")}
+        self.ours = (
+            frozenset().union(*(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:3]))
+            - theirs
         )
 
     @cache  # noqa: B019  # lives as long as it is worked on
-    def find(self, name: str) -> list[Item]:
-        """Definitions of a name, in the first file that has one."""
-        return next((f for s in self.sources if (f := s.defined(name))), [])
+    def find(self, name: str, file: str = "") -> list[Item]:
+        """Definitions of a name as a file sees it, mm/page_alloc.c by default, in their order.
+
+        Where it is only declared there, that of another file belongs to it, and where nothing of
+        the tree defines it, that of a stand-in.
+        """
+        *headers, main = self.unit
+        here = next((s for s in self.others if s.name == file), main)
+        found = [i for s in (*headers, here) for i in s.defined(name)]
+        if all(i.declares for i in found):
+            more = ([i for i in s.defined(name) if not i.undefines]
+                    for s in (main, *self.others, *self.stand_ins))  # fmt: skip
+            found += next((m for m in more if m), [])
+        return found
+
+    def has(self, name: str) -> bool:
+        return not all(i.declares for i in self.find(name))
+
+    def definition(self, name: str) -> Item:
+        """The last that counts, of several."""
+        return [i for i in self.find(name) if not i.declares][-1]
 
     @cache  # noqa: B019
     def taken(self, item: Item) -> Item:
@@ -336,28 +373,30 @@ class _Extract:
                 text = text[: call.start()] + nothing + lines + text[end:]
         elif item.name == "per_cpu_pages":
             text = _ROOM.sub(lambda m: m[0] if self.find(m[1]) or m[1] in self.ours else "", text)
+        elif text.startswith("DECLARE_") and all(i.declares for i in self.find(item.name)):
+            text = text.replace("DECLARE_", "DEFINE_", 1)  # in a file that is not read
         return item if text == item.text else replace(item, text=text)
 
     def tree(self) -> Tree:
         roles = {}
         for role, names in NEEDED.items():
-            found = next((n for n in names if self.find(n)), None)
+            found = next((n for n in names if self.has(n)), None)
             if found is None:
                 raise InputError(
-                    f"{self.name}: {self.sources[0].name} has no function "
+                    f"{self.name}: {self.unit[-1].name} has no function "
                     f"{' or '.join(f'{n}()' for n in names)}"
                 )
-            item = self.find(found)[-1]
+            item = self.definition(found)
             if item.kind != "function" and found in _FORESEEN:
                 raise InputError(
                     f"{self.name}: {item.file}: line {item.line}: {found} is a {item.kind}; a "
                     f"function can be taken"
                 )
             roles[role] = found
-        more = [n for n in KNOWN if self.find(n)]
+        more = [n for n in KNOWN if self.has(n)]
         items = self.closure([*roles.values(), *more, "per_cpu_pages", "NR_PCP_LISTS",
                               "migratetype", "zone_flags"])  # fmt: skip
-        struct = self.taken(self.find("per_cpu_pages")[-1])
+        struct = self.taken(self.definition("per_cpu_pages"))
         fields = _fields(struct)
         for name, is_array in re.findall(r"\b(\w+)\s*(\[|:\s*\d)", struct.text):
             if is_array != "[" or name in _FIELDS:
@@ -375,19 +414,20 @@ class _Extract:
         asked = sorted(
             {w for i in items for t in (i.text, *i.conditions) for w in _OPTION.findall(t)}
         )
+        conditions = {w for i in items for c in i.asks for w in _WORD.findall(c)}
         options = {
             **self.options,
             **{n: self.defaults[n] for n in (*asked, _SCALE)
                if n in self.defaults and n not in self.options},
         }  # fmt: skip
         text = self.text(items, self.calls(roles, more, fields, items))
-        theirs = {s.name for s in self.sources} - set(_SURROUNDINGS)
-        beside = (n for n in BESIDE if self.find(n) and self.find(n)[-1].file in theirs)
-        functions = {n: self.find(n)[-1] for n in (*roles.values(), *more, *beside)}
+        theirs = {s.name for s in (*self.unit, *self.others)}
+        beside = (n for n in BESIDE if self.has(n) and self.definition(n).file in theirs)
+        functions = {n: self.definition(n) for n in (*roles.values(), *more, *beside)}
         digest, library = _built(self.name, options, text)
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
-            tuple(fields), struct.file == self.sources[-1].name,
+            tuple(fields), struct.file == self.stand_ins[-1].name,
             int(options[_SCALE]), options, text,
             tracepoints=tuple(sorted(self.tracepoints)),
             static_keys=_static_keys(items, options),
@@ -395,29 +435,48 @@ class _Extract:
                 n for n in options if n not in self.options and options[n] != CONFIG.get(n)
             ),
             unset=tuple(n for n in asked if n not in options and n not in {*CONFIG, *_OFF}),
+            undefined=tuple(sorted(
+                w for w in conditions - self.ours - self.library - _NEVER
+                if not w.startswith("CONFIG_") and not self.known(w)
+            )),
         )  # fmt: skip
 
     def closure(self, names: Iterable[str]) -> list[Item]:
         """Definitions of names and of all that they use; what the surroundings have is theirs."""
-        todo, seen, items = list(names), set(), {}
+        todo, seen, items = [(n, "") for n in names], set(), {}
+        apart = {s.name for s in self.others}
         while todo:
-            name = todo.pop()
-            if name in seen or name in self.ours:
+            name, file = todo.pop()
+            if (name, file) in seen or name in self.ours:
                 continue
-            seen.add(name)
-            for item in self.find(name):
+            seen.add((name, file))
+            for item in self.find(name, file):
                 if (item.file, item.line) in items or not set(item.defines) - self.ours:
                     continue
                 items[item.file, item.line] = item = self.taken(item)
-                todo += self.used(item)
-        kinds = ("macro", "typedef", "enum", "struct", "variable", "function")
-        return sorted(items.values(), key=lambda i: (kinds.index(i.kind), i.file, i.line))
+                where = item.file if item.file in apart else file
+                asked = {w for c in item.asks for w in _WORD.findall(c)}
+                todo += ((w, where) for w in self.used(item, where))
+                todo += (
+                    (w, where) for w in asked if any(i.kind == "macro" for i in self.find(w, where))
+                )
+        found: dict[str, Item] = {}
+        for item in items.values():
+            if item.kind == "macro" or item.declares:
+                continue
+            same = found.setdefault(item.name, item)
+            if same.file != item.file and {same.file, item.file} & apart:
+                raise InputError(
+                    f"{self.name}: {item.file}: line {item.line}: {item.name} is another than "
+                    f"that of {same.file}: line {same.line}; one of a name can be taken"
+                )
+        return list(items.values())
 
-    def used(self, item: Item) -> list[str]:
+    def used(self, item: Item, file: str) -> list[str]:
         """Names that a definition may need: functions where they are called, others anywhere."""
         found = []
         for word in item.words - {item.name}:
-            kinds = {i.kind for i in self.find(word)} if self.known(word) else set()
+            kinds = {i.kind for i in self.find(word, file)} if self.known(word) else set()
             if (
                 kinds - {"function", "variable"}
                 or (kinds and re.search(rf"(?<![.>\w]){word}\s*\(", item.text))
@@ -430,10 +489,11 @@ class _Extract:
         return found
 
     def known(self, word: str) -> bool:
-        return any(word in s.items or f"{word}(" in s.text for s in self.sources)
+        sources = (*self.unit, *self.others, *self.stand_ins)
+        return any(word in s.items or f"{word}(" in s.text for s in sources)
 
     def call(self, name: str, meanings: Mapping[str, str]) -> str:
-        function = self.find(name)[-1]
+        function = self.definition(name)
         arguments = []
         for kind, parameter in function.parameters():
             if parameter not in meanings:
@@ -509,24 +569,98 @@ class _Extract:
         return lines
 
     def text(self, items: list[Item], calls: list[str]) -> str:
-        """What is compiled, but for the options."""
-        parts = ['#include "tree_surroundings.h"']
+        """What is compiled, but for the options: the tree's files in the order of its preprocessor,
+        of which the definitions taken are left."""
+        written = _Written(self, items)
+        for source in self.stand_ins:
+            written.lines(source)
+        for source, first, last in self.segments[:-1]:
+            written.lines(source, first, last)
+        for source in self.others:
+            written.apart(source)
+        written.lines(*self.segments[-1])
+        return "\n".join([
+            '#include "tree_surroundings.h"', *written.parts, '#line 1 "glue"', *calls,
+            '#include "tree_glue.h"', "",
+        ])  # fmt: skip
+
+
+class _Written:
+    """What is compiled of a tree, as it is written down."""
+
+    def __init__(self, extract: _Extract, items: Iterable[Item]) -> None:
+        self.extract = extract
+        self.items: dict[str, dict[int, Item]] = {}
+        self.functions: dict[str, list[Item]] = {}
         for item in items:
+            self.items.setdefault(item.file, {})[item.line] = item
             if item.kind == "function":
-                head = item.text[: item.text.index("{")].strip()
-                parts += [*item.conditions, f"{head};", *("#endif" for _ in item.conditions)]
-            elif item.kind == "macro":
-                parts += [*item.conditions, f"#undef {item.name}", item.text,
-                          *("#endif" for _ in item.conditions)]  # fmt: skip
-            else:
-                parts += [*item.conditions, f'#line {item.line} "{item.file}"', item.text,
-                          *("#endif" for _ in item.conditions)]  # fmt: skip
-        for item in items:
-            if item.kind == "function":
-                parts += [*item.conditions, f'#line {item.line} "{item.file}"', item.text,
-                          *("#endif" for _ in item.conditions)]  # fmt: skip
-                parts += _foreseen(item)
-        return "\n".join([*parts, '#line 1 "glue"', *calls, '#include "tree_glue.h"', ""])
+                self.functions.setdefault(item.name, []).append(item)
+        self.parts = [f"struct {i.name};" for i in items if i.kind == "struct"]
+        self.open: list[list[str]] = []  #: conditions around, each to be written yet or empty
+        self.declared: set[str] = set()
+
+    def lines(self, source: Source, first: int = 1, last: int = MAX_BYTES) -> None:
+        """What is taken of some lines, and the conditions around it."""
+        items = self.items.get(source.name, {})
+        directives = {n: (word, text) for n, word, text in source.directives()}
+        behind = 0  # the last item
+        for number in sorted({*items, *directives}):
+            if not first <= number <= last or number < behind:
+                continue
+            if number in items:
+                for condition in self.open:
+                    self.parts += condition
+                    condition.clear()
+                self.item(items[number])
+                behind = number + items[number].text.count("\n") + 1
+                continue
+            word, text = directives[number]
+            if word in ("if", "ifdef", "ifndef"):
+                self.open.append([f'#line {number} "{source.name}"', text])
+            elif word in ("elif", "else"):
+                (self.open[-1] or self.parts).append(text)
+            elif word == "endif" and not self.open.pop():
+                self.parts.append("#endif")
+
+    def apart(self, source: Source) -> None:
+        """A file that is not compiled with mm/page_alloc.c, whose macros it does not see."""
+        items = self.items.get(source.name, {}).values()
+        macros = {i.name for i in items if i.kind == "macro"}
+        self.parts += [f'#pragma push_macro("{n}")' for n in sorted(macros)]
+        self.lines(source)
+        self.parts += [f'#pragma pop_macro("{n}")' for n in sorted(macros)]
+
+    def item(self, item: Item) -> None:
+        if item.kind == "function":
+            for name in self.called(item) - self.declared:
+                for function in self.functions[name]:
+                    head = function.text[: function.text.index("{")].strip()
+                    self.parts += [*function.conditions, f"{head};", *_foreseen(function),
+                                   *("#endif" for _ in function.conditions)]  # fmt: skip
+        if item.name in (
+            self.declared if item.kind == "function" and _foreseen(item) else self.extract.library
+        ):
+            self.parts.append(f"#undef {item.name}")
+        if item.kind == "function":
+            self.declared |= self.called(item) | {item.name}
+        if item.kind != "macro":
+            self.parts.append(f'#line {item.line} "{item.file}"')
+        self.parts.append(item.text)
+        if item.kind == "function":
+            self.parts += _foreseen(item)
+
+    def called(self, item: Item) -> set[str]:
+        """Functions that stand in one, macros included."""
+        found: set[str] = set()
+        todo, seen = [item], {item.name}
+        while todo:
+            for word in todo.pop().words - seen:
+                seen.add(word)
+                if word in self.functions:
+                    found.add(word)
+                todo += (i for i in self.extract.find(word, item.file) if i.kind == "macro")
+        return found
 
 
 def _closed(text: str, at: int) -> int:
@@ -630,7 +764,7 @@ def limits(memory: int = MAX_MEMORY) -> None:
 _FLAGS = ("-O2", "-g1", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
           "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
           "-Werror=implicit-function-declaration", "-Werror=int-conversion",
-          "-Werror=incompatible-pointer-types",
+          "-Werror=incompatible-pointer-types", "-Werror=undef",
           "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
 
 
@@ -724,7 +858,7 @@ def _sentence(errors: str) -> str:
         error = re.match(r"([^:]+):(\d+):(?:\d+:)? (?:fatal )?error: (.*)", line)
         if error:
             file, number, what = error.groups()
-            if file.endswith("tree_surroundings.h"):  # a macro of it: where the tree uses it
+            if file.endswith(_SURROUNDINGS[1:3]):  # a macro of ours: where the tree uses it
                 uses = (re.match(r"([^:/]+/[^:]+):(\d+):\d+: note: in ", n) for n in lines[at:])
                 file, number = next((u.groups() for u in uses if u), (file, number))
             field = re.search(r".struct (zone|page|pglist_data). has no member named .(\w+).", what)

@@ -10,15 +10,16 @@ a macro keeps the grammar from seeing a definition, it is looked at by itself.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pcpmodel.errors import InputError
 
-__all__ = ["Item", "Source"]
+__all__ = ["MAX_BYTES", "Item", "Source", "segments"]
 
 #: Larger than any file of mm/ [bytes], and than any function that decides.
 MAX_BYTES = 4 << 20
@@ -28,7 +29,10 @@ MAX_FUNCTION_LINES = 2000
 _KEYWORDS = {"struct", "enum", "union", "void", "int", "long", "char", "unsigned", "static", "bool"}
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _BRACE = re.compile(r"[{}]")
-_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define)\b[ \t]*(.*)")
+_DIRECTIVE = re.compile(
+    r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define|undef|include)\b[ \t]*(.*)"
+)
+_CONDITION = re.compile(r"(?m)^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(?:.*\\\n)*.*")
 _COMMENT_OR_LITERAL = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
 )
@@ -74,6 +78,24 @@ class Item:
     line: int
     conditions: tuple[str, ...]
     defines: tuple[str, ...]
+
+    @property
+    def declares(self) -> bool:
+        """Whether it only says that there is something of its name, or that there is not."""
+        return self.undefines or (
+            self.kind == "variable" and self.text.startswith(("extern", "DECLARE_"))
+        )
+
+    @property
+    def undefines(self) -> bool:
+        """Whether it ends what a macro was before."""
+        return self.kind == "macro" and self.text.lstrip("# \t").startswith("undef")
+
+    @property
+    def asks(self) -> list[str]:
+        """Conditions around it and in it."""
+        inside = [] if self.kind == "macro" else _CONDITION.findall(self.text)
+        return [*self.conditions, *inside]
 
     @cached_property
     def words(self) -> frozenset[str]:
@@ -191,10 +213,30 @@ class Source:
             number += 1
         return text.strip()
 
-    def macros(self) -> Iterator[Item]:
+    def directives(self) -> Iterator[tuple[int, str, str]]:
+        """Lines of the preprocessor that matter here: number, word, and the whole of it."""
         for number, line in enumerate(self.lines, 1):
             directive = _DIRECTIVE.match(line)
-            if directive and directive.group(1) == "define":
+            if directive:
+                yield number, directive.group(1), self._whole(number)
+
+    def includes(self) -> dict[int, str]:
+        """Files that are included, as the tree names them, by line."""
+        found = {}
+        folder = posixpath.dirname(self.name)
+        for number, word, text in self.directives():
+            path = re.search(r'"([^"]+)"|<([^>]+)>', text) if word == "include" else None
+            if path and path[1]:
+                found[number] = posixpath.normpath(posixpath.join(folder, path[1]))
+            elif path:
+                found[number] = f"include/{path[2]}"
+        return found
+
+    def macros(self) -> Iterator[Item]:
+        """What is defined, and what is so no more."""
+        for number, line in enumerate(self.lines, 1):
+            directive = _DIRECTIVE.match(line)
+            if directive and directive.group(1) in ("define", "undef"):
                 name = _WORD.match(directive.group(2))
                 if name:
                     yield Item(
@@ -265,6 +307,42 @@ class Source:
                 )
             elif child.type.startswith("preproc_") or child.type == "ERROR":
                 yield from self._definitions(child, above)
+
+
+def segments(sources: Sequence[Source]) -> list[tuple[Source, int, int]]:
+    """Lines of mm/page_alloc.c and of its headers as the preprocessor comes to them.
+
+    Headers that are included by files that nobody gave stand where the first such file is.
+    """
+    main = sources[0]
+    files = {s.name: s for s in sources}
+    found: list[tuple[Source, int, int]] = []
+    done: set[str] = set()
+    reached, todo = {main.name}, [main]
+    while todo:
+        new = {*todo.pop().includes().values()} & files.keys() - reached
+        reached |= new
+        todo += (files[n] for n in new)
+    left = [s for s in sources if s.name.endswith(".h") and s.name not in reached]
+
+    def visit(source: Source) -> None:
+        done.add(source.name)
+        begin = 1
+        for line, path in source.includes().items():
+            inner = [h for h in ([files[path]] if path in files else left) if h.name not in done]
+            if inner:
+                found.append((source, begin, line))
+                begin = line + 1
+            for header in inner:
+                if header.name not in done:
+                    visit(header)
+        found.append((source, begin, len(source.lines)))
+
+    if all(path in files for n in reached for path in files[n].includes().values()):
+        for header in left:
+            visit(header)
+    visit(main)
+    return found
 
 
 def _named(node: Any, *kinds: str) -> Any:

@@ -7,134 +7,7 @@
  * knows how many there are.  A hold begins where the zone's lock is taken.
  */
 
-#include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "tree_abi.h"
-
-/* include/linux/types.h, compiler.h, kconfig.h and the like, as far as the functions use them */
-
-typedef uint8_t u8;
-typedef int8_t s8;
-typedef uint16_t u16;
-typedef int16_t s16;
-typedef uint32_t u32;
-typedef int32_t s32;
-typedef uint64_t u64;
-typedef int64_t s64;
-typedef unsigned int gfp_t;
-typedef unsigned int fpi_t;
-typedef struct { long counter; } atomic_long_t;
-typedef struct { int counter; } atomic_t;
-
-#define __percpu
-#define __init
-#define __meminit
-#define __ref
-#define __force
-#define __always_inline inline
-#define noinline
-#define __maybe_unused __attribute__((unused))
-#define __always_unused __attribute__((unused))
-#define __must_check
-#define __cold
-#define __pure
-#define __sched
-#define __flatten
-#define __used
-#define notrace
-#define noinline_for_stack
-#define __no_sanitize_memory
-#define ____cacheline_aligned_in_smp
-#define ____cacheline_internodealigned_in_smp
-#define CACHELINE_PADDING(name)
-#define fallthrough __attribute__((fallthrough))
-
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-#define READ_ONCE(x) (x)
-#define WRITE_ONCE(x, value) ((void)((x) = (value)))
-#define data_race(x) (x)
-#define barrier() ((void)0)
-#define cond_resched() ((void)0)
-#define need_resched() false
-#define prefetch(x) ((void)(x))
-
-#define PCPMODEL_GLUE2(a, b) a##b
-#define PCPMODEL_GLUE(a, b) PCPMODEL_GLUE2(a, b)
-#define PCPMODEL_SECOND(a, b, ...) b
-#define PCPMODEL_SET_1 0, 1
-#define PCPMODEL_PICK(...) PCPMODEL_SECOND(__VA_ARGS__, 0, 0)
-#define PCPMODEL_IS_SET(value) PCPMODEL_PICK(PCPMODEL_GLUE(PCPMODEL_SET_, value))
-#define IS_ENABLED(option) PCPMODEL_IS_SET(option)
-#define IS_BUILTIN(option) PCPMODEL_IS_SET(option)
-
-#define min(a, b) ({ __auto_type a_ = (a); __auto_type b_ = (b); a_ < b_ ? a_ : b_; })
-#define max(a, b) ({ __auto_type a_ = (a); __auto_type b_ = (b); a_ > b_ ? a_ : b_; })
-#define min3(a, b, c) min(min(a, b), c)
-#define max3(a, b, c) max(max(a, b), c)
-#define min_t(type, a, b) min((type)(a), (type)(b))
-#define max_t(type, a, b) max((type)(a), (type)(b))
-#define umin(a, b) min((unsigned long)(a), (unsigned long)(b))
-#define umax(a, b) max((unsigned long)(a), (unsigned long)(b))
-/* As the kernel since v6.6: the upper bound first, which tells where low > high. */
-#define clamp(x, low, high) ({ __auto_type x_ = (x); __auto_type low_ = (low); \
-	__auto_type high_ = (high); x_ >= high_ ? high_ : x_ <= low_ ? low_ : x_; })
-#define clamp_t(type, x, low, high) clamp((type)(x), (type)(low), (type)(high))
-#define clamp_val(x, low, high) clamp_t(__typeof__(x), x, low, high)
-#define swap(a, b) do { __typeof__(a) a_ = (a); (a) = (b); (b) = a_; } while (0)
-#define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
-#define DIV_ROUND_UP(n, d) (((n) + (d) - 1) / (d))
-#define ALIGN(x, a) (((x) + (a) - 1) / (a) * (a))
-#define IS_ALIGNED(x, a) ((x) % (a) == 0)
-#define BIT(nr) (1UL << (nr))
-#define GENMASK(high, low) ((~0UL << (low)) & (~0UL >> (63 - (high))))
-#define ilog2(x) (63 - __builtin_clzll((unsigned long long)(x)))
-#define fls(x) ((x) ? 32 - __builtin_clz((unsigned int)(x)) : 0)
-#define fls64(x) ((x) ? 64 - __builtin_clzll((unsigned long long)(x)) : 0)
-#define rounddown_pow_of_two(x) (1UL << ilog2(x))
-#define roundup_pow_of_two(x) ((x) <= 1 ? 1UL : 1UL << (ilog2((x) - 1) + 1))
-#define is_power_of_2(x) ((x) && !((x) & ((x) - 1)))
-#define int_sqrt(x) ((unsigned long)__builtin_sqrt((double)(x)))
-#define test_bit(nr, word) (*(word) >> (nr) & 1)
-#define set_bit(nr, word) ((void)(*(word) |= 1UL << (nr)))
-#define clear_bit(nr, word) ((void)(*(word) &= ~(1UL << (nr))))
-#define __set_bit set_bit
-#define __clear_bit clear_bit
-
-#define BUG_ON(x) ((void)(x))
-#define VM_BUG_ON(x) ((void)(x))
-#define VM_BUG_ON_PAGE(x, page) ((void)(x))
-#define VM_WARN_ON(x) ((void)(x))
-#define VM_WARN_ON_ONCE(x) ((void)(x))
-#define VM_WARN_ONCE(x, ...) ((void)(x))
-#define VM_WARN_ON_ONCE_PAGE(x, page) ((void)(x))
-#define WARN_ON(x) (!!(x))
-#define WARN_ON_ONCE(x) (!!(x))
-#define BUILD_BUG_ON(x) ((void)(x))
-#define lockdep_assert_held(lock) ((void)(lock))
-#define lockdep_assert_irqs_disabled() ((void)0)
-
-#define SZ_4K 0x1000
-#define SZ_64K 0x10000
-#define SZ_128K 0x20000
-#define SZ_256K 0x40000
-#define SZ_512K 0x80000
-#define SZ_1M 0x100000
-#define SZ_2M 0x200000
-#ifndef PAGE_SHIFT
-#define PAGE_SHIFT 12
-#endif
-#define PAGE_SIZE (1UL << PAGE_SHIFT)
-#define HPAGE_PMD_ORDER (PAGE_SHIFT - 3)
-#define pageblock_order HPAGE_PMD_ORDER
-#define pageblock_nr_pages (1UL << pageblock_order)
-#define HPAGE_PMD_NR (1 << HPAGE_PMD_ORDER)
-#define HPAGE_PMD_SIZE (PAGE_SIZE << HPAGE_PMD_ORDER)
-#define is_pmd_order(order) ((order) == HPAGE_PMD_ORDER)
+#include "tree_library.h"
 
 /* Keys of static branches, as they are at boot */
 
@@ -147,9 +20,9 @@ struct static_key { bool enabled; };
 #define DEFINE_STATIC_KEY_FALSE_RO DEFINE_STATIC_KEY_FALSE
 #define DEFINE_STATIC_KEY_MAYBE(option, name) struct static_key name = { IS_ENABLED(option) }
 #define DEFINE_STATIC_KEY_MAYBE_RO DEFINE_STATIC_KEY_MAYBE
-#define DECLARE_STATIC_KEY_TRUE DEFINE_STATIC_KEY_TRUE
-#define DECLARE_STATIC_KEY_FALSE DEFINE_STATIC_KEY_FALSE
-#define DECLARE_STATIC_KEY_MAYBE DEFINE_STATIC_KEY_MAYBE
+#define DECLARE_STATIC_KEY_TRUE(name) extern struct static_key name
+#define DECLARE_STATIC_KEY_FALSE DECLARE_STATIC_KEY_TRUE
+#define DECLARE_STATIC_KEY_MAYBE(option, name) extern struct static_key name
 #define static_key_enabled(key) ((key)->enabled)
 #define static_branch_likely(key) static_key_enabled(key)
 #define static_branch_unlikely(key) static_key_enabled(key)
