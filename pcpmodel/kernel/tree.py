@@ -58,6 +58,9 @@ _SCALE = "PCP_BATCH_SCALE_MAX"
 #: Options that functions of known releases ask for as well, and that are off there.
 _OFF = {"HIGHMEM", "ZSMALLOC", "PREEMPT_RT", "DEBUG_VM"}
 
+#: Variables that sizing sets.
+_FRACTIONS = {"percpu_pagelist_fraction", "percpu_pagelist_high_fraction"}
+
 #: Words of conditions, and what is defined where C is not compiled.
 _NEVER = {"if", "ifdef", "ifndef", "elif", "else", "defined", "IS_ENABLED", "IS_BUILTIN",
           "__ASSEMBLY__", "__ASSEMBLER__", "__GENERATING_BOUNDS_H"}  # fmt: skip
@@ -98,6 +101,8 @@ BESIDE = (
     "gfp_to_alloc_flags", "__alloc_pages_bulk", "alloc_pages_bulk_noprof", "free_unref_page",
     "free_unref_page_list", "free_unref_folios", "__free_frozen_pages", "free_one_page",
     "reserve_highatomic_pageblock", "unreserve_highatomic_pageblock", "__zone_watermark_ok",
+    "zone_watermark_fast", "zone_managed_pages", "zone_to_nid", "min_wmark_pages",
+    "low_wmark_pages", "high_wmark_pages", "pcp_spin_trylock", "pcp_spin_unlock",
 )  # fmt: skip
 
 _FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_factor", "free_factor",
@@ -163,6 +168,10 @@ class Tree:
         Options that its functions ask for and that are off, as no known release has them.
     undefined : tuple of str
         Macros of files that are not read, whose definition decides what is compiled.
+    variables : tuple of str
+        Those that its functions ask for and that hold no constant.
+    outside : tuple of str
+        Variables that its functions write to, which are no state of a pageset.
     passed_over : tuple of str
         Definitions that a patch changes or adds in the others, and that are not compiled.
     """
@@ -183,6 +192,8 @@ class Tree:
     by_default: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -199,9 +210,11 @@ class Tree:
         options = _with_scale(self.options, batch_scale_max)
         if options == self.options:
             return self
-        digest, library = _built(self.name, options, self.text)
-        scale = int(options[_SCALE])
-        return replace(self, digest=digest, library=library, batch_scale_max=scale, options=options)
+        digest, library, outside = _built(self.name, options, self.text)
+        return replace(
+            self, digest=digest, library=library, batch_scale_max=int(options[_SCALE]),
+            options=options, outside=outside,
+        )  # fmt: skip
 
     def as_release(self) -> TreeRelease:
         """The tree as a release: what `pcpmodel.release` makes of it."""
@@ -225,6 +238,9 @@ class Tree:
                 ("By the defaults of mm/Kconfig", tuple(values)),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
                 ("Taken as not defined, as no file that is read does", self.undefined),
+                ("Variables are as they are defined",
+                 tuple(n for n in self.variables if n not in self.outside)),
+                ("Variables are kept once, whichever CPU or run writes to them", self.outside),
             ) if names
         ]  # fmt: skip
 
@@ -373,8 +389,8 @@ class _Extract:
                 text = text[: call.start()] + nothing + lines + text[end:]
         elif item.name == "per_cpu_pages":
             text = _ROOM.sub(lambda m: m[0] if self.find(m[1]) or m[1] in self.ours else "", text)
-        elif text.startswith("DECLARE_") and all(i.declares for i in self.find(item.name)):
-            text = text.replace("DECLARE_", "DEFINE_", 1)  # in a file that is not read
+        elif text.startswith("DECLARE_STATIC") and all(i.declares for i in self.find(item.name)):
+            text = text.replace("DECLARE_STATIC", "DEFINE_STATIC", 1)  # in a file not read
         return item if text == item.text else replace(item, text=text)
 
     def tree(self) -> Tree:
@@ -424,13 +440,18 @@ class _Extract:
         theirs = {s.name for s in (*self.unit, *self.others)}
         beside = (n for n in BESIDE if self.has(n) and self.definition(n).file in theirs)
         functions = {n: self.definition(n) for n in (*roles.values(), *more, *beside)}
-        digest, library = _built(self.name, options, text)
+        digest, library, outside = _built(self.name, options, text)
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
             tuple(fields), struct.file == self.stand_ins[-1].name,
-            int(options[_SCALE]), options, text,
+            int(options[_SCALE]), options, text, outside=outside,
             tracepoints=tuple(sorted(self.tracepoints)),
             static_keys=_static_keys(items, options),
+            variables=tuple(sorted({
+                n for i in items if i.kind == "variable" and not i.declares
+                and not re.match(r"[^=]*(?:\bconst\b|_STATIC_KEY_)", i.text)
+                for n in i.defines if n not in _FRACTIONS
+            })),
             by_default=tuple(
                 n for n in options if n not in self.options and options[n] != CONFIG.get(n)
             ),
@@ -480,6 +501,7 @@ class _Extract:
             if (
                 kinds - {"function", "variable"}
                 or (kinds and re.search(rf"(?<![.>\w]){word}\s*\(", item.text))
+                or (kinds and item.kind in ("variable", "struct", "enum"))
                 or (
                     "variable" in kinds
                     and not re.search(rf"(?:[\w*]\s+\**|\*){word}\s*[;,=)\[]", item.text)
@@ -500,6 +522,12 @@ class _Extract:
                 raise InputError(
                     f"{self.name}: {function.file}: line {function.line}: {name}() has a parameter "
                     f"{kind} {parameter}; known: {', '.join(meanings)}"
+                )
+            of = re.search(r"struct (\w+)", kind)
+            if of and of[1] not in ("per_cpu_pages", "per_cpu_pageset", "zone", "page"):
+                raise InputError(
+                    f"{self.name}: {function.file}: line {function.line}: {name}() has a parameter "
+                    f"{kind} {parameter}, of which nothing is known here"
                 )
             arguments.append(meanings[parameter])
         return f"{name}({', '.join(arguments)})"
@@ -632,8 +660,8 @@ class _Written:
         self.parts += [f'#pragma pop_macro("{n}")' for n in sorted(macros)]
 
     def item(self, item: Item) -> None:
-        if item.kind == "function":
-            for name in self.called(item) - self.declared:
+        if item.kind not in ("macro", "typedef"):
+            for name in sorted(self.called(item) - self.declared):
                 for function in self.functions[name]:
                     head = function.text[: function.text.index("{")].strip()
                     self.parts += [*function.conditions, f"{head};", *_foreseen(function),
@@ -642,7 +670,7 @@ class _Written:
             self.declared if item.kind == "function" and _foreseen(item) else self.extract.library
         ):
             self.parts.append(f"#undef {item.name}")
-        if item.kind == "function":
+        if item.kind not in ("macro", "typedef"):
             self.declared |= self.called(item) | {item.name}
         if item.kind != "macro":
             self.parts.append(f'#line {item.line} "{item.file}"')
@@ -765,15 +793,15 @@ _FLAGS = ("-O2", "-g1", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing"
           "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
           "-Werror=implicit-function-declaration", "-Werror=int-conversion",
           "-Werror=incompatible-pointer-types", "-Werror=undef",
-          "-fdiagnostics-color=never", "-fmax-errors=20", "-Wl,-z,defs")  # fmt: skip
+          "-fdiagnostics-color=never", "-fmax-errors=20",
+          "-Wl,-z,defs,-z,relro,-z,now")  # fmt: skip
 
 
-def _built(name: str, options: Mapping[str, str], text: str) -> tuple[str, Path]:
-    """Digest and library of a source under CONFIG_ values; compiled and tried."""
+def _built(name: str, options: Mapping[str, str], text: str) -> tuple[str, Path, tuple[str, ...]]:
+    """Digest and library of a source under CONFIG_ values, compiled and tried, and `outside`."""
     config = [f"#define CONFIG_{n} {v}" for n, v in sorted(options.items())]
     digest, library = _compiled(name, "\n".join([*config, text]))
-    _checked(name, library)
-    return digest, library
+    return digest, library, _checked(name, library)
 
 
 def _compiled(name: str, text: str) -> tuple[str, Path]:
@@ -808,11 +836,14 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
     return digest, library
 
 
-def _checked(name: str, library: Path) -> None:
-    """Whether what was compiled comes to an end; tried once, in a process of its own."""
+def _checked(name: str, library: Path) -> tuple[str, ...]:
+    """Whether what was compiled comes to an end; tried once, in a process of its own.
+
+    Which variables it has written to then.
+    """
     mark = library.with_suffix(".ok")
     if mark.exists():
-        return
+        return tuple(read_text(mark).split())
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY, library, name], stdin=subprocess.DEVNULL,
@@ -829,20 +860,24 @@ def _checked(name: str, library: Path) -> None:
         )
     if done.returncode:
         raise InputError((done.stderr.strip().splitlines() or [f"{name}: fails"])[-1])
-    mark.touch()
+    mark.write_text(done.stdout)
+    return tuple(done.stdout.split())
 
 
 _TRY = """
 import sys
 from types import SimpleNamespace
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.tree_outside import Outside
 from pcpmodel.kernel.tree_pages import compare
 tree = SimpleNamespace(name=sys.argv[2], library=sys.argv[1], fields=())
+outside = Outside(sys.argv[1])
 try:
     _, found = compare(tree, "v7.2", 100_000, 0, 100_000)
 except InputError as error:
     sys.exit(str(error))
 failed = [f["failed"] for f in found if f.get("failed")]
+print(*outside.changed())
 sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
 """
 
@@ -880,7 +915,10 @@ def _sentence(errors: str) -> str:
                 return f"{where}uses {word}, which is not in the files of the tree that are read"
             return where + what
     lines = [line for line in lines if line.strip()]
-    undefined = re.search(r"undefined reference to .(\w+)", errors)
+    undefined = re.search(
+        r"(?:(?:\S*/)?(\w+/\w+\.[ch]):(\d+): )?undefined reference to .(\w+)", errors
+    )
     if undefined:
-        return f"{undefined.group(1)}() is used and not defined"
+        where = f"{undefined[1]}: line {undefined[2]}: " if undefined[1] else ""
+        return f"{where}{undefined[3]} is used and not defined in the files that are read"
     return "the compiler failed" + (f": {lines[-1][:200]}" if lines else "")

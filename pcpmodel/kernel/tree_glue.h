@@ -453,6 +453,7 @@ static long op_batchsize(unsigned long managed)
 		return 0;
 	batch = TREE_BATCHSIZE;
 	came_back(call);
+	pcpmodel_sized = NULL;
 	return batch;
 #else
 	(void)managed;
@@ -483,6 +484,7 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 		return 0;
 	high = TREE_HIGHSIZE;
 	came_back(call);
+	pcpmodel_sized = NULL;
 	return high;
 #elif defined(TREE_SET_SIZE)
 	struct zone zone = { .managed = managed };
@@ -496,6 +498,7 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 		return 0;
 	TREE_SET_SIZE;
 	came_back(call);
+	pcpmodel_sized = NULL;
 	return size.pcp.high;
 #else
 	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;

@@ -40,6 +40,8 @@ typedef struct { int counter; } atomic_t;
 #define __sched
 #define __flatten
 #define __used
+#define __read_mostly
+#define __ro_after_init
 #define notrace
 #define noinline_for_stack
 #define __no_sanitize_memory

@@ -38,10 +38,14 @@ _COMMENT_OR_LITERAL = re.compile(
 )
 
 
-# Where the linker puts a variable: the grammar takes these for its name.
+# Where the linker puts a variable, and whether it is used: the grammar takes these for its name.
 _PLACED = re.compile(
     r"\b(?:__read_mostly|__ro_after_init|__(?:mem)?init(?:data|const)|__refdata|__latent_entropy"
-    r"|_{2,4}cacheline_aligned(?:_in_smp)?)\b(?=\s*[=;,\[])"
+    r"|__maybe_unused|__always_unused|__used|_{2,4}cacheline_aligned(?:_in_smp)?)\b"
+)
+_VARIABLE = re.compile(r"^[A-Za-z_][^(){}=;#]*(?=[=;])", re.M)
+_PER_CPU = re.compile(
+    r"^(?:static[ \t]+)?(?:DEFINE|DECLARE)_PER_CPU(?:_\w+)?\(\s*[^()]*,\s*(\w+)\s*\)[^;]*;", re.M
 )
 _STATIC_KEY = re.compile(
     r"^(?:static[ \t]+)?(?:DEFINE|DECLARE)_STATIC_KEY_(?:TRUE|FALSE|MAYBE)(?:_RO)?\("
@@ -83,7 +87,8 @@ class Item:
     def declares(self) -> bool:
         """Whether it only says that there is something of its name, or that there is not."""
         return self.undefines or (
-            self.kind == "variable" and self.text.startswith(("extern", "DECLARE_"))
+            self.kind == "variable"
+            and re.match(r"extern\b|(?:static\s+)?DECLARE_", self.text) is not None
         )
 
     @property
@@ -150,7 +155,7 @@ class Source:
         if "\0" in text:
             raise InputError(f"{name}: is not C source: has a zero byte")
         text = _COMMENT_OR_LITERAL.sub(_blank, text)
-        self.text = _PLACED.sub(lambda m: " " * len(m[0]), text)
+        self.text = _VARIABLE.sub(lambda v: _PLACED.sub(lambda m: " " * len(m[0]), v[0]), text)
         self.lines = self.text.split("\n")
         self._balanced()
 
@@ -244,13 +249,13 @@ class Source:
                         self.conditions[number - 1], (name.group(0),),
                     )  # fmt: skip
 
-    def static_keys(self) -> Iterator[Item]:
-        """Keys of static branches, which the grammar takes for calls."""
-        for key in _STATIC_KEY.finditer(self.text):
-            number = self.text.count("\n", 0, key.start()) + 1
+    def made_by_macros(self) -> Iterator[Item]:
+        """Keys of static branches, and variables of each CPU, which the grammar takes for calls."""
+        for made in (m for kind in (_STATIC_KEY, _PER_CPU) for m in kind.finditer(self.text)):
+            number = self.text.count("\n", 0, made.start()) + 1
             yield Item(
-                "variable", key[1], key[0], self.name, number, self.conditions[number - 1],
-                (key[1],),
+                "variable", made[1], made[0], self.name, number, self.conditions[number - 1],
+                (made[1],),
             )  # fmt: skip
 
     @cached_property
@@ -259,7 +264,7 @@ class Source:
         found: dict[str, list[Item]] = {}
         for item in [
             *self.macros(),
-            *self.static_keys(),
+            *self.made_by_macros(),
             *self._definitions(self._parse(self.text), 0),
         ]:
             for name in item.defines:
@@ -369,17 +374,26 @@ def _what(node: Any) -> tuple[str, list[str]]:
         return ("typedef", [name[0].text.decode()]) if name else ("", [])
     if node.type == "declaration":
         of = node.child_by_field_name("type")
-        if of is not None and of.child_by_field_name("body") is not None:
-            return _tagged(of)
-        names = [
-            _named(d, "identifier")
-            for d in node.children_by_field_name("declarator")
-            if _named(d, "function_declarator") is None
-        ]
+        names = map(_declared, node.children_by_field_name("declarator"))
         found = [n.text.decode() for n in names if n]
         found = [n for n in found if n not in _KEYWORDS]
+        if of is not None and of.child_by_field_name("body") is not None:
+            kind, tagged = _tagged(of)
+            return (kind or ("variable" if found else ""), [*tagged, *found])
         return ("variable", found) if found else ("", [])
     return "", []
+
+
+def _declared(declarator: Any) -> Any:
+    """The name of a variable; of a function none, but of a pointer to one."""
+    node, function = declarator, False
+    while node is not None and node.type != "identifier":
+        if node.type == "parenthesized_declarator":
+            node, function = node.named_children[0], False
+            continue
+        function = function or node.type == "function_declarator"
+        node = node.child_by_field_name("declarator")
+    return None if function else node
 
 
 def _tagged(node: Any) -> tuple[str, list[str]]:

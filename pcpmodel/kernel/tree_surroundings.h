@@ -144,11 +144,61 @@ struct zone {
 #define next_memory_node(node) MAX_NUMNODES
 #define kswapd_test_hopeless(pgdat) ((void)(pgdat), false)
 #define kswapd_clear_hopeless(pgdat, reason) ((void)(pgdat))
+#define ATOMIC_INIT(value) { value }
 #define atomic_read(a) ((a)->counter)
 #define atomic_set(a, value) ((void)((a)->counter = (value)))
+#define atomic_add(n, a) ((void)((a)->counter += (n)))
+#define atomic_sub(n, a) ((void)((a)->counter -= (n)))
+#define atomic_inc(a) atomic_add(1, a)
+#define atomic_dec(a) atomic_sub(1, a)
+#define ATOMIC_LONG_INIT ATOMIC_INIT
+#define atomic_long_read atomic_read
+#define atomic_long_set atomic_set
+#define atomic_long_add atomic_add
+#define atomic_long_sub atomic_sub
+#define atomic_long_inc atomic_inc
+#define atomic_long_dec atomic_dec
+
+/* Variables of each CPU: there is one. */
+#define DEFINE_PER_CPU(type, name) __typeof__(type) name
+#define DEFINE_PER_CPU_READ_MOSTLY DEFINE_PER_CPU
+#define DEFINE_PER_CPU_ALIGNED DEFINE_PER_CPU
+#define DEFINE_PER_CPU_SHARED_ALIGNED DEFINE_PER_CPU
+#define DEFINE_PER_CPU_PAGE_ALIGNED DEFINE_PER_CPU
+#define DECLARE_PER_CPU(type, name) extern __typeof__(type) name
+#define DECLARE_PER_CPU_READ_MOSTLY DECLARE_PER_CPU
+#define DECLARE_PER_CPU_ALIGNED DECLARE_PER_CPU
+#define DECLARE_PER_CPU_SHARED_ALIGNED DECLARE_PER_CPU
+#define DECLARE_PER_CPU_PAGE_ALIGNED DECLARE_PER_CPU
 #define per_cpu_ptr(set, cpu) ((void)(cpu), (set))
 #define this_cpu_ptr(set) (set)
 #define raw_cpu_ptr(set) (set)
+#define get_cpu_ptr(set) (set)
+#define put_cpu_ptr(set) ((void)(set))
+#define per_cpu(variable, cpu) (*per_cpu_ptr(&(variable), cpu))
+#define get_cpu_var(variable) (variable)
+#define put_cpu_var(variable) ((void)0)
+#define this_cpu_read(variable) (variable)
+#define this_cpu_write(variable, value) ((void)((variable) = (value)))
+#define this_cpu_add(variable, n) ((void)((variable) += (n)))
+#define this_cpu_sub(variable, n) ((void)((variable) -= (n)))
+#define this_cpu_inc(variable) this_cpu_add(variable, 1)
+#define this_cpu_dec(variable) this_cpu_sub(variable, 1)
+#define this_cpu_add_return(variable, n) ((variable) += (n))
+#define this_cpu_sub_return(variable, n) ((variable) -= (n))
+#define this_cpu_inc_return(variable) this_cpu_add_return(variable, 1)
+#define this_cpu_dec_return(variable) this_cpu_sub_return(variable, 1)
+#define __this_cpu_read this_cpu_read
+#define __this_cpu_write this_cpu_write
+#define __this_cpu_add this_cpu_add
+#define __this_cpu_sub this_cpu_sub
+#define __this_cpu_inc this_cpu_inc
+#define __this_cpu_dec this_cpu_dec
+#define raw_cpu_read this_cpu_read
+#define raw_cpu_write this_cpu_write
+#define raw_cpu_add this_cpu_add
+#define raw_cpu_inc this_cpu_inc
+
 /* zone_highsize() asks for the CPUs of the zone's node and for all. */
 static __thread struct zone *pcpmodel_sized;
 #define cpumask_of_node(node) ((void)(node), 0)

@@ -316,6 +316,7 @@ def test_parameters_at_other_places(changed):
 
 
 GATHERS = """
+struct guards { local_lock_t lock; };
 static DEFINE_PER_CPU(struct guards, guards) = {
 	.lock = INIT_LOCAL_LOCK(lock),
 };

@@ -1,0 +1,121 @@
+"""What functions of a kernel tree use beside their arguments: variables, structures, CPUs."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import shutil
+
+import pytest
+
+from helpers.trees import HEADER
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import release
+from pcpmodel.kernel.tree import open_tree
+from pcpmodel.study.tree import tree
+
+CAP = "min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX)"
+FREE = "static int nr_pcp_free("
+FOUR = "static int four(int batch)\n{\n	return batch << 2;\n}\n\n"
+AS_DEFINED = "Variables are as they are defined: cap."
+ONCE = "Variables are kept once, whichever CPU or run writes to them: seen."
+
+
+def with_cap(changed, declared, used, **files):
+    return changed(
+        (FREE, f"{declared}\n\n{FREE}"), (CAP, f"min(pcp->count, {used})"), **files
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("declared", "used", "said"),
+    [
+        ("static int __maybe_unused cap __ro_after_init = 2;", "batch << cap", [AS_DEFINED]),
+        ("static unsigned int __read_mostly cap = 2;\ncore_param(cap, cap, uint, 0644);",
+         "batch << READ_ONCE(cap)", [AS_DEFINED]),
+        ("static const int cap = 2;", "batch << cap", []),
+        ("static const struct tuned {\n	int cap, other;\n} tuned = { .cap = 2 };",
+         "batch << tuned.cap", []),
+        (f"{FOUR}static int (*const capped)(int batch) = four;", "capped(batch)", []),
+        (f"{FOUR}struct ops {{ int (*cap)(int); }};\nstatic const struct ops ops = {{ four }};",
+         "ops.cap(batch)", []),
+        ("static DEFINE_PER_CPU_READ_MOSTLY(int, cap) = 2;", "batch << this_cpu_read(cap)",
+         [AS_DEFINED]),
+        ("static atomic_t cap = ATOMIC_INIT(2);", "batch << atomic_read(&cap)", [AS_DEFINED]),
+    ],
+)  # fmt: skip
+def test_variables_are_as_they_are_defined(changed, declared, used, said):
+    answer = tree(with_cap(changed, declared, used)).compare("v7.2", operations=100_000)
+    assert [d["function"] for d in answer.facts["differences"]] == ["nr_pcp_free"]
+    assert answer.facts["notes"] == said
+
+
+def test_one_of_another_file(changed):
+    files = {"mm__internal_h": "extern int cap;\n"}
+    folder = with_cap(changed, "", "batch << cap", **files)
+    with pytest.raises(InputError, match=r"mm/page_alloc\.c: line \d+: cap is used and not def"):
+        open_tree(folder)
+    (folder / "mm/mm_init.c").write_text("int cap __ro_after_init = 2;\n")
+    assert open_tree(folder).caveats == [AS_DEFINED]
+
+
+@pytest.mark.parametrize(
+    ("declared", "counts"),
+    [
+        ("static DEFINE_PER_CPU(unsigned long, seen);", "__this_cpu_inc(seen);"),
+        ("static struct { int drains; } seen;", "seen.drains++;"),
+        ("static atomic_long_t seen = ATOMIC_LONG_INIT(5);", "atomic_long_inc(&seen);"),
+        ("", "static int seen;\n\n	seen++;"),
+    ],
+)  # fmt: skip
+def test_what_is_written_is_said(changed, declared, counts):
+    """Also by runs; what only counts decides nothing."""
+    begin = "	if (free_high)\n		return min"
+    folder = changed((FREE, f"{declared}\n\n{FREE}"), (begin, f"	{counts}\n{begin}"))
+    opened = tree(folder)
+    answer = opened.compare("v7.2", operations=50_000)
+    assert answer.facts["differences"] == []
+    assert answer.facts["notes"] == [ONCE]
+    assert any(ONCE in note for note in release(opened).notes)
+    assert opened.with_batch_scale_max(3).caveats == [ONCE]
+
+
+def test_without_nm_it_has_no_name(changed, monkeypatch):
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda n: None if n == "nm" else which(n))
+    from pcpmodel.kernel.tree_outside import Outside
+
+    opened = open_tree(with_cap(changed, "static int seen;", "seen++"))
+    assert opened.outside == ("seen",)  # of another process
+    assert Outside(opened.library).changed() == []
+
+
+EXTENDED = (
+    "struct per_cpu_pages_ext {\n	struct per_cpu_pages pcp;\n	struct list_head more[4];\n};\n"
+)
+
+
+def test_an_extended_pageset_is_refused(changed):
+    """As Android's kernels have had it."""
+    drains = "void drain_zone_pages(struct zone *zone, struct per_cpu_pages"
+    header = HEADER % {"thp": 2, "more": ""} + EXTENDED
+    folder = changed((f"{drains} *pcp)", f"{drains}_ext *pcp)"), include__linux__mmzone_h=header)
+    said = (r"mm/page_alloc\.c: line \d+: drain_zone_pages\(\) has a parameter "
+            r"struct per_cpu_pages_ext \* pcp, of which nothing is known here")  # fmt: skip
+    with pytest.raises(InputError, match=said):
+        open_tree(folder)
+
+
+def test_another_size_of_zones_is_named(changed):
+    halved = (
+        "static inline unsigned long zone_managed_pages(struct zone *zone)\n{\n	return %s;\n}\n"
+    )
+    header = HEADER % {"thp": 2, "more": ""}
+    folder = changed(include__linux__mmzone_h=header + halved % "zone->managed_pages.counter / 2")
+    text = tree(folder).compare("v7.2", operations=1000).text
+    assert "the text of no known release: zone_managed_pages." in text
+
+
+def test_cpus_decide_sizes_alone(changed):
+    """How many there are nobody knows where a page is freed."""
+    folder = with_cap(changed, "", "num_online_cpus() > 64 ? batch : batch << 2")
+    with pytest.raises(InputError, match=r"nr_pcp_free\(\) \(mm/page_alloc\.c: line \d+\)"):
+        open_tree(folder)
