@@ -110,8 +110,8 @@ _FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_fac
 
 #: What each parameter of the functions that are called stands for: by name, then by type.
 _ARGUMENTS = {
-    "order": "order", "migratetype": "migratetype", "mt": "migratetype", "pcp": "&set->pcp",
-    "zone": "&set->zone", "preferred_zone": "&set->zone", "page": "&set->loose",
+    "order": "order", "migratetype": "migratetype", "mt": "migratetype", "pcp": "set->pcp",
+    "zone": "&set->zone", "preferred_zone": "&set->zone", "page": "set->loose",
     "alloc_flags": "alloc_flags", "fpi_flags": "0", "cpu": "0", "UP_flags": "&irq_state",
     "flags": "&irq_state", "gfp_flags": "0", "pfn": "0",
 }  # fmt: skip
@@ -789,8 +789,10 @@ def limits(memory: int = MAX_MEMORY) -> None:
 
 
 # Tables of lines tell where a function failed.
-_FLAGS = ("-O2", "-g1", "-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv",
-          "-fno-delete-null-pointer-checks", "-fno-tree-vectorize", "-fno-store-merging",
+_FLAGS = ("-O2", "-g1", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-shared",
+          "-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error",
+          "-fno-strict-aliasing", "-fwrapv", "-fno-delete-null-pointer-checks",
+          "-fno-tree-vectorize", "-fno-store-merging",
           "-Werror=implicit-function-declaration", "-Werror=int-conversion",
           "-Werror=incompatible-pointer-types", "-Werror=undef",
           "-fdiagnostics-color=never", "-fmax-errors=20",

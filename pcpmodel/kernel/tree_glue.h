@@ -9,12 +9,17 @@
 
 #define ORDERS 11 /* of blocks */
 
+_Static_assert(sizeof(((struct per_cpu_pages *)0)->lists) == NR_PCP_LISTS * sizeof(struct list_head),
+	       "struct per_cpu_pages has another number of lists than NR_PCP_LISTS");
+
 struct set {
-	struct per_cpu_pages pcp;
+	struct per_cpu_pages *pcp;
 	struct zone zone;
 	struct pglist_data node;
-	struct page stands_for[NR_PCP_LISTS];
-	struct page loose;
+	struct page *stands_for[NR_PCP_LISTS];
+	struct page *loose;
+	char *given; /* where pcp and pages are */
+	size_t given_size;
 	int gathered[NR_PCP_LISTS]; /* on the function's own list, of each of the pageset */
 	unsigned long index[NR_PCP_LISTS]; /* of their pages, as they came there */
 	long available;
@@ -49,7 +54,7 @@ static void pcpmodel_hold(spinlock_t *lock)
 		if (at->room == MOST_HOLDS) {
 			at->failed = 4;
 			at->nr_holds = 0; /* so that it comes to an end */
-			at->pcp.count = 0;
+			at->pcp->count = 0;
 		} else {
 			at->call->inside = 2; /* whoever left it now would keep malloc's lock */
 			holds = realloc(at->holds, sizeof(*holds) * (at->room ? at->room * 2 : 16));
@@ -78,11 +83,11 @@ static struct tree_hold *hold_now(void)
 
 static int list_index(const struct list_head *list)
 {
-	if (list < at->pcp.lists || list >= at->pcp.lists + NR_PCP_LISTS) {
+	if (list < at->pcp->lists || list >= at->pcp->lists + NR_PCP_LISTS) {
 		at->failed = 2;
 		return 0;
 	}
-	return list - at->pcp.lists;
+	return list - at->pcp->lists;
 }
 
 static struct page *pcpmodel_rmqueue(void)
@@ -92,7 +97,7 @@ static struct page *pcpmodel_rmqueue(void)
 		return NULL;
 	at->available--;
 	hold_now()->got++;
-	return &at->loose;
+	return at->loose;
 }
 
 static void pcpmodel_free_one(struct page *page, unsigned int order)
@@ -104,7 +109,7 @@ static void pcpmodel_free_one(struct page *page, unsigned int order)
 
 static struct page *pcpmodel_loose(void)
 {
-	return &at->loose;
+	return at->loose;
 }
 
 static struct zone *pcpmodel_zone(void)
@@ -131,11 +136,11 @@ static struct page *pcpmodel_gathered(struct list_head *list)
 	for (i = 0; list->nr > 0 && i < NR_PCP_LISTS; i++) {
 		if (at->gathered[i] > 0) {
 			at->gathered[i]--;
-			at->stands_for[i].index = at->index[i];
-			return &at->stands_for[i];
+			at->stands_for[i]->index = at->index[i];
+			return at->stands_for[i];
 		}
 	}
-	return &at->loose;
+	return at->loose;
 }
 
 static void pcpmodel_add(struct list_head *entry, struct list_head *list)
@@ -159,16 +164,16 @@ static void pcpmodel_del(struct list_head *entry)
 {
 	int i = entry->index;
 
-	if (i < 0 || i >= NR_PCP_LISTS || at->pcp.lists[i].nr <= 0) {
+	if (i < 0 || i >= NR_PCP_LISTS || at->pcp->lists[i].nr <= 0) {
 		at->failed = 2;
 		return;
 	}
-	at->pcp.lists[i].nr--;
+	at->pcp->lists[i].nr--;
 }
 
 static struct page *pcpmodel_entry(struct list_head *list)
 {
-	return &at->stands_for[list_index(list)];
+	return at->stands_for[list_index(list)];
 }
 
 /* A function of the tree is called as `if (FAILS(...)) return what is harmless; ...; came_back()`:
@@ -215,20 +220,42 @@ static void begin(struct set *set, unsigned int zone_flags)
 			  (zone_flags & 4 ? TREE_BELOW_HIGH : 0);
 }
 
+/* What the tree's functions are given ends where a page begins that nobody may touch: whatever they
+ * do behind it is noticed. */
+static void *ends_before_a_gap(char **at_, size_t size)
+{
+	size_t page = sysconf(_SC_PAGESIZE), room = (size + page - 1) / page * page;
+	char *begin = *at_;
+
+	if (mprotect(begin, room, PROT_READ | PROT_WRITE))
+		abort();
+	*at_ = begin + room + page;
+	return begin + room - size;
+}
+
 static void op_init(void *mem)
 {
 	struct set *set = mem;
+	size_t page = sysconf(_SC_PAGESIZE);
+	char *next;
 	int i;
 
 	memset(set, 0, sizeof(*set));
-	set->zone.per_cpu_pageset = &set->pcp;
-	set->zone.pageset = (struct per_cpu_pageset *)&set->pcp;
+	set->given_size = sizeof(*set->pcp) + (2 * NR_PCP_LISTS + 4) * page;
+	set->given = next = mmap(NULL, set->given_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (next == MAP_FAILED)
+		abort();
+	set->pcp = ends_before_a_gap(&next, sizeof(*set->pcp));
+	set->zone.per_cpu_pageset = set->pcp;
+	set->zone.pageset = (struct per_cpu_pageset *)set->pcp;
 	set->zone.zone_pgdat = &set->node;
 	for (i = 0; i < NR_PCP_LISTS; i++) {
-		set->pcp.lists[i].index = i;
-		set->stands_for[i].pcp_list.index = i;
+		set->stands_for[i] = ends_before_a_gap(&next, sizeof(struct page));
+		set->pcp->lists[i].index = i;
+		set->stands_for[i]->pcp_list.index = i;
 	}
-	set->loose.pcp_list.index = -1;
+	set->loose = ends_before_a_gap(&next, sizeof(struct page));
+	set->loose->pcp_list.index = -1;
 }
 
 /* One for each thread, kept until the process ends. */
@@ -253,6 +280,8 @@ static void op_release(void *mem)
 
 	free(set->holds);
 	set->holds = NULL;
+	munmap(set->given, set->given_size);
+	set->given_size = 0;
 	set->room = set->nr_holds = 0;
 }
 
@@ -288,7 +317,7 @@ static inline int flags_for_tree(int flags)
 
 static void op_get(const void *mem, struct tree_fields *f, int *lists)
 {
-	const struct per_cpu_pages *pcp = &((const struct set *)mem)->pcp;
+	const struct per_cpu_pages *pcp = ((const struct set *)mem)->pcp;
 	int i;
 
 	memset(f, 0, sizeof(*f));
@@ -302,7 +331,7 @@ static void op_get(const void *mem, struct tree_fields *f, int *lists)
 
 static void op_put(void *mem, const struct tree_fields *f, const int *lists)
 {
-	struct per_cpu_pages *pcp = &((struct set *)mem)->pcp;
+	struct per_cpu_pages *pcp = ((struct set *)mem)->pcp;
 	int i;
 
 	TREE_PUT(f, pcp)
@@ -516,16 +545,16 @@ static bool pcpmodel_foresees(void)
 
 static int pcpmodel_ask(int count)
 {
-	if (count > at->pcp.count)
-		count = at->pcp.count;
+	if (count > at->pcp->count)
+		count = at->pcp->count;
 	if (++at->nr_asked > MOST_HOLDS) {
 		at->failed = 4;
-		count = at->pcp.count;
+		count = at->pcp->count;
 	}
 	if (at->nr_asked == 1)
 		at->first = count;
 	at->total += count;
-	at->pcp.count -= count;
+	at->pcp->count -= count;
 	return count;
 }
 
@@ -555,21 +584,21 @@ static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
 	mine->nr_asked = mine->first = mine->total = mine->blocks = 0;
 	mine->threshold = -1;
 	mine->in_bulk = false;
-	TREE_PUT(p, &mine->pcp)
+	TREE_PUT(p, mine->pcp)
 #ifndef TREE_HIGH_MIN
-	mine->pcp.high = p->high_min;
+	mine->pcp->high = p->high_min;
 #endif
-	TREE_PUT_OWN(p->own, &mine->pcp)
+	TREE_PUT_OWN(p->own, mine->pcp)
 	return mine;
 }
 
 static void foreseen(struct tree_pcp *p, const struct set *set)
 {
-	TREE_GET(p, &set->pcp)
+	TREE_GET(p, set->pcp)
 #ifndef TREE_HIGH_MIN
 	p->high_min = p->high_max = p->high;
 #endif
-	TREE_GET_OWN(p->own, &set->pcp)
+	TREE_GET_OWN(p->own, set->pcp)
 }
 
 extern const struct tree_steps pcpmodel_steps;
@@ -617,7 +646,7 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 	if (STEP_FAILS(set, p, "rmqueue_pcplist", zone_flags, order))
 		return 1;
 	set->available = 1L << 26;
-	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 0;
 	(void)TREE_ALLOC;
 	came_back(set->call);
 	if (unlikely(set->blocks < 1 || set->blocks > MOST_REFILLED)) {
@@ -699,17 +728,17 @@ static __always_inline bool unlike(struct words a, struct words b)
 static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *set), int k,
 				    bool skip)
 {
-	struct words here = get_words(&set->pcp), next, change, last;
+	struct words here = get_words(set->pcp), next, change, last;
 	int done = 0, jump = 0;
 	bool known = false; /* the last change */
 
 	while (done < k) {
 		if (!once(set)) {
-			put_words(&set->pcp, here);
+			put_words(set->pcp, here);
 			break;
 		}
 		done++;
-		next = get_words(&set->pcp);
+		next = get_words(set->pcp);
 		change = added(next, here, -1);
 		here = next;
 		if (!skip)
@@ -722,18 +751,18 @@ static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *se
 		}
 		/* As far as it goes; nr_pcp_high() may have said how far that is. */
 		jump = k - done - 1;
-		if (set->threshold > set->pcp.count && jump > set->threshold - set->pcp.count - 2)
-			jump = set->threshold - set->pcp.count - 2;
+		if (set->threshold > set->pcp->count && jump > set->threshold - set->pcp->count - 2)
+			jump = set->threshold - set->pcp->count - 2;
 		for (; jump > 2; jump /= 2) {
-			put_words(&set->pcp, added(here, change, jump));
-			next = get_words(&set->pcp);
-			if (once(set) && !unlike(added(get_words(&set->pcp), next, -1), change)) {
-				here = get_words(&set->pcp);
+			put_words(set->pcp, added(here, change, jump));
+			next = get_words(set->pcp);
+			if (once(set) && !unlike(added(get_words(set->pcp), next, -1), change)) {
+				here = get_words(set->pcp);
 				done += jump + 1;
 				if (jump > k - done)
 					jump = k - done;
 			} else {
-				put_words(&set->pcp, here);
+				put_words(set->pcp, here);
 			}
 		}
 		known = false;
@@ -747,7 +776,7 @@ static bool hit_once(struct set *set)
 	unsigned int alloc_flags = 0;
 
 	(void)alloc_flags;
-	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 1;
+	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 1;
 	(void)TREE_ALLOC;
 	return true;
 }
@@ -759,7 +788,7 @@ static bool free_once(struct set *set)
 
 	(void)irq_state;
 	set->nr_asked = 0;
-	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 0;
 	(void)TREE_COMMIT;
 	set->zone.flags = flags;
 	return set->nr_asked == 0;
@@ -811,7 +840,7 @@ static void learn(struct set *set, int order, bool frees, char *change)
 		free_once(set);
 	else
 		hit_once(set);
-	TREE_GET_OWN(change, &set->pcp)
+	TREE_GET_OWN(change, set->pcp)
 }
 
 static __always_inline void add_bytes(char *to, const char *change, size_t size, int k)
@@ -856,8 +885,8 @@ static int step_commit(struct tree_pcp *p, unsigned int zone_flags, int order)
 		p->due = p->chunk = 0;
 		return INT_MAX;
 	}
-	set->pcp.count = count - (1 << order);
-	set->pcp.lists[order_to_pindex(migratetype, order)].nr = 0;
+	set->pcp->count = count - (1 << order);
+	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 0;
 	set->migratetype = migratetype;
 	(void)TREE_COMMIT;
 	came_back(set->call);
@@ -944,7 +973,7 @@ static void op_own(const void *mem, char *own)
 	const struct set *set = mem;
 
 	(void)set, (void)own;
-	TREE_GET_OWN(own, &set->pcp)
+	TREE_GET_OWN(own, set->pcp)
 }
 
 const struct tree_ops pcpmodel_tree = {

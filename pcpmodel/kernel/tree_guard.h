@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* A call of a tree's function comes to an end, whatever the function does.
  *
- * While one runs, SIGFPE, SIGSEGV, SIGBUS and SIGILL leave it for where it was called
+ * While one runs, SIGFPE, SIGSEGV, SIGBUS, SIGILL and SIGTRAP leave it for where it was called
  * (tree_glue.h), and so does a timer of the thread's own CPU time that finds one call under way
  * MOST_TICKS times.  Signals of anybody else go to whoever had them before. */
 
@@ -35,7 +35,7 @@ struct guarded_thread {
 	char stack[STACK_SIZE]; /* of the handler: a function without end may have used up its own */
 };
 
-static const int guarded_signals[] = { SIGFPE, SIGSEGV, SIGBUS, SIGILL };
+static const int guarded_signals[] = { SIGFPE, SIGSEGV, SIGBUS, SIGILL, SIGTRAP };
 static struct sigaction guarded_before[NSIG];
 static int guard_tick; /* the timer's signal */
 static pthread_key_t guard_key;

@@ -25,7 +25,9 @@ SIGNALS = {
     signal.SIGFPE: "divides by zero",
     signal.SIGSEGV: "touches what is not mapped",
     signal.SIGBUS: "touches what is not mapped",
-    signal.SIGILL: "does what has no defined result",
+    # A check of the compiler's; which signal depends on the processor.
+    signal.SIGILL: "goes beyond an array",
+    signal.SIGTRAP: "goes beyond an array",
 }
 ZONE_FLAGS = ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH")
 ALWAYS = ("count", "high", "high_min", "high_max", "batch")
