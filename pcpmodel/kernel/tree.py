@@ -42,7 +42,7 @@ from pcpmodel.kernel.tree_files import (
     patched,
     tree_files,
 )
-from pcpmodel.kernel.tree_rules import TreeRelease, release_of
+from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
 from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, segments
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
@@ -120,6 +120,14 @@ _SIZES = {
     "pcp": "&size",
 }  # fmt: skip
 
+#: What does not change here, and flags that are given or that known kernels ask for.
+_STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_id",
+          "spin_is_contended", "spin_needbreak", "need_resched", "in_nmi",
+          "in_hardirq"}  # fmt: skip
+_KNOWN_FLAGS = {"ZONE_BOOSTED_WATERMARK", "ZONE_RECLAIM_ACTIVE", "ZONE_BELOW_HIGH", "FPI_TO_TAIL",
+                "FPI_TRYLOCK", "FPI_NOLOCK", "ALLOC_TRYLOCK", "ALLOC_NOLOCK", "ALLOC_HIGHATOMIC",
+                "ALLOC_CMA", "FPI_SKIP_REPORT_NOTIFY"}  # fmt: skip
+_ZONE_FLAG = re.compile(r"_bit\(\s*(ZONE_\w+)\s*,")
 _TRACEPOINT = re.compile(r"(?<![.>\w])(trace_\w+)\s*\(")
 _ROOM = re.compile(r"(?m)^[ \t]*([A-Z_][A-Z0-9_]*)[ \t]*\([^()\n]*\)[ \t]*;?[ \t]*$")
 _OPTION = re.compile(r"\bCONFIG_(\w+)")
@@ -168,6 +176,8 @@ class Tree:
         Options that its functions ask for and that are off, as no known release has them.
     undefined : tuple of str
         Macros of files that are not read, whose definition decides what is compiled.
+    still : tuple of str
+        What functions in words of their own ask for and is always the same here.
     variables : tuple of str
         Those that its functions ask for and that hold no constant.
     outside : tuple of str
@@ -192,6 +202,7 @@ class Tree:
     by_default: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
@@ -238,6 +249,8 @@ class Tree:
                 ("By the defaults of mm/Kconfig", tuple(values)),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
                 ("Taken as not defined, as no file that is read does", self.undefined),
+                ("Always as of CPU and node 0 where nobody waits, and of requests and zones "
+                 "without flags of the tree's own", self.still),
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),
@@ -447,6 +460,7 @@ class _Extract:
             int(options[_SCALE]), options, text, outside=outside,
             tracepoints=tuple(sorted(self.tracepoints)),
             static_keys=_static_keys(items, options),
+            still=tuple(sorted({w for i in items for w in _still(i)})),
             variables=tuple(sorted({
                 n for i in items if i.kind == "variable" and not i.declares
                 and not re.match(r"[^=]*(?:\bconst\b|_STATIC_KEY_)", i.text)
@@ -735,6 +749,14 @@ def _static_keys(items: Iterable[Item], options: Mapping[str, str]) -> dict[str,
         if item.kind == "variable" and key:
             found[item.name] = key[1] == "TRUE" or (key[1] == "MAYBE" and key[2] in options)
     return found
+
+
+def _still(item: Item) -> set[str]:
+    """What a function asks for and is always the same here, if no known kernel has its text."""
+    if item.kind != "function" or item.digest in known_texts().get(item.name, {}):
+        return set()
+    flags = set(re.findall(r"\b(?:alloc|fpi|gfp)_flags\s*&\s*\(?\s*(\w+)", item.text))
+    return item.words & _STILL | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
 
 
 def _own(fields: Iterable[str]) -> tuple[str, ...]:

@@ -119,3 +119,29 @@ def test_cpus_decide_sizes_alone(changed):
     folder = with_cap(changed, "", "num_online_cpus() > 64 ? batch : batch << 2")
     with pytest.raises(InputError, match=r"nr_pcp_free\(\) \(mm/page_alloc\.c: line \d+\)"):
         open_tree(folder)
+
+
+ALLOCATED = "	pcp->free_count >>= 1;\n"
+ZONE_OF_ITS_OWN = (HEADER % {"thp": 2, "more": ""}).replace(
+    "ZONE_BELOW_HIGH }", "ZONE_BELOW_HIGH, ZONE_HOT }"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        ("smp_processor_id() & 1", "smp_processor_id"),
+        ("test_bit(ZONE_HOT, &zone->flags)", "ZONE_HOT"),
+        ("alloc_flags & 0x20", "0x20"),
+        ("spin_is_contended(&zone->lock)", "spin_is_contended"),
+        ("test_bit(ZONE_BELOW_HIGH, &zone->flags)", ""),
+    ],
+)  # fmt: skip
+def test_what_is_always_the_same_is_said(changed, asked, what):
+    folder = changed(
+        (ALLOCATED, f"	if (!({asked}))\n	{ALLOCATED}"),
+        include__linux__mmzone_h=ZONE_OF_ITS_OWN,
+    )
+    notes = tree(folder).compare("v7.2", operations=20_000).facts["notes"]
+    said = "Always as of CPU and node 0 where nobody waits, and of requests and zones without flags"
+    assert notes == ([f"{said} of the tree's own: {what}."] if what else [])
