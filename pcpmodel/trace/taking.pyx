@@ -131,6 +131,36 @@ cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t un
     s.sets[x].moved[0] = moved
 
 
+cdef int32_t fork_of_refill(Beliefs s, int cpu, int32_t row) noexcept nogil:
+    """The new task for which a refill from *row* on is; -1: none, or another line comes before its.
+    """
+    cdef int32_t j = row, lo
+    while s.rows[j].event == EV_ZONE_LOCKED:
+        j = s.link[j].own_next
+    lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], j)
+    if j == row or lo == s.forks_of[cpu + 1] or s.forks[lo] != j or not s.stacks[s.stack_of[lo]]:
+        return -1
+    return lo
+
+
+cdef bint has_stack(Beliefs s, int32_t q) noexcept nogil:
+    """Whether a list has a whole stack from *q* on."""
+    cdef int n = 0
+    while q >= 0 and n < STACK_PAGES:
+        n += 1
+        q = s.page[q].next
+    return n == STACK_PAGES
+
+
+cdef uint8_t hold_back(Beliefs s, int32_t fork, uint8_t pages) noexcept nogil:
+    """Say how many pages the stack of a new task (-1: none) may have yet; how many that were."""
+    cdef uint8_t left = 0
+    if fork >= 0:
+        left = s.stacks[s.stack_of[fork]]
+        s.stacks[s.stack_of[fork]] = pages
+    return left
+
+
 cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
                        int32_t until, int32_t since=-1) noexcept nogil:
     """Pages from *q* on, above *p*, that a new task on this CPU took for its stack without a line;
@@ -141,8 +171,9 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     refill that follows.
     """
     cdef pageset *set = &s.sets[x]
-    cdef int32_t f = -1, k, told = set.stack_told, j = q
+    cdef int32_t f = -1, own, k, told = set.stack_told, j = q
     cdef int n = 0, most = set.stack_left, whole = 0, at = 0
+    cdef uint8_t left
     if (s.page[q].where - 1) & 15 or s.forks == NULL:
         return 0
     k = s.page[q].cursor
@@ -163,10 +194,16 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     elif most <= 0 or whole:
         # It is reported once the memory of its parent is copied.  What is freed next, or never told
         # of again, though nobody tells who took it, may have left before what came last.
-        f = fork_between(
-            s, set.cpu, set.moved[0] if since < 0 else since, row, row + COPIED, whole)
-        if f < 0:
-            f = fork_between(s, set.cpu, s.page[q].pushed, row, row + COPIED, whole)
+        own = fork_of_refill(s, set.cpu, row) if p < 0 else -1
+        if own >= 0 and not has_stack(s, q):
+            f = own
+        else:
+            left = hold_back(s, own, 0)
+            f = fork_between(
+                s, set.cpu, set.moved[0] if since < 0 else since, row, row + COPIED, whole)
+            if f < 0:
+                f = fork_between(s, set.cpu, s.page[q].pushed, row, row + COPIED, whole)
+            hold_back(s, own, left)
         if f < 0 and not (whole and place_of(s, s.page[q].cursor)):
             return 0
         if f >= 0:

@@ -1006,6 +1006,19 @@ def test_a_stack_of_which_a_refill_brought_the_rest(native):
     assert found.causes() == {_STACK: 7}
 
 
+def test_a_refill_is_for_the_stack_of_the_task_that_is_told_of_next(native):
+    """Four pages of the list had been a stack before; of this one are its last page and three."""
+    told = [
+        (11, 0, "alloc", 100), *((11, 0, "refill", page) for page in range(63)),
+        *((12, 0, "alloc", page) for page in range(58)),
+        *((11, 0, "refill", page) for page in range(70, 196)), (11, 0, "fork", 15),
+        (12, 0, "alloc", 73), *_vfree(58, 59, 60, 61),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_STACK: 8}
+
+
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_page_that_joined_its_list_after_an_interrupt_is_drained_after_its_pages(
     native, interrupted
