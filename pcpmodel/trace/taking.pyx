@@ -290,8 +290,11 @@ cdef void stacks_in_turn(Beliefs s, int x, int32_t p, int32_t row) noexcept nogi
         left[n] = q
         n += 1
         q = s.page[q].prev
-    if n or stacks < 2:     # of one alone the lines show more: see `stack_of_fork`
+    # Of one alone the lines show more (`stack_of_fork`), unless it has pages that are to be of
+    # another one, which a refill brought the rest of.
+    if n or stacks < 2 and not set.stack_left:
         return
+    set.stack_left = 0
     for k in range(stacks):
         s.stacks[s.stack_of[fork[k]]] = 0
         take_stack(s, x, first[k], STACK_PAGES, row, 0, s.forks[fork[k]])
@@ -409,7 +412,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
     if p < 0 and (s.rows[row].event != EV_ALLOC or not since):
         since = s.nr_rows
     until[0] = s.nr_rows
-    if i == 0 and p >= 0 and q != p and s.forks != NULL and not set.stack_left:
+    if i == 0 and p >= 0 and q != p and s.forks != NULL:
         stacks_in_turn(s, x, p, row)
         q = set.list[i].head
     while q >= 0 and q != p:

@@ -1019,6 +1019,19 @@ def test_a_refill_is_for_the_stack_of_the_task_that_is_told_of_next(native):
     assert found.causes() == {_STACK: 8}
 
 
+def test_a_refill_had_not_the_rest_of_a_stack_if_whole_ones_have_left_it(native):
+    """Who took the last two pages of the list took none of the refill: its first four are one's."""
+    told = [
+        (11, 0, "alloc", 100), *((11, 0, "refill", page) for page in range(63)),
+        *((12, 0, "alloc", page) for page in range(61)),
+        *((11, 0, "refill", page) for page in range(200, 326)), (11, 0, "free", 100),
+        (11, 0, "fork", 15), (11, 0, "fork", 16), (12, 0, "alloc", 100), (12, 0, "alloc", 204),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_STACK: 6}
+
+
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_a_page_that_joined_its_list_after_an_interrupt_is_drained_after_its_pages(
     native, interrupted
