@@ -11,6 +11,8 @@ import subprocess
 from bisect import bisect_right
 from pathlib import Path
 
+from pcpmodel.files import read_text
+
 __all__ = ["Outside"]
 
 
@@ -46,7 +48,7 @@ class Outside:
 def _mapped(library: Path) -> tuple[int, list[tuple[int, int]]]:
     """Where a library is, and its parts that can be written to, what is zero at first included."""
     base, spans, last = 0, [], 0
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    for line in read_text(Path("/proc/self/maps")).splitlines():
         span, mode, _, _, _, *name = line.split(None, 5)
         begin, end = (int(n, 16) for n in span.split("-"))
         if name == [str(library)]:
