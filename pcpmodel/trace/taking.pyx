@@ -135,7 +135,7 @@ cdef int32_t fork_of_refill(Beliefs s, int cpu, int32_t row) noexcept nogil:
     """The new task for which a refill from *row* on is; -1: none, or another line comes before its.
     """
     cdef int32_t j = row, lo
-    while s.rows[j].event == EV_ZONE_LOCKED:
+    while j and s.rows[j].event == EV_ZONE_LOCKED:
         j = s.link[j].own_next
     lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], j)
     if j == row or lo == s.forks_of[cpu + 1] or s.forks[lo] != j or not s.stacks[s.stack_of[lo]]:
