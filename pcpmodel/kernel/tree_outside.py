@@ -8,10 +8,10 @@ import ctypes
 import re
 import shutil
 import subprocess
-from bisect import bisect_right
 from pathlib import Path
+from typing import NamedTuple
 
-from pcpmodel.files import read_text
+from pcpmodel.errors import InputError
 
 __all__ = ["Outside"]
 
@@ -23,50 +23,48 @@ class Outside:
     ----------
     library : Path
         Is loaded.
+
+    Raises
+    ------
+    InputError
+        Where the compiler has come without nm, which says what they are.
     """
 
     def __init__(self, library: Path) -> None:
-        self.library = library
         self._loaded = ctypes.CDLL(str(library))
-        self._base, self._spans = _mapped(library)
+        symbols = _symbols(library)
+        known = next(s for s in symbols if s.kind == "T")
+        base = ctypes.cast(self._loaded[known.name], ctypes.c_void_p).value
+        assert base is not None
+        self._at = base - known.address
+        self._variables = [s for s in symbols if s.kind in "bBdD" and s.size]
         self._before = self._bytes()
 
     def changed(self) -> list[str]:
         """Names of those that are otherwise than they were."""
-        symbols = _symbols(self.library)
-        found = set()
-        for (begin, _), before, now in zip(self._spans, self._before, self._bytes(), strict=True):
-            for k in (k for k, (a, b) in enumerate(zip(before, now, strict=True)) if a != b):
-                at = bisect_right(symbols, (begin + k - self._base, "~")) - 1
-                found.add(re.sub(r"\.\d+$", "", symbols[at][1]) if at >= 0 else "variables")
+        pairs = zip(self._variables, self._before, self._bytes(), strict=True)
+        found = {re.sub(r"\.\d+$", "", v.name) for v, before, now in pairs if before != now}
         return sorted(found - {"this_call"})
 
     def _bytes(self) -> list[bytes]:
-        return [ctypes.string_at(begin, end - begin) for begin, end in self._spans]
+        return [ctypes.string_at(self._at + v.address, v.size) for v in self._variables]
 
 
-def _mapped(library: Path) -> tuple[int, list[tuple[int, int]]]:
-    """Where a library is, and its parts that can be written to, what is zero at first included."""
-    base, spans, last = 0, [], 0
-    for line in read_text(Path("/proc/self/maps")).splitlines():
-        span, mode, _, _, _, *name = line.split(None, 5)
-        begin, end = (int(n, 16) for n in span.split("-"))
-        if name == [str(library)]:
-            base = base or begin
-            last = end
-        elif name or begin != last:  # else: behind the file's own
-            continue
-        if mode.startswith("rw"):
-            spans.append((begin, end))
-    return base, spans
+class _Symbol(NamedTuple):
+    """One of a library: where, how large [bytes], and nm's letter for what it is."""
+
+    address: int
+    size: int
+    kind: str
+    name: str
 
 
-def _symbols(library: Path) -> list[tuple[int, str]]:
-    tool = shutil.which("nm")  # comes with the compiler
+def _symbols(library: Path) -> list[_Symbol]:
+    tool = shutil.which("nm")  # comes with the linker
     if tool is None:
-        return []
+        raise InputError("nm is not installed; it belongs to the compiler (binutils)")
     done = subprocess.run(
-        [tool, library], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        [tool, "-S", library], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
     )
-    found = (line.split() for line in done.stdout.splitlines())
-    return sorted((int(f[0], 16), f[2]) for f in found if len(f) == 3 and f[1] in "bBdD")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return [_Symbol(int(f[0], 16), int(f[1], 16), f[2], f[3]) for f in lines if len(f) == 4]

@@ -78,14 +78,15 @@ def test_what_is_written_is_said(changed, declared, counts):
     assert opened.with_batch_scale_max(3).caveats == [ONCE]
 
 
-def test_without_nm_it_has_no_name(changed, monkeypatch):
+def test_without_nm_nobody_knows_them(changed, monkeypatch):
     which = shutil.which
     monkeypatch.setattr(shutil, "which", lambda n: None if n == "nm" else which(n))
     from pcpmodel.kernel.tree_outside import Outside
 
     opened = open_tree(with_cap(changed, "static int seen;", "seen++"))
     assert opened.outside == ("seen",)  # of another process
-    assert Outside(opened.library).changed() == []
+    with pytest.raises(InputError, match="nm is not installed"):
+        Outside(opened.library)
 
 
 EXTENDED = (
