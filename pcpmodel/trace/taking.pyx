@@ -230,25 +230,6 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
     return n
 
 
-cdef int32_t fork_of(Beliefs s, int cpu, int32_t since, int32_t until, const int32_t *used,
-                     int n) noexcept nogil:
-    """A new task of this CPU, none of those *used*, that may have taken a whole stack after row
-    *since* and before *until*; -1 none."""
-    cdef int32_t lo = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
-    cdef int k
-    if s.link[since].next_cpu == until and s.rows[since].pid == s.rows[until].pid:
-        return -1   # nobody else had the CPU
-    while lo < s.forks_of[cpu + 1] and s.forks[lo] < until + COPIED:
-        if s.stacks[s.stack_of[lo]] == STACK_PAGES and s.made_since[s.stack_of[lo]] < until:
-            k = 0
-            while k < n and used[k] != lo:
-                k += 1
-            if k == n:
-                return lo
-        lo += 1
-    return -1
-
-
 cdef bint one_stack(Beliefs s, const int32_t *top) noexcept nogil:
     """Whether four pages, the last one first, may be of one stack: freed together, or never."""
     cdef int32_t k = s.page[top[0]].cursor
@@ -261,6 +242,36 @@ cdef bint one_stack(Beliefs s, const int32_t *top) noexcept nogil:
     return True
 
 
+cdef int plan_in_turn(Beliefs s, int x, int32_t p, int32_t row, int32_t *first,
+                      int32_t *fork) noexcept nogil:
+    """Stacks that have left of what lies above *p*, as they left: of each the page on top, and the
+    new task; -1 unless that is all, and *fork* those that were found."""
+    cdef int32_t left[STACK_PAGES * MAX_STACKS]
+    cdef int32_t q = s.page[p].prev, f, since, until
+    cdef int n = 0, stacks = 0
+    while True:
+        until = s.page[q].pushed if q >= 0 else row
+        while n >= STACK_PAGES and one_stack(s, &left[n - 1]):
+            since = s.page[left[n - 1]].pushed
+            if s.link[since].next_cpu == until and s.rows[since].pid == s.rows[until].pid:
+                break   # nobody else had the CPU
+            f = fork_between(s, s.sets[x].cpu, since, until, until + COPIED, STACK_PAGES)
+            if f < 0:
+                break
+            first[stacks], fork[stacks] = left[n - 1], f
+            stacks += 1
+            n -= STACK_PAGES
+        fork[stacks] = -1
+        if q < 0:
+            return -1 if n else stacks
+        if n + STACK_PAGES * stacks == STACK_PAGES * MAX_STACKS or s.page[q].pushed < 0 \
+                or (s.page[q].cursor and not goes_silently(s, q, row)):
+            return -1
+        left[n] = q
+        n += 1
+        q = s.page[q].prev
+
+
 cdef void stacks_in_turn(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
     """If all that lies above *p* has left for stacks, each whole and of a task of its own: take it.
 
@@ -268,35 +279,18 @@ cdef void stacks_in_turn(Beliefs s, int x, int32_t p, int32_t row) noexcept nogi
     with it.  So the pages are gone through as they came, and the stacks as they left.
     """
     cdef pageset *set = &s.sets[x]
-    cdef int32_t left[STACK_PAGES * MAX_STACKS]
     cdef int32_t first[MAX_STACKS]
-    cdef int32_t fork[MAX_STACKS]
-    cdef int32_t q = s.page[p].prev, f, until
-    cdef int n = 0, stacks = 0, k
-    while True:
-        until = s.page[q].pushed if q >= 0 else row
-        while n >= STACK_PAGES and one_stack(s, &left[n - 1]):
-            f = fork_of(s, set.cpu, s.page[left[n - 1]].pushed, until, fork, stacks)
-            if f < 0:
-                break
-            first[stacks], fork[stacks] = left[n - 1], f
-            stacks += 1
-            n -= STACK_PAGES
-        if q < 0:
-            break
-        if n + STACK_PAGES * stacks == STACK_PAGES * MAX_STACKS or s.page[q].pushed < 0 \
-                or (s.page[q].cursor and not goes_silently(s, q, row)):
-            return
-        left[n] = q
-        n += 1
-        q = s.page[q].prev
+    cdef int32_t fork[MAX_STACKS + 1]
+    cdef int stacks = plan_in_turn(s, x, p, row, first, fork), k = 0
     # Of one alone the lines show more (`stack_of_fork`), unless it has pages that are to be of
     # another one, which a refill brought the rest of.
-    if n or stacks < 2 and not set.stack_left:
+    if stacks < 1 or stacks < 2 and not set.stack_left:
+        while fork[k] >= 0:
+            hold_back(s, fork[k], STACK_PAGES)
+            k += 1
         return
     set.stack_left = 0
     for k in range(stacks):
-        s.stacks[s.stack_of[fork[k]]] = 0
         take_stack(s, x, first[k], STACK_PAGES, row, 0, s.forks[fork[k]])
 
 

@@ -285,9 +285,13 @@ def _positive(name: str, value: object) -> float:
         raise InputError(
             f"{name}={value!r} is not a number; give one from {SMALLEST:g} to {LARGEST:g}."
         )
-    if not SMALLEST <= value <= LARGEST:  # type: ignore[operator]
+    try:
+        number = float(value)
+    except OverflowError:  # of a whole number
+        number = math.inf
+    if not SMALLEST <= number <= LARGEST:
         raise InputError(f"{name}={value!r}: give a number from {SMALLEST:g} to {LARGEST:g}.")
-    return float(value)
+    return number
 
 
 class _Slower:
