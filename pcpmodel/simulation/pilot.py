@@ -55,7 +55,13 @@ _EVENTS = 200_000
 _LINES_OF_A_PAGE = 64
 _COUNTS = {"kbuild": "jobs", "page_fault1": "processes", "page_fault2": "processes",
            "sctp_stream": "pairs", "unix_stream": "pairs"}  # fmt: skip
+#: What is the same in all pilots, whatever the runs that ask for them.
+_ALIKE: dict[str, Any] = {
+    "seconds": SECONDS, "warmup_s": 0.0, "seed": 1, "samples": 0, "identity": True, "caches": False,
+}  # fmt: skip
 _PILOTS: Once[Pilot] = Once()
+#: Which pilot a run has: to make its spec takes as long as to make that of the run.
+_PILOT_OF: Once[Pilot] = Once()
 
 
 @dataclass(frozen=True)
@@ -153,15 +159,10 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
         high_pages=high.get("high_pages"),
         high_min_pages=high.get("high_min_pages"),
         high_fraction=0,
-        seconds=SECONDS,
-        warmup_s=0.0,
-        seed=1,
-        samples=0,
-        identity=True,
-        caches=False,
         changes=(),
         page_cache=0.0,
         aged=max(spec.aged, workload.mixed),
+        **_ALIKE,
     )
 
 
@@ -173,8 +174,12 @@ def pilot(spec: RunSpec) -> Pilot:
     InputError
         If a loop of the workload goes round in no time.
     """
-    small = pilot_spec(spec)
-    return _PILOTS(small, lambda: _counted(small))
+
+    def made() -> Pilot:
+        small = pilot_spec(spec)
+        return _PILOTS(small, lambda: _counted(small))
+
+    return _PILOT_OF(spec, made, **_ALIKE)
 
 
 def _counted(spec: RunSpec) -> Pilot:

@@ -117,16 +117,15 @@ def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) ->
     -------
     tuple of float and bool
     """
-    first = replace(
-        spec,
-        seconds=min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2),
-        warmup_s=0.0,
-        seed=1,
-        samples=_SETTLE_BATCHES,
-        identity=False,
-        caches=False,
-    )
-    return _WARM_UPS(first, lambda: _settled(first, progress))
+    first: dict[str, Any] = {
+        "seconds": min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2),
+        "warmup_s": 0.0,
+        "seed": 1,
+        "samples": _SETTLE_BATCHES,
+        "identity": False,
+        "caches": False,
+    }
+    return _WARM_UPS(spec, lambda: _settled(replace(spec, **first), progress), **first)
 
 
 def _settled(first: RunSpec, progress: Callable[[float], None] | None) -> tuple[float, bool]:

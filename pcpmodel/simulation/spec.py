@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ _MEMORY_GIB, _THREADS_PER_CORE = 512.0, 2
 _SWAP_CLUSTER_MAX = 32
 _CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target"))
 #: What decides a run beside its programs: where each task is and its memory comes from, ...
-_TASK_FIELDS = [f.name for f in fields(Task) if f.name != "program"]
+_task_fields = attrgetter(*(f.name for f in fields(Task) if f.name != "program"))
 #: ... and what is said of all of them; the rest names or records.
 _WORK_FIELDS = ("unit", "pages", "page_size_kib", "start_s", "mixed", "from_memory", "steady")
 _HOST_FIELDS = tuple(Host.__dataclass_fields__)
@@ -231,7 +232,7 @@ class RunSpec:
             and not self.page_cache
         )
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[ZoneSize, ...]:
         """Every zone and the sizes of its lists, before any change."""
         return self.host.sizes(self.release, **_settings(self))
@@ -261,9 +262,10 @@ class RunSpec:
         """Zones that each task takes pages from, in order, as far as its memory policy lets it."""
         found = []
         for task, cpu in zip(self.tasks, self.cpus, strict=True):
-            zones = self.host.zonelist(cpu, task.preferred)
-            bound = task.membind
-            found.append([z for z in zones if not bound or self.host.node_of_zone(z) in bound])
+            zones, bound = self.host.zonelist(cpu, task.preferred), task.membind
+            if bound:
+                zones = [z for z in zones if self.host.node_of_zone(z) in bound]
+            found.append(zones)
         return found
 
     def held_by_others(self, size: ZoneSize) -> int:
@@ -730,10 +732,7 @@ def work_digest(workload: Workload) -> str:
         found.update(program.compiled().tobytes())
         found.update(b"".join(table.tobytes() for table in program.tables))
         found.update(repr(program.names()).encode())
-    tasks = [
-        (numbers[id(t.program)], *(getattr(t, name) for name in _TASK_FIELDS))
-        for t in workload.tasks
-    ]
+    tasks = [(numbers[id(t.program)], *_task_fields(t)) for t in workload.tasks]
     others = {name: getattr(workload, name) for name in _WORK_FIELDS}
     made = workload.made  # by which a pilot has fewer of its tasks
     how = None if made is None else (made.make.__qualname__, sorted(made.given))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["run_grid", "sweep"]
 
 #: The pilot runs of an estimate, and how long each may take [s].
-_PILOTS, _PILOT_S = 8, 0.2
+_PILOTS, _PILOT_S = 8, 0.05
 
 
 def _pilot_s(spec: RunSpec, engine: str) -> float:
