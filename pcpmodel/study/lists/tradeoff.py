@@ -18,7 +18,7 @@ from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
-from pcpmodel.simulation.spec import make_spec
+from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.hold.limit import limit
 from pcpmodel.study.sweep.grid import figures
@@ -166,31 +166,14 @@ def tradeoff(
         seed=list(seeds),
         progress=False,
     )
-    grid = _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"])
-    own = grid["high_pages"].isna()
-    grid["setting"] = [
-        f"scale {scale}, {'own high' if auto else f'high {high:.0f}'}"
-        for scale, high, auto in zip(grid["batch_scale_max"], grid["high_pages"], own, strict=True)
-    ]
-    grid["asks"] = "what to set?"
-    grid["batch_pages"] = spec.host.sizes(spec.release)[0].batch
-    grid["shipped"] = own & (grid["batch_scale_max"] == shipped)
-    grid["front"] = ~_beaten(grid)
-    grid["recommended"] = False
+    grid = _marked(
+        _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"]), spec
+    )
     now = grid[grid["shipped"]].iloc[0]
     under = grid[~(grid["hold_p99_us"] > p99_us)]
-    if len(under):
-        best = under.loc[under["score_per_s"].idxmax()]
-        noise = np.hypot(under["score_per_s_half_width"], best["score_per_s_half_width"])
-        equal = under[best["score_per_s"] - under["score_per_s"] <= noise]
-        order = pd.DataFrame(
-            {
-                "fixed": equal["high_pages"].notna(),
-                "far": (equal["batch_scale_max"] - shipped).abs(),
-                "mib": equal["pages_in_pcp_mib"],
-            }
-        ).sort_values(["fixed", "far", "mib"])
-        grid.loc[order.index[0], "recommended"] = True
+    equal = _as_fast(under)
+    if len(equal):
+        grid.loc[_least_change(equal, shipped), "recommended"] = True
     seed_rows = _over_seeds(
         pd.DataFrame(_settings(hardware, hardware.latency, seeds)),
         ["setting", "batch", "batch_scale_max", "high_pages"],
@@ -200,53 +183,21 @@ def tradeoff(
     table = pd.concat([grid, seed_rows], ignore_index=True)
     for mark in ("shipped", "recommended", "front"):
         table[mark] = table[mark].eq(True)
-    choice = table[table["shipped"] | table["recommended"]]
     said = {"shipped": f"- As shipped ({now['setting']}): {_said(now)}."}
     if not len(under):
         said["recommended"] = f"- No setting of the grid stays under {p99_us:g} us."
     else:
         pick = grid[grid["recommended"]].iloc[0]
         said["recommended"] = (
-            f"- Recommended under {p99_us:g} us (p99 of a hold): {pick['setting']}"
+            f"- Recommended under {p99_us:g} us (p99 of a hold): {_recommendation(pick, now)}"
         )
-        if pick["shipped"]:
-            said["recommended"] += ", as shipped."
-        else:
-            change = 100 * (pick["score_per_s"] / now["score_per_s"] - 1)
-            noise = 100 * float(
-                np.hypot(pick["score_per_s_half_width"], now["score_per_s_half_width"])
-                / now["score_per_s"]
-            )
-            told = "inside the noise, which is" if abs(change) <= noise else "±"
-            said["recommended"] += (
-                f": {_said(pick)}; throughput against the shipped one {change:+.2f} %, "
-                f"{told} {noise:.2f} %."
-            )
-            if not pick["front"]:
-                said["recommended"] += (
-                    " It is the least change from what is shipped, not on the front: settings "
-                    "that hold the lock for less time are as fast here."
-                )
         said["as fast"] = (
             f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
-            "of them, as far as the noise tells: "
-            + "; ".join(
-                f"{'own high' if np.isnan(high) else f'high {high:.0f}'} at scale "
-                + ", ".join(f"{scale:.0f}" for scale in part["batch_scale_max"])
-                for high, part in equal.groupby("high_pages", dropna=False)
-            )
-            + ". "
+            f"of them, as far as the noise tells: {_by_high(equal)}. "
             + _inside(pick, equal, scales if spec.release.uses_batch_scale_max else (), high_pages)
         )
-    gain = grid["score_per_s"] - now["score_per_s"]
-    noise = np.hypot(grid["score_per_s_half_width"], now["score_per_s_half_width"])
-    said["faster"] = (
-        "- Faster than the shipped setting by more than the noise: "
-        + (", ".join(grid["setting"][gain > noise]) or "none")
-        + f" of {len(grid) - 1}; slower: "
-        f"{int((-gain > noise).sum())}."
-    )
-    said |= dict(_fixed(grid[~own], spec.workload.params["pages"]))
+    said["faster"] = f"- {_faster(grid, now)}"
+    said |= dict(_fixed(grid[grid["high_pages"].notna()], spec.workload.params["pages"]))
     said |= {
         "front": f"- {int(grid['front'].sum())} of {len(grid)} settings are on the front: no "
         "other beats "
@@ -263,10 +214,88 @@ def tradeoff(
             "runs that still change."
         )
     return Answer(
-        {"settings": table, "choice": choice},
+        {"settings": table, "choice": table[table["shipped"] | table["recommended"]]},
         said,
         digest=digest_of(data.attrs, table.to_dict("list"), hardware.digest),
         shown=("choice",),
+    )
+
+
+def _marked(grid: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
+    """The settings that were asked for, with their names and marks; none is recommended yet."""
+    own = grid["high_pages"].isna()
+    names = [
+        f"scale {scale}, {'own high' if auto else f'high {high:.0f}'}"
+        for scale, high, auto in zip(grid["batch_scale_max"], grid["high_pages"], own, strict=True)
+    ]
+    return grid.assign(
+        setting=names,
+        asks="what to set?",
+        batch_pages=spec.host.sizes(spec.release)[0].batch,
+        shipped=own & (grid["batch_scale_max"] == spec.release.batch_scale_max),
+        front=~_beaten(grid),
+        recommended=False,
+    )
+
+
+def _as_fast(settings: pd.DataFrame) -> pd.DataFrame:
+    """Those whose throughput the noise does not tell from the best of them."""
+    if not len(settings):
+        return settings
+    best = settings.loc[settings["score_per_s"].idxmax()]
+    noise = np.hypot(settings["score_per_s_half_width"], best["score_per_s_half_width"])
+    return settings[best["score_per_s"] - settings["score_per_s"] <= noise]
+
+
+def _least_change(settings: pd.DataFrame, shipped: int) -> Any:
+    """Index of the setting that changes the least of what is shipped."""
+    order = pd.DataFrame(
+        {
+            "fixed": settings["high_pages"].notna(),
+            "far": (settings["batch_scale_max"] - shipped).abs(),
+            "mib": settings["pages_in_pcp_mib"],
+        }
+    )
+    return order.sort_values(["fixed", "far", "mib"]).index[0]
+
+
+def _recommendation(pick: pd.Series, now: pd.Series) -> str:
+    """What is recommended, against what is shipped."""
+    if pick["shipped"]:
+        return f"{pick['setting']}, as shipped."
+    change = 100 * (pick["score_per_s"] / now["score_per_s"] - 1)
+    noise = 100 * float(
+        np.hypot(pick["score_per_s_half_width"], now["score_per_s_half_width"]) / now["score_per_s"]
+    )
+    told = "inside the noise, which is" if abs(change) <= noise else "±"
+    said = (
+        f"{pick['setting']}: {_said(pick)}; throughput against the shipped one {change:+.2f} %, "
+        f"{told} {noise:.2f} %."
+    )
+    if pick["front"]:
+        return said
+    return (
+        f"{said} It is the least change from what is shipped, not on the front: settings "
+        "that hold the lock for less time are as fast here."
+    )
+
+
+def _by_high(settings: pd.DataFrame) -> str:
+    """Which settings, in words."""
+    return "; ".join(
+        f"{'own high' if np.isnan(high) else f'high {high:.0f}'} at scale "
+        + ", ".join(f"{scale:.0f}" for scale in part["batch_scale_max"])
+        for high, part in settings.groupby("high_pages", dropna=False)
+    )
+
+
+def _faster(grid: pd.DataFrame, now: pd.Series) -> str:
+    gain = grid["score_per_s"] - now["score_per_s"]
+    noise = np.hypot(grid["score_per_s_half_width"], now["score_per_s_half_width"])
+    return (
+        "Faster than the shipped setting by more than the noise: "
+        + (", ".join(grid["setting"][gain > noise]) or "none")
+        + f" of {len(grid) - 1}; slower: {int((-gain > noise).sum())}."
     )
 
 
