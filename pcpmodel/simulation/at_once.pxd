@@ -36,6 +36,7 @@ from pcpmodel.simulation.structs cimport (
     LRU,
     REFILL,
     RUNNING,
+    STRETCH,
     apart,
     count_t,
     cpu_t,
@@ -63,7 +64,6 @@ cdef inline bint counts_alone(const state_t *s) noexcept nogil:
 
 
 cdef enum:
-    STRETCH = 1 << 16  # of a program at once, at most [operations]
     STRETCH_EVENTS = 1000  # as which it counts where it was not over then
 
 

@@ -383,29 +383,26 @@ cdef class Engine:
 
         A long stretch without a lock counts as many.
         """
-        cdef bint over
         self.state.begin()
         with nogil:
-            over = self.loop(max_events)
+            self.loop(max_events)
         self.state.end()
         self.state.check()
-        return over
+        return self.over()
 
     def run_until(self, int64_t max_events, int64_t step, int64_t blocks, int64_t pages):
         """`run`, ``step`` events at a time, until enough of the page lines have moved or been used.
 
         See `pcpmodel.hardware.lines.PageLines` for ``blocks`` and ``pages``.
         """
-        cdef bint over = False
         cdef const page_lines *lines = self.state.followed()
         self.state.begin()
         with nogil:
-            while not over and max_events > 0 and not lines_reach(lines, blocks, pages):
-                over = self.loop(min(step, max_events))
-                max_events -= step
+            while not self.over() and max_events > 0 and not lines_reach(lines, blocks, pages):
+                max_events -= step - self.loop(step)
         self.state.end()
         self.state.check()
-        return over
+        return self.over()
 
     @property
     def now_ps(self):
@@ -454,22 +451,22 @@ cdef class Engine:
             return first
         return key_at(min(time_of(first) + refills * self.quickest, LAST), 0)
 
-    cdef bint loop(self, int64_t left) noexcept nogil:
-        """Do ``left`` events, or all that there are; True if there are no more."""
-        cdef state_t *s = &self.state.s
+    cdef bint over(self) noexcept nogil:
+        return self.state.s.failed or self.islands[self.earliest()].tree[1] == NEVER
+
+    cdef int64_t loop(self, int64_t left) noexcept nogil:
+        """Do ``left`` events, or all that there are; how many are left, or were too many."""
         cdef int64_t first, until
         cdef int at
-        while not s.failed:
+        while left > 0 and not self.over():
             at = self.earliest()
             first = self.islands[at].tree[1]
-            if first == NEVER or left <= 0:
-                return first == NEVER
             until = self.part_until(first)
             if until > first:
                 left = self.run_islands(0, self.nr_islands, until, left)
             else:  # one after the other
                 left = self.run_islands(at, at + 1, self.others_first(at), left)
-        return True
+        return left
 
     cdef int64_t run_islands(self, int begin, int end, int64_t until, int64_t left) noexcept nogil:
         """One event of each island in turn, up to a key or ``left`` events; how many are left."""
@@ -489,7 +486,7 @@ cdef class Engine:
                     if not plain or not at_once(s, c):
                         self.any_event(c)
                         if c.state == RUNNING and c.time < s.changes.careful_from:
-                            left = max(left - STRETCH_EVENTS, 0)
+                            left -= STRETCH_EVENTS
                     else:
                         if c.ask.kind == LRU:
                             lru_at_once(s, c)
@@ -507,7 +504,7 @@ cdef class Engine:
                         else:
                             self.follow(c)
                             if c.state == RUNNING:
-                                left = max(left - STRETCH_EVENTS, 0)
+                                left -= STRETCH_EVENTS
                 island += 1
         return left
 

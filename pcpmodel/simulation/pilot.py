@@ -46,9 +46,10 @@ COUNTED = (150_000, 150_000)
 FEWEST = 5_000
 #: The longest stretch that is simulated for them [s], and the pages allocated after which it is
 #: left at those that moved: a workload may hardly ask the zone.  They are more than the memory, all
-#: of which a workload may take before it frees any.
+#: of which a workload may take before it frees any.  And events: it may hardly take any, either.
 SECONDS = 16.0
 PAGES = 3_000_000
+EVENTS = 10_000_000
 #: Events after which it is looked at what has moved, and between which Ctrl-C is heard.
 _STEP = 20
 _EVENTS = 200_000
@@ -192,15 +193,17 @@ def _counted(spec: RunSpec) -> Pilot:
     engine = runner_of(spec, state)
     told = []
 
-    done = False
+    done, left = False, EVENTS
     for wanted in COUNTED:
         until = lines.blocks + wanted
         told.append((lines.counts(), _found(state)))
         while not done and lines.blocks < until:
             done = engine.run_until(_EVENTS, _STEP, until, PAGES) or lines.pages_used >= PAGES
+            done |= (left := left - _EVENTS) <= 0
     # A workload may take pages for long before it frees any.
     while not done and not _both(told[-1][0], lines.counts()):
         done = engine.run(100 * _STEP) or lines.pages_used >= PAGES
+        done |= (left := left - 100 * _STEP) <= 0
     told.append((lines.counts(), _found(state)))
     if state.failed is not Failure.OUT_OF_MEMORY:  # what happened until then counts
         check_end(spec, state)
@@ -258,10 +261,10 @@ def _shared(spec: RunSpec) -> PageCache:
 def lines_of(spec: RunSpec) -> Lines | None:
     """What the blocks of a run take beside what is warm, from a pilot; None: nothing is known.
 
-    That is so of warm pages, and of base pages that are not of 4 KiB, whose buddy lists the
-    model does not have.
+    That is so of warm pages, of base pages that are not of 4 KiB, whose buddy lists the model
+    does not have, and of a workload that takes no pages.
     """
-    if spec.warm or spec.host.page_size_kib != 4:
+    if spec.warm or spec.host.page_size_kib != 4 or not spec.workload.takes_pages:
         return None
     told = pilot(spec)
     sheet = spec.machine.sheet

@@ -51,6 +51,7 @@ from pcpmodel.simulation.structs cimport (
     NO_TIME,
     REFILL,
     ROUNDS,
+    STRETCH,
     barrier_t,
     carried_by,
     carry_of,
@@ -346,6 +347,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             rounds += 1
             if rounds > ROUNDS and c.time == start:
                 s.failed = NO_TIME
+                return True
+            if rounds > STRETCH and c.time > start:
                 return True
             c.task.loops[op.depth] += 1
             if op.n == 0 or c.task.loops[op.depth] < op.n:

@@ -90,6 +90,7 @@ cdef enum:
     TREE_FAILED = 5  # a function of a kernel tree did not come back
 
     ROUNDS = 1 << 20  # of a program's loops at one moment, at most
+    STRETCH = 1 << 16  # of a program at once, at most [operations, or loops]
 
 
 # Programs

@@ -155,6 +155,12 @@ class Workload:
         return self.steady and all(p.endless for p in programs)
 
     @property
+    def takes_pages(self) -> bool:
+        """Whether any task allocates."""
+        programs = {id(task.program): task.program for task in self.tasks}.values()
+        return any(op.code == OPS["alloc"] for p in programs for op in p.ops)
+
+    @property
     def phases(self) -> tuple[str, ...]:
         """Names of the phases that its programs tell apart; the first, "", is outside of all."""
         programs = {id(task.program): task.program for task in self.tasks}.values()

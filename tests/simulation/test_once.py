@@ -35,7 +35,7 @@ def made(monkeypatch):
     """How often each was made, with nothing known before."""
     counts = {"setups": 0, "warm-ups": 0}
 
-    def counting(module, name, what, known):
+    def counting(module, name, what, *known):
         real = getattr(module, name)
 
         def count(*args):
@@ -43,9 +43,10 @@ def made(monkeypatch):
             return real(*args)
 
         monkeypatch.setattr(module, name, count)
-        monkeypatch.setattr(module, known, Once())
+        for answers in known:
+            monkeypatch.setattr(module, answers, Once())
 
-    counting(pilots, "setup", "setups", "_PILOTS")
+    counting(pilots, "setup", "setups", "_PILOTS", "_PILOT_OF")
     counting(runs, "_settled", "warm-ups", "_WARM_UPS")
     return counts
 

@@ -14,7 +14,7 @@ from pcpmodel.hardware.lines import LINE_PLACES, PageLines
 from pcpmodel.hardware.sheet import HOLD_ROWS
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.pilot import lines_of, mean_line_ns, pilot, pilot_spec, prepare
+from pcpmodel.simulation.pilot import FEWEST, lines_of, mean_line_ns, pilot, pilot_spec, prepare
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
 from pcpmodel.simulation.spec import make_spec
@@ -253,3 +253,29 @@ def test_a_run_reads_every_row_of_the_cost_sheet(monkeypatch):
     work = pm.workload.adapted(pm.workload.page_fault1(4, pages=500, threads=True), memcgs=1)
     prepare(spec(work))
     assert read | set(HOLD_ROWS) == set(OPERATIONS)
+
+
+def rarely(ns, blocks):
+    p = Program()
+    with p.forever():
+        p.work(ns)
+        if blocks:
+            with p.maybe(1e-5):
+                p.alloc(blocks)
+                p.free(blocks)
+    return Workload("rare", (Task(p),) * 2, "times", blocks)
+
+
+def test_a_workload_that_takes_no_pages_has_no_pilot(monkeypatch):
+    """It was run for the longest stretch there is: a minute for one that counts to a thousand."""
+    monkeypatch.setattr("pcpmodel.simulation.pilot.pilot", None)
+    given = spec(rarely(10, 0))
+    assert not given.workload.takes_pages
+    assert lines_of(given) is None
+    assert mean_line_ns(given) == 0
+
+
+def test_a_pilot_of_one_that_hardly_takes_any_ends(monkeypatch):
+    monkeypatch.setattr("pcpmodel.simulation.pilot.EVENTS", 400_000)
+    found = pilot(spec(rarely(10, 1)))
+    assert found.refill_blocks + found.drain_blocks < FEWEST
