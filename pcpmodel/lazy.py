@@ -1,4 +1,4 @@
-"""Names of a package that are loaded at first use, so that importing it stays quick."""
+"""Public names of a package, loaded at first use, so that importing it stays quick."""
 
 # SPDX-License-Identifier: GPL-2.0-only
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from inspect import isfunction
 
 __all__ = ["lazily"]
 
@@ -15,6 +16,8 @@ def lazily(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Make a package's ``__getattr__`` and ``__dir__``.
+
+    Its functions look at their arguments first, see `pcpmodel.arguments`.
 
     Parameters
     ----------
@@ -33,6 +36,11 @@ def lazily(
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module = import_module(names[name])
         value = module if module.__name__ == f"{package}.{name}" else getattr(module, name)
+        if isfunction(value):
+            from pcpmodel.arguments import checked
+
+            value = checked(value)
+            value.__module__ = package  # where pickle finds it
         setattr(sys.modules[package], name, value)
         return value
 

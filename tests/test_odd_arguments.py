@@ -100,7 +100,7 @@ def test_what_names_no_machine_is_refused(machine):
         lambda: pm.fit(machine),
         lambda: pm.machine("mine", like=machine),
     ):
-        with pytest.raises(InputError, match=r"machine=.* is not a name"):
+        with pytest.raises(InputError, match=r"(machine|like)=.*; allowed: str \| Machine"):
             ask()
 
 

@@ -8,58 +8,42 @@ value of a column, :func:`save` writes SVG, PDF and PNG with :func:`alt_text` an
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from pcpmodel.figures.latency import hold_time, residuals, throughput_gain
-from pcpmodel.figures.limit import limit_probability, scale_latency, scale_probability
-from pcpmodel.figures.numa import (
-    numa_gain_map,
-    numa_published,
-    numa_series,
-    numa_situations,
-)
-from pcpmodel.figures.recordings import foreseen, holds_by_release, pages_over_time
-from pcpmodel.figures.rules import ladder, page_list_life
-from pcpmodel.figures.simulation import (
-    answer_key,
-    by_release,
-    memory_on_lists,
-    tradeoff,
-    tradeoff_latency,
-    waterfall,
-)
-from pcpmodel.figures.style import FORMATS, SIZES, alt_text, caption, output, panels, save
-from pcpmodel.figures.tour import tour_picture
-from pcpmodel.figures.validation import predicted_measured, rates_measured
+from pcpmodel.lazy import lazily
 
-__all__ = [
-    "FORMATS",
-    "SIZES",
-    "alt_text",
-    "answer_key",
-    "by_release",
-    "caption",
-    "foreseen",
-    "hold_time",
-    "holds_by_release",
-    "ladder",
-    "limit_probability",
-    "memory_on_lists",
-    "numa_gain_map",
-    "numa_published",
-    "numa_series",
-    "numa_situations",
-    "output",
-    "page_list_life",
-    "pages_over_time",
-    "panels",
-    "predicted_measured",
-    "rates_measured",
-    "residuals",
-    "save",
-    "scale_latency",
-    "scale_probability",
-    "throughput_gain",
-    "tour_picture",
-    "tradeoff",
-    "tradeoff_latency",
-    "waterfall",
-]
+_PUBLIC = {
+    "FORMATS": "pcpmodel.figures.style",
+    "SIZES": "pcpmodel.figures.style",
+    "alt_text": "pcpmodel.figures.style",
+    "answer_key": "pcpmodel.figures.simulation",
+    "by_release": "pcpmodel.figures.simulation",
+    "caption": "pcpmodel.figures.style",
+    "foreseen": "pcpmodel.figures.recordings",
+    "hold_time": "pcpmodel.figures.latency",
+    "holds_by_release": "pcpmodel.figures.recordings",
+    "ladder": "pcpmodel.figures.rules",
+    "limit_probability": "pcpmodel.figures.limit",
+    "memory_on_lists": "pcpmodel.figures.simulation",
+    "numa_gain_map": "pcpmodel.figures.numa",
+    "numa_published": "pcpmodel.figures.numa",
+    "numa_series": "pcpmodel.figures.numa",
+    "numa_situations": "pcpmodel.figures.numa",
+    "output": "pcpmodel.figures.style",
+    "page_list_life": "pcpmodel.figures.rules",
+    "pages_over_time": "pcpmodel.figures.recordings",
+    "panels": "pcpmodel.figures.style",
+    "predicted_measured": "pcpmodel.figures.validation",
+    "rates_measured": "pcpmodel.figures.validation",
+    "residuals": "pcpmodel.figures.latency",
+    "save": "pcpmodel.figures.style",
+    "scale_latency": "pcpmodel.figures.limit",
+    "scale_probability": "pcpmodel.figures.limit",
+    "throughput_gain": "pcpmodel.figures.latency",
+    "tour_picture": "pcpmodel.figures.tour",
+    "tradeoff": "pcpmodel.figures.simulation",
+    "tradeoff_latency": "pcpmodel.figures.simulation",
+    "waterfall": "pcpmodel.figures.simulation",
+}
+
+__all__ = list(_PUBLIC)
+
+__getattr__, __dir__ = lazily(__name__, _PUBLIC)

@@ -178,8 +178,6 @@ def output(
     for kind in formats:
         if kind not in FORMATS:
             raise unknown_name("format", kind, FORMATS)
-    if not formats:
-        raise InputError(f"no format; allowed: {', '.join(FORMATS)}")
     only = None if only is None else frozenset(only)
     kinds = tuple(kind for kind in FORMATS if kind in formats)
     token = _OUTPUT.set(Output(chosen, kinds, only, note, font, made_from))

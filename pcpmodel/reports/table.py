@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import pandas as pd
 
 __all__ = ["Table", "table"]
 
@@ -43,8 +42,6 @@ class Table:
         return f"{value:,}" if isinstance(value, int) else str(value)
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
         shown = self.frame.astype(object).map(self._cell, na_action="ignore")
         with pd.option_context("display.max_colwidth", None):
             page = shown.to_html(border=0, na_rep="")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, truth, unknown_name
 from pcpmodel.workload import builds, bursts, faults, streams, will_it_scale
 from pcpmodel.workload import recorded as drawn
@@ -54,6 +55,7 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
     name, known = make.__name__, inspect.signature(make).parameters
     needed = [k for k, p in known.items() if p.default is p.empty]
     flags = {k: p.default for k, p in known.items() if str(p.annotation).startswith("bool")}
+    held = checked(make)
 
     @wraps(make)
     def made(*args: Any, **params: Any) -> Workload:
@@ -67,7 +69,7 @@ def _named(make: Callable[..., Workload]) -> Callable[..., Workload]:
             if params.get(flag, default) is not default:
                 params[flag] = truth(flag, params[flag])
         common = {k: params.pop(k) for k in COMMON if k in params and k not in known}
-        workload = make(*args, **params)
+        workload = held(*args, **params)
         return adapted(workload, **common) if common else workload
 
     return made
@@ -112,6 +114,7 @@ WORKLOADS = {
 }
 
 
+@checked
 def make(name: str, /, **params: Any) -> Workload:
     """Make a workload by name.
 
@@ -132,13 +135,13 @@ def make(name: str, /, **params: Any) -> Workload:
         For an unknown name or argument (the nearest is offered), or a missing one; for a test of
         will-it-scale that is not modelled, with the reason.
     """
-    if not isinstance(name, str) or name not in WORKLOADS:
+    if name not in WORKLOADS:
         raise _unknown(name)
     return WORKLOADS[name](**params)
 
 
-def _unknown(name: object) -> InputError:
-    if isinstance(name, str) and name in will_it_scale.REFUSED:
+def _unknown(name: str) -> InputError:
+    if name in will_it_scale.REFUSED:
         return InputError(
             f"will-it-scale's {name} has no workload here: {will_it_scale.REFUSED[name]}"
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.proc.cpulist import parse_cpu_list
 from pcpmodel.workload.ops import OPS, SEQUENCES
@@ -23,10 +24,8 @@ __all__ = ["COMMON", "adapted", "again", "as_made"]
 COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "busy", "frees")
 _PLACES = COMMON[:4]
 
-_Numbers = int | str | Sequence[int] | None
 
-
-def _numbers(name: str, value: _Numbers) -> tuple[int, ...]:
+def _numbers(name: str, value: int | str | Sequence[int]) -> tuple[int, ...]:
     """CPUs or nodes: one, several, or as numactl and the kernel write them: "0-3,8"."""
     try:
         if isinstance(value, str):
@@ -34,7 +33,7 @@ def _numbers(name: str, value: _Numbers) -> tuple[int, ...]:
         elif isinstance(value, int) and not isinstance(value, bool):
             found = (integer(name, value, 0, 1023),)
         else:
-            found = tuple(integer(name, n, 0, 1023) for n in value)  # type: ignore[union-attr]
+            found = tuple(integer(name, n, 0, 1023) for n in value)
     except (InputError, TypeError):
         found = ()
     if not found or len(set(found)) < len(found):
@@ -54,12 +53,13 @@ def _changed(tasks: Sequence[Task], change: Callable[[Program], Program]) -> lis
     return [replace(task, program=made[id(task.program)]) for task in tasks]
 
 
+@checked
 def adapted(
     workload: Workload,
     *,
-    cpunodebind: _Numbers = None,
-    physcpubind: _Numbers = None,
-    membind: _Numbers = None,
+    cpunodebind: int | str | Sequence[int] | None = None,
+    physcpubind: int | str | Sequence[int] | None = None,
+    membind: int | str | Sequence[int] | None = None,
     preferred: int | None = None,
     memcgs: int | None = None,
     busy: float | None = None,

@@ -115,7 +115,7 @@ def test_rules_are_plain_numbers():
         (lambda: pm.release("v6.7").plus("auto-high"), "has 'auto-high@v3' already"),
         (lambda: pm.release("v6.6").without("auto-high"), "does not have"),
         (lambda: pm.release("v6.7").plus("drain-two"), "unknown patch"),
-        (lambda: pm.release(6.7), "must be a string"),
+        (lambda: pm.release(6.7), r"allowed: str \| Release"),
         (lambda: pm.release("v6.7").with_batch_scale_max(7), "outside 0..6"),
         (lambda: pm.release("v6.7").with_batch_scale_max(True), "not an integer"),
     ],

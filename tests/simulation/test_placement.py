@@ -418,7 +418,7 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: adapted(faults(3), membind="0-"), "membind='0-' is not a number"),
         (lambda: adapted(faults(3), membind=[1, 1]), "a list of different ones"),
         (lambda: adapted(faults(3), membind=True), "membind=True"),
-        (lambda: adapted(faults(3), preferred="1"), "preferred='1' is not an integer"),
+        (lambda: adapted(faults(3), preferred="1"), r"preferred='1'; allowed: int \| None"),
         (lambda: adapted(faults(3), memcgs=4), r"memcgs=4 is outside 1\.\.3"),
         (lambda: spec(adapted(faults(3), membind=2)), "node 2; nodes with memory are 0, 1"),
         (lambda: spec(adapted(faults(3), cpunodebind=2)), r"on node 2; allowed: 0\.\.1 of nodes=2"),

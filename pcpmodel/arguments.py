@@ -1,0 +1,100 @@
+"""Arguments held to the kinds that the signature of a function names."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from numbers import Real
+from operator import index
+from types import SimpleNamespace, UnionType
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from pcpmodel.errors import InputError, truth
+
+__all__ = ["checked"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse what is not of the kind that a parameter's annotation names, before anything is done.
+
+    So is a list of none where the default has some.  Ranges, names, and whatever else the kind does
+    not say, are the function's to look at.
+
+    Parameters
+    ----------
+    function : callable
+        Its annotations are text.
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    InputError
+        When it is called: which argument, what was given, and what is allowed.
+    """
+    signature = inspect.signature(function)
+    said = {
+        p.name: p.annotation
+        for p in signature.parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    where = inspect.unwrap(function).__globals__
+    hints = get_type_hints(SimpleNamespace(__annotations__=said), where)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs).arguments
+        for name, hint in hints.items():
+            if name not in given:
+                continue
+            value, usual = given[name], signature.parameters[name].default
+            if not _is(value, hint):
+                raise InputError(f"{name}={value!r}; allowed: {said[name]}")
+            if isinstance(usual, tuple | range) and usual and _does(len, value) and not len(value):
+                raise InputError(f"{name}={value!r}; allowed: {said[name]}, of at least one")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind; what an iterator has to give is not taken from it."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind is Any:
+        return True
+    if kind is UnionType:
+        return any(_is(value, part) for part in parts)
+    if kind is bool:
+        return _does(truth, "", value)
+    if kind is int:  # of NumPy, too
+        return not isinstance(value, bool) and _does(index, value)
+    if kind is float:
+        return isinstance(value, Real) and not isinstance(value, bool)
+    if kind is Callable:
+        return callable(value)
+    if kind in (Iterable, Sequence):
+        if isinstance(value, str | bytes | Mapping) or not _does(iter, value):
+            return False
+        if not hasattr(value, "__getitem__"):
+            return kind is Iterable
+        return all(_is(one, parts[0]) for one in value)
+    if isinstance(value, Mapping) and issubclass(kind, Mapping):
+        return all(_is(key, parts[0]) and _is(value[key], parts[1]) for key in value)
+    # A kernel tree stands for the release that it decides as.
+    return isinstance(value, kind) or hasattr(value, f"as_{kind.__name__.lower()}")
+
+
+def _does(act: Callable[..., object], *args: object) -> bool:
+    try:
+        act(*args)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,126 @@
+"""Every public function refuses arguments of another kind than its signature says, by name."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+import inspect
+import pickle
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pytest
+
+import pcpmodel as pm
+from pcpmodel.arguments import checked
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.releases import Release
+
+ROOMS = {"": pm, **{f"{name}.": getattr(pm, name) for name in pm.__all__ if name[0].islower()}}
+FUNCTIONS = {
+    f"{room}{name}": getattr(module, name)
+    for room, module in ROOMS.items()
+    if inspect.ismodule(module)
+    for name in module.__all__
+    if inspect.isfunction(getattr(module, name))
+}
+ODD = (object(), b"x", {"a": object()}, 1j)
+
+
+def parameters(function):
+    return [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation not in ("object", "Any")
+    ]
+
+
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if parameters(f)])
+def test_the_first_argument_of_another_kind_is_named(name):
+    function = FUNCTIONS[name]
+    first, *others = parameters(function)
+    others = [p for p in others if p.default is p.empty]
+    given = {p.name: ODD[0] for p in others if p.kind is p.KEYWORD_ONLY}
+    by_place = [ODD[0] for p in others if p.kind is not p.KEYWORD_ONLY]
+    for value in ODD:
+        if first.kind is first.KEYWORD_ONLY:
+            call = lambda v=value: function(**{first.name: v}, **given)  # noqa: E731
+        else:
+            call = lambda v=value: function(v, *by_place, **given)  # noqa: E731
+        with pytest.raises(InputError, match=rf"\b({'|'.join(p.name for p in [first, *others])})="):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        (pm.compare, "seed", "x"),
+        (pm.compare, "progress", 3),
+        (pm.advise, "zoneinfo", 3),
+        (pm.advise, "lscpu", [1]),
+        (pm.limit, "page_size_kib", np.array([4, 16])),
+        (pm.limit, "pages", np.array([1, 2])),
+        (pm.limit, "p99_us", np.array(3)),
+        (pm.numa.compare, "given", 0),
+        (pm.numa.compare, "before", []),
+        (pm.study.build_memory, "seeds", 3),
+        (pm.study.build_memory, "seeds", []),
+        (pm.study.tradeoff, "high_pages", ()),
+        (pm.study.largest_drains, "releases", []),
+        (pm.study.stranded, "seconds", "1"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(function, name, value):
+    with pytest.raises(InputError, match=rf"{name}=.*; allowed: ") as error:
+        function(**{name: value})
+    assert inspect.signature(function).parameters[name].annotation in str(error.value)
+
+
+@checked
+def one_of_each(
+    whole: "int" = 0,
+    number: "float | None" = None,
+    yes: "bool" = False,
+    several: "Sequence[int]" = (),
+    any_: "Iterable[str | Release]" = ("v6.6",),
+    named: "Mapping[str, Sequence[float]] | None" = None,
+    call: "Callable[[], None] | None" = None,
+    **rest: "object",
+) -> "str":
+    """Takes one of each kind."""
+    return "taken"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"whole": np.int64(3), "number": np.float32(1), "yes": np.bool_(True)},
+        {"number": 3, "yes": 1, "several": np.array([1, 2]), "any_": iter("ab")},
+        {"several": range(3), "any_": {"v6.6"}, "named": {"a": [1, 2.5]}, "call": print},
+        {"number": float("nan"), "any_": [pm.release("v6.6")], "other": object()},
+    ],
+)
+def test_what_is_as_good_is_taken(given):
+    assert one_of_each(**given) == "taken"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"whole": v} for v in (True, 1.0, "1", None, np.array([1]))),
+        *({"number": v} for v in (True, "1", np.array([1.0]), 1j)),
+        *({"yes": v} for v in ("no", 2, None, np.array([True, False]))),
+        *({"several": v} for v in ("12", b"12", {1: 2}, {1}, iter([1]), [1, None], [[1]], 3)),
+        *({"any_": v} for v in ("v6.6", [1], np.array(3), [])),
+        *({"named": v} for v in ({"a": 1}, {1: [1]}, ["a"])),
+        {"call": 3},
+    ],
+)
+def test_what_is_not_is_refused(given):
+    ((name, _),) = given.items()
+    with pytest.raises(InputError, match=re.escape(f"{name}=")):
+        one_of_each(**given)
+
+
+def test_a_public_function_goes_to_other_processes():
+    assert pickle.loads(pickle.dumps(pm.simulate)) is pm.simulate
+    assert pickle.loads(pickle.dumps(pm.study.ladder)) is pm.study.ladder
