@@ -59,6 +59,8 @@ JITTER = 0.5
 #: which there is one where a node's CPUs cannot be paired.
 _MEMORY_GIB, _THREADS_PER_CORE = 512.0, 2
 _SWAP_CLUSTER_MAX = 32
+#: Of the time series: eight numbers of 8 bytes per CPU and sample, three times as a run ends.
+_MAX_SERIES_GIB, _SAMPLE_BYTES = 2, 3 * 64
 _CODE, _ZONE, _TARGET = (Op._fields.index(f) for f in ("code", "zone", "target"))
 #: What decides a run beside its programs: where each task is and its memory comes from, ...
 _task_fields = attrgetter(*(f.name for f in fields(Task) if f.name != "program"))
@@ -116,7 +118,8 @@ class RunSpec:
         A sleeping CPU does not run its vmstat worker.
     samples : int
         Points of the time series of the counted time; with fewer than 20 there are no
-        confidence intervals.
+        confidence intervals.  At most 100,000, and 2 GiB of this host's memory, of which each takes
+        192 bytes per CPU.
     identity : bool
         Follow every page over real buddy lists instead of counting; four bytes of this host's
         memory per simulated page.
@@ -371,6 +374,13 @@ def _check(spec: RunSpec) -> None:
         raise InputError(
             f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "
             f"machine {spec.host.cpus} CPUs; each task needs a CPU of its own"
+        )
+    most = (_MAX_SERIES_GIB << 30) // (_SAMPLE_BYTES * cpus)
+    if spec.samples > most:
+        raise InputError(
+            f"samples={spec.samples} of {cpus} CPUs take "
+            f"{_SAMPLE_BYTES * cpus * spec.samples / (1 << 30):.1f} GiB of memory; allowed: "
+            f"{_MAX_SERIES_GIB} GiB, which are {most} samples"
         )
     for i, task in enumerate(spec.workload.tasks):
         _check_place(i, task, spec.host)

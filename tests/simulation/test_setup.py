@@ -12,6 +12,7 @@ from helpers.simulation import pairs, spec
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.setup import Setup, setup
+from pcpmodel.simulation.spec import make_spec
 from pcpmodel.simulation.state import Failure, State
 
 CHANGES = [pm.change(0.001, batch=7), pm.change(0.002, offline=1)]
@@ -116,3 +117,14 @@ def test_an_argument_that_simulate_does_not_have_is_named(name):
     known = str(refused.value).partition("Known: ")[2].split(", ")
     assert {"batch_scale_max", "cpus", "page_size_kib"} <= {*known}
     assert "host" not in known
+
+
+@pytest.mark.parametrize("cpus", [224, 1024])
+def test_time_series_that_take_gigabytes_are_refused(cpus):
+    """By what they need and what is allowed, before there are any."""
+    given = {"release": "v6.6", "machine": "ice-lake", "cpus": cpus, "nodes": 2}
+    given |= {"workload": pm.workload.page_fault1(cpus, pages=100), "memory_gib": 512}
+    most = (2 << 30) // (192 * cpus)
+    assert make_spec(**given, samples=most).samples == most
+    with pytest.raises(InputError, match=rf"samples=100000 .* GiB .* allowed: .* {most} samples"):
+        make_spec(**given, samples=100_000)
