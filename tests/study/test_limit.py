@@ -328,6 +328,16 @@ def test_several_limits_give_one_row_each():
         pm.limit(machine_of("ice-lake"), p99_us="100")
 
 
+@pytest.mark.parametrize(
+    "given", [{"p99_us": [100, 0]}, {"slowdown": [1, -1]}, {"batch": 0}, {"pages": "cool"}]
+)
+def test_all_numbers_are_looked_at_before_anything_is_computed(given, monkeypatch):
+    monkeypatch.setattr("pcpmodel.study.hold.limit.load_machines", None)
+    ((name, _),) = given.items()
+    with pytest.raises(InputError, match=f"{name}"):
+        pm.limit("ice-lake", **given)
+
+
 STD = [63, 127, 255, 511, 1023, 2047]
 
 

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from pcpmodel.simulation.host import LEAST_GIB, Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.hold.limit import RELEASE, limit
+from pcpmodel.study.hold.limit import RELEASE, limit, positive
 from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
 
 __all__ = ["advise"]
@@ -548,9 +549,8 @@ def advise(
     state = find_release(release)
     if not state.rules.auto_high:
         raise InputError(f"release {release!r} has no batch scale; give one from v6.7 on")
-    if not (isinstance(p99_us, int | float) and 0 < p99_us < 1e6):
-        raise InputError(f"p99_us={p99_us!r} is outside 0..1e6 [us]")
-    if not (isinstance(stranded_percent, int | float) and 0 < stranded_percent <= 100):
+    positive("p99_us", p99_us)
+    if not (isinstance(stranded_percent, Real) and 0 < stranded_percent <= 100):
         raise InputError(f"stranded_percent={stranded_percent!r} is outside 0..100 [%]")
     listed = None if lscpu is None else read_cpus(lscpu)
     if page_size_kib is not None:

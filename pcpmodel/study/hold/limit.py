@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import stdtr, stdtrit
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.hardware.hold_time import COLUMNS, LEVEL, SIDES, STATISTICS, Floats, exp
 from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.hardware.sheet import COLD_LINES
@@ -46,7 +46,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer
 
-__all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "limit"]
+__all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "limit", "positive"]
 
 RELEASE = "v6.18"  # the newest whose refills and drains both scale: the strictest reading
 SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
@@ -280,7 +280,8 @@ def _answer(per_scale: pd.DataFrame, scale: int | None, statistic: str, probabil
     )
 
 
-def _positive(name: str, value: object) -> float:
+def positive(name: str, value: object) -> float:
+    """A limit [us] or a slowdown as a number that an answer can be given for, or InputError."""
     if isinstance(value, bool) or not isinstance(value, Real | np.number):
         raise InputError(
             f"{name}={value!r} is not a number; give one from {SMALLEST:g} to {LARGEST:g}."
@@ -472,7 +473,6 @@ def _limit(
     pages: str,
     batch: int | None,
 ) -> _Limit:
-    p99_us, slowdown = _positive("p99_us", p99_us), _positive("slowdown", slowdown)
     page_size_kib = machine.page_size_kib if page_size_kib is None else page_size_kib
     per_hold = _hold_pages(state, page_size_kib, batch)
     rows, curve = [], []
@@ -657,27 +657,25 @@ def limit(
     drain_pages_zone(); v6.7 ... v7.2.
     """
     asked, factors = (
-        list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-        for given in (p99_us, slowdown)
+        [positive(name, one) for one in (given if isinstance(given, Iterable) else [given])]
+        for name, given in (("p99_us", p99_us), ("slowdown", slowdown))
     )
-    loaded, state = load_machines(machine), find_release(release)
+    if not (asked and factors):
+        raise InputError(
+            f"p99_us={p99_us!r}, slowdown={slowdown!r}: one of them is empty; allowed: a number "
+            "or a list of at least one"
+        )
+    state = find_release(release)
     if pages not in PAGES:
         raise unknown_name("kind of pages", pages, PAGES)
-    whole = isinstance(batch, int | np.integer) and not isinstance(batch, bool)
-    if batch is not None and not (whole and 1 <= batch <= MAX_BATCH):
-        raise InputError(f"batch={batch!r} is not a whole number in 1..{MAX_BATCH} [pages]")
-    batch = None if batch is None else int(batch)
+    batch = None if batch is None else integer("batch", batch, 1, MAX_BATCH)
+    loaded = load_machines(machine)
     found = [
         _limit(m, us, factor, state, page_size_kib, pages, batch)
         for us in asked
         for factor in factors
         for m in loaded
     ]
-    if not found:
-        raise InputError(
-            f"p99_us={p99_us!r}, slowdown={slowdown!r}: one of them is empty; allowed: a number "
-            "or a list of at least one"
-        )
     rows = pd.DataFrame(
         {
             "machine": one.machine,
