@@ -25,7 +25,7 @@ import numpy.typing as npt
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import UNMAP_NS
-from pcpmodel.workload.program import Program, Register, _count
+from pcpmodel.workload.program import Program, Register, _count, _tasks
 from pcpmodel.workload.tasks import Made, Task, Workload
 
 __all__ = ["kbuild"]
@@ -183,7 +183,7 @@ def kbuild(
     InputError
         For ``page_us`` outside 0.2..10000.
     """
-    jobs = _count("jobs", jobs, 1)
+    jobs = _tasks("jobs", jobs)
     given = {"nodes": nodes, "page_table_isolation": page_table_isolation}
     spread = 2 if nodes is None else _count("nodes", nodes, 1)
     recorded = _recorded()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
-from pcpmodel.workload.program import ALL, ORDERS, Program, _count
+from pcpmodel.workload.program import ALL, ORDERS, Program, _count, _tasks
 from pcpmodel.workload.tasks import Channel, Task, Workload
 
 __all__ = ["exit_storm", "file_churn", "idle_after_burst"]
@@ -60,7 +60,7 @@ def exit_storm(
     -------
     Workload
     """
-    threads = _count("processes", processes, 1)
+    threads = _tasks("processes", processes)
     pages = _count("pages", pages, threads * _TABLE_PAGES)
     _positive("fault_ns", fault_ns)
     _positive("unmap_ns", unmap_ns)
@@ -159,7 +159,7 @@ def file_churn(
     InputError
         For files that are no multiple of the folios, or a number out of range.
     """
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     file_pages, files = _count("file_pages", file_pages, 1), _count("files", files, 1)
     if copy_ns is None:
         rates = load_workload("native-kbuild").tables["rates"].set_index("workload")
@@ -229,7 +229,7 @@ def idle_after_burst(
     -------
     Workload
     """
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     pages, bursts = _count("pages", pages, 1), _count("bursts", bursts, 1)
     _positive("fault_ns", fault_ns)
     _positive("unmap_ns", unmap_ns)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.sizing import page_shift
-from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.program import Program, _count, _tasks
 from pcpmodel.workload.tasks import Made, Task, Workload
 
 __all__ = ["page_fault1", "page_fault2"]
@@ -44,7 +44,7 @@ def _faults(
     copy_ns: float = 0.0,
 ) -> Workload:
     times = (1 << page_shift(page_size_kib)) // 4096  # as large as a page of 4 KiB
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     pages = _count("pages", MAPPING_KIB // page_size_kib if pages is None else pages, 1)
     given = {
         "processes": processes,

@@ -50,6 +50,7 @@ BLOCKS = [(pindex_to_order(i), pindex_to_type(i)) for i in range(MAX_PCP_LISTS)]
 ]
 _ZONES = {"home": 0, "peer": 1}
 _MAX_COUNT = 1 << 30
+_MAX_TASKS = 1024  # each needs a CPU of its own, and no machine has more
 _MAX_BLOCK_NS = 100_000_000.0  # 0.1 s
 _MAX_OP_NS = 9e12  # 2.5 hours, as long as a run may be
 
@@ -63,6 +64,10 @@ class Register:
 
 def _count(name: str, value: object, least: int = 0) -> int:
     return integer(name, value, least, _MAX_COUNT)
+
+
+def _tasks(name: str, value: object) -> int:
+    return integer(name, value, 1, _MAX_TASKS)
 
 
 def _ps(name: str, ns: object, most: float) -> int:

@@ -29,7 +29,7 @@ from pcpmodel.datasets.packages import data_root, load_workload
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.workload.ops import LIMITS
-from pcpmodel.workload.program import ALL, Program, _count
+from pcpmodel.workload.program import ALL, Program, _count, _tasks
 from pcpmodel.workload.tasks import Channel, Made, Task, Workload
 
 __all__ = ["containers", "recorded", "recordings"]
@@ -343,7 +343,7 @@ def recorded(
         For an unknown recording (the nearest is offered) or a number out of range.
     """
     found = _load(recording)
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     given = {"recording": recording, "processes": processes, "page_us": page_us, "nodes": nodes}
     nodes = 2 if nodes is None else _count("nodes", nodes, 1)
     pace = _pace(found, page_us)
@@ -393,7 +393,7 @@ def containers(
     InputError
         For unknown recordings, streams, and shares that do not add up to 1.
     """
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     given = {"processes": processes, "shares": shares, "nodes": nodes}
     nodes = 2 if nodes is None else _count("nodes", nodes, 1)
     shares = dict(_MIX if shares is None else shares)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
-from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.program import Program, _count, _tasks
 from pcpmodel.workload.tasks import Channel, Made, Task, Workload
 
 __all__ = ["sctp_stream", "unix_stream"]
@@ -132,7 +132,7 @@ def unix_stream(
     CPUs (``placements`` of ``data/workload/emulated-streams``) pairs were parted for less than a
     hundredth of twelve seconds, and one in nine was away from the first node in the mean.
     """
-    pairs = _count("pairs", pairs, 1)
+    pairs = _tasks("pairs", pairs)
     nodes = _nodes(nodes, cross_node)
     recorded = load_workload("native-streams").tables["writes"].set_index("side")
     send, recv = recorded.loc["sender"], recorded.loc["receiver"]
@@ -230,7 +230,7 @@ def sctp_stream(
     A CPU that now sends and now receives is what auto-tuning keeps pages for: without it patches
     7 and 9 would drain as often as patch 5.
     """
-    pairs = _count("pairs", pairs, 1)
+    pairs = _tasks("pairs", pairs)
     for key, value in (("send_us", send_us), ("recv_us", recv_us)):
         if not 0.01 <= value <= 1e6:
             raise InputError(f"{key}={value} is outside 0.01..1e6 us")

@@ -14,7 +14,7 @@ from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import COPY_NS, FAULT_NS, MAPPING_KIB, UNMAP_NS, ZERO_NS
-from pcpmodel.workload.program import Program, _count
+from pcpmodel.workload.program import Program, _count, _tasks
 from pcpmodel.workload.tasks import Task, Workload
 
 __all__ = ["REFUSED", "fallocate1", "malloc1", "page_fault3", "tlb_flush1", "tlb_flush2"]
@@ -107,7 +107,7 @@ def page_fault3(
     InputError
         For a number out of range.
     """
-    processes, pages = _count("processes", processes, 1), _count("pages", pages, 1)
+    processes, pages = _tasks("processes", processes), _count("pages", pages, 1)
     fault_ns = _time("fault_ns", fault_ns, _SHARED_OVER_ANONYMOUS * FAULT_NS)
     unmap_ns = _time("unmap_ns", unmap_ns, _SHARED_OVER_ANONYMOUS * UNMAP_NS)
     whole, rest = divmod(pages, _TABLE_PAGES)
@@ -163,7 +163,7 @@ def malloc1(
     InputError
         For a time that is less than that of the fault and the unmap.
     """
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     least = FAULT_NS + UNMAP_NS
     iteration_ns = _time("iteration_ns", iteration_ns, _MALLOC_OVER_ANONYMOUS * least)
     if iteration_ns < least:
@@ -193,7 +193,7 @@ def _flushed(
     name: str, processes: int, fault_ns: float, pages: int, of_a_file: bool, lru: bool
 ) -> Workload:
     """Page after page: write to it, MADV_DONTNEED, read it again."""
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     p = Program()
     if of_a_file:  # its own pages, which are read, come once
         p.alloc(pages, ns=FAULT_NS, lru=lru)
@@ -277,7 +277,7 @@ def fallocate1(processes: int, *, page_ns: float | None = None, lru: bool = True
     -------
     Workload
     """
-    processes = _count("processes", processes, 1)
+    processes = _tasks("processes", processes)
     page_ns = _time("page_ns", page_ns, FAULT_NS - ZERO_NS)
     p = Program()
     with p.forever():

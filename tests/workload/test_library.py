@@ -26,6 +26,14 @@ def run(workload, **options):
     return pm.simulate(workload=workload, **{"release": "v6.6", "seconds": 0.1, **RUN} | options)
 
 
+@pytest.mark.parametrize("name", sorted(pm.workload.WORKLOADS))
+def test_more_tasks_than_any_machine_has_cpus_are_refused_before_they_are_made(name):
+    before = ("native-build",) if name == "recorded" else ()
+    for number in (1025, 10**9):
+        with pytest.raises(InputError, match=rf"={number} is outside 1\.\.1024"):
+            pm.workload.WORKLOADS[name](*before, number)
+
+
 @pytest.mark.parametrize("release", ["v6.6", "v6.6+p3", "v6.6+p9", "v6.7", "v7.2"])
 @pytest.mark.parametrize(
     "workload",
