@@ -1,7 +1,8 @@
 """Command line: ``pcpmodel VERB``.
 
 Results go to stdout, progress and errors to stderr.  Exit codes: 0 done, 1 a
-check failed, 2 wrong usage or bad input, 128 more than a signal that ended it.
+check failed, 2 wrong usage or bad input, 128 more than a signal that ended it
+(SIGPIPE's where nobody reads the results).
 Heavy imports stay inside the verbs.
 """
 
@@ -36,27 +37,40 @@ class _Main(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if any("\0" in arg for arg in args):  # no shell can give one, a script can
             raise click.UsageError("an argument holds a NUL character", ctx)
-        return super().parse_args(ctx, args)
+        with _exit_codes():  # --help prints
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            with unwinding():
-                return super().invoke(ctx)
-        except click.ClickException as error:  # wrong usage, which click quotes as it was given
-            error.message = printable(error.message)
-            raise
-        except CheckError as failure:
-            _say(f"pcpmodel: {failure}", err=True)
-            sys.exit(1)
-        except (InputError, OSError) as error:
-            _say(f"pcpmodel: {error}", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            _say("pcpmodel: interrupted", err=True)
-            sys.exit(128 + signal.SIGINT)
-        except Ended as end:
-            _say(f"pcpmodel: ended by {end.name}", err=True)
-            raise
+        with _exit_codes():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    try:
+        with unwinding():
+            yield
+    except click.ClickException as error:  # wrong usage, which click quotes as it was given
+        error.message = printable(error.message)
+        raise
+    except CheckError as failure:
+        _say(f"pcpmodel: {failure}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:  # who read the results has gone, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
+    except (InputError, OSError) as error:
+        _say(f"pcpmodel: {error}", err=True)
+        sys.exit(2)
+    except MemoryError:
+        _say("pcpmodel: there is not enough memory for what was asked", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _say("pcpmodel: interrupted", err=True)
+        sys.exit(128 + signal.SIGINT)
+    except Ended as end:
+        _say(f"pcpmodel: ended by {end.name}", err=True)
+        raise
 
 
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
@@ -286,6 +300,8 @@ def tree_(
     """
     from pcpmodel.study.tree import tree
 
+    if figures_dir is not None and os.path.exists(figures_dir) and not os.path.isdir(figures_dir):
+        raise InputError("is not a directory", file=figures_dir)
     mine = tree(path, patch=patch, config=config)
     base = _rules(against, config if _is_path(against) else None)
     found = mine.compare(base, operations=operations)

@@ -3,11 +3,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+RUN = [sys.executable, "-c", "from pcpmodel.cli import main; main(prog_name='pcpmodel')"]
 HEAVY = {"IPython", "matplotlib", "numpy", "pandas", "papermill", "scipy", "seaborn", "xarray"}
 
 
@@ -38,6 +42,49 @@ def test_help_names_every_verb_with_what_it_answers() -> None:
         (said,) = (line for line in shown.output.splitlines() if line.split()[:1] == [name])
         assert len(said.split()) > 2, f"{name} has no help"
         assert not said.endswith("..."), "cut off"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["limit", "--help"], ["releases", "--json"]])
+def test_who_reads_the_results_may_go(arguments: list[str]) -> None:
+    """As head does: nothing is said of it, as of other tools that SIGPIPE ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(RUN + arguments, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["limit", "--help"], ["releases", "--json"]])
+def test_results_that_cannot_be_written_are_bad_input(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(RUN + arguments, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "pcpmodel: [Errno 28] No space left on device\n")
+
+
+def test_memory_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from pcpmodel.cli import main
+
+    def release_list() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("pcpmodel.kernel.releases.releases", release_list)
+    done = CliRunner().invoke(main, ["releases"])
+    assert done.exit_code == 2
+    assert "not enough memory" in done.stderr
+
+
+def test_where_no_figure_can_be_written_no_tree_is_read(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from pcpmodel.cli import main
+
+    file = tmp_path / "file"
+    file.write_text("")
+    done = CliRunner().invoke(main, ["tree", str(tmp_path / "none"), "--figures", str(file)])
+    assert done.exit_code == 2
+    assert "file: is not a directory" in done.stderr
 
 
 def test_an_unknown_verb_is_wrong_usage() -> None:
