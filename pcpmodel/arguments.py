@@ -29,7 +29,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     function : callable
-        Its annotations are text.
+        Its annotations are text.  A class is returned itself: its constructor looks.
 
     Returns
     -------
@@ -40,11 +40,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     InputError
         When it is called: which argument, what was given, and what is allowed.
     """
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        return function
     signature = inspect.signature(function)
     said = {
         p.name: p.annotation
         for p in signature.parameters.values()
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation is not p.empty
     }
     where = inspect.unwrap(function).__globals__
     hints = get_type_hints(SimpleNamespace(__annotations__=said), where)
@@ -88,6 +91,8 @@ def _is(value: Any, hint: Any) -> bool:
         return all(_is(one, parts[0]) for one in value)
     if isinstance(value, Mapping) and issubclass(kind, Mapping):
         return all(_is(key, parts[0]) and _is(value[key], parts[1]) for key in value)
+    if isinstance(value, tuple) and kind is tuple:
+        return all(_is(one, parts[0]) for one in value)
     # A kernel tree stands for the release that it decides as.
     return isinstance(value, kind) or hasattr(value, f"as_{kind.__name__.lower()}")
 

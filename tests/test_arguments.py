@@ -6,6 +6,7 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -73,6 +74,26 @@ def test_an_argument_of_another_kind_is_named(function, name, value):
     with pytest.raises(InputError, match=rf"{name}=.*; allowed: ") as error:
         function(**{name: value})
     assert inspect.signature(function).parameters[name].annotation in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "value"),
+    [
+        (pm.Tour, "machine", []),
+        (pm.Tour, "workload", {}),
+        (pm.Tour, "cpus", np.array([1, 2])),
+        (pm.numa.Experiment, "pattern", np.array([1, 2])),
+        (pm.numa.experiment, "page_release", []),
+        (partial(pm.workload.Workload, "w", (), "pages"), "pages", None),
+        (partial(pm.workload.Workload, "w", unit="pages", pages=1), "tasks", 3),
+        (partial(pm.workload.Workload, "w", unit="pages", pages=1), "tasks", (None,)),
+        (partial(pm.workload.Workload, "w", (), "pages", 1), "channels", 3),
+        (partial(pm.workload.Workload, "w", (), "pages", 1), "made", 3),
+    ],
+)
+def test_classes_hold_their_fields_to_it_too(make, name, value):
+    with pytest.raises(InputError, match=rf"{name}=.*; allowed: "):
+        make(**{name: value})
 
 
 @checked

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.releases import release
 
@@ -43,6 +44,7 @@ def _p(
     )
 
 
+@checked
 @dataclass(frozen=True)
 class Experiment:
     """What runs where, and what everything costs.
@@ -185,14 +187,8 @@ class Experiment:
             if f.name == "page_release":
                 release(value)
                 continue
-            kinds = (int,) if f.type == "int" else (int, float)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, kinds)
-                or not -math.inf < value < math.inf
-            ):
-                kind = "a whole number" if f.type == "int" else "a number"
-                raise InputError(f"{f.name}={value!r} is not {kind}")
+            if f.type == "int":  # of an array, too
+                object.__setattr__(self, f.name, int(value))
             if not low <= value <= high:
                 raise InputError(
                     f"{f.name}={value!r} is out of range; allowed: {low:g} to {high:g}"
@@ -204,7 +200,7 @@ class Experiment:
                 f"scan_period_max_ms={self.scan_period_max_ms:g}"
             )
         room = self.node_pages
-        if self.eater_pages + self.high_wmark_pages >= room:
+        if not room or self.eater_pages + self.high_wmark_pages >= room:
             raise InputError(
                 f"eater_gb={self.eater_gb:g} does not fit node_gb={self.node_gb:g} "
                 f"less reserved_mb={self.reserved_mb:g}"

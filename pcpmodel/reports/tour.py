@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel import figures
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
@@ -73,6 +74,7 @@ WORKLOADS = {
 }
 
 
+@checked
 @dataclass(frozen=True)
 class Settings:
     """What the controls set; `Tour` says what each of them is."""
@@ -151,6 +153,7 @@ def _life(settings: Settings, machine: str) -> Trajectory:
     )
 
 
+@checked
 class Tour:
     """A page list and what its settings cost, as a picture whose settings can be turned.
 

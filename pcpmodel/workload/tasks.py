@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.workload.ops import LIMITS, OPS
@@ -100,6 +101,7 @@ class Made:
     tasks: tuple[Task, ...] = ()
 
 
+@checked
 @dataclass(frozen=True)
 class Workload:
     """What the machine is asked to do.
