@@ -20,8 +20,9 @@ import pandas as pd
 from pcpmodel import figures
 from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release, releases
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.kernel.releases import releases
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.contention.runs import half_width
@@ -79,7 +80,7 @@ WORKLOADS = {
 class Settings:
     """What the controls set; `Tour` says what each of them is."""
 
-    release: str = "v6.7"
+    release: str | Release = "v6.7"
     batch: int = 63
     high_min: int = 500
     batch_scale_max: int = 5
@@ -166,7 +167,7 @@ class Tour:
     before : str
         Kernel state to compare with.  It keeps the batch and the high given here, whatever
         the controls say; CPUs and workload are the same on both sides.
-    machine : str
+    machine : str or Machine
         Whose hold times are used, see `pcpmodel.machine`.
     release : str
         Kernel state.
@@ -193,7 +194,11 @@ class Tour:
     """
 
     def __init__(
-        self, *, before: str = "v6.6", machine: str = "sapphire-rapids", **settings: Any
+        self,
+        *,
+        before: str | Release = "v6.6",
+        machine: str | Machine = "sapphire-rapids",
+        **settings: Any,
     ) -> None:
         known = [field.name for field in fields(Settings)]
         for name in settings:

@@ -15,18 +15,21 @@ from typing import Any
 
 import pandas as pd
 
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.files import read_text
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import tree as kernel_tree
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
+from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder
 from pcpmodel.study.published.cover_letter import CoverLetter, cover_letter
 from pcpmodel.study.recorded import recorded_work
 from pcpmodel.study.tree import KernelTree, TreeCompared, tree
+from pcpmodel.trace.recording import Recording
 from pcpmodel.workload import WORKLOADS, make
 
 __all__ = ["PatchTried", "example_tree", "try_patch"]
@@ -101,8 +104,8 @@ def try_patch(
     base: str | Release | kernel_tree.Tree = "v7.3",
     *,
     workloads: Sequence[str] = ("page_fault1", "kbuild"),
-    machine: str = "sapphire-rapids",
-    recording: str = "7.2-pf1-8cpu",
+    machine: str | Machine = "sapphire-rapids",
+    recording: str | Path | Recording = "7.2-pf1-8cpu",
     cpus: int = 224,
     seconds: float = 1.0,
     seeds: int = 3,
@@ -120,7 +123,7 @@ def try_patch(
         What it is compared with.
     workloads : sequence of str
         Names of workloads, run with as many processes as CPUs.
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     recording : str
         A recorded work that is done again under both.
@@ -142,19 +145,21 @@ def try_patch(
     InputError
         For a tree that cannot be taken, and any other argument that cannot be used.
     """
-    mine = _opened(path)
-    state, old = find_release(mine), find_release(base)
-    if isinstance(workloads, str) or not workloads:
-        raise InputError(f"workloads={workloads!r} is not a list of names, one at least")
-    differences = mine.compare(base, operations=operations)
-    recorded = recorded_work(recording, [old, state])
+    old = find_release(base)
+    integer("seeds", seeds, 2, 100)
     works = [_work(name, cpus) for name in workloads]
     options = {"cpus": cpus, "nodes": 2, "seconds": seconds}
+    made = [make(w["name"], **{k: v for k, v in w.items() if k != "name"}) for w in works]
+    for work in made:  # what cannot be run is refused before anything is
+        make_spec(release=old, machine=machine, workload=work, **options)
+    mine = _opened(path)
+    state = find_release(mine)
+    differences = mine.compare(base, operations=operations)
+    recorded = recorded_work(recording, [old, state])
     rows = []
-    for work in works:
-        made = make(work["name"], **{k: v for k, v in work.items() if k != "name"})
+    for work in made:
         for rules in (old, state):
-            rows.append(_row(simulate(rules, machine, made, **options)))
+            rows.append(_row(simulate(rules, machine, work, **options)))
     runs = pd.DataFrame(rows)
     letter = cover_letter(
         [old, state], works, machine, seeds=seeds, figures=_FIGURES, options=options

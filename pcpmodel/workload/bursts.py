@@ -7,6 +7,8 @@ Each tells its phases apart: faults and exit, writes and unlinks, the burst (`Re
 
 from __future__ import annotations
 
+import math
+
 from pcpmodel.datasets.packages import load_workload
 from pcpmodel.errors import InputError
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
@@ -24,8 +26,8 @@ _BURST_PAGES, _BURSTS, _REST_S = 6144, 2, 10.0
 
 
 def _positive(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"{name}={value!r} is not a number above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(f"{name}={value!r} is not a finite number above 0")
     return value
 
 

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import math
 import re
 
 import numpy as np
@@ -204,7 +205,7 @@ def test_growth_with_cpus_is_what_the_runs_say():
 def test_one_kernel_is_not_set_beside_itself_nor_no_machine_asked():
     of = {"release": "v6.18", "tuned": "v6.18", "memory_gib": [512.0], **QUICK}
     assert "; with v6.18" not in pm.study.contention_by_cpus(cpus=[16], **of).text
-    with pytest.raises(InputError, match=r"cpus=\[\], memory_gib=\[512\.0\]: give one of each"):
+    with pytest.raises(InputError, match=r"cpus=\[\]; allowed: .* at least one"):
         pm.study.contention_by_cpus(cpus=[], **of)
 
 
@@ -622,3 +623,34 @@ def test_a_cost_per_page_that_rises_is_not_said_to_fall():
     other = Answer({"measured": rising}, {})
     said = pm.study.latency_surprise(other).text
     assert "Not everywhere (less than 0 % is a rise: ice-lake refill): refills by -7" in said
+
+
+@pytest.mark.parametrize(
+    ("ask", "given", "said"),
+    [
+        ("bulk_free", {"releases": ["v6.18", "v9"]}, "unknown release 'v9'"),
+        ("contention_by_cpus", {"tuned": "v9"}, "unknown release 'v9'"),
+        ("lock_starvation", {"seeds": [1, -1]}, "seed=-1 is outside"),
+        ("lock_starvation", {"releases": ["v6.18", "v9"]}, "unknown release 'v9'"),
+        ("rules_surprise", {"ladders": []}, "none of kind decay, drain, refill"),
+        ("stranded", {"releases": ["v6.6", "v9"]}, "unknown release 'v9'"),
+        ("stranded", {"seconds": math.inf}, "idle_s=inf"),
+        ("tradeoff", {"p99_us": math.nan}, "p99_us=nan"),
+        ("trajectory", {"release": "v6.6", "work": iter([3])}, "work=3 is not"),
+        ("try_patch", {"seeds": 1}, r"seeds=1 is outside 2\.\.100"),
+        ("try_patch", {"cpus": 3}, "cpus=3 cannot be spread"),
+        ("unfair_lock", {"releases": ["v6.18", "v9"]}, "unknown release 'v9'"),
+        ("zone_splitting", {"releases": ["v6.6", "v9"]}, "unknown release 'v9'"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is(ask, given, said, monkeypatch):
+    """Not after the runs of what was named before it."""
+    for work in ("simulation.run.prepare", "study.patch.tree"):
+        monkeypatch.setattr(f"pcpmodel.{work}", None)
+    with pytest.raises(InputError, match=said):
+        getattr(pm.study, ask)(**given)
+
+
+def test_the_last_seed_of_a_comparison_is_one_of_a_run():
+    with pytest.raises(InputError, match=r"seed=.* is outside"):
+        pm.compare("hahn-v4", seed=2**63 - 1)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
-from pcpmodel.kernel.releases import release
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import drain_limit
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
@@ -24,6 +26,7 @@ from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.runs import HOLDS, RELEASES, before_and_after, half_width
 from pcpmodel.study.lists.trajectory import trajectory
 from pcpmodel.study.published.cases import hahn_machines
+from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.what_if import what_if
 from pcpmodel.workload import unix_stream
@@ -39,7 +42,7 @@ def largest_drains(releases: Sequence[str] = RELEASES) -> Answer:
 
     Parameters
     ----------
-    releases : sequence of str
+    releases : sequence of str or Release
 
     Returns
     -------
@@ -88,9 +91,9 @@ def largest_drains(releases: Sequence[str] = RELEASES) -> Answer:
 
 
 def early_stop(
-    recording: str = "6.18-unixpair-4cpu",
+    recording: str | Path | Recording = "6.18-unixpair-4cpu",
     *,
-    releases: Sequence[str] = RELEASES,
+    releases: Sequence[str | Release] = RELEASES,
     pages: int = 12_000,
 ) -> Answer:
     """Version 4 stops below ``high``: in a race only, or at every drain?
@@ -99,7 +102,7 @@ def early_stop(
     ----------
     recording : str
         Under data/traces, or a path: a stream whose frees are done again under each release.
-    releases : sequence of str
+    releases : sequence of str or Release
         The first is the kernel before the change.
     pages : int
         Frees in a row by one CPU, with nobody else there to race with [pages].
@@ -164,9 +167,9 @@ def early_stop(
 
 
 def stream_price(
-    machine: str = "ice-lake",
+    machine: str | Machine = "ice-lake",
     *,
-    releases: Sequence[str] = ("v6.18", "v6.19"),
+    releases: Sequence[str | Release] = ("v6.18", "v6.19"),
     pairs: int = 16,
     seeds: Sequence[int] = (1, 2, 3, 4, 5),
     seconds: float = 0.5,
@@ -175,9 +178,9 @@ def stream_price(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used, 128 CPUs on two nodes.
-    releases : sequence of str
+    releases : sequence of str or Release
         Before and after.
     pairs : int
         Pairs of processes.

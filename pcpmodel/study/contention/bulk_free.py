@@ -12,6 +12,8 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.runs import (
@@ -28,10 +30,10 @@ __all__ = ["bulk_free"]
 
 
 def bulk_free(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
     hosts: dict[str, Sequence[float]] | None = None,
-    releases: Sequence[str] = RELEASES,
+    releases: Sequence[str | Release] = RELEASES,
     seeds: Sequence[int] = (1, 2, 3, 4, 5),
     seconds: float = 15.0,
 ) -> Answer:
@@ -39,12 +41,12 @@ def bulk_free(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     hosts : dict
         Name -> CPUs, nodes, memory [GiB]; by default the three machines of Hahn's v4, and the
         largest with the memory, then the CPUs, of the medium one.
-    releases : sequence of str
+    releases : sequence of str or Release
         The first is what the others are compared with.
     seeds : sequence of int
         Repetitions, at least two; their scatter is the uncertainty.

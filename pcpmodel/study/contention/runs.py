@@ -10,13 +10,13 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.simulation.result import Result
 from pcpmodel.study.sweep.grid import figures
 
-__all__ = ["HOLDS", "RELEASES", "before_and_after", "half_width", "run_figures"]
+__all__ = ["HOLDS", "RELEASES", "before_and_after", "half_width", "known", "run_figures"]
 
 #: Name -> whether the pages that a hold moves are warm.  The latency tables were measured on such;
 #: what lines of others take follows from the cost sheet and a pilot.
@@ -31,13 +31,26 @@ def half_width(seeds: Sequence[int]) -> float:
     Raises
     ------
     InputError
-        For fewer than two, or one twice.
+        For fewer than two, or one twice, or one that no run takes.
     """
+    for seed in seeds:
+        integer("seed", seed, 0, 2**63 - 1)
     if len(seeds) < 2:
         raise InputError(f"seeds={list(seeds)} has no scatter; give two or more")
     if len(set(seeds)) < len(seeds):
         raise InputError(f"seeds={list(seeds)} has one twice, whose runs have no scatter")
     return float(stdtrit(len(seeds) - 1, 0.975)) / math.sqrt(len(seeds))
+
+
+def known(releases: Sequence[str | Release]) -> None:
+    """Refuse a kernel state that there is not, before the runs of those named before it.
+
+    Raises
+    ------
+    InputError
+    """
+    for name in releases:
+        release(name)
 
 
 def before_and_after(releases: Sequence[str]) -> None:
@@ -47,6 +60,7 @@ def before_and_after(releases: Sequence[str]) -> None:
     ------
     InputError
     """
+    known(releases)
     names = [str(name) for name in releases]
     if len(names) < 2 or len(set(names)) < len(names):
         raise InputError(f"releases={names} has nothing to compare; give two or more, each once")

@@ -11,10 +11,12 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, cuts_drains, half_width
+from pcpmodel.study.contention.runs import HOLDS, RELEASES, cuts_drains, half_width, known
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm
 
@@ -22,10 +24,10 @@ __all__ = ["lock_starvation", "unfair_lock"]
 
 
 def lock_starvation(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
     hosts: dict[str, Sequence[float]] | None = None,
-    releases: Sequence[str] = RELEASES,
+    releases: Sequence[str | Release] = RELEASES,
     pages: int = 40_000,
     seeds: Sequence[int] = (1, 2, 3),
     seconds: float = 4.0,
@@ -34,11 +36,11 @@ def lock_starvation(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     hosts : dict
         Name -> CPUs, nodes, memory [GiB]; by default the three machines of Hahn's v4.
-    releases : sequence of str
+    releases : sequence of str or Release
     pages : int
         Pages that every CPU of the node takes, then frees [pages].
     seeds : sequence of int
@@ -64,6 +66,7 @@ def lock_starvation(
     The lock is first come, first served (kernel/locking/qspinlock.c): nobody is overtaken.
     """
     half = half_width(seeds)
+    known(releases)
     hardware = machines.machine(machine)
     rows = []
     for holds, warm in HOLDS.items():
@@ -157,9 +160,9 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFram
 
 
 def unfair_lock(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
-    releases: Sequence[str] = RELEASES,
+    releases: Sequence[str | Release] = RELEASES,
     pages: int = 40_000,
     seeds: Sequence[int] = (1, 2, 3),
     seconds: float = 4.0,
@@ -171,9 +174,9 @@ def unfair_lock(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used, as measured alone.
-    releases : sequence of str
+    releases : sequence of str or Release
         The first is the kernel before the change.
     pages : int
         Pages that every CPU takes, then frees [pages].
@@ -196,6 +199,7 @@ def unfair_lock(
         With fewer than two seeds.
     """
     half = half_width(seeds)
+    known(releases)
     hardware = machines.machine(machine)
     rows = []
     for name, (cpus, nodes, memory) in hahn_machines().items():

@@ -16,13 +16,15 @@ import pandas as pd
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone_split import MAX_NR_ZONES_PER_TYPE, nr_instances
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.explain import explain
-from pcpmodel.study.contention.runs import half_width, run_figures
+from pcpmodel.study.contention.runs import half_width, known, run_figures
 from pcpmodel.workload import kbuild, page_fault1
 
 __all__ = ["contention_by_cpus", "zone_splitting"]
@@ -40,10 +42,10 @@ def _repeated(seeds: Sequence[int], **spec: Any) -> list[Result]:
 
 
 def zone_splitting(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
     instances: Sequence[int] = (1, 2, 3, 4),
-    releases: Sequence[str] = ("v6.6", "v6.7"),
+    releases: Sequence[str | Release] = ("v6.6", "v6.7"),
     memory_gib: float = 2048.0,
     seeds: Sequence[int] = (1, 2, 3, 4, 5),
     seconds: float = 5.0,
@@ -52,11 +54,11 @@ def zone_splitting(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     instances : sequence of int
         Zone instances per node, 1 among them; the RFC makes four only above 1016 GiB per node.
-    releases : sequence of str
+    releases : sequence of str or Release
         The first, with one instance, is what the others are compared with.
     memory_gib : float
         Memory of the machine of 224 CPUs on two nodes [GiB].
@@ -83,6 +85,7 @@ def zone_splitting(
         With fewer than two seeds, or without one instance.
     """
     half = half_width(seeds)
+    known(releases)
     if 1 not in instances:
         raise InputError(f"instances={list(instances)} lacks 1, with which the others are compared")
     instances = sorted(set(instances))
@@ -255,12 +258,12 @@ def _growth(percent: pd.Series) -> str:
 
 
 def contention_by_cpus(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
     cpus: Sequence[int] = (56, 112, 224, 448),
     memory_gib: Sequence[float] = (512.0, 1024.0, 2048.0),
-    release: str = "v6.6",
-    tuned: str = "v6.7",
+    release: str | Release = "v6.6",
+    tuned: str | Release = "v6.7",
     seeds: Sequence[int] = (1, 2, 3),
     seconds: float = 2.0,
 ) -> Answer:
@@ -268,7 +271,7 @@ def contention_by_cpus(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     cpus : sequence of int
         CPUs of machines with two nodes.
@@ -295,8 +298,7 @@ def contention_by_cpus(
         With fewer than two seeds.
     """
     half = half_width(seeds)
-    if not cpus or not memory_gib:
-        raise InputError(f"cpus={list(cpus)}, memory_gib={list(memory_gib)}: give one of each")
+    known([release, tuned])
     cpus = sorted(set(cpus))
     hardware = machines.machine(machine)
     runs = []

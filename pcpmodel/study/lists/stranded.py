@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
+from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import make_spec, varied
@@ -23,9 +25,9 @@ SECONDS = 10.0
 
 
 def stranded(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
-    releases: Sequence[str] = ("v6.6", "v6.6+p8", "v6.7", "v7.2"),
+    releases: Sequence[str | Release] = ("v6.6", "v6.6+p8", "v6.7", "v7.2"),
     pages: int = 20_000,
     idle_s: float = 5.0,
     seconds: float = 40.0,
@@ -35,9 +37,9 @@ def stranded(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
-    releases : sequence of str
+    releases : sequence of str or Release
         Kernel states to compare.
     pages : int
         Pages that each of 224 CPUs allocates and frees at the start [pages].
@@ -67,17 +69,21 @@ def stranded(
         samples=400,
     )
     parts, ends = [], []
-    for kernel in releases:
-        for nohz in (False, True):
-            result = execute(varied(base, release=kernel, nohz_idle=nohz))
-            mib = result.pages_in_pcp / 256
-            parts.append(
-                pd.DataFrame(
-                    {"release": kernel, "nohz_idle": nohz, "time_s": result.time_s, "mib": mib}
-                )
+    specs = {
+        (kernel, nohz): varied(base, release=kernel, nohz_idle=nohz)
+        for kernel in releases
+        for nohz in (False, True)
+    }
+    for (kernel, nohz), spec in specs.items():
+        result = execute(spec)
+        mib = result.pages_in_pcp / 256
+        parts.append(
+            pd.DataFrame(
+                {"release": kernel, "nohz_idle": nohz, "time_s": result.time_s, "mib": mib}
             )
-            half = _time_until(result.time_s, mib, mib.max() / 2)
-            ends.append((kernel, nohz, mib.max(), mib[-1], half))
+        )
+        half = _time_until(result.time_s, mib, mib.max() / 2)
+        ends.append((kernel, nohz, mib.max(), mib[-1], half))
     table = pd.concat(parts, ignore_index=True)
     ended = pd.DataFrame(ends, columns=["release", "nohz_idle", "peak_mib", "end_mib", "half_s"])
     said = {

@@ -14,13 +14,14 @@ from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.hold.limit import limit
+from pcpmodel.study.hold.limit import limit, positive
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
 from pcpmodel.workload import page_fault1
@@ -89,9 +90,9 @@ def _beaten(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 
 def tradeoff(
-    machine: str = "sapphire-rapids",
+    machine: str | Machine = "sapphire-rapids",
     *,
-    release: str = "v6.7",
+    release: str | Release = "v6.7",
     processes: int = 224,
     batch_scale_max: Sequence[int] = (0, 1, 2, 3, 4, 5, 6),
     high_pages: Sequence[int] = (252, 1000, 5000, 10_000, 20_000, 40_000, 70_000),
@@ -103,7 +104,7 @@ def tradeoff(
 
     Parameters
     ----------
-    machine : str
+    machine : str or Machine
         Whose hold times are used.
     release : str
         Kernel state.
@@ -147,6 +148,7 @@ def tradeoff(
     """
     if len(seeds) < 2:
         raise InputError(f"seeds={list(seeds)!r}: give two or more, for what is noise")
+    positive("p99_us", p99_us)
     hardware = machines.machine(machine)
     spec = make_spec(
         release=release,

@@ -176,7 +176,7 @@ def trajectory(
 def _checked_work(work: Iterable[Sequence[str | int]]) -> list[tuple[str, int, int]]:
     checked: list[tuple[str, int, int]] = []
     for entry in work:
-        if isinstance(entry, str) or len(entry) not in (2, 3):
+        if not isinstance(entry, list | tuple) or len(entry) not in (2, 3):
             raise InputError(f"work={entry!r} is not (operation, number) or (..., order)")
         operation, number, order = (*entry, 0)[:3]
         if operation not in OPERATIONS:

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published, load_workload
-from pcpmodel.errors import InputError, unknown_name
+from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.hardware.machines import machine as find_machine
 from pcpmodel.kernel.releases import Release
@@ -91,6 +91,7 @@ def compare(
             f"source={source!r} names nothing to compare; allowed: None (all), or sources of "
             "data/published or their tables"
         )
+    integer("seed", seed, 0, 2**63 - REPEATS)
     names = [*(c.name for c in cases()), *SINGLE, *ASKED]
     reports = [name for name in asked or () if is_report(name)]
     if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):

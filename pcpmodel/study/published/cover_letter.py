@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.errors import InputError, printable, unknown_name
+from pcpmodel.errors import InputError, integer, printable, unknown_name
 from pcpmodel.files import read_json
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.policies import Policy, with_policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
@@ -261,7 +262,7 @@ def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
 def cover_letter(
     releases: Sequence[str | Release],
     workloads: Sequence[Mapping[str, Any]],
-    machine: str | None = None,
+    machine: str | Machine | None = None,
     *,
     labels: Sequence[str] = (),
     seeds: int = 3,
@@ -280,7 +281,7 @@ def cover_letter(
         One table each: ``{"name": "page_fault1", "processes": 224}`` and so on is simulated;
         ``{"published": "pcp-auto-tuning-v2", "table": "kbuild"}`` is a table of
         ``data/published``, each measured row above what `pcpmodel.compare` simulates.
-    machine : str
+    machine : str or Machine
         Whose hold times the simulated tables use.
     labels : sequence of str, optional
         Names of the rows; by default the releases'.
@@ -328,8 +329,7 @@ def cover_letter(
         raise InputError(f"{len(figures)} figures do not fit into {_WIDTH} columns; give up to 4")
     if labels and len(labels) != len(releases):
         raise InputError(f"{len(labels)} labels for {len(releases)} releases")
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 2 <= seeds <= 100:
-        raise InputError(f"seeds={seeds!r} is not a number in 2..100")
+    seeds = integer("seeds", seeds, 2, 100)
     for figure in figures:
         if figure not in COLUMNS or figure == "build_time":
             raise unknown_name("figure", figure, [c for c in COLUMNS if c != "build_time"])

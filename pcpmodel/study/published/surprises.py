@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import KERNEL_SCALE
@@ -164,8 +165,15 @@ def rules_surprise(ladders: Iterable[Ladder], scale: int = KERNEL_SCALE) -> Answ
     -------
     Answer
         No table; the answers by name.
+
+    Raises
+    ------
+    InputError
+        If there is no ladder of one of the kinds.
     """
     kinds: Mapping[str, Ladder] = {ladder.kind: ladder for ladder in ladders}
+    if missing := {"refill", "drain", "decay"} - kinds.keys():
+        raise InputError(f"ladders: there is none of kind {', '.join(sorted(missing))}")
     visits = pd.concat([kinds["refill"].rungs, kinds["drain"].rungs])
     bound = kinds["refill"].batch << scale
     over = sorted(visits[visits["pages"] > bound]["releases"].unique())
