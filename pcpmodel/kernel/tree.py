@@ -290,11 +290,9 @@ def open_tree(
         del options[_SCALE]  # by mm/Kconfig, if that is given
     if batch_scale_max is not None:
         options = _with_scale(options, batch_scale_max)
-    defaults = {_SCALE: CONFIG[_SCALE]} | defaults_of(files.get(KCONFIG, b""), options)
+    defaults = {_SCALE: CONFIG[_SCALE]} | defaults_of(files.get(KCONFIG, b""), options, off)
     sources = [Source(n, data) for n, data in files.items() if n != KCONFIG]
-    made = _Extract(
-        name, sources, options, {n: v for n, v in defaults.items() if n not in off}
-    ).tree()
+    made = _Extract(name, sources, options, defaults).tree()
     changed = _changed(before, sources) if patch is not None else ()
     return replace(
         made, unread=unread, passed_over=tuple(n for n in changed if n not in made.taken)

@@ -15,9 +15,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_bytes, read_text
@@ -222,14 +223,129 @@ def config_of(path: Path) -> tuple[dict[str, str], set[str]]:
     return found, off
 
 
-def defaults_of(kconfig: bytes, options: Mapping[str, str]) -> dict[str, str]:
-    """Defaults of mm/Kconfig that do not depend on anything else than options that are set."""
-    found = {}
-    text = kconfig.decode("utf-8", "replace")
-    for entry in re.split(r"(?m)^(?:menu)?config[ \t]+", text)[1:]:
-        name = entry.split(None, 1)[0]
-        needed = " && ".join(re.findall(r"(?m)^[ \t]+depends on[ \t]+(.*)", entry))
-        value = re.search(r"(?m)^[ \t]+(?:default|def_bool)[ \t]+(y|-?\d+|0x[0-9a-fA-F]+)$", entry)
-        if value and all(n in options for n in re.split(r"\s*&&\s*", needed) if n):
-            found[name] = "1" if value[1] == "y" else value[1]
+class _Entry(NamedTuple):
+    """An option of a Kconfig file, or one of a choice."""
+
+    name: str
+    needs: tuple[str, ...]  #: expressions that all must hold
+    defaults: list[tuple[str, str]]  #: each with the expression that it needs
+    choice: tuple[str, ...] = ()  #: of which it is one
+
+
+def defaults_of(
+    kconfig: bytes, options: Mapping[str, str], off: Container[str] = ()
+) -> dict[str, str]:
+    """Defaults of mm/Kconfig by options that are set, or off; what neither says is off."""
+    found: dict[str, str] = {}
+    entries = _entries(kconfig.decode("utf-8", "replace"))
+    for _ in range(4):  # one may need another that stands behind it
+        before = dict(found)
+        for entry in entries:
+            given = {**found, **options}
+            chosen = any(n in options for n in entry.choice)
+            if entry.name in off or chosen or not all(_holds(e, given) for e in entry.needs):
+                found.pop(entry.name, None)
+                continue
+            value = next((v for v, needed in entry.defaults if _holds(needed, given)), "n")
+            if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
+                found[entry.name] = value
+            elif _holds(value, given):
+                found[entry.name] = "1"
+            else:
+                found.pop(entry.name, None)
+        if found == before:
+            break
     return found
+
+
+def _entries(text: str) -> list[_Entry]:
+    """Options, with what blocks and choices around them need."""
+    entries: list[_Entry] = []
+    around: list[list[str]] = []  # expressions of each block
+    choice: list[tuple[str, str]] | None = None  # defaults of the one around
+    begins = 0  # its first option
+    inside: list[tuple[str, str]] | None = None  # defaults of what lines are about
+    needs: list[str] = []
+    helps: int | None = None  # indentation of the help that lines may be of; 0: its first line's
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        deep = len(line.expandtabs()) - len(line.expandtabs().lstrip())
+        word, rest = (*line.split(None, 1), "", "")[:2]
+        rest = rest.partition("#")[0].strip()
+        if not word or (helps is not None and deep >= (helps := helps or deep) > 0):
+            continue
+        helps = 0 if word in ("help", "---help---") else None
+        if word in ("config", "menuconfig"):
+            inside, needs = [], []
+            entries.append(_Entry(rest, (), inside))
+        elif word in ("if", "menu", "choice"):
+            around.append([rest] if word == "if" else [])
+            needs = around[-1]
+            inside = [] if word == "choice" else None
+            if word == "choice":
+                choice, begins = inside, len(entries)
+        elif word in ("endif", "endmenu", "endchoice") and around:
+            around.pop()
+            inside, needs = None, []
+            if word == "endchoice" and choice is not None:
+                members = entries[begins:]
+                chosen = [*choice, *((m.name, "") for m in members)]
+                names = tuple(m.name for m in members)
+                entries[begins:] = [
+                    m._replace(
+                        defaults=[("y" if n == m.name else "n", e) for n, e in chosen], choice=names
+                    )
+                    for m in members
+                ]
+                choice = None
+        elif word == "depends":
+            needs.append(rest.removeprefix("on").strip())
+        elif word in ("default", "def_bool", "def_tristate") and inside is not None:
+            value, _, needed = rest.partition(" if ")
+            inside.append((value.strip(), needed.strip()))
+        if entries and word in ("config", "menuconfig", "depends"):
+            last = entries[-1]
+            if inside is last.defaults:
+                entries[-1] = last._replace(needs=(*(e for b in around for e in b), *needs))
+    return entries
+
+
+def _holds(expression: str, values: Mapping[str, str]) -> bool:
+    """Whether an expression of Kconfig is y; an empty one is."""
+    tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||!=|[=!()]', expression)
+
+    def any_of() -> str:
+        left = all_of()
+        while tokens[:1] == ["||"]:
+            del tokens[0]
+            left = max(left, all_of())
+        return left
+
+    def all_of() -> str:
+        left = one()
+        while tokens[:1] == ["&&"]:
+            del tokens[0]
+            left = min(left, one())
+        return left
+
+    def one() -> str:
+        token = tokens.pop(0) if tokens else "n"
+        if token == "!":
+            return "n" if one() == "y" else "y"
+        if token == "(":
+            found = any_of()
+            del tokens[:1]
+            return found
+        left = of(token)
+        if tokens[:1] in (["="], ["!="]):
+            same = tokens.pop(0) == "="
+            right = of(tokens.pop(0)) if tokens else ""
+            return "y" if (left == right) == same else "n"
+        return left if left in ("y", "m") else "n"
+
+    def of(token: str) -> str:
+        if token[0] == '"' or token in ("y", "m", "n") or token.isdigit():
+            return token.strip('"')
+        value = values.get(token, "n")
+        return "y" if value == "1" else value
+
+    return not tokens or any_of() == "y"

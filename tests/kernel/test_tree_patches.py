@@ -197,7 +197,10 @@ def test_what_a_patch_changes_elsewhere_is_said(tmp_path):
 # Options
 
 
-@pytest.mark.parametrize(("needs", "drains"), [("NUMA && SMP", True), ("NUMA || X", False)])
+@pytest.mark.parametrize(
+    ("needs", "drains"),
+    [("NUMA && SMP", True), ("NUMA && X", False), ("NUMA || X", True), ("SMP && !X", True)],
+)
 def test_defaults_of_the_trees_own_options(changed, needs, drains):
     small = "#ifdef CONFIG_PCP_SMALL_DRAINS\n	return 1;\n#endif\n	return clamp_t"
     folder = changed(("	return clamp_t", small))
@@ -213,6 +216,57 @@ def test_defaults_of_the_trees_own_options(changed, needs, drains):
     config.write_text("CONFIG_NUMA=y\nCONFIG_SMP=y\n# CONFIG_PCP_SMALL_DRAINS is not set\n")
     assert "PCP_SMALL_DRAINS" not in open_tree(folder, config=config).options
     assert open_tree(folder, config=config).batch_scale_max == 3
+
+
+CHOICE = """\
+choice
+	prompt "What drains give back"
+	default PCP_DRAIN_BATCH if SMP
+
+config PCP_DRAIN_ALL
+	bool "All"
+	help
+\t  if unsure, the other
+\t  config is none
+
+config PCP_DRAIN_BATCH
+	bool "A batch"
+endchoice
+
+if !SMP
+config PCP_ONE_CPU
+	def_bool y
+endif
+
+config PCP_SCALE
+	int "Scale"
+	default 1 if NUMA && !(X || PREEMPT_RT)
+	default 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ("NUMA=y\nCONFIG_SMP=y", {"PCP_DRAIN_BATCH": "1", "PCP_SCALE": "1"}),
+        ("NUMA=y\nCONFIG_X=y", {"PCP_DRAIN_ALL": "1", "PCP_ONE_CPU": "1", "PCP_SCALE": "5"}),
+        ("SMP=y\nCONFIG_NUMA=y\nCONFIG_PCP_DRAIN_ALL=y",
+         {"PCP_DRAIN_ALL": "1", "PCP_SCALE": "1"}),
+        ("NUMA=y\nCONFIG_SMP=y\n# CONFIG_PCP_DRAIN_BATCH is not set", {"PCP_SCALE": "1"}),
+    ],
+)  # fmt: skip
+def test_defaults_that_depend_on_options(changed, config, found):
+    """As Kconfig decides them: choices, blocks, conditions of each default."""
+    names = ("PCP_DRAIN_ALL", "PCP_DRAIN_BATCH", "PCP_ONE_CPU", "PCP_SCALE")
+    asks = " || ".join(f"IS_ENABLED(CONFIG_{n})" for n in names)
+    folder = changed(
+        ("	return clamp_t", f"	if ({asks})\n		return 1;\n	return clamp_t")
+    )
+    (folder / "mm/Kconfig").write_text(CHOICE)
+    at = folder / "config"
+    at.write_text(f"CONFIG_{config}\n")
+    options = open_tree(folder, config=at).options
+    assert {n: options[n] for n in names if n in options} == found
 
 
 def test_a_patch_of_a_default(tmp_path, changed):
