@@ -39,6 +39,7 @@ from pcpmodel.kernel.tree_files import (
     MAX_SECONDS,
     config_of,
     defaults_of,
+    files_with,
     patched,
     tree_files,
 )
@@ -104,6 +105,9 @@ BESIDE = (
     "zone_watermark_fast", "zone_managed_pages", "zone_to_nid", "min_wmark_pages",
     "low_wmark_pages", "high_wmark_pages", "pcp_spin_trylock", "pcp_spin_unlock",
 )  # fmt: skip
+
+#: What a tree may have anywhere and is not to be stood in for.
+_STAND_INS = frozenset(Source("", read_bytes(_HERE / "tree_defaults.h")).items)
 
 _FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_factor", "free_factor",
            "free_count", "count_min", "expire")  # fmt: skip
@@ -292,28 +296,73 @@ def open_tree(
         options = _with_scale(options, batch_scale_max)
     defaults = {_SCALE: CONFIG[_SCALE]} | defaults_of(files.get(KCONFIG, b""), options, off)
     sources = [Source(n, data) for n, data in files.items() if n != KCONFIG]
-    made = _Extract(name, sources, options, defaults).tree()
-    changed = _changed(before, sources) if patch is not None else ()
+    more = _defining(os.fspath(path), _STAND_INS.union(KNOWN, *NEEDED.values()), sources)
+    sources += more
+    also: set[str] = set()  # names that no definition spells out
+    while True:
+        extract = _Extract(name, sources, options, defaults, also)
+        try:
+            made = extract.tree()
+            break
+        except MissingError as missing:
+            hidden = {n for n in missing.names if extract.has(n)} - also
+            more = _defining(os.fspath(path), missing.names - hidden, sources)
+            if not hidden and not more:
+                raise
+            also |= hidden
+            sources += more
+    changed = _changed(before, [s for s in sources if s.name in files] if before else [])
     return replace(
         made, unread=unread, passed_over=tuple(n for n in changed if n not in made.taken)
     )
 
 
+def _defining(tree: str, names: Iterable[str], sources: Sequence[Source]) -> list[Source]:
+    """Other files of a tree that define names which none that is read does.
+
+    Of several that define one, and are no header, nobody knows which is meant.
+    """
+    missing = {n for n in names if not any(_defines(s, n) for s in sources)}
+    if not missing:
+        return []
+    found = []
+    for file, data in files_with(tree, missing, {s.name for s in sources}).items():
+        with contextlib.suppress(InputError):  # of C that is not understood
+            source = Source(file, data)
+            found += [(n, source) for n in sorted(missing) if _defines(source, n)]
+    both: dict[str, list[Source]] = {}
+    for name, source in found:
+        both.setdefault(name, []).append(source)
+    alone = [
+        s for some in both.values()
+        if len({s.name.endswith(".h") for s in some}) == len(some) for s in some
+    ]  # fmt: skip
+    return list({s.name: s for s in alone}.values())
+
+
+def _defines(source: Source, name: str) -> bool:
+    return any(not i.declares for i in source.defined(name))
+
+
 def _changed(before: Mapping[str, bytes], sources: Iterable[Source]) -> tuple[str, ...]:
     """Names of definitions that are otherwise than before, or new."""
     found: dict[str, None] = {}
+    then = [Source(n, data) for n, data in before.items() if n != KCONFIG]
+    texts = {s.name: s.text for s in then}
     for now in sources:
-        then = Source(now.name, before.get(now.name, b""))
-        if then.text == now.text:
+        if texts.get(now.name) == now.text:
             continue
         for name, items in now.items.items():
             if all(i.text.split()[1:] == [name] for i in items if i.kind == "macro") and any(
                 i.kind == "macro" for i in items
             ):
                 continue  # keeps a header from being read twice
-            known = {i.digest for i in then.defined(name)}
+            known = {i.digest for s in then for i in s.defined(name)}
             # The grammar may have lost its way in one of them: what stands there is not new.
-            if any(i.digest not in known and i.text not in then.text for i in items):
+            if any(
+                i.digest not in known and not any(i.text in t for t in texts.values())
+                for i in items
+            ):
                 found[name] = None
     return tuple(found)
 
@@ -326,6 +375,14 @@ def _with_scale(options: Mapping[str, str], batch_scale_max: int) -> dict[str, s
 # The functions
 
 
+class MissingError(InputError):
+    """Names that nothing of what is read of a tree defines."""
+
+    def __init__(self, message: str, names: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.names = frozenset(names)
+
+
 class _Extract:
     """What is compiled of a tree."""
 
@@ -335,8 +392,10 @@ class _Extract:
         sources: list[Source],
         options: Mapping[str, str],
         defaults: Mapping[str, str],
+        also: Iterable[str] = (),
     ) -> None:
         self.name = name
+        self.also = also
         older = any(s.defined("per_cpu_pageset") for s in sources)
         # The files that page_alloc.c is compiled with, in this order; each other one by itself;
         # and what stands in where the tree has nothing.
@@ -409,7 +468,7 @@ class _Extract:
         for role, names in NEEDED.items():
             found = next((n for n in names if self.has(n)), None)
             if found is None:
-                raise InputError(
+                raise MissingError(
                     f"{self.name}: {self.unit[-1].name} has no function "
                     f"{' or '.join(f'{n}()' for n in names)}"
                 )
@@ -421,7 +480,7 @@ class _Extract:
                 )
             roles[role] = found
         more = [n for n in KNOWN if self.has(n)]
-        items = self.closure([*roles.values(), *more, "per_cpu_pages", "NR_PCP_LISTS",
+        items = self.closure([*roles.values(), *more, *self.also, "per_cpu_pages", "NR_PCP_LISTS",
                               "migratetype", "zone_flags"])  # fmt: skip
         struct = self.taken(self.definition("per_cpu_pages"))
         fields = _fields(struct)
@@ -852,7 +911,9 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
         if done.returncode:
             log = folder / f"{digest}.log"
             log.write_text(done.stderr)
-            raise InputError(f"{name}: {_sentence(done.stderr)} (all of it: {log})")
+            raise MissingError(
+                f"{name}: {_sentence(done.stderr)} (all of it: {log})", _missing(done.stderr)
+            )
         os.chmod(built, 0o700)
         os.replace(built, library)
     return digest, library
@@ -902,6 +963,21 @@ failed = [f["failed"] for f in found if f.get("failed")]
 print(*outside.changed())
 sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
 """
+
+
+def _missing(errors: str) -> frozenset[str]:
+    """Names that a compiler has not found."""
+    return frozenset(
+        name
+        for found in re.findall(
+            r"'(\w+)' undeclared|implicit declaration of function '(\w+)'|unknown type name '(\w+)'"
+            r"|incomplete type '(?:const )?(?:struct|enum|union) (\w+)"
+            r"|undefined type '(?:const )?(?:struct|union) (\w+)|undefined reference to .(\w+)",
+            errors,
+        )
+        for name in found
+        if name
+    )
 
 
 def _sentence(errors: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import email
 import os
+import posixpath
 import re
 import shutil
 import subprocess
@@ -24,9 +25,12 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import read_bytes, read_text
 from pcpmodel.kernel.tree_source import Source
 
-__all__ = ["FILES", "KCONFIG", "MAX_SECONDS", "config_of", "defaults_of", "patched", "tree_files"]
+__all__ = [
+    "FILES", "KCONFIG", "MAX_SECONDS", "config_of", "defaults_of", "files_with", "patched",
+    "tree_files",
+]  # fmt: skip
 
-#: Files that are looked at, as far as the tree has them.
+#: Files that are looked at first, as far as the tree has them.
 FILES = (
     "mm/page_alloc.c",
     "include/linux/mmzone.h",
@@ -36,6 +40,9 @@ FILES = (
     "mm/mm_init.c",
     "include/linux/gfp.h",
 )
+
+#: Where else what these do not have may be.
+_ELSEWHERE = ("mm/*.c", "mm/*.h", "include/linux/*.h")
 
 #: Has the defaults of options.
 KCONFIG = "mm/Kconfig"
@@ -53,11 +60,53 @@ def tree_files(name: str, more: Iterable[str] = ()) -> dict[str, bytes]:
         raise InputError(f"{name}: {error.strerror}") from None
 
 
-def _files(name: str, wanted: Sequence[str]) -> dict[str, bytes]:
+def files_with(name: str, words: Iterable[str], but: Container[str]) -> dict[str, bytes]:
+    """Other files of mm/ and include/linux/ in which one of some words stands."""
+    word = re.compile(rf"\b(?:{'|'.join(sorted(words))})\b")
+    tree, ref = _tree_at(name)
+    if ref:
+        done = _git(tree, "grep", "-l", "-P", word.pattern, ref, "--", *_ELSEWHERE)
+        paths = [line.partition(":")[2] for line in done.stdout.decode("utf-8").splitlines()]
+    else:
+        folder = tree.parent if tree.is_file() else tree
+        folder = folder.parent if folder.name == "mm" else folder
+        whole = (folder / "mm/page_alloc.c").is_file()
+        if tree.is_file() and not whole:
+            return {}
+        paths = [
+            f"{posixpath.dirname(glob)}/{path.name}"
+            for glob in _ELSEWHERE
+            for path in sorted(folder.glob(glob if whole else posixpath.basename(glob)))
+        ]
+    found = tree_files(name, (p for p in paths if p not in but))
+    return {
+        f: data for f, data in found.items()
+        if f in paths and f not in but and word.search(data.decode("utf-8", "replace"))
+    }  # fmt: skip
+
+
+def _tree_at(name: str) -> tuple[Path, str]:
+    """Where a tree is, and which commit of it is meant, if one is."""
     where, _, ref = name.rpartition("@")
     if where and Path(where).expanduser().is_dir() and not Path(name).expanduser().exists():
-        return _at_commit(Path(where).expanduser(), ref, wanted)
-    path = Path(name).expanduser()
+        return Path(where).expanduser(), ref
+    return Path(name).expanduser(), ""
+
+
+def _git(tree: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
+    git = shutil.which("git")
+    if git is None:
+        raise InputError(f"{tree}: git is not there")
+    return subprocess.run(
+        [git, "-C", os.fspath(tree), *command],
+        capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def _files(name: str, wanted: Sequence[str]) -> dict[str, bytes]:
+    path, ref = _tree_at(name)
+    if path != Path(name).expanduser():
+        return _at_commit(path, ref, wanted)
     if path.is_file():
         found = {"mm/page_alloc.c": path}
         beside = path.parent.parent / "include/linux/mmzone.h"
@@ -76,17 +125,11 @@ def _files(name: str, wanted: Sequence[str]) -> dict[str, bytes]:
 
 def _at_commit(tree: Path, ref: str, wanted: Iterable[str]) -> dict[str, bytes]:
     """Files as a commit has them; nothing is checked out."""
-    git = shutil.which("git")
-    if git is None:
-        raise InputError(f"{tree}@{ref}: git is not there")
     if not ref or ref.startswith("-"):
         raise InputError(f"{tree}@{ref}: {ref!r} is no commit")
     found = {}
     for name in wanted:
-        done = subprocess.run(
-            [git, "-C", os.fspath(tree), "show", f"{ref}:{name}"],
-            capture_output=True, stdin=subprocess.DEVNULL, timeout=MAX_SECONDS, check=False,
-        )  # fmt: skip
+        done = _git(tree, "show", f"{ref}:{name}")
         if done.returncode == 0:
             found[name] = done.stdout
         elif name == "mm/page_alloc.c":

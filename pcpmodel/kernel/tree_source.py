@@ -323,12 +323,24 @@ def segments(sources: Sequence[Source]) -> list[tuple[Source, int, int]]:
     files = {s.name: s for s in sources}
     found: list[tuple[Source, int, int]] = []
     done: set[str] = set()
-    reached, todo = {main.name}, [main]
-    while todo:
-        new = {*todo.pop().includes().values()} & files.keys() - reached
-        reached |= new
-        todo += (files[n] for n in new)
-    left = [s for s in sources if s.name.endswith(".h") and s.name not in reached]
+
+    def reach(source: Source) -> set[str]:
+        reached, todo = {source.name}, [source]
+        while todo:
+            new = {*todo.pop().includes().values()} & files.keys() - reached
+            reached |= new
+            todo += (files[n] for n in new)
+        return reached
+
+    reached = reach(main)
+    headers = [s for s in sources if s.name.endswith(".h") and s.name not in reached]
+    inner = {path for s in headers for path in s.includes().values()}
+    left: list[Source] = []
+    placed: set[str] = set()
+    for header in sorted(headers, key=lambda s: s.name in inner):
+        if header.name not in placed:
+            left.append(header)
+            placed |= reach(header)
 
     def visit(source: Source) -> None:
         done.add(source.name)
