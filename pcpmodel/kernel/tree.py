@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Self
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.files import read_bytes, read_text
+from pcpmodel.files import read_bytes, read_json, read_text
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE
 from pcpmodel.kernel.tree_files import (
     FILES,
@@ -44,7 +44,7 @@ from pcpmodel.kernel.tree_files import (
     tree_files,
 )
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
-from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, segments
+from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, cut, members, segments
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
 
@@ -108,6 +108,9 @@ BESIDE = (
 
 #: What a tree may have anywhere and is not to be stood in for.
 _STAND_INS = frozenset(Source("", read_bytes(_HERE / "tree_defaults.h")).items)
+
+#: Structures that a tree may add fields to, by the names that they are defined by.
+STRUCTS = {"zone": "zone", "pg_data_t": "pglist_data", "per_cpu_zonestat": "per_cpu_zonestat"}
 
 _FIELDS = ("count", "high", "high_min", "high_max", "batch", "flags", "alloc_factor", "free_factor",
            "free_count", "count_min", "expire")  # fmt: skip
@@ -186,6 +189,8 @@ class Tree:
         Those that its functions ask for and that hold no constant.
     outside : tuple of str
         Variables that its functions write to, which are no state of a pageset.
+    state : tuple of str
+        Fields that only the tree has, of `STRUCTS`.
     passed_over : tuple of str
         Definitions that a patch changes or adds in the others, and that are not compiled.
     """
@@ -209,6 +214,7 @@ class Tree:
     still: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -258,6 +264,8 @@ class Tree:
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),
+                ("Begin at 0 and are kept once, whichever zone, CPU or run writes to them",
+                 self.state),
             ) if names
         ]  # fmt: skip
 
@@ -311,10 +319,35 @@ def open_tree(
                 raise
             also |= hidden
             sources += more
+    own = {*made.new_fields, *(f for some in extract.kept.values() for f in some)}
+    for file, data in files_with(os.fspath(path), own, {s.name for s in sources}).items():
+        with contextlib.suppress(InputError):
+            sources.append(Source(file, data))
+    _begin_at_0(name, own, sources, extract.items)
     changed = _changed(before, [s for s in sources if s.name in files] if before else [])
     return replace(
         made, unread=unread, passed_over=tuple(n for n in changed if n not in made.taken)
     )
+
+
+def _begin_at_0(
+    name: str, fields: Iterable[str], sources: Iterable[Source], compiled: Iterable[Item]
+) -> None:
+    """Refuse fields of the tree's own that get a value where nothing is compiled."""
+    ours = {(i.file, i.line + n) for i in compiled for n in range(i.text.count("\n") + 1)}
+    for source, own in ((s, f) for s in sources for f in fields if f in s.text):
+        place = rf"(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
+        for given in re.finditer(
+            rf"{place}\s*=(?!=)\s*([^;,]+)[;,]|"
+            rf"\w*(?:_set|WRITE_ONCE|_write)\(\s*&?[^;,()]*{place}\s*,\s*([^;]+)\);", source.text
+        ):  # fmt: skip
+            line = source.text.count("\n", 0, given.start()) + 1
+            nothing = (given[1] or given[2]).strip() in ("0", "NULL", "false")
+            if not nothing and (source.name, line) not in ours:
+                raise InputError(
+                    f"{name}: {source.name}: line {line}: {own} gets a value where nothing is "
+                    f"compiled; fields of a tree's own begin at 0"
+                )
 
 
 def _defining(tree: str, names: Iterable[str], sources: Sequence[Source]) -> list[Source]:
@@ -396,6 +429,8 @@ class _Extract:
     ) -> None:
         self.name = name
         self.also = also
+        self.items: list[Item] = []  #: that are compiled
+        self.kept: dict[str, list[str]] = {n: [] for n in STRUCTS}  #: new fields that are used
         older = any(s.defined("per_cpu_pageset") for s in sources)
         # The files that page_alloc.c is compiled with, in this order; each other one by itself;
         # and what stands in where the tree has nothing.
@@ -439,8 +474,15 @@ class _Extract:
         """The last that counts, of several."""
         return [i for i in self.find(name) if not i.declares][-1]
 
-    @cache  # noqa: B019
     def taken(self, item: Item) -> Item:
+        """A definition as it is compiled: of structures that others fill, what is kept."""
+        if item.kind not in ("struct", "typedef") or item.name not in STRUCTS:
+            return self.as_compiled(item)
+        first = f"PCPMODEL_OF_{STRUCTS[item.name]}"
+        return replace(item, text=cut(item.text, self.kept[item.name], first))
+
+    @cache  # noqa: B019
+    def as_compiled(self, item: Item) -> Item:
         """A definition as it is compiled.
 
         Without calls of tracepoints and vendors' hooks, which none of the files define: they do
@@ -481,7 +523,7 @@ class _Extract:
             roles[role] = found
         more = [n for n in KNOWN if self.has(n)]
         items = self.closure([*roles.values(), *more, *self.also, "per_cpu_pages", "NR_PCP_LISTS",
-                              "migratetype", "zone_flags"])  # fmt: skip
+                              "migratetype", "zone_flags", *STRUCTS])  # fmt: skip
         struct = self.taken(self.definition("per_cpu_pages"))
         fields = _fields(struct)
         for name, is_array in re.findall(r"\b(\w+)\s*(\[|:\s*\d)", struct.text):
@@ -517,6 +559,7 @@ class _Extract:
             int(options[_SCALE]), options, text, outside=outside,
             tracepoints=tuple(sorted(self.tracepoints)),
             static_keys=_static_keys(items, options),
+            state=tuple(f"{f} of struct {STRUCTS[n]}" for n in STRUCTS for f in self.kept[n]),
             still=tuple(sorted({w for i in items for w in _still(i)})),
             variables=tuple(sorted({
                 n for i in items if i.kind == "variable" and not i.declares
@@ -533,8 +576,25 @@ class _Extract:
             )),
         )  # fmt: skip
 
-    def closure(self, names: Iterable[str]) -> list[Item]:
-        """Definitions of names and of all that they use; what the surroundings have is theirs."""
+    def closure(self, names: Sequence[str]) -> list[Item]:
+        """Definitions of names and of all that they use; what the surroundings have is theirs.
+
+        Of `STRUCTS` the fields that no known kernel has, as far as they are used.
+        """
+        while True:
+            items = self.closed(names)
+            used = {w for i in items for w in re.findall(r"(?:->|\.)\s*(\w+)", i.text)}
+            kept = {
+                n: [f for f in _fields(self.definition(n)) if f in used - known_fields()[of]]
+                for n, of in STRUCTS.items()
+            }
+            if kept == self.kept:
+                self.items = items
+                return items
+            self.kept = kept
+
+    def closed(self, names: Iterable[str]) -> list[Item]:
+        """As `closure`, with the fields that are kept."""
         todo, seen, items = [(n, "") for n in names], set(), {}
         apart = {s.name for s in self.others}
         while todo:
@@ -816,6 +876,13 @@ def _still(item: Item) -> set[str]:
     return item.words & _STILL | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
 
 
+@cache
+def known_fields() -> dict[str, frozenset[str]]:
+    """Fields of `STRUCTS` in known kernels."""
+    known = read_json(_HERE / "tree_fields.json")
+    return {name: frozenset(fields) for name, fields in known.items()}
+
+
 def _own(fields: Iterable[str]) -> tuple[str, ...]:
     """Fields that no release has."""
     return tuple(f for f in fields if f not in {*_FIELDS, "lock", "lists"})
@@ -829,11 +896,7 @@ def _places(own: Sequence[str]) -> list[str]:
 
 def _fields(struct: Item) -> list[str]:
     """Names of the fields of struct per_cpu_pages."""
-    body = struct.text[struct.text.index("{") + 1 : struct.text.rindex("}")]
-    inner = re.compile(r"\b(?:struct|union)\b[^{};]*\{([^{}]*)\}\s*(\w*)")
-    while inner.search(body):  # without a name, what stands in it is a field
-        body = inner.sub(lambda m: f"int {m[2]}" if m[2] else m[1], body)
-    return re.findall(r"(\w+)(?:\[[^\]]*\])?(?:\s*:\s*\d+)?\s*[;,]", body)
+    return [name for names, _, _ in members(struct.text) for name in names]
 
 
 # The compiler

@@ -47,3 +47,13 @@ struct per_cpu_pages {
 	short free_count;
 	struct list_head lists[NR_PCP_LISTS];
 };
+
+/* Of these tree.py fills in what PCPMODEL_OF_... names. */
+struct per_cpu_zonestat {
+};
+
+struct zone {
+};
+
+typedef struct pglist_data {
+} pg_data_t;

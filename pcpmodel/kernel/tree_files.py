@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -60,8 +60,10 @@ def tree_files(name: str, more: Iterable[str] = ()) -> dict[str, bytes]:
         raise InputError(f"{name}: {error.strerror}") from None
 
 
-def files_with(name: str, words: Iterable[str], but: Container[str]) -> dict[str, bytes]:
+def files_with(name: str, words: Collection[str], but: Container[str]) -> dict[str, bytes]:
     """Other files of mm/ and include/linux/ in which one of some words stands."""
+    if not words:
+        return {}
     word = re.compile(rf"\b(?:{'|'.join(sorted(words))})\b")
     tree, ref = _tree_at(name)
     if ref:

@@ -16,6 +16,7 @@ struct set {
 	struct per_cpu_pages *pcp;
 	struct zone zone;
 	struct pglist_data node;
+	struct per_cpu_zonestat zonestat;
 	struct page *stands_for[NR_PCP_LISTS];
 	struct page *loose;
 	char *given; /* where pcp and pages are */
@@ -249,6 +250,7 @@ static void op_init(void *mem)
 	set->zone.per_cpu_pageset = set->pcp;
 	set->zone.pageset = (struct per_cpu_pageset *)set->pcp;
 	set->zone.zone_pgdat = &set->node;
+	set->zone.per_cpu_zonestats = &set->zonestat;
 	for (i = 0; i < NR_PCP_LISTS; i++) {
 		set->stands_for[i] = ends_before_a_gap(&next, sizeof(struct page));
 		set->pcp->lists[i].index = i;

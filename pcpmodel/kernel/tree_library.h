@@ -37,6 +37,12 @@ typedef struct { int counter; } atomic_t;
 #define __maybe_unused __attribute__((unused))
 #define __always_unused __attribute__((unused))
 #define __must_check
+#define __aligned(n) __attribute__((aligned(n)))
+#define __packed __attribute__((packed))
+#define __counted_by(count)
+#define __cacheline_group_begin(group)
+#define __cacheline_group_end(group)
+#define ____cacheline_aligned
 #define __cold
 #define __pure
 #define __sched

@@ -68,6 +68,10 @@ class Compiled(Protocol):
     @property
     def fields(self) -> tuple[str, ...]: ...
     @property
+    def outside(self) -> tuple[str, ...]: ...
+    @property
+    def state(self) -> tuple[str, ...]: ...
+    @property
     def caveats(self) -> list[str]: ...
     @property
     def batch_scale_max(self) -> int: ...
@@ -256,7 +260,9 @@ def release_of(tree: Compiled) -> TreeRelease:
     )
     found = _tried_once(state)
     if found["refused"]:
-        raise InputError(f"{tree.name}: {found['refused']}")
+        apart = ", ".join([*tree.outside, *tree.state])
+        part = f"; what is kept outside of struct per_cpu_pages has a part in it: {apart}"
+        raise InputError(f"{tree.name}: {found['refused']}{part if apart else ''}")
     return replace(state, commit_drain=found["commit_drain"], hits=Hits(found["hits"]))
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pcpmodel.errors import InputError
 
-__all__ = ["MAX_BYTES", "Item", "Source", "segments"]
+__all__ = ["MAX_BYTES", "Item", "Source", "cut", "members", "segments"]
 
 #: Larger than any file of mm/ [bytes], and than any function that decides.
 MAX_BYTES = 4 << 20
@@ -312,6 +312,57 @@ class Source:
                 )
             elif child.type.startswith("preproc_") or child.type == "ERROR":
                 yield from self._definitions(child, above)
+
+
+_ATTRIBUTE = re.compile(r"\b__\w+\b(?:\s*\((?:[^()]|\([^()]*\))*\))?")
+_POINTER = re.compile(r"\(\s*\*\s*(\w+)\s*\)\s*\([^()]*\)")
+_MEMBER = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?::\s*\w+\s*)?[,;]")
+_NOTHING = re.compile(  # between conditions
+    r"^[ \t]*#[ \t]*if(?:.*\\\n)*.*\n(?:\s*(?:#[ \t]*el(?:.*\\\n)*.*)?\n)*[ \t]*#[ \t]*endif.*$",
+    re.M,
+)
+_INNER = re.compile(r"\b(?:struct|union)\b[^{};]*\{([^{}]*)\}\s*(\w*)")
+
+
+def members(struct: str) -> Iterator[tuple[list[str], int, int]]:
+    """Names that each declaration in a structure adds to it, and where the declaration stands."""
+    begin = at = struct.index("{") + 1
+    depth = 0
+    for mark in re.compile(r"[{};]|^[ \t]*#(?:.*\\\n)*.*$", re.M).finditer(struct, at):
+        if mark[0] == "{":
+            depth += 1
+        elif mark[0] == "}":
+            depth -= 1
+            if depth < 0:
+                return
+        elif mark[0] != ";":
+            if not depth:
+                begin = mark.end()
+        elif not depth:
+            declared = struct[begin : mark.end()]
+            text = re.sub(r"(?m)^[ \t]*#(?:.*\\\n)*.*$", "", declared)
+            text = _POINTER.sub(r"\1", _ATTRIBUTE.sub("", text))
+            while _INNER.search(text):  # without a name, what stands in it is a member
+                text = _INNER.sub(lambda m: f"int {m[2]}" if m[2] else m[1], text)
+            space = len(declared) - len(declared.lstrip())
+            yield _MEMBER.findall(text), begin + space, mark.end()
+            begin = mark.end()
+
+
+def cut(struct: str, kept: Container[str], first: str) -> str:
+    """A structure with something in it first, and of its own members some: each on its line."""
+    begin = struct.index("{") + 1
+    end = struct.rindex("}")
+    left = list(re.sub(r"[^\n]", " ", struct[begin:end]))
+    directives = [m.span() for m in re.finditer(r"^[ \t]*#(?:.*\\\n)*.*$", struct, re.M)]
+    spans = [(a, b) for names, a, b in members(struct) if any(n in kept for n in names)]
+    for a, b in (*directives, *spans):
+        left[a - begin : b - begin] = struct[a:b]
+    body = "".join(left)
+    while _NOTHING.search(body):
+        body = _NOTHING.sub(lambda m: "\n" * m[0].count("\n"), body)
+    tail = re.sub(r"\s", " ", _ATTRIBUTE.sub("", struct[end:]))
+    return f"{struct[:begin]} {first} {body}{tail}"
 
 
 def segments(sources: Sequence[Source]) -> list[tuple[Source, int, int]]:

@@ -109,26 +109,27 @@ struct per_cpu_pages;
 struct per_cpu_pageset; /* up to v5.13: begins with a struct per_cpu_pages */
 struct per_cpu_zonestat;
 
-struct pglist_data {
-	int node_id;
-	int nr_zones;
-	atomic_t kswapd_failures;
-};
-typedef struct pglist_data pg_data_t;
+struct pglist_data;
+struct zone;
 
-struct zone {
-	unsigned long flags;
-	spinlock_t lock;
-	struct per_cpu_pages *per_cpu_pageset;
-	struct per_cpu_pageset *pageset;
-	struct per_cpu_zonestat *per_cpu_zonestats;
-	struct pglist_data *zone_pgdat;
-	int node;
-	int pageset_high_min, pageset_high_max, pageset_batch;
-	unsigned long managed, min_wmark, low_wmark, high_wmark;
-	unsigned long nr_isolate_pageblock;
+/* Of structures that a tree may add fields to (tree.py), those that known releases use here. */
+#define PCPMODEL_OF_pglist_data \
+	int node_id; \
+	int nr_zones; \
+	atomic_t kswapd_failures;
+#define PCPMODEL_OF_per_cpu_zonestat
+#define PCPMODEL_OF_zone \
+	unsigned long flags; \
+	spinlock_t lock; \
+	struct per_cpu_pages *per_cpu_pageset; \
+	struct per_cpu_pageset *pageset; \
+	struct per_cpu_zonestat *per_cpu_zonestats; \
+	struct pglist_data *zone_pgdat; \
+	int node; \
+	int pageset_high_min, pageset_high_max, pageset_batch; \
+	unsigned long managed, min_wmark, low_wmark, high_wmark; \
+	unsigned long nr_isolate_pageblock; \
 	int cpus, all_cpus;
-};
 
 #define zone_managed_pages(zone) ((zone)->managed)
 #define min_wmark_pages(zone) ((zone)->min_wmark)
