@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from pcpmodel.kernel.tree_files import (
     tree_files,
 )
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
-from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, cut, members, segments
+from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, closed, cut, members, segments
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
 
@@ -308,7 +308,8 @@ def open_tree(
     sources += more
     also: set[str] = set()  # names that no definition spells out
     while True:
-        extract = _Extract(name, sources, options, defaults, also)
+        missed = {s.name for s in sources} - files.keys()
+        extract = _Extract(name, sources, options, defaults, also, missed)
         try:
             made = extract.tree()
             break
@@ -426,6 +427,7 @@ class _Extract:
         options: Mapping[str, str],
         defaults: Mapping[str, str],
         also: Iterable[str] = (),
+        missed: Container[str] = (),
     ) -> None:
         self.name = name
         self.also = also
@@ -445,7 +447,11 @@ class _Extract:
         self.defaults = defaults
         self.tracepoints: dict[str, None] = {}  #: that were left out
         self.library = frozenset(Source("", read_bytes(_HERE / "tree_library.h")).items)
-        theirs = {n for n in self.library for i in self.find(n) if i.kind in ("macro", "function")}
+        # Files that were read for what was missed give no more than that.
+        theirs = {
+            n for n in self.library for i in self.find(n)
+            if i.kind in ("macro", "function") and i.file not in missed
+        }  # fmt: skip
         self.ours = (
             frozenset().union(*(Source(n, read_bytes(_HERE / n)).items for n in _SURROUNDINGS[:3]))
             - theirs
@@ -492,7 +498,7 @@ class _Extract:
         text = item.text
         if item.kind == "function":
             for call in reversed(list(_TRACEPOINT.finditer(text))):
-                end = _closed(text, call.end())
+                end = closed(text, call.end())
                 if self.find(call[1]) or call[1] in self.ours or not end:
                     continue
                 self.tracepoints[call[1]] = None
@@ -822,16 +828,6 @@ class _Written:
         return found
 
 
-def _closed(text: str, at: int) -> int:
-    """Behind the parenthesis that closes one before ``at``; 0 if none does."""
-    depth = 1
-    for parenthesis in re.compile(r"[()]").finditer(text, at):
-        depth += 1 if parenthesis[0] == "(" else -1
-        if not depth:
-            return parenthesis.end()
-    return 0
-
-
 # Behind each definition: what callers of it get where an operation is only foreseen, by the names
 # of its parameters, or else their places in known releases.
 _FORESEEN = {
@@ -1030,17 +1026,13 @@ sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
 
 def _missing(errors: str) -> frozenset[str]:
     """Names that a compiler has not found."""
-    return frozenset(
-        name
-        for found in re.findall(
-            r"'(\w+)' undeclared|implicit declaration of function '(\w+)'|unknown type name '(\w+)'"
-            r"|incomplete type '(?:const )?(?:struct|enum|union) (\w+)"
-            r"|undefined type '(?:const )?(?:struct|union) (\w+)|undefined reference to .(\w+)",
-            errors,
-        )
-        for name in found
-        if name
+    found = re.findall(
+        r"'(\w+)' undeclared|implicit declaration of function '(\w+)'|unknown type name '(\w+)'"
+        r"|incomplete type '(?:const )?(?:struct|enum|union) (\w+)"
+        r"|undefined type '(?:const )?(?:struct|union) (\w+)|undefined reference to .(\w+)",
+        errors,
     )
+    return frozenset(name for names in found for name in names if name)
 
 
 def _sentence(errors: str) -> str:

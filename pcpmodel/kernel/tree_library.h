@@ -110,6 +110,38 @@ typedef struct { int counter; } atomic_t;
 #define __set_bit set_bit
 #define __clear_bit clear_bit
 
+#define roundup(n, d) (((n) + (d) - 1) / (d) * (d))
+#define rounddown(n, d) ((n) - (n) % (d))
+#define round_up roundup
+#define round_down rounddown
+#define DIV_ROUND_CLOSEST(n, d) (((n) + (d) / 2) / (d)) /* of what is not negative */
+#define mult_frac(n, numerator, denominator) ((__typeof__(n))((__typeof__(n))((n) / (denominator)) * \
+	(numerator) + (n) % (denominator) * (numerator) / (denominator)))
+#define div_u64(n, d) ((u64)(n) / (u32)(d))
+#define div64_u64(n, d) ((u64)(n) / (u64)(d))
+#define div64_ul(n, d) ((u64)(n) / (unsigned long)(d))
+#define do_div(n, d) ({ u32 d_ = (d), left_ = (u64)(n) % d_; (n) = (u64)(n) / d_; left_; })
+#define abs(x) ({ __auto_type x_ = (x); x_ < 0 ? -x_ : x_; })
+#define abs_diff(a, b) ({ __auto_type a_ = (a); __auto_type b_ = (b); a_ > b_ ? a_ - b_ : b_ - a_; })
+#define order_base_2(n) ((n) > 1 ? ilog2((n) - 1) + 1 : 0)
+#define check_add_overflow(a, b, to) __builtin_add_overflow(a, b, to)
+#define check_sub_overflow(a, b, to) __builtin_sub_overflow(a, b, to)
+#define check_mul_overflow(a, b, to) __builtin_mul_overflow(a, b, to)
+
+#define printk(...) ((void)0)
+#define printk_once printk
+#define printk_ratelimited printk
+#define pr_err printk
+#define pr_warn printk
+#define pr_info printk
+#define pr_debug printk
+#define pr_err_once printk
+#define pr_warn_once printk
+#define pr_info_once printk
+#define pr_err_ratelimited printk
+#define pr_warn_ratelimited printk
+#define pr_info_ratelimited printk
+#define pr_debug_ratelimited printk
 #define BUG_ON(x) ((void)(x))
 #define VM_BUG_ON(x) ((void)(x))
 #define VM_BUG_ON_PAGE(x, page) ((void)(x))
@@ -118,6 +150,8 @@ typedef struct { int counter; } atomic_t;
 #define VM_WARN_ONCE(x, ...) ((void)(x))
 #define VM_WARN_ON_ONCE_PAGE(x, page) ((void)(x))
 #define WARN_ON(x) (!!(x))
+#define WARN(x, ...) (!!(x))
+#define WARN_ONCE(x, ...) (!!(x))
 #define WARN_ON_ONCE(x) (!!(x))
 #define BUILD_BUG_ON(x) ((void)(x))
 #define lockdep_assert_held(lock) ((void)(lock))

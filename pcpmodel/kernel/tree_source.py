@@ -12,14 +12,16 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
+from pcpmodel.files import read_bytes
 
-__all__ = ["MAX_BYTES", "Item", "Source", "cut", "members", "segments"]
+__all__ = ["MAX_BYTES", "Item", "Source", "closed", "cut", "members", "segments"]
 
 #: Larger than any file of mm/ [bytes], and than any function that decides.
 MAX_BYTES = 4 << 20
@@ -44,14 +46,9 @@ _PLACED = re.compile(
     r"|__maybe_unused|__always_unused|__used|_{2,4}cacheline_aligned(?:_in_smp)?)\b"
 )
 _VARIABLE = re.compile(r"^[A-Za-z_][^(){}=;#]*(?=[=;])", re.M)
-_PER_CPU = re.compile(
-    r"^(?:static[ \t]+)?(?:DEFINE|DECLARE)_PER_CPU(?:_\w+)?\(\s*[^()]*,\s*(\w+)\s*\)[^;]*;", re.M
-)
-_STATIC_KEY = re.compile(
-    r"^(?:static[ \t]+)?(?:DEFINE|DECLARE)_STATIC_KEY_(?:TRUE|FALSE|MAYBE)(?:_RO)?\("
-    r"(?:[^,()]*,)?\s*(\w+)\s*\);",
-    re.M,
-)
+# At file level: what a macro may make definitions of, up to where its arguments begin.
+_CALL = re.compile(r"^((?:static|extern|inline|__always_inline)[ \t]+)*(\w+)(?=[ \t]*\()", re.M)
+_PARENTHESIS = re.compile(r"[()]")
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,8 @@ class Item:
     Attributes
     ----------
     kind : str
-        ``"function"``, ``"macro"``, ``"struct"``, ``"enum"``, ``"typedef"`` or ``"variable"``.
+        ``"function"``, ``"macro"``, ``"struct"``, ``"enum"``, ``"typedef"``, ``"variable"``, or
+        ``"made"`` by a macro and not a variable alone.
     name : str
     text : str
         Without comments.
@@ -250,23 +248,36 @@ class Source:
                     )  # fmt: skip
 
     def made_by_macros(self) -> Iterator[Item]:
-        """Keys of static branches, and variables of each CPU, which the grammar takes for calls."""
-        for made in (m for kind in (_STATIC_KEY, _PER_CPU) for m in kind.finditer(self.text)):
-            number = self.text.count("\n", 0, made.start()) + 1
-            yield Item(
-                "variable", made[1], made[0], self.name, number, self.conditions[number - 1],
-                (made[1],),
-            )  # fmt: skip
+        """What macros make at file level: variables of each CPU, locks, guards, functions."""
+        macros = {**_kernel_macros(), **{m.name: m.text for m in self.macros()}}
+        for call in _CALL.finditer(self.text):
+            if call[2] not in macros:
+                continue
+            end = closed(self.text, self.text.index("(", call.end()) + 1)
+            ends = re.compile(r"\s*(?:[^;(){}]*=[^;]*|[^;(){}\n]*);|(?!\s*[({])").match(
+                self.text, end
+            )
+            if not end or ends is None:
+                continue
+            text = self.text[call.start() : ends.end()]
+            made = [_what(n) for n in self._parse(_expanded(text, macros)).children]
+            names = [name for kind, some in made if kind for name in some]
+            if names:
+                number = self.text.count("\n", 0, call.start()) + 1
+                kind = "variable" if {k for k, _ in made if k} == {"variable"} else "made"
+                yield Item(
+                    kind, names[0], text, self.name, number, self.conditions[number - 1],
+                    tuple(names),
+                )  # fmt: skip
 
     @cached_property
     def items(self) -> dict[str, list[Item]]:
         """What is defined, by each name that it defines; several where conditions choose."""
         found: dict[str, list[Item]] = {}
-        for item in [
-            *self.macros(),
-            *self.made_by_macros(),
-            *self._definitions(self._parse(self.text), 0),
-        ]:
+        made, left = list(self.made_by_macros()), self.text
+        for item in made:  # which the grammar would take for a part of what follows
+            left = left.replace(item.text, re.sub(r"[^\n]", " ", item.text), 1)
+        for item in [*self.macros(), *made, *self._definitions(self._parse(left), 0)]:
             for name in item.defines:
                 found.setdefault(name, []).append(item)
         return found
@@ -365,6 +376,59 @@ def cut(struct: str, kept: Container[str], first: str) -> str:
     return f"{struct[:begin]} {first} {body}{tail}"
 
 
+def closed(text: str, at: int) -> int:
+    """Behind the parenthesis that closes one before ``at``; 0 if none does."""
+    depth = 1
+    for parenthesis in _PARENTHESIS.finditer(text, at):
+        depth += 1 if parenthesis[0] == "(" else -1
+        if not depth:
+            return parenthesis.end()
+    return 0
+
+
+@cache
+def _kernel_macros() -> dict[str, str]:
+    """Macros of the surroundings, as they stand there."""
+    files = (Path(__file__).with_name(f"tree_{n}.h") for n in ("library", "surroundings"))
+    return {m.name: m.text for f in files for m in Source("", read_bytes(f)).macros()}
+
+
+def _expanded(text: str, macros: Mapping[str, str]) -> str:
+    """A call of a macro as what it stands for, and so on while that begins with one."""
+    for _ in range(8):
+        call = _CALL.match(text)
+        macro = re.match(
+            r"\s*#\s*define\s+\w+(\([^)]*\))?(.*)", macros.get(call[2], "") if call else "", re.S
+        )
+        if call is None or macro is None:
+            break
+        body, end = macro[2].strip(), call.end()
+        if macro[1]:
+            begin = text.index("(", end) + 1
+            end = closed(text, begin)
+            names = [n.strip() for n in macro[1][1:-1].split(",")]
+            given = _arguments(text[begin : end - 1])
+            if names[-1] == "...":
+                names[-1] = "__VA_ARGS__"
+                given[len(names) - 1 :] = [",".join(given[len(names) - 1 :])]
+            of = dict(zip(names, given, strict=False))
+            body = re.sub(r"\w+", lambda w, of=of: of.get(w[0], w[0]), body)  # type: ignore[misc]
+        text = text[: call.start(2)] + re.sub(r"\s*##\s*", "", body) + text[end:]
+    return text
+
+
+def _arguments(text: str) -> list[str]:
+    """Arguments between the parentheses of a call."""
+    found, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [f.strip() for f in found]
+
+
 def segments(sources: Sequence[Source]) -> list[tuple[Source, int, int]]:
     """Lines of mm/page_alloc.c and of its headers as the preprocessor comes to them.
 
@@ -433,13 +497,14 @@ def _what(node: Any) -> tuple[str, list[str]]:
     if node.type in ("struct_specifier", "enum_specifier"):
         return _tagged(node)
     if node.type == "type_definition":
-        name = node.children_by_field_name("declarator")
-        return ("typedef", [name[0].text.decode()]) if name else ("", [])
+        declarator = node.child_by_field_name("declarator")
+        name = declarator and _named(declarator, "type_identifier")
+        return ("typedef", [name.text.decode()]) if name else ("", [])
     if node.type == "declaration":
         of = node.child_by_field_name("type")
         names = map(_declared, node.children_by_field_name("declarator"))
         found = [n.text.decode() for n in names if n]
-        found = [n for n in found if n not in _KEYWORDS]
+        found = [n for n in found if n and n not in _KEYWORDS]
         if of is not None and of.child_by_field_name("body") is not None:
             kind, tagged = _tagged(of)
             return (kind or ("variable" if found else ""), [*tagged, *found])

@@ -31,6 +31,9 @@ struct static_key { bool enabled; };
 /* Locks: that of a pageset is always free, that of the zone begins a hold. */
 
 typedef struct { int taken; } spinlock_t;
+typedef spinlock_t raw_spinlock_t;
+#define DEFINE_SPINLOCK(name) spinlock_t name
+#define DEFINE_RAW_SPINLOCK(name) raw_spinlock_t name
 
 struct list_head {
 	int nr;
@@ -68,11 +71,17 @@ static void pcpmodel_in_bulk(bool free_high);
 #define spin_unlock_irqrestore(lock, state) ((void)(lock), (void)(state))
 #define spin_trylock(lock) (pcpmodel_hold(lock), true)
 #define spin_trylock_irqsave(lock, state) ((state) = 0, pcpmodel_hold(lock), true)
+#define raw_spin_lock_init spin_lock_init
+#define raw_spin_lock spin_lock
+#define raw_spin_unlock spin_unlock
+#define raw_spin_lock_irq spin_lock_irq
+#define raw_spin_unlock_irq spin_unlock_irq
+#define raw_spin_lock_irqsave spin_lock_irqsave
+#define raw_spin_unlock_irqrestore spin_unlock_irqrestore
+#define raw_spin_trylock spin_trylock
+#define raw_spin_trylock_irqsave spin_trylock_irqsave
 #define spin_is_contended(lock) ((void)(lock), false)
 #define spin_needbreak(lock) ((void)(lock), false)
-#define guard(kind) pcpmodel_hold
-#define scoped_guard(kind, lock) \
-	for (int once_ = (pcpmodel_hold(lock), 1); once_; once_ = 0)
 #define local_irq_save(state) ((void)((state) = 0))
 #define local_irq_restore(state) ((void)(state))
 #define preempt_disable() ((void)0)
@@ -102,6 +111,53 @@ typedef struct { int taken; } local_lock_t;
 #define local_unlock_irq(lock) ((void)0)
 #define local_lock_irqsave(lock, state) ((void)((state) = 0))
 #define local_unlock_irqrestore(lock, state) ((void)(state))
+
+/* include/linux/cleanup.h: what is done where a block ends. */
+
+#define DEFINE_CLASS(name, type, exit, init, args...) \
+	typedef type class_##name##_t; \
+	static inline void class_##name##_destructor(type *of) { type _T = *of; (void)_T; exit; } \
+	static inline type class_##name##_constructor(args) { type t = init; return t; }
+#define DEFINE_GUARD(name, type, lock, unlock) \
+	DEFINE_CLASS(name, type, unlock, ({ lock; _T; }), type _T)
+#define DEFINE_LOCK_GUARD_0(name, lock, unlock, ...) \
+	DEFINE_CLASS(name, int, unlock, ({ lock; 0; }), void)
+#define DEFINE_LOCK_GUARD_1(name, type, lock_, unlock, ...) \
+	typedef struct { type *lock; } class_##name##_t; \
+	static inline void class_##name##_destructor(class_##name##_t *_T) { (void)_T; unlock; } \
+	static inline class_##name##_t class_##name##_constructor(type *of) \
+	{ class_##name##_t t = { of }, *_T = &t; lock_; return t; }
+#define DEFINE_FREE(name, type, free) \
+	static inline void free_##name##_(void *of) { type _T = *(type *)of; free; }
+/* Aligned so that the compiler says the name of one that is not there. */
+#define __free(name) \
+	__attribute__((cleanup(free_##name##_), aligned(_Alignof(__typeof__(&free_##name##_)))))
+#define CLASS(name, variable) \
+	class_##name##_t variable __attribute__((cleanup(class_##name##_destructor), unused)) = \
+		class_##name##_constructor
+#define guard(name) CLASS(name, PCPMODEL_GLUE(guard_, __COUNTER__))
+#define scoped_guard(name, ...) \
+	for (CLASS(name, scope_)(__VA_ARGS__), *once_ = NULL; !once_; once_ = (void *)&scope_)
+
+DEFINE_GUARD(spinlock, spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(spinlock_irq, spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(spinlock_irqsave, spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(raw_spinlock, raw_spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(raw_spinlock_irq, raw_spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(raw_spinlock_irqsave, raw_spinlock_t *, pcpmodel_hold(_T), (void)0)
+DEFINE_GUARD(local_lock, local_lock_t *, (void)0, (void)0)
+DEFINE_GUARD(local_lock_irq, local_lock_t *, (void)0, (void)0)
+DEFINE_GUARD(local_lock_irqsave, local_lock_t *, (void)0, (void)0)
+DEFINE_LOCK_GUARD_0(irq, (void)0, (void)0)
+DEFINE_LOCK_GUARD_0(irqsave, (void)0, (void)0)
+DEFINE_LOCK_GUARD_0(preempt, (void)0, (void)0)
+DEFINE_LOCK_GUARD_0(migrate, (void)0, (void)0)
+
+/* include/linux/static_call.h: as they are defined. */
+
+#define DEFINE_STATIC_CALL(name, function) __typeof__(function) *static_call_##name = function
+#define DECLARE_STATIC_CALL(name, function) extern __typeof__(function) *static_call_##name
+#define static_call(name) (*static_call_##name)
 
 /* A machine of one pageset */
 
@@ -152,7 +208,30 @@ struct zone;
 #define atomic_sub(n, a) ((void)((a)->counter -= (n)))
 #define atomic_inc(a) atomic_add(1, a)
 #define atomic_dec(a) atomic_sub(1, a)
+#define atomic_add_return(n, a) ((a)->counter += (n))
+#define atomic_sub_return(n, a) ((a)->counter -= (n))
+#define atomic_inc_return(a) atomic_add_return(1, a)
+#define atomic_dec_return(a) atomic_sub_return(1, a)
+#define atomic_dec_and_test(a) (atomic_dec_return(a) == 0)
+#define atomic_fetch_add(n, a) (atomic_add_return(n, a) - (n))
+#define atomic_fetch_inc(a) ((a)->counter++)
+#define atomic_fetch_dec(a) ((a)->counter--)
+#define xchg(at, new) ({ __auto_type at_ = (at); __typeof__(*at_) was_ = *at_; *at_ = (new); was_; })
+#define cmpxchg(at, old, new) ({ __auto_type at_ = (at); __typeof__(*at_) was_ = *at_; \
+	if (was_ == (old)) *at_ = (new); was_; })
+#define try_cmpxchg(at, old, new) ({ __auto_type to_ = (at); __auto_type old_ = (old); \
+	bool same_ = *to_ == *old_; if (same_) *to_ = (new); else *old_ = *to_; same_; })
+#define atomic_xchg(a, new) xchg(&(a)->counter, new)
+#define atomic_cmpxchg(a, old, new) cmpxchg(&(a)->counter, old, new)
+#define atomic_try_cmpxchg(a, old, new) try_cmpxchg(&(a)->counter, old, new)
 #define ATOMIC_LONG_INIT ATOMIC_INIT
+#define atomic_long_add_return atomic_add_return
+#define atomic_long_sub_return atomic_sub_return
+#define atomic_long_inc_return atomic_inc_return
+#define atomic_long_dec_return atomic_dec_return
+#define atomic_long_fetch_add atomic_fetch_add
+#define atomic_long_xchg atomic_xchg
+#define atomic_long_cmpxchg atomic_cmpxchg
 #define atomic_long_read atomic_read
 #define atomic_long_set atomic_set
 #define atomic_long_add atomic_add
