@@ -320,7 +320,8 @@ def open_tree(
                 raise
             also |= hidden
             sources += more
-    own = {*made.new_fields, *(f for some in extract.kept.values() for f in some)}
+    own = dict.fromkeys(made.new_fields, "per_cpu_pages")
+    own |= {f: STRUCTS[n] for n, some in extract.kept.items() for f in some}
     for file, data in files_with(os.fspath(path), own, {s.name for s in sources}).items():
         with contextlib.suppress(InputError):
             sources.append(Source(file, data))
@@ -332,19 +333,29 @@ def open_tree(
 
 
 def _begin_at_0(
-    name: str, fields: Iterable[str], sources: Iterable[Source], compiled: Iterable[Item]
+    name: str, fields: Mapping[str, str], sources: Sequence[Source], compiled: Iterable[Item]
 ) -> None:
-    """Refuse fields of the tree's own that get a value where nothing is compiled."""
+    """Refuse fields of the tree's own that get a value where nothing is compiled.
+
+    Of a name that other structures have, too, what stands before it tells: a variable of that
+    type, or no variable.
+    """
     ours = {(i.file, i.line + n) for i in compiled for n in range(i.text.count("\n") + 1)}
     for source, own in ((s, f) for s in sources for f in fields if f in s.text):
-        place = rf"(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
+        place = rf"(\w+|[)\]])\s*(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
         for given in re.finditer(
             rf"{place}\s*=(?!=)\s*([^;,]+)[;,]|"
-            rf"\w*(?:_set|WRITE_ONCE|_write)\(\s*&?[^;,()]*{place}\s*,\s*([^;]+)\);", source.text
+            rf"\w*(?:_set|WRITE_ONCE|_write)\([^;{{}}]*?{place}\s*,\s*([^;]+)\);", source.text
         ):  # fmt: skip
-            line = source.text.count("\n", 0, given.start()) + 1
-            nothing = (given[1] or given[2]).strip() in ("0", "NULL", "false")
-            if not nothing and (source.name, line) not in ours:
+            of, value = given[1] or given[3], (given[2] or given[4]).strip()
+            line = source.text.count("\n", 0, max(given.start(1), given.start(3))) + 1
+            if value in ("0", "NULL", "false") or (source.name, line) in ours:
+                continue
+            kind = f"struct {fields[own]}".replace(
+                "struct pglist_data", "(?:struct pglist|pg)_data\\w*"
+            )
+            typed = re.compile(rf"\b{kind}\b[^;,(){{}}]*\b{re.escape(of)}\b")
+            if of in ")]" or any(typed.search(s.text) for s in sources):
                 raise InputError(
                     f"{name}: {source.name}: line {line}: {own} gets a value where nothing is "
                     f"compiled; fields of a tree's own begin at 0"

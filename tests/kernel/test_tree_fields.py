@@ -120,6 +120,9 @@ SETS = (
         ("if (zone->mood == 2)\n		zone->mood++", False),
         ("pcp->cap = 2", True),
         ("pcp->cap = 0", False),
+        ("per_cpu_ptr(zone->per_cpu_pageset, 0)->cap = 2", True),
+        ("WRITE_ONCE(per_cpu_ptr(zone->per_cpu_pageset, 0)->cap, 2)", True),
+        ("struct other *it = zone->it;\n\n	it->cap = it->mood = 2", False),
     ],
 )
 def test_what_gives_it_a_value_must_be_compiled(changed, does, refused):
