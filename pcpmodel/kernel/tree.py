@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -264,10 +264,20 @@ class Tree:
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),
+                ("Left out, as no function has that name", tuple(self._absent())),
                 ("Begin at 0 and are kept once, whichever zone, CPU or run writes to them",
                  self.state),
             ) if names
         ]  # fmt: skip
+
+    def _absent(self) -> Iterator[str]:
+        """What else is called by its name, if there is something of it in kernels of its kind."""
+        if "high_min" in self.fields and "decay_pcp_high" not in self.functions:
+            yield "decay_pcp_high"
+        if "zone_batchsize" not in self.functions:
+            yield "zone_batchsize"
+        if not {"zone_highsize", "pageset_set_high_and_batch"} & self.functions.keys():
+            yield "zone_highsize"
 
     @property
     def new_fields(self) -> tuple[str, ...]:

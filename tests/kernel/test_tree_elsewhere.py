@@ -132,6 +132,13 @@ def test_however_a_tree_is_given(changed, tmp_path, way):
     assert "nr_pcp_free" in decided(folder, **how)
 
 
+@pytest.mark.parametrize("name", ["decay_pcp_high", "zone_batchsize", "zone_highsize"])
+def test_what_has_another_name_is_said_to_be_left_out(changed, name):
+    """Nothing calls it here, and it may be gone."""
+    opened = open_tree(changed((f"{name}(", f"pcp_{name}(")))
+    assert opened.caveats == [f"Left out, as no function has that name: {name}."]
+
+
 PASTED = f"#define CAP(kind) cap_##kind\n\n{CAPPED.replace('most_at_once', 'cap_small')}\n"
 
 
