@@ -1073,7 +1073,8 @@ def _sentence(errors: str) -> str:
             field = re.search(r".struct (zone|page|pglist_data). has no member named .(\w+).", what)
             missing = re.search(
                 r".(\w+). undeclared|implicit declaration of function .(\w+).|"
-                r"has no member named .(\w+).|use of undeclared identifier .(\w+).", what
+                r"has no member named .(\w+).|use of undeclared identifier .(\w+).|"
+                r"unknown type name .(\w+).", what
             )  # fmt: skip
             what = re.sub(r"\s+", " ", what)
             if file == "glue" or file.endswith("tree_glue.h"):

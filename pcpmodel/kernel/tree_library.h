@@ -25,6 +25,7 @@ typedef int64_t s64;
 typedef unsigned int gfp_t;
 typedef unsigned int fpi_t;
 typedef struct { long counter; } atomic_long_t;
+typedef struct { s64 counter; } atomic64_t;
 typedef struct { int counter; } atomic_t;
 
 #define __percpu

@@ -232,6 +232,17 @@ struct zone;
 #define atomic_long_fetch_add atomic_fetch_add
 #define atomic_long_xchg atomic_xchg
 #define atomic_long_cmpxchg atomic_cmpxchg
+#define ATOMIC64_INIT ATOMIC_INIT
+#define atomic64_read atomic_read
+#define atomic64_set atomic_set
+#define atomic64_add atomic_add
+#define atomic64_sub atomic_sub
+#define atomic64_inc atomic_inc
+#define atomic64_dec atomic_dec
+#define atomic64_add_return atomic_add_return
+#define atomic64_sub_return atomic_sub_return
+#define atomic64_inc_return atomic_inc_return
+#define atomic64_dec_return atomic_dec_return
 #define atomic_long_read atomic_read
 #define atomic_long_set atomic_set
 #define atomic_long_add atomic_add

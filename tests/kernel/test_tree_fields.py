@@ -68,6 +68,8 @@ EVERY_OTHER = [63, 63, 252, 63, 1008]  # of one batch
         ("node", "atomic_t refills __aligned(8);",
          "(atomic_inc(&zone->zone_pgdat->refills), atomic_read(&zone->zone_pgdat->refills) - 1)",
          "refills of struct pglist_data"),
+        ("zone", "atomic64_t refills;", "(atomic64_inc_return(&zone->refills) - 1)",
+         "refills of struct zone"),
         ("zonestat", "u8 refills, other;",
          "(__this_cpu_inc(zone->per_cpu_zonestats->refills),\n"
          "	     this_cpu_read(zone->per_cpu_zonestats->refills) - 1)",
@@ -104,6 +106,13 @@ def test_what_known_kernels_have_and_nothing_here(changed, field):
     name = field.partition("[")[0]
     with pytest.raises(InputError, match=rf"line \d+: nr_pcp_alloc\(\) uses {name} of struct zone"):
         open_tree(tree_with(changed, uses))
+
+
+def test_a_type_that_no_file_defines_is_named(changed):
+    folder = tree_with(changed, of_one_batch("zone->refills.n"), zone="\n	refills_t refills;")
+    said = r"include/linux/mmzone\.h: line \d+: uses refills_t, which is not in the files"
+    with pytest.raises(InputError, match=said):
+        open_tree(folder)
 
 
 SETS = (
