@@ -1,0 +1,95 @@
+"""What of a kernel tree stands beside the functions that are compiled: other files, other code."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pcpmodel.errors import InputError
+from pcpmodel.kernel.tree_files import KCONFIG, files_with
+from pcpmodel.kernel.tree_source import Item, Source
+
+__all__ = ["begin_at_0", "changed", "defining"]
+
+
+def begin_at_0(
+    name: str, fields: Mapping[str, str], sources: Sequence[Source], compiled: Iterable[Item]
+) -> None:
+    """Refuse fields of the tree's own that get a value where nothing is compiled.
+
+    Of a name that other structures have, too, what stands before it tells: a variable of that
+    type, or no variable.
+    """
+    ours = {(i.file, i.line + n) for i in compiled for n in range(i.text.count("\n") + 1)}
+    for source, own in ((s, f) for s in sources for f in fields if f in s.text):
+        place = rf"(\w+|[)\]])\s*(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
+        for given in re.finditer(
+            rf"{place}\s*=(?!=)\s*([^;,]+)[;,]|"
+            rf"\w*(?:_set|WRITE_ONCE|_write)\([^;{{}}]*?{place}\s*,\s*([^;]+)\);", source.text
+        ):  # fmt: skip
+            of, value = given[1] or given[3], (given[2] or given[4]).strip()
+            line = source.text.count("\n", 0, max(given.start(1), given.start(3))) + 1
+            if value in ("0", "NULL", "false") or (source.name, line) in ours:
+                continue
+            kind = f"struct {fields[own]}".replace(
+                "struct pglist_data", "(?:struct pglist|pg)_data\\w*"
+            )
+            typed = re.compile(rf"\b{kind}\b[^;,(){{}}]*\b{re.escape(of)}\b")
+            if of in ")]" or any(typed.search(s.text) for s in sources):
+                raise InputError(
+                    f"{name}: {source.name}: line {line}: {own} gets a value where nothing is "
+                    f"compiled; fields of a tree's own begin at 0"
+                )
+
+
+def defining(tree: str, names: Iterable[str], sources: Sequence[Source]) -> list[Source]:
+    """Other files of a tree that define names which none that is read does.
+
+    Of several that define one, and are no header, nobody knows which is meant.
+    """
+    missing = {n for n in names if not any(_defines(s, n) for s in sources)}
+    if not missing:
+        return []
+    found = []
+    for file, data in files_with(tree, missing, {s.name for s in sources}).items():
+        with contextlib.suppress(InputError):  # of C that is not understood
+            source = Source(file, data)
+            found += [(n, source) for n in sorted(missing) if _defines(source, n)]
+    both: dict[str, list[Source]] = {}
+    for name, source in found:
+        both.setdefault(name, []).append(source)
+    alone = [
+        s for some in both.values()
+        if len({s.name.endswith(".h") for s in some}) == len(some) for s in some
+    ]  # fmt: skip
+    return list({s.name: s for s in alone}.values())
+
+
+def _defines(source: Source, name: str) -> bool:
+    return any(not i.declares for i in source.defined(name))
+
+
+def changed(before: Mapping[str, bytes], sources: Iterable[Source]) -> tuple[str, ...]:
+    """Names of definitions that are otherwise than before, or new."""
+    found: dict[str, None] = {}
+    then = [Source(n, data) for n, data in before.items() if n != KCONFIG]
+    texts = {s.name: s.text for s in then}
+    for now in sources:
+        if texts.get(now.name) == now.text:
+            continue
+        for name, items in now.items.items():
+            if all(i.text.split()[1:] == [name] for i in items if i.kind == "macro") and any(
+                i.kind == "macro" for i in items
+            ):
+                continue  # keeps a header from being read twice
+            known = {i.digest for s in then for i in s.defined(name)}
+            # The grammar may have lost its way in one of them: what stands there is not new.
+            if any(
+                i.digest not in known and not any(i.text in t for t in texts.values())
+                for i in items
+            ):
+                found[name] = None
+    return tuple(found)
