@@ -194,6 +194,18 @@ cdef bint has_blocks(const zone *z, const block_list *l, uint32_t kind,
     return True
 
 
+cdef Py_ssize_t happened(const act[::1] acts, int64_t row) noexcept:
+    """How many of them, ascending by row, come before a row."""
+    cdef Py_ssize_t lo = 0, hi = acts.shape[0], mid
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if acts[mid].row < row:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
 cdef inline int64_t block_pages(const event_row *r) noexcept nogil:
     return <int64_t>1 << (r.b & 15)
 
@@ -282,6 +294,7 @@ cdef class BuddyLists:
     cdef readonly list unforeseen  #: (row, pfn that the model named or -1)
     cdef public list explained  #: (row, pfn that the model named, row that explains it)
     cdef readonly list around  #: for each unforeseen: (pfn, order) of the model's blocks about it
+    cdef object given  # acts of the last run: how records are laid out takes time to find out
     cdef const act[::1] acts
     cdef Py_ssize_t nr_acts  # of them, those that have happened
     cdef object about  # rows that tell of pages, by page block; not before somebody asks
@@ -320,7 +333,7 @@ cdef class BuddyLists:
         self.unforeseen = []
         self.explained = []
         self.around = []
-        self.acts = np.empty(0, ACT)
+        self.acts = self.given = np.empty(0, ACT)
         self.late = []
         self.next_late = NEVER
         self.compacted = -1
@@ -405,7 +418,7 @@ cdef class BuddyLists:
         self.memory._check()
         return copied
 
-    def run(self, Py_ssize_t start, Py_ssize_t stop, const act[::1] acts, bint doubtful=False,
+    def run(self, Py_ssize_t start, Py_ssize_t stop, acts not None, bint doubtful=False,
             most=None, bint until_moved=False):
         """Follow rows *start* ... *stop* - 1.
 
@@ -431,8 +444,9 @@ cdef class BuddyLists:
             raise ValueError("rows are out of range")
         begin_use(self.memory)
         try:
-            self.acts = acts
-            self.nr_acts = np.searchsorted(np.asarray(acts)["row"], start)  # have happened
+            if acts is not self.given:
+                self.acts, self.given = acts, acts
+            self.nr_acts = happened(self.acts, start)
             most = self.nr_rows if most is None else most
             if not until_moved:
                 k = self._run(k, stop, doubtful, most)
