@@ -296,7 +296,6 @@ cdef class Beliefs(PageLists):
     cdef pageset *sets
     cdef const int64_t *probes
     cdef int zone_flags     # that this kernel has
-    cdef int32_t large_row  # first row of a block that costs, 0 none, -1 not known yet
     cdef bint dumped        # a dump told of the lists at the start
     cdef bint past_told     # a probe shows free_one_page()
     cdef bint locks_sleep   # with PREEMPT_RT
@@ -396,7 +395,6 @@ cdef int32_t first_from(
 ) noexcept nogil
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil
-cdef int32_t asks_large(Beliefs s) noexcept nogil
 cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil
 cdef void open_states(
     Beliefs s, int x, const per_cpu_pages *like, bint at_start, int maybe

@@ -14,9 +14,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from pcpmodel.kernel.lists cimport lists_in_use
-from pcpmodel.kernel.pages cimport (
-    PAGE_ALLOC_COSTLY_ORDER, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
-)
+from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
 from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
@@ -337,20 +335,6 @@ cdef void give_up(Beliefs s, int x, int32_t row) noexcept nogil:
     set.undecided = False
 
 
-cdef int32_t asks_large(Beliefs s) noexcept nogil:
-    """First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, which a zone may not have;
-    or 0."""
-    cdef int32_t j
-    if s.large_row < 0:
-        s.large_row = 0
-        for j in range(s.nr_rows):
-            leave_links(s, j, 1)
-            if s.rows[j].event == EV_ALLOC and s.rows[j].b > PAGE_ALLOC_COSTLY_ORDER:
-                s.large_row = j
-                break
-    return s.large_row
-
-
 cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     """Whether a watermark test may have failed by *row*.
 
@@ -360,7 +344,7 @@ cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil:
     """
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
-    cdef int32_t j = asks_large(s)
+    cdef int32_t j = s.large_row
     return row >= z.low or (
         j > 0 and row >= s.link[j].own_prev and max(set.hidden, set.capped) <= set.counted)
 
@@ -771,7 +755,6 @@ cdef class Beliefs(PageLists):
             self.sets[x].cpu = x % self.cpus
             self.sets[x].known_row = self.sets[x].mid_at = self.sets[x].due.doubt = -1
             self.sets[x].drainer = -1
-        self.large_row = -1
         self.effort = EFFORT + ALL_ALONG * len(events.rows)
         self.cut_row = -1
         self.most_states = 1

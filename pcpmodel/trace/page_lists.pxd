@@ -99,6 +99,9 @@ cdef class PageLists(Exclusive):
     cdef int nr_rows
     cdef int next_row       # rows before it have passed, or come before the start
     cdef uint64_t unheeded  # bits of events that are passed over, hits of functions among them
+    # First row of a block larger than those of PAGE_ALLOC_COSTLY_ORDER, which a zone may not have;
+    # 0 none
+    cdef int32_t large_row
     cdef row_link *link
     cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans

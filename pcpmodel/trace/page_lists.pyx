@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 from pcpmodel.exclusive cimport check_idle
 from pcpmodel.kernel.lists cimport order_to_pindex
-from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, pages_unlikely
+from pcpmodel.kernel.pages cimport MIGRATE_PCPTYPES, PAGE_ALLOC_COSTLY_ORDER, pages_unlikely
 from pcpmodel.trace.arrays cimport has_room
 
 import mmap
@@ -328,6 +328,8 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
         at.next_cpu = seen_cpu[r.cpu]
         seen_cpu[r.cpu] = row
         at.chain = at.then = 0
+        if pages_unlikely(r.b > PAGE_ALLOC_COSTLY_ORDER) and r.event == EV_ALLOC:
+            s.large_row = row
         if pages_unlikely(r.event == EV_FREE_CONTIG):
             code = link_contig(s, r, row, at, &span)
             if code:
@@ -490,7 +492,7 @@ cdef class PageLists:
 
     cdef int follow_rows(self, int32_t start) except -1:
         """See in rows *start* and after what follows on what."""
-        cdef int32_t row = 0
+        cdef int32_t row = 0, before
         cdef int code
         cdef list gone = []
         cdef int32_t *seen
@@ -499,6 +501,11 @@ cdef class PageLists:
         seen = <int32_t *>untouched((MAX_PID + 3 * self.cpus) * sizeof(int32_t), gone)
         with nogil:
             code = link_rows(self, start, seen, &row)
+            for before in range(start):
+                if self.rows[before].event == EV_ALLOC \
+                        and self.rows[before].b > PAGE_ALLOC_COSTLY_ORDER:
+                    self.large_row = before
+                    break
         if code == NO_ROOM:
             raise MemoryError
         if code == TOO_LONG:

@@ -720,7 +720,7 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:
         set.high_before = set.s[0].pcp.high if set.n else 0
-        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, asks_large(s) or s.nr_rows)
+        why = z.woken if turns & ZONE_RECLAIM_ACTIVE else min(z.low, s.large_row or s.nr_rows)
         if shown >= 0:
             why = shown
         elif why == s.nr_rows:

@@ -9,7 +9,7 @@ from requests to higher zones, or where a large block is asked for.
 # SPDX-License-Identifier: GPL-2.0-only
 
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE
-from pcpmodel.trace.beliefs cimport asks_large, unfold, zone_info, zone_told
+from pcpmodel.trace.beliefs cimport unfold, zone_info, zone_told
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport D_ZONE_FLAGS, differ, index_of
 
@@ -100,7 +100,7 @@ cdef void check_zone_flags(Beliefs s, int32_t row) noexcept nogil:
     if came & ZONE_RECLAIM_ACTIVE and z.woken <= z.reclaiming \
             and not woken_until(s, z, row, until):
         wrong |= ZONE_RECLAIM_ACTIVE
-    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not asks_large(s):
+    if came & ZONE_BELOW_HIGH and z.least_free > z.enough and not s.large_row:
         wrong |= ZONE_BELOW_HIGH
     if wrong:
         differ(s, row, D_ZONE_FLAGS, -1, flags & ~wrong, flags)
