@@ -145,6 +145,7 @@ cdef struct pageset:
     int mid_at
     operation *log
     int log_n
+    unsigned int log_more   # beside a first one so many need no `make_room`
     int64_t log_cap
     # Where no dump told of the start.
     bint open[MAX_PCP_LISTS]        # below the known pages there may be others

@@ -545,7 +545,7 @@ cdef void milestone(Beliefs s, int x) noexcept nogil:
         set.nr_was, set.nr_mid = set.nr_mid, set.nr_was
         set.was_cap, set.mid_cap = set.mid_cap, set.was_cap
     save(s, set, &set.mid, &set.nr_mid, &set.mid_cap)
-    set.mid_at = set.log_n
+    set.mid_at, set.log_more = set.log_n, 0
 
 
 cdef void make_room(Beliefs s, int x) noexcept nogil:
@@ -559,6 +559,7 @@ cdef void make_room(Beliefs s, int x) noexcept nogil:
     if not has_room(<void **>&set.log, &set.log_cap, set.log_n + 1, sizeof(operation)):
         s.broken = True
         set.log_n = 0
+    set.log_more = max(min(<int>set.log_cap, max(set.mid_at, 0) + MAX_LOG // 2) - 1, 0)
 
 
 cdef void some_left(Beliefs s, pageset *set, int least, int end) noexcept nogil:

@@ -24,7 +24,7 @@ cdef inline operation *begin_op(Beliefs s, int x, int32_t row, int op, int order
     cdef zone_info *z = &s.zones[set.zone]
     cdef operation *e
     if pages_unlikely(
-            not 0 < set.log_n < set.log_cap or set.log_n - max(set.mid_at, 0) >= MAX_LOG // 2
+            <unsigned int>(set.log_n - 1) >= set.log_more
             or set.undecided | set.due.why | (set.zone_told ^ z.told)):
         return begin_op_slowly(s, x, row, op, order)
     set.touched += 1

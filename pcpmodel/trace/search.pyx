@@ -200,7 +200,7 @@ cdef void do_earlier(Beliefs s, int x, int32_t until) noexcept nogil:
     memmove(set.log + at + 1, set.log + at, (n - at) * sizeof(operation))
     set.log[at] = e
     if set.mid_at > at:
-        set.mid_at = -1
+        set.mid_at, set.log_more = -1, 0
     if rerun(s, x):
         return
     # Not there, then; a probe will tell.
@@ -214,7 +214,7 @@ cdef void forget_op(Beliefs s, int x, int k) noexcept nogil:
     cdef pageset *set = &s.sets[x]
     set.log_n -= 1
     memmove(set.log + k, set.log + k + 1, (set.log_n - k) * sizeof(operation))
-    set.mid_at = -1
+    set.mid_at, set.log_more = -1, 0
     if k == set.log_n:
         set.undecided = False
 
