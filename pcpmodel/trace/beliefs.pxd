@@ -224,6 +224,11 @@ cdef struct step_back:
     int8_t act
     int8_t zone_flags
 
+cdef struct contig:
+    int64_t pfn
+    int64_t left
+    int32_t row
+
 cdef struct cpu_run:
     int kind
     int set             # pageset
@@ -244,11 +249,7 @@ cdef struct cpu_run:
     int decays          # that its probes have shown
     int32_t last_pfn
     int32_t undone      # last free of a batch that the recording ends amid
-
-cdef struct contig:
-    int64_t pfn
-    int64_t left
-    int32_t row
+    contig contig       # under way
 
 cdef struct bulk_call:
     int pid
@@ -308,7 +309,6 @@ cdef class Beliefs(PageLists):
     cdef int top_zone       # where stacks come from
     cdef int *node_of_cpu
     cdef cpu_run *runs
-    cdef contig *contigs
     cdef bulk_call bulk[MAX_BULK]
     cdef int nr_bulk
     cdef first_page *there

@@ -57,7 +57,7 @@ from pcpmodel.trace.work import WORK_OPS
 cdef void over(Beliefs s, int cpu, int32_t row) noexcept nogil:
     """What ran with interrupts off on this CPU is over."""
     finish_run(s, cpu, row)
-    if s.contigs[cpu].left:
+    if s.runs[cpu].contig.left:
         commit_contig(s, cpu, False)
 
 
@@ -173,7 +173,7 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
         complete_at(s, row)
     if run.kind:
         end_run(s, row)
-    if pages_unlikely(s.contigs[r.cpu].left) and (
+    if pages_unlikely(run.contig.left) and (
             EV_ALLOC <= e <= EV_FREE or e == EV_FREE_CONTIG or e == EV_HIDDEN):
         commit_contig(s, r.cpu, True)
     if pages_unlikely(run.draining >= 0) and EV_ALLOC <= e <= EV_FREE_BATCHED \
@@ -283,7 +283,6 @@ cdef class Follower(Beliefs):
 
     def __dealloc__(self):
         free(self.runs)
-        free(self.contigs)
         free(self.node_of_cpu)
         free(self.there)
         free(self.passed_pages)
@@ -326,7 +325,6 @@ cdef class Follower(Beliefs):
             self.zone_flags |= ZONE_BELOW_HIGH
         self.vmemmap = vmemmap or 0xFFFFEA0000000000
         self.runs = <cpu_run *>self.room(cpus, sizeof(cpu_run))
-        self.contigs = <contig *>self.room(cpus, sizeof(contig))
         self.node_of_cpu = <int *>self.room(cpus, sizeof(int))
         nodes = max(zone.node for zone in zones) + 1
         for cpu in range(cpus):

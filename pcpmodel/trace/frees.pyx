@@ -207,7 +207,7 @@ cdef void commit_contig(Beliefs s, int cpu, bint shown) noexcept nogil:
 
     *shown*: a line of the CPU does not go on with a drain, so the chunk before had none.
     """
-    cdef contig *c = &s.contigs[cpu]
+    cdef contig *c = &s.runs[cpu].contig
     cdef int order, x
     cdef int64_t p
     cdef int32_t nxt
@@ -555,9 +555,7 @@ cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil:
             differ(s, row, D_BATCHED, -1, 0, p + n + s.base)
         s.page[p + n].status = TOGETHER
     work(s, WORK_CONTIG, p, 0, 0, r.cpu, r.d, row)
-    s.contigs[r.cpu].pfn = p + s.base
-    s.contigs[r.cpu].left = r.d
-    s.contigs[r.cpu].row = row
+    s.runs[r.cpu].contig = contig(p + s.base, r.d, row)
     commit_contig(s, r.cpu, False)
 
 
