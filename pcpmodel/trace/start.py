@@ -75,13 +75,13 @@ def memory_at_start(
             )
         )
     nodes = max(z.node for z in zones) + 1
+    # Which pages are free `load` says: of a fresh zone most words are not even written.
     memory = Memory(
         state,
         zones,
         cap.cpus,
         cpu_node=[cpu * nodes // cap.cpus for cpu in range(cap.cpus)],
         data_cache_bytes=_SLICE_BYTES,
-        free=False,
         policy=policy,
     )
     nr_lists = state.rules.nr_pcp_lists
