@@ -39,7 +39,7 @@ from pcpmodel.kernel.pages cimport (
     MAX_ORDER_NR_PAGES, MAX_PAGE_ORDER, MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, NO_PAGE,
     NR_PAGE_ORDERS, PAGE_ALLOC_COSTLY_ORDER, PAGEBLOCK_NR_PAGES, PAGEBLOCK_ORDER, W_HELD, W_NONE,
     W_ORDER, W_SLOT_MASK, W_SLOT_SHIFT, W_TYPE_SHIFT, W_WHAT, block_list, block_list_at,
-    fill_words, pages_ctz, pages_likely, pages_prefetch, pages_unlikely,
+    fill_words, pages_ctz, pages_likely, pages_unlikely,
 )
 from pcpmodel.kernel.rules cimport FALLBACK_CLAIM_OR_STEAL, FALLBACK_STEAL_THEN_RETRY
 from pcpmodel.kernel.zone_state cimport free_list
@@ -47,7 +47,7 @@ from pcpmodel.trace.events cimport (
     EV_ALLOC, EV_EXTFRAG, EV_FREE, EV_FREE_BATCHED, EV_PCPU_DRAIN, EV_ZONE_LOCKED, event_row,
     extfrag_claims, extfrag_order,
 )
-from pcpmodel.trace.page_lists cimport AHEAD, STRETCH, leave_memory
+from pcpmodel.trace.page_lists cimport STRETCH, leave_memory
 
 import numpy as np
 
@@ -483,16 +483,13 @@ cdef class BuddyLists:
                             Py_ssize_t most) except -1:
         """Follow rows *k* ... *stop* - 1, among which no act is; the row after the last."""
         cdef const event_row *r
+        cdef const zone *z
         for k in range(k, stop):
             r = &self.rows[k]
-            if k + AHEAD < stop:  # whatever it has instead of a page does no harm
-                pages_prefetch(<const void *>(
-                    <uint64_t>self.near.z.page
-                    + <uint64_t>(self.rows[k + AHEAD].a - self.near.z.base_pfn) * sizeof(uint32_t)))
+            z = self.near.z
             if r.event == EV_FREE:
                 # The one page of most frees is in use, and so on no list that it could leave.
-                if r.b == 0 and zone_spans(self.near.z, r.a) \
-                        and is_used(self.near.z, zone_page(self.near.z, r.a)):
+                if r.b == 0 and zone_spans(z, r.a) and is_used(z, zone_page(z, r.a)):
                     continue
                 if self._leaves(r.a, <int>r.b):
                     self.compacted = k
