@@ -507,11 +507,9 @@ cdef class Follower(Beliefs):
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
         if len(forks):
-            self.place = <uint8_t *>self.room(self.nr_rows, 1)
             gone = []
             here = rows_in(self)
-            if find_stacks_freed(self, self.place,
-                                 <int32_t *>by_row(&here, sizeof(int32_t), gone)) < 0:
+            if find_stacks_freed(self, <int32_t *>by_row(&here, sizeof(int32_t), gone)) < 0:
                 raise MemoryError
         self.workers = <uint8_t *>self.room(1 << 16, 1)
         for k in workers:

@@ -68,6 +68,7 @@ cdef struct row_link:
     int32_t own_next
     int32_t next_cpu    # next row of the same CPU
     uint8_t then        # event at chain, 0 none: that row itself is far away
+    uint8_t place       # which page of a stack the row frees, where somebody asked: see stacks.pyx
 
 cdef struct note:
     int64_t line
@@ -106,7 +107,6 @@ cdef class PageLists(Exclusive):
     cdef bint spilled       # rows and links lie in files
     cdef int32_t *spans
     cdef int64_t spans_cap
-    cdef uint8_t *place     # which page of a stack a row frees: see stacks.pyx; NULL: nobody asked
     cdef uint64_t vmemmap
     cdef note *unexplained
     cdef int64_t nr_unexplained

@@ -327,7 +327,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
         at.own_prev = 0
         at.next_cpu = seen_cpu[r.cpu]
         seen_cpu[r.cpu] = row
-        at.chain = at.then = 0
+        at.chain = at.then = at.place = 0
         if pages_unlikely(r.b > PAGE_ALLOC_COSTLY_ORDER) and r.event == EV_ALLOC:
             s.large_row = row
         if pages_unlikely(r.event == EV_FREE_CONTIG):
@@ -420,7 +420,6 @@ cdef class PageLists:
         if not self.spilled:
             free(self.link)
         free(self.spans)
-        free(self.place)
         free(self.zone_of)
         free(self.block_type)
 

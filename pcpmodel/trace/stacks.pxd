@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t
 
 from pcpmodel.trace.page_lists cimport *
 
@@ -10,7 +10,7 @@ cdef enum:
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
 
 cdef int32_t freed_after(PageLists s, int32_t j) noexcept nogil
-cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcept nogil
+cdef int find_stacks_freed(PageLists s, int32_t *before) noexcept nogil
 cdef int place_of(PageLists s, int32_t k) noexcept nogil
 cdef bint rest_of_stack(PageLists s, int32_t k) noexcept nogil
 cdef int stack_from(PageLists s, int32_t q, int32_t p, int *first) noexcept nogil

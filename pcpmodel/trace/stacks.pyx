@@ -10,7 +10,7 @@ stack begins shows in how its pages came to their list: each lay right above the
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 
 from pcpmodel.trace.arrays cimport has_room
@@ -89,7 +89,7 @@ cdef int cost_of(PageLists s, const int32_t *before, const int32_t *run) noexcep
     return MIXED if 0 < told < STACK_PAGES else 0
 
 
-cdef void cut(PageLists s, uint8_t *place, const int32_t *before, const int32_t *run, int32_t *cost,
+cdef void cut(PageLists s, const int32_t *before, const int32_t *run, int32_t *cost,
               int n) noexcept nogil:
     """Cut a run of *n* frees into stacks, at the least cost; ``cost``: that from each row on."""
     cdef int k, i, here
@@ -99,15 +99,15 @@ cdef void cut(PageLists s, uint8_t *place, const int32_t *before, const int32_t 
         here = cost_of(s, before, run + k) if k + STACK_PAGES <= n else -1
         if here >= 0 and here + cost[k + STACK_PAGES] <= cost[k]:
             cost[k] = here + cost[k + STACK_PAGES]
-            place[run[k]] = 1
+            s.link[run[k]].place = 1
     k = 0
     while k < n:
-        if k + STACK_PAGES <= n and place[run[k]] == 1:
+        if k + STACK_PAGES <= n and s.link[run[k]].place == 1:
             for i in range(1, STACK_PAGES):
-                place[run[k + i]] = <uint8_t>(i + 1)
+                s.link[run[k + i]].place = <uint8_t>(i + 1)
             k += STACK_PAGES
         else:
-            place[run[k]] = IN_RUN
+            s.link[run[k]].place = IN_RUN
             k += 1
 
 
@@ -119,7 +119,7 @@ cdef void leave(PageLists s, const int32_t *before, int32_t row) noexcept nogil:
         leave_by_row(&here, before, sizeof(int32_t), row, 1)
 
 
-cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcept nogil:
+cdef int find_stacks_freed(PageLists s, int32_t *before) noexcept nogil:
     """Note for each row that frees a page of a stack which one it is, from 1; -1: no memory.
 
     ``before``: zeros; then, of each row that frees a single page, the one before about that page.
@@ -147,21 +147,21 @@ cdef int find_stacks_freed(PageLists s, uint8_t *place, int32_t *before) noexcep
             run[n] = j
             n += 1
             j = freed_after(s, j)
-        cut(s, place, before, run, run + n, n)
+        cut(s, before, run, run + n, n)
     free(run)
     return 0
 
 
 cdef int place_of(PageLists s, int32_t k) noexcept nogil:
     """Which page of a stack a row frees, from 1; 0: of none that is known."""
-    return s.place[k] & ~IN_RUN if s.place != NULL and s.rows[k].event == EV_FREE else 0
+    return s.link[k].place & ~IN_RUN if s.rows[k].event == EV_FREE else 0
 
 
 cdef bint rest_of_stack(PageLists s, int32_t k) noexcept nogil:
     """Whether the page that is freed before that of row *k* has been taken in silence by now."""
     cdef int32_t before = freed_before(s, k)
     cdef int64_t above
-    if s.rows[before].event != EV_FREE or s.place == NULL or not s.place[before]:
+    if s.rows[before].event != EV_FREE or not s.link[before].place:
         return False
     above = index_of(s, s.rows[before].a)
     return above >= 0 and not s.page[above].where and s.page[above].cursor == before
@@ -183,6 +183,6 @@ cdef int stack_from(PageLists s, int32_t q, int32_t p, int *first) noexcept nogi
     first[0] = at or (STACK_PAGES + 1 - n)
     if first[0] > 1 and not rest_of_stack(s, told):
         return 0
-    if at == 0 and n < STACK_PAGES and (s.place == NULL or not s.place[told]):
+    if at == 0 and n < STACK_PAGES and not s.link[told].place:
         return 0
     return n if first[0] + n > STACK_PAGES or (q < 0 and p < 0) else 0
