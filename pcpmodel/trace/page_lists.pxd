@@ -93,6 +93,7 @@ cdef class PageLists(Exclusive):
     cdef int64_t base       # pfn of page 0
     cdef int64_t nr_pages
     cdef traced_page *page  # only where the trace tells of the block
+    cdef uint64_t page_0    # where that of page frame 0 would be
     cdef uint8_t *told      # by block of 512 pages
     cdef int8_t *zone_of
     cdef int8_t *block_type
@@ -146,7 +147,7 @@ cdef int run_length(PageLists s, int fallback, int nr_pcp_lists, int x, int pind
 
 cdef inline void leave_rows(const all_rows *s, int32_t row, int step) noexcept nogil:
     """Rows that were passed need not stay in memory; *step*: 1 forwards, -1 backwards."""
-    if s.spilled and row & (STRETCH - 1) == 0:
+    if pages_unlikely(row & (STRETCH - 1) == 0) and s.spilled:
         leave_by_row(s, s.rows, sizeof(event_row), row, step)
 
 
@@ -156,8 +157,9 @@ cdef inline all_rows rows_in(PageLists s) noexcept nogil:
 
 cdef inline void leave_links(PageLists s, int32_t row, int step) noexcept nogil:
     """`leave_rows`, and their links."""
-    cdef all_rows here = rows_in(s)
-    if s.spilled and row & (STRETCH - 1) == 0:
+    cdef all_rows here
+    if pages_unlikely(row & (STRETCH - 1) == 0) and s.spilled:
+        here = rows_in(s)
         leave_rows(&here, row, step)
         leave_by_row(&here, s.link, sizeof(row_link), row, step)
 
@@ -219,8 +221,7 @@ cdef inline void fetch_page(PageLists s, const event_row *r) noexcept nogil:
 
     Without a branch on the row, which would wait for it.
     """
-    pages_prefetch(<const void *>(<uint64_t>s.page
-                                  + <uint64_t>(r.a - s.base) * sizeof(traced_page)))
+    pages_prefetch(<const void *>(s.page_0 + <uint64_t>r.a * sizeof(traced_page)))
 
 
 cdef inline int set_of(PageLists s, int64_t p, int cpu) noexcept nogil:

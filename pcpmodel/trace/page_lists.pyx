@@ -294,6 +294,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     the row that is not one of this machine's trace, where that is so.
     """
     cdef int32_t row, j, task, span = 1, cpus = s.cpus, idle = MAX_PID + cpus
+    cdef int32_t fetched = start + AHEAD
     cdef int32_t *seen_cpu = seen + idle + cpus
     cdef int64_t p
     cdef const event_row *rows = s.rows
@@ -305,7 +306,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
     for row in range(s.nr_rows - 1, start - 1, -1):
         r = &rows[row]
         leave_links(s, row, -1)
-        if row >= start + AHEAD:
+        if row >= fetched:
             fetch_page(s, r - AHEAD)
         if pages_unlikely(<uint32_t>r.pid >= MAX_PID):
             row_ret[0] = row
@@ -455,6 +456,7 @@ cdef class PageLists:
         if self.page == NULL or self.unexplained == NULL or self.explained == NULL \
                 or self.link == NULL:
             raise MemoryError
+        self.page_0 = <uint64_t>self.page - self.base * sizeof(traced_page)
         self.told = <uint8_t *>self.room(self.nr_pages >> 9, 1)
         self.doubt = <int *>self.room(self.nr_sets, sizeof(int))
         self.lists = <page_list *>self.room(16 * self.nr_sets, sizeof(page_list))
