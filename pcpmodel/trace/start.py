@@ -134,9 +134,11 @@ def guess_types(told: np.ndarray, blocks: np.ndarray, shown: np.ndarray, end: in
     types = told.copy()
     # What nothing shows is taken for movable, then for unmovable, then for reclaimable; if it was
     # none, for what held out longest: who leaves no line may have taken the page by then.
-    held = np.full((len(types), shown.shape[1]), end)
+    held = np.full((len(types), shown.shape[1]), end, shown.dtype)
     known = blocks < len(types)
-    np.minimum.at(held, blocks[known], np.where(shown[known] > 0, shown[known], end))
+    # One type after the other, and of the same width: all at once take five times as long.
+    for first, at in zip(held.T, np.where(shown[known] > 0, shown[known], end).T, strict=True):
+        np.minimum.at(first, blocks[known], at)
     order = np.array([1, 0, 2])
     wrong = (types < 0) & (held[:, 1] < end)
     types[wrong] = order[held[wrong][:, order].argmax(axis=1)]
