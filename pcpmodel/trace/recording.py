@@ -104,6 +104,7 @@ class Recording:
                     f"release {self.release.name}, the nearest known to Linux {self.kernel}"
                 )
         self._snapshots: dict[str, Snapshot] = {}
+        self._zoneinfo: dict[str, Snapshot] = {}
         self._series: tuple[Snapshot, ...] | None = None
         self.markers: Any = None  #: of the trace, once ``read_markers`` has read and checked them
         self.tags = sorted(
@@ -165,9 +166,11 @@ class Recording:
         return found
 
     def zoneinfo(self, tag: str) -> Snapshot:
-        """What /proc/zoneinfo told at one moment: sizes and counts, no lists."""
-        path = self.file(f"zoneinfo.{tag}")
-        return self._check(read_zoneinfo(_read(path), path, tag), path)
+        """What /proc/zoneinfo told at one moment: sizes and counts, no lists; kept, as others."""
+        if tag not in self._zoneinfo:
+            path = self.file(f"zoneinfo.{tag}")
+            self._zoneinfo[tag] = self._check(read_zoneinfo(_read(path), path, tag), path)
+        return self._zoneinfo[tag]
 
     @cached_property
     def compaction(self) -> int | None:

@@ -523,10 +523,10 @@ class _Inferred:
     ) -> None:
         events, reader = cap.trace
         rows = events.rows
-        self._cap, self._state, self._snapshot = cap, state, snapshot
         self._events, self._rows, self._markers = events, rows, read_markers(cap)
         self._computed = any(pcp.high_max < 0 for pcp in snapshot.pcps.values())
-        _sized(snapshot, state, cap, self._markers)
+        snapshot = _sized(snapshot, state, cap, self._markers)
+        self._cap, self._state, self._snapshot = cap, state, snapshot
         begin, first = _moment(cap, self._markers) if first is None else (first, first)
         self.end = len(events) if stop is None else stop
         after = self._markers.snapshot.get("after")
@@ -707,20 +707,23 @@ def _version(kernel: str) -> tuple[int, int]:
     return int(major), int(re.sub(r"\D.*", "", minor) or 0)
 
 
-def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> None:
-    """Fill in high_min and high_max where this kernel's /proc/zoneinfo does not print them."""
+def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> Snapshot:
+    """With high_min and high_max filled in where this kernel's /proc/zoneinfo prints none."""
+    pcps = dict(snapshot.pcps)
     # The sysctl is known at the end, and so at the start unless the recording tells of a change.
     fraction = 0 if markers.fractions else cap.high_fraction
     for zone in snapshot.zones:
         _, low, top = sizes(cap, zone, state.rules, fraction)
         for cpu in range(cap.cpus):
-            pcp = snapshot.pcps.get((*zone.key, cpu))
+            key = (*zone.key, cpu)
+            pcp = pcps.get(key)
             if pcp is None:
                 continue
             if not state.rules.high_min_max:
-                pcp.high_min = pcp.high_max = pcp.high
+                pcps[key] = replace(pcp, high_min=pcp.high, high_max=pcp.high)
             elif pcp.high_min < 0:
-                pcp.high_min, pcp.high_max = low, top
+                pcps[key] = replace(pcp, high_min=low, high_max=top)
+    return replace(snapshot, pcps=pcps)
 
 
 def _compare_counts(

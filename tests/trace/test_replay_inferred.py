@@ -445,7 +445,7 @@ def test_the_recordings_own_high_fraction_sizes_the_lists(blind):
         (target / "high_fraction").write_text(text)
         cap = pm.recording(target)
         start = cap.zoneinfo("before")
-        _sized(start, cap.release, cap, read_markers(cap))
+        start = _sized(start, cap.release, cap, read_markers(cap))
         pcp = start.pcps[0, "DMA32", 0]
         sizes.append((pcp.high_min, pcp.high_max))
     zone = next(z for z in start.zones if z.name == "DMA32")
