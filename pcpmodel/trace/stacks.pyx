@@ -111,10 +111,11 @@ cdef void cut(PageLists s, const int32_t *before, const int32_t *run, int32_t *c
             k += 1
 
 
-cdef void leave(PageLists s, const int32_t *before, int32_t row) noexcept nogil:
+cdef inline void leave(PageLists s, const int32_t *before, int32_t row) noexcept nogil:
     """What was passed need not stay in memory."""
-    cdef all_rows here = rows_in(s)
-    if s.spilled and row & (STRETCH - 1) == 0:
+    cdef all_rows here
+    if row & (STRETCH - 1) == 0 and s.spilled:
+        here = rows_in(s)
         leave_links(s, row, 1)
         leave_by_row(&here, before, sizeof(int32_t), row, 1)
 
