@@ -544,7 +544,7 @@ cdef class Follower(Beliefs):
             p = index_of(self, self.rows[<int32_t>row].a)
             while not is_heeded(self.unheeded, self.rows[<int32_t>left].event):
                 left += 1
-            if p >= 0 and self.told[p >> 9] and self.nr_late < MAX_LATE // 2:
+            if is_told(self, p) and self.nr_late < MAX_LATE // 2:
                 self.late[self.nr_late] = late_act(left, row, <int32_t>p, -1, cpu)
                 self.nr_late += 1
 
@@ -582,7 +582,7 @@ cdef class Follower(Beliefs):
             raise IndexError(f"row {stop} is outside 0..{self.nr_rows}")
         for row in range(stop):
             p = index_of(self, self.rows[row].a)
-            if self.rows[row].event == EV_FREE and p >= 0 and self.told[p >> 9] \
+            if self.rows[row].event == EV_FREE and is_told(self, p) \
                     and self.page[p].event == EV_FREE_BATCHED:
                 self.page[p].status = <uint8_t>(FREED | self.rows[row].b << 4)
 
@@ -921,7 +921,7 @@ cdef class Follower(Beliefs):
         left, there, came = [], set(before), set()
         for k in range(w.length[i]):
             p = index_of(self, w.pfn[i][k])
-            if p >= 0 and self.told[p >> 9] and self.page[p].pushed >= row:  # it came meanwhile
+            if is_told(self, p) and self.page[p].pushed >= row:  # it came meanwhile
                 if self.rows[self.page[p].pushed].event != EV_ZONE_LOCKED \
                         and w.pfn[i][k] not in there:
                     good = good and self.page[p].pushed < last
@@ -929,7 +929,7 @@ cdef class Follower(Beliefs):
                     newest = max(newest, last)
                     came.add(p)
                 continue
-            if p >= 0 and self.told[p >> 9] and self.page[p].where == here:
+            if is_told(self, p) and self.page[p].where == here:
                 at = self._stayed(before, at, here, row)
                 good = good and at < before.shape[0] and before[at] == w.pfn[i][k]
                 at += 1

@@ -15,6 +15,7 @@ cdef enum:
     MAX_CPUS = 8192
     MAX_PID = 1 << 22   # PID_MAX_LIMIT, include/linux/threads.h
     AHEAD = 12          # rows ahead whose pages are fetched
+    TOLD_ORDER = 6      # of pages that are made known together: memory goes by it
     STRETCH = 1 << 18   # rows after which those behind may leave memory
     MAX_CHARGE = 4096   # rows within which a page that was taken is charged
 
@@ -92,9 +93,9 @@ cdef class PageLists(Exclusive):
     cdef page_list *lists   # 16 of each pageset
     cdef int64_t base       # pfn of page 0
     cdef int64_t nr_pages
-    cdef traced_page *page  # only where the trace tells of the block
+    cdef traced_page *page  # only where the trace tells of them, or of pages about them
     cdef uint64_t page_0    # where that of page frame 0 would be
-    cdef uint8_t *told      # by block of 512 pages
+    cdef uint8_t *told      # by 1 << TOLD_ORDER pages
     cdef int8_t *zone_of
     cdef int8_t *block_type
     cdef const event_row *rows
@@ -124,7 +125,7 @@ cdef class PageLists(Exclusive):
     cdef int check_set(self, int x) except -1
     cdef int check_list(self, int i) except -1
     cdef object pages_of(self, int x, int i)
-    cdef object _of_blocks(self, char *what, int64_t start_pfn, int64_t end_pfn)
+    cdef object _of_pages(self, char *what, int order, int64_t start_pfn, int64_t end_pfn)
     cdef int pass_rows(self, int32_t start, int32_t stop) except -1
     cdef int follow_rows(self, int32_t start) except -1
 
@@ -194,17 +195,17 @@ cdef inline int64_t index_of(PageLists s, int64_t pfn) noexcept nogil:
     return p
 
 
-cdef inline bint is_told(PageLists s, int64_t pfn) noexcept nogil:
-    """Whether the trace is known to tell of this page's block."""
-    cdef int64_t p = pfn - s.base
-    return <uint64_t>p < <uint64_t>s.nr_pages and s.told[p >> 9]
+cdef inline bint is_told(PageLists s, int64_t p) noexcept nogil:
+    """Whether the trace is known to tell of a page, if it is one, or of pages about it."""
+    return <uint64_t>p < <uint64_t>s.nr_pages and s.told[p >> TOLD_ORDER]
 
 
 cdef inline void tell_of(PageLists s, int64_t p) noexcept nogil:
     """Something will happen to this page."""
-    if pages_unlikely(not s.told[p >> 9]):
-        s.told[p >> 9] = 1
-        memset(&s.page[p & ~<int64_t>511], 0, 512 * sizeof(traced_page))
+    if pages_unlikely(not s.told[p >> TOLD_ORDER]):
+        s.told[p >> TOLD_ORDER] = 1
+        p = p >> TOLD_ORDER << TOLD_ORDER
+        memset(&s.page[p], 0, sizeof(traced_page) << TOLD_ORDER)
 
 
 cdef inline int64_t page_of(PageLists s, const event_row *r) noexcept nogil:

@@ -339,7 +339,7 @@ cdef int link_rows(PageLists s, int32_t start, int32_t *seen, int32_t *row_ret) 
             link_child(s, r, row, seen)
         else:
             p = r.a - s.base
-            if not (EV_ALLOC <= r.event <= EV_EXTFRAG and is_told(s, r.a)):
+            if not (EV_ALLOC <= r.event <= EV_EXTFRAG and is_told(s, p)):
                 p = page_of(s, r)
                 if p >= 0:
                     tell_of(s, p)
@@ -457,7 +457,7 @@ cdef class PageLists:
                 or self.link == NULL:
             raise MemoryError
         self.page_0 = <uint64_t>self.page - self.base * sizeof(traced_page)
-        self.told = <uint8_t *>self.room(self.nr_pages >> 9, 1)
+        self.told = <uint8_t *>self.room(self.nr_pages >> TOLD_ORDER, 1)
         self.doubt = <int *>self.room(self.nr_sets, sizeof(int))
         self.lists = <page_list *>self.room(16 * self.nr_sets, sizeof(page_list))
         for x in range(16 * self.nr_sets):
@@ -520,17 +520,17 @@ cdef class PageLists:
 
     def types_of(self, int64_t start_pfn, int64_t end_pfn):
         """Migratetype of each block of 512 pages that holds some of these page frames."""
-        return self._of_blocks(<char *>self.block_type, start_pfn, end_pfn)
+        return self._of_pages(<char *>self.block_type, 9, start_pfn, end_pfn)
 
     def tells_of(self, int64_t start_pfn, int64_t end_pfn):
         """Whether the trace, or the first dump's per-CPU lists, tell of any of these pages."""
-        return bool(self._of_blocks(<char *>self.told, start_pfn, end_pfn).any())
+        return bool(self._of_pages(<char *>self.told, TOLD_ORDER, start_pfn, end_pfn).any())
 
-    cdef object _of_blocks(self, char *what, int64_t start_pfn, int64_t end_pfn):
-        """Of a table with one byte for each block of 512 pages those of these page frames."""
-        cdef int64_t first = (start_pfn - self.base) >> 9
-        cdef int64_t last = (end_pfn - self.base + 511) >> 9
-        if not 0 <= first <= last <= self.nr_pages >> 9:
+    cdef object _of_pages(self, char *what, int order, int64_t start_pfn, int64_t end_pfn):
+        """Of a table with one byte for each 1 << *order* pages those of these page frames."""
+        cdef int64_t first = (start_pfn - self.base) >> order
+        cdef int64_t last = (end_pfn - self.base + (1 << order) - 1) >> order
+        if not 0 <= first <= last <= self.nr_pages >> order:
             raise IndexError(f"page frames {start_pfn}..{end_pfn} are not this machine's")
         return np.frombuffer(what[first:last], np.int8)
 

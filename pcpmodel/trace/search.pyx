@@ -374,7 +374,7 @@ cdef void find_unseen(Beliefs s, int x, int32_t row, const int32_t *below) noexc
                 or not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
             continue
         p = index_of(s, r.a)
-        if p < 0 or not s.told[p >> 9] or s.page[p].status != UNSEEN or s.page[p].where \
+        if not is_told(s, p) or s.page[p].status != UNSEEN or s.page[p].where \
                 or s.page[p].cursor != j or set_of(s, p, set.cpu) != x:
             continue
         until = below[order_to_pindex(s.rules.nr_pcp_lists, <int>r.c, <int>r.b)]
