@@ -531,8 +531,8 @@ cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
     elif e.op == OP_TICK:
         v.due = decay_pcp_high(&v.pcp, r, &work)
         v.threshold = 0
-        # Once it has drained.
-        v.pcp.count_min = v.pcp.count - max(v.due, 0)
+        if r.count_min:     # once it has drained
+            v.pcp.count_min = v.pcp.count - max(v.due, 0)
     return False
 
 
