@@ -470,12 +470,14 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
 
-    No probe shows its holds, so all of them are looked at together.
+    No probe shows its holds, so all of them are looked at together.  What a hidden task has made of
+    count no search finds out.
     """
     cdef pageset *set = &s.sets[x]
     cdef cpu_run *run = &s.runs[cpu]
     cdef operation *last = &set.log[set.log_n - 1] if set.log_n else &s.nowhere
     cdef int seen, said, want = 0, pindex = last.pindex
+    cdef bint searched = cpu == set.cpu and not count_open(set)
     cdef int32_t k
     cdef int64_t p
     cdef sight g = sight(NULL, ANYTHING, 0)
@@ -530,10 +532,10 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             else emptied(s, x, row, seen, cpu != set.cpu)):
         said = SAID_LATE
         pindex = 0
-    if said == SAID_NONE and (last.op == OP_FREE or last.op == OP_TICK) and cpu == set.cpu \
+    if said == SAID_NONE and (last.op == OP_FREE or last.op == OP_TICK) and searched \
             and reconsider(s, x, row, &g):
         said = SAID_LATE
-    if said == SAID_NONE and seen and cpu == set.cpu and emptied(s, x, row, seen, True):
+    if said == SAID_NONE and seen and searched and emptied(s, x, row, seen, True):
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:

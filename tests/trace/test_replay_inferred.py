@@ -577,20 +577,25 @@ def test_of_many_counts_each_goes_as_by_itself(monkeypatch, name, cpu, may):
     assert {*states} == {v for mine in good for v in mine}
 
 
+def _tire(monkeypatch, effort):
+    """So much may be spent, and no more."""
+    made = replay_module.Follower
+
+    def tired(*args, **named):
+        follower = made(*args, **named)
+        follower.effort = effort
+        return follower
+
+    monkeypatch.setattr(replay_module, "Follower", tired)
+
+
 def test_where_what_may_have_been_is_cut_nothing_is_exact(monkeypatch):
     """As if the states had cost what they may before there is any difference."""
     cap = pm.recording(NATIVE / "native-thp-2cpu")
     found, _ = replay_without_dump(cap, cap.release)
     assert found.exact
     assert not found.cut
-    made = replay_module.Follower
-
-    def tired(*args, **named):
-        follower = made(*args, **named)
-        follower.effort = 1000
-        return follower
-
-    monkeypatch.setattr(replay_module, "Follower", tired)
+    _tire(monkeypatch, 1000)
     found, _ = replay_without_dump(cap, cap.release)
     assert found.nr_unexplained == 0
     assert found.cut == 1
@@ -599,19 +604,19 @@ def test_where_what_may_have_been_is_cut_nothing_is_exact(monkeypatch):
     assert "spent at line 69: of 1 pageset " in note
 
 
+def test_what_a_hidden_task_has_made_of_count_costs_no_search_a_drain(monkeypatch):
+    """To look for causes of drains that such a task explains took two million states more."""
+    _tire(monkeypatch, 2_500_000)
+    found = pm.replay(NATIVE / "native-cat-2cpu")
+    assert found.nr_unexplained == 0, found
+    assert not found.cut
+
+
 def test_where_only_pages_are_followed_a_drain_begins_with_the_list_that_it_shows(
     native, monkeypatch
 ):
     """Of a page that nobody knew, which was there from the start."""
-
-    made = replay_module.Follower
-
-    def tired(*args, **named):
-        follower = made(*args, **named)
-        follower.effort = -1
-        return follower
-
-    monkeypatch.setattr(replay_module, "Follower", tired)
+    _tire(monkeypatch, -1)
     told = [
         *((11, 0, what, 600) for what in ("alloc movable", "free")),
         *((11, 0, what, page) for what in ("alloc", "free") for page in (1, 2)),
