@@ -14,6 +14,7 @@ them again.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+from libc.limits cimport INT_MAX
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy, memmove
 
@@ -21,7 +22,7 @@ from pcpmodel.kernel.lists cimport (
     order_to_pindex, pcp_allowed_order, pindex_to_only_type, pindex_to_order,
 )
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
+    MAX_PAGE_ORDER, MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE,
 )
 from pcpmodel.kernel.pcp cimport commit_hold
 from pcpmodel.trace.assumptions cimport *
@@ -874,6 +875,36 @@ cdef void settle_way(Beliefs s, int x, int32_t row) noexcept nogil:
         milestone(s, x)
 
 
+cdef bint may_hold(Beliefs s, int x, int pages) noexcept nogil:
+    """Whether lists can hold so many pages, whatever a search may find since the checkpoint: that
+    moves a few blocks, and flags of the zone move none."""
+    cdef pageset *set = &s.sets[x]
+    cdef const operation *e
+    cdef int k, n, least = INT_MAX, most = 0, few = MAX_FLOATS << MAX_PAGE_ORDER
+    for k in range(set.nr_was):
+        least = min(least, set.was[k].pcp.count)
+        most = max(most, set.was[k].pcp.count)
+    for k in range(set.log_n):
+        e = &set.log[k]
+        n = 0
+        if e.op == OP_ALLOC or e.op == OP_SILENT:
+            n = -(1 << e.order)
+        elif e.op == OP_FREE:
+            n = 1 << e.order
+        elif e.op == OP_REFILL:
+            n = (e.got - (1 if e.begin and e.got > 0 else 0)) << e.order
+        elif e.op == OP_DRAINED:
+            n = -e.got
+        elif e.op == OP_UNKNOWN:
+            n = -<int>e.begin
+            least -= e.got - 1 - <int>e.begin
+        elif e.op == OP_MAYBE:
+            least -= 1 << e.order
+        least += n
+        most += n
+    return least - few <= pages <= most + few
+
+
 cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil:
     """No state is as something shows: what may have gone otherwise since the checkpoint?"""
     cdef pageset *set = &s.sets[x]
@@ -886,6 +917,8 @@ cdef bint reconsider(Beliefs s, int x, int32_t row, const sight *g) noexcept nog
         return False
     if n == 0:
         save(s, set, &set.was, &set.nr_was, &set.was_cap)
+    elif set.log[n - 1].op == OP_EMPTIED and not may_hold(s, x, set.log[n - 1].got):
+        return False
     if not room_to_search(s, n + 1):
         return False
     s.search_row = row

@@ -612,6 +612,19 @@ def test_what_a_hidden_task_has_made_of_count_costs_no_search_a_drain(monkeypatc
     assert not found.cut
 
 
+def test_lists_that_hold_far_more_are_not_emptied_by_a_drain(native, monkeypatch):
+    """No search can find them so: that took a quarter of a million states more."""
+    _tire(monkeypatch, 950_000)
+
+    def without(lines):
+        drain = next(i for i, t in enumerate(lines) if b": mm_page_pcpu_drain:" in t)
+        return lines[:drain] + lines[drain + 1 :]
+
+    found = native("native-thp-2cpu", without)
+    assert found.nr_unexplained == 1, found
+    assert not found.cut
+
+
 def test_where_only_pages_are_followed_a_drain_begins_with_the_list_that_it_shows(
     native, monkeypatch
 ):
