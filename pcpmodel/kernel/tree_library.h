@@ -104,7 +104,20 @@ typedef struct { int counter; } atomic_t;
 #define rounddown_pow_of_two(x) (1UL << ilog2(x))
 #define roundup_pow_of_two(x) ((x) <= 1 ? 1UL : 1UL << (ilog2((x) - 1) + 1))
 #define is_power_of_2(x) ((x) && !((x) & ((x) - 1)))
-#define int_sqrt(x) ((unsigned long)__builtin_sqrt((double)(x)))
+#define hweight8(x) __builtin_popcount((u8)(x))
+#define hweight16(x) __builtin_popcount((u16)(x))
+#define hweight32(x) __builtin_popcount((u32)(x))
+#define hweight64(x) __builtin_popcountll((u64)(x))
+#define hweight_long hweight64
+static inline unsigned long int_sqrt(unsigned long x)
+{
+	unsigned long root = 0;
+
+	for (unsigned long bit = 1UL << 31; bit; bit >>= 1)
+		if ((root + bit) * (root + bit) <= x)
+			root += bit;
+	return root;
+}
 #define test_bit(nr, word) (*(word) >> (nr) & 1)
 #define set_bit(nr, word) ((void)(*(word) |= 1UL << (nr)))
 #define clear_bit(nr, word) ((void)(*(word) &= ~(1UL << (nr))))

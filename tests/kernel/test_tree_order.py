@@ -13,6 +13,7 @@ BULK = "batch << CONFIG_PCP_BATCH_SCALE_MAX"
 FREE = "static int nr_pcp_free("
 HIGH = "static int nr_pcp_high("
 USES = (f"min(pcp->count, {BULK})", "min(pcp->count, batch << CAP)")
+SCALED = "	return clamp_t(int, pcp->free_count"
 DEFINED = HEADER % {"thp": 2, "more": ""}
 AS_BEFORE = "#define CAP CONFIG_PCP_BATCH_SCALE_MAX\n"
 CAPPED = "#define CAP 2\n"
@@ -79,6 +80,26 @@ def test_words_of_the_kernel_s_own(changed):
     """A tree that defines one of them means that one."""
     size = "#undef SZ_256K\n#define SZ_256K 0x20000\nstatic int zone_batchsize("
     assert "zone_batchsize" in decided(changed(("static int zone_batchsize(", size)))
+
+
+WORDS = """static bool words(unsigned int n)
+{
+	unsigned long square = (unsigned long)n * n;
+
+	return int_sqrt(square) == n && int_sqrt(square + 2UL * n) == n &&
+		int_sqrt(~(n & 0UL)) == 0xffffffff && (!n || int_sqrt(square - 1) == n - 1) &&
+		hweight32(n) + hweight32(~n) == 32 && hweight_long(square) == hweight64(square) &&
+		hweight16(n) == hweight8(n) + hweight8(n >> 8);
+}
+
+"""
+
+
+def test_words_that_compute(changed):
+    """int_sqrt() was left to a library of the system's that no tree is linked with."""
+    checked = "	if (!words(pcp->count))\n		return 1;\n"
+    folder = changed((FREE, WORDS + FREE), (SCALED, checked + SCALED))
+    assert decided(folder) == set()
 
 
 def moved(changed, *more):
