@@ -365,12 +365,12 @@ cdef void give(counted *c, int n, int pindex) noexcept nogil:
         c.failed = 1
         c.pcp.count = 0
         return
-    c.nr_holds += 1
     hold.asked = hold.got = 0
     hold.blocks = drain_counts(
         c.nr, &c.rules, min(n, c.pcp.count), pindex, &hold.pages
     )
     c.pcp.count -= hold.pages
+    c.nr_holds += hold.pages > 0  # what is left of a decay by single pages may be larger blocks
 
 
 cdef void by_rules(counted *c, const operation *o) noexcept nogil:

@@ -102,6 +102,12 @@ def test_words_that_compute(changed):
     assert decided(folder) == set()
 
 
+def test_lists_that_only_decay_empties(changed):
+    """A hundred thousand pages in blocks of 512: most of their single pages were of no hold."""
+    folder = changed((SCALED, f"	if (batch > 0)\n		return 0;\n{SCALED}"))
+    assert tree(folder).as_release().hits is not None
+
+
 def moved(changed, *more):
     """decay_pcp_high() in mm/vmstat.c, which has a CAP of its own."""
     folder = changed(("bool decay_pcp_high(", "bool decay_once("), *more)
