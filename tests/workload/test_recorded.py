@@ -200,7 +200,7 @@ def test_a_long_recording_is_thinned_out():
 @pytest.mark.parametrize("recording", RECORDINGS)
 def test_cpu_time_per_page_is_the_recorded_one(recording):
     work = pm.workload.recorded(recording, 16)
-    result = run(work, cpus=16, seconds=1.0, stat_interval_s=0.0, jitter=0.2)
+    result = run(work, cpus=16, seconds=3.0, stat_interval_s=0.0, jitter=0.2)
     sums = {k: int(v.sum()) for k, v in result.per_cpu.items()}
     took = result.busy_ps - sums["wait_ps"] - sums["hold_ps"]
     figures = pm.datasets.load_workload(recording.replace(".", "-")).tables["figures"]
@@ -288,7 +288,7 @@ def test_as_many_pages_are_drained_as_the_recorded_kernel_drained(name, release,
     ids=lambda w: f"{w.name} {w.params.get('recording', '')} {len(w.tasks)}",
 )
 def test_a_workload_holds_no_more_than_it_says(work, zones):
-    result = run(work, release="v6.12", seconds=0.5, zones_per_node=zones)
+    result = run(work, release="v6.12", seconds=1.0, zones_per_node=zones)
     free = sum(result.zone_free_pages) + result.pages_in_pcp[-1]
     assert 0 < result.pages_held.max() <= work.pages
     assert 16 * 2**18 - free <= work.pages
