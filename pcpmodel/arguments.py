@@ -41,7 +41,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         When it is called: which argument, what was given, and what is allowed.
     """
     if isinstance(function, type):
-        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        type.__setattr__(function, "__init__", checked(vars(function)["__init__"]))
         return function
     signature = inspect.signature(function)
     said = {

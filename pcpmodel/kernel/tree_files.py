@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -283,7 +283,7 @@ def defaults_of(
     """Defaults of mm/Kconfig by options that are set, or off; what neither says is off."""
     found: dict[str, str] = {}
     entries = _entries(kconfig.decode("utf-8", "replace"))
-    for _ in range(4):  # one may need another that stands behind it
+    for _ in entries:  # one may need another that stands behind it
         before = dict(found)
         for entry in entries:
             given = {**found, **options}
@@ -358,34 +358,35 @@ def _holds(expression: str, values: Mapping[str, str]) -> bool:
     """Whether an expression of Kconfig is y; an empty one is."""
     tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||!=|[=!()]', expression)
 
-    def any_of() -> str:
-        left = all_of()
-        while tokens[:1] == ["||"]:
-            del tokens[0]
-            left = max(left, all_of())
-        return left
+    def either() -> bool:
+        return joined("||", both, any)
 
-    def all_of() -> str:
-        left = one()
-        while tokens[:1] == ["&&"]:
-            del tokens[0]
-            left = min(left, one())
-        return left
+    def both() -> bool:
+        return joined("&&", one, all)
 
-    def one() -> str:
+    def joined(
+        mark: str, part: Callable[[], bool], together: Callable[[Iterable[bool]], bool]
+    ) -> bool:
+        found = [part()]
+        while tokens[:1] == [mark]:
+            del tokens[0]
+            found.append(part())
+        return together(found)
+
+    def one() -> bool:
         token = tokens.pop(0) if tokens else "n"
         if token == "!":
-            return "n" if one() == "y" else "y"
+            return not one()
         if token == "(":
-            found = any_of()
+            found = either()
             del tokens[:1]
             return found
         left = of(token)
         if tokens[:1] in (["="], ["!="]):
             same = tokens.pop(0) == "="
             right = of(tokens.pop(0)) if tokens else ""
-            return "y" if (left == right) == same else "n"
-        return left if left in ("y", "m") else "n"
+            return (left == right) == same
+        return left == "y"
 
     def of(token: str) -> str:
         if token[0] == '"' or token in ("y", "m", "n") or token.isdigit():
@@ -393,4 +394,4 @@ def _holds(expression: str, values: Mapping[str, str]) -> bool:
         value = values.get(token, "n")
         return "y" if value == "1" else value
 
-    return not tokens or any_of() == "y"
+    return not tokens or either()

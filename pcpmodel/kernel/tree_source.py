@@ -411,10 +411,14 @@ def _expanded(text: str, macros: Mapping[str, str]) -> str:
             if names[-1] == "...":
                 names[-1] = "__VA_ARGS__"
                 given[len(names) - 1 :] = [",".join(given[len(names) - 1 :])]
-            of = dict(zip(names, given, strict=False))
-            body = re.sub(r"\w+", lambda w, of=of: of.get(w[0], w[0]), body)  # type: ignore[misc]
+            body = _with(body, dict(zip(names, given, strict=False)))
         text = text[: call.start(2)] + re.sub(r"\s*##\s*", "", body) + text[end:]
     return text
+
+
+def _with(text: str, words: Mapping[str, str]) -> str:
+    """A text with others in place of some of its words."""
+    return re.sub(r"\w+", lambda word: words.get(word[0], word[0]), text)
 
 
 def _arguments(text: str) -> list[str]:
