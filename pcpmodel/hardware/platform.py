@@ -137,6 +137,8 @@ def _platform(host: HostFiles) -> Platform:
     nodes = host.nodes()
     memory_kib = host.kib(host.root / "proc/meminfo", "MemTotal")
     memory = [n.memory_kib for n in nodes] or [None]
+    if None not in memory and memory_kib and abs(sum(memory) - memory_kib) > memory_kib / 20:
+        memory = [None]  # part of it no node manages yet: a kernel may do so once it is used
     alone = [n.memory_kib for n in nodes if not n.cpus] if nodes else [None]
 
     def level(index: int, kinds: Sequence[str]) -> int | None:

@@ -89,6 +89,13 @@ def test_a_server_with_a_node_of_memory_only(server):
     assert found.kernel == "6.18.15"
 
 
+def test_memory_that_no_node_manages_yet_is_of_none(server):
+    """A kernel that initialises memory once it is used: nodes have 4 GiB of 16."""
+    add_proc(server, range(8), memory_kib=16 << 20)
+    found = Platform.of_host(server)
+    assert (found.memory_gib, found.nodes, found.gib_per_node) == (16, 3, None)
+
+
 def test_cores_of_two_kinds_have_no_one_size(tmp_path):
     write(tmp_path, "sys/devices/system/cpu/online", "0-2")
     llc = ("Unified", 12288, "0-2")
