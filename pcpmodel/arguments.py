@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from numbers import Real
@@ -61,9 +63,19 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             value, usual = given[name], signature.parameters[name].default
             if not _is(value, hint):
                 raise InputError(f"{name}={value!r}; allowed: {said[name]}")
+            if isinstance(value, str | os.PathLike) and "\0" in str(value):
+                raise InputError(f"{name}={value!r}; allowed: no NUL character")
             if isinstance(usual, tuple | range) and usual and _does(len, value) and not len(value):
                 raise InputError(f"{name}={value!r}; allowed: {said[name]}, of at least one")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            name = str(error.filename)
+            raise InputError(
+                f"a name of {len(name)} characters is too long: {name[:40]}..."
+            ) from None
 
     return call
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pcpmodel as pm
@@ -74,6 +75,28 @@ def test_an_argument_of_another_kind_is_named(function, name, value):
     with pytest.raises(InputError, match=rf"{name}=.*; allowed: ") as error:
         function(**{name: value})
     assert inspect.signature(function).parameters[name].annotation in str(error.value)
+
+
+@pytest.mark.parametrize("call", [pm.replay, pm.policy, pm.recording])
+def test_a_path_that_no_system_takes_is_refused_in_a_line(call):
+    with pytest.raises(InputError, match=r"^a name of 500\d characters is too long: .{40}\.\.\.$"):
+        call("/tmp/" + 5000 * "x")
+    with pytest.raises(InputError, match=r"=.*; allowed: no NUL character$"):
+        call("a\0b")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: pm.study.bulk_free(hosts={}), "hosts={}: at least one"),
+        (lambda: pm.study.boot_drains(pages=0), "pages=0: at least 1"),
+        (lambda: pm.table(pd.DataFrame(), digits=-1), "digits=-1: 0 or more"),
+        (lambda: pm.Memory("v6.6", [], cpu_node=3), "cpu_node=3 is not a node for each CPU"),
+    ],
+)
+def test_a_number_that_means_nothing_is_refused(call, said):
+    with pytest.raises(InputError, match=f"^{re.escape(said)}$"):
+        call()
 
 
 @pytest.mark.parametrize(

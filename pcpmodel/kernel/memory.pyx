@@ -153,7 +153,10 @@ cdef class Memory(Exclusive, Pagesets):
         cdef list lists
         mm.nr_cpus = whole("cpus", cpus, 1, MAX_CPUS)
         factor = whole("watermark_boost_factor", watermark_boost_factor, 0, 1 << 30)
-        nodes = [0] * cpus if cpu_node is None else list(cpu_node)
+        try:
+            nodes = [0] * cpus if cpu_node is None else list(cpu_node)
+        except TypeError:
+            raise InputError(f"cpu_node={cpu_node!r} is not a node for each CPU") from None
         if len(nodes) != cpus:
             raise InputError(f"cpu_node has {len(nodes)} entries for {cpus} CPUs")
         for number in nodes:

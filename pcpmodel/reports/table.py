@@ -10,6 +10,8 @@ from typing import Any
 
 import pandas as pd
 
+from pcpmodel.errors import InputError
+
 __all__ = ["Table", "table"]
 
 _STYLE = (
@@ -70,6 +72,11 @@ def table(frame: pd.DataFrame, digits: int = 2) -> Table:
     Table
         Shows itself in a notebook.
 
+    Raises
+    ------
+    InputError
+        For ``digits`` below 0.
+
     Examples
     --------
     >>> import pandas as pd
@@ -77,4 +84,6 @@ def table(frame: pd.DataFrame, digits: int = 2) -> Table:
        wait_us
     0    0.123
     """
+    if digits < 0:
+        raise InputError(f"digits={digits}: 0 or more")
     return Table(frame, digits)

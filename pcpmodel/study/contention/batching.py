@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release, release
@@ -291,7 +292,14 @@ def boot_drains(
         ``recordings``: ``recording``, ``release``, ``memory_mib``, ``cpus``, ``drained_pages``,
         ``longest_run``: most pages that a CPU gave back with no other event of its own between,
         an upper bound of one drain [pages]; ``large``: runs of ``pages`` or more.
+
+    Raises
+    ------
+    InputError
+        For ``pages`` below 1, or no recording.
     """
+    if pages < 1:
+        raise InputError(f"pages={pages}: at least 1")
     rows = []
     for name in names:
         cap = open_recording(name)

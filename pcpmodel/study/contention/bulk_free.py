@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
@@ -63,10 +64,12 @@ def bulk_free(
     Raises
     ------
     InputError
-        With fewer than two seeds or releases.
+        With fewer than two seeds or releases, or without a host.
     """
     half = half_width(seeds)
     before_and_after(releases)
+    if hosts is not None and not hosts:
+        raise InputError("hosts={}: at least one")
     if hosts is None:
         hosts = hahn_machines()
         (large, nodes, much), (medium, _, little) = hosts["large"], hosts["medium"]
