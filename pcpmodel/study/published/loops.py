@@ -10,7 +10,6 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.study.published.cases import notes
 from pcpmodel.study.published.question import (
     ASSUMED,
-    PAGES,
     Answer,
     Rules,
     Server,
@@ -93,7 +92,7 @@ def _pft(rules: Rules) -> tuple[list[Row], str]:
         steps: list[Step] = []
         for line in mine.itertuples():
             clients = int(line.clients)
-            workload = page_fault1(clients, pages=PAGES, lru=True)
+            workload = page_fault1(clients, lru=True)
             runs = runs_of(hardware, server, "v5.17", workload, memory_gib=max(32, server.cpus))
             scores = [run.score_per_s for run in runs]
             first = first or scores

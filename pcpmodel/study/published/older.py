@@ -17,7 +17,6 @@ from pcpmodel.study.published.cases import notes
 from pcpmodel.study.published.question import (
     ASSUMED,
     MEMORY_GIB,
-    PAGES,
     Answer,
     Rules,
     Server,
@@ -60,9 +59,7 @@ _CONTENTION = {"4S Cooper Lake": _twice(_GORMAN), "2S Cascade Lake": _GORMAN}
 def _faults(
     hardware: Machine, server: Server, release: str, processes: int, **given: Any
 ) -> list[Result]:
-    return runs_of(
-        hardware, server, release, page_fault1(processes, pages=PAGES, lru=True), **given
-    )
+    return runs_of(hardware, server, release, page_fault1(processes, lru=True), **given)
 
 
 def _batchsize(rules: Rules) -> tuple[list[Row], str]:
@@ -201,8 +198,8 @@ def _kin(rules: Rules) -> tuple[list[Row], str]:
     """page_fault2 and 3 and malloc1 with batches of 31, 63 and 127."""
     frame = load_published("batchsize-2018").tables["other_workloads"]
     makers = {
-        "page_fault2 processes": lambda n: page_fault2(n, pages=PAGES, lru=True),
-        "page_fault3 processes": lambda n: page_fault3(n, pages=PAGES),
+        "page_fault2 processes": lambda n: page_fault2(n, lru=True),
+        "page_fault3 processes": lambda n: page_fault3(n),
         "malloc1 processes": malloc1,
     }
     boxes = {"skylake_ep_2s": "lkp-skl-2sp2", "broadwell_ep_2s": "lkp-bdw-ep2"}

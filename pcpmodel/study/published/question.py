@@ -23,7 +23,6 @@ from pcpmodel.workload import Workload
 __all__ = [
     "ASSUMED",
     "MEMORY_GIB",
-    "PAGES",
     "TIMES",
     "Answer",
     "Figures",
@@ -44,9 +43,8 @@ Rules = Mapping[str, Mapping[str, float]]
 Answer = Callable[[Rules], tuple[list[Row], str]]
 
 MEMORY_GIB = 192.0
-#: A part of will-it-scale's mapping, longer than any list, so that a run has many rounds of it.
-PAGES = 4096
-TIMES = {"seconds": 0.04, "warmup_s": 0.03}
+#: With all CPUs of a server at it a round of will-it-scale's mapping takes up to 0.4 s.
+TIMES = {"seconds": 1.0, "warmup_s": 0.5}
 ASSUMED = "Nothing is fitted here. Assumed: holds and cost sheet of {like}, {memory:g} GiB."
 
 #: Tolerance of a quantity that has none of its own.
