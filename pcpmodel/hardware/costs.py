@@ -87,6 +87,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "tracer": Operation("ns", (), "of a traced hold, what the tracer itself takes"),
     "hold_page_alloc": Operation("ns", (), "a warm page of a refill"),
     "hold_page_free": Operation("ns", (), "a warm page of a drain"),
+    "lru_lines": Operation("1", (), "lines of the LRU that a hold begins with: lists, counters"),
     "lru_hold": Operation("ns", (), "a hold of the LRU lock without its folios"),
     "lru_page": Operation("ns", (), "a folio of a hold of the LRU lock"),
     "fault_entry": Operation("ns", (), "a page fault beside clearing, lists and locks"),

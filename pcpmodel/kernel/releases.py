@@ -645,6 +645,15 @@ class Release:
         return 31 if self._since(6, 9) else 15
 
     @property
+    def swap_cluster_max(self) -> int:
+        """Pages that release_pages() takes off the LRU lists in one hold of their lock.
+
+        SWAP_CLUSTER_MAX, 32, up to v6.8; 0 since v6.9: as many as the folio batch that
+        folios_put_refs() is given has.
+        """
+        return 0 if self._since(6, 9) else 32
+
+    @property
     def pgd_allocation_order(self) -> int:
         """Order of the root of a page table on x86-64 where page-table isolation is off.
 

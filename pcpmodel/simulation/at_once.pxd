@@ -21,7 +21,7 @@ from pcpmodel.kernel.pcp cimport (
 from pcpmodel.simulation.books cimport count_hold
 from pcpmodel.simulation.cpu cimport granted, meet, scaled
 from pcpmodel.simulation.lists cimport put_pages, take_pages
-from pcpmodel.simulation.locks cimport drawn_hold, released
+from pcpmodel.simulation.locks cimport drawn_hold, lru_batch, released
 from pcpmodel.simulation.program cimport (
     arrive_direct,
     arrive_refill,
@@ -92,7 +92,7 @@ cdef inline void skip_allocs(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     if trylock:
         k = min(k, c.quiet)
     if op.depth:
-        k = min(k, c.task.lru_left)
+        k = min(k, c.task.lru_left[0])
     k = fitting(k, ps, c.timer - c.time)
     pcp_alloc_hits(&p.pcp, &s.rules, k, op.order)
     p.blocks[op.pindex] -= k
@@ -123,7 +123,7 @@ cdef inline void skip_frees(state_t *s, cpu_t *c, bint alone) noexcept nogil:
     if trylock:
         k = min(k, c.quiet)
     if op.depth:
-        k = min(k, c.task.lru_left)
+        k = min(k, c.task.lru_left[1])
     ps = scaled(op.ps, c.task.factor)
     k = fitting(k, ps, c.timer - c.time)
     n = pcp_free_hits(&p.pcp, &s.rules, p.view, k)
@@ -171,7 +171,7 @@ cdef inline bint take_at_once(state_t *s, cpu_t *c, pcp_t *p) noexcept nogil:
     cdef int k = min(p.blocks[op.pindex], c.task.left)
     cdef int64_t ps
     if op.depth:
-        k = min(k, c.task.lru_left)
+        k = min(k, c.task.lru_left[0])
     ps = k * scaled(op.ps, c.task.factor)
     if ps >= c.timer - c.time:
         return False
@@ -210,13 +210,11 @@ cdef inline void held_at_once(state_t *s, cpu_t *c, int kind, int far, int64_t g
 cdef inline void lru_at_once(state_t *s, cpu_t *c) noexcept nogil:
     """A hold of a queued LRU lock: what `interact`, `account` and `released` do."""
     cdef lock_t *lock = &s.lock[c.ask.lock]
-    cdef int far = apart(lock, c), blocks = s.holds.pagevec - c.task.lru_left
+    cdef int far = apart(lock, c), pages = lru_batch(s, c)
     cdef int64_t grant = lock_grant(&lock.queue, c.time, handover(s, LRU, far))
     meet(s, c)
-    c.task.lru_left = s.holds.pagevec
-    c.count.lru_holds += 1
     s.holds.late = 0
-    held_at_once(s, c, LRU, far, grant, blocks)
+    held_at_once(s, c, LRU, far, grant, pages)
     c.state = RUNNING
 
 

@@ -126,9 +126,10 @@ cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept 
     c.ask.pindex = pindex
 
 
-cdef inline void arrive_lru(state_t *s, cpu_t *c) noexcept nogil:
+cdef inline void arrive_lru(state_t *s, cpu_t *c, bint off) noexcept nogil:
     """At the lock of the LRU lists that the pages of the operation at hand are on."""
     arrive(c, LRU, c.task.zone[c.task.pc.zone], BY_NEED)
+    c.ask.off = off
     c.ask.lock = s.zones.lru[2 * c.id + c.task.pc.zone] + s.zones.zone[c.ask.zone].node
 
 

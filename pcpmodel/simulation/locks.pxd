@@ -97,6 +97,14 @@ cdef inline int64_t most_of_a_refill(state_t *s) noexcept nogil:
     return most_refilled(batch, &s.rules)
 
 
+cdef inline int lru_batch(state_t *s, cpu_t *c) noexcept nogil:
+    """Pages that go to the LRU lists, or off them, in the hold that begins."""
+    cdef int off = c.ask.off, pages = s.holds.folios[off] - c.task.lru_left[off]
+    c.task.lru_left[off] = s.holds.folios[off]
+    c.count.lru_holds += 1
+    return pages
+
+
 cdef inline int64_t interact(state_t *s, cpu_t *c, int far) noexcept nogil:
     """What a CPU does with the lock, in lock order; returns how long it holds it.
 
@@ -110,9 +118,7 @@ cdef inline int64_t interact(state_t *s, cpu_t *c, int far) noexcept nogil:
     cdef uint64_t before
     s.holds.late = 0
     if c.ask.kind == LRU:
-        blocks = s.holds.pagevec - c.task.lru_left
-        c.task.lru_left = s.holds.pagevec
-        n.lru_holds += 1
+        blocks = lru_batch(s, c)
     else:
         p = pcp_of(c, c.ask.zone)
         zone = &s.zones.zone[c.ask.zone]

@@ -113,14 +113,15 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
 
 
 cdef inline void lru_counts(state_t *s, cpu_t *c, int blocks) noexcept nogil:
-    """Pages on their way to or from the LRU; a full pagevec asks for the LRU lock.
+    """Pages on their way to or from the LRU; a full batch of them asks for the LRU lock.
 
     Each node has one, or one for every memcg: that which the pages are charged to.
     """
+    cdef bint off = c.task.pc.code == OP_FREE
     if c.task.pc.depth:
-        c.task.lru_left -= blocks
-        if c.task.lru_left == 0:
-            arrive_lru(s, c)
+        c.task.lru_left[off] -= blocks
+        if c.task.lru_left[off] == 0:
+            arrive_lru(s, c, off)
 
 
 cdef inline void stepped(state_t *s, cpu_t *c) noexcept nogil:
@@ -264,7 +265,11 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if c.task.left > 0:
                 return False
             count_blocks(c)
+            if code == OP_FREE and op.depth and c.task.lru_left[1] < s.holds.folios[1]:
+                arrive_lru(s, c, True)  # release_pages() is given no more
             next_op(c)
+            if c.state == ARRIVED:
+                return True
         elif code == OP_WORK:
             if c.vars.work_left < 0:
                 c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
@@ -369,8 +374,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 s.programs.rested[c.id] = c.time
                 next_op(c)
         elif code == OP_LRU:
-            if c.task.lru_left < s.holds.pagevec:
-                arrive_lru(s, c)
+            if c.task.lru_left[0] < s.holds.folios[0]:
+                arrive_lru(s, c, False)
             next_op(c)
             if c.state == ARRIVED:
                 return True

@@ -102,8 +102,8 @@ class Setup:
         Interval of the time series [ps], from the end of the warm-up on, and their length.
     seed : int
     nohz_idle : bool
-    pagevec : int
-        Pages between two holds of the LRU lock, 1..31.
+    lru_batches : (int, int)
+        Pages of a hold of the LRU lock: to its lists, off them, 1..32.
     pages : Memory, optional
         With page identity: the zones, untouched, one pageset per CPU.
     policy : optional
@@ -158,7 +158,7 @@ class Setup:
     samples: int
     seed: int
     nohz_idle: bool
-    pagevec: int
+    lru_batches: tuple[int, int]
     changes: npt.NDArray[Any]
     changed_sizes: npt.NDArray[Any]
     trylock: bool
@@ -446,14 +446,14 @@ class Lines:
 
 
 def _lock_lines(spec: RunSpec) -> dict[str, npt.NDArray[np.int64]]:
-    """Lines of a lock's own and its hand-over, zone and LRU locks alike, by distance [ps]."""
+    """Lines that a hold begins with and the hand-over, of zone and LRU locks, by distance [ps]."""
     sheet = spec.machine.sheet
-    lines = sheet.value("zone_lines")
     far = DISTANCE_NAMES[1:]
-    first = [0.0, *(lines * sheet.value("line_dirty", distance) for distance in far)]
+    lines = np.array([[sheet.value("zone_lines")], [sheet.value("lru_lines")]])
+    line_ns = np.array([0.0, *(sheet.value("line_dirty", distance) for distance in far)])
     over = [0.0, *(sheet.value("handover", distance) for distance in far)]
     return {
-        "first": np.rint(1000 * np.array([first, first])).astype(np.int64),
+        "first": np.rint(1000 * lines * line_ns).astype(np.int64),
         "handovers": np.rint(1000 * np.array([over, over])).astype(np.int64),
     }
 
@@ -530,7 +530,7 @@ def setup(spec: RunSpec, lines: Lines | None = None) -> Setup:
         samples=spec.samples,
         seed=spec.seed,
         nohz_idle=spec.nohz_idle,
-        pagevec=spec.folio_batch,
+        lru_batches=spec.lru_batches,
         **_changes(spec, cpus),
         trylock=spec.trylock_failure > 0,
         fails=_between_failures(spec.trylock_failure),

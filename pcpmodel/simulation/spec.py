@@ -111,7 +111,8 @@ class RunSpec:
         "test-and-set" takes one of those who wait, with equal chances, and whoever comes by
         before that one has seen the release goes first.
     pagevec : int, optional
-        Pages per hold of the LRU lock; by default the release's (`Release.folio_batch`).
+        Folios of a batch that goes to the LRU lists, and since v6.9 off them; by default the
+        release's (`Release.folio_batch`).
     stat_interval_s : float
         vm.stat_interval; 0 switches the vmstat worker off [s].
     nohz_idle : bool
@@ -209,9 +210,10 @@ class RunSpec:
         return [*rows, *jitter, *assumed_nodes(self.machine.platform, self.host, self.given)]
 
     @property
-    def folio_batch(self) -> int:
-        """Pages per hold of the LRU lock."""
-        return self.release.folio_batch if self.pagevec is None else self.pagevec
+    def lru_batches(self) -> tuple[int, int]:
+        """Pages of a hold of the LRU lock: that go to its lists, that leave them."""
+        added = self.release.folio_batch if self.pagevec is None else self.pagevec
+        return added, self.release.swap_cluster_max or added
 
     @property
     def rule(self) -> object:
@@ -284,7 +286,7 @@ class RunSpec:
         values = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "given"}
         return {
             **values,
-            "pagevec": self.folio_batch,
+            "pagevec": self.lru_batches[0],
             "release": self.release.name,
             **self.release.recorded,
             "batch_scale_max": self.release.batch_scale_max,

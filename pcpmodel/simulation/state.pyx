@@ -313,7 +313,8 @@ def _check(setup):
     _within("tick_ps", setup.tick_ps, 0, long)
     _within("samples", setup.samples, 0, 100_000)
     _within("sample_ps", setup.sample_ps, 1 if setup.samples else 0, long)
-    _within("pagevec", setup.pagevec, 1, 31)
+    for number in setup.lru_batches:
+        _within("lru_batches", number, 1, 32)
     _within("direct_ps", setup.direct_ps, 0, 1 << 40)
     _within("fails", setup.fails, 0, 1 << 30)
     _within("time of a change", changes["at_ps"], 0, long)
@@ -373,7 +374,7 @@ cdef class State(Exclusive):
         s.course.end, s.course.warm, s.course.tick = setup.end_ps, setup.warm_ps, setup.tick_ps
         s.course.sample_every, s.course.samples = setup.sample_ps, setup.samples
         s.course.nohz_idle = setup.nohz_idle
-        s.holds.pagevec = setup.pagevec
+        s.holds.folios[0], s.holds.folios[1] = setup.lru_batches
         for k in range(KINDS):
             memcpy(s.holds.spread[k], &spread[k, 0], TABLE * sizeof(uint32_t))
             memcpy(s.holds.cost[k], &costs[k, 0], (COSTS + 1) * sizeof(int64_t))
@@ -604,7 +605,7 @@ cdef class State(Exclusive):
         c.task.program = c.task.pc = self.ops + <int64_t> starts[task.program]
         c.task.left = -1
         c.vars.work_left = -1
-        c.task.lru_left = s.holds.pagevec
+        c.task.lru_left[0], c.task.lru_left[1] = s.holds.folios[0], s.holds.folios[1]
         # Each CPU its own stream, from seed and CPU number alone.
         key = self.seed
         key = draw(&key) ^ (<uint64_t> cpu + 1) * <uint64_t> 0xD1342543DE82EF95

@@ -168,6 +168,7 @@ cdef struct ask_t:  # of a lock: on the way to it, in its queue, or in the hold
     int8_t pindex
     int8_t zone
     int8_t relocks  # comes for another chunk of a commit
+    int8_t off  # of the LRU lock: for pages that leave its lists
 
 
 cdef struct plan_t:  # of a hold
@@ -193,7 +194,7 @@ cdef struct task_t:  # the program of a CPU
     int32_t zone[2]  # that operations call HOME and PEER
     int32_t wanted  # blocks to free after those of the zone at hand
     int32_t counted  # what was left when the books were brought up to date
-    int32_t lru_left  # pages until the pagevec is full
+    int16_t lru_left[2]  # pages until a hold of the LRU lock: to its lists, off them
     int16_t strayed  # has taken pages of another zone than its own
     int16_t starved  # asleep until kswapd has freed something; of kswapd: until it is woken
     op_t *program
@@ -326,7 +327,7 @@ cdef struct holds_t:  # how long locks are held
     # what handing over to a waiting CPU takes.
     int64_t first[KINDS][DISTANCES]
     int64_t handover[KINDS][DISTANCES]
-    int32_t pagevec  # pages between two holds of the LRU lock
+    int32_t folios[2]  # pages of a hold of the LRU lock: to its lists, off them
 
 
 cdef struct lock_t:  # of a zone, or of the LRU lists of a node and a memcg

@@ -49,6 +49,7 @@ def fault_ns(
     threads: int = 1,
     in_memcg: int = 0,
     page_size_kib: int = 4,
+    lru: bool = True,
 ) -> float:
     """What a fault on anonymous memory takes without the zone and LRU locks [ns].
 
@@ -65,10 +66,15 @@ def fault_ns(
         Tasks that charge the same memcg; 0: nobody charges any.
     page_size_kib : int
         Base page [KiB].
+    lru : bool
+        The LRU lock is taken apart; else a page's work on its lists is part of the fault, and
+        nobody waits for it.
     """
     times = page_size_kib // 4
     rate = sheet.value("clear_rate")
     alone = sheet.value("fault_entry") + times * sheet.value("clear_page")
+    if not lru:  # to the lists and off them
+        alone += 2 * sheet.value("lru_page")
     beside = 0.0
     if rate > 0:  # what clearing takes longer than alone
         served = times * 1e9 / rate
@@ -103,6 +109,7 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
         return workload  # somebody's own operations; they are looked at as they are
     given, number = made.given, len(workload.tasks)
     tasks: dict[str, Any] = {
+        "lru": given["lru"],
         "on_node": -(-number * max(host.node_cpus) // host.cpus),  # of the largest
         "threads": number if given["threads"] else 1,
         "in_memcg": -(-number // made.common["memcgs"]) if "memcgs" in made.common else 0,

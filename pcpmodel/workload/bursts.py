@@ -56,7 +56,7 @@ def exit_storm(
     fault_ns, unmap_ns : float
         Time per page of fault and exit without the zone lock [ns]; as recorded natively.
     lru : bool
-        The pages are on the LRU list, whose lock is taken once per pagevec.
+        The pages are on the LRU list, whose lock is taken once per batch of folios.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def file_churn(
     unlink_ns : float
         Time to drop one folio without the zone lock [ns]; by default that of an unmap.
     lru : bool
-        The pages are on the LRU list; truncation takes its lock once per pagevec.
+        The pages are on the LRU list; truncation takes its lock once per batch of folios.
 
     Returns
     -------

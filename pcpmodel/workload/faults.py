@@ -71,6 +71,8 @@ def _faults(
         if rest:
             p.alloc(rest, ns=fault_ns, lru=lru)
             p.score(rest)
+        if lru:  # lru_add_drain(), by unmap_region()
+            p.lru_drain()
         p.free(pages, ns=unmap_ns, lru=lru)
     params = {
         "processes": processes,
@@ -116,7 +118,7 @@ def page_fault1(
         recorded for pages of 4 KiB, and for larger ones what zeroing the rest takes more, at 10
         GB/s (an assumption).
     lru : bool
-        Also take the node's LRU lock once per pagevec.
+        Also take the node's LRU lock once per batch of folios.
     threads : bool
         Threads of one process, which share the line of a lock at every fault.
     page_size_kib : int
@@ -154,7 +156,7 @@ def page_fault2(
         Time per page of fault and unmap without the locks [ns]; by default as for
         `page_fault1`, and the copy.
     lru : bool
-        Also take the node's LRU lock once per pagevec.
+        Also take the node's LRU lock once per batch of folios.
     threads : bool
         Threads of one process, which share the line of a lock at every fault.
     page_size_kib : int

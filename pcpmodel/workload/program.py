@@ -331,7 +331,7 @@ class Program:
             Time from one block to the next, the allocation and what is done with the
             block, without refills [ns].
         lru : bool
-            The pages go to the LRU, whose lock is taken once per pagevec.
+            The pages go to the LRU lists, whose lock is taken once per folio batch.
         of : str
             Zone: "home", or "peer" for that of the task's peer.
         """
@@ -351,7 +351,8 @@ class Program:
         """Free blocks one after the other; never more than the program holds.
 
         Parameters are those of `alloc`; ``ALL`` frees everything held of that order,
-        migratetype and zone.
+        migratetype and zone.  With ``lru`` they leave the LRU lists in holds of as many pages as
+        release_pages() has of one, and what is left at the end of the operation in one more.
 
         Parameters
         ----------
@@ -400,10 +401,10 @@ class Program:
         self._add("rest", n=round(65536 * (1 / busy - 1)), target=len(self.tables) - 1)
 
     def lru_drain(self, *, of: str = "home") -> None:
-        """Take the LRU lock for the pages that wait for it, if there are any.
+        """Take the LRU lock for the pages that wait to go to its lists, if there are any.
 
-        Otherwise they wait until a pagevec is full.  lru_add_drain() does so before pages are
-        unmapped, release_pages() as it frees them.
+        Otherwise they wait until a batch is full.  lru_add_drain() does so before pages are
+        unmapped.
         """
         if not isinstance(of, str) or of not in _ZONES:
             raise unknown_name("zone", of, _ZONES)

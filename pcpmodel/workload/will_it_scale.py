@@ -179,8 +179,6 @@ def malloc1(
             if lru:
                 p.lru_drain()
             p.free(1, ns=UNMAP_NS, lru=lru)
-            if lru:
-                p.lru_drain()
             p.score()
         p.free(migratetype="unmovable")
     return _made(
@@ -206,8 +204,6 @@ def _flushed(
                 if lru:
                     p.lru_drain()
                 p.free(1, ns=UNMAP_NS, lru=lru, sequence="reversed")
-                if lru:
-                    p.lru_drain()
                 p.work(_SHARED_OVER_ANONYMOUS * FAULT_NS)
                 p.score()
         p.free(tables, migratetype="unmovable")
@@ -271,7 +267,7 @@ def fallocate1(processes: int, *, page_ns: float | None = None, lru: bool = True
         Time per page of fallocate() [ns]; by default that of a fault without zeroing, and of
         truncation that of an unmap: both are assumptions.
     lru : bool
-        Take the LRU lock, once per pagevec.
+        Take the LRU lock, once per batch of folios.
 
     Returns
     -------

@@ -96,7 +96,7 @@ def test_list_says_name_title_tables_rows_and_source(root):
     assert answer["data"] == str(root)
     assert (ice["kind"], ice["name"], ice["added"]) == ("hardware", "ice-lake", False)
     assert ice["title"] == "Batch latency, Ice Lake Server"
-    assert ice["tables"] == [{"name": "batch_latency", "rows": 6}, {"name": "costs", "rows": 26}]
+    assert ice["tables"] == [{"name": "batch_latency", "rows": 6}, {"name": "costs", "rows": 27}]
     assert ice["sources"] == ["Huang Ying 2023-09-20"]
     assert "more.csv: is not named in" in ice["faults"][0]
     assert (mine["name"], mine["added"], mine["rows"], mine["faults"]) == ("mine", True, 8, [])

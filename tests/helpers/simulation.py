@@ -26,7 +26,7 @@ from pcpmodel.workload import (
 #: All that its sheet has takes time.
 WHOLE = machine("sapphire-rapids")
 #: A machine of which a test can say what comes next: holds and a hand-over alone.
-MACHINE = WHOLE.with_costs(zone_lines=0.0, handover=50.0, smt_share=0.0)
+MACHINE = WHOLE.with_costs(zone_lines=0.0, lru_lines=0.0, handover=50.0, smt_share=0.0)
 #: What blocks take for their lines, as if a pilot had found it: each list another time.
 LINES = Lines(np.arange(2.0 * LISTS_ROOM).reshape(2, LISTS_ROOM) % 11, 3.0)
 

@@ -28,7 +28,7 @@ from pcpmodel.workload.tasks import Channel, Task, Workload
 
 MACHINE = pm.machine("sapphire-rapids")
 #: Nothing but holds takes time at its locks, and no core has two threads.
-ALONE = MACHINE.with_costs(zone_lines=0.0, handover=0.0, smt_share=0.0)
+ALONE = MACHINE.with_costs(zone_lines=0.0, lru_lines=0.0, handover=0.0, smt_share=0.0)
 
 
 def run(**options):
@@ -599,7 +599,7 @@ def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling():
         result = run(
             workload=faults(sleep_ns), cpus=2, threads_per_core=2, seconds=0.5, warmup_s=0.05,
             high_pages=126,
-            machine=MACHINE.with_costs(zone_lines=0.0, **costs),
+            machine=MACHINE.with_costs(zone_lines=0.0, lru_lines=0.0, **costs),
         )  # fmt: skip
         return result.per_cpu["score"][0]
 

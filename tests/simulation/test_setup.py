@@ -76,10 +76,10 @@ def test_a_number_that_leads_out_of_its_array_is_refused_by_name(name, column, v
         State(replace(given, **{name: array}))
 
 
-@pytest.mark.parametrize("name", ["pagevec", "samples", "end_ps", "tick_ps"])
+@pytest.mark.parametrize("name", ["lru_batches", "samples", "end_ps", "tick_ps"])
 def test_a_setting_outside_its_range_is_refused_by_name(name):
     with pytest.raises(InputError, match=f"^{name}: "):
-        State(replace(begins(), **{name: -1}))
+        State(replace(begins(), **{name: (15, -1) if name == "lru_batches" else -1}))
 
 
 def test_c_reads_every_column_under_its_name():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.programs import random_workload
-from helpers.simulation import MACHINE, WORKLOADS, assert_same, outcome, prepare, spec
+from helpers.simulation import MACHINE, WHOLE, WORKLOADS, assert_same, outcome, prepare, spec
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pcp_orders
 from pcpmodel.kernel.releases import release as find_release
@@ -453,6 +453,39 @@ def test_pages_that_wait_for_the_lru_lock_go_at_once_where_the_program_says_so(p
     assert n["lru_holds"] == pytest.approx(holds * n["score"], abs=2)
     with pytest.raises(InputError, match="unknown zone"):
         Program().lru_drain(of="somewhere")
+
+
+@pytest.mark.parametrize(("release", "most"), [("v6.6", 32), ("v6.7", 32), ("v6.12", 31)])
+@pytest.mark.parametrize("pages", [1, 31, 32, 70])
+def test_pages_leave_the_lru_in_holds_of_as_many_as_the_kernel_releases_at_once(
+    release, most, pages
+):
+    """And what is left of an operation in one more: release_pages() is given no more."""
+
+    def write(p):
+        with p.forever():
+            p.alloc(pages, ns=100)
+            p.free(pages, ns=50, lru=True)
+            p.score()
+
+    n = assert_same(spec(one(write), release=release, nodes=1))["counters"][0]
+    assert n["lru_holds"] == pytest.approx(-(-pages // most) * n["score"], abs=3)
+
+
+def test_lines_of_the_lru_make_a_hold_longer_that_another_cpu_had_before():
+    def write(p):
+        with p.forever():
+            p.alloc(15, ns=1000, lru=True)
+            p.free(15, ns=1000)
+
+    hold = {}
+    for lines in (0.0, 4.0):
+        machine = WHOLE.with_costs(lru_lines=lines, smt_share=0.0)
+        run = spec(one(write, tasks=8), machine=machine, nodes=1, hold="mean", release="v6.6")
+        counters = execute(run).per_cpu
+        hold[lines] = counters["lru_hold_ps"].sum() / counters["lru_holds"].sum() / 1000
+    line = WHOLE.sheet.value("line_dirty", "llc")
+    assert 0.8 * 4 * line < hold[4.0] - hold[0.0] <= 4 * line + 1
 
 
 @pytest.mark.parametrize("names", [["", "one"], [], ["", 7], None])

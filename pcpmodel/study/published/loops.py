@@ -113,7 +113,7 @@ def _numa_stat(rules: Rules) -> tuple[list[Row], str]:
     frame = load_published("numa-stat-2017").tables["threshold"]
     server = Server(88, 2, _XEONS)
     hardware = hardware_of("broadwell-ep-2s-88", server).with_costs(
-        lru_hold=_LINE_NS, lru_page=0.0, zone_lines=0.0, handover=0.0
+        lru_hold=_LINE_NS, lru_page=0.0, lru_lines=0.0, handover=0.0
     )
     without = frame["threshold"].isna()  # no statistics
     base = float(frame[without]["cycles_per_page"].iloc[0])
