@@ -1,11 +1,13 @@
 """How long the LRU lock is held, from where samples of the CPU's time are told: on this machine.
 
-    python tools/lru_holds.py [--rounds 6]
+    python tools/lru_holds.py [--rounds 6] [--zone]
 
-Writes ``data/workload/lru-holds``.  Nothing is traced.  A sample that falls due while interrupts
-are off is told as they come on again: those in _raw_spin_unlock_irqrestore(), called by
+Writes ``data/workload/lru-holds``; with ``--zone`` says what a page of the zone lock's holds takes,
+with lists of four batches, and writes nothing.  Nothing is traced.  A sample that falls due while
+interrupts are off is told as they come on again: those in _raw_spin_unlock_irqrestore(), called by
 folio_batch_move_lru() or folios_put_refs(), are of the holds of the LRU lock, as many of all as
-these are of the CPU's time.  The period is another one each time, for the load goes round, too.
+these are of the CPU's time; those of rmqueue_bulk() and free_pcppages_bulk(), or of what they are
+inlined in, of the zone lock's.  The period is another one each time, for the load goes round, too.
 Needs root, perf, cc, a kernel since v6.9, and a machine with nothing else to do, for two minutes.
 """
 
@@ -22,6 +24,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+from lock_shares import FRACTION
 from summarise_native import write
 
 SECONDS = 4.0
@@ -29,8 +33,15 @@ SECONDS = 4.0
 MIBS = (1, 16, 128)
 PERIOD_NS = (150_000, 250_000)
 _UNLOCK = "_raw_spin_unlock_irqrestore"
-#: Who holds the lock: for pages that go to the lists, that leave them.
-_SIDES = {"folio_batch_move_lru": "added", "folios_put_refs": "removed"}
+#: Who holds the LRU lock: for pages that go to the lists, that leave them; and who the zone lock.
+_SIDES = {
+    "folio_batch_move_lru": "added",
+    "folios_put_refs": "removed",
+    "rmqueue_bulk": "refilled",
+    "__rmqueue_pcplist": "refilled",
+    "free_pcppages_bulk": "drained",
+    "free_frozen_page_commit": "drained",
+}
 
 HOLDS = [
     ("mib", "integer", "MiB", "mapped, touched and unmapped by one CPU, page by page"),
@@ -58,24 +69,48 @@ def samples(data: Path) -> Counter[str]:
     return found
 
 
+def once(made: Path, mib: int, dice: random.Random) -> tuple[int, float, int, Counter[str]]:
+    """Run the load: pages, what each took [ns], the period [ns], and samples."""
+    period, data = dice.randint(*PERIOD_NS), made / "samples"
+    load = [str(made / "load"), "faults", "1", str(SECONDS), str(mib)]
+    record = ["perf", "record", "-q", "-e", "cpu-clock", "-c", str(period), "-g"]
+    told = subprocess.run(
+        [*record, "-o", str(data), *load], check=True, capture_output=True, text=True
+    ).stdout
+    pages, page_ns = told.split()
+    return int(pages), float(page_ns), period, samples(data)
+
+
 def measure(made: Path, rounds: int) -> list[tuple[object, ...]]:
     dice = random.Random(1)
     rows: list[tuple[object, ...]] = []
     for number in range(1, rounds + 1):
         for mib in MIBS:
-            period, data = dice.randint(*PERIOD_NS), made / "samples"
-            load = [str(made / "load"), "faults", "1", str(SECONDS), str(mib)]
-            record = ["perf", "record", "-q", "-e", "cpu-clock", "-c", str(period), "-g"]
-            told = subprocess.run(
-                [*record, "-o", str(data), *load], check=True, capture_output=True, text=True
-            ).stdout
-            pages, page_ns = told.split()
-            found = samples(data)
+            pages, page_ns, period, found = once(made, mib, dice)
             rows.append(
-                (mib, number, int(pages), float(page_ns), period, found["all"], found["added"],
+                (mib, number, pages, page_ns, period, found["all"], found["added"],
                  found["removed"])
             )  # fmt: skip
     return rows
+
+
+def of_zone(made: Path, rounds: int) -> None:
+    """Print what a page takes of holds of the zone lock, where lists keep next to none [ns]."""
+    dice = random.Random(1)
+    ns: dict[str, list[float]] = {"refilled": [], "drained": []}
+    before = FRACTION.read_text(encoding="ascii")
+    FRACTION.write_text("100000", encoding="ascii")
+    try:
+        for _ in range(rounds):
+            _, page_ns, _, found = once(made, MIBS[-1], dice)
+            for side, of_page in ns.items():
+                of_page.append(page_ns * found[side] / found["all"])
+    finally:
+        FRACTION.write_text(before, encoding="ascii")
+    for side, of_page in ns.items():
+        print(
+            f"{side}: {np.median(of_page):.1f} ns a page ({min(of_page):.1f} to {max(of_page):.1f})"
+        )
 
 
 def main() -> None:
@@ -83,11 +118,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--zone", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         made = Path(name)
         source = Path(__file__).with_name("lock_shares.c")
         subprocess.run(["cc", "-O2", "-o", made / "load", source], check=True)
+        if given.zone:
+            of_zone(made, given.rounds)
+            return
         rows = measure(made, given.rounds)
     kernel = ".".join(platform.release().split(".")[:2])
     write(
