@@ -136,8 +136,6 @@ def _course(cpu: int, times: float, root: int, lru: bool) -> tuple[Program, int]
                     p.score(done)
                     done = 0
             else:
-                if page:  # lru_add_drain(), by exit_mmap() and unmap_region()
-                    p.lru_drain()
                 p.free(n, order=order, migratetype=_TYPES[mt], ns=ns, lru=page)
         p.score(done)
         for (order, mt), n in left.items():

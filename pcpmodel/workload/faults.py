@@ -71,8 +71,6 @@ def _faults(
         if rest:
             p.alloc(rest, ns=fault_ns, lru=lru)
             p.score(rest)
-        if lru:  # lru_add_drain(), by unmap_region()
-            p.lru_drain()
         p.free(pages, ns=unmap_ns, lru=lru)
     params = {
         "processes": processes,

@@ -294,9 +294,13 @@ class Program:
         n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
         if reg < 0 and not (code in ("free",) and n == ALL):
             n = _count("blocks", n, 1)
+        ps = _ps("ns", ns, _MAX_BLOCK_NS)
+        if truth("lru", lru) and code == "free":
+            # lru_add_drain(), by free_pages_and_swap_cache(), __pagevec_release(), an unmap
+            self.lru_drain()
         self._add(
             code,
-            _ps("ns", ns, _MAX_BLOCK_NS),
+            ps,
             n,
             reg,
             pindex=_kind(order, migratetype),
@@ -352,7 +356,8 @@ class Program:
 
         Parameters are those of `alloc`; ``ALL`` frees everything held of that order,
         migratetype and zone.  With ``lru`` they leave the LRU lists in holds of as many pages as
-        release_pages() has of one, and what is left at the end of the operation in one more.
+        release_pages() has of one, and what is left at the end of the operation in one more; first
+        go to the lists what waits to (`lru_drain`).
 
         Parameters
         ----------
@@ -403,8 +408,8 @@ class Program:
     def lru_drain(self, *, of: str = "home") -> None:
         """Take the LRU lock for the pages that wait to go to its lists, if there are any.
 
-        Otherwise they wait until a batch is full.  lru_add_drain() does so before pages are
-        unmapped.
+        Otherwise they wait until a batch is full, or pages leave the lists: lru_add_drain() does
+        so then.
         """
         if not isinstance(of, str) or of not in _ZONES:
             raise unknown_name("zone", of, _ZONES)

@@ -176,8 +176,6 @@ def malloc1(
             p.work(iteration_ns - least)
             p.alloc(tables, migratetype="unmovable")
             p.alloc(1, ns=FAULT_NS, lru=lru)
-            if lru:
-                p.lru_drain()
             p.free(1, ns=UNMAP_NS, lru=lru)
             p.score()
         p.free(migratetype="unmovable")
@@ -201,8 +199,6 @@ def _flushed(
             p.alloc(1, migratetype="unmovable")
             with p.repeat(pages // tables):
                 p.alloc(1, ns=fault_ns, lru=lru, migratetype="movable")
-                if lru:
-                    p.lru_drain()
                 p.free(1, ns=UNMAP_NS, lru=lru, sequence="reversed")
                 p.work(_SHARED_OVER_ANONYMOUS * FAULT_NS)
                 p.score()

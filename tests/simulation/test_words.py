@@ -488,6 +488,23 @@ def test_lines_of_the_lru_make_a_hold_longer_that_another_cpu_had_before():
     assert 0.8 * 4 * line < hold[4.0] - hold[0.0] <= 4 * line + 1
 
 
+def test_pages_that_wait_go_to_the_lru_before_any_leave_it():
+    def write(p, lru):
+        with p.forever():
+            p.alloc(7, ns=100, lru=True)
+            p.free(7, ns=50, lru=lru)
+            p.score()
+
+    for lru, holds in ((True, 2), (False, 7 / 15)):
+        n = assert_same(spec(one(lambda p, lru=lru: write(p, lru)), release="v6.6", nodes=1))
+        count = n["counters"][0]
+        assert count["lru_holds"] == pytest.approx(holds * count["score"], abs=3)
+    program = Program()
+    with pytest.raises(InputError, match="ns="):
+        program.free(1, ns=-1, lru=True)
+    assert program.ops == []
+
+
 @pytest.mark.parametrize("names", [["", "one"], [], ["", 7], None])
 def test_a_phase_that_a_program_has_no_name_for_is_refused(names):
     program = Program()

@@ -100,7 +100,8 @@ def test_fallocate1_allocates_two_pages_a_call_and_frees_them_at_once():
     n = counted("fallocate1")
     assert n["alloc_pages"] == pytest.approx(2 * n["score"], abs=8)
     assert n["free_pages"] == pytest.approx(n["alloc_pages"], rel=0.05)
-    assert n["lru_holds"] == pytest.approx(2 * n["alloc_pages"] / 31, rel=0.05)  # v7.2
+    # v7.2: of 256 pages eight batches of 31 and the rest, to the lists and off them.
+    assert n["lru_holds"] == pytest.approx(18 * n["alloc_pages"] / 256, rel=0.01)
 
 
 def test_a_page_takes_as_much_longer_or_shorter_as_published_where_locks_do_not_wait():
