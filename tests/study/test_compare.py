@@ -184,9 +184,7 @@ def test_every_row_of_an_answer_key_is_predicted(monkeypatch):
     assert len(said) == len(set(said))  # no sentence stands in the place of another
     assert {"signs", "signs that stand"} <= set(said)
     assert all(r["interval_low"] <= r["predicted"] <= r["interval_high"] for r in rows)
-    assert {r["predicted_by"] for r in rows} == {
-        "cost sheet, workload and pilot; no published table"
-    }
+    assert {r["predicted_by"] for r in rows} == {"cost sheet, workload and pilot"}
     assert {r["source"] for r in rows} == {"pcp-auto-tuning-v3"}
     assert all(r["ratio"] == pytest.approx(r["predicted"] / r["measured"]) for r in rows)
     assert [r["sign"] is None for r in rows][:2] == [True, False]  # base has no row before

@@ -27,7 +27,11 @@ def test_a_table_of_an_older_kernel_is_compared(monkeypatch):
     assert len(cells) == 7
     assert set(cells.index.get_level_values("quantity")) == {"score"}
     assert (cells.predicted > 150).all()  # of what two processes do
-    assert "Nothing is fitted" in answer.text
+    # Rows of the cost sheets are from this very source, and it says so.
+    assert answer.facts["in_sheets"] == ["high-order-pcp-2022"]
+    assert "Rows of the cost sheets are in part of high-order-pcp-2022 itself" in answer.text
+    assert "from this source's rate of 2 processes" in answer.text
+    assert "Nothing is fitted" not in answer.text
 
 
 def test_what_is_asked_for_by_name_is_accounted_for():
@@ -73,11 +77,13 @@ def test_workers_of_stress_ng_share_its_memory():
 
 def test_holds_are_told_by_who_waits(monkeypatch):
     monkeypatch.setattr(question, "TIMES", {"seconds": 0.01, "warmup_s": 0.005})
-    rows = compare("no-merge-2018-rfc4")["rows"].set_index("quantity")
+    answer = compare("no-merge-2018-rfc4")
+    rows = answer["rows"].set_index("quantity")
     assert rows["measured"].to_dict() == {
         "lock_contention": 80.0, "waiting to free": 35.0, "lru_contention": 5.0
     }  # fmt: skip
     assert rows["predicted"]["waiting to free"] < rows["predicted"]["lock_contention"]
+    assert "Nothing is fitted to a table that is compared" in answer.text
 
 
 @pytest.mark.long

@@ -36,6 +36,8 @@ __all__ = [
 CONTENTION_FROM = 5.0
 CONTENTION_FACTOR = 1.5
 _TIMES = ("score", "build_time")
+#: Sources that rows of the cost sheets are from, in part (tools/cost_sheets.py).
+_IN_SHEETS = {"high-order-pcp-2022"}
 #: The best constant of one or two cells is their answer.
 _CELLS_OF_A_CONSTANT = 3
 #: Machines: of a table of hold times, or like others that have one.
@@ -157,8 +159,9 @@ def judged(cells: pd.DataFrame) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``times``: score and build time, by machine (``own``, ``like``): cells, mean and worst
-        error [%]; ``contention``: cells of more than 5 % of the cycles, those within the factor
+        ``in_sheets``: sources that rows of the cost sheets are from; ``times``: score and build
+        time, by machine (``own``, ``like``): cells, mean and worst error [%]; ``contention``:
+        cells of more than 5 % of the cycles, those within the factor
         1.5, and those of them that no null model has as well; ``signs``: changes of more than
         2 % and those with the measured sign, then the same of those whose sign ``stands`` and of
         those that went the other way when measured again (``turned``); ``skill``: by quantity,
@@ -182,6 +185,7 @@ def judged(cells: pd.DataFrame) -> dict[str, Any]:
     large = cells[cells["large_change"] & cells["sign"].notna()]
     return {
         "cells": len(cells),
+        "in_sheets": sorted(_IN_SHEETS & set(cells["source"])),
         "times": by_machine,
         "contention": {
             "cells": len(waits),
@@ -206,10 +210,12 @@ def _cells(number: int) -> str:
 
 
 def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    fitted = "Nothing is fitted to a table that is compared"
+    if facts["in_sheets"]:
+        fitted = f"Rows of the cost sheets are in part of {', '.join(facts['in_sheets'])} itself"
     yield (
         "cells",
-        f"- Nothing is fitted to a table that is compared; {_cells(facts['cells'])} that no later "
-        "version repeats:",
+        f"- {fitted}; {_cells(facts['cells'])} that no later version repeats:",
     )
     for machine, t in facts["times"].items():
         yield (

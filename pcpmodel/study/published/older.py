@@ -17,6 +17,7 @@ from pcpmodel.study.published.cases import notes
 from pcpmodel.study.published.question import (
     ASSUMED,
     MEMORY_GIB,
+    OWN_SHEET,
     Answer,
     Rules,
     Server,
@@ -112,7 +113,7 @@ def _gorman(rules: Rules) -> tuple[list[Row], str]:
         steps.append(
             (f"{processes} processes", {"score": 100 * score / frame[column].iloc[0]}, said)
         )
-    note = ASSUMED.format(like="Cascade Lake", memory=MEMORY_GIB)
+    note = OWN_SHEET.format(like="Cascade Lake", memory=MEMORY_GIB)
     return (
         rows_of("high-order-pcp-2022", "page_fault1", steps, rules, ("score",)),
         note + " More processes than CPUs are left out.",
@@ -134,7 +135,7 @@ def _contention(rules: Rules) -> tuple[list[Row], str]:
             "lru_contention": float(line["lock_share_pct"]) - alloc - free,
         }
         steps.append((name, measured, [figures_of(run) for run in runs]))
-    note = ASSUMED.format(like="Cascade Lake", memory=MEMORY_GIB)
+    note = OWN_SHEET.format(like="Cascade Lake", memory=MEMORY_GIB)
     return (
         rows_of("high-order-pcp-2022", "contention", steps, rules),
         note + " " + notes("contention-2022 twice"),

@@ -110,7 +110,7 @@ class Row:
             "within": self.within,
             "interval_low": self.interval[0],
             "interval_high": self.interval[1],
-            "predicted_by": "cost sheet, workload and pilot; no published table",
+            "predicted_by": "cost sheet, workload and pilot",
             "measured_change": self.measured_change,
             "predicted_change": self.predicted_change,
             "change_error": self.change_error,
