@@ -20,7 +20,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, INT64_MAX as NEVER, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
-from pcpmodel.kernel.pages cimport pages_unlikely
+from pcpmodel.kernel.pages cimport pages_prefetch, pages_unlikely
 from pcpmodel.hardware.lines cimport lines_reach, page_lines
 from pcpmodel.hardware.lock cimport (
     crowd_free,
@@ -270,6 +270,12 @@ cdef class Engine:
         if i > 1:
             up(tree, &i, key)
 
+    cdef inline void fetch_first(self, island_t *island) noexcept nogil:
+        """Have what the next event of an island needs of its CPU fetched, if there is one."""
+        cdef char *c = <char *> &self.state.s.cpu[island.tree[1] & ((1 << CPU_BITS) - 1)]
+        pages_prefetch(c)
+        pages_prefetch(c + 64)
+
     cdef inline void follow(self, cpu_t *c) noexcept nogil:
         """What a CPU does next is known; so it is then for those that its messages set free."""
         cdef state_t *s = &self.state.s
@@ -505,6 +511,7 @@ cdef class Engine:
                             self.follow(c)
                             if c.state == RUNNING:
                                 left -= STRETCH_EVENTS
+                    self.fetch_first(island)
                 island += 1
         return left
 
