@@ -93,6 +93,18 @@ def hold_range(spec: RunSpec) -> dict[float, Result]:
     }
 
 
+def first_look(spec: RunSpec) -> dict[str, Any]:
+    """What is other in the first run in which `settle` looks for the warm-up of a spec."""
+    return {
+        "seconds": min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2),
+        "warmup_s": 0.0,
+        "seed": 1,
+        "samples": _SETTLE_BATCHES,
+        "identity": False,
+        "caches": False,
+    }
+
+
 def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) -> tuple[float, bool]:
     """Time after which the rates of a run stand [s], and whether they do.
 
@@ -117,14 +129,7 @@ def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) ->
     -------
     tuple of float and bool
     """
-    first: dict[str, Any] = {
-        "seconds": min(max(_SETTLE_S[0], 2 * spec.seconds), MAX_SECONDS / 2),
-        "warmup_s": 0.0,
-        "seed": 1,
-        "samples": _SETTLE_BATCHES,
-        "identity": False,
-        "caches": False,
-    }
+    first = first_look(spec)
     return _WARM_UPS(spec, lambda: _settled(replace(spec, **first), progress), **first)
 
 

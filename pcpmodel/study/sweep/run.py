@@ -34,6 +34,7 @@ from pcpmodel.files import read_bytes, write_whole
 from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.result import Result
+from pcpmodel.simulation.run import first_look
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.study.sweep.grid import FIGURES, SCHEMA, Grid, as_label, as_machine, make_grid
 from pcpmodel.study.sweep.journal import MAX_RESULT_BYTES, Journal
@@ -48,10 +49,12 @@ __all__ = ["run_grid", "sweep"]
 _PILOTS, _PILOT_S = 8, 0.05
 
 
-def _pilot_s(spec: RunSpec, engine: str) -> float:
-    """Time that a run needs [s], from its start."""
-    # What an automatic warm-up takes: the shortest look for it, and half of that again.
-    warmup_s = 6.0 if spec.settles else spec.warmup_s or 0.0
+def _pilot_s(spec: RunSpec, engine: str, looks: float) -> float:
+    """Time that a run needs [s], from its start; ``looks``: its share of a look for its warm-up."""
+    warmup_s = spec.warmup_s or 0.0
+    if spec.settles:
+        # A look is often not the last one, and what is found is often short.
+        warmup_s = (1.5 * looks + 0.125) * first_look(spec)["seconds"]
     spec = replace(spec, warmup_s=0.0 if spec.settles else spec.warmup_s)
     prepare(spec)  # what only the first run of a machine costs
     simulated_s = 0.0
@@ -71,11 +74,15 @@ def _pilot_s(spec: RunSpec, engine: str) -> float:
 
 def _estimate_s(grid: Grid, todo: list[int]) -> float:
     """Time that one worker needs for the runs that are left [s], from a few of them."""
+    settling = [spec for spec in (grid.specs[run] for run in todo) if spec.settles]
+    looks = {what_decides(spec, **first_look(spec)) for spec in settling}
     sample = np.random.default_rng(0).permutation(todo)[:_PILOTS].tolist()
     total = 0.0
     for run in sample:
         with grid.at(run):
-            total += _pilot_s(grid.specs[run], grid.engines[run])
+            total += _pilot_s(
+                grid.specs[run], grid.engines[run], len(looks) / max(len(settling), 1)
+            )
     return total / len(sample) * len(todo)
 
 
