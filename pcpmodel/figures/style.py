@@ -10,6 +10,7 @@ without markers are the model, markers without lines are measurements.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import re
@@ -225,19 +226,25 @@ def figure_style(
     """
 
     def decorate(draw: Callable[..., Axes]) -> Callable[..., Axes]:
+        names = list(inspect.signature(draw).parameters)
+
         @functools.wraps(draw)
         def styled(*data: Any, ax: Axes | None = None, **options: Any) -> Axes:
-            with mpl.rc_context(current_style()):
-                alone = ax is None
+            given = {**dict(zip(names, data, strict=False)), **options}
+            frames = {name: x for name, x in given.items() if isinstance(x, pd.DataFrame)}
+            alone = ax is None
+            with mpl.rc_context(current_style()), whole(frames) as drawn:
                 if ax is None:
                     wide, high = inches(*size)
                     if narrow and wide < size[0]:
                         high = narrow
-                    _, ax = plt.subplots(figsize=(wide, high), layout="constrained")
+                    figure, ax = plt.subplots(figsize=(wide, high), layout="constrained")
+                    drawn.append(figure)
                 draw(*data, ax=ax, **options)
                 thousands(ax)
                 if alone:
-                    machines = set(data[0]["machine"]) if "machine" in data[0] else set()
+                    first = next(iter(frames.values()))
+                    machines = set(first["machine"]) if "machine" in first else set()
                     if len(machines) == 1:
                         ax.set_title(*machines, loc="left")
                     _legend(ax.figure, [ax])
@@ -249,6 +256,52 @@ def figure_style(
         return styled
 
     return decorate
+
+
+@contextmanager
+def whole(frames: Mapping[str, pd.DataFrame]) -> Iterator[list[Figure]]:
+    """Leave no part of a figure behind, and name the column that a frame has not got.
+
+    Parameters
+    ----------
+    frames : mapping of str to pandas.DataFrame
+        What is drawn, by the names of the arguments.
+
+    Yields
+    ------
+    list of matplotlib.figure.Figure
+        For the figures that are closed where drawing fails.
+
+    Raises
+    ------
+    InputError
+        For a column that is looked up and that none of the frames has, or not each.
+    """
+    drawn: list[Figure] = []
+    try:
+        yield drawn
+    except BaseException as error:
+        for figure in drawn:
+            plt.close(figure)
+        if isinstance(error, KeyError):
+            _name_missing(error, frames)
+        raise
+
+
+def _name_missing(error: KeyError, frames: Mapping[str, pd.DataFrame]) -> None:
+    """Say which frames lack a column, if that is what pandas means."""
+    said = str(error)
+    for column in re.findall(r"'([^']+)'", said[said.find("[") + 1 :]):
+        lacking = [
+            f"{name} (given: {listed(frame.columns) or 'none'})"
+            for name, frame in frames.items()
+            if column not in frame
+        ]
+        if lacking:
+            raise InputError(
+                f"no column {column!r} in {' or '.join(lacking)}; the figure's docstring says "
+                "which it takes"
+            ) from None
 
 
 def current_style() -> dict[str, Any]:
@@ -429,8 +482,19 @@ def panels(
     -------
     matplotlib.figure.Figure
         One that says so where the first frame has no row.
+
+    Raises
+    ------
+    InputError
+        For a frame without a column that it is to be parted by, or that ``draw`` takes.
     """
     by = [by] if isinstance(by, str) else list(by)
+    for i, frame in enumerate(frames, 1):
+        for name in by:
+            if name not in frame:
+                raise InputError(
+                    f"by: frame {i} has no column {name!r}; given: {listed(frame.columns)}"
+                )
     values = list(dict.fromkeys(frames[0][by].itertuples(index=False, name=None)))
     wide, high = inches(PAGE, 0)
     if not values:

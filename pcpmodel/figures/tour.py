@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcpmodel.figures.rules import page_list_life
-from pcpmodel.figures.style import PAGE, SERIES, current_style, describe, inches, number
+from pcpmodel.figures.style import PAGE, SERIES, current_style, describe, inches, number, whole
 
 __all__ = ["tour_picture"]
 
@@ -50,8 +50,10 @@ def tour_picture(
     matplotlib.figure.Figure
         Not one of pyplot's: it does not show itself.
     """
-    looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
-    with mpl.rc_context(current_style()):
+    frames = {"steps": steps, "events": events, "prices": prices}
+    frames |= {f"waiting[{name!r}]": frame for name, frame in waiting.items()}
+    with mpl.rc_context(current_style()), whole(frames):
+        looks = dict(zip(prices["setting"][::-1], SERIES, strict=False))
         wide, high = inches(PAGE, 4.6)
         narrow = wide < PAGE
         figure = Figure(figsize=(wide, 1.6 * high if narrow else high))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import itertools
 import json
@@ -280,6 +281,48 @@ def test_panels_of_no_rows_say_so(tmp_path):
     assert (
         told["caption"] == told["alt"] == "Nothing is drawn: what was asked for has no such rows."
     )
+
+
+def of_other_columns(draw):
+    """What a figure has to be given, every frame without the columns that it takes."""
+    frame = pd.DataFrame({"machine": ["one"], "nonsense": [1.0]})
+    found = {}
+    for name, argument in inspect.signature(draw).parameters.items():
+        if argument.default is argument.empty:
+            kind = str(argument.annotation)
+            frames = {"one": frame} if "Mapping" in kind else frame
+            found[name] = frames if "DataFrame" in kind else 100.0 if kind == "float" else "y"
+    return found
+
+
+OF_FRAMES = [
+    name
+    for name in figures.__all__
+    if name not in ("FORMATS", "SIZES", "panels")
+    and "pd.DataFrame" in str(inspect.signature(getattr(figures, name)))
+]
+
+
+@pytest.mark.parametrize("name", OF_FRAMES)
+def test_a_column_that_a_frame_has_not_got_is_named_and_no_figure_is_left(name):
+    draw = getattr(figures, name)
+    with pytest.raises(InputError, match=r"no column '\w+' in .* \(given: machine and nonsense\)"):
+        draw(**of_other_columns(draw))
+    assert not plt.get_fignums()
+
+
+def test_of_two_frames_the_one_that_lacks_a_column_is_named():
+    with pytest.raises(InputError, match=r"^no column 'statistic' in lines \(given: .*\);"):
+        figures.hold_time(one(POINTS), one(LINES).drop(columns="statistic"))
+    with pytest.raises(InputError, match="by: frame 2 has no column 'machine'; given: "):
+        figures.panels(figures.hold_time, POINTS, LINES.drop(columns="machine"), by="machine")
+
+
+def test_frames_may_be_given_by_name():
+    by_name = figures.hold_time(points=one(POINTS), lines=one(LINES))
+    by_place = figures.hold_time(one(POINTS), one(LINES))
+    assert figures.caption(by_name) == figures.caption(by_place)
+    assert by_name.get_title(loc="left") == by_place.get_title(loc="left") == "one"
 
 
 def test_panels_of_two_columns_and_of_yes_and_no():
