@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from pcpmodel.errors import unknown_name
 from pcpmodel.figures.style import COLUMN, PAGE, SERIES, counted, figure_style, listed, span
 
 __all__ = ["numa_gain_map", "numa_published", "numa_series", "numa_situations"]
@@ -65,7 +66,14 @@ def numa_series(
     Returns
     -------
     Axes
+
+    Raises
+    ------
+    InputError
+        For another quantity, or a frame without its columns.
     """
+    if quantity not in _LABELS:
+        raise unknown_name("quantity", quantity, _LABELS)
     unit = 1e6 if quantity in _MILLIONS else 1.0
     for i, (release, rows) in enumerate(series.groupby("release", sort=False)):
         colour, dash, marker = SERIES[i]

@@ -9,6 +9,7 @@ import textwrap
 import pandas as pd
 from matplotlib.axes import Axes
 
+from pcpmodel.errors import unknown_name
 from pcpmodel.figures.style import PAGE, SERIES, capital, figure_style, number, span
 
 __all__ = ["ladder", "page_list_life"]
@@ -44,10 +45,14 @@ def _ladder(rungs: pd.DataFrame, kind: str = "", column: str = "pages") -> str:
 
 def _of(rungs: pd.DataFrame, kind: str = "", column: str = "pages") -> tuple[str, str]:
     """What is drawn of rungs that say themselves of which kind they are."""
-    if kind:
-        return kind, column
-    (own,) = rungs["kind"].unique()
-    return own, "high" if own == "decay" else column
+    if not kind:
+        (kind,) = rungs["kind"].unique()
+        column = "high" if kind == "decay" else column
+    if kind not in _X:
+        raise unknown_name("kind", kind, _X)
+    if column not in _Y:
+        raise unknown_name("column", column, _Y)
+    return kind, column
 
 
 @figure_style(size=(PAGE, 3.2), caption=_ladder, narrow=3.4)

@@ -290,6 +290,11 @@ def whole(frames: Mapping[str, pd.DataFrame]) -> Iterator[list[Figure]]:
 
 def _name_missing(error: KeyError, frames: Mapping[str, pd.DataFrame]) -> None:
     """Say which frames lack a column, if that is what pandas means."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    if where is None or not where.tb_frame.f_globals["__name__"].startswith("pandas."):
+        return  # what a figure looks up in its own tables is a value, not a column
     said = str(error)
     for column in re.findall(r"'([^']+)'", said[said.find("[") + 1 :]):
         lacking = [

@@ -27,7 +27,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from nbclient import NotebookClient
 
-from pcpmodel import __version__, figures
+from pcpmodel import __version__, figures, study
 from pcpmodel.errors import InputError
 from pcpmodel.figures import style
 from pcpmodel.figures.style import SERIES
@@ -287,11 +287,18 @@ def of_other_columns(draw):
     """What a figure has to be given, every frame without the columns that it takes."""
     frame = pd.DataFrame({"machine": ["one"], "nonsense": [1.0]})
     found = {}
+    words = {"quantity": "remote_percent"}
     for name, argument in inspect.signature(draw).parameters.items():
         if argument.default is argument.empty:
             kind = str(argument.annotation)
             frames = {"one": frame} if "Mapping" in kind else frame
-            found[name] = frames if "DataFrame" in kind else 100.0 if kind == "float" else "y"
+            found[name] = (
+                frames
+                if "DataFrame" in kind
+                else 100.0
+                if kind == "float"
+                else words.get(name, "y")
+            )
     return found
 
 
@@ -316,6 +323,24 @@ def test_of_two_frames_the_one_that_lacks_a_column_is_named():
         figures.hold_time(one(POINTS), one(LINES).drop(columns="statistic"))
     with pytest.raises(InputError, match="by: frame 2 has no column 'machine'; given: "):
         figures.panels(figures.hold_time, POINTS, LINES.drop(columns="machine"), by="machine")
+
+
+def test_a_value_that_a_figure_does_not_know_is_not_called_a_column():
+    rungs = study.ladder("drain", names=["v6.6"])["rungs"]
+    for wrong in ({"kind": "nonsense"}, {"column": "operation"}):
+        with pytest.raises(InputError, match=rf"unknown {next(iter(wrong))} '\w+'.* Known: "):
+            figures.ladder(rungs, **{"kind": "drain", **wrong})
+    with pytest.raises(InputError, match="unknown kind 'nonsense'"):
+        figures.ladder(rungs.assign(kind="nonsense"))
+    with pytest.raises(InputError, match=r"unknown quantity 'time_s'.* Known: "):
+        figures.numa_series(pd.DataFrame({"release": ["v7.2"], "time_s": [1.0]}), "time_s")
+
+    @style.figure_style(size=(3, 2), caption=lambda rows: "")
+    def looks_up(rows, ax=None):
+        return {}[rows["kind"].iloc[0]]
+
+    with pytest.raises(KeyError, match="drain"):
+        looks_up(rungs)
 
 
 def test_frames_may_be_given_by_name():
