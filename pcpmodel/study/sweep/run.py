@@ -49,13 +49,8 @@ __all__ = ["run_grid", "sweep"]
 _PILOTS, _PILOT_S = 8, 0.05
 
 
-def _pilot_s(spec: RunSpec, engine: str, looks: float) -> float:
-    """Time that a run needs [s], from its start; ``looks``: its share of a look for its warm-up."""
-    warmup_s = spec.warmup_s or 0.0
-    if spec.settles:
-        # A look is often not the last one, and what is found is often short.
-        warmup_s = (1.5 * looks + 0.125) * first_look(spec)["seconds"]
-    spec = replace(spec, warmup_s=0.0 if spec.settles else spec.warmup_s)
+def _second_s(spec: RunSpec, engine: str) -> float:
+    """Time that a simulated second of a run takes [s], from its start."""
     prepare(spec)  # what only the first run of a machine costs
     simulated_s = 0.0
     began = time.perf_counter()
@@ -68,21 +63,32 @@ def _pilot_s(spec: RunSpec, engine: str, looks: float) -> float:
 
     with suppress(CancelledError):
         compute(spec, engine, watch)
-    took = time.perf_counter() - began
-    return took * (spec.seconds + warmup_s) / simulated_s
+    return (time.perf_counter() - began) / simulated_s
+
+
+def _run_s(spec: RunSpec, engine: str, looks: float) -> float:
+    """Time that a run needs [s]; ``looks``: its share of a look for its warm-up."""
+    if not spec.settles:
+        return _second_s(spec, engine) * (spec.seconds + (spec.warmup_s or 0.0))
+    look = replace(spec, **first_look(spec))
+    second_s = look_s = _second_s(replace(spec, warmup_s=0.0), engine)
+    if engine != "event" or spec.identity:  # which a look has not
+        look_s = _second_s(look, "event")
+    # A look is often not the last one, and what is found is often short.
+    found_s = look.seconds / 8
+    return second_s * (found_s + spec.seconds) + look_s * 1.5 * looks * look.seconds
 
 
 def _estimate_s(grid: Grid, todo: list[int]) -> float:
     """Time that one worker needs for the runs that are left [s], from a few of them."""
     settling = [spec for spec in (grid.specs[run] for run in todo) if spec.settles]
     looks = {what_decides(spec, **first_look(spec)) for spec in settling}
+    share = len(looks) / max(len(settling), 1)
     sample = np.random.default_rng(0).permutation(todo)[:_PILOTS].tolist()
     total = 0.0
     for run in sample:
         with grid.at(run):
-            total += _pilot_s(
-                grid.specs[run], grid.engines[run], len(looks) / max(len(settling), 1)
-            )
+            total += _run_s(grid.specs[run], grid.engines[run], share)
     return total / len(sample) * len(todo)
 
 
