@@ -22,6 +22,7 @@ cdef enum:
     ALONE = 3           # a page is of no stack
     UNTOLD = 1          # ... of which no line tells before
     MIXED = 2           # it is of a stack with others that some line brought to their list
+    PARTED = 9          # between two pages of it another task has the CPU
 
     IN_RUN = 8          # a row is of a run, though not of a stack that is known
 
@@ -79,14 +80,24 @@ cdef bint lay_above(PageLists s, int32_t a, int32_t b) noexcept nogil:
     return (freed and a > b) if then else (freed or a < b)
 
 
+cdef bint parted(PageLists s, int32_t a, int32_t b) noexcept nogil:
+    """Whether another task had the CPU between two rows of one: vfree() does not sleep."""
+    cdef int32_t j = s.link[a].next_cpu
+    while j and j != b and (s.rows[j].flags & IRQ or s.rows[j].pid == s.rows[a].pid):
+        j = s.link[j].next_cpu
+    return j != b
+
+
 cdef int cost_of(PageLists s, const int32_t *before, const int32_t *run) noexcept nogil:
     """What it costs to say that the pages of a run's next rows are a stack; -1: they are none."""
-    cdef int k, told = before[run[0]] > 0
+    cdef int k, told = before[run[0]] > 0, cost = 0
     for k in range(1, STACK_PAGES):
         if not lay_above(s, before[run[k - 1]], before[run[k]]):
             return -1
         told += before[run[k]] > 0
-    return MIXED if 0 < told < STACK_PAGES else 0
+        if parted(s, run[k - 1], run[k]):
+            cost += PARTED
+    return cost + MIXED if 0 < told < STACK_PAGES else cost
 
 
 cdef void cut(PageLists s, const int32_t *before, const int32_t *run, int32_t *cost,
@@ -177,7 +188,8 @@ cdef int stack_from(PageLists s, int32_t q, int32_t p, int *first) noexcept nogi
     """
     cdef int32_t k = s.page[q].cursor, told = k
     cdef int at = place_of(s, k), n = 0
-    while q >= 0 and q != p and s.page[q].cursor == k and max(at, 1) + n <= STACK_PAGES:
+    while q >= 0 and q != p and s.page[q].cursor == k and max(at, 1) + n <= STACK_PAGES \
+            and not (n and place_of(s, k) == 1):
         n += 1
         q = s.page[q].next
         k = freed_after(s, k)

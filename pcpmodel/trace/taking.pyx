@@ -329,6 +329,9 @@ cdef void stack_before_refill(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef int left = s.stacks[s.stack_of[f]] if f >= 0 else 0
     if left:
         unknown(s, x, row, left, left)
+    if 0 < left < STACK_PAGES:
+        # Its others were on the list; the refill brought it none.
+        s.stacks[s.stack_of[f]] = 0
 
 
 cdef void stack_of_refill(Beliefs s, int x, int i, int32_t row) noexcept nogil:

@@ -962,6 +962,20 @@ def test_pages_of_a_stack_below_those_that_an_interrupt_freed_amid_the_fork(nati
     assert found.causes() == {_STACK: 4, "reported after other pages had joined its list": 1}
 
 
+@pytest.mark.parametrize("parted", [True, False])
+def test_a_worker_does_not_sleep_amid_a_stack_that_it_frees(native, parted):
+    """Nor is all that vfree() gives back a stack: between two of these another task has the CPU."""
+    told = [
+        *_TWELVE_FREED, (12, 0, "alloc movable", 601), (11, 0, "fork", 13), (11, 0, "fork", 15),
+        (12, 0, "alloc", 10), *_vfree(0, 1, 2, 3, 4, 5), *[(11, 0, "alloc movable", 600)] * parted,
+        *_vfree(6, 7, 8, 9, 20, 21),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert (found.nr_unexplained == 0) == parted, found
+    if parted:
+        assert found.causes() == {_STACK: 10}
+
+
 @pytest.mark.parametrize("forks", [1, 2])
 def test_a_stack_has_what_came_after_another_one_had_left(native, forks):
     """Page 20 comes to the head when pages 0 to 3 have left, and leaves with pages 4 to 6."""
@@ -1077,6 +1091,18 @@ def test_a_page_that_joined_its_list_after_an_interrupt_is_drained_after_its_pag
     found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
     left = [d for d in found.unexplained if d.what == "page of a drain"]
     assert (not left) == interrupted, found
+
+
+def test_what_a_stack_had_before_a_refill_is_not_of_the_next_one(native):
+    """The first has a page that was freed and three of which nobody knew, the next four of it."""
+    told = [
+        (11, 0, "alloc", 100), (11, 0, "alloc", 101), (12, 0, "free", 101), (12, 0, "alloc", 102),
+        *((12, 0, "refill", page) for page in range(63)), (12, 0, "alloc", 0), (12, 0, "fork", 13),
+        (13, 0, "alloc", 5), (13, 0, "fork", 15),
+    ]  # fmt: skip
+    found = native("native-thp-2cpu", lambda lines: _of_unmovable_pages(lines, told))
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_STACK: 5}
 
 
 @pytest.mark.parametrize("forks", [1, 0])
