@@ -137,10 +137,10 @@ ASSUMPTIONS = {
     ),
     E_HIDDEN: Assumption(
         "a task of which no line tells had the CPU",
-        "a task that writes no line of any event got this CPU since the line that brought a page "
+        "a task that writes no line of any event had this CPU since the line that brought a page "
         "to its list, or since a drain came as foreseen",
         "it took pages or gave some back, as any task does; the fields are open again",
-        "its sched_switch",
+        "its sched_switch; or the last line before that of a task that no sched_switch gave the CPU",
     ),
     E_BETWEEN: Assumption(
         "drain in pieces, and others used the lists between two",

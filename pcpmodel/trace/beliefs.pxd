@@ -153,7 +153,8 @@ cdef struct pageset:
     int unsure[MAX_PCP_LISTS]       # pages of the first refill that a silent caller may have left
     int32_t moved[MAX_PCP_LISTS]    # last row of a change
     int high_before     # that a search took for other flags of the zone; 0 none
-    int32_t hidden      # last row at which a task that writes no line got the CPU; 0 none
+    int32_t hidden      # last row at which a task that writes no line got, or had, the CPU; 0 none
+    int32_t hidden_by   # row that shows it
     int32_t borne       # last row at which a drain bore the fields out, or they were opened
     int32_t counted     # ... bore count out
     int32_t capped      # last refill after which high may be at a high_max that no file tells
@@ -345,6 +346,8 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *made_since        # row after which each was begun
     cdef const int64_t *switches    # sched_switch, by task: task << 32 | row
     cdef int64_t nr_switches
+    cdef const int32_t *untold      # the next row of a task that no sched_switch gave its CPU, and
+                                    # the one before of that CPU
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those

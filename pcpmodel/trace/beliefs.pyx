@@ -444,7 +444,7 @@ cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
     """Whether a task that writes no line had the CPU of these lists after row *since*; names it."""
     if s.sets[x].hidden <= max(since, 0):
         return False
-    explain(s, row, E_HIDDEN, x, s.sets[x].hidden)
+    explain(s, row, E_HIDDEN, x, s.sets[x].hidden_by)
     return True
 
 

@@ -21,7 +21,7 @@ Half of the file is the binding: what `replay` asks the one class for.
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
 
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
@@ -116,8 +116,7 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
     elif e == EV_FORK:
         forked(s, s.top_zone, row)
     elif e == EV_HIDDEN:
-        for x in range(s.nr_zones):
-            s.sets[x * s.cpus + r.cpu].hidden = row
+        had_by_others(s, r.cpu, row, row)
     elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
         kswapd(s, row, e == EV_KSWAPD_WAKE)
     elif e == EV_SET_BLOCK_TYPE:
@@ -160,11 +159,23 @@ cdef void complete_at(Beliefs s, int32_t row) noexcept nogil:
             complete(s, k, row)
 
 
+cdef void had_by_others(Beliefs s, int cpu, int32_t row, int32_t told) noexcept nogil:
+    """A task that writes no line has this CPU, or had it right before *row*, as row *told* shows.
+    """
+    cdef int z
+    for z in range(s.nr_zones):
+        s.sets[z * s.cpus + cpu].hidden = row
+        s.sets[z * s.cpus + cpu].hidden_by = told
+
+
 cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     """One event."""
     cdef const event_row *r = &s.rows[row]
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int e = r.event
+    while pages_unlikely(s.untold[0] <= row):
+        had_by_others(s, s.rows[s.untold[0]].cpu, s.untold[0], s.untold[1])
+        s.untold += 2
     if pages_unlikely(not is_heeded(s.unheeded, e)):
         return
     if pages_unlikely(r.probe >= 0) and s.dumped:
@@ -271,6 +282,17 @@ cdef void look(Beliefs s, watched *w) noexcept nogil:
     w.most = max(w.most, count)
 
 
+cdef bint as_far_apart(const pageset *set, const watched *w) noexcept nogil:
+    """Whether count was as far from high as told, in some state and at some moment of a dump."""
+    cdef int64_t told = w.field[P_HIGH] - w.field[P_COUNT], gap
+    cdef int k
+    for k in range(set.n):
+        gap = set.s[k].pcp.high - set.s[k].pcp.count
+        if gap + set.s[0].pcp.count - w.most <= told <= gap + set.s[0].pcp.count - w.least:
+            return True
+    return False
+
+
 # -- binding -------------------------------------------------------------------------
 
 #: Of struct per_cpu_pages, as a dump names them, in the order of `fields_of`.
@@ -337,6 +359,7 @@ cdef class Follower(Beliefs):
         for k in range(len(events.probes)):
             self._see_flags(&self.probes[k * P_COLUMNS])
         self.follow_rows(start)
+        self.set_untold(_NOTHING.reshape(-1, 2))
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
                 self._load(z * cpus + cpu, snapshot.pcps.get((*zone.key, cpu)), start)
@@ -531,6 +554,16 @@ cdef class Follower(Beliefs):
             return
         self.keep.append(given.base)
         self.switches, self.nr_switches = &given[0], len(keys)
+
+    def set_untold(self, rows):
+        """As of `untold`."""
+        cdef const int32_t[::1] given
+        check_idle(self)
+        if np.any(np.diff(rows[:, 0]) <= 0) or np.any((rows < 0) | (rows >= self.nr_rows)):
+            raise InputError("the rows of tasks that no sched_switch gave a CPU are not in order")
+        given = np.append(rows.ravel(), INT32_MAX).astype(np.int32)
+        self.keep.append(given.base)
+        self.untold = &given[0]
 
     def set_moved(self, moved):
         """Pages that their tasks took before they were moved: (row of their mm_page_alloc, row
@@ -746,7 +779,7 @@ cdef class Follower(Beliefs):
             for k, (x, pcp) in enumerate(pcps):
                 w = &some[k]
                 w.x = self.check_set(x)
-                w.least = w.most = pcp.count
+                w.least, w.most = INT32_MAX, -1
                 w.touched = self.sets[w.x].touched
                 memset(w.field, 255, sizeof(w.field))   # -1: not told
                 for i, name in enumerate(_FIELDS):
@@ -870,6 +903,9 @@ cdef class Follower(Beliefs):
         if observe(self, w.x, row, &g) != SAID_NONE or sizes_unknown(self, w.x, row, True, True):
             return True
         unfold(set)
+        # A tick makes high of count: what hidden tasks took or gave back before is in both then.
+        if as_far_apart(set, w) and by_hidden(self, w.x, row, 0):
+            return True
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):
             told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count

@@ -35,7 +35,7 @@ from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
 from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.start import counts_at_start, guess_types, sizes
-from pcpmodel.trace.switched import switches, taken_on_the_way
+from pcpmodel.trace.switched import switches, taken_on_the_way, untold
 from pcpmodel.trace.work import WORK_OPS
 
 __all__ = ["replay", "replay_without_dump", "replay_work"]
@@ -562,7 +562,7 @@ class _Inferred:
         self._pages = ((end + 511) & ~511) - self._base
         self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
-        self._switched = switches(events)
+        self._switched, self._untold = switches(events), untold(events, cap.cpus)
 
     def best(self) -> Follower:
         """The follower with which most is as the model says, of those that were tried."""
@@ -586,6 +586,7 @@ class _Inferred:
             locks_sleep=cap.preempt_rt, computed=self._computed,
         )  # fmt: skip
         r.set_switches(self._switched)
+        r.set_untold(self._untold)
         r.set_forks(self._forks, self._made_since, self._kworkers)
         for place, counts in self._counts.items():
             r.set_counts(place, counts)

@@ -181,6 +181,60 @@ def switches(events):
         free(found)
 
 
+def untold(events, int cpus):
+    """Rows of tasks that have a CPU though no sched_switch gave it them.
+
+    Where some tasks are hidden an idle task may be one of them.  It writes neither that nor what it
+    takes and gives back, such as the page directory of the task that it got the CPU from.
+
+    Parameters
+    ----------
+    events : Events
+        As `hand_over` left them.
+    cpus : int
+
+    Returns
+    -------
+    (N, 2) ndarray of int32
+        Ascending: the row, and the last one of its CPU before.  None where no task is hidden.
+    """
+    cdef list keep = []
+    cdef all_rows s = rows_of(events, keep)
+    cdef int64_t *task = <int64_t *>untouched(cpus * sizeof(int64_t), keep)  # 1 + it; 0 not known
+    cdef int32_t *last = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
+    cdef int32_t row
+    cdef int64_t n = 0, cap = 0, now
+    cdef int32_t *found = NULL
+    cdef const event_row *r
+    cdef bint good = True, told
+    if not (events.rows["event"] == EV_HIDDEN).any():
+        return np.empty((0, 2), np.int32)
+    try:
+        with nogil:
+            for row in range(s.n):
+                leave_rows(&s, row, 1)
+                r = &s.rows[row]
+                check_cpu(r, cpus)
+                told = r.event == EV_SWITCH or r.event == EV_HIDDEN
+                now = r.c if told else r.pid
+                if task[r.cpu] and now and task[r.cpu] != now + 1:
+                    good = has_room(<void **>&found, &cap, n + 2, sizeof(int32_t))
+                    if not good:
+                        break
+                    found[n], found[n + 1] = row, last[r.cpu]
+                    n += 2
+                last[r.cpu] = row
+                # Without an interrupt it may be a free that was given to the idle task.
+                if told or now or r.flags & IRQ:
+                    task[r.cpu] = 1 + (r.a if told else now)
+        if not good:
+            raise MemoryError
+        rows = np.asarray(<int32_t[:n]>found).copy() if n else np.empty(0, np.int32)
+        return rows.reshape(-1, 2)
+    finally:
+        free(found)
+
+
 # An mm_page_alloc of a page of which no line told before, and the row before of its task, or -1.
 cdef struct first_told:
     int32_t row

@@ -17,7 +17,7 @@ from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, HIT, MIGRATE_SHIFT, 
 from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.replay import replay_without_dump
-from pcpmodel.trace.switched import hand_over
+from pcpmodel.trace.switched import hand_over, untold
 
 NATIVE = TESTS / "data" / "native-thp-2cpu"
 
@@ -309,6 +309,35 @@ def test_a_switch_is_of_who_gets_the_cpu_and_is_hidden():
     assert np.flatnonzero(rows["event"] == HIDDEN).tolist() == [2]
     assert rows["pid"].tolist() == [0, 12, 13, 0]
     assert rows["c"].tolist() == [1, 0, 12, 12]
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_task_that_no_switch_gave_its_cpu_had_it_from_one_that_writes_none(hidden):
+    idle = FLAGS["softirq"] | 1
+    rows = _rows(
+        ("sched_switch", 0, 1, 2, 12), ("mm_page_alloc", 0, 12, 0), ("mm_page_free", 0, 0, idle),
+        ("mm_page_alloc", 1, 14, 0), ("mm_page_alloc", 0, 12, 0),
+        ("sched_switch", 0, 12, 2, 99 if hidden else 14), ("mm_page_alloc", 0, 13, 0),
+        ("sched_switch", 0, 13, 2, 0), ("sched_switch", 0, 0, 2, 12), ("mm_page_free", 0, 12, 0),
+    )  # fmt: skip
+    events = Events(rows, _NO_PROBES)
+    hand_over(events, 2)
+    assert untold(events, 2).tolist() == ([[4, 2], [6, 5]] if hidden else [])
+    rows["event"][5] = HIDDEN
+    with pytest.raises(InputError, match="the trace tells of CPU 1; there are 1"):
+        untold(events, 1)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_what_an_idle_task_that_writes_no_line_took_is_explained_by_those_around_it(told, hidden):
+    """Where tasks are hidden from the tracer, and only there: others write a sched_switch."""
+    found = told([
+        *_FREED, *[(1, 1, "switch", 99), (1, 1, "switch", 1)] * hidden,
+        (0, 0, "free", 101, b"..s1."),
+        (11, 0, "alloc", 101), (11, 0, "alloc", 1),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == hidden, found
+    assert found.causes() == ({"a task of which no line tells had the CPU": 1} if hidden else {})
 
 
 def test_rows_of_another_cpu_or_that_cannot_be_written_are_not_handed_over():
@@ -677,6 +706,25 @@ def test_a_batch_that_the_recording_ends_amid(told, tmp_path):
     end = len(cap.trace[0]) - 1
     for below, shown in ((1, 1), (2, 0)):
         mine = PcpState(0, "", 0, 0, min(counts) - below, *[-1] * 9)
+        assert follower.compare_counts({x: mine}, end, end) == (1, shown)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_how_far_count_is_from_high_is_all_that_hidden_tasks_leave_known(told, tmp_path, hidden):
+    """What they took before a tick made high of count is missing in both."""
+    lists = _Filled()
+    lists.lines[:0] = [(1, 0, "switch", 99), (1, 0, "switch", 1)] * hidden
+    lists.frees(12, 146)
+    lists.drains(12, 146)
+    lists.takes(12, 1)
+    assert told(lists.lines, sizes=_SIZES).nr_unexplained == 0
+    cap = pm.recording(tmp_path / "0")
+    end = len(cap.trace[0]) - 1
+    _, follower = replay_without_dump(cap, cap.release, stop=end)
+    x = 2 * [zone.name for zone in cap.zoneinfo("before").zones].index("Normal")
+    count, high = follower.states(x)[0][0][:2]
+    for below, lower, shown in ((3, 3, hidden), (3, 2, False)):
+        mine = PcpState(0, "", 0, 0, count - below, high - lower, *[-1] * 8)
         assert follower.compare_counts({x: mine}, end, end) == (1, shown)
 
 
