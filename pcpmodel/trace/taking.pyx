@@ -720,6 +720,24 @@ cdef void failed(Beliefs s, int x, int32_t row) noexcept nogil:
         reopen(s, x, row)
 
 
+cdef bint doubled(const pageset *set, int blocks) noexcept nogil:
+    """Whether a refill asks for as much as alloc_factor says, and count has no part in it."""
+    cdef int batch = set.s[0].pcp.batch
+    while 0 < batch < blocks:
+        batch <<= 1
+    return batch == blocks
+
+
+cdef int32_t borne_for(const pageset *set, int want, int got) noexcept nogil:
+    """The last row that bore out what makes a refill ask for so much, and not for so much.
+
+    Where it ends at high, that is count too, which drains of large blocks do not bear out.
+    """
+    if not count_open(set) and doubled(set, want) and doubled(set, got):
+        return set.borne
+    return set.counted
+
+
 cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int asked) noexcept nogil:
     """A list is empty, or what is left on it has been taken already; *asked*: blocks, -1 not told.
     """
@@ -774,8 +792,7 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         said = keep(s, x, row, &g)
     if said == SAID_NONE and reconsider(s, x, row, &g):
         said = SAID_LATE
-    if said == SAID_NONE and asked < 0 \
-            and by_hidden(s, x, row, set.counted if count_open(set) else set.borne):
+    if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, borne_for(set, want, e.got)):
         said = SAID_LATE
         failed(s, x, row)
     if s.computed and s.rules.high_min_max:

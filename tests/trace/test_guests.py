@@ -29,6 +29,8 @@ _WORDS = {
     "large": b"mm_page_alloc: page=0 pfn=%#x order=5 migratetype=0 gfp_flags=GFP_KERNEL",
     "failed": b"mm_page_alloc: page=(null) pfn=%#x order=0 migratetype=0 gfp_flags=GFP_NOWAIT",
     "free": b"mm_page_free: page=0 pfn=%#x order=0",
+    "free block": b"mm_page_free: page=0 pfn=%#x order=2",
+    "drained block": b"mm_page_pcpu_drain: page=0 pfn=%#x order=2 migratetype=0",
     "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
     "refill": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=0 percpu_refill=1",
     "refilled": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=1 percpu_refill=1",
@@ -726,6 +728,31 @@ def test_how_far_count_is_from_high_is_all_that_hidden_tasks_leave_known(told, t
     for below, lower, shown in ((3, 3, hidden), (3, 2, False)):
         mine = PcpState(0, "", 0, 0, count - below, high - lower, *[-1] * 8)
         assert follower.compare_counts({x: mine}, end, end) == (1, shown)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_drain_of_a_large_block_bears_count_out_to_its_size_only(told, hidden):
+    """What hidden tasks gave back before shows when a refill ends at high, two pages sooner."""
+    found = told(
+        [
+            *((12, 0, "alloc", page) for page in range(700, 710)),
+            *[(1, 0, "switch", 99), (1, 0, "switch", 12)] * hidden, (12, 0, "free block", 800),
+            (12, 0, "drained block", 800, b"d..3."),
+            *((12, 0, "drained", page, b"d..3.") for page in range(1000, 1059)),
+            *((12, 0, "free block", page) for page in range(804, 868, 4)),
+            *((12, 0, "drained block", page, b"d..3.") for page in range(804, 868, 4)),
+            *((12, 0, "drained", page, b"d..3.") for page in range(1060, 1064)),
+            *((12, 0, "alloc", page) for page in range(140)),
+            *((12, 0, "refill", page, b"d..3.") for page in range(200, 263)),
+            *((12, 0, "alloc", page) for page in range(200, 263)),
+            *((12, 0, "refill", page, b"d..3.") for page in range(300, 426)),
+            *((12, 0, "alloc", page) for page in range(300, 426)),
+            *((12, 0, "refill", page, b"d..3.") for page in range(1500, 1642)),
+        ],
+        sizes={"count": 1303, "high": 1290, "high_min": 1290, "high_max": 1290},
+    )  # fmt: skip
+    assert (found.nr_unexplained == 0) == hidden, found
+    assert found.causes() == ({"a task of which no line tells had the CPU": 1} if hidden else {})
 
 
 def test_whose_pages_are_charged_is_told_by_their_own_line(told):
