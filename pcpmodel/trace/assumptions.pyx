@@ -79,7 +79,7 @@ ASSUMPTIONS = {
         "freed, but joined its list later",
         "the task that freed the page has no line between",
         "the page joins its list where the task goes on",
-        "the task's next line",
+        "the task's next line; the next one after an interrupt that came with preemption off",
     ),
     E_EXHAUSTED: Assumption(
         "refill cut short: the zone had no more pages",
@@ -137,8 +137,8 @@ ASSUMPTIONS = {
     ),
     E_HIDDEN: Assumption(
         "a task of which no line tells had the CPU",
-        "a task that writes no line of any event had this CPU since the line that brought a page "
-        "to its list, or since a drain came as foreseen",
+        "a task that writes no line of any event had this CPU when a page lay at the head of its "
+        "list, or since a drain came as foreseen",
         "it took pages or gave some back, as any task does; the fields are open again",
         "its sched_switch; or the last line before that of a task that no sched_switch gave the CPU",
     ),

@@ -25,6 +25,8 @@ cdef enum:
     EFFORT = 9_000_000  # states followed in all searches of a trace, or where they are many: 2 s
     ALL_ALONG = 4       # ... and for each row more, until something is unexplained
     MAX_RESTS = 4       # tasks stopped amid a drain of the same lists
+    MAX_BURST = 4096    # rows of an interrupt
+    TAKEN_AT_ONCE = 64  # pages that a task may have taken when it had the CPU
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
@@ -346,8 +348,7 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *made_since        # row after which each was begun
     cdef const int64_t *switches    # sched_switch, by task: task << 32 | row
     cdef int64_t nr_switches
-    cdef const int32_t *untold      # the next row of a task that no sched_switch gave its CPU, and
-                                    # the one before of that CPU
+    cdef const int32_t *untold      # the next of `untold`
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those
@@ -391,6 +392,7 @@ cdef inline bint count_open(const pageset *set) noexcept nogil:
 
 
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
+cdef bint taken_by_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
 cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil
 cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil

@@ -448,6 +448,17 @@ cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
     return True
 
 
+cdef bint taken_by_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
+    """Whether a task that writes no line may have taken a page off its list: it had the CPU when
+    that lay at the head, or below others that it took."""
+    cdef int32_t q = p
+    for _ in range(TAKEN_AT_ONCE):
+        if q < 0 or s.page[q].exposed:
+            break
+        q = s.page[q].prev
+    return q >= 0 and s.page[q].exposed and by_hidden(s, x, row, s.page[p].pushed)
+
+
 cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil:
     """Whether something shows why count and high are not as believed; *told*: the numbers are.
 

@@ -116,7 +116,7 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
     elif e == EV_FORK:
         forked(s, s.top_zone, row)
     elif e == EV_HIDDEN:
-        had_by_others(s, r.cpu, row, row)
+        had_by_others(s, r.cpu, row, row, row)
     elif e == EV_KSWAPD_WAKE or e == EV_KSWAPD_SLEEP:
         kswapd(s, row, e == EV_KSWAPD_WAKE)
     elif e == EV_SET_BLOCK_TYPE:
@@ -159,13 +159,26 @@ cdef void complete_at(Beliefs s, int32_t row) noexcept nogil:
             complete(s, k, row)
 
 
-cdef void had_by_others(Beliefs s, int cpu, int32_t row, int32_t told) noexcept nogil:
-    """A task that writes no line has this CPU, or had it right before *row*, as row *told* shows.
+cdef void had_by_others(Beliefs s, int cpu, int32_t row, int32_t told,
+                        int32_t since) noexcept nogil:
+    """A task that writes no line has this CPU, or had it between *since* and *row*, as *told* shows.
     """
-    cdef int z
+    cdef pageset *set
+    cdef int32_t q
+    cdef int z, i
     for z in range(s.nr_zones):
-        s.sets[z * s.cpus + cpu].hidden = row
-        s.sets[z * s.cpus + cpu].hidden_by = told
+        set = &s.sets[z * s.cpus + cpu]
+        set.hidden, set.hidden_by = row, told
+        for i in range(s.rules.nr_pcp_lists):
+            q = set.list[i].head
+            for _ in range(TAKEN_AT_ONCE):
+                if q < 0:
+                    break
+                s.page[q].exposed = True
+                if s.page[q].pushed <= since and not in_flight(s, q, row) \
+                        and not goes_silently(s, q, row):
+                    break   # it is there; of the others those below may have been the head
+                q = s.page[q].next
 
 
 cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
@@ -174,8 +187,8 @@ cdef inline void step(Beliefs s, int32_t row) noexcept nogil:
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int e = r.event
     while pages_unlikely(s.untold[0] <= row):
-        had_by_others(s, s.rows[s.untold[0]].cpu, s.untold[0], s.untold[1])
-        s.untold += 2
+        had_by_others(s, s.rows[s.untold[0]].cpu, s.untold[0], s.untold[1], s.untold[2])
+        s.untold += 3
     if pages_unlikely(not is_heeded(s.unheeded, e)):
         return
     if pages_unlikely(r.probe >= 0) and s.dumped:
@@ -359,7 +372,7 @@ cdef class Follower(Beliefs):
         for k in range(len(events.probes)):
             self._see_flags(&self.probes[k * P_COLUMNS])
         self.follow_rows(start)
-        self.set_untold(_NOTHING.reshape(-1, 2))
+        self.set_untold(_NOTHING.reshape(-1, 3))
         for z, zone in enumerate(zones):
             for cpu in range(cpus):
                 self._load(z * cpus + cpu, snapshot.pcps.get((*zone.key, cpu)), start)

@@ -27,7 +27,6 @@ from pcpmodel.trace.zone_flags cimport move_free
 
 cdef enum:
     STACK_ORDER = 2     # of a task's stack, THREAD_SIZE_ORDER
-    MAX_BURST = 4096    # rows of an interrupt
     ISOLATED_BATCH = 512    # folios that are moved together, NR_MAX_BATCHED_MIGRATION
 
 
@@ -331,7 +330,7 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
         f = fork_between(s, s.sets[x].cpu, s.page[p].pushed, row, row, 1)
     if f >= 0:
         explain(s, row, E_SILENT, x, s.forks[f])
-    elif by_hidden(s, x, row, s.page[p].pushed):
+    elif taken_by_hidden(s, x, <int32_t>p, row):
         leave_hidden(s, x, <int32_t>p, row)
         return
     else:

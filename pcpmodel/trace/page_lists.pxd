@@ -57,6 +57,7 @@ cdef struct traced_page:
     uint8_t status
     int8_t cached       # migratetype kept in it on a list (until v6.9)
     uint8_t event       # of the row at the cursor, before any has passed
+    uint8_t exposed     # a task that writes no line had the CPU when it lay at the head of its list
 
 cdef struct page_list:
     int32_t head
@@ -305,6 +306,7 @@ cdef inline void push(PageLists s, int x, int i, int32_t p, int32_t row, bint ta
     cdef page_list *lst = &s.lists[16 * x + i]
     cdef traced_page *page = &s.page[p]
     page.pushed = row
+    page.exposed = False
     page.where = 1 + 16 * x + i
     if tail:
         page.next = -1

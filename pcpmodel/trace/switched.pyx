@@ -195,20 +195,22 @@ def untold(events, int cpus):
 
     Returns
     -------
-    (N, 2) ndarray of int32
-        Ascending: the row, and the last one of its CPU before.  None where no task is hidden.
+    (N, 3) ndarray of int32
+        Ascending: the row, the last one of its CPU before, and the last one of that whose task is
+        told.  None where no task is hidden.
     """
     cdef list keep = []
     cdef all_rows s = rows_of(events, keep)
     cdef int64_t *task = <int64_t *>untouched(cpus * sizeof(int64_t), keep)  # 1 + it; 0 not known
     cdef int32_t *last = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
+    cdef int32_t *busy = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
     cdef int32_t row
     cdef int64_t n = 0, cap = 0, now
     cdef int32_t *found = NULL
     cdef const event_row *r
     cdef bint good = True, told
     if not (events.rows["event"] == EV_HIDDEN).any():
-        return np.empty((0, 2), np.int32)
+        return np.empty((0, 3), np.int32)
     try:
         with nogil:
             for row in range(s.n):
@@ -218,19 +220,21 @@ def untold(events, int cpus):
                 told = r.event == EV_SWITCH or r.event == EV_HIDDEN
                 now = r.c if told else r.pid
                 if task[r.cpu] and now and task[r.cpu] != now + 1:
-                    good = has_room(<void **>&found, &cap, n + 2, sizeof(int32_t))
+                    good = has_room(<void **>&found, &cap, n + 3, sizeof(int32_t))
                     if not good:
                         break
-                    found[n], found[n + 1] = row, last[r.cpu]
-                    n += 2
+                    found[n], found[n + 1], found[n + 2] = row, last[r.cpu], busy[r.cpu]
+                    n += 3
                 last[r.cpu] = row
+                if now:
+                    busy[r.cpu] = row
                 # Without an interrupt it may be a free that was given to the idle task.
                 if told or now or r.flags & IRQ:
                     task[r.cpu] = 1 + (r.a if told else now)
         if not good:
             raise MemoryError
         rows = np.asarray(<int32_t[:n]>found).copy() if n else np.empty(0, np.int32)
-        return rows.reshape(-1, 2)
+        return rows.reshape(-1, 3)
     finally:
         free(found)
 

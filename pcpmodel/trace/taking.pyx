@@ -62,6 +62,8 @@ cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t until=
 
 cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
     """A block left for a task of which no line tells; a drain may have borne count out since."""
+    if s.page[p].next >= 0:
+        s.page[s.page[p].next].exposed = True
     if s.sets[x].hidden < s.sets[x].counted:
         s.sets[x].moved[(s.page[p].where - 1) & 15] = row
         unlink_page(s, p)
@@ -386,9 +388,25 @@ cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogi
         and s.rows[k].flags == s.rows[j].flags and s.rows[k].pid == s.rows[j].pid
 
 
+cdef int32_t joined_by(Beliefs s, int32_t j) noexcept nogil:
+    """The row by which what is freed with row *j*, after which an interrupt came, has joined its list.
+
+    With preemption off its task goes on before any other does.
+    """
+    cdef int32_t k = s.link[j].next_cpu
+    if s.rows[k].pid != s.rows[j].pid or not s.rows[k].flags & FL_KNOWN \
+            or not s.rows[k].flags & FL_DEPTH:
+        return s.link[j].own_next
+    for _ in range(MAX_BURST):
+        if not s.rows[k].flags & IRQ:
+            break
+        k = s.link[k].next_cpu
+    return k or s.link[j].own_next
+
+
 cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept nogil:
     """What is freed came to its list only when its task went on: above all that came before."""
-    cdef int32_t then = s.link[s.page[q].pushed].own_next, above = s.page[q].prev
+    cdef int32_t then = joined_by(s, s.page[q].pushed), above = s.page[q].prev
     unlink_page(s, q)
     while above >= 0 and s.page[above].pushed < then:
         above = s.page[above].prev
@@ -443,7 +461,7 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             stays = above
         elif may_have_gone_past(s, above):
             went_past(s, above, row)
-        elif by_hidden(s, x, row, s.page[above].pushed):
+        elif taken_by_hidden(s, x, above, row):
             s.page[above].status = AWAY
             leave_hidden(s, x, above, row)
         else:
@@ -528,6 +546,14 @@ cdef inline bint gives_unseen(Beliefs s, int x, int i, int32_t row) noexcept nog
     return s.sets[x].open[i] and (head < 0 or in_flight(s, head, row))
 
 
+cdef int32_t on_top(Beliefs s, int x, int i, int32_t row) noexcept nogil:
+    """The row with which the head of a list joined it; 0: it has none."""
+    cdef int32_t q = s.sets[x].list[i].head
+    while q >= 0 and in_flight(s, q, row):
+        q = s.page[q].next
+    return max(s.page[q].pushed, 0) if q >= 0 else 0
+
+
 cdef void taken_elsewhere(Beliefs s, int32_t p, int cpu, int32_t told, int32_t row) noexcept nogil:
     """A page that no line told of leaves the list of a CPU for a task that lost it then, and tells
     of it, with row *told*, on another one."""
@@ -595,7 +621,7 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         s.t.allocations_inferred += 1
         was_there(s, p, x, i, False)
     elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
-        if untold_since(s, p, row, s.sets[x].hidden) and by_hidden(s, x, row, 0):
+        if untold_since(s, p, row, s.sets[x].hidden) and by_hidden(s, x, row, on_top(s, x, i, row)):
             s.t.allocations_explained += 1
             if s.sets[x].list[i].head < 0:
                 s.sets[x].open[i] = True    # a refill of its own: there may be others
@@ -836,7 +862,7 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
     move_free(s, p, -(<int64_t>1 << order), row)
     if pages_unlikely(page.where != 0):
         x = (page.where - 1) >> 4
-        if by_hidden(s, x, row, page.pushed):
+        if taken_by_hidden(s, x, <int32_t>p, row):
             leave_hidden(s, x, <int32_t>p, row)
         else:
             differ(s, row, D_FREED_TWICE, x, 0, r.a)

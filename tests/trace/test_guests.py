@@ -324,7 +324,7 @@ def test_a_task_that_no_switch_gave_its_cpu_had_it_from_one_that_writes_none(hid
     )  # fmt: skip
     events = Events(rows, _NO_PROBES)
     hand_over(events, 2)
-    assert untold(events, 2).tolist() == ([[4, 2], [6, 5]] if hidden else [])
+    assert untold(events, 2).tolist() == ([[4, 2, 1], [6, 5, 5]] if hidden else [])
     rows["event"][5] = HIDDEN
     with pytest.raises(InputError, match="the trace tells of CPU 1; there are 1"):
         untold(events, 1)
@@ -340,6 +340,27 @@ def test_what_an_idle_task_that_writes_no_line_took_is_explained_by_those_around
     ])  # fmt: skip
     assert (found.nr_unexplained == 0) == hidden, found
     assert found.causes() == ({"a task of which no line tells had the CPU": 1} if hidden else {})
+
+
+@pytest.mark.parametrize(("taken", "hidden"), [((2,), 2), ((1, 2), 1), ((0, 2), 0)])
+def test_a_hidden_task_takes_what_lies_at_the_head_when_it_has_the_cpu(told, taken, hidden):
+    """Not a page below one that was there then, and came to another task afterwards."""
+    found = told([
+        *_FREED, (1, 0, "switch", 99), (1, 0, "switch", 11), (11, 0, "movable", 900),
+        *((11, 0, "alloc", page) for page in taken),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (hidden > 0), found
+    assert sum(found.causes().values()) == hidden, found
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_what_a_hidden_task_freed_lies_below_what_came_after_it(told, before):
+    free = (11, 0, "free", 200)
+    found = told([
+        *_FREED, (11, 0, "alloc", 0), *[free] * before, (1, 0, "switch", 99),
+        (1, 0, "switch", 11), *[free] * (not before), (11, 0, "alloc", 0),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == before, found
 
 
 def test_rows_of_another_cpu_or_that_cannot_be_written_are_not_handed_over():
@@ -473,6 +494,21 @@ def test_an_interrupt_deeper_than_a_batch_finds_the_lists_locked(told, before, d
     assert (found.nr_unexplained == 0) == (depth > 2), found
     if depth > 2:
         assert found.causes() == {"lists were locked: freed straight to the buddy lists": 1}
+
+
+@pytest.mark.parametrize("depth", [b".", b"2"])
+def test_a_free_that_an_interrupt_stopped_with_preemption_off_is_done_before_others_run(
+    told, depth
+):
+    """Else its task may be stopped once more before the page joins its list."""
+    irq = b"..s%s." % depth
+    found = told([
+        *((11, 0, "alloc", page) for page in range(4)), (12, 0, "free", 0),
+        (12, 0, "free", 1, irq), (12, 0, "free", 2, irq), (15, 0, "free", 3),
+        (12, 0, "movable", 900),
+        *((16, 0, "drained", page) for page in ((1, 2, 0, 3) if depth == b"2" else (1, 2, 3, 0))),
+    ])  # fmt: skip
+    assert not [d for d in found.unexplained if d.what == "page of a drain"], found
 
 
 @pytest.mark.parametrize("depth", [1, 3])
