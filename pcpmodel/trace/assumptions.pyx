@@ -140,7 +140,7 @@ ASSUMPTIONS = {
         "a task that writes no line of any event had this CPU when a page lay at the head of its "
         "list, or since a drain came as foreseen",
         "it took pages or gave some back, as any task does; the fields are open again",
-        "its sched_switch; or the last line before that of a task that no sched_switch gave the CPU",
+        "its sched_switch; or the last line before one of a task that no sched_switch gave the CPU",
     ),
     E_BETWEEN: Assumption(
         "drain in pieces, and others used the lists between two",

@@ -161,8 +161,7 @@ cdef void complete_at(Beliefs s, int32_t row) noexcept nogil:
 
 cdef void had_by_others(Beliefs s, int cpu, int32_t row, int32_t told,
                         int32_t since) noexcept nogil:
-    """A task that writes no line has this CPU, or had it between *since* and *row*, as *told* shows.
-    """
+    """A task that writes no line has this CPU, or had it from *since* to *row*, as *told* shows."""
     cdef pageset *set
     cdef int32_t q
     cdef int z, i

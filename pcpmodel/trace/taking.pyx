@@ -389,7 +389,7 @@ cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogi
 
 
 cdef int32_t joined_by(Beliefs s, int32_t j) noexcept nogil:
-    """The row by which what is freed with row *j*, after which an interrupt came, has joined its list.
+    """The row by which what is freed with row *j*, before an interrupt came, has joined its list.
 
     With preemption off its task goes on before any other does.
     """
