@@ -26,6 +26,7 @@ cdef enum:
     ALL_ALONG = 4       # ... and for each row more, until something is unexplained
     MAX_RESTS = 4       # tasks stopped amid a drain of the same lists
     MAX_BURST = 4096    # rows of an interrupt
+    AT_ONCE = 5000      # ns between two frees with nothing else between them
     TAKEN_AT_ONCE = 64  # pages that a task may have taken when it had the CPU
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 

@@ -90,8 +90,8 @@ cdef struct event_row:
     int64_t a           # pfn; struct page address where a probe prints no pfn
     int64_t b           # order
     int64_t c           # migratetype; node of alloc_pages_bulk
-    # percpu_refill, count or owner CPU; __GFP_ACCOUNT of an allocation, where told; packed for
-    # extfrag
+    # percpu_refill, count or owner CPU; __GFP_ACCOUNT of an allocation, where told; whether who
+    # frees a page then gave up its CPU; packed for extfrag
     int64_t d
     int32_t pid
     int32_t probe       # row of the probe table, or -1

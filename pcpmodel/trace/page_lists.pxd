@@ -242,12 +242,12 @@ cdef inline void await_report(PageLists s, int64_t p, int status, int order,
 
 
 cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
-    """Whether *row*, or one before, shows that the interrupt of row *j* is over.
+    """Whether *row*, or one before, shows that what freed a page with row *j* is over.
 
-    Nothing else runs on its CPU before.
+    Nothing else runs on the CPU of an interrupt before, nor of a task that then gives it up.
     """
     cdef int32_t k = s.link[j].next_cpu
-    return s.rows[j].flags & IRQ and 0 < k <= row \
+    return (s.rows[j].flags & IRQ or s.rows[j].d == 1) and 0 < k <= row \
         and (not s.rows[k].flags & IRQ or s.rows[k].pid != s.rows[j].pid)
 
 

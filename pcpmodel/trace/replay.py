@@ -451,6 +451,7 @@ def replay_without_dump(
             f"counts to {_SLACK} pages; a later zoneinfo is not compared"
         )
     tried = _Inferred(cap, state, snapshot, first, stop)
+    notes += tried.resized()
     r = tried.best()
     bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
@@ -563,6 +564,23 @@ class _Inferred:
         self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
         self._switched, self._untold = switches(events), untold(events, cap.cpus)
+
+    def resized(self) -> list[str]:
+        """Says of which sizes the files of the start and of the end differ, and no line tells."""
+        if not self._after or self._markers.fractions:
+            return []
+        before, after = self._cap.zoneinfo("before").pcps, self._cap.zoneinfo("after").pcps
+        found = [
+            f"{name} of node {key[0]} {key[1]} is {then} at the end and was {was} at the start"
+            for key, pcp in before.items() if key[2] == 0 and key in after
+            for name in ("batch", "high_min", "high_max")
+            if (was := getattr(pcp, name)) != (then := getattr(after[key], name))
+        ]  # fmt: skip
+        if found:
+            more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+            found = [f"{found[0]}{more}: from where that changed, which no line tells, "
+                     "decisions are not as foreseen"]  # fmt: skip
+        return found
 
     def best(self) -> Follower:
         """The follower with which most is as the model says, of those that were tried."""

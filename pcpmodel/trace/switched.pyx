@@ -43,12 +43,18 @@ cdef void give_to_idle(event_row *rows, int32_t row, int32_t last) noexcept nogi
         row += 1
 
 
+cdef inline void goes_to_sleep(event_row *last, const event_row *r) noexcept nogil:
+    """A task that gives up its CPU is done with what its last line was about."""
+    if last.event == EV_FREE and last.cpu == r.cpu:
+        last.d = True
+
+
 cdef int32_t hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t *of_cpu,
-                           const uint8_t *own, int32_t *hidden) noexcept nogil:
+                           const uint8_t *own, int32_t *of_task, int32_t *hidden) noexcept nogil:
     """Go through all rows, and say how many are of hidden tasks.
 
     ``of_cpu``: 1 + the last switch of each CPU, the first and the last of the frees at hand, and
-    the line before, if it is a switch.
+    the line before, if it is a switch.  ``of_task``: 1 + the last row of each.
     """
     cdef int32_t row, cpu, n = 0
     cdef int32_t *at
@@ -70,12 +76,16 @@ cdef int32_t hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t
         at[3] = 0
         if r.event == EV_SWITCH:
             at[3] = row + 1
+            if 0 < r.pid < MAX_PID and of_task[r.pid] and not r.b:
+                goes_to_sleep(&rows[of_task[r.pid] - 1], r)
             r.c, r.pid, r.flags = r.pid, 0, 0
             if at[0] != row + 1 and r.a > 0 and (r.a >= MAX_PID or not own[r.a]):
                 r.pid = <int32_t>min(r.a, <int64_t>INT32_MAX)
                 hidden[n] = row
                 n += 1
-        elif pages_unlikely(switched) and r.event == EV_FREE \
+        elif 0 < r.pid < MAX_PID and not r.flags & IRQ:
+            of_task[r.pid] = row + 1
+        if r.event != EV_SWITCH and pages_unlikely(switched) and r.event == EV_FREE \
                 and r.flags & (IRQ | FL_DEPTH) == 1:
             at[1] = at[2] = row + 1
     for cpu in range(cpus):
@@ -90,7 +100,8 @@ def hand_over(events, int cpus):
 
     The line itself is of who loses the CPU, which is in column ``c`` afterwards; the task of its
     row is a hidden one, or none.  A task was switched away from again, if nowhere else, with a line
-    of its own, unless the tracer was told to pass it over (set_event_notrace_pid).
+    of its own, unless the tracer was told to pass it over (set_event_notrace_pid).  Who gives the
+    CPU up is done with the page that it freed last: column ``d`` of that row says so.
 
     With its last reference a memory map goes: finish_task_switch() has __mmdrop() free the page
     directory with preemption off, before the task that gets the CPU goes on where it was stopped,
@@ -113,6 +124,7 @@ def hand_over(events, int cpus):
     cdef all_rows s = rows_of(events, keep)
     cdef int32_t *of_cpu = <int32_t *>untouched(4 * cpus * sizeof(int32_t), keep)
     cdef uint8_t *own = <uint8_t *>untouched(MAX_PID, keep)
+    cdef int32_t *of_task = <int32_t *>untouched(MAX_PID * sizeof(int32_t), keep)
     cdef int32_t row, n = 0
     cdef uint8_t[::1] raw
     cdef int32_t[::1] hidden
@@ -132,7 +144,7 @@ def hand_over(events, int cpus):
                 n += 1
     hidden = np.empty(n, np.int32)
     with nogil:
-        n = hand_over_all(&s, <event_row *>&raw[0], cpus, of_cpu, own, &hidden[0])
+        n = hand_over_all(&s, <event_row *>&raw[0], cpus, of_cpu, own, of_task, &hidden[0])
     events.turn_into(np.asarray(hidden)[:n], EV_HIDDEN)
 
 

@@ -383,25 +383,36 @@ cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
 
 
 cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogil:
-    """Whether row *k* is the next of its CPU, in the interrupt of row *j*: no task ran between."""
+    """Whether row *k* is the next of its CPU, in the interrupt of row *j*: no task ran between.
+
+    One that comes later may be of another interrupt, after which its task had gone on.
+    """
     return j >= 0 and s.rows[j].flags & IRQ and s.link[j].next_cpu == k \
-        and s.rows[k].flags == s.rows[j].flags and s.rows[k].pid == s.rows[j].pid
+        and s.rows[k].flags == s.rows[j].flags and s.rows[k].pid == s.rows[j].pid \
+        and s.rows[k].time - s.rows[j].time < AT_ONCE
 
 
 cdef int32_t joined_by(Beliefs s, int32_t j) noexcept nogil:
     """The row by which what is freed with row *j*, before an interrupt came, has joined its list.
 
-    With preemption off its task goes on before any other does.
+    Where preemption is off by then its task goes on before any other does.
     """
     cdef int32_t k = s.link[j].next_cpu
     if s.rows[k].pid != s.rows[j].pid or not s.rows[k].flags & FL_KNOWN \
-            or not s.rows[k].flags & FL_DEPTH:
+            or s.rows[k].flags & FL_DEPTH <= s.rows[j].flags & FL_DEPTH:
         return s.link[j].own_next
     for _ in range(MAX_BURST):
         if not s.rows[k].flags & IRQ:
             break
         k = s.link[k].next_cpu
     return k or s.link[j].own_next
+
+
+cdef bint joins_after(Beliefs s, int32_t p, int32_t row) noexcept nogil:
+    """Whether a freed page may have joined its list after *row*, its task having been stopped."""
+    cdef int32_t j = s.page[p].pushed
+    return j >= 0 and s.rows[j].event == EV_FREE and joined_by(s, j) > row \
+        and not seen_over(s, j, row)
 
 
 cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept nogil:
@@ -461,6 +472,10 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             stays = above
         elif may_have_gone_past(s, above):
             went_past(s, above, row)
+        elif p >= 0 and s.page[above].pushed > s.page[p].pushed \
+                and joins_after(s, p, s.page[above].pushed):
+            # Of a task that ended then, so that it has no line of its own to tell.
+            explain(s, s.page[p].pushed, E_DELAYED, x, joined_by(s, s.page[p].pushed))
         elif taken_by_hidden(s, x, above, row):
             s.page[above].status = AWAY
             leave_hidden(s, x, above, row)

@@ -29,6 +29,7 @@ _WORDS = {
     "large": b"mm_page_alloc: page=0 pfn=%#x order=5 migratetype=0 gfp_flags=GFP_KERNEL",
     "failed": b"mm_page_alloc: page=(null) pfn=%#x order=0 migratetype=0 gfp_flags=GFP_NOWAIT",
     "free": b"mm_page_free: page=0 pfn=%#x order=0",
+    "alloc block": b"mm_page_alloc: page=0 pfn=%#x order=2 migratetype=0 gfp_flags=GFP_KERNEL",
     "free block": b"mm_page_free: page=0 pfn=%#x order=2",
     "drained block": b"mm_page_pcpu_drain: page=0 pfn=%#x order=2 migratetype=0",
     "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
@@ -57,18 +58,20 @@ _BULK_PROBES = ["alloc_pages_bulk_noprof gfp=%di:x32 nid=%si:s32 nr=%cx:s32",
 
 @pytest.fixture
 def told(tmp_path):
-    """Replays (task, CPU, what, page or number[, flags]) of each line of the work; pages are
-    numbered from the start of a block of which no line tells, all of it unmovable."""
+    """Replays (task, CPU, what, page or number[, flags[, us]]) of each line of the work, that and
+    the next so much later; pages are numbered from the start of a block of which no line tells, all
+    of it unmovable."""
 
     def replayed(events, sizes=None, isolated=0, **meta):
         lines = b"".join(open_text(NATIVE / "trace.txt.zst")).splitlines(keepends=True)
         work = next(i for i, t in enumerate(lines) if b"phase 0 work begin" in t) + 1
         used = {int(pfn, 16) >> 9 for pfn in re.findall(rb" pfn=(0x[0-9a-f]+) ", b"".join(lines))}
         base = next(block for block in range(max(used), 0, -1) if block not in used) << 9
-        time = re.search(rb" [\d.]+: ", lines[work - 1])[0]
+        time = float(re.search(rb" ([\d.]+): ", lines[work - 1])[1])
         text = [t for t in lines[:work] if b"# entries-in-buffer" not in t]
         for task, cpu, what, n, *flags in events:
-            head = b"a-%d [%03d] %s" % (task, cpu, (flags or [b"....."])[0]) + time
+            time += 1e-6 * (flags[1] if flags[1:] else 0)
+            head = b"a-%d [%03d] %s %.6f: " % (task, cpu, (flags or [b"....."])[0], time)
             text.append(head + _WORDS[what] % (n + base * (what not in _NO_PAGE)) + b"\n")
         target = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         shutil.copytree(NATIVE, target, ignore=shutil.ignore_patterns("trace.*"))
@@ -363,6 +366,25 @@ def test_what_a_hidden_task_freed_lies_below_what_came_after_it(told, before):
     assert (found.nr_unexplained == 0) == before, found
 
 
+def test_sizes_that_changed_with_no_line_are_told_of(tmp_path):
+    """`vm.percpu_pagelist_high_fraction` was written, say: what differs then has this cause."""
+    made = tmp_path / "resized"
+    shutil.copytree(NATIVE, made)
+    lines = b"".join(open_text(NATIVE / "trace.txt.zst")).splitlines(keepends=True)
+    end = re.search(rb" [\d.]+: ", lines[-1])[0]
+    lines += [
+        re.sub(rb" [\d.]+: ", end, t.replace(b"-before", b"-after"))
+        for t in lines if b": pcpmodel: snapshot-before" in t
+    ]  # fmt: skip
+    (made / "trace.txt.zst").unlink()
+    (made / "trace.txt").write_bytes(b"".join(t for t in lines if b"# entries" not in t))
+    told = shutil.copy(NATIVE / "zoneinfo.before", made / "zoneinfo.after")
+    assert not [note for note in pm.replay(made).notes if "no line tells" in note]
+    told.write_text(re.sub(r"high_max: +\d+", "high_max: 777", told.read_text()))
+    (note,) = [note for note in pm.replay(made).notes if "no line tells" in note]
+    assert re.match(r"high_max of node 0 \w+ is 777 at the end and was \d+ at the start", note)
+
+
 def test_rows_of_another_cpu_or_that_cannot_be_written_are_not_handed_over():
     rows = _rows(("sched_switch", 0, 1, 2, 12))
     with pytest.raises(InputError, match="the trace tells of CPU 0; there are 0"):
@@ -509,6 +531,50 @@ def test_a_free_that_an_interrupt_stopped_with_preemption_off_is_done_before_oth
         *((16, 0, "drained", page) for page in ((1, 2, 0, 3) if depth == b"2" else (1, 2, 3, 0))),
     ])  # fmt: skip
     assert not [d for d in found.unexplained if d.what == "page of a drain"], found
+
+
+@pytest.mark.parametrize("depth", [b".", b"1"])
+def test_a_free_that_an_interrupt_stopped_may_be_the_last_line_of_its_task(told, depth):
+    """It was done before the next task, as preemption was off by then, and after the interrupt."""
+    irq = b"..s%s." % depth
+    found = told([
+        *((11, 0, "alloc", page) for page in range(3)), (12, 0, "free", 0),
+        (12, 0, "free", 1, irq), (12, 0, "free", 2, irq), (15, 0, "movable", 900),
+        (15, 0, "alloc", 0), (15, 0, "alloc", 2),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (depth == b"1"), found
+
+
+@pytest.mark.parametrize("to", ["switch", "sleep"])
+def test_a_task_that_goes_to_sleep_has_done_what_it_freed(told, to):
+    """Only one that was stopped may have been on its way to the list."""
+    found = told([
+        *_FREED, (11, 0, "movable", 899), (12, 0, "free", 200), (12, 0, to, 11),
+        (11, 0, "movable", 900),
+        (11, 0, "alloc", 0), (12, 0, "movable", 901),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (to == "switch"), found
+
+
+@pytest.mark.parametrize("us", [1, 48])
+def test_what_comes_later_is_not_of_the_same_interrupt(told, us):
+    """Task 12 took page 0 after the first, and reports it after the second."""
+    found = told([
+        *_FREED, (12, 0, "alloc", 0), (12, 0, "free", 0, b"..s1."),
+        (12, 0, "free", 200, b"..s1.", us), (12, 0, "alloc", 0),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (us == 48), found
+
+
+@pytest.mark.parametrize("flags", [b"..s2.", b"....."])
+def test_a_page_of_a_larger_block_had_gone_past_its_list(told, flags):
+    """It is of order 2 when it is next told of: only in the buddy lists it becomes that."""
+    found = told([
+        *_FREED, (11, 0, "movable", 899), (12, 0, "free", 800, flags), (12, 0, "movable", 901),
+        (11, 0, "movable", 900), (11, 0, "alloc", 0), (11, 0, "alloc block", 800),
+    ])  # fmt: skip
+    above = [d for d in found.unexplained if "not at the head" in d.what]
+    assert (not above) == (flags == b"..s2."), found
 
 
 @pytest.mark.parametrize("depth", [1, 3])
