@@ -808,7 +808,8 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         s.t.drained_pages_inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
-        if (q >= 0 and taken_by_hidden(s, run.set, q, row)) \
+        # It may have been drained: a page at the end of its list need not have been at its head.
+        if by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows) \
                 or (not page.where and untold_since(s, p, row, set.hidden)
                     and by_hidden(s, run.set, row, 0)):
             s.t.drained_pages_explained += 1
