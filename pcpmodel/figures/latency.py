@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 
+from pcpmodel.errors import InputError
 from pcpmodel.figures.style import (
     COLUMN,
     SERIES,
@@ -88,7 +89,18 @@ def hold_time(
     Returns
     -------
     Axes
+
+    Raises
+    ------
+    InputError
+        No row is of a curve that is drawn.
     """
+    if not any(len(_of(points, *curve)) for curve in _CURVES):
+        given = points[["side", "statistic"]].drop_duplicates().head(4).itertuples(index=False)
+        raise InputError(
+            f"points has no row of {', '.join(map(' '.join, _CURVES))}; given side and statistic: "
+            f"{', '.join(f'{side} {statistic}' for side, statistic in given) or 'no rows'}"
+        )
     left = points["batch"].min() / 2
     shown = []
     for (side, statistic), (colour, dash, marker) in _CURVES.items():

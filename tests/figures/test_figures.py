@@ -332,6 +332,10 @@ def test_a_value_that_a_figure_does_not_know_is_not_called_a_column():
             figures.ladder(rungs, **{"kind": "drain", **wrong})
     with pytest.raises(InputError, match="unknown kind 'nonsense'"):
         figures.ladder(rungs.assign(kind="nonsense"))
+    with pytest.raises(InputError, match=r"^points has no row of refill p99, .*: other mean, "):
+        figures.hold_time(one(POINTS).assign(side="other"), one(LINES))
+    with pytest.raises(InputError, match=r"given side and statistic: no rows$"):
+        figures.hold_time(one(POINTS)[:0], one(LINES))
     with pytest.raises(InputError, match=r"unknown quantity 'time_s'.* Known: "):
         figures.numa_series(pd.DataFrame({"release": ["v7.2"], "time_s": [1.0]}), "time_s")
 
