@@ -404,10 +404,11 @@ cdef void find_interrupted(Beliefs s, int x) noexcept nogil:
 
 cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
     """Pages from *q* on, of one stack, that are freed next though nobody tells who took them; below
-    others that came later, if a new task tells of one."""
+    others that came later, if a new task tells of one.  At the head it may be of more stacks than
+    one: each such candidate has those before, and so no two of them are taken."""
     cdef candidate c
-    cdef int depth = 0, first = 0, k
-    cdef int32_t oldest = s.nr_rows
+    cdef int depth = 0, first = 0, k, above = 0
+    cdef int32_t oldest = s.nr_rows, head = q
     while q >= 0 and depth < MAX_DEPTH:
         depth += 1
         k = stack_from(s, q, -1, &first) if goes_silently(s, q, row) else 0
@@ -419,8 +420,13 @@ cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
         for _ in range(k):
             c.since = max(c.since, s.page[q].pushed)
             q = s.page[q].next
-        if oldest == s.nr_rows or fork_between(
-                s, s.sets[x].cpu, c.since, oldest, oldest + COPIED, 0) >= 0:
+        if oldest == s.nr_rows:
+            # What lies at the head was there when the list was last told of.
+            c.since = max(c.since, s.sets[x].moved[0])
+            above += k
+            c.page, c.pages = head, above
+            add_candidate(s, &c, -1)
+        elif fork_between(s, s.sets[x].cpu, c.since, oldest, oldest + COPIED, 0) >= 0:
             add_candidate(s, &c, -1)
     s.effort -= depth >> 3
 
@@ -568,6 +574,19 @@ cdef inline void leave_early(Beliefs s, state *v, const candidate *c) noexcept n
         pcp_alloc_end(&v.pcp, &s.rules, c.order)
 
 
+cdef inline bint goes_with(Beliefs s, uint64_t gone, int c) noexcept nogil:
+    """Whether stacks that lie at the head have pages of others of these that are gone."""
+    cdef int d = 0
+    if not s.found[c].pages:
+        return False
+    while gone:
+        if gone & 1 and s.found[d].pages and s.found[d].page == s.found[c].page:
+            return True
+        gone >>= 1
+        d += 1
+    return False
+
+
 cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexcept nogil:
     """What may have been done before operation *k*, out of its turn."""
     cdef pageset *set = &s.sets[x]
@@ -597,7 +616,7 @@ cdef int branch(Beliefs s, int x, int k, guess *layer, int have, int most) noexc
         # Before or after an allocation is the same, unless another one waits: one look at each.
         for c in range(0 if cost and k < n and set.log[k].op == OP_ALLOC else s.nr_found):
             if layer[i].gone >> c & 1 or (k and before >= s.found[c].until) \
-                    or after <= s.found[c].since:
+                    or after <= s.found[c].since or goes_with(s, layer[i].gone, c):
                 continue
             new = layer[i]
             leave_early(s, &new.s, &s.found[c])
@@ -698,8 +717,8 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
     """Name what was assumed on the way to a state, each with the line that proves it."""
     cdef pageset *set = &s.sets[x]
     cdef zone_info *z = &s.zones[set.zone]
-    cdef int32_t t = v.trail, why = 0
-    cdef int turns = 0, cleared = 0, late = -1, c
+    cdef int32_t t = v.trail, why = 0, q
+    cdef int turns = 0, cleared = 0, late = -1, c, k
     cdef const step_back *b
     while t >= 0:
         b = &s.trail[t]
@@ -716,7 +735,13 @@ cdef void explain_way(Beliefs s, int x, int32_t row, const guess *v, int32_t sho
         if late >= 0 and instead(s, set.log[late].row, E_LATE, E_OVERTAKEN, s.found[c].report):
             late = -1
             continue
-        explain(s, row, E_SILENT if s.found[c].pages else E_IN_FLIGHT, x, s.found[c].report)
+        if not s.found[c].pages:
+            explain(s, row, E_IN_FLIGHT, x, s.found[c].report)
+        q = s.found[c].page
+        for k in range(s.found[c].pages):
+            if k % STACK_PAGES == 0:
+                explain(s, row, E_SILENT, x, s.page[q].cursor)
+            q = s.page[q].next
     if late >= 0:
         explain(s, row, E_IN_FLIGHT, x, set.log[late].row)
     if turns:

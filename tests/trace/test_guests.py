@@ -832,6 +832,24 @@ def test_how_far_count_is_from_high_is_all_that_hidden_tasks_leave_known(told, t
         assert follower.compare_counts({x: mine}, end, end) == (1, shown)
 
 
+@pytest.mark.parametrize(("less", "stacks"), [(20, 5), (8, 2), (10, 0)])
+def test_stacks_of_new_threads_at_the_head_of_a_list_are_missing_in_count(told, less, stacks):
+    """They take no pages for a memory map of their own: no line shows that the head is gone."""
+    found = told(
+        [
+            *_Filled().lines,
+            *((11, 0, "fork", 20 + k) for k in range(5)),
+            *((12, 0, "refilled", page, b"d..3.") for page in range(1300, 1426)),
+            *((12, 0, "movable", page) for page in range(1300, 1426)),
+            *((12, 0, "refilled", page, b"d..3.") for page in range(1500, 1637 + less)),
+            *((14, 0, "free", page) for page in range(601, 621)),
+        ],
+        sizes={"count": 946, "high": 1200, "high_min": 1200, "high_max": 1200},
+    )  # fmt: skip
+    sizes = [d for d in found.unexplained if d.what.startswith("size of a refill")]
+    assert (not sizes) == (stacks > 0), found
+
+
 @pytest.mark.parametrize("hidden", [True, False])
 def test_a_drain_of_a_large_block_bears_count_out_to_its_size_only(told, hidden):
     """What hidden tasks gave back before shows when a refill ends at high, two pages sooner."""
