@@ -138,8 +138,8 @@ ASSUMPTIONS = {
     E_HIDDEN: Assumption(
         "a task of which no line tells had the CPU",
         "a task that writes no line of any event had this CPU when a page lay at the head of its "
-        "list, or since a drain came as foreseen",
-        "it took pages or gave some back, as any task does; the fields are open again",
+        "list, since one came that lies at the end, or since a drain came as foreseen",
+        "it took pages, gave some back or drained, as any task does; the fields are open again",
         "its sched_switch; or the last line before one of a task that no sched_switch gave the CPU",
     ),
     E_BETWEEN: Assumption(

@@ -26,7 +26,7 @@ cdef enum:
     ALL_ALONG = 4       # ... and for each row more, until something is unexplained
     MAX_RESTS = 4       # tasks stopped amid a drain of the same lists
     MAX_BURST = 4096    # rows of an interrupt
-    AT_ONCE = 5000      # ns between two frees with nothing else between them
+    AT_ONCE = 5000      # ns (or ticks of the trace's clock) from a free to one after its interrupt
     TAKEN_AT_ONCE = 64  # pages that a task may have taken when it had the CPU
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
@@ -349,7 +349,7 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *made_since        # row after which each was begun
     cdef const int64_t *switches    # sched_switch, by task: task << 32 | row
     cdef int64_t nr_switches
-    cdef const int32_t *untold      # the next of `untold`
+    cdef const int32_t *untold      # rows as of `switched.untold`, of those that are to come
     cdef uint8_t *workers       # index of a task's name -> whether it is a kworker's
     cdef readonly int nr_cut    # pagesets that are followed no longer
     cdef operation nowhere  # of those

@@ -422,7 +422,7 @@ cdef void find_stacks(Beliefs s, int x, int32_t q, int32_t row) noexcept nogil:
             q = s.page[q].next
         if oldest == s.nr_rows:
             # What lies at the head was there when the list was last told of.
-            c.since = max(c.since, s.sets[x].moved[0])
+            c.since = max(c.since, s.sets[x].moved[(s.page[head].where - 1) & 15])
             above += k
             c.page, c.pages = head, above
             add_candidate(s, &c, -1)

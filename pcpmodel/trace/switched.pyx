@@ -85,7 +85,7 @@ cdef int32_t hand_over_all(const all_rows *s, event_row *rows, int cpus, int32_t
                 n += 1
         elif 0 < r.pid < MAX_PID and not r.flags & IRQ:
             of_task[r.pid] = row + 1
-        if r.event != EV_SWITCH and pages_unlikely(switched) and r.event == EV_FREE \
+        if pages_unlikely(switched) and r.event == EV_FREE \
                 and r.flags & (IRQ | FL_DEPTH) == 1:
             at[1] = at[2] = row + 1
     for cpu in range(cpus):

@@ -449,9 +449,9 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
         if above == set.list[i].head and stack_of_fork(s, x, above, p, row, 0):
             q = set.list[i].head
         elif p >= 0 and s.page[above].pushed > s.page[p].pushed \
-                and on_its_way(s, p, s.page[above].pushed):
+                and joins_after(s, p, s.page[above].pushed):
             # An interrupt came between mm_page_free of *p* and the list.
-            explain(s, s.page[p].pushed, E_DELAYED, x, s.link[s.page[p].pushed].own_next)
+            explain(s, s.page[p].pushed, E_DELAYED, x, joined_by(s, s.page[p].pushed))
         elif s.page[above].pushed > since and not (
                 q == p and p >= 0
                 and in_one_interrupt(s, s.page[p].pushed, s.page[above].pushed)):
@@ -472,10 +472,6 @@ cdef bint uncover(Beliefs s, int x, int i, int32_t p, int32_t row, int32_t *unti
             stays = above
         elif may_have_gone_past(s, above):
             went_past(s, above, row)
-        elif p >= 0 and s.page[above].pushed > s.page[p].pushed \
-                and joins_after(s, p, s.page[above].pushed):
-            # Of a task that ended then, so that it has no line of its own to tell.
-            explain(s, s.page[p].pushed, E_DELAYED, x, joined_by(s, s.page[p].pushed))
         elif taken_by_hidden(s, x, above, row):
             s.page[above].status = AWAY
             leave_hidden(s, x, above, row)

@@ -356,6 +356,20 @@ def test_a_hidden_task_takes_what_lies_at_the_head_when_it_has_the_cpu(told, tak
     assert sum(found.causes().values()) == hidden, found
 
 
+@pytest.mark.parametrize("hidden", [True, False])
+def test_a_hidden_task_may_have_drained_what_lay_at_the_end(told, hidden):
+    """The last two pages of the list, which never were at its head while that task had the CPU."""
+    lists = _Filled()
+    lists.lines += [(11, 0, "switch", 99), (11, 0, "switch", 12)] * hidden
+    lists.pages = lists.pages[:-2]
+    lists.frees(12, 148)
+    lists.drains(12, 148)
+    found = told(lists.lines, sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == hidden, found
+    pages = [d for d in found.unexplained if d.what == "page of a drain"]
+    assert bool(pages) == (not hidden), found
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_what_a_hidden_task_freed_lies_below_what_came_after_it(told, before):
     free = (11, 0, "free", 200)
