@@ -28,6 +28,8 @@ cdef enum:
     MAX_BURST = 4096    # rows of an interrupt
     AT_ONCE = 5000      # ns (or ticks of the trace's clock) from a free to one after its interrupt
     TAKEN_AT_ONCE = 64  # pages that a task may have taken when it had the CPU
+    PAGE_NS = 2         # a huge page is not given back in less than a microsecond
+    MAX_STAY = 1 << 16  # rows among which a CPU has another line
     COPIED = 20_000     # rows in which its parent copies its memory, before it is told of
 
     # What runs on a CPU.
@@ -158,10 +160,12 @@ cdef struct pageset:
     int high_before     # that a search took for other flags of the zone; 0 none
     int32_t hidden      # last row at which a task that writes no line got, or had, the CPU; 0 none
     int32_t hidden_by   # row that shows it
+    int64_t hidden_ns   # ... and how long, all in all, since count was borne out
     int32_t borne       # last row at which a drain bore the fields out, or they were opened
     int32_t counted     # ... bore count out
     int32_t capped      # last refill after which high may be at a high_max that no file tells
     bint raised         # by one of these it is known by count alone
+    bint above          # high was set below what the lists held, and every free drains
     bint vague          # ... and a tick has lowered it since
     int stack_left      # pages of a stack that come from the refill; -1: nobody knows how many
     int32_t stack_told
@@ -394,7 +398,8 @@ cdef inline bint count_open(const pageset *set) noexcept nogil:
 
 cdef bint by_hidden(Beliefs s, int x, int32_t row, int32_t since) noexcept nogil
 cdef bint taken_by_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
-cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil
+cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon,
+                        int64_t pages=*) noexcept nogil
 cdef void look_for_cap(Beliefs s, int x, int32_t row) noexcept nogil
 cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcept nogil
 cdef int32_t first_from(

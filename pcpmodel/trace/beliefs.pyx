@@ -459,8 +459,11 @@ cdef bint taken_by_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nog
     return q >= 0 and s.page[q].exposed and by_hidden(s, x, row, s.page[p].pushed)
 
 
-cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noexcept nogil:
+cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon,
+                        int64_t pages=0) noexcept nogil:
     """Whether something shows why count and high are not as believed; *told*: the numbers are.
+
+    *pages*: which a hidden task must have taken or given back.
 
     A refill of a hidden task raises high for good, and where high stops no file tells: not above
     what is believed, so that drains come too *soon*.  Where a drain bears out how many pages are
@@ -468,7 +471,7 @@ cdef bint sizes_unknown(Beliefs s, int x, int32_t row, bint told, bint soon) noe
     """
     cdef pageset *set = &s.sets[x]
     cdef bint open = set.vague or (told and set.raised)
-    if by_hidden(s, x, row, 0 if open else set.counted):
+    if PAGE_NS * pages <= set.hidden_ns and by_hidden(s, x, row, 0 if open else set.counted):
         set.raised = True
     elif set.capped > (0 if open else set.counted) and (soon or set.raised):
         explain(s, row, E_HIGH_MAX, x, set.capped)

@@ -17,7 +17,7 @@ from pcpmodel.kernel.lists cimport (
 )
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH
 from pcpmodel.kernel.pcp cimport (
-    commit_hold, commit_is_whole, per_cpu_pages, remote_hold, zone_hold,
+    commit_hold, commit_is_whole, nr_pcp_free, nr_pcp_high, per_cpu_pages, remote_hold, zone_hold,
 )
 from pcpmodel.trace.asked cimport ASKED_TICK, ask
 from pcpmodel.trace.assumptions cimport *
@@ -386,6 +386,24 @@ cdef bint emptied(Beliefs s, int x, int32_t row, int seen, bint search) noexcept
     return True
 
 
+cdef bint given_back(Beliefs s, int x, const operation *last, int seen) noexcept nogil:
+    """Whether the drain of `find_drain` is what a free drains once there are as many as high, and a
+    hidden task may have given back what is missing to that."""
+    cdef pageset *set = &s.sets[x]
+    cdef per_cpu_pages pcp
+    cdef int k, high, n
+    if last.op != OP_FREE or set.hidden <= set.counted or s.rules.tree:
+        return False
+    for k in range(set.n):
+        pcp = set.s[k].pcp
+        high = nr_pcp_high(&pcp, &s.rules, set.s[k].zone_flags, False)
+        n = nr_pcp_free(&pcp, &s.rules, high, False)
+        if pcp.count < high and PAGE_NS * (high - pcp.count) <= set.hidden_ns \
+                and n <= seen < n + (1 << s.rows[s.last_drained].b):
+            return True
+    return False
+
+
 cdef bint end_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     """Does what the last free drains end before the drain of `find_drain`, which goes on with all
     that there is?"""
@@ -476,7 +494,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     cdef pageset *set = &s.sets[x]
     cdef cpu_run *run = &s.runs[cpu]
     cdef operation *last = &set.log[set.log_n - 1] if set.log_n else &s.nowhere
-    cdef int seen, said, want = 0, pindex = last.pindex
+    cdef int seen, said, missing, want = 0, pindex = last.pindex
     cdef bint searched = cpu == set.cpu and not count_open(set)
     cdef int32_t k
     cdef int64_t p
@@ -529,17 +547,22 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
             said = SAID_SOME
     if said == SAID_NONE and seen and (
             gives_batch(s, x, row) if decays and s.node_of_cpu[set.cpu] != s.zones[set.zone].node
-            else emptied(s, x, row, seen, cpu != set.cpu)):
+            else not (cpu == set.cpu and given_back(s, x, last, seen))
+            and emptied(s, x, row, seen, cpu != set.cpu)):
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE and (last.op == OP_FREE or last.op == OP_TICK) and searched \
             and reconsider(s, x, row, &g):
         said = SAID_LATE
-    if said == SAID_NONE and seen and searched and emptied(s, x, row, seen, True):
+    if said == SAID_NONE and seen and searched and not given_back(s, x, last, seen) \
+            and emptied(s, x, row, seen, True):
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        if sizes_unknown(s, x, row, False, seen > 0):
+        missing = INT_MAX
+        for k in range(set.n if last.op == OP_FREE and not want else 0):
+            missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
+        if sizes_unknown(s, x, row, False, seen > 0, missing if missing < INT_MAX else 0):
             said = SAID_LATE
             if last.op == OP_FREE and not want:
                 # It gave back more than shows: a free drains once there are as many as high.
@@ -555,7 +578,9 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         set.high_before = 0     # high is borne out, whatever it was assumed from
         if last.op == OP_FREE:  # a tick's has nothing to do with alloc_factor
             set.borne = row
-    if said != SAID_NONE and last.op == OP_FREE and last.order == 0:
+    # High that was set far below shows that there are as many, not how many there are.
+    set.above = set.above and set.s[0].pcp.count > set.s[0].threshold
+    if said != SAID_NONE and last.op == OP_FREE and last.order == 0 and not set.above:
         set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone], s.last_drained)

@@ -15,7 +15,7 @@ from pcpmodel.kernel.lists import MAX_PCP_LISTS, pindex_to_order
 from pcpmodel.proc import zoneinfo
 
 __all__ = ["MAX_CPUS", "PcpState", "Snapshot", "ZoneState", "number", "read_blocks", "read_free",
-           "read_pcps", "read_zoneinfo"]  # fmt: skip
+           "read_pcps", "read_zoneinfo", "read_zoneinfo_series"]  # fmt: skip
 
 MAX_CPUS = 8192
 MAX_PFN = 1 << 40
@@ -274,9 +274,19 @@ def read_zoneinfo(text: str, path: Path, tag: str) -> Snapshot:
     found = zoneinfo.parse(text, path)
     if len(found) > 1:
         raise InputError(f"holds {len(found)} snapshots; expected one", file=path)
+    return _snapshot_of(found[0], path, tag)
+
+
+def read_zoneinfo_series(text: str, path: Path) -> Iterator[Snapshot]:
+    """Several of them, each led by its tag."""
+    for found in zoneinfo.parse(text, path):
+        yield _snapshot_of(found, path, found.tag or "")
+
+
+def _snapshot_of(found: zoneinfo.Zoneinfo, path: Path, tag: str) -> Snapshot:
     zones: list[ZoneState] = []
     pcps: dict[tuple[int, str, int], PcpState] = {}
-    for zone in found[0].zones:
+    for zone in found.zones:
         if not zone.managed:
             continue
         # Without the boost, which comes and goes, as a dump has them.

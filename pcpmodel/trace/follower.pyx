@@ -163,10 +163,20 @@ cdef void had_by_others(Beliefs s, int cpu, int32_t row, int32_t told,
                         int32_t since) noexcept nogil:
     """A task that writes no line has this CPU, or had it from *since* to *row*, as *told* shows."""
     cdef pageset *set
-    cdef int32_t q
+    cdef int32_t q, until = row
+    cdef int64_t had
     cdef int z, i
+    if since == row:    # until the CPU's next line
+        until = row + 1
+        while until < min(row + MAX_STAY, s.nr_rows - 1) and s.rows[until].cpu != cpu:
+            until += 1
+    # Times are printed in microseconds.
+    had = s.rows[min(until, s.nr_rows - 1)].time - s.rows[since].time + 1000
     for z in range(s.nr_zones):
         set = &s.sets[z * s.cpus + cpu]
+        if set.hidden <= set.counted:
+            set.hidden_ns = 0
+        set.hidden_ns += had
         set.hidden, set.hidden_by = row, told
         for i in range(s.rules.nr_pcp_lists):
             q = set.list[i].head
@@ -476,6 +486,7 @@ cdef class Follower(Beliefs):
             resize_pcp(&set.s[k].pcp, self.rules.high_min_max, batch, high_min, high_max, -1)
         set.undecided = False
         set.log_n = 0
+        set.above = True
 
     def keep_work(self, ops):
         """Note from now on what the kernel was given to do of these kinds; see `work`."""
@@ -888,6 +899,82 @@ cdef class Follower(Beliefs):
             free(some)
         return wrong, shown
 
+    def see_counts(self, dict pcps not None, dict counts not None, int32_t begin, int32_t end):
+        """Run through a /proc/zoneinfo amid a recording, {pageset: PcpState}, and go on with that.
+
+        *counts*: of each pageset what count may be at *end*, by what the trace tells of that
+        moment.  Returns how many pagesets are not as told, and of how many of them another line
+        tells why.
+        """
+        cdef watched *some
+        cdef watched *w
+        cdef int k, wrong = 0, shown = 0, said
+        cdef bint one, moved
+        cdef sight g
+        given = [*pcps.items()]
+        self._check_row(end)
+        some = self._watch(given, begin, end, False, {})
+        try:
+            for k, (x, _) in enumerate(given):
+                w = &some[k]
+                wanted = counts[x]
+                # Nobody has looked any more once it was as told.
+                moved = w.moved or w.touched != self.sets[w.x].touched
+                one = len(wanted) == 1 and not moved
+                if one:
+                    w.field[P_COUNT] = wanted[0]
+                    g = sight(&w.field[0], ANYTHING, 0)
+                    # A tick that lowered high meanwhile moves no page.
+                    said = keep(self, w.x, end, &g)
+                    if said == SAID_NONE and not w.fields:
+                        one, said = False, SAID_ALL
+                    elif said == SAID_NONE:
+                        said = observe(self, w.x, end, &g)
+                else:
+                    said = self._keep_counts(w, wanted, moved, end)
+                if said == SAID_NONE:
+                    wrong += 1
+                    shown += self._tell_counts(w, end)
+                elif said == SAID_LATE:
+                    wrong += 1
+                    shown += 1
+                if one and not self.sets[w.x].cut:
+                    if said == SAID_NONE:
+                        resync(self, w.x, w.field)
+                        checkpoint(self, w.x, end)
+                    self.sets[w.x].counted = self.sets[w.x].borne = end
+                    self.sets[w.x].vague = self.sets[w.x].raised = False
+                elif said != SAID_NONE:
+                    self.sets[w.x].counted = max(self.sets[w.x].counted, begin)
+        finally:
+            free(some)
+        return wrong, shown
+
+    cdef int _keep_counts(self, watched *w, wanted, bint moved, int32_t row) except -1:
+        """`observe` where count is one of these at *row*, and high, if nothing moved, as told."""
+        cdef pageset *set = &self.sets[w.x]
+        cdef int k, n = 0, had
+        cdef sight g
+        if set.cut:
+            return SAID_NOTHING
+        unfold(set)
+        had = set.n
+        for k in range(had):
+            if set.s[k].pcp.count in wanted and (
+                    moved or set.s[k].pcp.high == w.field[P_HIGH]):
+                set.s[n] = set.s[k]
+                n += 1
+        if n:
+            set.n = n
+            settle(self, w.x, row)
+            return SAID_ALL if n == had else SAID_SOME
+        if moved:
+            w.field[P_HIGH] = -1
+        mine = {set.s[k].pcp.count for k in range(set.n)}
+        w.field[P_COUNT] = min(wanted, key=lambda count: min(abs(count - n) for n in mine))
+        g = sight(&w.field[0], ANYTHING, 0)
+        return observe(self, w.x, row, &g)
+
     def is_followed(self, int x):
         """Whether there are states of a pageset to compare."""
         return bool(self.sets[self.check_set(x)].used) and not self.sets[x].cut
@@ -912,9 +999,12 @@ cdef class Follower(Beliefs):
         cdef int k
         cdef pageset *set = &self.sets[w.x]
         cdef sight g = sight(&w.field[0], 0, 0)
-        if observe(self, w.x, row, &g) != SAID_NONE or sizes_unknown(self, w.x, row, True, True):
+        if observe(self, w.x, row, &g) != SAID_NONE:
             return True
         unfold(set)
+        off = min([abs(set.s[k].pcp.count - w.field[P_COUNT]) for k in range(set.n)], default=0)
+        if sizes_unknown(self, w.x, row, True, True, off):
+            return True
         # A tick makes high of count: what hidden tasks took or gave back before is in both then.
         if as_far_apart(set, w) and by_hidden(self, w.x, row, 0):
             return True
@@ -922,7 +1012,7 @@ cdef class Follower(Beliefs):
             told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count
                     for k in range(set.n)]
-            if told not in mine:
+            if told >= 0 and told not in mine:
                 near = min(mine, key=lambda value: abs(value - told), default=-1)
                 differ(self, row, code, w.x, near, told)
         return False

@@ -21,12 +21,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import scratch, sync, sync_tree
 from pcpmodel.signals import Shield, shielded
 from pcpmodel.trace.tracefs import instance, lost_events, reads, tries, write
+from pcpmodel.trace.watched import Watched, watching
 
 __all__ = ["Recorded", "record"]
 
@@ -75,6 +76,12 @@ PROBES = {
 #: and at most so much: 4 million events.
 _SHARE, _LEAST_KB, _MOST_KB = 16, 16 << 10, 256 << 10
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
+#: What sizes of lists follow from, below /proc/sys.
+SIZING = ("vm/percpu_pagelist_high_fraction", "vm/min_free_kbytes", "vm/watermark_scale_factor")
+#: How often the lists' counts are read [s]; it takes that share of the time at most.
+COUNTS_S, _COUNTS_SHARE = 0.1, 0.01
+#: Who writes it writes min_free_kbytes, too (set_recommended_min_free_kbytes()).
+_THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
 
 
@@ -179,8 +186,63 @@ def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
         (out / f"{name}.{tag}").write_bytes(content)
 
 
-def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool, int | None]:
-    """Let the time pass, or the command run; (interrupted, its exit code or None)."""
+class _Counts:
+    """/proc/zoneinfo again and again: what the lists hold and may hold, while work is recorded.
+
+    Read now and then, and at once where a sysctl that sizes follow from has another value.
+    """
+
+    def __init__(self, here: Path, proc: Path, file: BinaryIO) -> None:
+        import zstandard
+
+        self._here, self._file = here, file
+        self._paths = {name: proc / "sys" / name for name in SIZING}
+        self._known = {name: reads(path) for name, path in self._paths.items()}
+        self._packer = zstandard.ZstdCompressor(level=3).compressobj()
+        self._packed = io.BytesIO()
+        self._n = 0
+        self.next = time.monotonic() + COUNTS_S
+        file.read()  # the kernel keeps what it takes for that until the file is closed
+
+    def _mark(self, text: str) -> None:
+        write(self._here / "trace_marker", f"pcpmodel: {text}\n")
+
+    def look(self, written: bool) -> None:
+        """Read it, if it is time to, or a setting was *written* and is another one."""
+        changed = False
+        # A shell that writes a file empties it first, which is a change to inotify.
+        for name, path in self._paths.items() if written else ():
+            now = reads(path)
+            if now != self._known[name]:
+                self._known[name], changed = now, True
+                self._mark(f"sysctl {name}={now} r=0")
+        begin = time.monotonic()
+        if begin < self.next and not changed:
+            return
+        self._n += 1
+        tag = f"counts-{self._n}"
+        self._file.seek(0)
+        self._mark(f"snapshot-{tag}")
+        text = self._file.read()
+        self._mark(f"snapshot-{tag}-end")
+        self._packed.write(self._packer.compress(f"=== {tag}\n".encode() + text))
+        now = time.monotonic()
+        self.next = now + max(COUNTS_S, (now - begin) / _COUNTS_SHARE)
+
+    def save(self, target: Path) -> None:
+        """Write all that was read, compressed."""
+        if self._n:
+            target.write_bytes(self._packed.getvalue() + self._packer.flush())
+
+
+def _work(
+    command: Sequence[str], seconds: float, shield: Shield, watched: Watched,
+    counts: _Counts,
+) -> tuple[bool, int | None]:  # fmt: skip
+    """Let the time pass, or the command run, and read *counts* meanwhile.
+
+    Returns whether it was interrupted, and the command's exit code or None.
+    """
     child = None
     if command:
         try:
@@ -194,9 +256,10 @@ def _work(command: Sequence[str], seconds: float, shield: Shield) -> tuple[bool,
     interrupted = False
     end = time.monotonic() + seconds
     try:
-        with shield.lifted():
-            while time.monotonic() < end and (child is None or child.poll() is None):
-                time.sleep(max(0.0, min(0.02, end - time.monotonic())))
+        while time.monotonic() < end and (child is None or child.poll() is None):
+            with shield.lifted():
+                written = watched.wait(max(0.0, min(0.02, end - time.monotonic())))
+            counts.look(written)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -332,20 +395,27 @@ def record(
         raise InputError("is no directory", file=out.parent)
     try:
         with shielded() as shield, _beside(out) as partial:
-            with instance(tracefs, NEEDED) as here, _probes(tracefs, here) as probes:
+            with (
+                instance(tracefs, NEEDED) as here,
+                _probes(tracefs, here) as probes,
+                watching([*(proc / "sys" / name for name in SIZING), _THP]) as watched,
+                open(proc / "zoneinfo", "rb", buffering=0) as zoneinfo,
+            ):
                 events, functions = _arm(here, buffer_kb)
                 with shield.lifted():
                     write(here / "tracing_on", "1")
                     write(here / "trace_marker", "pcpmodel: tracing on\n")
                     _snapshot("before", partial, here, proc)
                     write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
-                interrupted, code = _work(command, seconds, shield)
+                counts = _Counts(here, proc, zoneinfo)
+                interrupted, code = _work(command, seconds, shield, watched, counts)
                 with shield.lifted():
                     write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
                     _snapshot("after", partial, here, proc)
                     write(here / "tracing_on", "0")
                     seen, at_work = _export(here, partial / "trace.txt.zst", progress)
                     lost = lost_events(here)
+                counts.save(partial / "zoneinfo.series.zst")
             meta = {
                 "capture": out.name,
                 **_machine(partial, proc, at_work),

@@ -32,6 +32,7 @@ from pcpmodel.trace.dumps import (
     read_free,
     read_pcps,
     read_zoneinfo,
+    read_zoneinfo_series,
 )
 from pcpmodel.trace.ftrace import Events, read_trace
 from pcpmodel.trace.packed import SUFFIXES, open_text
@@ -171,6 +172,16 @@ class Recording:
             path = self.file(f"zoneinfo.{tag}")
             self._zoneinfo[tag] = self._check(read_zoneinfo(_read(path), path, tag), path)
         return self._zoneinfo[tag]
+
+    @cached_property
+    def zoneinfo_series(self) -> dict[str, Snapshot]:
+        """What /proc/zoneinfo told again and again while work was recorded, by tag."""
+        if not self.has("zoneinfo.series"):
+            return {}
+        path = self.file("zoneinfo.series")
+        return {
+            found.tag: self._check(found, path) for found in read_zoneinfo_series(_read(path), path)
+        }
 
     @cached_property
     def compaction(self) -> int | None:

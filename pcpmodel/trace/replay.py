@@ -24,6 +24,7 @@ from pcpmodel.kernel.lists import MIGRATETYPES, PAGE_ALLOC_COSTLY_ORDER
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.trace.assumptions import UNSEEN
+from pcpmodel.trace.counts import AMID, counts_amid, counts_at_start
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
@@ -34,7 +35,8 @@ from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
 from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
-from pcpmodel.trace.start import counts_at_start, guess_types, sizes
+from pcpmodel.trace.resized import Resized, changes_of_size
+from pcpmodel.trace.start import guess_types, sizes
 from pcpmodel.trace.switched import switches, taken_on_the_way, untold
 from pcpmodel.trace.work import WORK_OPS
 
@@ -66,6 +68,12 @@ _TRIES = 8
 _TRIED_ROWS = 20_000_000
 #: Pages of which one of these times goes by at most; the others mostly follow from the first.
 _LEARNED = 100
+#: ... with other sizes of the lists before what first differs.
+_RESIZES = 8
+#: Rows that come while /proc/zoneinfo is read, at most.
+_LONG = 1000
+#: Lines of a refill or a drain are of one as long as no more time is between them [ns].
+_APART = 5000
 #: Rows that are looked at together.
 _PIECE = 1 << 16
 
@@ -549,7 +557,7 @@ class _Inferred:
             counts = {
                 key: [max(pcp.count + n, 0) for n in slack] for key, pcp in snapshot.pcps.items()
             }
-        places = _places(snapshot, cap.cpus)
+        self._places = places = _places(snapshot, cap.cpus)
         self._counts = {places[key]: n for key, n in counts.items() if key in places}
         starts = np.sort([z.start_pfn for z in snapshot.zones])
         end = max(z.end_pfn for z in snapshot.zones)
@@ -564,10 +572,11 @@ class _Inferred:
         self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
         self._switched, self._untold = switches(events), untold(events, cap.cpus)
+        self._changes = changes_of_size(cap, state, snapshot, self._markers)
 
     def resized(self) -> list[str]:
         """Says of which sizes the files of the start and of the end differ, and no line tells."""
-        if not self._after or self._markers.fractions:
+        if not self._after or self._changes:
             return []
         before, after = self._cap.zoneinfo("before").pcps, self._cap.zoneinfo("after").pcps
         found = [
@@ -585,6 +594,9 @@ class _Inferred:
     def best(self) -> Follower:
         """The follower with which most is as the model says, of those that were tried."""
         self._follow()
+        for change in self._changes:
+            if self._resizes_before(change):
+                self._follow()
         for _ in range(_GUESSES):
             if not self._learns(self._r.notes()[0], self._r.gone_past()):
                 break
@@ -593,9 +605,10 @@ class _Inferred:
             self._moves()
         return self._r
 
-    def _follow(self) -> None:
-        """Follow the recording with all that is thought of it now."""
+    def _follow(self, end: int | None = None) -> None:
+        """Follow the recording with all that is thought of it now; only up to row *end*."""
         cap, events = self._cap, self._events
+        end = self.end if end is None else min(end, self.end)
         self._r: Any = None  # two at a time would take twice the memory
         self._r = r = Follower(
             self._state, cap.cpus, self._snapshot,
@@ -614,23 +627,46 @@ class _Inferred:
         r.set_passed_over(self._freed, self._shown)
         r.set_moved(self._moved)
         r.free_under_way(self.first)
-        left, after = self.first, self._after
-        if after and after.end is not None:
+        left, after, told = self.first, self._after, []
+        for tag, seen in cap.zoneinfo_series.items():
+            at = self._markers.snapshot.get(tag)
+            # Of one whose reader lost the CPU meanwhile no moment is known.
+            if (
+                at and at.end is not None and left < at.begin and at.end < end
+                and at.end - at.begin < _LONG
+            ):  # fmt: skip
+                self._run(left, at.begin)
+                told.append(self._see_counts(seen, at.begin, at.end))
+                left = at.end
+        if after and after.end is not None and after.end < end:
+            self._run(left, after.begin)
             left = after.end
-            self._run(self.first, after.begin)
-            self.probes = _compare_counts(r, cap, self._snapshot, after.begin, left)
-        self._run(left, self.end)
+            told.append(_compare_counts(r, cap, self._snapshot, after.begin, left))
+        self._run(left, end)
+        self.probes = tuple(map(sum, zip(*told, strict=True))) if told else (0, 0, 0)
+
+    def _see_counts(self, seen: Snapshot, begin: int, end: int) -> tuple[int, int, int]:
+        """`_compare_counts` amid the recording, which goes on with what is told."""
+        may_be = counts_amid(self._rows, begin, end, seen)
+        sets, counts = {}, {}
+        for key, pcp in seen.pcps.items():
+            x = self._places.get(key, -1)
+            if x >= 0 and key in may_be and self._r.is_followed(x):
+                sets[x] = replace(pcp, batch=-1, high_min=-1, high_max=-1)
+                counts[x] = may_be[key]
+        wrong, shown = self._r.see_counts(sets, counts, begin, end)
+        return len(sets), len(sets) - wrong, shown
 
     def _run(self, at: int, until: int) -> None:
-        """Follow some rows; where the sysctl was written all lists have other sizes."""
-        r, snapshot = self._r, self._snapshot
-        zones = sum(zone.managed > 0 for zone in snapshot.zones)
-        for row, fraction in self._markers.fractions.items():
-            if at <= row < until:
-                r.run(at, row)
-                at = row
-                for nth in range(zones):
-                    _resize(r, self._cap, snapshot, self._state.rules, nth, fraction)
+        """Follow some rows; where a sysctl was written lists have other sizes."""
+        r = self._r
+        for change in self._changes:
+            if at <= change.row < until:
+                r.run(at, change.row)
+                at = change.row
+                for key, size in change.sizes.items():
+                    if key in self._places:
+                        r.resize(self._places[key], *size)
         r.run(at, until)
 
     def _learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:
@@ -679,6 +715,50 @@ class _Inferred:
             return False
         self._shown[k, guess] = row
         return True
+
+    def _resizes_before(self, change: Resized) -> bool:
+        """Lists had other sizes from that line on which is the first to show it.
+
+        Where something differs between the earliest row at which that may have been and the end of
+        what was read then, the sizes changed before what was done there began, if then less
+        differs.  Whether other rows were tried.
+        """
+        rows, tried = self._rows, False
+        first, last, end = rows["line"][[change.earliest, change.latest, change.read]]
+        for _ in range(_RESIZES):
+            wrong = [d.line for d in self._r.notes()[0] if first < d.line <= end]
+            if not wrong:
+                break
+            was, tried = change.row, True
+            row = bisect_left(rows["line"], min(wrong[0], last))
+            for begin in self._begins(row, change.earliest, wrong[0] > last):
+                change.row = begin
+                self._follow(change.read + 1)
+                if sum(first < d.line <= end for d in self._r.notes()[0]) < len(wrong):
+                    break
+            else:
+                change.row = was
+                break
+        return tried
+
+    def _begins(self, row: int, earliest: int, any_cpu: bool) -> list[int]:
+        """Rows before which what *row* shows may have begun: the free of a drain, and that of its
+        page, or a refill's first; or the last few refills and drains of any CPU."""
+        rows = self._rows
+        if any_cpu:
+            part = rows[earliest:row]
+            amid = np.flatnonzero(np.isin(part["event"], AMID))
+            begins = amid[np.diff(part["time"][amid], prepend=0) > _APART]
+            return [earliest + int(at) for at in begins[::-1][:_RESIZES]]
+        cpu, own = rows["cpu"][row], []
+        while row > earliest and len(own) < 2:
+            if rows["cpu"][row] == cpu and rows["event"][row] not in AMID:
+                own.append(row)
+            row -= 1
+        if own and rows["event"][own[0]] == EVENT_IDS["mm_page_free_batched"]:
+            freed = self._last_free(int(rows["a"][own[0]]), own[0])
+            own += [freed] if freed > earliest else []
+        return own
 
     def _moves(self) -> None:
         """Follow again with pages that tasks had taken before they were moved.

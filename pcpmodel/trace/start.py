@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from pcpmodel.kernel import sizing
-from pcpmodel.kernel.lists import PCP_ORDERS, pindex_to_order
+from pcpmodel.kernel.lists import pindex_to_order
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.zone import Zone
-from pcpmodel.trace.ftrace import EVENT_IDS
 from pcpmodel.trace.recording import Recording, Snapshot, ZoneState
 
-__all__ = ["counts_at_start", "enough", "guess_types", "memory_at_start", "sizes"]
+__all__ = ["enough", "guess_types", "memory_at_start", "sizes"]
 
 #: LLC slice that the guests of the recordings show each CPU [bytes]; enough for
 #: PCPF_FREE_HIGH_BATCH in every zone.
@@ -178,33 +177,3 @@ def enough(zone: ZoneState, zones: list[ZoneState], cpus: int) -> int:
     reserve = higher // (256 if zone.name.startswith("DMA") else 32)
     high = max(zone.wmark_high, 0)
     return high + max(high * 3 // 2, 512) + reserve + _VMSTAT_THRESHOLD * cpus
-
-
-def counts_at_start(
-    rows: np.ndarray, begin: int, end: int, snapshot: Snapshot
-) -> dict[tuple[int, str, int], list[int]]:
-    """Pages that the lists may have held at the end of a snapshot.
-
-    Its counts were read at some moment of it; whatever came between that and the end is in the
-    trace, though not at which of the events it was read.
-    """
-    signs = {
-        EVENT_IDS["mm_page_alloc"]: -1,
-        EVENT_IDS["mm_page_free"]: 1,
-        EVENT_IDS["mm_page_alloc_zone_locked"]: 1,
-        EVENT_IDS["mm_page_pcpu_drain"]: -1,
-    }
-    since: dict[tuple[int, str, int], list[int]] = {}
-    for row in rows[begin:end][::-1]:
-        sign, order = signs.get(int(row["event"]), 0), int(row["b"])
-        if not sign or order not in PCP_ORDERS:
-            continue
-        for zone in snapshot.zones:
-            if zone.start_pfn <= row["a"] < zone.end_pfn:
-                sums = since.setdefault((*zone.key, int(row["cpu"])), [0])
-                sums.append(sums[-1] + (sign << order))
-    return {
-        key: sorted({snapshot.pcps[key].count + n for n in sums})
-        for key, sums in since.items()
-        if key in snapshot.pcps
-    }
