@@ -304,6 +304,12 @@ cdef void look(Beliefs s, watched *w) noexcept nogil:
     w.most = max(w.most, count)
 
 
+cdef set counts_of(const pageset *some):
+    """What the states say of count."""
+    cdef int k
+    return {some.s[k].pcp.count for k in range(some.n)}
+
+
 cdef bint as_far_apart(const pageset *set, const watched *w) noexcept nogil:
     """Whether count was as far from high as told, in some state and at some moment of a dump."""
     cdef int64_t told = w.field[P_HIGH] - w.field[P_COUNT], gap
@@ -908,72 +914,93 @@ cdef class Follower(Beliefs):
         """
         cdef watched *some
         cdef watched *w
+        cdef pageset *set
         cdef int k, wrong = 0, shown = 0, said
-        cdef bint one, moved
-        cdef sight g
+        cdef bint moved
         given = [*pcps.items()]
         self._check_row(end)
         some = self._watch(given, begin, end, False, {})
         try:
             for k, (x, _) in enumerate(given):
-                w = &some[k]
+                w, set = &some[k], &self.sets[some[k].x]
                 wanted = counts[x]
                 # Nobody has looked any more once it was as told.
-                moved = w.moved or w.touched != self.sets[w.x].touched
-                one = len(wanted) == 1 and not moved
-                if one:
-                    w.field[P_COUNT] = wanted[0]
-                    g = sight(&w.field[0], ANYTHING, 0)
-                    # A tick that lowered high meanwhile moves no page.
-                    said = keep(self, w.x, end, &g)
-                    if said == SAID_NONE and not w.fields:
-                        one, said = False, SAID_ALL
-                    elif said == SAID_NONE:
-                        said = observe(self, w.x, end, &g)
-                else:
-                    said = self._keep_counts(w, wanted, moved, end)
-                if said == SAID_NONE:
+                moved = w.moved or w.touched != set.touched
+                if moved:
+                    w.field[P_HIGH] = -1
+                said = self._keep_counts(w, wanted, end)
+                # A tick that lowered high meanwhile moves no page.
+                if said == SAID_NONE and w.fields:
                     wrong += 1
-                    shown += self._tell_counts(w, end)
-                elif said == SAID_LATE:
-                    wrong += 1
-                    shown += 1
-                if one and not self.sets[w.x].cut:
-                    if said == SAID_NONE:
-                        resync(self, w.x, w.field)
+                    shown += self._stacks_say(w, wanted, end) or self._tell_counts(w, end)
+                    if self._keep_counts(w, wanted, end) == SAID_NONE:
+                        self._spread(w, wanted)
                         checkpoint(self, w.x, end)
-                    self.sets[w.x].counted = self.sets[w.x].borne = end
-                    self.sets[w.x].vague = self.sets[w.x].raised = False
+                if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
+                    set.counted = set.borne = end
+                    set.vague = set.raised = False
                 elif said != SAID_NONE:
-                    self.sets[w.x].counted = max(self.sets[w.x].counted, begin)
+                    set.counted = max(set.counted, begin)
         finally:
             free(some)
         return wrong, shown
 
-    cdef int _keep_counts(self, watched *w, wanted, bint moved, int32_t row) except -1:
-        """`observe` where count is one of these at *row*, and high, if nothing moved, as told."""
+    cdef int _keep_counts(self, const watched *w, wanted, int32_t row) except -1:
+        """`keep` where count is one of these, and high, if it is told, that."""
         cdef pageset *set = &self.sets[w.x]
         cdef int k, n = 0, had
-        cdef sight g
         if set.cut:
             return SAID_NOTHING
         unfold(set)
         had = set.n
         for k in range(had):
-            if set.s[k].pcp.count in wanted and (
-                    moved or set.s[k].pcp.high == w.field[P_HIGH]):
+            if set.s[k].pcp.count in wanted and w.field[P_HIGH] in (-1, set.s[k].pcp.high):
                 set.s[n] = set.s[k]
                 n += 1
-        if n:
-            set.n = n
-            settle(self, w.x, row)
-            return SAID_ALL if n == had else SAID_SOME
-        if moved:
-            w.field[P_HIGH] = -1
-        mine = {set.s[k].pcp.count for k in range(set.n)}
-        w.field[P_COUNT] = min(wanted, key=lambda count: min(abs(count - n) for n in mine))
-        g = sight(&w.field[0], ANYTHING, 0)
-        return observe(self, w.x, row, &g)
+        if n == 0:
+            return SAID_NONE
+        set.n = n
+        settle(self, w.x, row)
+        return SAID_ALL if n == had else SAID_SOME
+
+    cdef int _spread(self, const watched *w, wanted) except -1:
+        """Go on with these counts: all else as before, but for high, where it is told."""
+        cdef pageset *set = &self.sets[w.x]
+        cdef int k, n = 0, some
+        resync(self, w.x, w.field)
+        some = set.n
+        if not room(self, &set.s, &set.cap, some * <int>len(wanted)):
+            return 0
+        for count in wanted:
+            for k in range(some):
+                set.s[n] = set.s[k]
+                set.s[n].pcp.count = count
+                n += 1
+        set.n = n
+        return 0
+
+    cdef bint _stacks_say(self, watched *w, wanted, int32_t row) except -1:
+        """Whether count is off by stacks of new tasks, which were taken in silence, or were not.
+
+        Which of these counts was told is the nearest from here on.
+        """
+        cdef pageset *set = &self.sets[w.x]
+        cdef const int32_t *of_cpu = self.forks_of
+        cdef int32_t since, until
+        mine = counts_of(set)
+        gaps = [(abs(count - n), count) for count in wanted for n in mine]
+        w.field[P_COUNT] = min(gaps, default=(0, wanted[0]))[1]
+        if self.forks == NULL or w.field[P_HIGH] not in (-1, set.s[0].pcp.high):
+            return False
+        since = first_from(self.forks, of_cpu[set.cpu], of_cpu[set.cpu + 1], set.counted)
+        until = first_from(self.forks, of_cpu[set.cpu], of_cpu[set.cpu + 1], row)
+        most = STACK_PAGES * (until - since)
+        stacks = [gap for gap in gaps if gap[0] % STACK_PAGES == 0 and gap[0] <= most]
+        if not stacks:
+            return False
+        w.field[P_COUNT] = min(stacks)[1]
+        explain(self, row, E_SILENT, w.x, self.forks[until - 1])
+        return True
 
     def is_followed(self, int x):
         """Whether there are states of a pageset to compare."""
