@@ -613,16 +613,10 @@ cdef class Follower(Beliefs):
     def set_counts(self, int x, counts):
         """Pages that the lists of a pageset may have held at the start."""
         cdef pageset *set = &self.sets[self.check_set(x)]
-        cdef Py_ssize_t k
         check_idle(self)
         if set.used or len(counts) < 1:
             raise ValueError("the lists are followed already, or may have held nothing")
-        free(set.counts)
-        set.counts = NULL
-        set.counts = <int *>self.room(len(counts), sizeof(int))
-        for k in range(len(counts)):
-            set.counts[k] = counts[k]
-        set.nr_counts = <int>len(counts)
+        self._may_hold(set, counts)
 
     def set_block_types(self, const int8_t[::1] types):
         """Migratetype of every block of 512 pages from the first zone's on, -1 unknown."""
@@ -932,9 +926,10 @@ cdef class Follower(Beliefs):
                 # A tick that lowered high meanwhile moves no page.
                 if said == SAID_NONE and w.fields:
                     wrong += 1
-                    shown += self._stacks_say(w, wanted, end) or self._tell_counts(w, end)
+                    stacks = self._stacks_say(w, wanted, end)
+                    shown += stacks or self._tell_counts(w, end)
                     if self._keep_counts(w, wanted, end) == SAID_NONE:
-                        self._spread(w, wanted)
+                        self._go_on_with(w, wanted, not stacks)
                         checkpoint(self, w.x, end)
                 if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
                     set.counted = set.borne = end
@@ -963,20 +958,39 @@ cdef class Follower(Beliefs):
         settle(self, w.x, row)
         return SAID_ALL if n == had else SAID_SOME
 
-    cdef int _spread(self, const watched *w, wanted) except -1:
-        """Go on with these counts: all else as before, but for high, where it is told."""
+    cdef int _go_on_with(self, const watched *w, wanted, bint opened) except -1:
+        """Follow all these counts; *opened*: nor is known any more what no file tells.
+
+        A hidden task that takes pages changes alloc_factor and halves free_count.
+        """
         cdef pageset *set = &self.sets[w.x]
-        cdef int k, n = 0, some
+        cdef per_cpu_pages like
+        cdef int k, maybe = 0, some
+        for k in range(set.n):
+            maybe |= set.s[k].zone_flags
         resync(self, w.x, w.field)
-        some = set.n
-        if not room(self, &set.s, &set.cap, some * <int>len(wanted)):
+        if opened:
+            like = set.s[0].pcp
+            self._may_hold(set, wanted)
+            open_states(self, w.x, &like, True, maybe)
             return 0
-        for count in wanted:
+        some = <int>len(wanted)
+        if room(self, &set.s, &set.cap, some):
             for k in range(some):
-                set.s[n] = set.s[k]
-                set.s[n].pcp.count = count
-                n += 1
-        set.n = n
+                set.s[k] = set.s[0]
+                set.s[k].pcp.count = wanted[k]
+            set.n = some
+        return 0
+
+    cdef int _may_hold(self, pageset *set, counts) except -1:
+        """Note the counts that `open_states` begins with."""
+        cdef Py_ssize_t k
+        free(set.counts)
+        set.counts = NULL
+        set.counts = <int *>self.room(len(counts), sizeof(int))
+        for k in range(len(counts)):
+            set.counts[k] = counts[k]
+        set.nr_counts = <int>len(counts)
         return 0
 
     cdef bint _stacks_say(self, watched *w, wanted, int32_t row) except -1:

@@ -26,6 +26,7 @@ from pcpmodel.trace import record as record_module
 from pcpmodel.trace import tracefs as tracefs_module
 from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.record import EVENTS, record
+from pcpmodel.trace.watched import Watched, watching
 
 TRACE = """\
 # tracer: nop
@@ -107,6 +108,41 @@ def test_buffers_are_as_large_as_there_is_memory_for(fake, tmp_path, available_m
     record(tmp_path / "mine", 0.01, **fake)
     assert (fake["tracefs"] / "buffer_size_kb").read_text() == str(buffer_kib)
     assert pm.recording(tmp_path / "mine").meta["options"]["buffer_kb"] == buffer_kib
+
+
+def test_counts_are_read_again_and_at_once_where_a_size_changes(fake, tmp_path):
+    vm = fake["proc"] / "sys" / "vm"
+    vm.mkdir(parents=True)
+    path = vm / "percpu_pagelist_high_fraction"
+    path.write_text("0\n")
+    (vm / "min_free_kbytes").write_text("1000\n")
+    work = "; ".join([
+        "import time", "time.sleep(0.05)", f"p = {str(path)!r}", "open(p, 'w').write('8')",
+        "time.sleep(0.3)", "open(p, 'w').write('8')", "time.sleep(0.02)",
+    ])  # fmt: skip
+    record(tmp_path / "mine", 60, [sys.executable, "-S", "-c", work], **fake)
+    marks = (fake["tracefs"] / "trace_marker").read_text()
+    text = b"".join(open_text(tmp_path / "mine" / "zoneinfo.series.zst")).decode()
+    tags = [line[4:] for line in text.splitlines() if line.startswith("=== ")]
+    assert len(tags) >= 3
+    assert text.count((fake["proc"] / "zoneinfo").read_text()) == len(tags)
+    assert [marks.count(f"snapshot-{tag}\n") for tag in tags] == [1] * len(tags)
+    # Written a second time it is what it was; emptied before, it never was another one.
+    told = "sysctl vm/percpu_pagelist_high_fraction="
+    assert marks.count(f"{told}8 r=0\n") == 1
+    after = marks[marks.index(f"{told}8") :].splitlines()
+    assert after[1].startswith("pcpmodel: snapshot-counts-")
+
+
+def test_a_watched_file_is_told_of_once_it_is_written_to(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("0")
+    with watching([path, tmp_path / "none"]) as watched:
+        assert not watched.wait(0.01)
+        path.write_text("1")
+        assert watched.wait(10)
+        assert not watched.wait(0.01)
+    assert not Watched(-1).wait(0.001)
 
 
 def test_the_time_ends_the_command(fake, tmp_path):

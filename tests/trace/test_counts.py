@@ -1,0 +1,150 @@
+"""Counts and sizes that a recording tells again and again."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+import zstandard
+
+import pcpmodel as pm
+from helpers.paths import TESTS
+from pcpmodel.trace import replay as replay_module
+from pcpmodel.trace.counts import counts_amid
+from pcpmodel.trace.ftrace import EVENT_IDS
+from pcpmodel.trace.markers import read_markers
+
+#: vm.percpu_pagelist_high_fraction is written three times; a real kernel, no dump.
+SIZES = TESTS / "data" / "native-sizes-2cpu"
+SERIES = "zoneinfo.series.zst"
+KEY = (0, "Normal", 1)
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """The recording with another series of /proc/zoneinfo, or none."""
+
+    def changed(change):
+        made = tmp_path / "made"
+        shutil.copytree(SIZES, made)
+        text = zstandard.ZstdDecompressor().decompressobj().decompress((made / SERIES).read_bytes())
+        (made / SERIES).unlink()
+        text = change(text.decode())
+        if text:
+            (made / "zoneinfo.series").write_text(text)
+        return pm.replay(made)
+
+    return changed
+
+
+def test_sizes_that_were_written_are_followed():
+    found = pm.replay(SIZES)
+    assert found.nr_unexplained == found.cut == 0, found
+    assert found.count("refills")[0] == 36
+    assert found.count("refills")[1] + found.inferred["refills"] == 36
+    assert found.count("drains")[0] == 101
+    assert found.probes == 8
+    assert not [note for note in found.notes if "no line tells" in note]
+
+
+def test_they_are_other_ones_before_whoever_tells_gets_a_cpu(monkeypatch):
+    """From the marker on they come too late: two of three changes show before."""
+    monkeypatch.setattr(replay_module._Inferred, "_resizes_before", lambda *_: False)
+    assert {d.what for d in pm.replay(SIZES).unexplained} == {
+        "drain that the model does not expect", "high in /proc/zoneinfo"
+    }  # fmt: skip
+
+
+def test_without_the_series_they_are_computed_from_what_was_written(changed):
+    found = changed(lambda text: "")
+    assert found.probes == 2
+    assert found.count("refills")[1] + found.inferred["refills"] == found.refills == 36
+
+
+def test_a_count_that_is_not_as_told_is_told_of(changed):
+    """One page more than the lines make, of lists that were left alone while it was read."""
+
+    def more(text):
+        before, tag, after = text.partition("=== counts-2\n")
+        zone = after.index("zone   Normal")
+        count = re.compile(r"(cpu: 1\n +count: +)(\d+)")
+        return before + tag + after[:zone] + count.sub(
+            lambda told: f"{told[1]}{int(told[2]) + 1}", after[zone:], count=1
+        )  # fmt: skip
+
+    found = changed(more)
+    told = {(d.what, d.where) for d in found.unexplained}
+    assert ("count in /proc/zoneinfo", "node 0 Normal cpu 1") in told, found
+
+
+def test_a_series_of_something_else_is_refused(changed):
+    with pytest.raises(pm.InputError, match=r"zoneinfo\.series"):
+        changed(lambda text: text.replace("=== counts-1\n", ""))
+
+
+# -- at which row ---------------------------------------------------------------------
+
+_READ = 900
+
+
+def _amid(*lines):
+    """Counts of CPU 1's lists, of which 100 pages were told: (event, CPU, task, page, order)."""
+    cap = pm.recording(SIZES)
+    seen = cap.zoneinfo_series["counts-1"]
+    zone = next(z for z in seen.zones if z.key == KEY[:2])
+    rows = np.zeros(len(lines), cap.trace[0].rows.dtype)
+    for k, (event, cpu, task, page, order) in enumerate(lines):
+        rows[k]["event"], rows[k]["cpu"], rows[k]["pid"] = EVENT_IDS[event], cpu, task
+        rows[k]["a"], rows[k]["b"] = zone.start_pfn + page, order
+    begin, end = np.flatnonzero(rows["event"] == EVENT_IDS["tracing_mark_write"])
+    found = counts_amid(rows, int(begin), int(end), seen)
+    return [n - seen.pcps[KEY].count for n in found[KEY]] if KEY in found else None
+
+
+def _read(cpu):
+    return ("tracing_mark_write", cpu, _READ, 0, 0)
+
+
+_TAKEN = ("mm_page_alloc", 1, 11, 5, 0)
+_LATER = ("mm_page_alloc", 1, 11, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        # A page was taken before its line comes, here of two pages.
+        ([_read(0), _read(0), ("mm_page_alloc", 1, 11, 5, 1)], [0, 2]),
+        # What comes while it is read has been then, or not yet.
+        ([_read(0), _TAKEN, _read(0)], [-1, 0]),
+        # A page that was freed may not have joined its list.
+        ([("mm_page_free", 1, 11, 5, 0), _read(0), _read(0)], [0, 1]),
+        # Those of a batch join with a line of their own.
+        ([("mm_page_free", 1, 11, 5, 0), ("mm_page_free", 1, 11, 6, 0), _read(0), _read(0),
+          ("mm_page_free_batched", 1, 11, 5, 0), ("mm_page_free_batched", 1, 11, 6, 0)], [0]),
+        ([("mm_page_free", 1, 11, 5, 0), _read(0), ("mm_page_free_batched", 1, 11, 5, 0),
+          _read(0)], [0, 1]),
+        # A refill is counted once it is over.
+        ([("mm_page_alloc_zone_locked", 1, 11, 5, 0), ("mm_page_alloc_zone_locked", 1, 11, 6, 0),
+          _read(0), _read(0), _TAKEN], [-1 + 1, 1, 2, 3]),
+        # Amid one, and before a drain, nothing is known.
+        ([_read(0), _read(0), ("mm_page_alloc_zone_locked", 1, 11, 5, 0)], None),
+        ([_read(0), _read(0), ("mm_page_pcpu_drain", 1, 11, 5, 0)], None),
+        # The task that whoever read came after may have been at it, on its CPU no other.
+        ([_TAKEN, _read(1), _read(1), _LATER], [0, 1]),
+        ([_TAKEN, _read(1), _read(1), ("mm_page_alloc", 1, 12, 6, 0)], [0]),
+        # Other zones and other CPUs do not count.
+        ([_read(0), ("mm_page_alloc", 1, 11, -5, 0), ("mm_page_alloc", 0, 11, 5, 0), _read(0)],
+         [0]),
+    ],
+)  # fmt: skip
+def test_counts_are_what_they_may_be_at_the_end(lines, expected):
+    assert _amid(*lines) == expected
+
+
+def test_a_snapshot_is_of_the_rows_between_its_markers():
+    cap = pm.recording(SIZES)
+    markers = read_markers(cap)
+    for tag, seen in cap.zoneinfo_series.items():
+        at = markers.snapshot[tag]
+        assert at.begin < at.end
+        assert all(counts_amid(cap.trace[0].rows, at.begin, at.end, seen).values())
