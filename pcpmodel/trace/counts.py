@@ -25,11 +25,14 @@ _SIGNS = {
     EVENT_IDS["mm_page_pcpu_drain"]: -1,
 }
 _FREE, _BATCHED = EVENT_IDS["mm_page_free"], EVENT_IDS["mm_page_free_batched"]
-_REFILL = EVENT_IDS["mm_page_alloc_zone_locked"]
+_REFILL, _ALLOC = EVENT_IDS["mm_page_alloc_zone_locked"], EVENT_IDS["mm_page_alloc"]
+_SWITCH = EVENT_IDS["sched_switch"]
 #: Lines amid a refill or a drain.
 AMID = (EVENT_IDS["mm_page_pcpu_drain"], _REFILL)
 #: Rows among which what was under way begins and ends.
 _NEAR = 1024
+#: ... and in which a task that waits for a CPU gets one; so many of these are thought of.
+_LONG, _WAITING = 1 << 16, 4
 
 
 def counts_at_start(
@@ -72,7 +75,7 @@ def counts_amid(
     for cpu in sorted({key[2] for key in snapshot.pcps}):
         if cpu != reader and _amid(rows, end, cpu):
             continue
-        own = near["cpu"] == cpu
+        own, stopped = near["cpu"] == cpu, -1
         if cpu == reader:
             before = near[: begin - first]
             tasks = before["pid"][(before["cpu"] == cpu) & (before["pid"] != rows["pid"][begin])]
@@ -81,6 +84,7 @@ def counts_amid(
             own = (own & ~late) | (late & (near["pid"] == stopped))
         at = np.flatnonzero(own)
         acts = _acts(near[at])
+        waiting = _taken_by_waiting(rows, first, begin, cpu, stopped)
         i0, i1 = np.searchsorted(at, [begin - first, end - first]) - 1
         for zone in snapshot.zones:
             key = (*zone.key, cpu)
@@ -89,6 +93,9 @@ def counts_amid(
                 differ = {
                     n for k in range(int(i0), int(i1) + 1) for n in _not_in_both(mine, k, int(i1))
                 }
+                for page, pages in waiting:
+                    if zone.start_pfn <= page < zone.end_pfn:
+                        differ |= {n + pages for n in differ or {0}}
                 found[key] = sorted(snapshot.pcps[key].count + n for n in differ or {0})
     return found
 
@@ -142,6 +149,31 @@ def _not_in_both(acts: list[_Act], k: int, end: int) -> set[int]:
         if act.since <= k < act.by:
             found |= {n - act.pages for n in found}
     return found
+
+
+def _taken_by_waiting(
+    rows: np.ndarray, first: int, begin: int, cpu: int, stopped: int
+) -> list[tuple[int, int]]:
+    """Page and pages of what tasks that wait for this CPU tell of with their next line.
+
+    Who lost the CPU and still runs may have been stopped after it took them.
+    """
+    past = rows[first:begin]
+    switched = past[(past["event"] == _SWITCH) & (past["cpu"] == cpu)]
+    waiting: dict[int, None] = {}
+    for lost, gets, runs in zip(*(switched[k].tolist() for k in "cab"), strict=True):
+        waiting.pop(gets, None)
+        if runs and lost > 0:
+            waiting[lost] = None
+    found = []
+    then = rows[begin : begin + _LONG]
+    for task in waiting:
+        own = np.flatnonzero(then["pid"] == task)
+        if task != stopped and len(own) and then["event"][own[0]] == _ALLOC:
+            row = then[own[0]]
+            if int(row["b"]) in PCP_ORDERS:
+                found.append((int(row["a"]), 1 << int(row["b"])))
+    return found[:_WAITING]
 
 
 def _amid(rows: np.ndarray, end: int, cpu: int) -> bool:

@@ -70,6 +70,8 @@ _TRIED_ROWS = 20_000_000
 _LEARNED = 100
 #: ... with other sizes of the lists before what first differs.
 _RESIZES = 8
+#: ... and rows that these times follow, all in all: a minute.
+_RESIZED_ROWS = 500_000_000
 #: Rows that come while /proc/zoneinfo is read, at most.
 _LONG = 1000
 #: Lines of a refill or a drain are of one as long as no more time is between them [ns].
@@ -572,6 +574,7 @@ class _Inferred:
         self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
         self._switched, self._untold = switches(events), untold(events, cap.cpus)
+        self._resized_rows = 0
         self._changes = changes_of_size(cap, state, snapshot, self._markers)
 
     def resized(self) -> list[str]:
@@ -732,6 +735,10 @@ class _Inferred:
             was, tried = change.row, True
             row = bisect_left(rows["line"], min(wrong[0], last))
             for begin in self._begins(row, change.earliest, wrong[0] > last):
+                self._resized_rows += change.read
+                if self._resized_rows > _RESIZED_ROWS:
+                    change.row = was
+                    return True
                 change.row = begin
                 self._follow(change.read + 1)
                 if sum(first < d.line <= end for d in self._r.notes()[0]) < len(wrong):
