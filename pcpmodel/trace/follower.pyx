@@ -934,20 +934,26 @@ cdef class Follower(Beliefs):
                 if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
                     set.counted = set.borne = end
                     set.vague = set.raised = False
-                elif said != SAID_NONE:
-                    set.counted = max(set.counted, begin)
         finally:
             free(some)
         return wrong, shown
 
     cdef int _keep_counts(self, const watched *w, wanted, int32_t row) except -1:
-        """`keep` where count is one of these, and high, if it is told, that."""
+        """`keep` where count is one of these, and high, if it is told, that.
+
+        Where the moment is not known to an event count may be any in between, and all are kept.
+        """
         cdef pageset *set = &self.sets[w.x]
         cdef int k, n = 0, had
         if set.cut:
             return SAID_NOTHING
         unfold(set)
         had = set.n
+        if len(wanted) > 1:
+            mine = counts_of(set)
+            if mine and (min(mine) > wanted[-1] or max(mine) < wanted[0]):
+                return SAID_NONE
+            wanted = mine
         for k in range(had):
             if set.s[k].pcp.count in wanted and w.field[P_HIGH] in (-1, set.s[k].pcp.high):
                 set.s[n] = set.s[k]
