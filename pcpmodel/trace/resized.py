@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.trace.markers import Markers
 from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.start import sizes
@@ -58,18 +58,19 @@ def changes_of_size(
         Of the recording.
     """
     written = [row for row, text in markers.texts.items() if text.startswith(_MARKER)]
-    if not cap.zoneinfo_series or "before" not in markers.snapshot:
+    known = _told(cap.zoneinfo("before"), state.rules) if cap.has("zoneinfo.before") else {}
+    if not (known and cap.zoneinfo_series and "before" in markers.snapshot):
         return [
             Resized(row, row, row, row, _computed(cap, state, snapshot, fraction))
             for row, fraction in markers.fractions.items()
         ]
-    known, before = _told(snapshot), markers.snapshot["before"].begin
+    before = markers.snapshot["before"].begin
     found: list[Resized] = []
     for tag, seen in cap.zoneinfo_series.items():
         at = markers.snapshot.get(tag)
         if at is None or at.end is None:
             continue
-        told = _told(seen)
+        told = _told(seen, state.rules)
         if told != known:
             latest = next((row for row in written if before < row <= at.begin), at.begin)
             found.append(Resized(latest, before, latest, at.end, told))
@@ -87,9 +88,10 @@ def _computed(
     }  # fmt: skip
 
 
-def _told(seen: Snapshot) -> dict[tuple[int, str, int], tuple[int, int, int]]:
+def _told(seen: Snapshot, rules: Rules) -> dict[tuple[int, str, int], tuple[int, int, int]]:
     """What /proc/zoneinfo prints; nothing of kernels from v6.7 on that print no high_min."""
-    one = all(pcp.high_min < 0 for pcp in seen.pcps.values())
-    return {
-        key: (pcp.batch, pcp.high_min, pcp.high_max) for key, pcp in seen.pcps.items() if not one
-    }
+    if not rules.high_min_max:
+        return {key: (pcp.batch, pcp.high, pcp.high) for key, pcp in seen.pcps.items()}
+    if any(pcp.high_min < 0 for pcp in seen.pcps.values()):
+        return {}
+    return {key: (pcp.batch, pcp.high_min, pcp.high_max) for key, pcp in seen.pcps.items()}

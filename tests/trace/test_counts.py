@@ -1,5 +1,6 @@
 """Counts and sizes that a recording tells again and again."""
 
+import dataclasses
 import re
 import shutil
 
@@ -13,6 +14,7 @@ from pcpmodel.trace import replay as replay_module
 from pcpmodel.trace.counts import counts_amid
 from pcpmodel.trace.ftrace import EVENT_IDS
 from pcpmodel.trace.markers import read_markers
+from pcpmodel.trace.resized import changes_of_size
 
 #: vm.percpu_pagelist_high_fraction is written three times; a real kernel, no dump.
 SIZES = TESTS / "data" / "native-sizes-2cpu"
@@ -78,6 +80,26 @@ def test_a_count_that_is_not_as_told_is_told_of(changed):
 def test_a_series_of_something_else_is_refused(changed):
     with pytest.raises(pm.InputError, match=r"zoneinfo\.series"):
         changed(lambda text: text.replace("=== counts-1\n", ""))
+
+
+def test_of_older_kernels_high_is_the_size_and_what_is_not_printed_is_computed():
+    cap = pm.recording(SIZES)
+    start, markers = cap.zoneinfo("before"), read_markers(cap)
+
+    def changes(release):
+        return changes_of_size(cap, pm.release(release), start, markers)
+
+    seen = cap.zoneinfo_series["counts-1"].pcps[KEY]
+    assert changes("v6.18")[0].sizes[KEY] == (seen.batch, seen.high_min, seen.high_max)
+    assert changes("v6.6")[0].sizes[KEY] == (seen.batch, seen.high, seen.high)
+    for pcps in start.pcps, *(told.pcps for told in cap.zoneinfo_series.values()):
+        pcps.update({k: dataclasses.replace(p, high_min=-1, high_max=-1) for k, p in pcps.items()})
+    computed = changes("v6.18")
+    assert [change.row for change in computed] == [change.earliest for change in computed]
+    assert [change.row for change in computed] == list(markers.fractions)
+    batch, low, top = computed[0].sizes[KEY]  # a fraction of 8
+    assert low == top
+    assert batch == seen.batch
 
 
 # -- at which row ---------------------------------------------------------------------
