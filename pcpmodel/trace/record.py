@@ -349,6 +349,9 @@ def record(
 ) -> Recorded:
     """Record the page allocator of this machine.
 
+    Beside the trace, /proc/zoneinfo is read ten times a second, and at once where a sysctl has
+    another value that the sizes of the lists follow from: `pcpmodel.replay` goes on with that.
+
     Parameters
     ----------
     out : path-like
