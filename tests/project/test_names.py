@@ -42,7 +42,7 @@ FILE = re.compile(r"(?<![\w./*{}<>$-])((?:[\w-]+/)*[\w-]+\.(?:pyx?|pxd|pyi|toml|
 DOTTED = re.compile(r"`~?([A-Za-z_]\w*(?:\.\w+)+)(?:\(\))?`")
 #: Sysctls, releases, files of a recording and of a data package, names that stand for any.
 OTHER = re.compile(
-    r"vm\..*|v\d+\.\d+|\w+\.(before|after|snapA|txt|csv|html)|(.*\.)?[A-Z]{3,}(\..*)?"
+    r"vm\..*|v\d+\.\d+|\w+\.(before|after|series|snapA|txt|csv|html)|(.*\.)?[A-Z]{3,}(\..*)?"
 )
 
 
