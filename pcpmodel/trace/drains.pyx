@@ -579,7 +579,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         if last.op == OP_FREE:  # a tick's has nothing to do with alloc_factor
             set.borne = row
     # High that was set far below shows that there are as many, not how many there are.
-    set.above = set.above and set.s[0].pcp.count > set.s[0].threshold
+    set.above = set.above and (set.n == 0 or set.s[0].pcp.count > set.s[0].threshold)
     if said != SAID_NONE and last.op == OP_FREE and last.order == 0 and not set.above:
         set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:

@@ -147,12 +147,11 @@ def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
     outer = events.is_event("hit:zone_set_pageset_high_and_batch")
     if outer.any():
         inner = events.is_event("hit:__zone_set_pageset_high_and_batch")
-        fraction = {}
-        later = 0
-        for k, text in sorted(markers.texts.items(), reverse=True):
+        # What was written next was so when its marker came; any other setting leaves the fraction.
+        now, fraction = 0 if markers.fractions else cap.high_fraction, {}
+        for k, text in markers.texts.items():
             if text.startswith("sysctl "):
-                later = markers.fractions.get(k, 0)
-            fraction[k] = later
+                fraction[k] = now = markers.fractions.get(k, now)
         nth, last, cpus = -1, -2, rows["cpu"]
         after = sorted(fraction)
         for k in np.flatnonzero(outer | inner).tolist():
@@ -161,7 +160,7 @@ def stops(cap: Recording, markers: Markers) -> dict[int, tuple]:
                 nth = 0 if last < 0 or _shows(cpus, int(cpus[k]), last + 1, k) else nth + 1
             else:
                 at = bisect_left(after, k)
-                found[k] = "size", nth, fraction[after[at]] if at < len(after) else 0
+                found[k] = "size", nth, fraction[after[at]] if at < len(after) else now
             last = k
     return dict(sorted(found.items()))
 

@@ -78,8 +78,9 @@ _SHARE, _LEAST_KB, _MOST_KB = 16, 16 << 10, 256 << 10
 SNAPSHOT = ("zoneinfo", "buddyinfo", "pagetypeinfo", "vmstat")
 #: What sizes of lists follow from, below /proc/sys.
 SIZING = ("vm/percpu_pagelist_high_fraction", "vm/min_free_kbytes", "vm/watermark_scale_factor")
-#: How often the lists' counts are read [s]; it takes that share of the time at most.
-COUNTS_S, _COUNTS_SHARE = 0.1, 0.01
+#: How often the lists' counts are read [s]; it takes that share of the time at most, and so many
+#: bytes, with as many more for sysctls that are written again and again: each is parsed.
+COUNTS_S, _COUNTS_SHARE, _COUNTS_BYTES = 0.1, 0.01, 16 << 20
 #: Who writes it writes min_free_kbytes, too (set_recommended_min_free_kbytes()).
 _THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _EVENT = re.compile(rb" \[(\d{3,5})\] [^ ]* *\d+\.\d{3,9}: ([A-Za-z_]\w*)[: ]")
@@ -192,7 +193,7 @@ class _Counts:
     Read now and then, and at once where a sysctl that sizes follow from has another value.
     """
 
-    def __init__(self, here: Path, proc: Path, file: BinaryIO) -> None:
+    def __init__(self, here: Path, proc: Path, file: BinaryIO, seconds: float) -> None:
         import zstandard
 
         self._here, self._file = here, file
@@ -200,9 +201,10 @@ class _Counts:
         self._known = {name: reads(path) for name, path in self._paths.items()}
         self._packer = zstandard.ZstdCompressor(level=3).compressobj()
         self._packed = io.BytesIO()
-        self._n = 0
-        self.next = time.monotonic() + COUNTS_S
-        file.read()  # the kernel keeps what it takes for that until the file is closed
+        self._n = self._bytes = 0
+        # The kernel keeps what it takes to read it until the file is closed.
+        self._every = max(COUNTS_S, seconds * len(file.read()) / _COUNTS_BYTES)
+        self._next = time.monotonic() + self._every
 
     def _mark(self, text: str) -> None:
         write(self._here / "trace_marker", f"pcpmodel: {text}\n")
@@ -217,7 +219,7 @@ class _Counts:
                 self._known[name], changed = now, True
                 self._mark(f"sysctl {name}={now} r=0")
         begin = time.monotonic()
-        if begin < self.next and not changed:
+        if (begin < self._next and not changed) or self._bytes > 2 * _COUNTS_BYTES:
             return
         self._n += 1
         tag = f"counts-{self._n}"
@@ -226,8 +228,9 @@ class _Counts:
         text = self._file.read()
         self._mark(f"snapshot-{tag}-end")
         self._packed.write(self._packer.compress(f"=== {tag}\n".encode() + text))
+        self._bytes += len(text)
         now = time.monotonic()
-        self.next = now + max(COUNTS_S, (now - begin) / _COUNTS_SHARE)
+        self._next = now + max(self._every, (now - begin) / _COUNTS_SHARE)
 
     def save(self, target: Path) -> None:
         """Write all that was read, compressed."""
@@ -349,8 +352,9 @@ def record(
 ) -> Recorded:
     """Record the page allocator of this machine.
 
-    Beside the trace, /proc/zoneinfo is read ten times a second, and at once where a sysctl has
-    another value that the sizes of the lists follow from: `pcpmodel.replay` goes on with that.
+    Beside the trace, /proc/zoneinfo is read ten times a second, or less often where that would be
+    much, and at once where a sysctl has another value that the sizes of the lists follow from:
+    `pcpmodel.replay` goes on with that.
 
     Parameters
     ----------
@@ -410,7 +414,7 @@ def record(
                     write(here / "trace_marker", "pcpmodel: tracing on\n")
                     _snapshot("before", partial, here, proc)
                     write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
-                counts = _Counts(here, proc, zoneinfo)
+                counts = _Counts(here, proc, zoneinfo, seconds)
                 interrupted, code = _work(command, seconds, shield, watched, counts)
                 with shield.lifted():
                     write(here / "trace_marker", "pcpmodel: phase 0 work end\n")

@@ -70,8 +70,8 @@ _TRIED_ROWS = 20_000_000
 _LEARNED = 100
 #: ... with other sizes of the lists before what first differs.
 _RESIZES = 8
-#: ... and rows that these times follow, all in all: a minute.
-_RESIZED_ROWS = 500_000_000
+#: ... and rows that these times follow, all in all.
+_RESIZED_ROWS = 200_000_000
 #: Rows that come while /proc/zoneinfo is read, at most.
 _LONG = 1000
 #: Lines of a refill or a drain are of one as long as no more time is between them [ns].
@@ -461,8 +461,8 @@ def replay_without_dump(
             f"counts to {_SLACK} pages; a later zoneinfo is not compared"
         )
     tried = _Inferred(cap, state, snapshot, first, stop)
-    notes += tried.resized()
     r = tried.best()
+    notes += tried.resized()
     bad, nr_bad, good, nr_good = r.notes()
     if r.nr_cut:
         notes.append(
@@ -574,11 +574,14 @@ class _Inferred:
         self._told = types_told(events, first, self._base, self._pages >> 9)
         self._moved: list[tuple[int, int, int]] = []
         self._switched, self._untold = switches(events), untold(events, cap.cpus)
-        self._resized_rows = 0
+        self._resized_rows = self._cut_at = 0
         self._changes = changes_of_size(cap, state, snapshot, self._markers)
 
     def resized(self) -> list[str]:
         """Says of which sizes the files of the start and of the end differ, and no line tells."""
+        if self._cut_at:
+            return [f"from line {self._cut_at} on it was not looked for where exactly the sizes of "
+                    "the lists changed: what such searches may cost was spent"]  # fmt: skip
         if not self._after or self._changes:
             return []
         before, after = self._cap.zoneinfo("before").pcps, self._cap.zoneinfo("after").pcps
@@ -598,8 +601,7 @@ class _Inferred:
         """The follower with which most is as the model says, of those that were tried."""
         self._follow()
         for change in self._changes:
-            if self._resizes_before(change):
-                self._follow()
+            self._resizes_before(change)
         for _ in range(_GUESSES):
             if not self._learns(self._r.notes()[0], self._r.gone_past()):
                 break
@@ -719,12 +721,12 @@ class _Inferred:
         self._shown[k, guess] = row
         return True
 
-    def _resizes_before(self, change: Resized) -> bool:
+    def _resizes_before(self, change: Resized) -> None:
         """Lists had other sizes from that line on which is the first to show it.
 
         Where something differs between the earliest row at which that may have been and the end of
         what was read then, the sizes changed before what was done there began, if then less
-        differs.  Whether other rows were tried.
+        differs.
         """
         rows, tried = self._rows, False
         first, last, end = rows["line"][[change.earliest, change.latest, change.read]]
@@ -732,32 +734,30 @@ class _Inferred:
             wrong = [d.line for d in self._r.notes()[0] if first < d.line <= end]
             if not wrong:
                 break
-            was, tried = change.row, True
-            row = bisect_left(rows["line"], min(wrong[0], last))
-            for begin in self._begins(row, change.earliest, wrong[0] > last):
-                self._resized_rows += change.read
+            begins = self._begins if wrong[0] <= last else self._last_begins
+            was = change.row
+            for begin in begins(bisect_left(rows["line"], min(wrong[0], last)), change.earliest):
                 if self._resized_rows > _RESIZED_ROWS:
-                    change.row = was
-                    return True
-                change.row = begin
+                    self._cut_at = self._cut_at or int(wrong[0])
+                    break
+                change.row, tried = begin, True
+                self._resized_rows += change.read
                 self._follow(change.read + 1)
                 if sum(first < d.line <= end for d in self._r.notes()[0]) < len(wrong):
+                    was = begin
                     break
-            else:
+            if change.row != was or self._cut_at:
                 change.row = was
                 break
-        return tried
+        if tried:
+            self._resized_rows += self.end
+            self._follow()
 
-    def _begins(self, row: int, earliest: int, any_cpu: bool) -> list[int]:
-        """Rows before which what *row* shows may have begun: the free of a drain, and that of its
-        page, or a refill's first; or the last few refills and drains of any CPU."""
-        rows = self._rows
-        if any_cpu:
-            part = rows[earliest:row]
-            amid = np.flatnonzero(np.isin(part["event"], AMID))
-            begins = amid[np.diff(part["time"][amid], prepend=0) > _APART]
-            return [earliest + int(at) for at in begins[::-1][:_RESIZES]]
-        cpu, own = rows["cpu"][row], []
+    def _begins(self, row: int, earliest: int) -> list[int]:
+        """Rows before which what *row* shows may have begun: a refill's first, or the free of a
+        drain and that of its page."""
+        rows, own = self._rows, []
+        cpu = rows["cpu"][row]
         while row > earliest and len(own) < 2:
             if rows["cpu"][row] == cpu and rows["event"][row] not in AMID:
                 own.append(row)
@@ -766,6 +766,13 @@ class _Inferred:
             freed = self._last_free(int(rows["a"][own[0]]), own[0])
             own += [freed] if freed > earliest else []
         return own
+
+    def _last_begins(self, row: int, earliest: int) -> list[int]:
+        """Rows at which the last few refills and drains before *row* began, the last one first."""
+        part = self._rows[earliest:row]
+        amid = np.flatnonzero(np.isin(part["event"], AMID))
+        begins = amid[np.diff(part["time"][amid], prepend=0) > _APART]
+        return [earliest + int(at) for at in begins[::-1][:_RESIZES]]
 
     def _moves(self) -> None:
         """Follow again with pages that tasks had taken before they were moved.

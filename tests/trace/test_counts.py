@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ import pcpmodel as pm
 from helpers.paths import TESTS
 from pcpmodel.trace import replay as replay_module
 from pcpmodel.trace.counts import counts_amid
-from pcpmodel.trace.ftrace import EVENT_IDS
-from pcpmodel.trace.markers import read_markers
+from pcpmodel.trace.ftrace import EVENT_IDS, HIT, Events
+from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.resized import changes_of_size
 
 #: vm.percpu_pagelist_high_fraction is written three times; a real kernel, no dump.
@@ -145,7 +146,7 @@ _LATER = ("mm_page_alloc", 1, 11, 6, 0)
           _read(0)], [0, 1]),
         # A refill is counted once it is over.
         ([("mm_page_alloc_zone_locked", 1, 11, 5, 0), ("mm_page_alloc_zone_locked", 1, 11, 6, 0),
-          _read(0), _read(0), _TAKEN], [-1 + 1, 1, 2, 3]),
+          _read(0), _read(0), _TAKEN], [0, 1, 2, 3]),
         # Amid one, and before a drain, nothing is known.
         ([_read(0), _read(0), ("mm_page_alloc_zone_locked", 1, 11, 5, 0)], None),
         ([_read(0), _read(0), ("mm_page_pcpu_drain", 1, 11, 5, 0)], None),
@@ -168,3 +169,20 @@ def test_a_snapshot_is_of_the_rows_between_its_markers():
         at = markers.snapshot[tag]
         assert at.begin < at.end
         assert all(counts_amid(cap.trace[0].rows, at.begin, at.end, seen).values())
+
+
+def test_another_setting_leaves_the_fraction_as_it_was():
+    """zone_set_pageset_high_and_batch() runs before the marker of what was written comes."""
+    events = ["zone_set_pageset_high_and_batch", "__zone_set_pageset_high_and_batch"]
+    rows = np.zeros(9, pm.recording(SIZES).trace[0].rows.dtype)
+    for row in (0, 3, 6):
+        rows["event"][row : row + 2] = [EVENT_IDS[event] + HIT for event in events]
+        rows["event"][row + 2] = EVENT_IDS["tracing_mark_write"]
+    texts = ["sysctl vm/percpu_pagelist_high_fraction=8 r=0", "sysctl vm/min_free_kbytes=1 r=0"]
+    cap = SimpleNamespace(trace=(Events(rows, np.zeros((0, 8), np.int64)), None), high_fraction=8)
+    markers = Markers({2: texts[0], 5: texts[1], 8: "phase 0 work end"}, {2: 8}, {}, {})
+    assert [what[2] for what in stops(cap, markers).values()] == [8, 8, 8]
+    # What was written at no time is as at the end, at any time before the first that was: 0.
+    assert [what[2] for what in stops(cap, Markers({5: texts[1]}, {}, {}, {})).values()] == [8] * 3
+    later = Markers({5: texts[1], 8: texts[0]}, {8: 8}, {}, {})
+    assert [what[2] for what in stops(cap, later).values()] == [0, 0, 8]

@@ -116,9 +116,11 @@ def test_counts_are_read_again_and_at_once_where_a_size_changes(fake, tmp_path):
     path = vm / "percpu_pagelist_high_fraction"
     path.write_text("0\n")
     (vm / "min_free_kbytes").write_text("1000\n")
+    # Not emptied before, as no sysctl is.
     work = "; ".join([
-        "import time", "time.sleep(0.05)", f"p = {str(path)!r}", "open(p, 'w').write('8')",
-        "time.sleep(0.3)", "open(p, 'w').write('8')", "time.sleep(0.02)",
+        "import os, time", "time.sleep(0.05)", f"p = os.open({str(path)!r}, os.O_WRONLY)",
+        "os.pwrite(p, b'8\\n', 0)", "time.sleep(0.3)", "os.pwrite(p, b'8\\n', 0)",
+        "time.sleep(0.05)",
     ])  # fmt: skip
     record(tmp_path / "mine", 60, [sys.executable, "-S", "-c", work], **fake)
     marks = (fake["tracefs"] / "trace_marker").read_text()
@@ -127,11 +129,32 @@ def test_counts_are_read_again_and_at_once_where_a_size_changes(fake, tmp_path):
     assert len(tags) >= 3
     assert text.count((fake["proc"] / "zoneinfo").read_text()) == len(tags)
     assert [marks.count(f"snapshot-{tag}\n") for tag in tags] == [1] * len(tags)
-    # Written a second time it is what it was; emptied before, it never was another one.
+    # Written a second time it is what it was.
     told = "sysctl vm/percpu_pagelist_high_fraction="
     assert marks.count(f"{told}8 r=0\n") == 1
     after = marks[marks.index(f"{told}8") :].splitlines()
     assert after[1].startswith("pcpmodel: snapshot-counts-")
+
+
+def test_what_is_read_again_stays_small(fake, tmp_path, monkeypatch):
+    """However long the recording and however large the machine, a reader can take it."""
+    size = len((fake["proc"] / "zoneinfo").read_text())
+    monkeypatch.setattr(record_module, "_COUNTS_BYTES", 10 * size)
+    counts = record_module._Counts(*_here(fake), seconds=60.0)
+    assert counts._every == 6.0
+    for _ in range(40):
+        counts._next = 0.0
+        counts.look(False)
+    counts.save(tmp_path / "series.zst")
+    text = b"".join(open_text(tmp_path / "series.zst")).decode()
+    assert text.count("=== ") == 21
+
+
+def _here(fake):
+    """A tracing instance, and the rest that reads /proc/zoneinfo there."""
+    here = fake["tracefs"] / "instances" / "mine"
+    here.mkdir()
+    return here, fake["proc"], (fake["proc"] / "zoneinfo").open("rb", buffering=0)
 
 
 def test_a_watched_file_is_told_of_once_it_is_written_to(tmp_path):
