@@ -44,6 +44,9 @@ def sweep() -> None:
         if is_dead(note.name):
             with suppress(OSError, ValueError, KeyError, TypeError):
                 _put_back(note)
+    for begun in NOTES.glob(".pcpmodel_*"):  # who was killed while writing has changed nothing
+        if is_dead(begun.name.removeprefix(".")):
+            begun.unlink(missing_ok=True)
 
 
 @contextmanager

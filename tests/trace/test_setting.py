@@ -95,6 +95,16 @@ def test_a_note_is_not_believed_more_than_it_must(knob, tmp_path, text):
     assert knob.read_text() == "16\n"
 
 
+def test_a_note_that_was_only_begun_goes(knob):
+    setting.NOTES.mkdir()
+    (setting.NOTES / f".{DEAD}").touch()
+    own = setting.NOTES / f".{owner.own_name()}"
+    own.touch()
+    setting.sweep()
+    assert notes() == [own]  # its writer is at work
+    assert knob.read_text() == "16\n"
+
+
 def test_one_at_a_time(knob):
     setting.NOTES.mkdir()
     pids = os.stat("/proc/self/ns/pid").st_ino
