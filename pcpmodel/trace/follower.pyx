@@ -931,9 +931,14 @@ cdef class Follower(Beliefs):
                     if self._keep_counts(w, wanted, end) == SAID_NONE:
                         self._go_on_with(w, wanted, not stacks)
                         checkpoint(self, w.x, end)
+                        # What is missing now is so no more when it shows that it had left.
+                        set.counted = end
+                        set.raised = set.vague = not stacks and w.field[P_HIGH] < 0
+                        set.silent = 0
                 if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
                     set.counted = set.borne = end
                     set.vague = set.raised = False
+                    set.silent = 0
         finally:
             free(some)
         return wrong, shown
@@ -1006,20 +1011,27 @@ cdef class Follower(Beliefs):
         """
         cdef pageset *set = &self.sets[w.x]
         cdef const int32_t *of_cpu = self.forks_of
-        cdef int32_t since, until
+        cdef int32_t since, until, end
         mine = counts_of(set)
-        gaps = [(abs(count - n), count) for count in wanted for n in mine]
-        w.field[P_COUNT] = min(gaps, default=(0, wanted[0]))[1]
+        gaps = [(count - n, count) for count in wanted for n in mine]
+        w.field[P_COUNT] = min(gaps, key=lambda gap: abs(gap[0]), default=(0, wanted[0]))[1]
         if self.forks == NULL or w.field[P_HIGH] not in (-1, set.s[0].pcp.high):
             return False
-        since = first_from(self.forks, of_cpu[set.cpu], of_cpu[set.cpu + 1], set.counted)
-        until = first_from(self.forks, of_cpu[set.cpu], of_cpu[set.cpu + 1], row)
-        most = STACK_PAGES * (until - since)
-        stacks = [gap for gap in gaps if gap[0] % STACK_PAGES == 0 and gap[0] <= most]
+        end = of_cpu[set.cpu + 1]
+        since = first_from(self.forks, of_cpu[set.cpu], end, set.counted)
+        until = first_from(self.forks, of_cpu[set.cpu], end, row)
+        # One that is told of later may have been begun.
+        until += until < end and self.made_since[self.stack_of[until]] < row
+        fewer = STACK_PAGES * (until - since)
+        stacks = [(abs(gap), count) for gap, count in gaps
+                  if gap % STACK_PAGES == 0 and -fewer <= gap <= set.silent]
         if not stacks:
             return False
-        w.field[P_COUNT] = min(stacks)[1]
-        explain(self, row, E_SILENT, w.x, self.forks[until - 1])
+        gap, w.field[P_COUNT] = min(stacks)
+        if w.field[P_COUNT] - gap in mine:
+            explain(self, row, E_SILENT, w.x, set.silent_by)
+        else:
+            explain(self, row, E_SILENT, w.x, self.forks[until - 1])
         return True
 
     def is_followed(self, int x):

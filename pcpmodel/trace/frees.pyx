@@ -21,7 +21,13 @@ from pcpmodel.trace.drains cimport *
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport *
 from pcpmodel.trace.search cimport *
-from pcpmodel.trace.taking cimport leave, leave_hidden, stacks_below, taken_elsewhere
+from pcpmodel.trace.taking cimport (
+    leave,
+    leave_for_stack,
+    leave_hidden,
+    stacks_below,
+    taken_elsewhere,
+)
 from pcpmodel.trace.work cimport *
 from pcpmodel.trace.zone_flags cimport move_free
 
@@ -336,9 +342,11 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
         return
     else:
         differ(s, row, D_FREED_TWICE, x, 0, s.rows[row].a)
-    leave(s, x, <int32_t>p, row, OP_SILENT)
     if f >= 0:
+        leave_for_stack(s, x, <int32_t>p, row, 0)
         s.sets[x].moved[i] = moved  # it left at some time before
+    else:
+        leave(s, x, <int32_t>p, row, OP_SILENT)
 
 
 cdef int joins_with(Beliefs s, int64_t p, int32_t row, int32_t *told) noexcept nogil:

@@ -781,6 +781,8 @@ cdef void take_way(Beliefs s, int x, int32_t row, const guess *v) noexcept nogil
             unlink_page(s, q)
             s.page[q].pushed = row
             await_report(s, q, how, pindex_to_order(i), pindex_to_only_type(i))
+        set.silent += s.found[c].pages
+        set.silent_by = row
         for _ in range(s.found[c].pages):
             nxt = s.page[q].next
             unlink_page(s, q)

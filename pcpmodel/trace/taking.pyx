@@ -71,6 +71,24 @@ cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
         leave(s, x, p, row, OP_ALLOC)
 
 
+cdef bint forked_since(Beliefs s, int cpu, int32_t since, int32_t row) noexcept nogil:
+    """Whether a new task of this CPU was begun before *row* and told of after *since*."""
+    cdef int32_t f = first_from(s.forks, s.forks_of[cpu], s.forks_of[cpu + 1], since + 1)
+    return f < s.forks_of[cpu + 1] and s.made_since[s.stack_of[f]] < row
+
+
+cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t until) noexcept nogil:
+    """A page left for a new task's stack: before count was borne out, if no task began since."""
+    cdef pageset *set = &s.sets[x]
+    if s.forks != NULL and s.page[p].pushed < set.counted \
+            and not forked_since(s, set.cpu, set.counted, row):
+        unlink_page(s, p)
+    else:
+        set.silent += 1
+        set.silent_by = row
+        leave(s, x, p, row, OP_SILENT, until)
+
+
 cdef inline void take_one(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,
                           int32_t until) noexcept nogil:
     """`take`, for who does so often."""
@@ -129,7 +147,7 @@ cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t un
         q = s.page[q].next
         explain(s, row, E_SILENT, x, s.page[p].cursor or told)
         s.page[p].status = AWAY
-        leave(s, x, p, row, OP_SILENT, until)
+        leave_for_stack(s, x, p, row, until)
     s.sets[x].moved[0] = moved
 
 

@@ -69,7 +69,16 @@ def told(tmp_path):
         base = next(block for block in range(max(used), 0, -1) if block not in used) << 9
         time = float(re.search(rb" ([\d.]+): ", lines[work - 1])[1])
         text = [t for t in lines[:work] if b"# entries-in-buffer" not in t]
+        counts, begun = [], sum(b"mm_page_alloc:" in t for t in text)
         for task, cpu, what, n, *flags in events:
+            if what == "counts":  # of CPU 0: so many more than when the work began
+                counts.append(n - begun)
+                text += (
+                    b"a-%d [%03d] ..... %.6f: tracing_mark_write: pcpmodel: snapshot-counts-%d%s\n"
+                    % (task, cpu, time, len(counts), edge)
+                    for edge in (b"", b"-end")
+                )
+                continue
             time += 1e-6 * (flags[1] if flags[1:] else 0)
             head = b"a-%d [%03d] %s %.6f: " % (task, cpu, (flags or [b"....."])[0], time)
             text.append(head + _WORDS[what] % (n + base * (what not in _NO_PAGE)) + b"\n")
@@ -80,6 +89,18 @@ def told(tmp_path):
         for name, n in (sizes or {}).items():  # of CPU 0, which comes first
             text = re.sub(rf"(\s{name}: +)\d+", rf"\g<1>{n}", text, count=1)
         (target / "zoneinfo.before").write_text(zone + cpu + text)
+        series = (
+            f"=== counts-{k}\n{zone}{cpu}"
+            + re.sub(
+                r"(\scount: +)(\d+)",
+                lambda was, n=n: f"{was[1]}{int(was[2]) + n}",
+                text,
+                count=1,
+            )
+            for k, n in enumerate(counts, 1)
+        )
+        if counts:
+            (target / "zoneinfo.series").write_text("".join(series))
         for tag, pages in (("before", 7), ("after", 7 + isolated)):
             (target / f"vmstat.{tag}").write_text(f"compact_isolated {pages}\n")
         known = json.loads((target / "meta.json").read_text())
@@ -151,6 +172,33 @@ def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_
     assert found.causes().get("freed, but joined its list later", 0) == (by == 13)
 
 
+_NEW_STACK = "stack of a new task, taken without a line"
+
+
+def _read(count):
+    """Task 12 has gone to sleep, and another one reads the lists' counts."""
+    return (12, 0, "sleep", 900), (900, 0, "counts", count), (900, 0, "sleep", 13)
+
+
+@pytest.mark.parametrize("told_again", [-6, -10])
+def test_a_stack_that_had_left_when_count_was_read_is_deducted_once(told, told_again):
+    """Whether the line that shows which pages it had comes before that or later."""
+    found = told([
+        *_FREED, (11, 0, "fork", 14), *_read(-4), (13, 0, "alloc", 4), (12, 0, "alloc", 5),
+        *_read(told_again),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (told_again == -6), found
+    assert found.causes() == {_NEW_STACK: 4}  # each page
+
+
+@pytest.mark.parametrize("more", [0, 3, 4, 8])
+def test_pages_that_were_taken_to_be_a_stack_may_have_been_on_the_lists(told, more):
+    """count tells that they had not left; but no more than those."""
+    found = told([*_FREED, (11, 0, "fork", 14), (12, 0, "alloc", 4), *_read(more - 5)])
+    assert (found.nr_unexplained == 0) == (more in (0, 4)), found
+    assert found.causes() == {_NEW_STACK: 4 + (more == 4)}
+
+
 @pytest.mark.parametrize("left", [True, False])
 def test_the_switch_with_which_a_task_left_a_cpu_shows_that_it_was_there(told, left):
     """Though it has no line of its own before, and goes on where it was."""
@@ -193,7 +241,7 @@ def test_what_was_never_seen_lies_below_what_an_interrupt_freed_while_the_lists_
     assert (found.nr_unexplained == 0) == (flags == b"..s2."), found
     if not found.nr_unexplained:
         assert found.causes()["lists were locked: freed straight to the buddy lists"] == 2
-        assert found.causes()["stack of a new task, taken without a line"] == 4
+        assert found.causes()[_NEW_STACK] == 4
 
 
 @pytest.mark.parametrize("forks", [True, False])
@@ -207,9 +255,7 @@ def test_four_pages_are_a_stack_before_a_free_was_stopped_for_as_long_as_its_tas
         (15, 0, "movable", 301),
     ])  # fmt: skip
     assert found.nr_unexplained == 0, found
-    assert set(found.causes()) == {
-        "stack of a new task, taken without a line" if forks else "freed, but joined its list later"
-    }
+    assert set(found.causes()) == {_NEW_STACK if forks else "freed, but joined its list later"}
 
 
 @pytest.mark.parametrize("again", [False, True])
