@@ -352,6 +352,7 @@ cdef class Beliefs(PageLists):
     cdef const int32_t *forks_of    # cpus + 1 places in it
     cdef const int32_t *stack_of    # place of each in stacks
     cdef uint8_t *stacks            # pages that each new task may still have taken in silence
+    cdef uint8_t *thought_of        # whether some states are without them
     cdef const int32_t *made_since        # row after which each was begun
     cdef const int64_t *switches    # sched_switch, by task: task << 32 | row
     cdef int64_t nr_switches

@@ -756,6 +756,7 @@ cdef class Beliefs(PageLists):
         free(self.work_done.rows)
         free(self.workers)
         free(self.stacks)
+        free(self.thought_of)
 
     cdef int believe(self, release, events) except -1:
         """Have pagesets under these rules; *events*: those of the trace, with their probes."""

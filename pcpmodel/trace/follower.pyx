@@ -558,6 +558,8 @@ cdef class Follower(Beliefs):
         places = np.array(sorted(places), np.int32).reshape(-1, 3)
         self.stacks = <uint8_t *>self.room(len(forks), 1)
         memset(self.stacks, STACK_PAGES, len(forks))
+        self.thought_of = <uint8_t *>self.room(len(forks), 1)
+        memset(self.thought_of, 0, len(forks))
         if len(forks):
             gone = []
             here = rows_in(self)

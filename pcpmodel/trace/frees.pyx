@@ -343,7 +343,7 @@ cdef void freed_again(Beliefs s, int32_t row, int64_t p) noexcept nogil:
     else:
         differ(s, row, D_FREED_TWICE, x, 0, s.rows[row].a)
     if f >= 0:
-        leave_for_stack(s, x, <int32_t>p, row, 0)
+        leave_for_stack(s, x, <int32_t>p, row, 0, f)
         s.sets[x].moved[i] = moved  # it left at some time before
     else:
         leave(s, x, <int32_t>p, row, OP_SILENT)

@@ -6,7 +6,8 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from pcpmodel.trace.beliefs cimport *
 
-cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t until) noexcept nogil
+cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t until,
+                          int32_t f) noexcept nogil
 cdef void leave(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t until=*) noexcept nogil
 cdef void leave_hidden(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil
 cdef void take(Beliefs s, int x, int32_t p, int32_t row, int op, int32_t call,

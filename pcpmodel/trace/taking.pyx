@@ -77,12 +77,17 @@ cdef bint forked_since(Beliefs s, int cpu, int32_t since, int32_t row) noexcept 
     return f < s.forks_of[cpu + 1] and s.made_since[s.stack_of[f]] < row
 
 
-cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t until) noexcept nogil:
-    """A page left for a new task's stack: before count was borne out, if no task began since."""
+cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t until,
+                          int32_t f) noexcept nogil:
+    """A page left for a new task's stack, that of fork *f* or (-1) of some one: before count was
+    borne out, if no task began since."""
     cdef pageset *set = &s.sets[x]
     if s.forks != NULL and s.page[p].pushed < set.counted \
             and not forked_since(s, set.cpu, set.counted, row):
         unlink_page(s, p)
+    elif f >= 0 and s.thought_of[s.stack_of[f]] and s.forks[f] > set.counted \
+            and s.rows[s.forks[f]].cpu == set.cpu:
+        unlink_page(s, p)   # see `forked`
     else:
         set.silent += 1
         set.silent_by = row
@@ -136,9 +141,9 @@ cdef void take_shown(Beliefs s, int x, int32_t p, int32_t row) noexcept nogil:
 # -- stacks of new tasks -------------------------------------------------------------
 
 cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t until,
-                     int32_t told) noexcept nogil:
-    """So many pages from *q* on left in silence; *told*: a line for those that none tells of again.
-    """
+                     int32_t told, int32_t f) noexcept nogil:
+    """So many pages from *q* on left in silence, for fork *f* or (-1) some one; *told*: a line for
+    those that none tells of again."""
     cdef int32_t moved = s.sets[x].moved[0], p
     for _ in range(n):
         p = q
@@ -147,7 +152,7 @@ cdef void take_stack(Beliefs s, int x, int32_t q, int n, int32_t row, int32_t un
         q = s.page[q].next
         explain(s, row, E_SILENT, x, s.page[p].cursor or told)
         s.page[p].status = AWAY
-        leave_for_stack(s, x, p, row, until)
+        leave_for_stack(s, x, p, row, until, f)
     s.sets[x].moved[0] = moved
 
 
@@ -246,7 +251,7 @@ cdef int stack_of_fork(Beliefs s, int x, int32_t q, int32_t p, int32_t row,
         set.stack_told = told
         if f >= 0:
             s.stacks[s.stack_of[f]] = 0
-    take_stack(s, x, q, n, row, until, told)
+    take_stack(s, x, q, n, row, until, told, f)
     return n
 
 
@@ -311,7 +316,7 @@ cdef void stacks_in_turn(Beliefs s, int x, int32_t p, int32_t row) noexcept nogi
         return
     set.stack_left = 0
     for k in range(stacks):
-        take_stack(s, x, first[k], STACK_PAGES, row, 0, s.forks[fork[k]])
+        take_stack(s, x, first[k], STACK_PAGES, row, 0, s.forks[fork[k]], fork[k])
 
 
 cdef void stacks_below(Beliefs s, int x, int64_t p, int32_t row) noexcept nogil:
@@ -388,6 +393,7 @@ cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
     if f < s.forks_of[cpu + 1] and s.stacks[s.stack_of[f]]:
         left = s.stacks[s.stack_of[f]]
         unknown(s, x, row, left, left)
+        s.thought_of[s.stack_of[f]] = True
 
 
 # -- allocations ---------------------------------------------------------------------

@@ -180,6 +180,19 @@ def _read(count):
     return (12, 0, "sleep", 900), (900, 0, "counts", count), (900, 0, "sleep", 13)
 
 
+@pytest.mark.parametrize("known", [1, 2, 3])
+def test_a_stack_of_pages_known_and_unknown_is_deducted_once(told, known):
+    """Whether it has left is not known until they are freed again, and count was thought both."""
+    pages = [*range(6 - known, 6), *range(800, 804 - known)]
+    found = told([
+        *_FREED, *((12, 0, "alloc", page) for page in range(6 - known)), (11, 0, "fork", 14),
+        *((15, 1, "free", page) for page in pages),
+        *((15, 1, "alloc", page) for page in reversed(pages)), *_read(known - 10),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_NEW_STACK: known}
+
+
 @pytest.mark.parametrize("told_again", [-6, -10])
 def test_a_stack_that_had_left_when_count_was_read_is_deducted_once(told, told_again):
     """Whether the line that shows which pages it had comes before that or later."""
@@ -189,14 +202,6 @@ def test_a_stack_that_had_left_when_count_was_read_is_deducted_once(told, told_a
     ])  # fmt: skip
     assert (found.nr_unexplained == 0) == (told_again == -6), found
     assert found.causes() == {_NEW_STACK: 4}  # each page
-
-
-@pytest.mark.parametrize("more", [0, 3, 4, 8])
-def test_pages_that_were_taken_to_be_a_stack_may_have_been_on_the_lists(told, more):
-    """count tells that they had not left; but no more than those."""
-    found = told([*_FREED, (11, 0, "fork", 14), (12, 0, "alloc", 4), *_read(more - 5)])
-    assert (found.nr_unexplained == 0) == (more in (0, 4)), found
-    assert found.causes() == {_NEW_STACK: 4 + (more == 4)}
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -531,6 +536,18 @@ def test_a_block_is_taken_past_the_lists_by_the_locks_held_since_it_was_asked_fo
     assert (found.nr_unexplained == 0) == right, (found, found.causes())
     if right:
         assert found.causes() == {_DIRECT: 10}
+
+
+@pytest.mark.parametrize("more", [0, 3, 4, 8])
+def test_pages_that_were_taken_to_be_a_stack_may_have_been_on_the_lists(told, more):
+    """count tells that they had not left; but no more than those."""
+    lists = _Filled()
+    lists.lines.append((11, 0, "fork", 14))
+    lists.pages = lists.pages[4:]
+    lists.takes(12, 1)
+    found = told([*lists.lines, *_read(61 - 5 + more)], sizes=_SIZES)
+    assert (found.nr_unexplained == 0) == (more in (0, 4)), found
+    assert found.causes() == {_NEW_STACK: 4 + (more == 4)}
 
 
 @pytest.mark.parametrize("forks", [True, False])
