@@ -1034,6 +1034,7 @@ cdef class Follower(Beliefs):
             explain(self, row, E_SILENT, w.x, set.silent_by)
         else:
             explain(self, row, E_SILENT, w.x, self.forks[until - 1])
+            set.unnamed = gap
         return True
 
     def is_followed(self, int x):

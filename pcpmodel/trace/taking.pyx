@@ -88,6 +88,9 @@ cdef void leave_for_stack(Beliefs s, int x, int32_t p, int32_t row, int32_t unti
     elif f >= 0 and s.thought_of[s.stack_of[f]] and s.forks[f] > set.counted \
             and s.rows[s.forks[f]].cpu == set.cpu:
         unlink_page(s, p)   # see `forked`
+    elif set.unnamed and s.page[p].pushed < set.counted:
+        set.unnamed -= 1
+        unlink_page(s, p)
     else:
         set.silent += 1
         set.silent_by = row

@@ -177,7 +177,7 @@ _NEW_STACK = "stack of a new task, taken without a line"
 
 def _read(count):
     """Task 12 has gone to sleep, and another one reads the lists' counts."""
-    return (12, 0, "sleep", 900), (900, 0, "counts", count), (900, 0, "sleep", 13)
+    return (12, 0, "sleep", 900), (900, 0, "counts", count), (900, 0, "sleep", 11)
 
 
 @pytest.mark.parametrize("known", [1, 2, 3])
@@ -548,6 +548,20 @@ def test_pages_that_were_taken_to_be_a_stack_may_have_been_on_the_lists(told, mo
     found = told([*lists.lines, *_read(61 - 5 + more)], sizes=_SIZES)
     assert (found.nr_unexplained == 0) == (more in (0, 4)), found
     assert found.causes() == {_NEW_STACK: 4 + (more == 4)}
+
+
+def test_a_stack_that_count_showed_to_have_left_is_the_first_that_lines_tell_of(told):
+    """Not that of a task which began after count was read."""
+    lists = _Filled()
+    pages = lists.pages[:4]
+    found = told([
+        *lists.lines, (11, 0, "fork", 14), *_read(61), (11, 0, "fork", 16), *_read(61 - 4),
+        (11, 0, "fork", 18),
+        *((15, 1, "free", page) for page in pages),
+        *((15, 1, "alloc", page) for page in reversed(pages)), *_read(61 - 4),
+    ], sizes=_SIZES)  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {_NEW_STACK: 5}  # count, and each page
 
 
 @pytest.mark.parametrize("forks", [True, False])
