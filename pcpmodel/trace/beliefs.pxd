@@ -167,6 +167,7 @@ cdef struct pageset:
     bint raised         # by one of these it is known by count alone
     bint above          # high was set below what the lists held, and every free drains
     bint vague          # ... and a tick has lowered it since
+    int32_t ticked      # last row at which decay_pcp_high() ran
     int unnamed         # pages of stacks that count showed to have left, and no line yet which
     int silent          # pages that were taken to be stacks since count was read, and ...
     int32_t silent_by   # ... the last row that showed so

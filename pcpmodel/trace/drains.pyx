@@ -259,6 +259,7 @@ cdef void decays_or_expires(Beliefs s, int32_t row) noexcept nogil:
         s.runs[r.cpu].decays += 1
         before = set.s[0].pcp
         e = begin_op(s, x, row, OP_TICK, 0)
+        set.ticked = row
         e.got = UNDECIDED
         do_op(s, x, e)
         n = set.s[0].due
@@ -603,6 +604,7 @@ cdef void tick(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef operation *e = begin_op(s, x, row, OP_TICK, 0)
     cdef bint drains = s.rows[row].event == EV_PCPU_DRAIN
     s.sets[x].vague |= s.sets[x].raised
+    s.sets[x].ticked = row
     e.got = UNDECIDED
     do_op(s, x, e)
     see_drain(s, x, row, row if drains else NO_DRAIN, True, s.sets[x].cpu)

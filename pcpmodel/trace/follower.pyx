@@ -27,7 +27,7 @@ from libc.stdlib cimport free
 from pcpmodel.exclusive cimport begin_use, check_idle, end_use
 from pcpmodel.kernel.lists cimport pindex_to_only_type, pindex_to_order, pindex_to_type
 from pcpmodel.kernel.pages cimport (
-    MIGRATE_ISOLATE, MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK,
+    MAX_PAGE_ORDER, MIGRATE_ISOLATE, MIGRATE_PCPTYPES, ZONE_BELOW_HIGH, ZONE_BOOSTED_WATERMARK,
     ZONE_RECLAIM_ACTIVE, pages_unlikely,
 )
 from pcpmodel.kernel.pcp cimport per_cpu_pages, policy_failed, policy_from, policy_state
@@ -51,6 +51,9 @@ from pcpmodel.trace.ftrace import PROBE_COLUMNS, ZONES
 from pcpmodel.trace.start import enough
 from pcpmodel.trace.work import WORK_OPS
 
+
+cdef enum:
+    BEFORE_TICK = 1024  # rows in which a task was stopped
 
 # -- the loop ------------------------------------------------------------------------
 
@@ -1070,6 +1073,8 @@ cdef class Follower(Beliefs):
         # A tick makes high of count: what hidden tasks took or gave back before is in both then.
         if as_far_apart(set, w) and by_hidden(self, w.x, row, 0):
             return True
+        if self._stopped_at_tick(w, row):
+            return True
         for code in (D_TOLD_COUNT, D_TOLD_HIGH):
             told = w.field[P_HIGH if code == D_TOLD_HIGH else P_COUNT]
             mine = [set.s[k].pcp.high if code == D_TOLD_HIGH else set.s[k].pcp.count
@@ -1077,6 +1082,36 @@ cdef class Follower(Beliefs):
             if told >= 0 and told not in mine:
                 near = min(mine, key=lambda value: abs(value - told), default=-1)
                 differ(self, row, code, w.x, near, told)
+        return False
+
+    cdef bint _stopped_at_tick(self, const watched *w, int32_t row) except -1:
+        """Whether a task was stopped amid a free, or an allocation, when the tick made high of
+        count: its block was not on the list yet, or had left before its line came."""
+        cdef pageset *set = &self.sets[w.x]
+        cdef const event_row *r
+        cdef int32_t j, before, then
+        missing = {set.s[k].pcp.high - w.field[P_HIGH] for k in range(set.n)
+                   if set.s[k].pcp.count == w.field[P_COUNT]} if w.field[P_HIGH] >= 0 else ()
+        went_on = {0}
+        for j in range(set.ticked - 1, max(set.ticked - BEFORE_TICK, 0), -1):
+            r = &self.rows[j]
+            if r.event != EV_SWITCH or r.cpu != set.cpu:
+                continue
+            went_on.add(r.a)
+            if not r.b or r.c in went_on:
+                continue
+            before = j - 1
+            while before > max(j - BEFORE_TICK, 0) and (self.rows[before].pid != r.c
+                                                        or self.rows[before].event == EV_SWITCH):
+                before -= 1
+            then = self.link[before].own_next
+            for k, event, code in ((before, EV_FREE, E_DELAYED), (then, EV_ALLOC, E_IN_FLIGHT)):
+                page = index_of(self, self.rows[k].a)
+                if page >= 0 and self.rows[k].event == event and self.rows[k].pid == r.c \
+                        and self.rows[k].cpu == set.cpu and set_of(self, page, set.cpu) == w.x \
+                        and 1 << min(self.rows[k].b, MAX_PAGE_ORDER) in missing:
+                    explain(self, row, code, w.x, j)
+                    return True
         return False
 
     cdef int _note_list(self, const watched *w, int i, int32_t row) except -1:
