@@ -168,6 +168,7 @@ cdef struct pageset:
     bint above          # high was set below what the lists held, and every free drains
     bint vague          # ... and a tick has lowered it since
     int32_t ticked      # last row at which decay_pcp_high() ran
+    bint was_read       # count was told amid the recording, to the page
     int unnamed         # pages of stacks that count showed to have left, and no line yet which
     int silent          # pages that were taken to be stacks since count was read, and ...
     int32_t silent_by   # ... the last row that showed so
@@ -410,6 +411,7 @@ cdef bint untold_since(Beliefs s, int64_t p, int32_t row, int32_t since) noexcep
 cdef int32_t first_from(
     const int32_t *rows, int32_t lo, int32_t hi, int32_t row
 ) noexcept nogil
+cdef bint off_by_stacks(Beliefs s, int x, int32_t row, int pages) noexcept nogil
 cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_t until,
                           int pages) noexcept nogil
 cdef bint may_be_low(Beliefs s, int x, int32_t row) noexcept nogil

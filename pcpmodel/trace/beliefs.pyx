@@ -17,7 +17,7 @@ from pcpmodel.kernel.lists cimport lists_in_use
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, decay_hold
 from pcpmodel.kernel.rules cimport rules_of
-from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX
+from pcpmodel.trace.assumptions cimport E_HIDDEN, E_HIGH_MAX, E_SILENT
 from pcpmodel.trace.events cimport *
 
 import numpy as np
@@ -534,6 +534,36 @@ cdef int32_t fork_between(Beliefs s, int cpu, int32_t since, int32_t row, int32_
             return lo
         lo += 1
     return -1
+
+
+cdef bint off_by_stacks(Beliefs s, int x, int32_t row, int pages) noexcept nogil:
+    """Whether there may be so many pages fewer than believed, as new tasks since count was known
+    have had their stacks of them in silence; or more, as pages that were taken to be of stacks are
+    still there."""
+    cdef pageset *set = &s.sets[x]
+    cdef int32_t begin, f, end, last = -1
+    cdef int left = pages
+    if s.forks == NULL or pages == 0 or pages % STACK_PAGES:
+        return False
+    if pages < 0:
+        if -pages > set.silent:
+            return False
+        explain(s, row, E_SILENT, x, set.silent_by)
+        return True
+    end = s.forks_of[set.cpu + 1]
+    begin = f = first_from(s.forks, s.forks_of[set.cpu], end, set.counted)
+    # One that is told of later may have been begun.
+    while f < end and left > 0 and (s.forks[f] < row or s.made_since[s.stack_of[f]] < row):
+        if not s.thought_of[s.stack_of[f]]:
+            left -= s.stacks[s.stack_of[f]]
+            last = f
+        f += 1
+    if left > 0:
+        return False
+    for f in range(begin, last + 1):
+        s.thought_of[s.stack_of[f]] = True
+    explain(s, row, E_SILENT, x, s.forks[last])
+    return True
 
 
 # -- what was done -------------------------------------------------------------------

@@ -563,7 +563,9 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         missing = INT_MAX
         for k in range(set.n if last.op == OP_FREE and not want else 0):
             missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
-        if sizes_unknown(s, x, row, False, seen > 0, missing if missing < INT_MAX else 0):
+        if last.op == OP_TICK and seen and set.was_read and off_by_stacks(s, x, row, want - seen):
+            said = SAID_LATE    # it drains down to high
+        elif sizes_unknown(s, x, row, False, seen > 0, missing if missing < INT_MAX else 0):
             said = SAID_LATE
             if last.op == OP_FREE and not want:
                 # It gave back more than shows: a free drains once there are as many as high.

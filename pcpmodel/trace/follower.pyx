@@ -941,7 +941,10 @@ cdef class Follower(Beliefs):
                         set.raised = set.vague = not stacks and w.field[P_HIGH] < 0
                         set.silent = 0
                 if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
-                    set.counted = set.borne = end
+                    if said == SAID_SOME:
+                        checkpoint(self, w.x, end)  # a search goes on from what was read
+                    set.counted = end
+                    set.was_read = True
                     set.vague = set.raised = False
                     set.silent = 0
         finally:
@@ -1015,30 +1018,17 @@ cdef class Follower(Beliefs):
         Which of these counts was told is the nearest from here on.
         """
         cdef pageset *set = &self.sets[w.x]
-        cdef const int32_t *of_cpu = self.forks_of
-        cdef int32_t since, until, end
         mine = counts_of(set)
-        gaps = [(count - n, count) for count in wanted for n in mine]
-        w.field[P_COUNT] = min(gaps, key=lambda gap: abs(gap[0]), default=(0, wanted[0]))[1]
-        if self.forks == NULL or w.field[P_HIGH] not in (-1, set.s[0].pcp.high):
+        gaps = sorted((abs(n - count), n, count) for count in wanted for n in mine)
+        w.field[P_COUNT] = gaps[0][2] if gaps else wanted[0]
+        if w.field[P_HIGH] not in (-1, set.s[0].pcp.high):
             return False
-        end = of_cpu[set.cpu + 1]
-        since = first_from(self.forks, of_cpu[set.cpu], end, set.counted)
-        until = first_from(self.forks, of_cpu[set.cpu], end, row)
-        # One that is told of later may have been begun.
-        until += until < end and self.made_since[self.stack_of[until]] < row
-        fewer = STACK_PAGES * (until - since)
-        stacks = [(abs(gap), count) for gap, count in gaps
-                  if gap % STACK_PAGES == 0 and -fewer <= gap <= set.silent]
-        if not stacks:
-            return False
-        gap, w.field[P_COUNT] = min(stacks)
-        if w.field[P_COUNT] - gap in mine:
-            explain(self, row, E_SILENT, w.x, set.silent_by)
-        else:
-            explain(self, row, E_SILENT, w.x, self.forks[until - 1])
-            set.unnamed = gap
-        return True
+        for _, n, count in gaps:
+            if off_by_stacks(self, w.x, row, n - count):
+                w.field[P_COUNT] = count
+                set.unnamed = max(n - count, 0)
+                return True
+        return False
 
     def is_followed(self, int x):
         """Whether there are states of a pageset to compare."""

@@ -93,8 +93,8 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     """Something else comes to a pageset: its last free did not drain."""
     cdef pageset *set = &s.sets[x]
     cdef sight none = sight(NULL, 0, 0)
-    cdef bint open = count_open(set)    # that count is not known, is
-    cdef int k, want
+    cdef bint open = count_open(set), stacks    # that count is not known, is
+    cdef int k, want, above = INT_MAX - STACK_PAGES
     set.undecided = False
     if set.log_n == 0:
         return
@@ -103,12 +103,18 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     set.log[set.log_n - 1].got = NO_DRAIN
     if (keep(s, x, row, &none) if open else observe(s, x, row, &none)) != SAID_NONE:
         return
-    if sizes_unknown(s, x, row, False, False):
+    for k in range(set.n):
+        above = min(above, set.s[k].pcp.count - set.s[k].pcp.high)
+    above += STACK_PAGES - above % STACK_PAGES
+    stacks = set.was_read and 0 < above <= set.s[0].pcp.count and off_by_stacks(s, x, row, above)
+    if stacks:
+        add_pages(set, -above)
+    elif sizes_unknown(s, x, row, False, False):
         # It took more pages than shows.
         add_pages(set, -min(want, set.s[0].pcp.count))
     else:
         differ(s, row, D_DRAIN_MISSING, x, want, DUE_COMMIT)
-    if not s.holds_told and not open:
+    if not s.holds_told and not open and not stacks:
         reopen(s, x, row)
         return
     for k in range(set.n):

@@ -14,7 +14,9 @@ from libc.stdint cimport int8_t, uint8_t, uint64_t
 from pcpmodel.kernel.lists cimport (
     order_to_pindex, pcp_allowed_order, pindex_may_hold, pindex_to_only_type, pindex_to_order,
 )
-from pcpmodel.kernel.pages cimport MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, pages_unlikely
+from pcpmodel.kernel.pages cimport (
+    MIGRATE_MOVABLE, MIGRATE_PCPTYPES, MIGRATE_TYPES, ZONE_BELOW_HIGH, pages_unlikely,
+)
 from pcpmodel.kernel.pcp cimport pcp_alloc_begin, per_cpu_pages
 from pcpmodel.trace.asked cimport ASKED_REFILL, ask
 from pcpmodel.trace.assumptions cimport *
@@ -357,6 +359,7 @@ cdef void stack_before_refill(Beliefs s, int x, int32_t row) noexcept nogil:
     cdef int left = s.stacks[s.stack_of[f]] if f >= 0 else 0
     if left:
         unknown(s, x, row, left, left)
+        s.thought_of[s.stack_of[f]] = True
     if 0 < left < STACK_PAGES:
         # Its others were on the list; the refill brought it none.
         s.stacks[s.stack_of[f]] = 0
@@ -802,6 +805,18 @@ cdef int32_t borne_for(const pageset *set, int want, int got) noexcept nogil:
     return set.counted
 
 
+cdef void asks_for(Beliefs s, pageset *set, int want, int got) noexcept nogil:
+    """nr_pcp_alloc() raises high by as many pages as it asks for: not *want*, but *got*."""
+    cdef int k
+    cdef per_cpu_pages *pcp
+    unfold(set)
+    for k in range(set.n):
+        pcp = &set.s[k].pcp
+        if s.rules.high_min_max and pcp.high < pcp.high_max \
+                and not set.s[k].zone_flags & ZONE_BELOW_HIGH:
+            pcp.high = min(pcp.high + got - want, pcp.high_max)
+
+
 cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int asked) noexcept nogil:
     """A list is empty, or what is left on it has been taken already; *asked*: blocks, -1 not told.
     """
@@ -858,6 +873,8 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
         said = SAID_LATE
     if said == SAID_NONE and asked < 0 and by_hidden(s, x, row, borne_for(set, want, e.got)):
         said = SAID_LATE
+        if doubled(set, want) and doubled(set, e.got):
+            asks_for(s, set, want, e.got)
         failed(s, x, row)
     if s.computed and s.rules.high_min_max:
         look_for_cap(s, x, row)

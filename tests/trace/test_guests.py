@@ -188,9 +188,9 @@ def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_
 _NEW_STACK = "stack of a new task, taken without a line"
 
 
-def _read(count):
+def _read(*count_and_high):
     """Task 12 has gone to sleep, and another one reads the lists' counts."""
-    return (12, 0, "sleep", 900), (900, 0, "counts", count), (900, 0, "sleep", 11)
+    return (12, 0, "sleep", 900), (900, 0, "counts", *count_and_high), (900, 0, "sleep", 11)
 
 
 @pytest.mark.parametrize("known", [1, 2, 3])
@@ -555,7 +555,7 @@ def test_a_block_is_taken_past_the_lists_by_the_locks_held_since_it_was_asked_fo
 def test_pages_that_were_taken_to_be_a_stack_may_have_been_on_the_lists(told, more):
     """count tells that they had not left; but no more than those."""
     lists = _Filled()
-    lists.lines.append((11, 0, "fork", 14))
+    lists.lines += [(11, 0, "fork", 14), *_read(61), (11, 0, "fork", 16)]
     lists.pages = lists.pages[4:]
     lists.takes(12, 1)
     found = told([*lists.lines, *_read(61 - 5 + more)], sizes=_SIZES)
@@ -575,6 +575,50 @@ def test_a_stack_that_count_showed_to_have_left_is_the_first_that_lines_tell_of(
     ], sizes=_SIZES)  # fmt: skip
     assert found.nr_unexplained == 0, found
     assert found.causes() == {_NEW_STACK: 5}  # count, and each page
+
+
+def test_a_count_that_was_read_does_not_say_how_much_a_refill_asks_for(told):
+    """A hidden task has refilled another list since, or before; high rises by as much as asked."""
+
+    def replayed(blocks, hidden):
+        return told([
+            (11, 0, "alloc", 500), *((11, 0, "refill", n, b"d..3.") for n in range(600, 663)),
+            *((11, 0, "alloc", n) for n in range(600, 663)), *[(11, 0, "switch", 99)] * hidden,
+            (900, 0, "counts", -1, 2063), (900, 0, "sleep", 11),
+            *((11, 0, "refill", n, b"d..3.") for n in range(700, 700 + blocks)),
+            (11, 0, "alloc", 700), (11, 0, "sleep", 900),
+            (900, 0, "counts", blocks - 2, 2063 + blocks), (900, 0, "sleep", 11),
+        ], sizes={"count": 100, "high": 2000, "high_min": 500, "high_max": 5000})  # fmt: skip
+
+    assert [replayed(blocks, 0).nr_unexplained == 0 for blocks in (126, 252)] == [True, False]
+    found = replayed(252, 1)
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"a task of which no line tells had the CPU": 1}
+
+
+@pytest.mark.parametrize("forks", [0, 1])
+def test_stacks_that_left_since_count_was_read_are_missing_when_the_tick_drains(told, forks):
+    lists = _Filled()
+    lists.lines += [(11, 0, "fork", 13), *_read(61, 1063), *[(11, 0, "fork", 15)] * forks]
+    lists.lines += [(11, 0, "switch", 77), (77, 0, "tick", 0)]
+    lists.drains(77, 954 - (1063 - 1063 // 8) - 4)
+    lists.lines += [(77, 0, "sleep", 12), (12, 0, "movable", 900)]
+    found = told(lists.lines, sizes=_SIZES | {"high": 1000, "high_min": 100, "high_max": 5000})
+    assert (found.nr_unexplained == 0) == forks, found
+    assert found.causes() == ({_NEW_STACK: 1} if forks else {})
+
+
+def test_stacks_that_left_since_count_was_read_are_missing_when_a_free_would_drain(told):
+    def foreseen(frees):
+        lists = _Filled()
+        lists.lines += [(11, 0, "fork", 13), *_read(61), (11, 0, "fork", 15)]
+        lists.frees(12, frees)
+        lists.drains(12, frees)
+        return told(lists.lines, sizes=_SIZES).nr_unexplained == 0
+
+    assert [foreseen(frees) for frees in range(145, 152)] == [
+        frees in (146, 150) for frees in range(145, 152)
+    ]
 
 
 _SMALL_BATCH = {"count": 1000, "high": 1010, "high_min": 100, "high_max": 5000, "batch": 1}
