@@ -83,7 +83,7 @@ def counts_amid(
             late = np.arange(len(near)) >= end - first
             own = (own & ~late) | (late & (near["pid"] == stopped))
         at = np.flatnonzero(own)
-        acts = _acts(near[at])
+        acts = _acts(near[at], _refilled_before(rows, first, near[at[:1]]))
         waiting = _taken_by_waiting(rows, first, begin, cpu, stopped)
         i0, i1 = np.searchsorted(at, [begin - first, end - first]) - 1
         for zone in snapshot.zones:
@@ -101,7 +101,10 @@ def counts_amid(
 
 
 class _Act(NamedTuple):
-    """What a line tells of: *pages* more, or fewer, some time between two lines."""
+    """What a line tells of: *pages* more, or fewer, some time between two lines.
+
+    A refill is one: rmqueue_bulk() tells of its blocks, and they are counted once it is over.
+    """
 
     line: int
     since: int
@@ -110,10 +113,13 @@ class _Act(NamedTuple):
     pages: int
 
 
-def _acts(own: np.ndarray) -> list[_Act]:
-    """Of lines of a CPU, and of the task that was stopped there, in order."""
+def _acts(own: np.ndarray, refilled: int) -> list[_Act]:
+    """Of lines of a CPU, and of the task that was stopped there, in order.
+
+    *refilled*: blocks of a refill, of which they begin with others.
+    """
     pids, pages = own["pid"].tolist(), own["a"].tolist()
-    events, orders = own["event"].tolist(), own["b"].tolist()
+    events, orders, types = own["event"].tolist(), own["b"].tolist(), own["c"].tolist()
     then = [len(own)] * len(own)  # the task's next line
     before = [-1] * len(own)
     last: dict[int, int] = {}
@@ -122,22 +128,50 @@ def _acts(own: np.ndarray) -> list[_Act]:
         if before[k] >= 0:
             then[before[k]] = k
         last[pid] = k
+
+    def same_refill(k: int, other: int) -> bool:
+        return 0 <= other < len(own) and (events[other], orders[other], types[other]) == (
+            events[k], orders[k], types[k],
+        )  # fmt: skip
+
     # Of a batch, each page joins with a line of its own.
     batched = {(pids[k], pages[k]): k for k in range(len(own)) if events[k] == _BATCHED}
+    blocks = [1] * len(own)
+    begun = list(range(len(own)))
     found = []
     for k, event in enumerate(events):
         sign = 1 if event == _BATCHED else _SIGNS.get(event, 0)
         later = event == _FREE and batched.get((pids[k], pages[k]), k) > k
         if not sign or later or orders[k] not in PCP_ORDERS:
             continue
-        since, by = before[k], k
-        if sign > 0:
-            since = k
-            while event == _REFILL and then[since] < len(own) and events[then[since]] == _REFILL:
-                since = then[since]
-            by = then[since]
-        found.append(_Act(k, since, by, pages[k], sign << orders[k]))
+        if event == _REFILL:
+            if same_refill(k, before[k]):
+                blocks[k], begun[k] = blocks[before[k]] + 1, begun[before[k]]
+            elif k == 0:
+                blocks[k] += refilled
+            if same_refill(k, then[k]):
+                continue
+        since, by = (before[k], k) if sign < 0 else (k, then[k])
+        found.append(_Act(begun[k], since, by, pages[k], sign * blocks[k] << orders[k]))
     return found
+
+
+def _refilled_before(rows: np.ndarray, first: int, begins: np.ndarray) -> int:
+    """Blocks of a refill before row *first* that its CPU's lines begin amid."""
+    blocks = 0
+    if len(begins) == 0 or begins["event"][0] != _REFILL:
+        return blocks
+    for end in range(first, 0, -_NEAR):
+        part = rows[max(end - _NEAR, 0) : end]
+        own = part[(part["cpu"] == begins["cpu"][0]) & (part["pid"] == begins["pid"][0])]
+        others = np.ones(len(own), bool)
+        for column in ("event", "b", "c"):
+            others &= own[column] == begins[column][0]
+        others = np.flatnonzero(~others)
+        blocks += len(own) - (int(others[-1]) + 1 if len(others) else 0)
+        if len(others):
+            break
+    return blocks
 
 
 def _not_in_both(acts: list[_Act], k: int, end: int) -> set[int]:

@@ -147,6 +147,9 @@ _LATER = ("mm_page_alloc", 1, 11, 6, 0)
         # A refill is counted once it is over.
         ([("mm_page_alloc_zone_locked", 1, 11, 5, 0), ("mm_page_alloc_zone_locked", 1, 11, 6, 0),
           _read(0), _read(0), _TAKEN], [0, 1, 2, 3]),
+        # ... as a whole, however long it is, and others as they go.
+        ([*[("mm_page_alloc_zone_locked", 1, 11, 7 + k, 0) for k in range(1500)], _read(0),
+          _read(0), _TAKEN], [0, 1, 1500, 1501]),
         # Amid one, and before a drain, nothing is known.
         ([_read(0), _read(0), ("mm_page_alloc_zone_locked", 1, 11, 5, 0)], None),
         ([_read(0), _read(0), ("mm_page_pcpu_drain", 1, 11, 5, 0)], None),
