@@ -485,6 +485,17 @@ cdef bint ends_amid(Beliefs s, int32_t row) noexcept nogil:
         and (k == s.nr_switches or s.switches[k] >> 32 != s.rows[row].pid)
 
 
+cdef int off_at_drain(const operation *last, int want, int seen, int missing) noexcept nogil:
+    """By how many pages of stacks count may be off: a tick drains down to high, a free once there
+    are as many, or a few more of a block."""
+    cdef int most = missing + (1 << last.order) - 1
+    if last.op == OP_TICK:
+        return want - seen
+    if last.op != OP_FREE or want or most % STACK_PAGES >= 1 << last.order:
+        return 0
+    return -(most - most % STACK_PAGES)
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -563,9 +574,10 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         missing = INT_MAX
         for k in range(set.n if last.op == OP_FREE and not want else 0):
             missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
-        if last.op == OP_TICK and seen and set.was_read and off_by_stacks(s, x, row, want - seen):
-            said = SAID_LATE    # it drains down to high
-        elif sizes_unknown(s, x, row, False, seen > 0, missing if missing < INT_MAX else 0):
+        missing = missing if missing < INT_MAX else 0
+        if (set.was_read and seen
+                and off_by_stacks(s, x, row, off_at_drain(last, want, seen, missing))) \
+                or sizes_unknown(s, x, row, False, seen > 0, missing):
             said = SAID_LATE
             if last.op == OP_FREE and not want:
                 # It gave back more than shows: a free drains once there are as many as high.

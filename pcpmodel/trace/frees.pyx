@@ -479,12 +479,14 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     if not n and left_undone(s, row):
         return
     if not pcp_allowed_order(s.rules.nr_pcp_lists, <int>r.b):
+        page.status = BUDDY
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         if not s.dumped:
             move_free(s, p, <int64_t>1 << r.b, row)
         return
     k = lists_locked(s, p, row)
     if k:
+        page.status = BUDDY
         explain(s, row, E_TRYLOCK, set_of(s, p, r.cpu), k)
         work(s, WORK_DIRECT_FREE, p, <int>r.b, 0, r.cpu, 0, row)
         return

@@ -31,6 +31,7 @@ _WORDS = {
     "free": b"mm_page_free: page=0 pfn=%#x order=0",
     "alloc block": b"mm_page_alloc: page=0 pfn=%#x order=2 migratetype=0 gfp_flags=GFP_KERNEL",
     "free block": b"mm_page_free: page=0 pfn=%#x order=2",
+    "free large": b"mm_page_free: page=0 pfn=%#x order=5",
     "drained block": b"mm_page_pcpu_drain: page=0 pfn=%#x order=2 migratetype=0",
     "batched": b"mm_page_free_batched: page=0 pfn=%#x order=0",
     "refill": b"mm_page_alloc_zone_locked: page=0 pfn=%#x order=0 migratetype=0 percpu_refill=1",
@@ -161,6 +162,18 @@ def test_what_compaction_gets_back_joins_no_list(told, isolated, known):
     assert (found.nr_unexplained == 0) == (isolated == 2 and not known), found.unexplained
     if isolated == 2 and not known:
         assert found.causes() == {"given back to the compaction that had isolated it": 4}
+
+
+@pytest.mark.parametrize("head", [96, 97])
+def test_compaction_isolates_what_a_larger_block_brought_to_the_buddy_lists(told, head):
+    """Whether it begins that block or not."""
+    found = told([
+        *_FREED, (12, 0, "free large", 96), (12, 0, "free", head + 1),
+        *((12, 0, "free", head) for _ in range(3)), *((13, 0, "alloc", page) for page in range(3)),
+        (14, 1, "free", head + 1), (14, 1, "alloc", head + 1),
+    ], isolated=2)  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert found.causes() == {"given back to the compaction that had isolated it": 4}
 
 
 @pytest.mark.parametrize("cpu", [0, 1])
@@ -618,6 +631,23 @@ def test_stacks_that_left_since_count_was_read_are_missing_when_a_free_would_dra
 
     assert [foreseen(frees) for frees in range(145, 152)] == [
         frees in (146, 150) for frees in range(145, 152)
+    ]
+
+
+def test_a_stack_that_did_not_leave_is_not_missing_when_a_free_drains(told):
+    """Pages that lay above one that was told of were taken to be gone."""
+
+    def foreseen(frees):
+        lists = _Filled()
+        lists.lines += [(11, 0, "fork", 13), *_read(61), (11, 0, "fork", 15)]
+        lists.pages = lists.pages[4:]
+        lists.takes(12, 1)
+        lists.frees(12, frees)
+        lists.drains(12, frees)
+        return told(lists.lines, sizes=_SIZES).nr_unexplained == 0
+
+    assert [foreseen(frees) for frees in range(145, 153)] == [
+        frees in (147, 151) for frees in range(145, 153)
     ]
 
 
