@@ -24,6 +24,7 @@ from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_text
+from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, limits
 
@@ -93,11 +94,12 @@ def with_policy(state: str | Release, rule: Any) -> Release:
     Raises
     ------
     InputError
-        For a kernel tree, or a release that has a rule already.
+        For what is no rule, a kernel tree, or a release that has a rule already.
     """
     found = release(state)
     if rule is None:
         return found
+    policy_callbacks(rule)  # refuses what is no policy
     if type(found) is not Release:
         raise InputError(f"{found.name} has rules of its own already; a policy goes on a release")
     name, digest = (rule.name, rule.digest) if isinstance(rule, Policy) else ("policy", "")

@@ -244,11 +244,16 @@ cdef inline void await_report(PageLists s, int64_t p, int status, int order,
 cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
     """Whether *row*, or one before, shows that what freed a page with row *j* is over.
 
-    Nothing else runs on the CPU of an interrupt before, nor of a task that then gives it up.
+    Nothing else runs on the CPU of an interrupt before, nor of a task that then gives it up, or
+    that has preemption off.
     """
     cdef int32_t k = s.link[j].next_cpu
-    return (s.rows[j].flags & IRQ or s.rows[j].d == 1) and 0 < k <= row \
-        and (not s.rows[k].flags & IRQ or s.rows[k].pid != s.rows[j].pid)
+    if not s.rows[j].flags & (IRQ | FL_DEPTH) and s.rows[j].d != 1:
+        return False
+    # A marker has no place among the rows of its CPU.
+    if j < row and s.rows[row].cpu == s.rows[j].cpu and not s.rows[row].flags & IRQ:
+        return True
+    return 0 < k <= row and (not s.rows[k].flags & IRQ or s.rows[k].pid != s.rows[j].pid)
 
 
 cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
