@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pcpmodel.kernel.lists import PCP_ORDERS
-from pcpmodel.trace.ftrace import EVENT_IDS
+from pcpmodel.trace.ftrace import DEPTH, EVENT_IDS
 from pcpmodel.trace.recording import Snapshot
 
 __all__ = ["AMID", "counts_amid", "counts_at_start"]
@@ -120,6 +120,7 @@ def _acts(own: np.ndarray, refilled: int) -> list[_Act]:
     """
     pids, pages = own["pid"].tolist(), own["a"].tolist()
     events, orders, types = own["event"].tolist(), own["b"].tolist(), own["c"].tolist()
+    flags = own["flags"].tolist()
     then = [len(own)] * len(own)  # the task's next line
     before = [-1] * len(own)
     last: dict[int, int] = {}
@@ -152,6 +153,8 @@ def _acts(own: np.ndarray, refilled: int) -> list[_Act]:
             if same_refill(k, then[k]):
                 continue
         since, by = (before[k], k) if sign < 0 else (k, then[k])
+        if event == _FREE and flags[k] & DEPTH:
+            by = k  # with preemption off nobody looks before it is done
         found.append(_Act(begun[k], since, by, pages[k], sign * blocks[k] << orders[k]))
     return found
 

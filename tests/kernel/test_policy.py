@@ -158,6 +158,8 @@ def test_wrong_policies_are_refused(policies):
         with pytest.raises(pm.InputError, match="is not what pcp_policy_object"):
             PerCpuPages("v6.7", high=500, policy=policy)
         with pytest.raises(pm.InputError, match="is not what pcp_policy_object"):
+            with_policy("v6.7", policy)  # before anything runs
+        with pytest.raises(pm.InputError, match="is not what pcp_policy_object"):
             Memory("v6.7", [Zone(1024)], policy=policy)
 
 

@@ -198,6 +198,21 @@ def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_
     assert found.causes().get("freed, but joined its list later", 0) == (by == 13)
 
 
+@pytest.mark.parametrize("flags", [b".....", b"...1."])
+@pytest.mark.parametrize("told_again", [0, -1])
+def test_a_free_with_preemption_off_is_over_when_its_cpu_does_anything_else(
+    told, flags, told_again
+):
+    """Such as to read the counts, in which another one may be missing."""
+    found = told([
+        (12, 0, "alloc", 20), *_FREED, (11, 0, "movable", 300), (12, 0, "free", 20, flags),
+        (12, 0, "switch", 900), (900, 0, "counts", told_again - 1), (900, 0, "switch", 12),
+        (12, 0, "large", 448),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (told_again == 0 or flags == b"....."), found
+    assert not found.causes()
+
+
 _NEW_STACK = "stack of a new task, taken without a line"
 
 
