@@ -73,6 +73,7 @@ sanitize: env ## Run the quick tests of the core under AddressSanitizer and UBSa
 	mkdir -p $(SANITIZED)
 	tar -c --exclude='*.so' --exclude=__pycache__ setup.py pyproject.toml README.md LICENSE \
 	  pcpmodel tests tools data docs examples notebooks | tar -x -C $(SANITIZED)
+	test ! -e ../shared || ln -sfn $(abspath ../shared) build/shared # kernel sources beside the checkout
 	cd $(SANITIZED) && PCPMODEL_SANITIZE=1 $(CURDIR)/$(BIN)/python setup.py -q build_ext --inplace
 	cd $(SANITIZED) && LD_PRELOAD="$(foreach l,libasan.so libstdc++.so.6,$(shell $(CC) -print-file-name=$(l)))" PYTHONMALLOC=malloc \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -1099,7 +1099,8 @@ cdef class Follower(Beliefs):
                 page = index_of(self, self.rows[k].a)
                 if page >= 0 and self.rows[k].event == event and self.rows[k].pid == r.c \
                         and self.rows[k].cpu == set.cpu and set_of(self, page, set.cpu) == w.x \
-                        and 1 << min(self.rows[k].b, MAX_PAGE_ORDER) in missing:
+                        and 0 <= self.rows[k].b <= MAX_PAGE_ORDER \
+                        and 1 << self.rows[k].b in missing:
                     explain(self, row, code, w.x, j)
                     return True
         return False
