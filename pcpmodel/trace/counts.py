@@ -83,7 +83,7 @@ def counts_amid(
             late = np.arange(len(near)) >= end - first
             own = (own & ~late) | (late & (near["pid"] == stopped))
         at = np.flatnonzero(own)
-        acts = _acts(near[at], _refilled_before(rows, first, near[at[:1]]))
+        acts = _acts(near[at], _refilled_before(rows, first, near[at[:1]]), cpu == reader)
         waiting = _taken_by_waiting(rows, first, begin, cpu, stopped)
         i0, i1 = np.searchsorted(at, [begin - first, end - first]) - 1
         for zone in snapshot.zones:
@@ -113,10 +113,11 @@ class _Act(NamedTuple):
     pages: int
 
 
-def _acts(own: np.ndarray, refilled: int) -> list[_Act]:
+def _acts(own: np.ndarray, refilled: int, reads: bool) -> list[_Act]:
     """Of lines of a CPU, and of the task that was stopped there, in order.
 
-    *refilled*: blocks of a refill, of which they begin with others.
+    *refilled*: blocks of a refill, of which they begin with others; *reads*: it is the CPU at which
+    the count was read, where that comes after what was freed with preemption off.
     """
     pids, pages = own["pid"].tolist(), own["a"].tolist()
     events, orders, types = own["event"].tolist(), own["b"].tolist(), own["c"].tolist()
@@ -153,8 +154,8 @@ def _acts(own: np.ndarray, refilled: int) -> list[_Act]:
             if same_refill(k, then[k]):
                 continue
         since, by = (before[k], k) if sign < 0 else (k, then[k])
-        if event == _FREE and flags[k] & DEPTH:
-            by = k  # with preemption off nobody looks before it is done
+        if reads and event == _FREE and flags[k] & DEPTH:
+            by = k
         found.append(_Act(begun[k], since, by, pages[k], sign * blocks[k] << orders[k]))
     return found
 

@@ -213,6 +213,16 @@ def test_a_free_with_preemption_off_is_over_when_its_cpu_does_anything_else(
     assert not found.causes()
 
 
+@pytest.mark.parametrize("told_again", [0, -1])
+def test_another_cpu_may_read_the_counts_amid_a_free_with_preemption_off(told, told_again):
+    found = told([
+        (12, 0, "alloc", 20), *_FREED, (11, 0, "movable", 300), (900, 1, "large", 448),
+        (12, 0, "free", 20, b"...1."), (900, 1, "counts", told_again - 1), (12, 0, "large", 480),
+    ])  # fmt: skip
+    assert found.nr_unexplained == 0, found
+    assert not found.causes()
+
+
 _NEW_STACK = "stack of a new task, taken without a line"
 
 
