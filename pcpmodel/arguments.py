@@ -8,7 +8,7 @@ import errno
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import cache, wraps
 from numbers import Real
 from operator import index
 from types import SimpleNamespace, UnionType
@@ -16,10 +16,11 @@ from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from pcpmodel.errors import InputError, truth
 
-__all__ = ["checked"]
+__all__ = ["checked", "checked_methods"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -31,7 +32,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     function : callable
-        Its annotations are text.  A class is returned itself: its constructor looks.
+        Its annotations are text.  A class is returned itself: what can be called of it looks.
 
     Returns
     -------
@@ -44,29 +45,30 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """
     if isinstance(function, type):
         type.__setattr__(function, "__init__", checked(vars(function)["__init__"]))
-        return function
+        return checked_methods(function)
     signature = inspect.signature(function)
-    said = {
-        p.name: p.annotation
-        for p in signature.parameters.values()
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.annotation is not p.empty
-    }
+    parameters = [p for p in signature.parameters.values() if p.annotation is not p.empty]
+    said = {p.name: p.annotation for p in parameters}
     where = inspect.unwrap(function).__globals__
-    hints = get_type_hints(SimpleNamespace(__annotations__=said), where)
+    # At the first call: a method may name its class, which is not there before its methods are.
+    hints = cache(lambda: get_type_hints(SimpleNamespace(__annotations__=said), where))
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs).arguments
-        for name, hint in hints.items():
-            if name not in given:
-                continue
-            value, usual = given[name], signature.parameters[name].default
-            if not _is(value, hint):
-                raise InputError(f"{name}={value!r}; allowed: {said[name]}")
-            if isinstance(value, str | os.PathLike) and "\0" in str(value):
-                raise InputError(f"{name}={value!r}; allowed: no NUL character")
-            if isinstance(usual, tuple | range) and usual and _does(len, value) and not len(value):
-                raise InputError(f"{name}={value!r}; allowed: {said[name]}, of at least one")
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # which says it with its name
+        for parameter in parameters:
+            hint, allowed, usual = hints()[parameter.name], parameter.annotation, parameter.default
+            some = isinstance(usual, tuple | range) and len(usual) > 0
+            for name, value in _each(parameter, given):
+                if not _is(value, hint):
+                    raise InputError(f"{name}={value!r}; allowed: {allowed}")
+                if isinstance(value, str | os.PathLike) and "\0" in str(value):
+                    raise InputError(f"{name}={value!r}; allowed: no NUL character")
+                if some and _does(len, value) and not len(value):
+                    raise InputError(f"{name}={value!r}; allowed: {allowed}, of at least one")
         try:
             return function(*args, **kwargs)
         except OSError as error:
@@ -78,6 +80,37 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             ) from None
 
     return call
+
+
+def checked_methods(one: type[C]) -> type[C]:
+    """Have the public methods of a class hold their arguments to their kinds, as `checked` does.
+
+    Parameters
+    ----------
+    one : type
+        One whose objects are made by functions of the package, not by its users.
+
+    Returns
+    -------
+    type
+        The class itself.
+    """
+    for name, method in list(vars(one).items()):
+        if not name.startswith("_") and inspect.isfunction(method):
+            type.__setattr__(one, name, checked(method))
+    return one
+
+
+def _each(parameter: inspect.Parameter, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What was given for a parameter, with its name: ``*args`` and ``**kwargs`` one by one."""
+    if parameter.name not in given:
+        return []
+    value = given[parameter.name]
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return [(parameter.name, one) for one in value]
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return list(value.items())
+    return [(parameter.name, value)]
 
 
 def _is(value: Any, hint: Any) -> bool:

@@ -6,7 +6,9 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -117,6 +119,67 @@ def test_a_number_that_means_nothing_is_refused(call, said):
 def test_classes_hold_their_fields_to_it_too(make, name, value):
     with pytest.raises(InputError, match=rf"{name}=.*; allowed: "):
         make(**{name: value})
+
+
+@pytest.fixture(scope="module")
+def objects():
+    """What public functions return and users call methods of, by name."""
+    workload = pm.workload.page_fault1(2)
+    result = pm.simulate(
+        "v6.18", machine="ice-lake", workload=workload, seconds=1e-3, cpus=2, memory_gib=2
+    )
+    return {
+        "machine": pm.machine("ice-lake"),
+        "release": pm.release("v6.18"),
+        "result": result,
+        "spec": result.spec,
+        "host": result.spec.host,
+        "histogram": result.zone_histogram("wait"),
+        "recording": pm.recording(Path(__file__).parent / "data" / "native-thp-2cpu"),
+        "replay": pm.replay(Path(__file__).parent / "data" / "native-thp-2cpu"),
+        "program": pm.workload.Program(),
+        "tour": pm.Tour(),
+    }
+
+
+KINDS = ["machine", "release", "result", "spec", "host", "histogram", "recording", "replay"]
+KINDS += ["program", "tour"]
+NO_METHOD_TAKES = (-(2**31), 10**30, float("nan"), b"x", [], {"a": 1}, object(), np.array([1, 2]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_methods_of_what_is_returned_hold_to_their_signatures_too(kind, objects):
+    one, tried = objects[kind], 0
+    for name in dir(type(one)):
+        method = inspect.getattr_static(type(one), name)
+        if name.startswith("_") or not inspect.isfunction(method):
+            continue
+        own = list(inspect.signature(method).parameters.values())[1:]
+        needed = [p for p in own if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        for parameter in own:
+            if "Any" in parameter.annotation:
+                continue
+            for value in NO_METHOD_TAKES:
+                first = [value if p is parameter else ODD[0] for p in needed]
+                if parameter.kind is parameter.VAR_POSITIONAL:
+                    call = partial(getattr(one, name), *first, value)
+                elif parameter in needed:
+                    call = partial(getattr(one, name), *first)
+                else:
+                    call = partial(getattr(one, name), *first, **{parameter.name: value})
+                tried += 1
+                with suppress(InputError):  # nothing else
+                    call()
+    assert tried
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("core", -1), ("node_of", -1), ("node_of_zone", -1), ("zonelist", -1), ("core", 2)],
+)
+def test_a_cpu_that_is_not_there_is_not_counted_from_the_end(name, given, objects):
+    with pytest.raises(InputError, match=rf"^(cpu|zone)={given} is outside 0\.\.[01]$"):
+        getattr(objects["host"], name)(given)
 
 
 @checked

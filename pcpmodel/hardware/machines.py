@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pcpmodel.arguments import checked_methods
 from pcpmodel.datasets.packages import (
     check_name,
     data_dir,
@@ -36,6 +37,7 @@ __all__ = ["Machine", "digest", "load_machines", "machine", "machines"]
 _LOG = logging.getLogger(__name__)
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Machine:
     """One machine of ``data/hardware/``.

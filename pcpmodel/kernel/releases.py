@@ -28,6 +28,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from pcpmodel.arguments import checked_methods
 from pcpmodel.errors import InputError, integer, unknown_name
 
 __all__ = [
@@ -608,6 +609,7 @@ _RELEASES: dict[str, tuple[str, ...]] = {
 }
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Release:
     """A kernel state: a named starting point with patches put on or taken off.
@@ -784,7 +786,7 @@ def _with_numbers(names: tuple[str | int, ...]) -> list[str]:
     for name in names:
         if isinstance(name, str):
             found.append(name)
-        elif isinstance(name, bool) or not isinstance(name, int) or not found:
+        elif not found:
             raise InputError(f"{name!r} is neither a patch nor the number of one")
         elif "=" in found[-1]:
             raise InputError(f"{found[-1]}, {name}: a patch takes one number")

@@ -11,7 +11,8 @@ from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pcpmodel.errors import InputError
+from pcpmodel.arguments import checked_methods
+from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel import sizing, zone_split
 from pcpmodel.kernel.releases import Release
 
@@ -44,6 +45,7 @@ class ZoneSize:
     high_max: int
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Host:
     """CPUs, nodes and memory.
@@ -227,7 +229,7 @@ class Host:
         return f"{cpus}, {self.memory_gib:g} GiB{split}{alone}, pages of {self.page_size_kib} KiB"
 
     def mib(self, pages: Any) -> Any:
-        """Pages in MiB."""
+        """Pages, a number or an array or column of them, in MiB."""
         return pages * self.page_size_kib / 1024
 
     @property
@@ -256,11 +258,11 @@ class Host:
 
     def node_of_zone(self, zone: int) -> int:
         """Node of a zone."""
-        return self.memory_nodes[zone // self.zones_per_node]
+        return self.memory_nodes[integer("zone", zone, 0, self.zones - 1) // self.zones_per_node]
 
     def node_of(self, cpu: int) -> int:
         """Node of a CPU."""
-        return self._homes[cpu]
+        return self._homes[integer("cpu", cpu, 0, self.cpus - 1)]
 
     def zonelist(self, cpu: int, home: int | None = None) -> list[int]:
         """Zones that a CPU tries, in order.
@@ -273,7 +275,8 @@ class Host:
         mm/page_alloc.c, find_next_best_node(); the load of nodes, which breaks ties by the order
         in which the lists were built at boot, is left out.
         """
-        home = self.node_of(cpu) if home is None else home
+        node = self.node_of(cpu)
+        home = node if home is None else integer("home", home, 0, len(self.node_pages) - 1)
         return list(_zonelist(cpu, home, self.nodes, self.memory_nodes, self.zones_per_node))
 
     def free_high_batch(self, batch: int, release: Release) -> bool:

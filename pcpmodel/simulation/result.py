@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pcpmodel import __version__
+from pcpmodel.arguments import checked_methods
 from pcpmodel.errors import unknown_name
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.simulation.state import State
@@ -69,6 +70,7 @@ def bucket_edges_ns(buckets: int) -> npt.NDArray[np.int64]:
     return np.where(i < 8, i, (8 + i % 8) << (e - 3))
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Histogram:
     """Times of many interactions.
@@ -173,6 +175,7 @@ class _Counted:
         return self._sum("score")
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Phase(_Counted):
     """What the CPUs did in one phase of their programs (`pcpmodel.workload.Program.phase`).
@@ -206,6 +209,7 @@ class Phase(_Counted):
         }
 
 
+@checked_methods
 @dataclass(frozen=True, eq=False)
 class Result(_Counted):
     """Outcome of one run.

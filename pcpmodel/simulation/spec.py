@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pcpmodel.arguments import checked_methods
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
@@ -71,6 +72,7 @@ _HOST_FIELDS = tuple(Host.__dataclass_fields__)
 _BY_NODE = ("batch", "high_pages", "high_min_pages")
 
 
+@checked_methods
 @dataclass(frozen=True)
 class RunSpec:
     """Everything that decides the outcome of a run.

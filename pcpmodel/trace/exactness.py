@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pcpmodel.arguments import checked_methods
 from pcpmodel.trace.page_lists import Difference, Explained
 
 __all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness"]
@@ -26,6 +27,7 @@ COUNTED = (
 _WHICH = {"foreseen": 1, "exact": 1, "explained": 2, "unexplained": 3}
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Exactness:
     """What `replay` found.

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pcpmodel.arguments import checked_methods
 from pcpmodel.datasets.packages import data_dir
 from pcpmodel.errors import InputError, printable, unknown_name
 from pcpmodel.files import read_json
@@ -59,6 +60,7 @@ _TAG = re.compile(
 )
 
 
+@checked_methods
 class Recording:
     """One recording; made by `recording`.
 

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pcpmodel.arguments import checked
 from pcpmodel.errors import InputError, integer, truth, unknown_name
 from pcpmodel.kernel.lists import (
     MAX_PCP_LISTS,
@@ -62,8 +63,18 @@ class Register:
     index: int
 
 
+def _zone(of: str) -> int:
+    if not isinstance(of, str) or of not in _ZONES:
+        raise unknown_name("zone", of, _ZONES)
+    return _ZONES[of]
+
+
 def _count(name: str, value: object, least: int = 0) -> int:
     return integer(name, value, least, _MAX_COUNT)
+
+
+def _count_or_all(name: str, value: object) -> int:
+    return ALL if isinstance(value, int | np.integer) and value == ALL else _count(name, value, 1)
 
 
 def _tasks(name: str, value: object) -> int:
@@ -243,6 +254,7 @@ class Program:
         other._open = {*self._open}
         return other
 
+    @checked
     def rewritten(self, change: Callable[[Op], Op]) -> Program:
         """A program of the same operations, each as ``change`` gives it back."""
         other = self.copy()
@@ -286,14 +298,14 @@ class Program:
             raise InputError(f"order={order!r} is not a whole number in 0..{max(ORDERS)}")
         for what, name, names in (
             ("migratetype", migratetype, MIGRATETYPES),
-            ("zone", of, _ZONES),
             ("sequence", sequence, SEQUENCES),
         ):
             if not isinstance(name, str) or name not in names:
                 raise unknown_name(what, name, names)
+        zone = _zone(of)
         n, reg = (0, blocks.index) if isinstance(blocks, Register) else (blocks, -1)
-        if reg < 0 and not (code in ("free",) and n == ALL):
-            n = _count("blocks", n, 1)
+        if reg < 0:
+            n = _count_or_all("blocks", n) if code == "free" else _count("blocks", n, 1)
         ps = _ps("ns", ns, _MAX_BLOCK_NS)
         if truth("lru", lru) and code == "free":
             # lru_add_drain(), by free_pages_and_swap_cache(), __pagevec_release(), an unmap
@@ -305,7 +317,7 @@ class Program:
             reg,
             pindex=_kind(order, migratetype),
             order=order,
-            zone=_ZONES[of],
+            zone=zone,
             target=SEQUENCES[sequence],
             depth=int(truth("lru", lru)),
         )
@@ -411,9 +423,7 @@ class Program:
         Otherwise they wait until a batch is full, or pages leave the lists: lru_add_drain() does
         so then.
         """
-        if not isinstance(of, str) or of not in _ZONES:
-            raise unknown_name("zone", of, _ZONES)
-        self._add("lru_drain", zone=_ZONES[of])
+        self._add("lru_drain", zone=_zone(of))
 
     def barrier(self, number: int = 0, *, ns: float = 0.0) -> None:
         """Sleep until all tasks have come to this barrier that have it in their program.
@@ -460,10 +470,10 @@ class Program:
                 raise unknown_name("kind of block", name, known)
             self._add(
                 code,
-                n=n if n == ALL else _count(name, n, 1),
+                n=_count_or_all(name, n),
                 pindex=_kind(int(order), migratetype),
                 order=int(order),
-                zone=_ZONES[of],
+                zone=_zone(of),
                 target=channel,
             )
 
@@ -604,7 +614,7 @@ class Program:
         jump : int
             What `enter` returned for the choice; it lands once.
         """
-        if jump not in self._open:
+        if _count("jump", jump) not in self._open:
             raise InputError(f"land({jump!r}): no choice of enter() that has yet to land")
         self._open.remove(jump)
         self._set(jump, target=len(self.ops))
