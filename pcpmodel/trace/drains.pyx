@@ -9,7 +9,7 @@ that a remote pageset gives back a batch.  The blocks of a drain come from the e
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.limits cimport INT_MAX
-from libc.stdint cimport int8_t, uint64_t
+from libc.stdint cimport int8_t, uint8_t, uint64_t
 
 from pcpmodel.kernel.lists cimport (
     drain_share, order_to_pindex, pcp_allowed_order, pcp_migratetype, pindex_after,
@@ -496,6 +496,83 @@ cdef int off_at_drain(const operation *last, int want, int seen, int missing) no
     return -(most - most % STACK_PAGES)
 
 
+cdef bint kept_if_cut(Beliefs s, int x, int32_t row, operation *last, uint8_t cut) noexcept nogil:
+    """Whether the drain of the last free is as foreseen if it may have ended within (as of
+    ``operation.cut``); then only the states stay that say so."""
+    cdef sight g = sight(NULL, ANYTHING, 0)
+    last.cut = cut
+    if keep(s, x, row, &g) == SAID_NONE:
+        last.cut = 0
+        return False
+    return True
+
+
+cdef int said_of_drain(Beliefs s, int x, int32_t row, int32_t first,
+                       operation *last) noexcept nogil:
+    """What the states say of the drain of `find_drain` as that of the last free or tick: whole, or
+    cut short."""
+    cdef sight g = sight(NULL, ANYTHING, 0)
+    cdef int said = keep(s, x, row, &g)
+    cdef int32_t k
+    if said == SAID_NONE and last.op == OP_FREE and end_drain(s, x, first):
+        last.since = s.last_drained
+        said = keep(s, x, row, &g)
+    if said != SAID_NONE or last.op != OP_FREE or not s.nr_orders:
+        return said
+    # Between two holds another CPU locks the lists, or the task is moved.
+    k = emptied_soon(s, x, s.last_drained) or moved_on(s, s.last_drained)
+    if k and kept_if_cut(s, x, row, last, 1):
+        explain(s, row, E_RELOCK, x, k)
+        return SAID_LATE
+    k = line_between(s, x, first)
+    if k and kept_if_cut(s, x, row, last, AT_ALL):
+        explain(s, row, E_BETWEEN, x, k)
+        return SAID_LATE
+    if ends_amid(s, s.last_drained) and kept_if_cut(s, x, row, last, AT_ALL):
+        return SAID_SOME
+    return SAID_NONE
+
+
+cdef bint off_by_unseen(Beliefs s, int x, int32_t row, const operation *last, int want,
+                        int seen) noexcept nogil:
+    """Whether stacks, hidden tasks, or sizes that nobody told of, are why a drain is not as
+    foreseen."""
+    cdef pageset *set = &s.sets[x]
+    cdef int k, missing = INT_MAX
+    cdef bint early = last.op == OP_FREE and not want
+    for k in range(set.n if early else 0):
+        missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
+    missing = missing if missing < INT_MAX else 0
+    if not (set.was_read and seen
+            and off_by_stacks(s, x, row, off_at_drain(last, want, seen, missing))) \
+            and not sizes_unknown(s, x, row, False, seen > 0, missing):
+        return False
+    if early:
+        # It gave back more than shows: a free drains once there are as many as high.
+        for k in range(set.n):
+            set.s[k].pcp.count = set.s[k].pcp.high
+    return True
+
+
+cdef void drain_began(Beliefs s, int x, int32_t row, int pages, int pindex, int said,
+                      int cpu) noexcept nogil:
+    """A drain of so many pages goes on with the rows that follow."""
+    cdef pageset *set = &s.sets[x]
+    cdef cpu_run *run = &s.runs[cpu]
+    s.t.drains += 1
+    s.t.drains_foreseen += said == SAID_ALL
+    s.t.drains_explained += said == SAID_LATE
+    s.t.drains_inferred += said == SAID_SOME
+    s.t.drains_cut += said == SAID_NOTHING
+    run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, pages
+    run.share, run.bad, run.told = 0, False, said == SAID_LATE
+    run.moved = set.moved[0]
+    run.rest = rest_of(set, s.rows[row].pid, False)
+    set.rest[run.rest] = drain_rest(s.rows[row].pid, pages, pindex)
+    if cpu != set.cpu:
+        set.drainer = cpu
+
+
 cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
                     int cpu) noexcept nogil:
     """A drain from row *first* on (none: 0) is what the last free or tick makes, or should be.
@@ -504,59 +581,27 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
     count no search finds out.
     """
     cdef pageset *set = &s.sets[x]
-    cdef cpu_run *run = &s.runs[cpu]
     cdef operation *last = &set.log[set.log_n - 1] if set.log_n else &s.nowhere
-    cdef int seen, said, missing, want = 0, pindex = last.pindex
+    cdef int seen, said = SAID_NONE, want = 0, pindex = last.pindex
     cdef bint searched = cpu == set.cpu and not count_open(set)
-    cdef int32_t k
     cdef int64_t p
     cdef sight g = sight(NULL, ANYTHING, 0)
     find_drain(s, x, first, cpu)
-    seen = pages_of(s)
     set.undecided = False
     unfold(set)
     if set.n:
         want = max(set.s[0].due, 0)
     if last.op == OP_FREE or last.op == OP_TICK:
-        last.got = first if seen else NO_DRAIN
+        last.got = first if s.nr_orders else NO_DRAIN
         last.since = s.last_drained
-    said = SAID_NONE
     if set.cut:
         # Only its pages are followed: it begins where its first one is.
         said = SAID_NOTHING
         p = index_of(s, s.rows[first].a)
         pindex = list_shown(s, x, p, &s.rows[first], 0) if p >= 0 else 0
     elif last.op == OP_FREE or last.op == OP_TICK:
-        said = keep(s, x, row, &g)
-        if said == SAID_NONE and last.op == OP_FREE and end_drain(s, x, first):
-            seen = pages_of(s)
-            last.since = s.last_drained
-            said = keep(s, x, row, &g)
-        k = 0
-        if said == SAID_NONE and seen:
-            k = emptied_soon(s, x, s.last_drained) or moved_on(s, s.last_drained)
-        if k and last.op == OP_FREE:
-            last.cut = 1    # between two holds another CPU locks the lists, or the task is moved
-            said = keep(s, x, row, &g)
-            last.cut = said != SAID_NONE
-            if last.cut:
-                explain(s, row, E_RELOCK, x, k)
-                said = SAID_LATE
-        k = line_between(s, x, first) if said == SAID_NONE and seen else 0
-        if k and last.op == OP_FREE:
-            last.cut = AT_ALL
-            said = keep(s, x, row, &g)
-            if said == SAID_NONE:
-                last.cut = 0
-            else:
-                explain(s, row, E_BETWEEN, x, k)
-                said = SAID_LATE
-    if said == SAID_NONE and seen and last.op == OP_FREE and ends_amid(s, s.last_drained):
-        last.cut = AT_ALL
-        if keep(s, x, row, &g) == SAID_NONE:
-            last.cut = 0
-        else:
-            said = SAID_SOME
+        said = said_of_drain(s, x, row, first, last)
+    seen = pages_of(s)
     if said == SAID_NONE and seen and (
             gives_batch(s, x, row) if decays and s.node_of_cpu[set.cpu] != s.zones[set.zone].node
             else not (cpu == set.cpu and given_back(s, x, last, seen))
@@ -571,18 +616,8 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         said = SAID_LATE
         pindex = 0
     if said == SAID_NONE:
-        missing = INT_MAX
-        for k in range(set.n if last.op == OP_FREE and not want else 0):
-            missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
-        missing = missing if missing < INT_MAX else 0
-        if (set.was_read and seen
-                and off_by_stacks(s, x, row, off_at_drain(last, want, seen, missing))) \
-                or sizes_unknown(s, x, row, False, seen > 0, missing):
+        if off_by_unseen(s, x, row, last, want, seen):
             said = SAID_LATE
-            if last.op == OP_FREE and not want:
-                # It gave back more than shows: a free drains once there are as many as high.
-                for k in range(set.n):
-                    set.s[k].pcp.count = set.s[k].pcp.high
         else:
             differ(s, row, D_DRAIN_SIZE if want and seen else D_DRAIN_MISSING if want
                    else D_DRAIN_UNEXPECTED, x, want, seen)
@@ -599,18 +634,7 @@ cdef void see_drain(Beliefs s, int x, int32_t row, int32_t first, bint decays,
         set.counted, set.vague = row, False     # larger blocks show it only to their size
     if last.op == OP_FREE and pindex == last.pindex:
         no_longer_low(&s.zones[set.zone], s.last_drained)
-    s.t.drains += 1
-    s.t.drains_foreseen += said == SAID_ALL
-    s.t.drains_explained += said == SAID_LATE
-    s.t.drains_inferred += said == SAID_SOME
-    s.t.drains_cut += said == SAID_NOTHING
-    run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, seen
-    run.share, run.bad, run.told = 0, False, said == SAID_LATE
-    run.moved = set.moved[0]
-    run.rest = rest_of(set, s.rows[row].pid, False)
-    set.rest[run.rest] = drain_rest(s.rows[row].pid, seen, pindex)
-    if cpu != set.cpu:
-        set.drainer = cpu
+    drain_began(s, x, row, seen, pindex, said, cpu)
 
 
 cdef void tick(Beliefs s, int x, int32_t row) noexcept nogil:
