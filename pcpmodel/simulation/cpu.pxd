@@ -20,6 +20,7 @@ from pcpmodel.simulation.structs cimport (
     state_t,
     thread_t,
 )
+from pcpmodel.splitmix cimport draw
 from pcpmodel.workload.ops cimport OP_ALLOC, OP_FREE
 
 cdef enum:
@@ -34,12 +35,14 @@ cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
 cdef extern from *:
     """
     #define PCPMODEL_LONGEST ((int64_t)1 << 53)  /* ps: more than a run may last */
+    #define PCPMODEL_LONG_AGO (INT64_C(100000000000))  /* ps */
     static inline int64_t pcpmodel_times(int64_t ps, uint64_t n, int shift)
     {
         unsigned __int128 t = (unsigned __int128)ps * n >> shift;
         return t < PCPMODEL_LONGEST ? (int64_t)t : PCPMODEL_LONGEST;
     }
     """
+    const int64_t LONG_AGO "PCPMODEL_LONG_AGO"
     int64_t times "pcpmodel_times"(int64_t ps, uint64_t n, int shift) noexcept nogil
 
 
@@ -92,6 +95,17 @@ cdef inline void granted(cpu_t *c, int64_t at) noexcept nogil:
 cdef inline int64_t paced(const cpu_t *c, int64_t time) noexcept nogil:
     """A time by the pace of the CPU's core."""
     return scaled(time, c.pace)
+
+
+cdef inline void draw_pace(state_t *s, cpu_t *c) noexcept nogil:
+    """The pace of an operation that begins: its own luck, and what its core leaves.
+
+    Who has come to no lock for long is beside a thread at work, as at the start: what the other
+    waited for when they last met is over, and where it is now nobody knows before a lock.
+    """
+    if c.thread != NULL and c.time - c.thread.arrived > LONG_AGO:
+        c.pace = s.programs.beside
+    c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
 
 
 cdef inline void next_op(cpu_t *c) noexcept nogil:

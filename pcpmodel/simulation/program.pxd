@@ -21,10 +21,10 @@ from pcpmodel.simulation.cpu cimport (
     arrive_drain,
     arrive_lru,
     count_blocks,
+    draw_pace,
     jump,
     lasts,
     next_op,
-    paced,
     scaled,
     times,
     wake,
@@ -248,7 +248,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         code = op.code
         if code <= OP_FREE:
             if c.task.left < 0:
-                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
+                draw_pace(s, c)
                 c.task.left = op.n if op.reg < 0 else c.vars.regs[op.reg]
                 if code == OP_FREE:
                     c.task.wanted = c.task.left if c.task.left != ALL else INT32_MAX
@@ -272,7 +272,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
         elif code == OP_WORK:
             if c.vars.work_left < 0:
-                c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
+                draw_pace(s, c)
                 c.vars.work_left = lasts(c, c.task.factor)
             ps = min(c.vars.work_left, c.timer - c.time)
             c.time += ps

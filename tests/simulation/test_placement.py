@@ -513,3 +513,22 @@ def test_a_run_says_where_it_ran():
     assert (told["cpunodebind"], told["membind"], told["memcgs"]) == ([0], [1], 2)
     assert run.zone_free_pages[0] == 8 << 18 > run.zone_free_pages[1]
     assert ALL == -1
+
+
+def test_who_takes_no_lock_for_long_works_beside_a_thread_at_work():
+    """Its pace stayed what waiting siblings had left of the core when the lists were filled."""
+    given = {"cpus": 32, "nodes": 1, "memory_gib": 64.0, "high_pages": 40000, "jitter": 0.0}
+    rates = []
+    for scale in (0, 5):
+        run = pm.simulate(
+            "v6.7",
+            "sapphire-rapids",
+            pm.workload.page_fault1(32),
+            warmup_s=0.5,
+            seconds=0.3,
+            batch_scale_max=scale,
+            **given,
+        )
+        assert run.refills + run.drains == 0  # so how much a drain moves makes no difference
+        rates.append(run.score_per_s)
+    assert rates[0] == pytest.approx(rates[1], rel=0.005)
