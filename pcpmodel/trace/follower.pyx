@@ -1129,46 +1129,45 @@ cdef class Follower(Beliefs):
         """A list of a dump was never the model's while it was taken; is that explained?
 
         *before*: the list when the dump began.  If it moved since, whoever walked it
-        saw pages of both states; what stayed must be there, and in its order, and what was freed
-        meanwhile, the last first, none between two of them left out.  A walk that was carried off
-        to another list (torn) proves nothing.
+        saw pages of both states; what stayed must be there, what was there all in its order, and
+        what was freed meanwhile above that, the last first, none between two of them left out.  A
+        walk that was carried off to another list (torn) proves nothing.
         """
         cdef const page_list *lst = &self.sets[w.x].list[i]
         cdef int64_t was = self.nr_unexplained, p
         cdef int32_t newest = -1
         cdef int here = 1 + 16 * w.x + i
-        cdef Py_ssize_t k, at = 0
+        cdef Py_ssize_t k, at = 0, seen = -1
         cdef int32_t last = self.nr_rows
         cdef bint good = True
         if not w.moved or is_list(self, lst, &before[0] if before.shape[0] else NULL,
                                   before.shape[0]):
             self._note_list(w, i, row)
             return self.nr_unexplained == was
-        left, there, came = [], set(before), set()
+        there, came = {before[k]: k for k in range(before.shape[0])}, set()
         for k in range(w.length[i]):
             p = index_of(self, w.pfn[i][k])
             if is_told(self, p) and self.page[p].pushed >= row:  # it came meanwhile
                 if self.rows[self.page[p].pushed].event != EV_ZONE_LOCKED \
                         and w.pfn[i][k] not in there:
-                    good = good and self.page[p].pushed < last
+                    good = good and self.page[p].pushed < last and seen < 0
                     last = self.page[p].pushed
                     newest = max(newest, last)
                     came.add(p)
                 continue
+            good = good and there.get(w.pfn[i][k], -1) > seen
+            seen = there.get(w.pfn[i][k], seen)
             if is_told(self, p) and self.page[p].where == here:
                 at = self._stayed(before, at, here, row)
                 good = good and at < before.shape[0] and before[at] == w.pfn[i][k]
                 at += 1
-            else:
-                left.append(w.pfn[i][k])
         p = lst.head
         while p >= 0 and self.page[p].pushed >= row:
             good = good and (self.page[p].pushed > newest or p in came
                              or p + self.base in there
                              or self.rows[self.page[p].pushed].event == EV_ZONE_LOCKED)
             p = self.page[p].next
-        good = good and self._stayed(before, at, here, row) == before.shape[0] \
-            and there.issuperset(left)
+        good = good and self._stayed(before, at, here, row) == before.shape[0]
         if good or torn:
             explain(self, row, E_MOVED, w.x, w.moved)
         else:

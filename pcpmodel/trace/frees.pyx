@@ -250,6 +250,17 @@ cdef void complete(Beliefs s, int k, int32_t row) noexcept nogil:
 
 # -- mm_page_free and what follows ---------------------------------------------------
 
+cdef bint is_of_batch(Beliefs s, int32_t row, int32_t first) noexcept nogil:
+    """Whether the page with which a batch begins to join (*first*) was prepared before *row*, and
+    only others between."""
+    cdef int32_t j = s.link[row].own_prev
+    while j and (s.rows[j].event == EV_FREE or s.rows[j].event == EV_FREE_ONE_PAGE):
+        if s.rows[j].event == EV_FREE and s.link[j].chain == first:
+            return True
+        j = s.link[j].own_prev
+    return j == 0   # the recording began amid it
+
+
 cdef void check_batch(Beliefs s, int32_t row) noexcept nogil:
     """mm_page_free of a batch: free_unref_folios() prepares all, then frees them in that order.
 
@@ -257,14 +268,12 @@ cdef void check_batch(Beliefs s, int32_t row) noexcept nogil:
     no list may hold goes straight to the buddy lists.
     """
     cdef int32_t then = s.link[row].chain
-    cdef int32_t nxt = s.link[row].own_next, last = s.link[row].own_prev
-    if not nxt:
-        return
+    cdef int32_t nxt = s.link[row].own_next
     if s.rows[nxt].event == EV_FREE:
         if s.link[nxt].then == EV_FREE_BATCHED and s.link[nxt].chain < then:
             differ(s, row, D_BATCH_ORDER, -1, s.rows[s.link[nxt].chain].line, s.rows[then].line)
     elif s.rows[nxt].event == EV_FREE_BATCHED:
-        if nxt != then and s.rows[last].event == EV_FREE_BATCHED:
+        if nxt != then and not is_of_batch(s, row, nxt):
             differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)
     elif s.rows[nxt].event != EV_FREE_ONE_PAGE:
         differ(s, row, D_BATCH_ORDER, -1, s.rows[nxt].line, s.rows[then].line)

@@ -55,6 +55,10 @@ ONCE = (
     ("7.3-unixpair-4cpu", "pcpstate.after: blocks of a list missing", "37/0"),  # one between two
     ("7.2-detail-4cpu", "mm_page_free up to 2000 lines away", "37/1"),  # others before its commit
     ("7.2-detail-4cpu", "mm_page_free up to 2000 lines away", "43/2"),  # likewise
+    ("6.12-detail-4cpu", "mm_page_free up to 2000 lines away", "77/1"),  # amid another batch
+    ("7.2-exitstorm-4cpu", "mm_page_free up to 2000 lines away", "77/2"),  # before its task began
+    ("7.2-exitstorm-4cpu", "pcpstate.snapA: blocks of a list swapped", "77/1"),  # came meanwhile
+    ("7.2-tcp-4cpu", "pcpstate.after: blocks of a list swapped", "78/5"),  # one has left since
 )
 
 
