@@ -51,6 +51,15 @@ MAX_SECONDS = 60  # of git or a compiler
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
+#: Lines that a line of a hunk stands for, before and after it, by its first character.
+_LINES = {b" ": (1, 1), b"\n": (1, 1), b"\r": (1, 1), b"-": (1, 0), b"+": (0, 1), b"\\": (0, 0)}
+
+#: Ends what belongs to a file of a patch: the next one, a signature, the next mail.
+_NEXT = re.compile(rb"diff |Index: |--- |-- ?[\r\n]|From ")
+
+#: What only hunks have; a line that begins with -- may be mail's.
+_STRAY = re.compile(rb"@@|@ -|[ +]|-(?!-)")
+
 
 def tree_files(name: str, more: Iterable[str] = ()) -> dict[str, bytes]:
     """Files of a tree by their name in it: those that are looked at, and more."""
@@ -147,7 +156,7 @@ def patched(
     git = shutil.which("git")
     if git is None:
         raise InputError(f"{patch}: applying a patch needs git")
-    parts = _parts(_decoded(read_bytes(patch)))
+    parts = _parts(patch, _decoded(read_bytes(patch)))
     if not parts:
         raise InputError(f"{patch}: is no patch: has no '--- FILE' with '+++ FILE' below it")
     files = _with_others(tree, files, parts)
@@ -155,9 +164,9 @@ def patched(
         parts = [(p, hunks.replace(b"\r\n", b"\n")) for p, hunks in parts]  # as git am
     about, unread = [], []
     for paths, hunks in parts:
-        name = next((f for p in paths for f in files if f"/{p}".endswith(f"/{f}")), None)
+        name = next((p for p in paths if p in files), None)
         if name is None:
-            unread.append(re.sub(r"^[ab]/", "", paths[0]))
+            unread.append(paths[0])
         elif hunks:
             about.append(f"--- a/{name}\n+++ b/{name}\n".encode() + hunks)
     if not about:
@@ -193,7 +202,7 @@ def _with_others(
     """The files with those that a patch changes or adds, as far as functions may come from them."""
     wanted: dict[str, bool] = {}
     for paths, hunks in parts:
-        for path in (re.sub(r"^/*[^/]+/(?=mm/|include/)", "", p) for p in paths):
+        for path in paths:
             if re.match(r"(mm|include)/.*\.[ch]$", path) and path not in files:
                 wanted[path] = hunks.startswith(b"@@ -0,0 ")
     there = tree_files(tree, wanted) if wanted else {}
@@ -222,31 +231,70 @@ def _decoded(text: bytes) -> bytes:
     return b"\n".join(p for p in payloads if isinstance(p, bytes))
 
 
-def _parts(text: bytes) -> list[tuple[list[str], bytes]]:
-    """Of a patch, the names of each file as they stand there, and the hunks.
-
-    Whatever stands before the names: nothing, a/ and b/, folders of somebody's own.
-    """
+def _parts(patch: Path, text: bytes) -> list[tuple[list[str], bytes]]:
+    """Of a patch, the names of each file in the tree, new and old, and the hunks."""
     lines = text.splitlines(keepends=True)
-    found = []
+    names: list[list[str]] = []
+    hunks = []
     k = 0
     while k < len(lines):
         old, new = (re.match(rb"(?:---|\+\+\+) ([^\t\r\n]*)", s) for s in (*lines[k:], b"")[:2])
         if not (lines[k].startswith(b"--- ") and old and new and lines[k + 1][:4] == b"+++ "):
             k += 1
             continue
-        paths = [m[1].decode("utf-8", "replace").strip() for m in (new, old)]
+        sides = [m[1].decode("utf-8", "replace").strip() for m in (new, old)]
+        names.append(["" if side == "/dev/null" else side for side in sides])
         begin = k = k + 2
         while k < len(lines) and (head := _HUNK.match(lines[k])):
-            left = [int(n) if n is not None else 1 for n in head.groups()]
-            k += 1
-            while k < len(lines) and (max(left) > 0 or lines[k].startswith(b"\\")):
-                sign = lines[k][:1]
-                left[0] -= sign not in (b"+", b"\\")
-                left[1] -= sign not in (b"-", b"\\")
-                k += 1
-        found.append(([p for p in paths if p != "/dev/null"] or [""], b"".join(lines[begin:k])))
-    return found
+            k = _behind(patch, lines, k, [int(n) if n is not None else 1 for n in head.groups()])
+        hunks.append(b"".join(lines[begin:k]))
+        _nothing_more(patch, lines, k)
+    named = zip(*(_in_tree(side) for side in zip(*names, strict=True)), strict=True)
+    return [([p for p in paths if p] or [""], of) for paths, of in zip(named, hunks, strict=True)]
+
+
+def _behind(patch: Path, lines: Sequence[bytes], at: int, left: list[int]) -> int:
+    """Where the hunk that begins at a line ends, of so many lines before and after it."""
+    k = at + 1
+    while any(left) or b"".join(lines[k : k + 1]).startswith(b"\\"):
+        counts = _LINES.get(lines[k][:1]) if k < len(lines) else None
+        left = [n - c for n, c in zip(left, counts or (0, 0), strict=True)]
+        if counts is None or min(left) < 0:
+            raise InputError(
+                f"{patch}: line {at + 1}: {_shown(lines[at])} does not have as many lines as it "
+                f"says (up to line {k + 1})"
+            )
+        k += 1
+    return k
+
+
+def _nothing_more(patch: Path, lines: Sequence[bytes], begin: int) -> None:
+    """Refuse what may be a hunk, or the rest of one, where the hunks of a file have ended."""
+    for k in range(begin, len(lines)):
+        if _NEXT.match(lines[k]):
+            break
+        if _STRAY.match(lines[k]) and (k == begin or lines[k].startswith(b"@")):
+            raise InputError(
+                f"{patch}: line {k + 1}: {_shown(lines[k])} belongs to no hunk; each begins with "
+                f"'@@ -LINE,COUNT +LINE,COUNT @@', directly behind the one before it"
+            )
+
+
+def _shown(line: bytes) -> str:
+    return repr(line.decode("utf-8", "replace").rstrip()[:60])
+
+
+def _in_tree(paths: Sequence[str]) -> list[str]:
+    """Names of files in the tree, of those of a patch.
+
+    Whatever stands before them: nothing, a/ and b/ or another letter of git's, folders of
+    somebody's own, as many as before the one that has the fewest.
+    """
+    named = [re.sub(r"^[abciow]/", "", p) for p in paths]
+    own = [p for p, n in zip(paths, named, strict=True) if p == n]
+    known = (re.match(r"((?:.*?/)?)(?:mm/[^/]+|include/.+)$", p) for p in own)
+    deep = min((m[1].count("/") for m in known if m), default=0)
+    return [n.split("/", deep)[-1] if p == n else n for p, n in zip(paths, named, strict=True)]
 
 
 def config_of(path: Path) -> tuple[dict[str, str], set[str]]:

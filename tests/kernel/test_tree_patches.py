@@ -1,5 +1,6 @@
 """Patches as developers post them, and what of a tree stands outside its functions."""
 
+import ast
 import base64
 import difflib
 import quopri
@@ -530,6 +531,71 @@ def test_no_patch_and_one_of_other_lines(tmp_path):
     patch.write_text(re.sub(r"(?m)^ (.*;)$", r" \1 /* */", capped()))
     with pytest.raises(InputError, match=r"mm/page_alloc.c:\d+ \(every line of context must be"):
         open_tree(EXCERPT, patch=patch)
+
+
+SHORTER = ("pcp->high >> 3", "pcp->high >> 2")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("pattern", "instead"),
+    [
+        (r"(?=@@ -)", "\n"),
+        (r"(?=@@ -)", "[ as in v1 ]\n"),
+        (r"(@@ -.*) @@", r"\1"),
+        (r"@@ -(\d+),\d+ \+(\d+),\d+", r"@@ -\1,6 +\2,6"),
+        (r"@@ -(\d+),\d+ \+(\d+),\d+", r"@@ -\1,18 +\2,18"),
+    ],
+)
+def test_a_hunk_that_is_damaged_is_not_left_out(tmp_path, pattern, instead, which):
+    """As git apply: a patch is applied whole or not at all."""
+    begin, *hunks = re.split(r"(?m)^(?=@@ )", capped(SHORTER))
+    hunks[which] = re.sub(pattern, instead, hunks[which], count=1)
+    text = begin + "".join(hunks) + "-- \n2.47\n"
+    patch = tmp_path / "it.patch"
+    patch.write_text(text)
+    with pytest.raises(InputError, match=r"to no hunk|as many lines as it says") as refused:
+        open_tree(EXCERPT, patch=patch)
+    row, line = re.search(r"it\.patch: line (\d+): ('.*?') ", str(refused.value)).groups()
+    assert text.splitlines()[int(row) - 1].startswith(ast.literal_eval(line))
+
+
+def test_what_stands_between_files_of_a_patch_is_no_hunk(tmp_path):
+    """What git writes: the next file, a signature, the next mail, a file without a last newline."""
+    patch = tmp_path / "it.patch"
+    new = "--- /dev/null\n+++ b/mm/policy.txt\n@@ -0,0 +1 @@\n+one\n\\ No newline at end of file\n"
+    mail = "-- \n2.47\n\nFrom 0123 Mon Sep 17\n\n@@ -1 +1 @@ is quoted\n---\n a | 2 +-\n"
+    patch.write_text(f"{capped()}diff --git a/mm/policy.txt b/mm/policy.txt\n{new}{mail}{new}")
+    opened = open_tree(EXCERPT, patch=patch)
+    assert opened.unread == ("mm/policy.txt",)
+    patch.write_text(capped())
+    assert opened.digest == open_tree(EXCERPT, patch=patch).digest
+
+
+@pytest.mark.parametrize(
+    ("prefix", "file"),
+    [
+        ("a/", "tools/include/linux/gfp.h"),
+        ("", "tools/include/linux/gfp.h"),
+        ("/home/mm/linux/", "arch/x86/mm/internal.h"),
+    ],
+)
+def test_files_go_by_their_whole_names(tmp_path, prefix, file):
+    """One of the same ending is another file."""
+    base = tmp_path / "base"
+    for name, text in ((PAGE_ALLOC, text_of()), ("include/linux/gfp.h", ""), ("mm/internal.h", "")):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_text(text)
+    other = diff(file, "", "#define CAP 1\n").replace(f"b/{file}", prefix + file)
+    patch = tmp_path / "it.patch"
+    patch.write_text(other + capped().replace("a/mm", f"{prefix}mm").replace("b/mm", f"{prefix}mm"))
+    opened = open_tree(base, patch=patch)
+    assert opened.unread == (file,)
+    gone = diff(file, "#define CAP 1\n", "").replace(f"a/{file}", prefix + file)
+    patch.write_text(patch.read_text() + gone.replace(f"b/{file}", "/dev/null"))
+    assert open_tree(base, patch=patch).unread == (file,)
+    patch.write_text(capped())
+    assert opened.digest == open_tree(base, patch=patch).digest
 
 
 @needs_trees
