@@ -38,8 +38,8 @@ from pcpmodel.kernel.tree_files import (
     FILES,
     KCONFIG,
     MAX_SECONDS,
+    Defaults,
     config_of,
-    defaults_of,
     files_with,
     patched,
     tree_files,
@@ -53,7 +53,7 @@ __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
 CONFIG = {
     "64BIT": "1", "SMP": "1", "MMU": "1", "NUMA": "1", "TRANSPARENT_HUGEPAGE": "1", "CMA": "1",
     "MEMORY_ISOLATION": "1", "COMPACTION": "1", "ZONE_DMA": "1", "ZONE_DMA32": "1",
-    "ZONE_DEVICE": "1", "SPARSEMEM": "1", "PCP_BATCH_SCALE_MAX": "5",
+    "ZONE_DEVICE": "1", "SPARSEMEM": "1", "X86": "1", "X86_64": "1", "PCP_BATCH_SCALE_MAX": "5",
 }  # fmt: skip
 _SCALE = "PCP_BATCH_SCALE_MAX"
 
@@ -177,6 +177,8 @@ class Tree:
         Those that its functions ask for, as they are defined.
     by_default : tuple of str
         Options that nobody gave and that are other than usual, by mm/Kconfig of the tree.
+    undecided : tuple of str
+        Options that mm/Kconfig decides by others that nobody gave: which, by which.
     unset : tuple of str
         Options that its functions ask for and that are off, as no known release has them.
     undefined : tuple of str
@@ -207,6 +209,7 @@ class Tree:
     tracepoints: tuple[str, ...] = ()
     static_keys: Mapping[str, bool] = field(default_factory=dict)
     by_default: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     unset: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
@@ -255,6 +258,8 @@ class Tree:
                 ("Tracepoints and hooks of its own do nothing, as nobody is attached to them",
                  self.tracepoints),
                 ("By the defaults of mm/Kconfig", tuple(values)),
+                ("Decided as if others were off that nobody gave (--config does)",
+                 self.undecided),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
                 ("Taken as not defined, as no file that is read does", self.undefined),
                 ("Always as of CPU and node 0 where nobody waits, and of requests and zones "
@@ -305,12 +310,18 @@ def open_tree(
         before = files
         files, unread = patched(name, files, Path(patch))
         name = f"{name}+{Path(patch).name}"
-    options, off = (dict(CONFIG), set[str]()) if config is None else config_of(Path(config))
+    options, off = (dict(CONFIG), _OFF) if config is None else config_of(Path(config))
     if config is None:
         del options[_SCALE]  # by mm/Kconfig, if that is given
     if batch_scale_max is not None:
         options = _with_scale(options, batch_scale_max)
-    defaults = {_SCALE: CONFIG[_SCALE]} | defaults_of(files.get(KCONFIG, b""), options, off)
+    where = name if config is None else os.fspath(config)
+    defaults = Defaults(
+        files.get(KCONFIG, b""), where, options, off, whole=config is not None
+    )  # fmt: skip
+    defaults.values.setdefault(_SCALE, CONFIG[_SCALE])
+    scale = {**defaults.values, **options}[_SCALE]
+    integer(f"{where}: CONFIG_{_SCALE}", int(scale, 0), *BATCH_SCALE_MAX_RANGE)
     sources = [Source(n, data) for n, data in files.items() if n != KCONFIG]
     # Whatever the tree has of these anywhere is not to be stood in for.
     stand_ins = Source("", read_bytes(_HERE / "tree_defaults.h")).items.keys()
@@ -363,7 +374,7 @@ class _Extract:
         name: str,
         sources: list[Source],
         options: Mapping[str, str],
-        defaults: Mapping[str, str],
+        defaults: Defaults,
         also: Iterable[str] = (),
         missed: Container[str] = (),
     ) -> None:
@@ -489,8 +500,8 @@ class _Extract:
         conditions = {w for i in items for c in i.asks for w in _WORD.findall(c)}
         options = {
             **self.options,
-            **{n: self.defaults[n] for n in (*asked, _SCALE)
-               if n in self.defaults and n not in self.options},
+            **{n: self.defaults.values[n] for n in (*asked, _SCALE)
+               if n in self.defaults.values and n not in self.options},
         }  # fmt: skip
         text = self.text(items, self.calls(roles, more, fields, items))
         theirs = {s.name for s in (*self.unit, *self.others)}
@@ -500,7 +511,7 @@ class _Extract:
         return Tree(
             self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
             tuple(fields), struct.file == self.stand_ins[-1].name,
-            int(options[_SCALE]), options, text, outside=outside,
+            int(options[_SCALE], 0), options, text, outside=outside,
             tracepoints=tuple(sorted(self.tracepoints)),
             static_keys=_static_keys(items, options),
             state=tuple(f"{f} of struct {STRUCTS[n]}" for n in STRUCTS for f in self.kept[n]),
@@ -512,6 +523,10 @@ class _Extract:
             })),
             by_default=tuple(
                 n for n in options if n not in self.options and options[n] != CONFIG.get(n)
+            ),
+            undecided=tuple(
+                f"CONFIG_{n} by {', '.join(sorted(self.defaults.undecided[n]))}"
+                for n in dict.fromkeys((*asked, _SCALE)) if n in self.defaults.undecided
             ),
             unset=tuple(n for n in asked if n not in options and n not in {*CONFIG, *_OFF}),
             undefined=tuple(sorted(

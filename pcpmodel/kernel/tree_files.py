@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import email
+import math
+import operator
 import os
 import posixpath
 import re
@@ -17,16 +19,17 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_bytes, read_text
 from pcpmodel.kernel.tree_source import Source
 
 __all__ = [
-    "FILES", "KCONFIG", "MAX_SECONDS", "config_of", "defaults_of", "files_with", "patched",
+    "FILES", "KCONFIG", "MAX_SECONDS", "Defaults", "config_of", "files_with", "patched",
     "tree_files",
 ]  # fmt: skip
 
@@ -316,49 +319,204 @@ def config_of(path: Path) -> tuple[dict[str, str], set[str]]:
     return found, off
 
 
-class _Entry(NamedTuple):
-    """An option of a Kconfig file, or one of a choice."""
+@dataclass
+class _Entry:
+    """An option of a Kconfig file, or a block or choice around some."""
 
-    name: str
-    needs: tuple[str, ...]  #: expressions that all must hold
-    defaults: list[tuple[str, str]]  #: each with the expression that it needs
+    name: str = ""
+    around: tuple[_Entry, ...] = ()
+    number: bool = False
+    prompt: bool = False  #: somebody is asked for it
     choice: tuple[str, ...] = ()  #: of which it is one
+    depends: list[str] = field(default_factory=list)  #: expressions that all must hold
+    #: Each with the expression that it needs; bounds of a range are one word after the other.
+    default: list[tuple[str, str]] = field(default_factory=list)
+    range: list[tuple[str, str]] = field(default_factory=list)
+    select: list[tuple[str, str]] = field(default_factory=list)
+    imply: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def needs(self) -> str:
+        return " && ".join(f"({e})" for of in (*self.around, self) for e in of.depends)
 
 
-def defaults_of(
-    kconfig: bytes, options: Mapping[str, str], off: Container[str] = ()
-) -> dict[str, str]:
-    """Defaults of mm/Kconfig by options that are set, or off; what neither says is off."""
-    found: dict[str, str] = {}
-    entries = _entries(kconfig.decode("utf-8", "replace"))
-    for _ in entries:  # one may need another that stands behind it
-        before = dict(found)
+class Defaults:
+    """What mm/Kconfig makes of options that are set, or off.
+
+    Parameters
+    ----------
+    kconfig : bytes
+    where : str
+        The options are from; for messages.
+    options : mapping of str to str
+        That are set.
+    off : container of str
+        That are not.
+    whole : bool
+        There are no others.
+
+    Attributes
+    ----------
+    values : dict of str to str
+        Of further options, by name; what nothing sets is off.
+    undecided : dict of str to frozenset of str
+        Options that it would take to be sure of one, by its name.
+
+    Raises
+    ------
+    InputError
+        For an option that is set to a number outside of its range.
+    """
+
+    def __init__(
+        self,
+        kconfig: bytes,
+        where: str,
+        options: Mapping[str, str],
+        off: Container[str] = (),
+        whole: bool = False,
+    ) -> None:
+        self.options, self.off, self.whole = options, off, whole
+        self.values: dict[str, str] = {}
+        self.undecided: dict[str, frozenset[str]] = {}
+        entries = _entries(kconfig.decode("utf-8", "replace"))
+        self.names = {e.name for e in entries}
+        self.by_others: dict[str, dict[str, list[str]]] = {"select": {}, "imply": {}}
+        for way, names in self.by_others.items():
+            for entry in entries:
+                for name, needed in getattr(entry, way):
+                    names.setdefault(name, []).append(f"{entry.name} && ({needed or 'y'})")
+        for _ in entries:  # one may need another that stands behind it
+            before = dict(self.values), dict(self.undecided)
+            for entry in entries:
+                if entry.name in options:
+                    continue
+                value, undecided = self._value(entry)
+                for now, found in ((self.values, value), (self.undecided, undecided)):
+                    now.pop(entry.name, None)
+                    if found:
+                        now[entry.name] = found
+            if before == (self.values, self.undecided):
+                break
         for entry in entries:
-            given = {**found, **options}
-            chosen = any(n in options for n in entry.choice)
-            if entry.name in off or chosen or not all(_holds(e, given) for e in entry.needs):
-                found.pop(entry.name, None)
-                continue
-            value = next((v for v, needed in entry.defaults if _holds(needed, given)), "n")
-            if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", value):
-                found[entry.name] = value
-            elif _holds(value, given):
-                found[entry.name] = "1"
-            else:
-                found.pop(entry.name, None)
-        if found == before:
-            break
-    return found
+            given = options.get(entry.name, "")
+            low, high = self._range(entry)
+            if _NUMBER.fullmatch(given) and not low <= int(given, 0) <= high:
+                raise InputError(
+                    f"{where}: CONFIG_{entry.name}={given} is outside {low}..{high}, its range in "
+                    f"{KCONFIG}"
+                )
+
+    def _value(self, entry: _Entry) -> tuple[str, frozenset[str]]:
+        """Of an option that nobody gave, and what it would take to be sure; empty: off."""
+        name = entry.name
+        selected, undecided = self._any(self.by_others["select"].get(name, ()))
+        if selected:
+            return "1", undecided
+        if name in self.off or any(n in self.options for n in entry.choice):
+            return "", undecided
+        if not (entry.prompt or entry.default or self.whole or entry.choice):
+            undecided |= {name}  # others may select it
+        holds, more = self._holds(entry.needs)
+        undecided |= more
+        if not holds:
+            return "", undecided
+        implied, more = self._any(self.by_others["imply"].get(name, ()))
+        undecided |= more
+        value = "n"
+        for default, needed in [("y", "")] if implied else entry.default:
+            holds, more = self._holds(needed)
+            undecided |= more
+            if holds:
+                value = default
+                break
+        if entry.number:
+            value, more = self._of(value)
+            if not _NUMBER.fullmatch(value):
+                return "", undecided | more | {name}
+            low, high = self._range(entry)
+            return str(min(max(int(value, 0), low), high)), undecided | more
+        holds, more = self._holds(value)
+        return "1" if holds else "", undecided | more
+
+    def _any(self, expressions: Iterable[str]) -> tuple[bool, frozenset[str]]:
+        return self._holds(" || ".join(expressions) or "n")
+
+    def _range(self, entry: _Entry) -> tuple[float, float]:
+        for bounds, needed in entry.range:
+            low, high = (self._of(word)[0] for word in (bounds.split() * 2)[:2])
+            if self._holds(needed)[0] and _NUMBER.fullmatch(low) and _NUMBER.fullmatch(high):
+                return int(low, 0), int(high, 0)
+        return -math.inf, math.inf
+
+    def _of(self, word: str) -> tuple[str, frozenset[str]]:
+        """What an option or a constant is, and what it would take to be sure; y is 1."""
+        if word[:1] == '"' or word in ("y", "m", "n") or _NUMBER.fullmatch(word):
+            return "1" if word == "y" else word.strip('"'), frozenset()
+        if word in self.options or word in self.names:
+            given = {**self.values, **self.options}.get(word, "n")
+            return given, self.undecided.get(word, frozenset())
+        return "n", frozenset(() if self.whole or word in self.off else (word,))
+
+    def _holds(self, expression: str) -> tuple[bool, frozenset[str]]:
+        """Whether an expression is y, an empty one is, and what it would take to be sure."""
+        tokens = re.findall(r'"[^"]*"|-?\w+|&&|\|\||[<>!]=|[<>=!()]', expression)
+
+        def either() -> tuple[bool, frozenset[str]]:
+            return joined("||", both, True)
+
+        def both() -> tuple[bool, frozenset[str]]:
+            return joined("&&", one, False)
+
+        def joined(
+            mark: str, part: Callable[[], tuple[bool, frozenset[str]]], enough: bool
+        ) -> tuple[bool, frozenset[str]]:
+            found = [part()]
+            while tokens[:1] == [mark]:
+                del tokens[0]
+                found.append(part())
+            if (enough, frozenset()) in found:
+                return enough, frozenset()
+            holds = any(h for h, _ in found) if enough else all(h for h, _ in found)
+            return holds, frozenset().union(*(more for _, more in found))
+
+        def one() -> tuple[bool, frozenset[str]]:
+            token = tokens.pop(0) if tokens else "n"
+            if token == "!":
+                holds, more = one()
+                return not holds, more
+            if token == "(":
+                found = either()
+                del tokens[:1]
+                return found
+            left, more = self._of(token)
+            if tokens and tokens[0] in _COMPARED:
+                sign, other = tokens.pop(0), tokens.pop(0) if tokens else "n"
+                right, of_other = self._of(other)
+                more |= of_other
+                if all(_NUMBER.fullmatch(side) for side in (left, right)):
+                    return _COMPARED[sign](int(left, 0), int(right, 0)), more
+                if sign[0] in "<>" or any(_NUMBER.fullmatch(w) for w in (token, other)):
+                    more |= {w for w, side in ((token, left), (other, right)) if side == "n" != w}
+                return sign[0] not in "<>" and _COMPARED[sign](left, right), more
+            return left == "1", more
+
+        return (True, frozenset()) if not tokens else either()
+
+
+_NUMBER = re.compile(r"-?\d+|0[xX][0-9a-fA-F]+")
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le,
+    ">=": operator.ge,
+}  # fmt: skip
 
 
 def _entries(text: str) -> list[_Entry]:
     """Options, with what blocks and choices around them need."""
     entries: list[_Entry] = []
-    around: list[list[str]] = []  # expressions of each block
-    choice: list[tuple[str, str]] | None = None  # defaults of the one around
-    begins = 0  # its first option
-    inside: list[tuple[str, str]] | None = None  # defaults of what lines are about
-    needs: list[str] = []
+    around: list[_Entry] = []
+    begins = 0  # the first option of the choice around
+    of = _Entry()  # that lines are about
     helps: int | None = None  # indentation of the help that lines may be of; 0: its first line's
     for line in re.sub(r"\\\n", " ", text).splitlines():
         deep = len(line.expandtabs()) - len(line.expandtabs().lstrip())
@@ -368,78 +526,30 @@ def _entries(text: str) -> list[_Entry]:
             continue
         helps = 0 if word in ("help", "---help---") else None
         if word in ("config", "menuconfig"):
-            inside, needs = [], []
-            entries.append(_Entry(rest, (), inside))
+            of = _Entry(rest, tuple(around))
+            entries.append(of)
         elif word in ("if", "menu", "choice"):
-            around.append([rest] if word == "if" else [])
-            needs = around[-1]
-            inside = [] if word == "choice" else None
-            if word == "choice":
-                choice, begins = inside, len(entries)
+            of = _Entry(depends=[rest] if word == "if" else [])
+            around.append(of)
+            begins = len(entries)
         elif word in ("endif", "endmenu", "endchoice") and around:
-            around.pop()
-            inside, needs = None, []
-            if word == "endchoice" and choice is not None:
+            block, of = around.pop(), _Entry()
+            if word == "endchoice":
                 members = entries[begins:]
-                chosen = [*choice, *((m.name, "") for m in members)]
                 names = tuple(m.name for m in members)
-                entries[begins:] = [
-                    m._replace(
-                        defaults=[("y" if n == m.name else "n", e) for n, e in chosen], choice=names
-                    )
-                    for m in members
-                ]
-                choice = None
+                chosen = [*block.default, *((n, "") for n in names)]
+                for m in members:
+                    m.default = [("y" if n == m.name else "n", e) for n, e in chosen]
+                    m.choice = names
+        elif word in ("comment", "source"):
+            of = _Entry()
         elif word == "depends":
-            needs.append(rest.removeprefix("on").strip())
-        elif word in ("default", "def_bool", "def_tristate") and inside is not None:
-            value, _, needed = rest.partition(" if ")
-            inside.append((value.strip(), needed.strip()))
-        if entries and word in ("config", "menuconfig", "depends"):
-            last = entries[-1]
-            if inside is last.defaults:
-                entries[-1] = last._replace(needs=(*(e for b in around for e in b), *needs))
+            of.depends.append(rest.removeprefix("on").strip())
+        elif word in ("bool", "tristate", "int", "hex", "string", "prompt"):
+            of.number = of.number or word in ("int", "hex")
+            of.prompt = of.prompt or bool(rest)
+        elif word in ("default", "def_bool", "def_tristate", "range", "select", "imply"):
+            value, _, needed = re.sub(r"\s+if\s+", " if ", rest).partition(" if ")
+            known = getattr(of, "default" if word.startswith("def") else word)
+            known.append((value.strip(), needed.strip()))
     return entries
-
-
-def _holds(expression: str, values: Mapping[str, str]) -> bool:
-    """Whether an expression of Kconfig is y; an empty one is."""
-    tokens = re.findall(r'"[^"]*"|\w+|&&|\|\||!=|[=!()]', expression)
-
-    def either() -> bool:
-        return joined("||", both, any)
-
-    def both() -> bool:
-        return joined("&&", one, all)
-
-    def joined(
-        mark: str, part: Callable[[], bool], together: Callable[[Iterable[bool]], bool]
-    ) -> bool:
-        found = [part()]
-        while tokens[:1] == [mark]:
-            del tokens[0]
-            found.append(part())
-        return together(found)
-
-    def one() -> bool:
-        token = tokens.pop(0) if tokens else "n"
-        if token == "!":
-            return not one()
-        if token == "(":
-            found = either()
-            del tokens[:1]
-            return found
-        left = of(token)
-        if tokens[:1] in (["="], ["!="]):
-            same = tokens.pop(0) == "="
-            right = of(tokens.pop(0)) if tokens else ""
-            return (left == right) == same
-        return left == "y"
-
-    def of(token: str) -> str:
-        if token[0] == '"' or token in ("y", "m", "n") or token.isdigit():
-            return token.strip('"')
-        value = values.get(token, "n")
-        return "y" if value == "1" else value
-
-    return not tokens or either()

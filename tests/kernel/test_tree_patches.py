@@ -281,6 +281,88 @@ def test_a_patch_of_a_default(tmp_path, changed):
     assert opened.unread == ()
 
 
+SCALES = """\
+config PCP_SCALE
+	int
+	default 2
+
+config PCP_SMALL
+	bool
+
+config PCP_LARGE
+	bool "Large"
+	default y
+	select PCP_SMALL if SMP
+
+comment "nothing is asked"
+	depends on NEVER
+
+config PCP_BATCH_SCALE_MAX
+	int "Maximum scale factor"
+	{default}
+	default 5
+	range {range}
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "allowed", "scale", "asked"),
+    [
+        ("default 4 if X86_64", "0 6", 4, ""),
+        ("default 4 if ARM64 && X86_64 && NEVER = y", "0 6", 5, "by ARM64, NEVER"),
+        ("default 4 if MEMCG", "0 6", 5, "by MEMCG"),
+        ("default 4 if MEMCG && !SMP", "0 6", 5, ""),
+        ("default 4 if MEMCG || SMP", "0 6", 4, ""),
+        ("default 4 if NR_CPUS >= 64", "0 6", 5, "by NR_CPUS"),
+        ("default 4 if 1 < PCP_SCALE", "0 6", 4, ""),
+        ("default PCP_SCALE", "0 6", 2, ""),
+        ("default OTHER_SCALE", "0 6", 5, "by OTHER_SCALE, PCP_BATCH_SCALE_MAX"),
+        ("default 4 if PCP_SMALL", "0 6", 4, ""),
+        ("", "0 4", 4, ""),
+        ("default 9", "0 6", 6, ""),
+        ("default 1", "PCP_SCALE 6", 2, ""),
+        ("default 1", "3 6 if !SMP\n	range 2 6", 2, ""),
+    ],
+)
+def test_a_scale_of_the_trees_own(changed, default, allowed, scale, asked):
+    """As Kconfig decides it, or said to be decided without what it asks for."""
+    folder = changed()
+    (folder / "mm/Kconfig").write_text(SCALES.format(default=default, range=allowed))
+    opened = open_tree(folder)
+    assert opened.batch_scale_max == scale
+    said = [f"CONFIG_PCP_BATCH_SCALE_MAX {asked}"] if asked else []
+    assert [*opened.undecided] == said
+    assert any("others were off that nobody gave" in c for c in opened.caveats) == bool(asked)
+
+
+def test_a_config_decides_what_a_default_asks_for(changed):
+    folder = changed()
+    config = folder / "config"
+    for default, option, scale in (
+        ("default 4 if NR_CPUS >= 64", "NR_CPUS=64", 4),
+        ("default 4 if NR_CPUS >= 64", "NR_CPUS=8", 5),
+        ("default 4 if MEMCG", "SMP=y", 5),
+    ):
+        (folder / "mm/Kconfig").write_text(SCALES.format(default=default, range="0 6"))
+        config.write_text(f"CONFIG_NUMA=y\nCONFIG_{option}\n")
+        opened = open_tree(folder, config=config)
+        assert (opened.batch_scale_max, opened.undecided) == (scale, ())
+
+
+def test_a_scale_out_of_range_is_refused(changed):
+    folder = changed()
+    config = folder / "config"
+    config.write_text("CONFIG_NUMA=y\nCONFIG_SMP=y\nCONFIG_PCP_BATCH_SCALE_MAX=9\n")
+    said = r"config: CONFIG_PCP_BATCH_SCALE_MAX=9 is outside 0\.\."
+    with pytest.raises(InputError, match=rf"{said}6$"):
+        open_tree(folder, config=config)
+    (folder / "mm/Kconfig").write_text(SCALES.format(default="", range="0 4"))
+    with pytest.raises(InputError, match=rf"{said}4, its range in mm/Kconfig"):
+        open_tree(folder, config=config)
+    with pytest.raises(InputError, match=r"SCALE_MAX=5 is outside 0\.\.4, its range"):
+        open_tree(folder, batch_scale_max=5)
+
+
 # Words of the kernel's own C
 
 
