@@ -313,6 +313,11 @@ def open_tree(
     options, off = (dict(CONFIG), _OFF) if config is None else config_of(Path(config))
     if config is None:
         del options[_SCALE]  # by mm/Kconfig, if that is given
+    elif "NUMA" not in options:
+        raise InputError(
+            f"{config}: CONFIG_NUMA is not set; a tree is taken with CONFIG_NUMA=y, as "
+            f"drain_zone_pages() and `expire` are there with it alone"
+        )
     if batch_scale_max is not None:
         options = _with_scale(options, batch_scale_max)
     where = name if config is None else os.fspath(config)

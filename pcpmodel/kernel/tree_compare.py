@@ -24,12 +24,13 @@ OPERATIONS = 10_000_000
 
 _TYPES = ("unmovable", "movable", "reclaimable")
 
-# What is looked at first, of each operation; the function that decides it.
+# What is looked at first, of each operation; the function that decides it, and all else.
 _WHO = {
     "alloc": (
         (("free_count", "free_factor"), "rmqueue_pcplist"),
         (("high", "alloc_factor", "asked", "refills"), "nr_pcp_alloc"),
         (("got", "count", "lists", "count_min"), "__rmqueue_pcplist"),
+        ((), "rmqueue_pcplist"),
     ),
     "free": (
         (("alloc_factor", "free_count", "flags"), "commit"),
@@ -38,18 +39,22 @@ _WHO = {
         (("high",), "nr_pcp_high"),
         (("holds",), "commit"),
         (("count", "lists", "blocks"), "free_pcppages_bulk"),
+        ((), "commit"),
     ),
     "decay": (
         (("high", "pages", "holds", "count_min"), "decay_pcp_high"),
         (("count", "lists", "blocks"), "free_pcppages_bulk"),
+        ((), "decay_pcp_high"),
     ),
     "drain_zone_pages": (
         (("pages", "holds"), "drain_zone_pages"),
         (("count", "lists", "blocks"), "free_pcppages_bulk"),
+        ((), "drain_zone_pages"),
     ),
     "drain_pages_zone": (
         (("pages", "holds"), "drain_pages_zone"),
         (("count", "lists", "blocks"), "free_pcppages_bulk"),
+        ((), "drain_pages_zone"),
     ),
 }
 
@@ -200,7 +205,9 @@ def _function(tree: Tree, example: dict[str, Any]) -> str:
     if example["op"] not in _WHO:
         return str(example["op"])
     unlike = set(_unlike(example))
-    function = next(f for names, f in _WHO[example["op"]] if unlike & set(names))
+    function = next(
+        f for names, f in _WHO[example["op"]] if not names or not unlike.isdisjoint(names)
+    )
     if function == "commit":
         return next(n for n in tree.functions if n.endswith("_page_commit"))
     return function

@@ -168,6 +168,29 @@ def test_the_smallest_state_is_on_one_list(changed):
     assert len(d.state["lists"]) == 1
 
 
+# Functions that are named
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "function", "quantity"),
+    [
+        ("int surplus, batch", "int surplus = pcp->free_count = 0, batch", "decay_pcp_high",
+         "free_count"),
+        ("pcp->free_count >>= 1;", "pcp->free_count >>= 1;\n	pcp->flags = 0;", "rmqueue_pcplist",
+         "flags"),
+        ("	int some = ", "	int some = pcp->alloc_factor = 0;\n\n	some = ", "drain_zone_pages",
+         "alloc_factor"),
+        ("	while (pcp->count)\n", "	pcp->high = pcp->high_min;\n	while (pcp->count)\n",
+         "drain_pages_zone", "high"),
+    ],
+)  # fmt: skip
+def test_whatever_field_an_operation_changes(changed, old, new, function, quantity):
+    """Of no operation a release changes all."""
+    found, _ = differences(open_tree(changed((old, new))), "v7.2", 500_000)
+    (d,) = found
+    assert (d.function, [*d.ours]) == (function, [quantity])
+
+
 # What a patch changes and nobody compiles
 
 
@@ -347,6 +370,13 @@ def test_a_config_decides_what_a_default_asks_for(changed):
         config.write_text(f"CONFIG_NUMA=y\nCONFIG_{option}\n")
         opened = open_tree(folder, config=config)
         assert (opened.batch_scale_max, opened.undecided) == (scale, ())
+
+
+def test_a_kernel_without_nodes_is_refused_by_its_option(tmp_path):
+    config = tmp_path / "config"
+    config.write_text("CONFIG_SMP=y\n# CONFIG_NUMA is not set\nCONFIG_PCP_BATCH_SCALE_MAX=5\n")
+    with pytest.raises(InputError, match=r"config: CONFIG_NUMA is not set; .* CONFIG_NUMA=y"):
+        open_tree(EXCERPT, config=config)
 
 
 def test_a_scale_out_of_range_is_refused(changed):
