@@ -970,7 +970,7 @@ from types import SimpleNamespace
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.tree_outside import Outside
 from pcpmodel.kernel.tree_pages import compare
-tree = SimpleNamespace(name=sys.argv[2], library=sys.argv[1], fields=())
+tree = SimpleNamespace(name=sys.argv[2], library=sys.argv[1], fields=(), functions=())
 try:
     outside = Outside(sys.argv[1])
     _, found = compare(tree, "v7.2", 100_000, 0, 100_000)

@@ -15,7 +15,7 @@ from pcpmodel.kernel.releases import Release, release, releases
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
 from pcpmodel.kernel.tree_pages import compare, sizing, try_once
-from pcpmodel.kernel.tree_rules import near
+from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, near
 
 __all__ = ["OPERATIONS", "Difference", "closest", "decides_as", "differences"]
 
@@ -59,7 +59,9 @@ _WHO = {
 }
 
 
-_ALWAYS = ("count", "lists", "drains", "pages", "holds", "blocks", "asked", "refills", "got")
+# Who moves what a hold moves, which is always compared.
+_BULK = {"alloc": "rmqueue_bulk"}
+_MOVED = ("count", "lists", "drains", "pages", "holds", "blocks", "asked", "refills", "got")
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,9 @@ def closest(tree: Tree, n: int = 500_000, seed: int = 1) -> Release:
     """Of the nearest releases the one beside which the fewest functions decide otherwise."""
 
     def unlike(name: str) -> int:
-        return len({_function(tree, found) for found in compare(tree, name, n, seed, 20)[1]})
+        base = release(name)
+        found = compare(tree, base, n, seed, 20)[1]
+        return len({_function(tree, base, example) for example in found})
 
     return release(min(reversed(near(tree)), key=unlike))
 
@@ -163,10 +167,11 @@ def differences(
     tree: Tree, base: str | Release, n: int = OPERATIONS, seed: int = 1
 ) -> tuple[list[Difference], int]:
     """One difference for each function that decides otherwise, and the operations compared."""
+    base = release(base)
     done, found = compare(tree, base, n, seed, 500)
     smallest: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
     for example in found:
-        who = _function(tree, example)
+        who = _function(tree, base, example)
         size = _size(example)
         if who not in smallest or size < smallest[who][0]:
             smallest[who] = size, example
@@ -174,7 +179,7 @@ def differences(
         _difference(tree, _shrunk(tree, base, who, example), who)
         for who, (_, example) in smallest.items()
     ]
-    sized = sizes_differ(tree, release(base))
+    sized = sizes_differ(tree, base)
     return made + ([sized] if sized else []), done
 
 
@@ -196,12 +201,24 @@ def _outcome(after: dict[str, Any]) -> dict[str, Any]:
 def _unlike(example: dict[str, Any]) -> list[str]:
     """What differs, of what both kernels have."""
     ours, theirs = _outcome(example["release"]), _outcome(example["tree"])
-    compared = {*_ALWAYS, *example["compared"]}
+    compared = {*_MOVED, *example["compared"]}
     return [name for name in ours if name in compared and ours[name] != theirs[name]]
 
 
-def _function(tree: Tree, example: dict[str, Any]) -> str:
-    """The function that decides what is different."""
+def _own_text(tree: Tree, base: Release, name: str) -> bool:
+    """Whether no known kernel, nor the tree that is compared with, has a function's text."""
+    known = set(known_texts().get(name, ()))
+    if isinstance(base, TreeRelease) and name in base.tree.functions:
+        known.add(base.tree.functions[name].digest)
+    return name in tree.functions and tree.functions[name].digest not in known
+
+
+def _function(tree: Tree, base: Release, example: dict[str, Any]) -> str:
+    """The function that decides what is different.
+
+    What a hold moves is decided by who asks for it, but where of both only the one that moves
+    has a text of its own.
+    """
     if example["op"] not in _WHO:
         return str(example["op"])
     unlike = set(_unlike(example))
@@ -209,7 +226,10 @@ def _function(tree: Tree, example: dict[str, Any]) -> str:
         f for names, f in _WHO[example["op"]] if not names or not unlike.isdisjoint(names)
     )
     if function == "commit":
-        return next(n for n in tree.functions if n.endswith("_page_commit"))
+        function = next(n for n in tree.functions if n.endswith("_page_commit"))
+    bulk = _BULK.get(example["op"], "free_pcppages_bulk")
+    if unlike <= {*_MOVED, "count_min"} and _own_text(tree, base, bulk):
+        return function if _own_text(tree, base, function) else bulk
     return function
 
 
@@ -248,7 +268,7 @@ def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _shrunk(
-    tree: Tree, base: str | Release, who: str, example: dict[str, Any], tries: int = 4000
+    tree: Tree, base: Release, who: str, example: dict[str, Any], tries: int = 4000
 ) -> dict[str, Any]:
     """The difference from as small a state as steps downhill lead to."""
     if "before" not in example or try_once(tree, base, example) is None:
@@ -259,7 +279,11 @@ def _shrunk(
         for candidate in _smaller(example):
             tries -= 1
             now = try_once(tree, base, candidate)
-            if now is not None and _function(tree, now) == who and _size(now) < _size(example):
+            if (
+                now is not None
+                and _function(tree, base, now) == who
+                and _size(now) < _size(example)
+            ):
                 example, found = now, True
                 break
             if not tries:

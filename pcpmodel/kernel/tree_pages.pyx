@@ -354,6 +354,8 @@ cdef struct counted:
     bint more  # the tree has lists of orders that the release has none for
     int nr_holds
     int times  # that the last operation was done
+    bint work  # that decay_pcp_high() returned last, by the rules and of the tree
+    bint tree_work
     int failed
     tree_hold hold[MOST_HOLDS]
 
@@ -375,7 +377,8 @@ cdef void give(counted *c, int n, int pindex) noexcept nogil:
 
 cdef void by_rules(counted *c, const operation *o) noexcept nogil:
     cdef int i, n, high, chunk
-    cdef bint work, more
+    cdef bint more
+    c.work = False
     c.nr_holds = 0
     c.times = 1
     if o.op == OP_ALLOC:
@@ -412,7 +415,7 @@ cdef void by_rules(counted *c, const operation *o) noexcept nogil:
             n -= chunk
             more = commit_goes_on(&c.pcp, &c.rules, n, high)
     elif o.op == OP_DECAY:
-        n = decay_pcp_high(&c.pcp, &c.rules, &work)
+        n = decay_pcp_high(&c.pcp, &c.rules, &c.work)
         while n > 0 and not c.failed:
             chunk = decay_hold(&c.pcp, &c.rules, n)
             give(c, chunk, 0)
@@ -445,9 +448,10 @@ cdef void to_fields(const per_cpu_pages *pcp, tree_fields *f) noexcept nogil:
     f.free_count, f.count_min = pcp.free_count, pcp.count_min
 
 
-cdef void by_tree(
+cdef bint by_tree(
     const tree_ops *ops, void *set, unsigned int zone_flags, const operation *o, int times
 ) noexcept nogil:
+    """What decay_pcp_high() returns, else False."""
     if o.op == OP_ALLOC:
         for _ in range(times):
             ops.alloc(set, zone_flags, o.order, o.migratetype, o.available)
@@ -455,11 +459,12 @@ cdef void by_tree(
         for _ in range(times):
             ops.commit(set, zone_flags, o.order, o.migratetype)
     elif o.op == OP_DECAY:
-        ops.decay(set, zone_flags)
+        return ops.decay(set, zone_flags) != 0
     elif o.op == OP_DRAIN_REMOTE:
         ops.drain_remote(set)
     elif o.op == OP_DRAIN_ALL:
         ops.drain_all(set)
+    return False
 
 
 # Fields that not every kernel has.
@@ -470,9 +475,13 @@ cdef enum:
     HAS_FREE_COUNT = 8
     HAS_COUNT_MIN = 16
     HAS_HIGH = 32
+    HAS_EXPIRE = 64
+    HAS_DECAY = 128
 
 
-FIELDS = ("flags", "alloc_factor", "free_factor", "free_count", "count_min", "high")
+FIELDS = (
+    "flags", "alloc_factor", "free_factor", "free_count", "count_min", "high", "expire", "returned",
+)
 
 
 cdef int fields_of(tree, const pcp_rules *r):
@@ -485,6 +494,8 @@ cdef int fields_of(tree, const pcp_rules *r):
     both |= HAS_COUNT_MIN * (r.count_min and "count_min" in tree.fields)
     # A limit that nothing tunes is not what v6.7 and later keep between high_min and high_max.
     both |= HAS_HIGH * (not r.high_min_max or "high_min" in tree.fields)
+    both |= HAS_EXPIRE * ("expire" in tree.fields)
+    both |= HAS_DECAY * (r.decay != DECAY_NONE and "decay_pcp_high" in tree.functions)
     return both
 
 
@@ -515,6 +526,8 @@ cdef bint alike(
         or (fields & HAS_FREE_FACTOR and f.free_factor != mine.free_factor)
         or (fields & HAS_FREE_COUNT and f.free_count != mine.free_count)
         or (fields & HAS_COUNT_MIN and f.count_min != mine.count_min)
+        or (fields & HAS_EXPIRE and f.expire != mine.expire)
+        or (fields & HAS_DECAY and c.work != c.tree_work)
     ):
         return False
     lists_for_tree(c, theirs)
@@ -772,7 +785,7 @@ cdef bint once(
         ops.put(set, &f, lists)
         return True
     by_rules(c, o)
-    by_tree(ops, set, c.zone_flags, o, c.times)
+    c.tree_work = by_tree(ops, set, c.zone_flags, o, c.times)
     return not c.failed and alike(c, ops, set, o, fields)
 
 
@@ -797,11 +810,12 @@ cdef dict described(
         "compared": [name for i, name in enumerate(FIELDS) if fields >> i & 1],
         "before": {**before, "lists": [lists_before[i] for i in range(nr)]},
         "release": {
-            **mine, "lists": [c.nr[i] for i in range(nr)],
+            **mine, "returned": int(c.work), "lists": [c.nr[i] for i in range(nr)],
             "holds": [c.hold[i] for i in range(c.nr_holds)],
         },
         "tree": {
-            **theirs, "lists": [lists[c.at[i]] if c.at[i] >= 0 else 0 for i in range(nr)],
+            **theirs, "returned": int(c.tree_work),
+            "lists": [lists[c.at[i]] if c.at[i] >= 0 else 0 for i in range(nr)],
             "holds": [holds[i] for i in range(n)],
         },
     }

@@ -33,6 +33,7 @@ from pcpmodel.files import parse_json, read_json
 from pcpmodel.kernel.lists import PCP_LISTS_ROOM
 from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release, releases
 from pcpmodel.kernel.tree_pages import (
+    FIELDS,
     compare,
     engine_lists,
     lists_correspond,
@@ -272,7 +273,7 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
     kept = tree.library.with_name(f"{tree.digest}.{state.base}.json")
     try:
         known: dict[str, Any] = read_json(kept)
-        if known["operations"] == [OPERATIONS, ROWS]:
+        if known["operations"] == [OPERATIONS, ROWS, *FIELDS]:
             return known
     except (OSError, InputError, KeyError, TypeError):
         pass
@@ -330,7 +331,7 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
     """Which steps come to the same as the tree's whole operations."""
     first = int(Release(state.base, state.patches).rules.commit_drain)
     ways = [first, *(d for d in (CommitDrain.CHUNKS, CommitDrain.CHUNKS_WHILE_HIGH) if d != first)]
-    told = {"commit_drain": first, "hits": 0, "operations": [OPERATIONS, ROWS]}
+    told = {"commit_drain": first, "hits": 0, "operations": [OPERATIONS, ROWS, *FIELDS]}
     refused = ""
     for way in ways:
         tried = replace(state, commit_drain=int(way))
@@ -386,8 +387,11 @@ def _why(example: Mapping[str, Any]) -> str:
     ours, theirs = example["release"], example["tree"]
     unlike = ", ".join(
         f"{k} {theirs[k]} where the steps come to {ours[k]}"
-        for k in ours if k != "lists" and k in theirs and _told(ours[k]) != _told(theirs[k])
+        for k in ours
+        if k in ("count", "holds", *example["compared"]) and _told(ours[k]) != _told(theirs[k])
     )  # fmt: skip
+    if not unlike and ours["lists"] != theirs["lists"]:
+        unlike = "it moves blocks of other lists"
     return (
         f"{_PARTS[example['op']]} (order {example['order']}) does not fall into the engines' steps"
         + (f": {unlike}" if unlike else "")

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from helpers.trees import HEADER, TREES, needs_trees
+from helpers.trees import HEADER, TREES, edited, needs_trees
 from pcpmodel.errors import InputError
 from pcpmodel.kernel import tree_compare
 from pcpmodel.kernel.pcp import PerCpuPages
@@ -189,6 +189,37 @@ def test_whatever_field_an_operation_changes(changed, old, new, function, quanti
     found, _ = differences(open_tree(changed((old, new))), "v7.2", 500_000)
     (d,) = found
     assert (d.function, [*d.ours]) == (function, [quantity])
+
+
+@needs_trees
+@pytest.mark.parametrize(
+    ("old", "new", "function"),
+    [
+        (r"(for \(i = 0; i < )count;", r"\1min(count, 64UL);", "rmqueue_bulk"),
+        (r"(count = min\(pcp->count, )count\);", r"\1min(count, 32));", "free_pcppages_bulk"),
+        (r"pindex = pindex - 1;", "pindex = 0;", "free_pcppages_bulk"),
+        (r"(max_nr_free = )high - batch;", r"\1min(high - batch, batch << 2);", "nr_pcp_free"),
+    ],
+)
+def test_the_function_that_was_changed_is_named(tmp_path, old, new, function):
+    """Not the one that asks it, whose text is a release's."""
+    mine = tree(edited(tmp_path / "tree", ((old, new),), base=TREES / "7.3.4"))
+    answer = mine.compare("v7.3", operations=500_000)
+    assert functions_of(answer) == {function}
+    assert "count_min" not in answer.text
+
+
+def test_when_the_worker_comes_back_and_remote_lists_are_drained(changed):
+    """What decay_pcp_high() returns, and a field that vmstat reads."""
+    (d,) = differences(
+        open_tree(changed(("	return again;", "	return false;"))), "v7.2", 100_000
+    )[0]
+    assert (d.function, d.ours, d.theirs) == ("decay_pcp_high", {"returned": 1}, {"returned": 0})
+    fields = HEADER % {"thp": 2, "more": "\n	u8 expire;"}
+    at = "	pcp->alloc_factor /= 2;\n"
+    folder = changed((at, f"{at}	pcp->expire = 3;\n"), include__linux__mmzone_h=fields)
+    (d,) = differences(open_tree(folder), "v7.2", 100_000)[0]
+    assert (d.function, d.theirs) == ("free_frozen_page_commit", {"expire": 3})
 
 
 # What a patch changes and nobody compiles
