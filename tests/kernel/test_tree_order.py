@@ -24,11 +24,12 @@ SHRINKS = (
     "bool decay_pcp_high(struct zone *zone, struct per_cpu_pages *pcp)\n{\n"
     "	int least = max3(pcp->count - (READ_ONCE(pcp->batch) << CONFIG_PCP_BATCH_SCALE_MAX),\n"
     "			 pcp->high - (pcp->high >> shift()), pcp->high_min);\n"
-    "	int left;\n\n"
+    "	int left;\n	bool again;\n\n"
     "	if (pcp->high > pcp->high_min)\n		pcp->high = least;\n"
+    "	again = pcp->high > pcp->high_min || pcp->count > pcp->high;\n"
     "	for (left = pcp->count - pcp->high; left > 0; left -= pcp->batch)\n"
     "		free_pcppages_bulk(zone, min(left, pcp->batch), pcp, 0);\n"
-    "	return false;\n}\n"
+    "	return again;\n}\n"
 )
 
 
