@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from count_verification import SEED, tally
@@ -170,6 +171,14 @@ def test_a_tolerance_that_nothing_changes_passes_tells_nothing():
     assert model["telling"] == model["telling_within"] == 0
     assert (model["signs"], same["signs"], model["changes"]) == (2, 0, 2)
     assert (model["large_signs"], model["large_changes"]) == (1, 1)
+
+
+def test_rows_and_null_models_of_numbers_out_of_an_array_are_ready_for_json():
+    one, other = np.float64(100.0), np.float64(94.9)
+    row = cells.make_row("s", "t", "p", "rate", other, one, RULES, kind="score")
+    row = cells.after(row, [one] * 3, before=one, runs_before=[one] * 3, first=one).as_dict()
+    assert json.loads(json.dumps(row))["large_change"] is True
+    json.dumps(score_null_models([row]))
 
 
 def test_every_row_of_an_answer_key_is_predicted(monkeypatch):

@@ -188,7 +188,8 @@ def after(
         measured_change=row.measured - before,
         predicted_change=change,
         change_error=error,
-        large_change=abs(row.measured - before) > LARGE_CHANGE / 100 * of,
+        # Not NumPy's, as numbers of a table make it: JSON has no such thing.
+        large_change=bool(abs(row.measured - before) > LARGE_CHANGE / 100 * of),
         nulls=nulls,
         runs=tuple(runs),
     )
