@@ -77,6 +77,19 @@ def test_narrative_reads_without_a_formula_renderer(path: Path) -> None:
         assert mark not in text, f"reports are read without a network; found {mark}"
 
 
+@pytest.mark.parametrize("release", ["v4.17", "v6.6", "v6.7"])
+def test_a_kernel_without_a_batch_scale_factor_is_told_as_one(release: str) -> None:
+    (path,) = (path for path in NOTEBOOKS if path.stem == "03-new-hardware")
+    names: dict[str, Any] = {}
+    for cell in read(path).cells:
+        if cell.cell_type == "code":
+            exec(cell.source, names)
+        if "parameters" in cell.metadata.get("tags", []):
+            names["release_before"] = release
+    assert (f"Under {release} " in names["limit"].text) == (release == "v6.7")
+    assert names["no_scale"].startswith(f"- {release} has no batch scale factor")
+
+
 @pytest.mark.notebook
 def test_each_runs_and_leaves_its_figures_in_three_formats(
     reported: tuple[Path, list[Run]], request: pytest.FixtureRequest

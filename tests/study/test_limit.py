@@ -182,7 +182,9 @@ def test_the_default_release_is_stated():
     assert "- Under v6.18 a refill and a drain" in pm.limit(MACHINES).text
 
 
-@pytest.mark.parametrize("release", ["v6.6", "v6.6+p3", "v6.6+alloc-scale", "v6.6.6", ""])
+@pytest.mark.parametrize(
+    "release", ["v4.17", "v5.10", "v5.17", "v6.6", "v6.6+p3", "v6.6+alloc-scale", "v6.6.6", ""]
+)
 def test_a_release_that_bounds_no_drain_is_refused(release):
     with pytest.raises(InputError, match="release"):
         pm.limit(machine_of("ice-lake"), release=release)

@@ -46,7 +46,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.study.answer import Answer
 
-__all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "limit", "positive"]
+__all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "bounds_drains", "limit", "positive"]
 
 RELEASE = "v6.18"  # the newest whose refills and drains both scale: the strictest reading
 SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
@@ -431,20 +431,26 @@ def _largest(inside: Iterable[bool]) -> int | None:
     return largest
 
 
+def bounds_drains(state: Release) -> bool:
+    """Whether a batch scale factor bounds its drains: from v6.7 on, and in Debian's 6.1.192."""
+    return state.uses_batch_scale_max and sizing.drain_hold_limit(1, state.rules) is not None
+
+
 def _hold_pages(state: Release, page_size_kib: int, batch: int | None) -> list[dict[str, int]]:
     """Most pages that one hold moves, by scale: the batch, and each side's."""
+    if not bounds_drains(state):
+        raise InputError(
+            f"release {state.name!r} has no batch scale factor that bounds a drain; give one from "
+            "v6.7 on"
+        )
     own = sizing.large_zone_batch(state.rules, sizing.page_shift(page_size_kib))
     batch = own if batch is None else batch
     found = []
     for scale in SCALES:
         rules = state.with_batch_scale_max(scale).rules
-        drain = sizing.drain_hold_limit(batch, rules)
-        if drain is None:
-            raise InputError(
-                f"release {state.name!r} has no batch scale factor that bounds a drain; give one "
-                "from v6.7 on"
-            )
         refill = sizing.refill_limit(batch, rules)
+        drain = sizing.drain_hold_limit(batch, rules)
+        assert drain is not None
         if rules.sizing is not None:
             refill, drain = _holds_of_tree(state.with_batch_scale_max(scale), batch)
         found.append({"batch": batch << scale, "refill": refill, "drain": drain})
@@ -611,9 +617,10 @@ def limit(
     machine : str, Machine, iterable of these, optional
         The machines measured; all if not given.
     p99_us : float or iterable of float
-        Limits of the 99th percentile of one hold of the zone lock [us]; > 0.
+        Limits of the 99th percentile of one hold of the zone lock [us]; 1e-06 to 1e+09.
     slowdown : float or iterable of float
-        Times of the machine measured are multiplied by this (2: a CPU half as fast); > 0.
+        Times of the machine measured are multiplied by this (2: a CPU half as fast); 1e-06 to
+        1e+09.
     release : str or Release
         Kernel state, which says what scales: refills and drains up to v6.18 (the default),
         refills alone since v6.19.  A kernel tree (`pcpmodel.tree`) is compiled with each scale,
@@ -642,8 +649,8 @@ def limit(
     Raises
     ------
     InputError
-        If the machine or release is unknown, the release bounds no drain (before v6.7), the
-        table is too short, or a number out of range.
+        If the machine or release is unknown, the release has no batch scale factor that bounds a
+        drain (before v6.7), the table is too short, or a number out of range.
 
     Notes
     -----

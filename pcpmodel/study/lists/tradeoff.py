@@ -15,13 +15,12 @@ from scipy.special import stdtrit
 from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
-from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.study.answer import Answer, digest_of
-from pcpmodel.study.hold.limit import limit, positive
+from pcpmodel.study.hold.limit import bounds_drains, limit, positive
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
 from pcpmodel.workload import page_fault1
@@ -302,9 +301,8 @@ def _faster(grid: pd.DataFrame, now: pd.Series) -> str:
 
 
 def _by_table(machine: machines.Machine, state: Release, p99_us: float) -> str:
-    """What the holds alone answer; nothing for a release whose drains have no bound."""
-    batch = sizing.large_zone_batch(state.rules, sizing.page_shift(machine.page_size_kib))
-    if sizing.drain_hold_limit(batch, state.rules) is None:
+    """What the holds alone answer; nothing for a release whose drains no scale bounds."""
+    if not bounds_drains(state):
         return ""
     answer = limit(machine, p99_us=p99_us, release=state)["answers"].iloc[0]
     alone = "table alone" if machine.derived is None else "machine's holds alone, not measured,"
