@@ -150,6 +150,10 @@ class Workload:
     made: Made | None = None
     steady: bool = True
 
+    def __repr__(self) -> str:
+        n = len(self.tasks)
+        return f"<Workload {self.name}: {n} task{'s' * (n > 1)}, score in {self.unit}>"
+
     @property
     def endless(self) -> bool:
         """Whether all tasks go on at the same rates for as long as anybody looks."""

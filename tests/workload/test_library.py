@@ -34,6 +34,16 @@ def test_more_tasks_than_any_machine_has_cpus_are_refused_before_they_are_made(n
             pm.workload.WORKLOADS[name](*before, number)
 
 
+def test_a_workload_is_shown_in_a_line():
+    assert repr(pm.workload.kbuild(224)) == (
+        "<Workload kbuild: 224 tasks, score in pages allocated>"
+    )
+    p = Program()
+    p.alloc(1)
+    one = Workload("one", (Task(p),), unit="blocks", pages=1)
+    assert repr([one]) == "[<Workload one: 1 task, score in blocks>]"
+
+
 @pytest.mark.parametrize("release", ["v6.6", "v6.6+p3", "v6.6+p9", "v6.7", "v7.2"])
 @pytest.mark.parametrize(
     "workload",
