@@ -1068,7 +1068,11 @@ def sweep_(
 ) -> None:
     """Run a grid of simulations.
 
-    Started again after a kill it goes on where it was.
+    SPEC.json: {"base": {"machine": "sapphire-rapids", "workload": {"name": "page_fault1",
+    "processes": 64}, "cpus": 64, "seconds": 0.2}, "grid": {"release": ["v6.6", "v6.7"],
+    "batch_scale_max": [0, 5], "seed": [1, 2, 3]}}; "base" has one value for each argument of
+    simulate, "grid" lists of values, every combination of which is run. Started again after a
+    kill it goes on where it was.
     """
     from pcpmodel.study.sweep.grid import read_grid
     from pcpmodel.study.sweep.run import run_grid

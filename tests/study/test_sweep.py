@@ -21,6 +21,7 @@ import xarray as xr
 from click.testing import CliRunner
 
 import pcpmodel as pm
+from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.simulation.run import execute
@@ -408,6 +409,24 @@ def describe(path, **change):
     }
     path.write_text(json.dumps(text))
     return path
+
+
+def test_the_example_is_a_sweep_and_the_help_has_it():
+    example = json.loads((ROOT / "examples" / "sweep.json").read_text())
+    grid = read_grid(ROOT / "examples" / "sweep.json")
+    assert len(grid.specs) == 2 * 2 * 3
+    said = CliRunner().invoke(main, ["sweep", "--help"]).output
+    shown = re.search(r"SPEC.json: (\{.*\});", " ".join(said.split()))
+    assert json.loads(shown[1]) == example
+
+
+def test_a_flat_description_is_told_what_one_looks_like(tmp_path):
+    flat = {"release": "v6.6", "machine": "sapphire-rapids", "workload": "page_fault1"}
+    (tmp_path / "flat.json").write_text(json.dumps(flat))
+    with pytest.raises(InputError, match='"base" and "grid"') as refused:
+        read_grid(tmp_path / "flat.json")
+    (tmp_path / "shown.json").write_text(re.search(r"\{.*\}", str(refused.value))[0])
+    assert len(read_grid(tmp_path / "shown.json").specs) == 2
 
 
 @pytest.fixture(scope="module")

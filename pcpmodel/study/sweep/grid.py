@@ -423,6 +423,12 @@ def make_grid(base: RunSpec | Result | None = None, /, **arguments: Any) -> Grid
     )
 
 
+_EXAMPLE = (
+    '{"base": {"machine": "sapphire-rapids", "workload": {"name": "page_fault1", "processes": 64}},'
+    ' "grid": {"release": ["v6.6", "v6.7"]}}; pcpmodel sweep --help says more'
+)
+
+
 def read_grid(path: str | os.PathLike[str], *, policy: Policy | None = None) -> Grid:
     """Read the description of a sweep.
 
@@ -441,7 +447,7 @@ def read_grid(path: str | os.PathLike[str], *, policy: Policy | None = None) -> 
     """
     given = read_json(path)
     if not isinstance(given, dict) or set(given) - {"base", "grid"} or "base" not in given:
-        raise InputError('expected an object with "base" and "grid"', file=path)
+        raise InputError(f'expected an object with "base" and "grid": {_EXAMPLE}', file=path)
     base, grid = given["base"], given.get("grid", {})
     if not isinstance(base, dict) or any(
         isinstance(v, list) and k not in LISTS for k, v in base.items()
