@@ -226,6 +226,12 @@ def replay_work(
 
 def _first_dump(cap: Recording) -> Snapshot:
     """The dump that a replay starts from."""
+    if "before" not in cap.tags and not cap.has("zoneinfo.before"):
+        raise InputError(
+            "has no zoneinfo.before, by which a replay infers what lists held that no "
+            "pcpstate.before shows",
+            file=cap.path,
+        )
     if "before" not in cap.tags:
         raise InputError(
             "has no pcpstate.before; a replay starts from the contents of the lists, and not every "

@@ -76,7 +76,7 @@ def test_the_header_of_a_boot_trace_is_read_and_its_replay_refused():
     for name in set(NAMES) - set(REPLAYED):
         cap = pm.recording(TRACES / name)
         assert len(cap.trace[0]) == cap.meta["events_total"]
-        with pytest.raises(InputError, match="before"):
+        with pytest.raises(InputError, match=r"has no zoneinfo\.before"):
             pm.replay(cap)
 
 
