@@ -67,7 +67,10 @@ def test_examples_of_the_tutorial_print_what_is_shown(page: Path) -> None:
 @pytest.mark.parametrize("page", PROGRAMS, ids=lambda p: p.stem)
 def test_programs_of_the_page_run(page: Path) -> None:
     for text in blocks(page, "python"):
-        exec(text, {})
+        names: dict[str, object] = {}
+        exec(text, names)
+        for line, said in re.findall(r"^(run\.\S.*?)  # ([\d.e]+)", text, re.M):
+            assert eval(line, names) == pytest.approx(float(said), rel=0.02), line
 
 
 def test_every_public_name_has_a_docstring() -> None:
