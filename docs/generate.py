@@ -177,7 +177,10 @@ def told_apart(root: Path) -> str:
         "# What a replay tells apart\n",
         "That a recording replays with nothing unexplained proves little if another kernel's "
         "rules, or another recording, would pass as well.\n",
-        *_other_rules(json.loads((root / "docs" / "told-apart.json").read_text(encoding="utf-8"))),
+        *_other_rules(
+            json.loads((root / "docs" / "told-apart.json").read_text(encoding="utf-8")),
+            root / "data" / "traces",
+        ),
         *_falsified(json.loads((root / "docs" / "falsified.json").read_text(encoding="utf-8"))),
     ]
     return "\n".join(parts) + "\n"
@@ -200,8 +203,9 @@ def _missed(told: Mapping[str, Any]) -> str:
     )
 
 
-def _other_rules(told: Mapping[str, Any]) -> Iterator[str]:
+def _other_rules(told: Mapping[str, Any], traces: Path) -> Iterator[str]:
     """Every recording under every other release."""
+    here = sum((traces / name).is_dir() for name in told["recordings"])
     found = told["recordings"].values()
     own = sorted({row["release"] for row in found}, key=[r.name for r in pm.releases()].index)
     apart = sum(len(row["apart"]) for row in found)
@@ -209,7 +213,8 @@ def _other_rules(told: Mapping[str, Any]) -> Iterator[str]:
     agree = sum(not counts for counts in alike)
     yield "## Other kernels' rules\n"
     yield (
-        f"Each of {len(found)} recordings is replayed under the rules of every other release, "
+        f"Each of {len(found)} recordings, of which {here} are in `data/traces` and the others are "
+        "not in the checkout, is replayed under the rules of every other release, "
         f"those that follow the same rules being one: of {apart + len(alike):,} pairs **{apart:,} "
         "are told apart**, that is, leave something unexplained, while under its own rules none "
         "does (a replay that allows everything would tell none apart). Of the "
