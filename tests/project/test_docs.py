@@ -161,6 +161,23 @@ def test_the_published_cells_are_counted_as_they_are_today() -> None:
     assert {kind: counted[kind] for kind in rest} == {kind: len(rest[kind]) for kind in rest}
 
 
+def test_the_limits_count_recordings_rows_and_cells_as_they_are() -> None:
+    page = " ".join((ROOT / "docs" / "limits.md").read_text(encoding="utf-8").split())
+    told = json.loads((ROOT / "docs" / "told-apart.json").read_text(encoding="utf-8"))
+    held = json.loads((ROOT / "tests" / "data" / "replayed.json").read_text(encoding="utf-8"))
+    n, here = len(told["recordings"]), len(held)
+    assert set(held) <= set(told["recordings"])
+    assert f"0 differences in {n} recordings of eight kernels" in page
+    assert f"of which {here} are in `data/traces`, where the tests hold it, and {n - here}" in page
+    assert f"Of the {n} recordings ({here} in `data/traces`)" in page
+    sheets = {len(pm.machine(name).sheet) for name in ("cascade-lake", "comet-lake")}
+    assert [f"cost sheet ({rows} rows" in page for rows in sheets] == [True]
+    counted = json.loads((ROOT / "docs" / "verification.json").read_text(encoding="utf-8"))
+    of, within = (sum(t[k] for t in counted["tables"]) for k in ("predictions", "within"))
+    causes = " ".join((ROOT / "docs" / "causes.md").read_text(encoding="utf-8").split())
+    assert f"{within} of {of} cells are within tolerance for 136" in causes
+
+
 def test_the_citation_names_the_version_of_the_package() -> None:
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {pm.__version__}\n" in text

@@ -57,3 +57,14 @@ def test_the_page_says_what_is_stored():
     assert defaults.markdown(CELLS) in page
     for sentence in defaults.said_of(CELLS):
         assert sentence in page
+
+
+def test_why_cells_are_missed_is_said_of_what_is_stored():
+    page = " ".join((ROOT / "docs" / "defaults.md").read_text(encoding="utf-8").split())
+    said = CELLS.set_index(["table", "row"])["value"]
+    in_groups = said["kbuild", '{"step": "patch5"}']
+    one, last = (said["kbuild_j224", f'{{"step": "patch{n}"}}'] for n in (5, 7))
+    assert f"{in_groups:.1f} % for 10.9 and 11.0, {one:.1f} for 13.9" in page
+    assert f"under patch 7, {last:.1f} % for 5.4" in page
+    causes = " ".join((ROOT / "docs" / "causes.md").read_text(encoding="utf-8").split())
+    assert f"`simulate` without options {one:.1f}, and {in_groups:.1f} for 11.0" in causes
