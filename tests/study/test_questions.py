@@ -262,6 +262,14 @@ def test_the_shipped_setting_is_a_row_of_every_grid_and_nothing_slower_is_recomm
     assert run.score_per_s == pytest.approx(shipped["score_per_s"], rel=0.03)
 
 
+def test_a_kernel_without_a_batch_scale_factor_has_no_answer_by_the_table():
+    answer = pm.study.tradeoff(
+        release="v5.10", batch_scale_max=[5], high_pages=[300], processes=4, seconds=0.02,
+        seeds=[1, 2],
+    )  # fmt: skip
+    assert "the table alone" not in answer.text
+
+
 def test_settings_as_measured_stand_beside_what_was_measured():
     answer = pm.study.tradeoff(batch_scale_max=[5], high_pages=[300], **TRADE)
     # Cold pages were fitted to another table; the measured one alone allows a longer batch.
