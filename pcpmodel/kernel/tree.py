@@ -132,6 +132,18 @@ _STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_
 _KNOWN_FLAGS = {"ZONE_BOOSTED_WATERMARK", "ZONE_RECLAIM_ACTIVE", "ZONE_BELOW_HIGH", "FPI_TO_TAIL",
                 "FPI_TRYLOCK", "FPI_NOLOCK", "ALLOC_TRYLOCK", "ALLOC_NOLOCK", "ALLOC_HIGHATOMIC",
                 "ALLOC_CMA", "FPI_SKIP_REPORT_NOTIFY"}  # fmt: skip
+#: What only functions that size lists are given; as are fields of struct zone of these names.
+_GIVEN_TO_SIZES = re.compile(
+    r"\b(?:zone_managed_pages|(?:min|low|high|promo)_wmark_pages|wmark_pages|num_online_cpus"
+    r"|cpumask_weight|zone_watermark_\w+)(?=\s*\()|->\s*pageset_(?:batch|high_min|high_max)\b"
+)
+#: free_frozen_page_commit() since v6.8: the flag goes with the operation, which says that it stays.
+_BELOW_HIGH = re.compile(
+    r"ZONE_BELOW_HIGH[^;]*?\bzone_watermark_ok\s*\(\s*\w+\s*,\s*\w+\s*,\s*high_wmark_pages\s*\("
+)
+#: cpumask_weight() of CPUs of the zone's node is known, of no others.
+_OTHER_CPUS = re.compile(r"\bcpumask_weight\s*\(\s*(?!cpumask_of_node\s*\()")
+_SIZING = {"zone_batchsize", "zone_highsize", "pageset_set_high_and_batch"}
 _ZONE_FLAG = re.compile(r"_bit\(\s*(ZONE_\w+)\s*,")
 _TRACEPOINT = re.compile(r"(?<![.>\w])(trace_\w+)\s*\(")
 _ROOM = re.compile(r"(?m)^[ \t]*([A-Z_][A-Z0-9_]*)[ \t]*\([^()\n]*\)[ \t]*;?[ \t]*$")
@@ -484,6 +496,8 @@ class _Extract:
         more = [n for n in KNOWN if self.has(n)]
         items = self.closure([*roles.values(), *more, *self.also, "per_cpu_pages", "NR_PCP_LISTS",
                               "migratetype", "zone_flags", *STRUCTS])  # fmt: skip
+        self.refuse_sizes([*roles.values(), *(n for n in more if n not in _SIZING)])
+        self.refuse_masks(items)
         struct = self.taken(self.definition("per_cpu_pages"))
         fields = _fields(struct)
         for name, is_array in re.findall(r"\b(\w+)\s*(\[|:\s*\d)", struct.text):
@@ -539,6 +553,30 @@ class _Extract:
                 if not w.startswith("CONFIG_") and not self.known(w)
             )),
         )  # fmt: skip
+
+    def refuse_sizes(self, names: Iterable[str]) -> None:
+        """Refuse operations that ask how large the zone is, or the machine: nobody says so here."""
+        for item in self.closed(names):
+            text = _BELOW_HIGH.sub(lambda m: "\n" * m[0].count("\n"), item.text)
+            found = _GIVEN_TO_SIZES.search(text)
+            if item.kind == "function" and found:
+                line = item.line + text.count("\n", 0, found.start())
+                raise InputError(
+                    f"{self.name}: {item.file}: line {line}: {item.name}() asks for "
+                    f"{found[0].strip('-> ')}, which is given to functions that size the lists "
+                    f"({', '.join(sorted(_SIZING))}) and to no operation on them"
+                )
+
+    def refuse_masks(self, items: Iterable[Item]) -> None:
+        """Refuse what counts other CPUs than those of the zone's node."""
+        for item in items:
+            found = _OTHER_CPUS.search(item.text)
+            if item.kind == "function" and found:
+                line = item.line + item.text.count("\n", 0, found.start())
+                raise InputError(
+                    f"{self.name}: {item.file}: line {line}: {item.name}() counts CPUs of a mask; "
+                    f"allowed: cpumask_weight(cpumask_of_node(...)), num_online_cpus()"
+                )
 
     def closure(self, names: Sequence[str]) -> list[Item]:
         """Definitions of names and of all that they use; what the surroundings have is theirs.

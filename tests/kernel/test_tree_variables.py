@@ -115,14 +115,34 @@ def test_another_size_of_zones_is_named(changed):
     assert "the text of no known release: zone_managed_pages." in text
 
 
-def test_cpus_decide_sizes_alone(changed):
-    """How many there are nobody knows where a page is freed."""
-    folder = with_cap(changed, "", "num_online_cpus() > 64 ? batch : batch << 2")
-    with pytest.raises(InputError, match=r"nr_pcp_free\(\) \(mm/page_alloc\.c: line \d+\)"):
+ALLOCATED = "	pcp->free_count >>= 1;\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "what"),
+    [
+        ("num_online_cpus() > 64", "num_online_cpus"),
+        ("pcp->count < zone_managed_pages(zone) / 8", "zone_managed_pages"),
+        ("pcp->count > low_wmark_pages(zone)", "low_wmark_pages"),
+        ("zone_watermark_ok(zone, 0, high_wmark_pages(zone), 0, 0)", "zone_watermark_ok"),
+        ("pcp->count < zone->pageset_high_max", "pageset_high_max"),
+        ("zone_batchsize(zone) > 31", "zone_managed_pages"),
+    ],
+)
+def test_how_large_zone_and_machine_are_decides_sizes_alone(changed, asked, what):
+    """Nobody knows where a page is allocated or freed; all were 0 there."""
+    folder = changed((ALLOCATED, f"	if ({asked})\n	{ALLOCATED}"))
+    with pytest.raises(InputError, match=rf"line \d+: \w+\(\) asks for {what}, which is given"):
         open_tree(folder)
 
 
-ALLOCATED = "	pcp->free_count >>= 1;\n"
+def test_cpus_of_other_masks_are_not_counted_as_the_node_s(changed):
+    folder = changed(("cpumask_weight(cpumask_of_node(zone_to_nid(zone)))",
+                      "cpumask_weight(cpu_online_mask)"))  # fmt: skip
+    with pytest.raises(InputError, match=r"line \d+: zone_highsize\(\) counts CPUs of a mask"):
+        open_tree(folder)
+
+
 ZONE_OF_ITS_OWN = (HEADER % {"thp": 2, "more": ""}).replace(
     "ZONE_BELOW_HIGH }", "ZONE_BELOW_HIGH, ZONE_HOT }"
 )
