@@ -224,13 +224,21 @@ def test_a_truncated_last_line_is_told_and_not_fatal(tmp_path):
 
 
 @pytest.mark.parametrize("pack", PACK)
-def test_a_compressed_file_that_was_cut_is_read_up_to_there(tmp_path, pack):
+def test_a_compressed_file_that_was_cut_is_damaged(tmp_path, pack):
     path = tmp_path / "trace"
     data = pack(_varied(40_000))
-    path.write_bytes(data[: len(data) * 2 // 3])
-    events, reader = read_trace(path)
-    assert 1000 < len(events) < 40000
-    assert reader.truncated
+    for end in (6, len(data) * 2 // 3, len(data) - 20, len(data) - 8, len(data) - 1):
+        path.write_bytes(data[:end])
+        with pytest.raises(InputError, match="damaged compression"):
+            read_trace(path)
+    path.write_bytes(data)
+    assert len(read_trace(path)[0]) == 40_000
+
+
+def test_zeros_may_follow_a_gzip_file(tmp_path):
+    path = tmp_path / "trace"
+    path.write_bytes(gzip.compress(TRACE) + bytes(1 << 19))
+    assert len(read_trace(path)[0]) == 7
 
 
 @pytest.mark.parametrize("pack", [bytes, *PACK])
