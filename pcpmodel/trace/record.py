@@ -199,7 +199,7 @@ class _Counts:
         self._here, self._file = here, file
         self._paths = {name: proc / "sys" / name for name in SIZING}
         self._known = {name: reads(path) for name, path in self._paths.items()}
-        self._packer = zstandard.ZstdCompressor(level=3).compressobj()
+        self._packer = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
         self._packed = io.BytesIO()
         self._n = self._bytes = 0
         # The kernel keeps what it takes to read it until the file is closed.
@@ -287,7 +287,7 @@ def _export(here: Path, target: Path, progress: bool) -> tuple[Counter[str], int
         open(here / "trace", "rb") as source,
         # A sixth of gzip's time, and half of it to read; no larger.
         open(target, "xb") as file,
-        zstandard.ZstdCompressor(level=3).stream_writer(file) as packed,
+        zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file) as packed,
         io.BufferedWriter(packed, 1 << 20) as sink,
         tqdm(unit="line", unit_scale=True, disable=not progress, desc="writing") as bar,
     ):

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+import zstandard
 from click.testing import CliRunner
 
 import pcpmodel as pm
@@ -91,7 +92,9 @@ def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     assert cap.meta["events"]["mm_page_alloc"] == 1
     for name in ("zoneinfo.before", "zoneinfo.after", "buddyinfo.before", "vmstat.after"):
         assert (tmp_path / "mine" / name).is_file()
+    packed = (tmp_path / "mine" / "trace.txt.zst").read_bytes()
     assert b"".join(open_text(tmp_path / "mine" / "trace.txt.zst")).decode() == TRACE
+    assert zstandard.get_frame_parameters(packed).has_checksum
     marks = (fake["tracefs"] / "trace_marker").read_text()
     assert marks.index("state-before-end") < marks.index("work begin") < marks.index("state-after")
     assert list((fake["tracefs"] / "instances").iterdir()) == []
@@ -148,6 +151,7 @@ def test_what_is_read_again_stays_small(fake, tmp_path, monkeypatch):
     counts.save(tmp_path / "series.zst")
     text = b"".join(open_text(tmp_path / "series.zst")).decode()
     assert text.count("=== ") == 21
+    assert zstandard.get_frame_parameters((tmp_path / "series.zst").read_bytes()).has_checksum
 
 
 def _here(fake):
