@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,10 @@ class Snapshot:
     torn : set
         ((node, zone name), (order, migratetype)) of buddy lists that were left before their end:
         the last block went elsewhere while it was being read.
+    rows : dict
+        Line of each zone and of each pageset in its file, by the keys above.
+    row : int
+        Line of the file with the tag, or the first.
     """
 
     tag: str
@@ -112,6 +117,10 @@ class Snapshot:
     free: dict[tuple[int, str], dict[tuple[int, int], np.ndarray]] | None = None
     blocks: dict[tuple[int, str], tuple[int, np.ndarray]] | None = None
     torn: set[tuple[tuple[int, str], tuple[int, int]]] = field(default_factory=set)
+    rows: dict[tuple[int, str] | tuple[int, str, int], int] = field(
+        default_factory=dict, compare=False
+    )
+    row: int = field(default=1, compare=False)
 
 
 _WORD = (0, (1 << 64) - 1)
@@ -206,6 +215,7 @@ def read_pcps(text: str, path: Path, tag: str, first_row: int = 1) -> Snapshot:
     """Read a ``pcpstate``: zones, pagesets and their lists."""
     zones: dict[Key, ZoneState] = {}
     pcps: dict[tuple[int, str, int], PcpState] = {}
+    rows: dict[tuple[int, str] | tuple[int, str, int], int] = {}
     for line in _lines(text, path, "zone", "pcp", "list", first_row=first_row):
         if line.kind == "zone":
             zone = ZoneState(name=line.name, **line.values)
@@ -214,12 +224,14 @@ def read_pcps(text: str, path: Path, tag: str, first_row: int = 1) -> Snapshot:
             if zone.managed > zone.spanned:
                 raise line.wrong("managed exceeds spanned")
             zones[line.key] = zone
+            rows[line.key] = line.row
             continue
         key = (*line.key, line.values["cpu"])
         if line.kind == "pcp":
             if line.key not in zones or key in pcps:
                 raise line.wrong("pcp of an unknown zone, or twice")
             pcps[key] = PcpState(zone=line.name, **line.values)
+            rows[key] = line.row
             continue
         pindex = line.values["idx"]
         if key not in pcps or pindex in pcps[key].lists:
@@ -229,7 +241,21 @@ def read_pcps(text: str, path: Path, tag: str, first_row: int = 1) -> Snapshot:
         pcps[key].torn |= torn
     if not zones or not pcps:
         raise InputError("no zone and pcp lines", file=path)
-    return Snapshot(tag, list(zones.values()), pcps)
+    return _disjoint(Snapshot(tag, list(zones.values()), pcps, rows=rows, row=first_row), path)
+
+
+def _disjoint(found: Snapshot, path: Path) -> Snapshot:
+    """Zones of a node do not overlap, but for the movable one (kernelcore=mirror)."""
+    fixed = (z for z in found.zones if z.name != "Movable")
+    ordered = sorted(fixed, key=lambda z: (z.node, z.start_pfn))
+    for below, zone in pairwise(ordered):
+        if below.node == zone.node and zone.start_pfn < below.end_pfn:
+            raise InputError(
+                f"zone {zone.name} of node {zone.node} begins at page {zone.start_pfn}, within "
+                f"zone {below.name}: {below.start_pfn}..{below.end_pfn - 1}",
+                file=path, row=found.rows[zone.key],
+            )  # fmt: skip
+    return found
 
 
 def read_free(text: str, path: Path, zones: Mapping[Key, ZoneState]):
@@ -279,13 +305,23 @@ def read_zoneinfo(text: str, path: Path, tag: str) -> Snapshot:
 
 def read_zoneinfo_series(text: str, path: Path) -> Iterator[Snapshot]:
     """Several of them, each led by its tag."""
+    seen: dict[str, int] = {}
     for found in zoneinfo.parse(text, path):
-        yield _snapshot_of(found, path, found.tag or "")
+        snapshot = _snapshot_of(found, path, found.tag or "")
+        snapshot.row = found.zones[0].row - 1
+        if snapshot.tag in seen:
+            raise InputError(
+                f"tag {snapshot.tag!r} is there a second time, first in row {seen[snapshot.tag]}",
+                file=path, row=snapshot.row,
+            )  # fmt: skip
+        seen[snapshot.tag] = snapshot.row
+        yield snapshot
 
 
 def _snapshot_of(found: zoneinfo.Zoneinfo, path: Path, tag: str) -> Snapshot:
     zones: list[ZoneState] = []
     pcps: dict[tuple[int, str, int], PcpState] = {}
+    rows: dict[tuple[int, str] | tuple[int, str, int], int] = {}
     for zone in found.zones:
         if not zone.managed:
             continue
@@ -304,6 +340,7 @@ def _snapshot_of(found: zoneinfo.Zoneinfo, path: Path, tag: str) -> Snapshot:
         zones.append(ZoneState(
             node=zone.node, idx=len(zones), name=zone.name, addr=0, flags=0, pageset_high_min=-1,
             pageset_high_max=-1, pageset_batch=-1, **counted))  # fmt: skip
+        rows[zone.node, zone.name] = zone.row
         for p in zone.pagesets:
             values = dict.fromkeys(_FIELDS["pcp"], -1) | {"addr": 0, "cpu": p.cpu}
             for name in ("count", "high", "batch", "high_min", "high_max"):
@@ -312,4 +349,4 @@ def _snapshot_of(found: zoneinfo.Zoneinfo, path: Path, tag: str) -> Snapshot:
             pcps[zone.node, zone.name, p.cpu] = PcpState(zone.node, zone.name, **values)
     if not zones or not pcps:
         raise InputError("no zones with pagesets", file=path)
-    return Snapshot(tag, zones, pcps)
+    return _disjoint(Snapshot(tag, zones, pcps, rows=rows), path)

@@ -85,7 +85,8 @@ class Exactness:
     explained : list of Explained
         One line may be in both numbers of two kinds, and explain many differences.
     lost : int
-        Events that the kernel lost; a trace with losses is never exact.
+        Events that the kernel lost, or that the trace should have and has not; a trace with losses
+        is never exact.
     states : int
         States of one pageset that were followed side by side at most, where the trace leaves open
         in which order things were done or when a zone's flags turned; 1: never more than one.

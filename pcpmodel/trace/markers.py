@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
 from pcpmodel.trace.recording import Recording
 
 __all__ = ["Interval", "Markers", "read_markers", "stops"]
@@ -129,7 +130,13 @@ def _read_markers(cap: Recording) -> Markers:
         if outer.end is not None and outer.end < last:
             raise refuse(last, f"comes after its snapshot ended, in line {line(outer.end)}")
     told = {k: _FRACTION.fullmatch(text) for k, text in texts.items()}
-    fractions = {k: int(match[1]) for k, match in told.items() if match}
+    fractions = {}
+    for k, match in told.items():
+        if match:
+            try:
+                fractions[k] = percpu_pagelist_high_fraction(int(match[1]))
+            except InputError as error:
+                raise refuse(k, f"cannot be: {error.message}") from None
     return Markers(texts, fractions, found["state"], found["snapshot"])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -128,22 +128,35 @@ class Recording:
         Raises
         ------
         InputError
-            If there is none, or it leads out of the recording's directory.
+            If there is none, or more than one; if it is no file, or leads out of the recording's
+            directory.
         """
         if "/" in name or "\\" in name or name.startswith("."):
             raise InputError(f"{name!r} is not the name of a recording's file", file=self.path)
-        root = self.path.resolve()
-        for suffix in SUFFIXES:
-            path = self.path / (name + suffix)
-            if path.is_file():
-                if path.resolve().parent != root:
-                    raise InputError("leads out of the recording's directory", file=path)
-                return path
-        raise InputError(f"the recording has no {name}", file=self.path)
+        found = self._named(name)
+        if not found:
+            raise InputError(f"the recording has no {name}", file=self.path)
+        path, *others = found
+        if others:
+            raise InputError(
+                f"is there beside {others[0].name}; which of them is the recording's?", file=path
+            )
+        if not path.exists():
+            raise InputError("is a symbolic link to what is not there", file=path)
+        if not path.is_file():
+            what = "a directory" if path.is_dir() else "a pipe or device"
+            raise InputError(f"is {what}; expected a regular file", file=path)
+        if path.resolve().parent != self.path.resolve():
+            raise InputError("leads out of the recording's directory", file=path)
+        return path
 
     def has(self, name: str) -> bool:
-        """Whether `file` would find *name*."""
-        return any((self.path / (name + suffix)).is_file() for suffix in SUFFIXES)
+        """Whether there is something of that name, be it what `file` refuses."""
+        return bool(self._named(name))
+
+    def _named(self, name: str) -> list[Path]:
+        paths = (self.path / (name + suffix) for suffix in SUFFIXES)
+        return [path for path in paths if os.path.lexists(path)]
 
     def snapshot(self, tag: str) -> Snapshot:
         """The lists at one moment: PCP lists and, where dumped, buddy lists and blocks.
@@ -159,6 +172,7 @@ class Recording:
     def _read_snapshot(self, tag: str) -> Snapshot:
         path = self.file(f"pcpstate.{tag}")
         found = self._check(read_pcps(_read(path), path, tag), path)
+        self._same_zones(found, path)
         zones = {z.key: z for z in found.zones}
         if self.has(f"buddylists.{tag}"):
             path = self.file(f"buddylists.{tag}")
@@ -221,14 +235,37 @@ class Recording:
             tag, _, body = part.partition("\n")
             if tag:
                 row += 1
-                yield self._check(read_pcps(body, path, tag.strip(), row), path)
+                found = self._check(read_pcps(body, path, tag.strip(), row), path)
+                self._same_zones(found, path)
+                yield found
             row += body.count("\n")
 
     def _check(self, found: Snapshot, path: Path) -> Snapshot:
-        beyond = max((p.cpu for p in found.pcps.values()), default=0)
-        if beyond >= self.cpus:
-            raise InputError(f"pcp of CPU {beyond}, but meta.json says cpus={self.cpus}", file=path)
+        key = max(found.pcps, key=lambda key: key[2], default=None)
+        if key is not None and key[2] >= self.cpus:
+            raise InputError(
+                f"pcp of CPU {key[2]}, but meta.json says cpus={self.cpus}",
+                file=path, row=found.rows.get(key),
+            )  # fmt: skip
         return found
+
+    def _same_zones(self, found: Snapshot, path: Path) -> None:
+        """A later dump has the zones of the first one."""
+        if found.tag == "before" or "before" not in self.tags:
+            return
+        first = {z.key: (z.start_pfn, z.spanned) for z in self.snapshot("before").zones}
+        zones = {z.key: (z.start_pfn, z.spanned) for z in found.zones}
+        for key in first | zones:
+            if zones.get(key) != first.get(key):
+                then, now = (
+                    "is not there" if at is None else f"begins at page {at[0]} and spans {at[1]}"
+                    for at in (first.get(key), zones.get(key))
+                )
+                raise InputError(
+                    f"the zones of dump {found.tag!r} are not those of the first one: zone "
+                    f"{key[1]} of node {key[0]} {now}; in the first, it {then}",
+                    file=path, row=found.rows.get(key, found.row),
+                )  # fmt: skip
 
     @property
     def preempt_rt(self) -> bool:
@@ -265,25 +302,62 @@ class Recording:
         if self.preempt_rt:
             events = Events(in_one_piece(events.rows), events.probes)
         numbers = reader.numbers
+        if not numbers["events"]:
+            raise InputError("holds no event", file=self.file("trace.txt"))
         if numbers["max_cpu"] >= self.cpus:
+            lines = events.rows["line"][events.rows["cpu"] >= self.cpus]
             raise InputError(
                 f"an event of CPU {numbers['max_cpu']}, but meta.json says cpus={self.cpus}",
                 file=self.file("trace.txt"),
+                row=int(lines[0]) if len(lines) else None,
             )
         hand_over(events, self.cpus)
         return events, reader
 
     @property
+    def missing(self) -> int:
+        """Events that ``meta.json`` tells of and the trace does not have; below 0: those beyond."""
+        told = [self.meta["events_total"]] if "events_total" in self.meta else []
+        by_name = [
+            _count(n, f"events {name}", self.path / "meta.json")
+            for name, n in _members(self.meta, "events", self.path)
+        ]
+        told += [sum(by_name)] if by_name else []
+        return max(told) - self.trace[1].numbers["events"] if told else 0
+
+    @property
     def lost(self) -> int:
-        """Events lost by the kernel's own account: ring buffers, headings, LOST lines."""
-        total = self.trace[1].lost + max(0, self.trace[1].missing)
-        stats = self.meta.get("ring_buffer_stats", {})
-        by_ring = 0
-        for ring in stats.values() if isinstance(stats, dict) else ():
-            for key in ("overrun", "commit overrun", "dropped events"):
-                text = str(ring.get(key, "0")) if isinstance(ring, dict) else "0"
-                by_ring += int(text) if text.isdecimal() and len(text) < 19 else 0
-        return max(total, by_ring, self.meta.get("lost_events", 0))
+        """Events lost: by the account of ring buffers, headings and LOST lines, or missing here."""
+        reader, meta = self.trace[1], self.meta
+        by_ring = sum(
+            _count(ring.get(key, 0), f"ring_buffer_stats {cpu} {key}", self.path / "meta.json")
+            for cpu, ring in _members(meta, "ring_buffer_stats", self.path)
+            for key in ("overrun", "commit overrun", "dropped events")
+            if isinstance(ring, dict)
+        )
+        by_cpu = sum(
+            _count(lost, f"lost_per_cpu {cpu}", self.path / "meta.json")
+            for cpu, lost in _members(meta, "lost_per_cpu", self.path)
+        )
+        # One loss may be in several accounts.
+        here = reader.lost + max(0, reader.missing, self.missing)
+        return max(here, by_ring, by_cpu, meta.get("lost_events", 0))
+
+
+def _members(meta: dict, name: str, path: Path) -> Iterable[tuple[str, Any]]:
+    """Names and values of an object in ``meta.json``, which need not be there."""
+    found = meta.get(name) or {}
+    if not isinstance(found, dict):
+        raise InputError(f"{name} is not a JSON object", file=path / "meta.json")
+    return found.items()
+
+
+def _count(value: Any, name: str, path: Path) -> int:
+    """A count in ``meta.json``; the kernel's own are there as they were printed, in text."""
+    text = str(value)
+    if isinstance(value, bool) or not (text.isascii() and text.isdigit() and len(text) < 21):
+        raise InputError(f"{name}={text[:40]!r} is not a count", file=path)
+    return int(text)
 
 
 def _seconds(ns: int) -> str:
@@ -370,7 +444,7 @@ def recording(
             raise InputError(f"{name}={value!r} is not {kind.__name__} in {lo}..{hi}", file=where)
         if isinstance(value, str) and not value.isprintable():
             raise InputError(f"{name}={value!r} holds control characters", file=where)
-    for name in ("memory_mib", "numa_nodes", "lost_events"):
+    for name in ("memory_mib", "numa_nodes", "lost_events", "events_total"):
         value = meta.get(name, 0)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 40:
             raise InputError(f"{name}={value!r} is not a count", file=where)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pcpmodel.trace.free_lists import follow
 from pcpmodel.trace.ftrace import EVENT_IDS, HIDDEN, Events
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
-from pcpmodel.trace.page_lists import NOT_THERE, Difference, Explained
+from pcpmodel.trace.page_lists import MAX_PAGES, NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
 from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
@@ -164,7 +165,7 @@ def replay_work(
     _check_dump(cap, dump, events.rows["cpu"][begin + 1 : first])
     halts = stops(cap, markers)
     notes = [cap.assumed] if release is None and cap.assumed else []
-    notes += _notes_of(reader)
+    notes += _notes_of(cap)
     r = Follower(
         state, cap.cpus, dump, events, begin,
         vmemmap=reader.numbers["vmemmap"] or 0, p_lists=_p_lists(cap),
@@ -180,6 +181,9 @@ def replay_work(
     for tag in [*cap.tags, *later]:
         if tag not in markers.state:
             notes.append(f"dump {tag!r} is not compared: its markers are not in the trace")
+    for tag in markers.state:
+        if tag not in cap.tags and tag not in later:
+            notes.append(f"dump {tag!r}, of which the trace tells, is not in the recording")
     counted, misplaced = _run(r, cap, state, dump, later, markers, halts, first)
     t, work = r.tally, r.work
     bad, nr_bad, good, nr_good = r.notes()
@@ -241,13 +245,32 @@ def _first_dump(cap: Recording) -> Snapshot:
     dump = cap.snapshot("before")
     if dump.blocks is None:
         raise InputError("has no pageblocks.before; frees go by the blocks' types", file=cap.path)
-    for key in _places(dump, cap.cpus):
+    file = cap.file("pcpstate.before")
+    _check_whole(dump, cap.cpus, file)
+    _check_span(dump, file)
+    return dump
+
+
+def _check_whole(dump: Snapshot, cpus: int, file: Path) -> None:
+    """A dump has the lists of every CPU in every zone."""
+    for key in _places(dump, cpus):
         if key not in dump.pcps:
             raise InputError(
                 "no pcp line of node {}, zone {}, CPU {}".format(*key),
-                file=cap.file("pcpstate.before"),
-            )
-    return dump
+                file=file, row=dump.rows.get(key[:2]),
+            )  # fmt: skip
+
+
+def _check_span(snapshot: Snapshot, file: Path) -> None:
+    """No more page frames, holes included, than are followed."""
+    last = max(snapshot.zones, key=lambda z: z.end_pfn)
+    first = min(z.start_pfn for z in snapshot.zones)
+    if last.end_pfn - first > MAX_PAGES:
+        raise InputError(
+            f"zone {last.name} of node {last.node} ends {last.end_pfn - first} pages after the "
+            f"first zone begins; at most {MAX_PAGES} are replayed",
+            file=file, row=snapshot.rows[last.key],
+        )  # fmt: skip
 
 
 def _places(dump: Snapshot, cpus: int) -> dict[tuple[int, str, int], int]:
@@ -258,13 +281,36 @@ def _places(dump: Snapshot, cpus: int) -> dict[tuple[int, str, int], int]:
 
 def _check_dump(cap: Recording, dump: Snapshot, busy: np.ndarray) -> None:
     """The first dump must not contradict itself; *busy*: CPUs of the events while it was taken."""
-    for (node, zone, cpu), pcp in dump.pcps.items():
-        if pcp.count != pcp.listed and not pcp.torn and cpu not in busy:
+    file = cap.file(f"pcpstate.{dump.tag}")
+    zones = {z.key: z for z in dump.zones}
+    for key, zone in zones.items():
+        if not zone.wmark_min <= zone.wmark_low <= zone.wmark_high:
             raise InputError(
-                f"count={pcp.count} of node {node}, zone {zone}, CPU {cpu}, but its lists hold "
-                f"{pcp.listed} pages",
-                file=cap.file(f"pcpstate.{dump.tag}"),
-            )
+                f"wmark_min={zone.wmark_min}, wmark_low={zone.wmark_low} and wmark_high="
+                f"{zone.wmark_high} of node {zone.node}, zone {zone.name} do not ascend",
+                file=file, row=dump.rows[key],
+            )  # fmt: skip
+    for key, pcp in dump.pcps.items():
+        zone, row = zones[key[:2]], dump.rows[key]
+        where = "node {}, zone {}, CPU {}".format(*key)
+        if pcp.count != pcp.listed and not pcp.torn and pcp.cpu not in busy:
+            raise InputError(
+                f"count={pcp.count} of {where}, but its lists hold {pcp.listed} pages",
+                file=file, row=row,
+            )  # fmt: skip
+        name_least, least = ("high", pcp.high) if pcp.high_min < 0 else ("high_min", pcp.high_min)
+        # zone_pcp_disable() leaves the zone's own sizes as they are.
+        disabled = (least, pcp.batch) == (0, 1)
+        for name, value, expected in (
+            ("batch", pcp.batch, zone.pageset_batch),
+            (name_least, least, zone.pageset_high_min),
+            ("high_max", pcp.high_max, zone.pageset_high_max),
+        ):
+            if value != expected and not disabled:
+                raise InputError(
+                    f"{name}={value} of {where}, but its zone has {expected} for all CPUs",
+                    file=file, row=row,
+                )  # fmt: skip
 
 
 def _p_lists(cap: Recording) -> int:
@@ -276,9 +322,9 @@ def _p_lists(cap: Recording) -> int:
     return p_lists
 
 
-def _notes_of(reader: Any) -> list[str]:
-    """What a reader found to be missing of its file."""
-    notes = []
+def _notes_of(cap: Recording) -> list[str]:
+    """What is missing of the trace."""
+    notes, reader = [], cap.trace[1]
     if reader.truncated:
         notes.append(f"the trace ends in an unfinished line: {reader.truncated[:60]!r}")
     if reader.missing > 0:
@@ -289,6 +335,10 @@ def _notes_of(reader: Any) -> list[str]:
             "while it was read, it was edited, or it was put together of several, and then the "
             "heading need not tell of all events that were lost"
         )
+    if cap.missing > 0:
+        notes.append(f"{cap.missing} events of which meta.json tells are not in the trace")
+    elif cap.missing < 0:
+        notes.append(f"the trace has {-cap.missing} events more than meta.json tells of")
     return notes
 
 
@@ -307,7 +357,6 @@ def _run(
     Returns what was counted of the dumps' lists and page blocks, and the page blocks that differ.
     """
     events = cap.trace[0]
-    zones = [(z.key, z.start_pfn, z.spanned) for z in dump.zones]
     lists = foreseen = explained = blocks = 0
     misplaced: list[Difference] = []
     at = first
@@ -328,11 +377,8 @@ def _run(
             if end is None or not (tag in cap.tags or tag in later):
                 continue
             seen = cap.snapshot(tag) if tag in cap.tags else later[tag]
-            if [(z.key, z.start_pfn, z.spanned) for z in seen.zones] != zones:
-                raise InputError(
-                    f"the zones of dump {tag!r} are not those of the first one",
-                    file=cap.file("pcpstate." + (tag if tag in cap.tags else "series")),
-                )
+            file = cap.file("pcpstate." + (tag if tag in cap.tags else "series"))
+            _check_whole(seen, cap.cpus, file)
             was = [r.types_of(z.start_pfn, z.end_pfn) for z in seen.zones]
             places = _places(seen, cap.cpus)
             pcps = {places[key]: pcp for key, pcp in seen.pcps.items()}
@@ -458,9 +504,10 @@ def replay_without_dump(
     -------
     (Exactness, Follower)
     """
+    notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
-    notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
+        _check_span(snapshot, cap.file("zoneinfo.before"))
     if first is None and not read_markers(cap).snapshot:
         notes.append(
             "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
@@ -476,7 +523,7 @@ def replay_without_dump(
             f"pageset{'s' if r.nr_cut > 1 else ''} "
             "only the pages are followed from there on, which is never exact"
         )
-    notes += _notes_of(cap.trace[1])
+    notes += _notes_of(cap)
     t = r.tally
     ends = ("", "_foreseen", "_explained")
     found = Exactness(

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 import pcpmodel as pm
 from pcpmodel.errors import InputError
+from pcpmodel.trace.dumps import read_pcps
 
 ZONE = (
     "zone node=0 idx=1 name=DMA32 addr=0xffff88813ffd36c0 nr_free=755404 flags=0x4 wmark_min=1505 "
@@ -26,6 +28,7 @@ PCP = (
     "high_max=23610 batch=63 flags=2 alloc_factor=1 free_factor=-1 expire=3 free_count=2016"
 )
 LISTS = "list node=0 zone=DMA32 cpu=3 idx=1: 2005 2004\nlist node=0 zone=DMA32 cpu=3 idx=6: 3000"
+EVENT = "            init-1       [000] .....     8.651400: mm_page_free: pfn=0x10 order=0\n"
 FREE = "free node=0 zone=DMA32 order=10 mt=1: 4800 4c00"
 BLOCKS = "pageblocks node=0 zone=DMA32 first_block_pfn=0x1000 order=9: " + "01.I" * 510
 META = {
@@ -214,8 +217,10 @@ def test_no_file_outside_the_recording_is_read(make, tmp_path):
 
 def test_an_event_of_a_cpu_that_the_machine_does_not_have_is_refused(make):
     line = "            init-1       [004] .....     8.651400: mm_page_free: pfn=0x10 order=0\n"
-    with pytest.raises(InputError, match="CPU 4"):
-        _ = make(trace__txt=line).trace
+    with pytest.raises(InputError, match=r"trace\.txt, row 2: an event of CPU 4, .* cpus=4"):
+        _ = make(trace__txt=line.replace("[004]", "[003]") + line).trace
+    with pytest.raises(InputError, match=r"pcpstate\.before, row 2: pcp of CPU 3, .* cpus=2"):
+        make(META | {"cpus": 2}).snapshot("before")
 
 
 @pytest.mark.parametrize(
@@ -224,11 +229,83 @@ def test_an_event_of_a_cpu_that_the_machine_does_not_have_is_refused(make):
         ({}, 0),
         ({"lost_events": 5}, 5),
         ({"ring_buffer_stats": {"cpu0": {"overrun": "7", "dropped events": "2"}}}, 9),
-        ({"ring_buffer_stats": {"cpu0": {"overrun": "-7"}}}, 0),
+        ({"ring_buffer_stats": {"cpu0": {"overrun": "1" + 18 * "0"}}}, 10**18),
+        ({"lost_per_cpu": {"0": 5, "1": 9}}, 14),
+        ({"events_total": 1}, 0),
+        ({"events_total": 5}, 4),
+        ({"events": {"mm_page_alloc": 4, "mm_page_free": 3}}, 6),
     ],
 )
-def test_lost_events_of_the_ring_buffers_count(make, extra, lost):
-    assert make(META | extra).lost == lost
+def test_lost_events_count_by_every_account(make, extra, lost):
+    assert make(META | extra, trace__txt=EVENT).lost == lost
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"ring_buffer_stats": {"cpu0": {"overrun": "-7"}}},
+        {"ring_buffer_stats": {"cpu0": {"overrun": "7" * 40}}},
+        {"ring_buffer_stats": [1]},
+        {"lost_per_cpu": {"0": 0.5}},
+        {"events": {"mm_page_free": True}},
+    ],
+)
+def test_an_account_of_lost_events_that_is_none_is_refused(make, extra):
+    with pytest.raises(InputError, match=r"meta\.json: .* is not a (count|JSON object)"):
+        _ = make(META | extra, trace__txt=EVENT).lost
+
+
+@pytest.mark.parametrize("text", ["", "# tracer: nop\n", EVENT[:60]])
+def test_a_trace_without_events_is_refused(make, text):
+    with pytest.raises(InputError, match=r"trace\.txt: holds no event"):
+        _ = make(trace__txt=text).trace
+
+
+def test_two_files_of_one_name_are_refused(make, tmp_path):
+    (tmp_path / "trace.txt.gz").write_bytes(gzip.compress(EVENT.encode()))
+    with pytest.raises(InputError, match=r"trace\.txt: is there beside trace\.txt\.gz"):
+        _ = make(trace__txt=EVENT).trace
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "said"),
+    [
+        (
+            "buddylists.before",
+            lambda p: p.symlink_to("gone"),
+            "is a symbolic link to what is not there",
+        ),
+        ("buddylists.before", lambda p: p.mkdir(), "is a directory; expected a regular file"),
+        ("pageblocks.before", os.mkfifo, "is a pipe or device; expected a regular file"),
+    ],
+)
+def test_what_is_no_file_is_not_passed_over(make, tmp_path, name, place, said):
+    cap = make()
+    (tmp_path / name).unlink()
+    place(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name}: {said}"):
+        cap.snapshot("before")
+
+
+def test_zones_of_a_node_do_not_overlap(make, tmp_path):
+    other = ZONE.replace("DMA32", "Normal").replace("0x1000", "0xfffff")
+    state = "\n".join((ZONE, PCP, other)) + "\n"
+    with pytest.raises(InputError, match=r"row 3: zone Normal of node 0 begins at page 1048575, "):
+        make(pcpstate__before=state).snapshot("before")
+    moved = state.replace("Normal", "Movable")  # as with kernelcore=mirror
+    assert len(read_pcps(moved, tmp_path / "pcpstate.before", "before").zones) == 2
+
+
+def test_a_later_dump_that_was_cut_is_to_blame_itself(make):
+    """... and not the buddy lists that have more zones."""
+    other = ZONE.replace("DMA32", "Normal").replace("0x1000", "0x100000")
+    whole = "\n".join((ZONE, PCP, other)) + "\n"
+    blocks = f"{BLOCKS}\n" + BLOCKS.replace("DMA32", "Normal").replace("0x1000", "0x100000")
+    cap = make(
+        pcpstate__before=whole, pageblocks__before=blocks, pcpstate__after=f"{ZONE}\n{PCP}\n"
+    )
+    with pytest.raises(InputError, match=r"pcpstate\.after, row 1: .* zone Normal .* is not there"):
+        cap.snapshot("after")
 
 
 @pytest.mark.parametrize("lost", [-5, "x", True, 0.5])
