@@ -34,6 +34,7 @@ from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import MAX_PAGES, NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
+from pcpmodel.trace.readings import check_readings
 from pcpmodel.trace.recording import Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.resized import Resized, changes_of_size
@@ -508,6 +509,7 @@ def replay_without_dump(
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
         _check_span(snapshot, cap.file("zoneinfo.before"))
+        notes += check_readings(cap, read_markers(cap))
     if first is None and not read_markers(cap).snapshot:
         notes.append(
             "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
@@ -631,11 +633,17 @@ class _Inferred:
         self._changes = changes_of_size(cap, state, snapshot, self._markers)
 
     def resized(self) -> list[str]:
-        """Says of which sizes the files of the start and of the end differ, and no line tells."""
+        """Says that sizes changed, and of which those of start and end differ untold."""
         if self._cut_at:
             return [f"from line {self._cut_at} on it was not looked for where exactly the sizes of "
                     "the lists changed: what such searches may cost was spent"]  # fmt: skip
-        if not self._after or self._changes:
+        if self._changes:
+            texts = self._markers.texts
+            silent = sum(not texts.get(c.latest, "").startswith("sysctl ") for c in self._changes)
+            more = f", of these {silent} times where no sysctl was written" if silent else ""
+            times = f"{len(self._changes)} time{'s' * (len(self._changes) > 1)}"
+            return [f"the sizes of the lists changed {times} while it was recorded{more}"]
+        if not self._after:
             return []
         before, after = self._cap.zoneinfo("before").pcps, self._cap.zoneinfo("after").pcps
         found = [

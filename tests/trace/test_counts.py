@@ -15,6 +15,7 @@ from pcpmodel.trace import replay as replay_module
 from pcpmodel.trace.counts import counts_amid
 from pcpmodel.trace.ftrace import EVENT_IDS, HIT, Events
 from pcpmodel.trace.markers import Markers, read_markers, stops
+from pcpmodel.trace.packed import open_text
 from pcpmodel.trace.resized import changes_of_size
 
 #: vm.percpu_pagelist_high_fraction is written three times; a real kernel, no dump.
@@ -81,6 +82,75 @@ def test_a_count_that_is_not_as_told_is_told_of(changed):
 def test_a_series_of_something_else_is_refused(changed):
     with pytest.raises(pm.InputError, match=r"zoneinfo\.series"):
         changed(lambda text: text.replace("=== counts-1\n", ""))
+
+
+def _of_one(tag, change):
+    """A series with one of its readings changed."""
+
+    def changed(text):
+        before, mark, after = text.partition(f"=== {tag}\n")
+        body, end, rest = after.partition("=== ")
+        new = change(body)
+        assert new != body
+        return before + mark + new + end + rest
+
+    return changed
+
+
+def _without_cpu_1(text):
+    return re.sub(r"    cpu: 1\n(?: {14}.*\n)*(?:  vm stats threshold.*\n)?", "", text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text + text[text.index("=== counts-3\n") :], "'counts-3' is there a second"),
+        (
+            lambda text: "".join(f"=== {part}" for part in text.split("=== ")[:0:-1]),
+            "comes after .* but before it in the trace",
+        ),
+        (
+            _of_one("counts-3", lambda text: text.replace("Node 0", "Node 3")),
+            "of node 3 that",
+        ),
+        (
+            _of_one("counts-3", lambda text: text.replace(" 1048576\n", " 4096\n")),
+            "begins at page 4096, within zone DMA32",
+        ),
+        (
+            _of_one("counts-3", lambda text: text.replace(" 1048576\n", " 1049600\n")),
+            "zone Normal of node 0 that begins at page 1049600, zoneinfo.before has none",
+        ),
+        (
+            _of_one("counts-3", lambda text: re.sub("(batch: +)63", r"\g<1>60", text)),
+            "'counts-3' has batch=60 of node 0, zone DMA32, CPU 0, zoneinfo.before 63",
+        ),
+        (_without_cpu_1, "has no lists of CPU 1, which was at work"),
+    ],
+)
+def test_readings_that_contradict_each_other_or_the_trace_are_refused(changed, change, said):
+    with pytest.raises(pm.InputError, match=rf"zoneinfo\.series, row \d+: .*{said}"):
+        changed(change)
+
+
+def test_sizes_that_changed_are_told_of(tmp_path):
+    """... and where no sysctl was written."""
+    said = "the sizes of the lists changed 3 times while it was recorded"
+    assert said in pm.replay(SIZES).notes
+    made = tmp_path / "made"
+    shutil.copytree(SIZES, made, ignore=shutil.ignore_patterns("trace.*"))
+    text = b"".join(open_text(SIZES / "trace.txt.zst")).replace(b": sysctl vm", b": other vm")
+    (made / "trace.txt").write_bytes(text)
+    assert f"{said}, of these 3 times where no sysctl was written" in pm.replay(made).notes
+
+
+def test_readings_that_are_not_there_or_in_no_trace_are_told_of(changed):
+    text = (SIZES / "zoneinfo.before").read_text()
+    assert not [note for note in pm.replay(SIZES).notes if "readings" in note]
+    found = changed(lambda _: f"=== counts-1\n{text}=== else\n{text}")
+    said = "\n".join(found.notes)
+    assert re.search(r"1 readings of zoneinfo\.series, the first 'else', are not compared", said)
+    assert re.search(r"\d+ readings .* the trace tells, the first 'counts-2', are not in", said)
 
 
 def test_of_older_kernels_high_is_the_size_and_what_is_not_printed_is_computed():
