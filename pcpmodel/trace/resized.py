@@ -71,10 +71,11 @@ def changes_of_size(
         if at is None or at.end is None:
             continue
         told = _told(seen, state.rules)
-        if told != known:
+        if any(known.get(key) != size for key, size in told.items()):
             latest = next((row for row in written if before < row <= at.begin), at.begin)
             found.append(Resized(latest, before, latest, at.end, told))
-        known, before = told, at.begin
+        # Of a CPU that is offline nothing is told.
+        known, before = known | told, at.begin
     return found
 
 

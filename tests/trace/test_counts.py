@@ -97,8 +97,8 @@ def _of_one(tag, change):
     return changed
 
 
-def _without_cpu_1(text):
-    return re.sub(r"    cpu: 1\n(?: {14}.*\n)*(?:  vm stats threshold.*\n)?", "", text)
+def _without(cpu, text):
+    return re.sub(rf"    cpu: {cpu}\n(?: {{14}}.*\n)*(?:  vm stats threshold.*\n)?", "", text)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def _without_cpu_1(text):
             _of_one("counts-3", lambda text: re.sub("(batch: +)63", r"\g<1>60", text)),
             "'counts-3' has batch=60 of node 0, zone DMA32, CPU 0, zoneinfo.before 63",
         ),
-        (_without_cpu_1, "has no lists of CPU 1, which was at work"),
+        (lambda text: _without(1, text), "has no lists of CPU 1, which was at work"),
     ],
 )
 def test_readings_that_contradict_each_other_or_the_trace_are_refused(changed, change, said):
@@ -142,6 +142,23 @@ def test_sizes_that_changed_are_told_of(tmp_path):
     text = b"".join(open_text(SIZES / "trace.txt.zst")).replace(b": sysctl vm", b": other vm")
     (made / "trace.txt").write_bytes(text)
     assert f"{said}, of these 3 times where no sysctl was written" in pm.replay(made).notes
+
+
+def test_a_cpu_that_was_idle_may_have_been_offline(tmp_path):
+    made = tmp_path / "made"
+    shutil.copytree(SIZES, made, ignore=shutil.ignore_patterns("trace.*", SERIES))
+    lines = b"".join(open_text(SIZES / "trace.txt.zst")).splitlines(keepends=True)
+    begin, end = (k for k, line in enumerate(lines) if b": snapshot-counts-3" in line)
+    reader = lines[begin].split(b"[")[1][:3]
+    meanwhile = [t for t in lines[begin:end] if b"[%s]" % reader in t]
+    (made / "trace.txt").write_bytes(b"".join([*lines[:begin], *meanwhile, *lines[end:]]))
+    text = b"".join(open_text(SIZES / SERIES)).decode()
+    idle = 1 - int(reader)
+    (made / "zoneinfo.series").write_text(_of_one("counts-3", lambda t: _without(idle, t))(text))
+    notes = pm.replay(made).notes
+    said = f"1 readings of /proc/zoneinfo, the first 'counts-3', have no lists of CPU {idle}"
+    assert said in notes
+    assert "the sizes of the lists changed 3 times while it was recorded" in notes
 
 
 def test_readings_that_are_not_there_or_in_no_trace_are_told_of(changed):
