@@ -997,7 +997,8 @@ def simulate_(
                 f"{found['score']} {summary['score_unit']}"
                 for factor, found in spread.items()
             ),
-            f"refills               {summary['refills']} ({summary['alloc_zone_pages']} pages)",
+            f"refills               {summary['refills']} ({result.per_cpu['refill_pages'].sum()} "
+            f"pages; {summary['alloc_zone_pages']} from the zone, those past the lists included)",
             f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
             "wait per hold         "
             + (

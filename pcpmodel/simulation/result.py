@@ -38,7 +38,7 @@ _COUNTERS = {
     "alloc_pages": ("pages", "pages allocated"),
     "free_pages": ("pages", "pages freed"),
     "refills": ("1", "zone-lock holds that filled a list"),
-    "refill_pages": ("pages", "pages taken from the zone (alloc_zone)"),
+    "refill_pages": ("pages", "pages that refills took from the zone"),
     "drains": ("1", "zone-lock holds that emptied lists"),
     "drain_pages": ("pages", "pages given back to the zone"),
     "moved_blocks": ("blocks", "blocks moved under the zone lock"),
@@ -53,6 +53,7 @@ _COUNTERS = {
     "idle_ps": ("ps", "asleep"),
     "direct_allocs": ("blocks", "allocations past the lists: locked, or none of that order"),
     "direct_frees": ("blocks", "frees past the lists"),
+    "direct_pages": ("pages", "pages allocated past the lists"),
     "found_private": ("pages", "pages allocated that were in the CPU's private cache"),
     "found_llc": ("pages", "pages allocated that were in its slice of the last-level cache"),
     "found_memory": ("pages", "pages allocated that were in neither"),
@@ -166,8 +167,8 @@ class _Counted:
 
     @property
     def alloc_zone_pages(self) -> int:
-        """Pages taken from the zone rather than from a per-CPU list [pages]."""
-        return self._sum("refill_pages")
+        """Pages taken from the zone, by refills and past the lists [pages]."""
+        return self._sum("refill_pages") + self._sum("direct_pages")
 
     @property
     def score(self) -> int:

@@ -404,6 +404,7 @@ cdef class State(Exclusive):
         s.programs.beside_one = <double> s.programs.beside * ONE
         s.programs.above_one = <double> s.programs.beside - ONE
         s.programs.sibling = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
+        s.programs.told_idle = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         memcpy(s.programs.sibling, &siblings[0], s.nr_cpus * sizeof(int32_t))
         if max(setup.siblings) >= 0:
             s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
@@ -689,7 +690,7 @@ cdef class State(Exclusive):
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.lock,
             <size_t> self.s.changes.last, <size_t> self.s.programs.thread,
-            <size_t> self.s.programs.sibling,
+            <size_t> self.s.programs.sibling, <size_t> self.s.programs.told_idle,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
@@ -771,7 +772,6 @@ cdef class State(Exclusive):
         for i in range(self.s.nr_cpus):
             count_blocks(&self.s.cpu[i])
             counts = dict(self.s.books.count[i])
-            del counts["told_idle_ps"]
             for k, where in enumerate(FOUND):
                 counts[where] = self.s.pages.found[3 * i + k] if self.s.pages.found != NULL else 0
             result.append(counts)
@@ -798,9 +798,7 @@ cdef class State(Exclusive):
             for k in range(PHASES):
                 counts = dict(self.s.books.phase[i * PHASES + k])
                 counts["time_ps"] = counts["end_ps"]
-                for name in (
-                    "told_idle_ps", "start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"
-                ):
+                for name in ("start_ps", "end_ps", "wait_max_ps", "lru_wait_max_ps"):
                     del counts[name]
                 result[i].append(counts)
         return result

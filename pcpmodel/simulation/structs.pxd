@@ -152,6 +152,7 @@ cdef struct programs_t:
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
     thread_t *thread  # two of each core with two tasks; NULL: there is none
+    int64_t *told_idle  # [cpu]: of its counted sleep, what its sibling has been told
     int32_t *sibling  # [cpu]: that of the other thread of its core; -1: without a task
     uint32_t beside  # a time beside a thread that works; 16 binary digits
     double beside_one  # of `beside`: times ONE,
@@ -406,7 +407,7 @@ cdef struct count_t:  # of a CPU: three cache lines; holds count in the first
     int64_t lru_wait_max_ps
     uint64_t direct_allocs
     uint64_t direct_frees
-    int64_t told_idle_ps  # of the sleep, what the sibling has been told
+    uint64_t direct_pages
 
 
 cdef struct books_t:

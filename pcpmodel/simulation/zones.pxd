@@ -123,6 +123,7 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
         return 0
     zone.free -= 1 << order
     n.direct_allocs += 1
+    n.direct_pages += 1 << order
     if s.pages.mm != NULL:
         page = rmqueue_buddy(&s.pages.mm.zone[c.ask.zone], order, mt, 0)
         if page == NO_PAGE or page_ring_reserve(mine, 1) < 0:

@@ -128,6 +128,30 @@ def test_histogram_quantiles_and_funclatency_rows():
     assert sum(n for _, _, n in rows) == 4
 
 
+@pytest.mark.parametrize("release", ["v5.10", "v5.17", "v7.2"])
+def test_pages_of_the_zone_are_those_of_refills_and_those_past_the_lists(release):
+    p = pm.workload.Program()
+    with p.forever(), p.phase("both"):
+        p.alloc(2, order=5, ns=400)
+        p.alloc(64, ns=10)
+        p.free(order=5, ns=400)
+        p.free(ns=10)
+    tasks = (pm.workload.Task(p, 0),) * 4
+    work = pm.workload.Workload("mixed", tasks, "units", 4 * 128)
+    result = pm.simulate(
+        release=release, machine="ice-lake", workload=work, cpus=4, nodes=1, seconds=0.01, warmup_s=0.001,
+        trylock_failure=0.2,
+    )  # fmt: skip
+    count = {name: int(values.sum()) for name, values in result.per_cpu.items()}
+    assert result.alloc_zone_pages == count["refill_pages"] + count["direct_pages"]
+    assert result.summary()["alloc_zone_pages"] == result.alloc_zone_pages
+    # All of the 64 in blocks of 32; of as many single ones a fifth find their list locked.
+    locked = count["direct_pages"] - count["alloc_pages"] / 2
+    assert locked / (count["alloc_pages"] / 2) == pytest.approx(0.2, abs=0.02)
+    phased = sum(phase.alloc_zone_pages for phase in result.phases.values())
+    assert phased == pytest.approx(result.alloc_zone_pages, abs=4 * 128)
+
+
 def test_figures_belong_together():
     result = run()
     assert 0 < result.lock_contention < 1

@@ -148,6 +148,7 @@ def test_what_no_list_holds_is_taken_and_freed_under_the_zone_lock(release, orde
         assert n["refills"] == n["drains"] == 0
         assert n["direct_allocs"] == pytest.approx(3 * rounds, abs=3)
         assert n["direct_frees"] == pytest.approx(3 * rounds, abs=3)
+    assert n["direct_pages"] == n["direct_allocs"] << order
     assert n["alloc_pages"] == pytest.approx(3 * rounds << order, abs=3 << order)
     pages = sum(result["zone_free"]) + sum(p["count"] for cpu in result["pcps"] for p in cpu)
     pages += sum(c["alloc_pages"] - c["free_pages"] for c in result["counters"])
