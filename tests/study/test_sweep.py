@@ -95,6 +95,24 @@ def test_a_warm_up_may_be_an_axis():
     assert "warmup_s" in pm.sweep(spec(warmup_s=0.01), seed=[1], progress=False).data_vars
 
 
+def test_over_100us_is_of_refills_and_drains_alone():
+    """A block past the lists is neither, and there are many where trylocks fail."""
+    data = pm.sweep(spec(hold="drawn"), trylock_failure=[0.0, 0.2], progress=False)
+    for failure in (0.0, 0.2):
+        run = execute(spec(hold="drawn", trylock_failure=failure))
+        over = [run.over_probability(kind)[100] for kind in ("refill", "drain")]
+        told = float(data["over_100us"].sel(trylock_failure=failure))
+        assert 0 < min(over) <= told <= max(over)
+
+
+def test_what_nobody_sampled_is_no_number():
+    data = pm.sweep(spec(), samples=[0, 20], progress=False)
+    for name in ("pages_in_pcp_mean", "pages_in_pcp_max"):
+        none, some = data[name].values
+        assert np.isnan(none)
+        assert some > 0
+
+
 def test_file_reads_back_as_it_was(tmp_path):
     data = pm.sweep(spec(), out=tmp_path / "grid.nc", **GRID)
     with xr.open_dataset(tmp_path / "grid.nc", engine="scipy") as back:

@@ -30,7 +30,7 @@ from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import changes_from
 from pcpmodel.simulation.host import Host
-from pcpmodel.simulation.result import ZONE_KINDS, Result
+from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import ENGINES, simulate
 from pcpmodel.simulation.spec import RunSpec, given_by_hand, make_spec, work_digest
 from pcpmodel.workload import WORKLOADS, Workload, make
@@ -48,7 +48,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "refills": ("1", "zone-lock holds that filled a list"),
     "drains": ("1", "zone-lock holds that emptied lists"),
     "free_high": ("1", "drains because of consecutive high-order frees"),
-    "alloc_zone_pages": ("pages", "pages taken from the zone"),
+    "alloc_zone_pages": ("pages", "pages taken from the zone, by refills and past the lists"),
     "wait_mean_ns": ("ns", "wait for the zone lock, mean"),
     "wait_p50_ns": ("ns", "wait for the zone lock, median"),
     "wait_p99_ns": ("ns", "wait for the zone lock, 99th percentile"),
@@ -56,8 +56,8 @@ FIGURES: dict[str, tuple[str, str]] = {
     "wait_max_ns": ("ns", "wait for the zone lock, longest"),
     "hold_p99_ns": ("ns", "hold of the zone lock, 99th percentile"),
     "over_100us": ("1", "share of refills and drains that take more than 100 us"),
-    "pages_in_pcp_mean": ("pages", "pages on per-CPU lists, mean over time"),
-    "pages_in_pcp_max": ("pages", "pages on per-CPU lists, most"),
+    "pages_in_pcp_mean": ("pages", "pages on per-CPU lists, mean over time; NaN: no samples"),
+    "pages_in_pcp_max": ("pages", "pages on per-CPU lists, most; NaN: no samples"),
     "warmup_s": ("s", "simulated time before counting starts"),
     "stands": ("1", "1: the rates stood after that, 0: they never did, NaN: not looked at"),
 }
@@ -74,14 +74,15 @@ LISTS = ("changes", "cpus_per_node", "gib_per_node")
 MAX_INT = 2**53
 
 
-SCHEMA = 4  # of a journal: its runs may have no percentile
+SCHEMA = 5  # of a journal: what figures are of, and which of them a run may lack
 
 
 def figures(result: Result) -> dict[str, float]:
     """The `FIGURES` of one run."""
     w = result.wait_ns
     holds = result.zone_histogram("hold")
-    total = holds.total
+    of_lists = result.refills + result.drains
+    over = result.over["refill"][0] + result.over["drain"][0]
     pcp = result.pages_in_pcp
     values = {
         "score_per_s_half_width": result.half_width("score_per_s"),
@@ -93,9 +94,9 @@ def figures(result: Result) -> dict[str, float]:
         "wait_p99_9_ns": w["p99.9"],
         "wait_max_ns": w["max"],
         "hold_p99_ns": holds.quantile_ns(0.99),
-        "over_100us": sum(result.over[kind][0] for kind in ZONE_KINDS) / max(total, 1),
-        "pages_in_pcp_mean": float(pcp.mean()) if len(pcp) else 0.0,
-        "pages_in_pcp_max": float(pcp.max()) if len(pcp) else 0.0,
+        "over_100us": over / max(of_lists, 1),
+        "pages_in_pcp_mean": pcp.mean() if len(pcp) else math.nan,
+        "pages_in_pcp_max": pcp.max() if len(pcp) else math.nan,
     }
     return {n: float(values[n] if n in values else getattr(result, n)) for n in FIGURES}
 
