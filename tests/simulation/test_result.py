@@ -139,8 +139,8 @@ def test_pages_of_the_zone_are_those_of_refills_and_those_past_the_lists(release
     tasks = (pm.workload.Task(p, 0),) * 4
     work = pm.workload.Workload("mixed", tasks, "units", 4 * 128)
     result = pm.simulate(
-        release=release, machine="ice-lake", workload=work, cpus=4, nodes=1, seconds=0.01, warmup_s=0.001,
-        trylock_failure=0.2,
+        release=release, machine="ice-lake", workload=work, cpus=4, nodes=1, seconds=0.01,
+        warmup_s=0.001, trylock_failure=0.2,
     )  # fmt: skip
     count = {name: int(values.sum()) for name, values in result.per_cpu.items()}
     assert result.alloc_zone_pages == count["refill_pages"] + count["direct_pages"]

@@ -29,6 +29,10 @@ SPEC = {
     "options": {"seconds": 0.02, "warmup_s": 0.0},
 }
 
+LOCK, WAIT, HOLD = (
+    "lock_contention_percent_of_cycles", "wait_p99_percent_of_first", "hold_p99_percent_of_first"
+)  # fmt: skip
+
 
 def run(tmp_path, spec, *more):
     path = tmp_path / "spec.json"
@@ -83,18 +87,23 @@ def test_all_forms_hold_the_same_numbers(tmp_path):
     assert heading == "page_fault1 (processes=224), simulated"
     rows = list(csv.DictReader(io.StringIO(run(tmp_path, SPEC, "--format", "csv").stdout)))
     assert [r["rules"] for r in rows[:3]] == [r["rules"] for r in table]
-    assert float(rows[2]["lock_contention"]) == pytest.approx(table[2]["lock_contention"], rel=1e-5)
+    assert float(rows[2][LOCK]) == pytest.approx(table[2][LOCK], rel=1e-5)
     latex = run(tmp_path, SPEC, "--format", "latex").stdout
     assert latex.count(r"\begin{tabular}") == 2
-    assert f"{table[2]['lock_contention']:.1f} $\\pm$" in latex
-    assert table[2]["lock_contention"] < table[0]["lock_contention"]
-    assert {"wait_p99_ns", "hold_p99_ns"} <= set(table[0]), "what a cap on drains changes"
+    assert f"{table[2][LOCK]:.1f} $\\pm$" in latex
+    assert table[2][LOCK] < table[0][LOCK]
+    assert {WAIT, HOLD} <= set(table[0]), "what a cap on drains changes"
+    # No column has the name of a figure in ns, per second or as a share.
+    named = ["rules", "kind", "score_percent_of_first", LOCK, WAIT, HOLD]
+    assert [c for c in table[0] if not c.endswith("_sd")] == named
+    assert [c for c in rows[0] if not c.endswith("_sd")] == ["workload", *named]
+    assert r"& \% of first & \% of cycles & \% of first & \% of first \\" in latex
 
 
 def test_a_figure_of_which_the_first_row_has_none_is_null(tmp_path):
     told = json.loads(run(tmp_path, SPEC | {"figures": ["free_high"]}, "--json").stdout)
     table = next(iter(told["tables"].values()))
-    assert table[0]["free_high"] is None, "page faults free no high-order block"
+    assert table[0]["free_high_percent_of_first"] is None, "page faults free no high-order block"
 
 
 def test_a_lock_that_is_never_taken_has_no_percentile(tmp_path):
@@ -106,9 +115,9 @@ def test_a_lock_that_is_never_taken_has_no_percentile(tmp_path):
     spec = SPEC | still | {"workloads": [{"name": "page_fault1", "processes": 4}]}
     table = next(iter(json.loads(run(tmp_path, spec, "--json").stdout)["tables"].values()))
     before, after = table
-    assert (before["hold_p99_ns"], before["wait_p99_ns"]) == pytest.approx((100, 100))
-    assert after["score_per_s"] > 100
-    assert after["hold_p99_ns"] is after["wait_p99_ns"] is None
+    assert (before[HOLD], before[WAIT]) == pytest.approx((100, 100))
+    assert after["score_percent_of_first"] > 100
+    assert after[HOLD] is after[WAIT] is None
     last = run(tmp_path, spec).stdout.rpartition("patch10")[2].split("\n")[0]
     assert last.split()[-2:] == ["-", "-"]
 
@@ -127,10 +136,10 @@ def test_the_example_has_a_published_table_above_its_simulation(monkeypatch):
     assert [r["kind"] for r in rows] == ["measured", "simulated"] * 7
     published = pm.datasets.load_published("pcp-auto-tuning-v2").tables["sctp_stream_many"]
     measured = [r for r in rows if r["kind"] == "measured"]
-    assert [r["lock_contention"] for r in measured] == [*published["lock_contend_cycles_pct"]]
-    assert [r["score_per_s"] for r in measured] == [*published["score_pct"]]
-    assert {r["lock_contention_sd"] for r in measured} == {None}
-    assert all(r["lock_contention_sd"] is not None for r in rows if r not in measured)
+    assert [r[LOCK] for r in measured] == [*published["lock_contend_cycles_pct"]]
+    assert [r["score_percent_of_first"] for r in measured] == [*published["score_pct"]]
+    assert {r[LOCK + "_sd"] for r in measured} == {None}
+    assert all(r[LOCK + "_sd"] is not None for r in rows if r not in measured)
     assert all("fitted" not in r for r in rows)
     text = str(letter)
     assert max(map(len, text.splitlines())) <= 72
@@ -142,7 +151,7 @@ def test_the_example_has_a_published_table_above_its_simulation(monkeypatch):
     assert r"base & measured & 100.0 & 2.0 &" in letter.latex()
     table = list(csv.DictReader(io.StringIO(letter.csv())))[-14:]
     assert [r["kind"] for r in table] == [r["kind"] for r in rows]
-    assert table[0]["lock_contention_sd"] == ""
+    assert table[0][LOCK + "_sd"] == ""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,17 +31,35 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "CoverLetter", "cover_letter", "read_spec"]
 
 FORMATS = ("text", "csv", "latex")
-#: Figure -> heading, what a reviewer wants of it.  All are in per cent of the first row but
-#: contention, which is in per cent of the cycles.
+
+
+class Column(NamedTuple):
+    """What a figure is in these tables, which have none in its own unit."""
+
+    heading: str
+    wanted: str  #: by a reviewer: "higher" or "lower"
+    quantity: str
+    whole: str = "first"  #: what it is a percentage of: the first row, or the CPUs' cycles
+
+    @property
+    def name(self) -> str:
+        return f"{self.quantity}_percent_of_{self.whole}"
+
+    @property
+    def unit(self) -> str:
+        return f"% of {self.whole}"
+
+
+#: By the figure of a run.
 COLUMNS = {
-    "score_per_s": ("score", "higher"),
-    "build_time": ("build time", "lower"),
-    "lock_contention": ("lock%", "lower"),
-    "free_high": ("free_high", "lower"),
-    "alloc_zone_pages": ("alloc_zone", "lower"),
-    "wait_p99_ns": ("wait p99", "lower"),
-    "hold_p99_ns": ("hold p99", "lower"),
-    "pages_in_pcp_mean": ("pcp pages", "lower"),
+    "score_per_s": Column("score", "higher", "score"),
+    "build_time": Column("build time", "lower", "build_time"),
+    "lock_contention": Column("lock%", "lower", "lock_contention", "cycles"),
+    "free_high": Column("free_high", "lower", "free_high"),
+    "alloc_zone_pages": Column("alloc_zone", "lower", "alloc_zone"),
+    "wait_p99_ns": Column("wait p99", "lower", "wait_p99"),
+    "hold_p99_ns": Column("hold p99", "lower", "hold_p99"),
+    "pages_in_pcp_mean": Column("pcp pages", "lower", "pages_in_pcp"),
 }
 #: Quantity of a published table -> figure.
 _PUBLISHED = {
@@ -64,10 +82,12 @@ class CoverLetter(Answer):
     ----------
     tables : dict
         Heading -> pandas.DataFrame: ``rules``, ``kind`` (``simulated`` or ``measured``) and, for
-        each figure, ``<figure>`` (mean) and ``<figure>_sd`` (standard deviation over the seeds;
-        NaN for a measured figure, whose source states none), both in % of the first row's mean;
-        ``lock_contention`` in % of the cycles.  NaN where the first row has none, and for
-        percentiles where the lock was never taken.
+        each figure, the `Column.name` (mean) and the same with ``_sd`` (standard deviation over
+        the seeds; NaN for a measured figure, whose source states none):
+        ``wait_p99_percent_of_first`` is in % of the first row's mean,
+        ``lock_contention_percent_of_cycles`` in % of the cycles; free_high and alloc_zone are per
+        unit of work.  NaN where the first row has none, and for percentiles where the lock was
+        never taken.
     runs : int
         Seeds per row.
     """
@@ -78,23 +98,22 @@ class CoverLetter(Answer):
         """Aligned with blanks, at most 72 columns."""
         parts = [_wrapped(self.text)]
         for heading, table in self.tables.items():
-            figures = [c for c in COLUMNS if c in table]
+            figures = _columns(table)
             both = table["kind"].nunique() > 1
             wide = max(8, *(len(r) + 1 for r in table["rules"]))
             kinds = f"{'':<{len(_SIMULATED)}}" if both else ""
-            rows = [" " * wide + kinds + "".join(f"{COLUMNS[c][0]:>{_CELL}}" for c in figures)]
+            rows = [" " * wide + kinds + "".join(f"{c.heading:>{_CELL}}" for c in figures)]
             for row in table.to_dict("records"):
                 cells = "".join(f"{_cell(row, c):>{_CELL}}" for c in figures)
                 first = "" if both and row["kind"] == _SIMULATED else row["rules"]
                 kind = f"{row['kind']:<{len(_SIMULATED)}}" if both else ""
                 rows.append(f"{first:<{wide}}{kind}{cells}".rstrip())
             parts.append("\n".join([heading, "", *rows]))
-        shown = [c for c in COLUMNS if any(c in t for t in self.tables.values())]
+        rows = pd.concat(list(self.tables.values()))
         best = {
-            side: ", ".join(COLUMNS[c][0] for c in shown if COLUMNS[c][1] == side)
+            side: ", ".join(c.heading for c in _columns(rows) if c.wanted == side)
             for side in ("higher", "lower")
         }
-        rows = pd.concat(list(self.tables.values()))
         measured = _MEASURED in set(rows["kind"])
         said = [
             f"Simulated rows: mean and standard deviation of {self.runs} runs.",
@@ -117,14 +136,15 @@ class CoverLetter(Answer):
         """A tabular per workload (booktabs)."""
         parts = []
         for heading, table in self.tables.items():
-            figures = [c for c in COLUMNS if c in table]
+            figures = _columns(table)
             both = table["kind"].nunique() > 1
             names = ["rules", "kind"] if both else ["rules"]
             lines = [
                 f"% {_tex(heading)}",
                 r"\begin{tabular}{" + "l" * len(names) + "r" * len(figures) + "}",
                 r"\toprule",
-                " & ".join([*names, *(_tex(COLUMNS[c][0]) for c in figures)]) + r" \\",
+                " & ".join([*names, *(_tex(c.heading) for c in figures)]) + r" \\",
+                " & ".join([*("" for _ in names), *(_tex(c.unit) for c in figures)]) + r" \\",
                 r"\midrule",
             ]
             for row in table.to_dict("records"):
@@ -134,8 +154,12 @@ class CoverLetter(Answer):
         return "\n\n".join(parts)
 
 
-def _cell(row: Mapping[str, Any], figure: str) -> str:
-    value, sd = row[figure], row[figure + "_sd"]
+def _columns(table: pd.DataFrame) -> list[Column]:
+    return [column for column in COLUMNS.values() if column.name in table]
+
+
+def _cell(row: Mapping[str, Any], column: Column) -> str:
+    value, sd = row[column.name], row[column.name + "_sd"]
     if np.isnan(value):
         return "-"
     return f"{value:.1f}" + ("" if np.isnan(sd) else f" ±{sd:.1f}")
@@ -231,12 +255,12 @@ def _published(name: str, seeds: int) -> pd.DataFrame:
         measured = {"rules": step, "kind": _MEASURED}
         simulated = {"rules": step, "kind": _SIMULATED}
         for quantity in quantities:
-            figure, key = _PUBLISHED[quantity], (step, quantity)
+            name, key = COLUMNS[_PUBLISHED[quantity]].name, (step, quantity)
             one = found.loc[key] if key in found.index else None  # the base row is 100
-            measured |= {figure: one["measured"] if one is not None else 100.0}
-            measured |= {figure + "_sd": np.nan}
-            simulated |= {figure: one["mean"] if one is not None else 100.0}
-            simulated |= {figure + "_sd": one["sd"] if one is not None else 0.0}
+            measured |= {name: one["measured"] if one is not None else 100.0}
+            measured |= {name + "_sd": np.nan}
+            simulated |= {name: one["mean"] if one is not None else 100.0}
+            simulated |= {name + "_sd": one["sd"] if one is not None else 0.0}
         rows += [measured, simulated]
     return pd.DataFrame(rows)
 
@@ -365,10 +389,11 @@ def cover_letter(
             values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
             if figure in _PER_UNIT:
                 values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
-            whole = 1.0 if figure == "lock_contention" else values[0].mean()
+            column = COLUMNS[figure]
+            whole = values[0].mean() if column.whole == "first" else 1.0
             scaled = 100 * values / (whole if whole else np.nan)
-            table[figure] = scaled.mean(axis=1)
-            table[figure + "_sd"] = scaled.std(axis=1, ddof=1)
+            table[column.name] = scaled.mean(axis=1)
+            table[column.name + "_sd"] = scaled.std(axis=1, ddof=1)
         told.append(_told(grid, arguments["workload"]))
         workload = arguments["workload"]
         rest = ", ".join(f"{k}={v}" for k, v in workload.items() if k != "name")
