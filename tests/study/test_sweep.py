@@ -516,6 +516,7 @@ def test_the_result_says_how_to_repeat_it(workload, tmp_path, monkeypatch):
     assert made.attrs["pcpmodel_version"] == pm.__version__
     assert json.loads(made.attrs["inputs"])["sapphire-rapids"] == MACHINE.digest
     assert "share their random numbers" in made.attrs["seeds"]
+    assert made.attrs["seed"] == "[1, 2]"
 
 
 def test_the_result_says_where_a_workload_runs_and_what_a_machine_takes(tmp_path):

@@ -194,6 +194,7 @@ def _dataset(grid: Grid, runs: Mapping[int, dict[str, float]]) -> xr.Dataset:
             "inputs": text(
                 {as_label(as_machine(machine)[1]): machine.digest for machine in machines.values()}
             ),
+            "seed": text(sorted({spec.seed for spec in grid.specs})),
             "seeds": "each run has the seed that the spec gives it: runs of one seed that differ "
             "in other arguments share their random numbers",
         },
