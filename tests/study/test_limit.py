@@ -228,6 +228,22 @@ def test_a_machine_of_64_kib_pages_has_their_batch_by_default():
     ]
 
 
+@pytest.mark.parametrize("batch", [31, 62])
+def test_a_measured_row_is_held_against_the_interval_of_its_own_batch(batch):
+    """That of 496 pages is below what 511 take, that of 1984 below what 2047 do."""
+    found = pm.limit(machine_of("ice-lake"), batch=batch)
+    (row,) = found["per_scale"].query("measured_batch == 511").itertuples()
+    assert row.mean_high_us < row.measured_mean_us < row.measured_mean_high_us
+    assert not any("outside its interval" in note for note in found.facts["notes"])
+
+
+def test_only_the_side_that_decides_is_extrapolated():
+    """Since v6.19 a drain moves 3 pages of 64 KiB, which no table has, and takes no time."""
+    found = pm.limit(machine_of("ice-lake"), release="v7.2", page_size_kib=64)
+    last = "Batch 192 was not measured: its time is interpolated (measured: 63 to 2047)."
+    assert found.facts["notes"][-1] == last
+
+
 def test_what_lies_far_below_the_table_is_said_to_be_unknown():
     notes = pm.limit(machine_of("coffee-lake"), page_size_kib=64).facts["notes"]
     assert any("p99 falls below the mean" in note for note in notes)

@@ -168,8 +168,7 @@ class _Limit:
                 )
             for statistic in STATISTICS:
                 at, low, high = (
-                    getattr(row, f"{name}_us")
-                    for name in (f"measured_{statistic}", f"{statistic}_low", f"{statistic}_high")
+                    getattr(row, f"measured_{statistic}{of}_us") for of in ("", "_low", "_high")
                 )
                 if not low <= at <= high:
                     notes.append(
@@ -192,7 +191,7 @@ class _Limit:
             row = self.per_scale.iloc[self.batch_scale]
             if not np.isfinite(row["measured_batch"]):
                 low, high = self.table_batches
-                inside = all(low <= row[f"{side}_pages"] <= high for side in SIDES)
+                inside = low <= row[f"{row['slower_side']}_pages"] <= high
                 notes.append(
                     f"Batch {row['batch']} was not measured: its time is "
                     f"{'interpolated' if inside else 'extrapolated'} (measured: {low} to {high})."
@@ -490,11 +489,7 @@ def _limit(
         row |= {"release": state.name, "batch_scale": scale, "batch": moved["batch"]}
         row |= {f"{side}_pages": moved[side] for side in SIDES} | {"slower_side": p99.name}
         for name, slower in (("p99", p99), ("mean", mean)):
-            row |= {
-                f"{name}_us": slower.quantile_us(0.5),
-                f"{name}_low_us": slower.quantile_us((1 - LEVEL) / 2),
-                f"{name}_high_us": slower.quantile_us((1 + LEVEL) / 2),
-            }
+            row |= {f"{name}_us": slower.quantile_us(0.5), **_interval(name, slower)}
         row["p99_fitted_us"], row["p99_fitted_all_us"] = p99.fits_us
         row["probability"] = p99.probability(p99_us)[0]
         row["mean_probability"] = mean.probability(p99_us)[0]
@@ -536,10 +531,20 @@ def _limit(
     )
 
 
+def _interval(name: str, slower: _Slower) -> dict[str, float]:
+    return {
+        f"{name}_low_us": slower.quantile_us((1 - LEVEL) / 2),
+        f"{name}_high_us": slower.quantile_us((1 + LEVEL) / 2),
+    }
+
+
 def _measured(
     machine: Machine, pages: Mapping[str, int], slowdown: float, cold: bool
 ) -> dict[str, Any]:
-    """The measured rows nearest to the pages of each side, scaled by the slowdown."""
+    """The measured rows nearest to the pages of each side, scaled by the slowdown.
+
+    With the intervals of their own batches: a row of 511 pages says nothing against that of 496.
+    """
     table, batches = machine.latency, machine.latency["batch"].to_numpy()
     nearest = {side: int(np.abs(np.log(batches / pages[side])).argmin()) for side in SIDES}
     near = not cold and machine.derived is None  # else nothing was measured of it
@@ -550,7 +555,12 @@ def _measured(
     )
     side = max(p99, key=p99.__getitem__)
     at = nearest[side]
-    return {
+    own = {side: int(batches[row]) for side, row in nearest.items()}
+    columns = [f"measured_{name}_{end}_us" for name in STATISTICS for end in ("low", "high")]
+    intervals = dict.fromkeys(columns, np.nan)
+    for name in STATISTICS if near else ():
+        intervals |= _interval(f"measured_{name}", _Slower(machine, name, own, slowdown, cold))
+    return intervals | {
         "measured_batch": batches[at] if near else np.nan,
         "measured_p99_us": p99[side] if near else np.nan,
         "measured_mean_us": max(mean.values()) if near else np.nan,
