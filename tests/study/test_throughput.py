@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -101,3 +103,13 @@ def test_the_set_up_of_the_tables_is_simulated_beside_their_throughput():
     assert found.loc[63, ["measured_gain_percent", "simulated_gain_percent"]].tolist() == [0, 0]
     assert found["measured_gain_percent"].iloc[-1] == pytest.approx(1.85, abs=0.01)
     assert 0 < found["simulated_gain_percent"].iloc[-1] < 15
+
+
+def test_a_machine_of_64_kib_pages_is_simulated_with_such_pages():
+    ice = pm.machine("ice-lake")
+    large = replace(ice, name="arm", platform={"page_size_kib": 64})
+    found = pm.study.throughput_simulated([ice, large], seeds=[1], seconds=0.1)
+    small, other = (rows for _, rows in found["gains"].groupby("machine", sort=False))
+    # A fault of 16 times the memory takes longer, of which the holds are a smaller part.
+    assert other["rate_ratio"].max() < 0.5 * small["rate_ratio"].min()
+    assert 0 < other["simulated_gain_percent"].iloc[-1] < small["simulated_gain_percent"].iloc[-1]

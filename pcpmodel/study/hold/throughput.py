@@ -26,7 +26,6 @@ from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.workload import page_fault1
-from pcpmodel.workload.faults import FAULT_NS
 
 __all__ = ["throughput_gain", "throughput_simulated"]
 
@@ -182,12 +181,15 @@ def throughput_simulated(
     Notes
     -----
     What a fault costs outside the lists is not known of these machines; it is that of the
-    workload on any, so only the gains are to be compared.
+    workload on any, for pages of the machine's size, so only the gains are to be compared.
     """
     rows = []
     loaded = load_machines(machine)
     for machine in loaded:
         table = machine.latency.dropna(subset="throughput_pages_per_s")
+        kib = machine.page_size_kib
+        # The workload's own, not the machine's, which a run takes where none is given.
+        fault_ns = page_fault1(processes, page_size_kib=kib).params["fault_ns"]
         first: dict[int, float] = {}
         for line in table.itertuples():
             batch = int(line.batch)
@@ -196,7 +198,7 @@ def throughput_simulated(
                 rate = simulate(
                     release="v6.6",
                     machine=machine,
-                    workload=page_fault1(processes, fault_ns=FAULT_NS),
+                    workload=page_fault1(processes, fault_ns=fault_ns, page_size_kib=kib),
                     warm=True,
                     cpus=max(2, processes),
                     nodes=1,
