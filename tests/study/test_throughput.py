@@ -113,3 +113,10 @@ def test_a_machine_of_64_kib_pages_is_simulated_with_such_pages():
     # A fault of 16 times the memory takes longer, of which the holds are a smaller part.
     assert other["rate_ratio"].max() < 0.5 * small["rate_ratio"].min()
     assert 0 < other["simulated_gain_percent"].iloc[-1] < small["simulated_gain_percent"].iloc[-1]
+
+
+def test_of_a_machine_without_throughput_nothing_is_simulated():
+    found = pm.study.throughput_simulated("amd-epyc-vm")
+    assert found.text == "- **amd-epyc-vm**: no throughput measured."
+    assert found["gains"].empty
+    assert "error_percent" in found["gains"]

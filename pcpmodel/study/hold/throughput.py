@@ -222,17 +222,27 @@ def throughput_simulated(
                     "rate_ratio": float(np.mean(rates)) / line.throughput_pages_per_s,
                 }
             )
-    found = pd.DataFrame(rows)
+    found = pd.DataFrame(rows, columns=_GAINS)
     gap = found["simulated_gain_percent"] - found["measured_gain_percent"]
-    found = found.assign(error_percent=gap)
-    worst = found.loc[gap.abs().idxmax()]
-    said = (
-        f"- Simulated, the gains of throughput are off by {gap.min():+.1f} to {gap.max():+.1f} "
-        f"points; most on {worst['machine']} at batch {worst['batch']}."
-    )
-    return Answer({"gains": found}, {"error": said}, digest=digest_of(digest(loaded), processes))
+    found["error_percent"] = gap
+    said = {
+        each.name: f"- **{each.name}**: no throughput measured."
+        for each in loaded
+        if each.name not in set(found["machine"])
+    }
+    if rows:
+        worst = found.loc[gap.abs().idxmax()]
+        said["error"] = (
+            f"- Simulated, the gains of throughput are off by {gap.min():+.1f} to {gap.max():+.1f} "
+            f"points; most on {worst['machine']} at batch {worst['batch']}."
+        )
+    return Answer({"gains": found}, said, digest=digest_of(digest(loaded), processes))
 
 
+_GAINS = [
+    *("machine", "batch", "measured_gain_percent", "simulated_gain_percent", "rate_ratio"),
+    "error_percent",
+]
 _NO_ROWS = pd.DataFrame(
     columns=[
         *("machine", "batch", "page_ns", "hold_per_page_ns", "gain_percent"),
