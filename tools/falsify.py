@@ -417,9 +417,11 @@ KINDS: dict[str, Callable[[Original, random.Random], Change]] = {
            "mm_page_pcpu_drain", "free_pcppages_bulk")},
     "decay_pcp_high removed": partial(removed, b"decay_pcp_high", 1),
     "free_one_page removed": partial(removed, b"free_one_page", 1),
+    "rmqueue_bulk removed": partial(removed, b"rmqueue_bulk", 1),
+    "page_commit removed": partial(removed, b"page_commit", 1),
     **{f"{event} twice": partial(doubled, event.encode()) for event in (
         "mm_page_alloc", "mm_page_free", "mm_page_alloc_zone_locked", "mm_page_pcpu_drain",
-        "free_pcppages_bulk", "decay_pcp_high")},
+        "free_pcppages_bulk", "decay_pcp_high", "rmqueue_bulk", "page_commit")},
     **{f"page of {event}": partial(another_page, event.encode()) for event in (
         "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "mm_page_alloc_zone_locked",
         "mm_page_pcpu_drain")},

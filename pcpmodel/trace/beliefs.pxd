@@ -334,6 +334,8 @@ cdef class Beliefs(PageLists):
     cdef bint hurried       # one difference that nothing explains is enough
     cdef interview asked
     cdef bint holds_told    # a probe shows every free_pcppages_bulk()
+    cdef bint refills_told  # ... every rmqueue_bulk()
+    cdef bint commits_told  # ... every free_frozen_page_commit(), or what it was called before
     cdef late_act late[MAX_LATE]
     cdef int nr_late
     cdef work_log work_done

@@ -371,6 +371,8 @@ cdef class Follower(Beliefs):
         self.nr_populated = sum(zone.managed > 0 for zone in zones)
         if self.dumped:
             self.holds_told = bool(events.is_event("free_pcppages_bulk").any())
+            self.refills_told = bool(events.is_event("rmqueue_bulk").any())
+            self.commits_told = bool(events.is_event("page_commit").any())
             self.past_told = bool(events.is_event("free_one_page").any())
             self.decay_told = bool(events.is_event("decay_pcp_high").any())
         self.zone_flags = ZONE_BOOSTED_WATERMARK | ZONE_RECLAIM_ACTIVE

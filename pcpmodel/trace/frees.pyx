@@ -513,6 +513,8 @@ cdef void freed(Beliefs s, int32_t row) noexcept nogil:
     if k and put_late(s, d, row, <int32_t>p, <int>r.b):
         explain(s, row, E_DELAYED, set_of(s, p, s.rows[d].cpu), k)
         return
+    if s.commits_told:
+        differ(s, row, D_UNPROBED, -1, 0, r.a)
     commit(s, p, <int>r.b, r.cpu, row)
 
 
@@ -530,6 +532,8 @@ cdef void batched(Beliefs s, int32_t row) noexcept nogil:
     if not pcp_allowed_order(s.rules.nr_pcp_lists, order):
         differ(s, row, D_BATCHED, -1, 0, s.rows[row].a)
     elif s.link[row].then != EV_PAGE_COMMIT:
+        if s.commits_told:
+            differ(s, row, D_UNPROBED, -1, 0, s.rows[row].a)
         # Printed order is always 0; the order is that of its mm_page_free.
         commit(s, p, order, s.rows[row].cpu, row)
 

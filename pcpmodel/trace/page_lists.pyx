@@ -104,12 +104,13 @@ _WHAT = {
     D_ZONE_FLAGS: "zone flags without a cause",
     D_REPORTED: "block of a refill reported after other work of its task",
     D_NO_PROOF: "only an assumption that no other line shows explains it [line]",
+    D_UNPROBED: "refill or commit without the probe that tells of the others",
     D_BATCH_ORDER: "order of the frees of a batch [line of mm_page_free_batched]",
 }
 #: What is said where a page that is believed to lie on a list, `Difference.expected`, cannot.
 NOT_THERE = {_WHAT[code] for code in (D_NOT_HEAD, D_DRAIN_PAGE, D_LOST_ALLOC)}
 _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_TWICE, D_BATCHED,
-          D_LOST_ALLOC, D_IN_BATCH, D_REPORTED}
+          D_LOST_ALLOC, D_IN_BATCH, D_REPORTED, D_UNPROBED}
 
 
 cdef extern from *:

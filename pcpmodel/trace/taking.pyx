@@ -947,6 +947,8 @@ cdef void taken_from_buddy(Beliefs s, int32_t row) noexcept nogil:
             work(s, WORK_DIRECT_ALLOC, p, order, mt, cpu, 0, row)
             explain(s, row, E_DIRECT, x, s.link[row].chain or row)
             return
+        if s.refills_told:
+            differ(s, row, D_UNPROBED, x, 0, s.rows[row].a)
         begin_refill(s, x, i, order, row, -1)
     run.left -= 1
     if not run.silent:

@@ -59,6 +59,8 @@ ONCE = (
     ("7.2-exitstorm-4cpu", "mm_page_free up to 2000 lines away", "77/2"),  # before its task began
     ("7.2-exitstorm-4cpu", "pcpstate.snapA: blocks of a list swapped", "77/1"),  # came meanwhile
     ("7.2-tcp-4cpu", "pcpstate.after: blocks of a list swapped", "78/5"),  # one has left since
+    ("6.1-unixpair-4cpu", "rmqueue_bulk removed", "80/0"),  # as nothing else hangs on it
+    ("7.2-detail-4cpu", "page_commit removed", "80/0"),  # likewise
 )
 
 
