@@ -261,6 +261,7 @@ class Program:
         other.ops = [change(op) for op in self.ops]
         return other
 
+    @checked
     def resting(self, busy: float) -> Program:
         """A program that does the same and rests (`rest`) at the end of every endless round."""
         other = self.copy()
