@@ -13,6 +13,7 @@ from pcpmodel.simulation.structs cimport (
     BLOCKED,
     BY_NEED,
     DRAIN,
+    LOOK_BESIDE,
     LRU,
     OFFLINE,
     RUNNING,
@@ -21,7 +22,7 @@ from pcpmodel.simulation.structs cimport (
     thread_t,
 )
 from pcpmodel.splitmix cimport draw
-from pcpmodel.workload.ops cimport OP_ALLOC, OP_FREE
+from pcpmodel.workload.ops cimport HOME, OP_ALLOC, OP_END, OP_FREE
 
 cdef enum:
     ONE = 1 << 16  # a factor that changes nothing
@@ -35,14 +36,14 @@ cdef inline int64_t scaled(int64_t ps, uint32_t factor) noexcept nogil:
 cdef extern from *:
     """
     #define PCPMODEL_LONGEST ((int64_t)1 << 53)  /* ps: more than a run may last */
-    #define PCPMODEL_LONG_AGO (INT64_C(100000000000))  /* ps */
+    #define PCPMODEL_LOOK_PS (INT64_C(10000000000))
     static inline int64_t pcpmodel_times(int64_t ps, uint64_t n, int shift)
     {
         unsigned __int128 t = (unsigned __int128)ps * n >> shift;
         return t < PCPMODEL_LONGEST ? (int64_t)t : PCPMODEL_LONGEST;
     }
     """
-    const int64_t LONG_AGO "PCPMODEL_LONG_AGO"
+    const int64_t LOOK_PS "PCPMODEL_LOOK_PS"  # without a lock: see looks_beside()
     int64_t times "pcpmodel_times"(int64_t ps, uint64_t n, int shift) noexcept nogil
 
 
@@ -99,13 +100,7 @@ cdef inline int64_t paced(const cpu_t *c, int64_t time) noexcept nogil:
 
 
 cdef inline void draw_pace(state_t *s, cpu_t *c) noexcept nogil:
-    """The pace of an operation that begins: its own luck, and what its core leaves.
-
-    Who has come to no lock for long is beside a thread at work, as at the start: what the other
-    waited for when they last met is over, and where it is now nobody knows before a lock.
-    """
-    if c.thread != NULL and c.time - c.thread.arrived > LONG_AGO:
-        c.pace = s.programs.beside
+    """The pace of an operation that begins: its own luck, and what its core leaves."""
     c.task.factor = paced(c, s.programs.speed[draw(&c.rng) >> 54])
 
 
@@ -134,6 +129,26 @@ cdef inline void count_blocks(cpu_t *c) noexcept nogil:
         c.count.alloc_pages += blocks << c.task.pc.order
     elif c.task.pc.code == OP_FREE:
         c.count.free_pages += blocks << c.task.pc.order
+
+
+cdef inline void arrive_beside(cpu_t *c) noexcept nogil:
+    """To see what the core leaves: in order of time, as at a lock, though there is none."""
+    arrive(c, LOOK_BESIDE, c.task.zone[HOME], BY_NEED)
+
+
+cdef inline bint looks_beside(cpu_t *c) noexcept nogil:
+    """Whether a CPU sees what its core leaves first: at no lock for long it would keep its pace."""
+    if c.thread == NULL or c.time - c.thread.arrived < LOOK_PS:
+        return False
+    arrive_beside(c)
+    return True
+
+
+cdef inline void look_beside(state_t *s, cpu_t *c) noexcept nogil:
+    """What `arrive_beside` is for; who has come to its program's end waits for the run's."""
+    meet(s, c)
+    granted(c, s.course.end if c.task.pc.code == OP_END else c.time)
+    c.state = RUNNING
 
 
 cdef inline void arrive_drain(cpu_t *c, int zone, int pindex, int why) noexcept nogil:

@@ -43,6 +43,7 @@ from pcpmodel.simulation.cpu cimport doze, due, granted, meet
 from pcpmodel.simulation.locks cimport (
     account,
     interact,
+    may_turn_back,
     most_of_a_refill,
     quickest_refill,
     released,
@@ -318,7 +319,7 @@ cdef class Engine:
                 c = &s.cpu[other]
         now = self.until[c.id]
         if now < 0:
-            if pages_unlikely((c.waiter | s.zones.watch) != 0) and turns_back(s, c):
+            if pages_unlikely(may_turn_back(s, c)) and turns_back(s, c):
                 pass
             elif lock.holder >= 0:
                 meet(s, c)
@@ -371,7 +372,7 @@ cdef class Engine:
         if self.until != NULL and c.state == ARRIVED:
             self.at_crowd(c)
             return
-        if (c.waiter | s.zones.watch) != 0 and c.state == ARRIVED and turns_back(s, c):
+        if c.state == ARRIVED and may_turn_back(s, c) and turns_back(s, c):
             pass
         elif c.state == ARRIVED:
             self.at_queue(c)

@@ -10,7 +10,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from pcpmodel.kernel.pages cimport ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE, pages_unlikely
 from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, most_refilled, pcp_alloc_end
 from pcpmodel.simulation.books cimport count_hold
-from pcpmodel.simulation.cpu cimport paced, scaled
+from pcpmodel.simulation.cpu cimport look_beside, paced, scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
 from pcpmodel.simulation.program cimport stepped
 from pcpmodel.simulation.structs cimport (
@@ -22,6 +22,7 @@ from pcpmodel.simulation.structs cimport (
     DIRECT,
     DRAIN,
     LOOK,
+    LOOK_BESIDE,
     LRU,
     REFILL,
     RUNNING,
@@ -158,6 +159,10 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
     count_hold(s, c, &s.lock[c.ask.lock], c.ask.kind, arrival, grant - arrival, hold)
 
 
+cdef inline bint may_turn_back(const state_t *s, const cpu_t *c) noexcept nogil:
+    return (c.waiter | s.zones.watch) != 0 or c.ask.kind > LRU
+
+
 cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
     """What a CPU sees as it comes to a lock; whether it goes on without the lock.
 
@@ -167,6 +172,9 @@ cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
     cdef pcp_t *p
     if c.ask.kind == LOOK:
         balance_pgdat(s, c)
+        return True
+    if c.ask.kind == LOOK_BESIDE:
+        look_beside(s, c)
         return True
     if c.ask.kind == LRU:
         return False

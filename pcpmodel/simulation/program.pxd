@@ -18,12 +18,14 @@ from pcpmodel.simulation.books cimport end_phase
 from pcpmodel.simulation.chores cimport on_time
 from pcpmodel.simulation.cpu cimport (
     arrive,
+    arrive_beside,
     arrive_drain,
     arrive_lru,
     count_blocks,
     draw_pace,
     jump,
     lasts,
+    looks_beside,
     next_op,
     scaled,
     times,
@@ -248,6 +250,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         code = op.code
         if code <= OP_FREE:
             if c.task.left < 0:
+                if looks_beside(c):
+                    return True
                 draw_pace(s, c)
                 c.task.left = op.n if op.reg < 0 else c.vars.regs[op.reg]
                 if code == OP_FREE:
@@ -272,6 +276,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 return True
         elif code == OP_WORK:
             if c.vars.work_left < 0:
+                if looks_beside(c):
+                    return True
                 draw_pace(s, c)
                 c.vars.work_left = lasts(c, c.task.factor)
             ps = min(c.vars.work_left, c.timer - c.time)
@@ -390,4 +396,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             arrive(c, LOOK, c.task.zone[HOME], BY_NEED)
             return True
         else:  # OP_END: asleep for the rest of the run
+            if c.thread != NULL and c.vars.work_left < 0:
+                c.vars.work_left = 0  # which its sibling has been told
+                arrive_beside(c)
+                return True
             jump(s, c, s.course.end)

@@ -37,6 +37,7 @@ cdef enum:
     LRU = 2
     KINDS = 3
     LOOK = 3  # no lock: kswapd looks at its zones
+    LOOK_BESIDE = 4  # no lock: what does the other thread of the core leave?
     PAST = 3  # in the books: a refill or drain of one block past the lists
     BOOKED = 4
 

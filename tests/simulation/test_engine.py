@@ -55,6 +55,36 @@ def test_engines_agree_at_test_and_set_locks(name, release, handover):
     assert_same(spec(WORKLOADS[name], jitter=0.0, hold="mean", machine=at.slower(30.0), **run))
 
 
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    jitter=st.sampled_from([0.0, 0.5]),
+    spinlock=st.sampled_from(SPINLOCKS),
+    blocks=st.lists(st.sampled_from([20, 60, 300]), min_size=8, max_size=8),
+    asleep=st.lists(st.sampled_from([0.0, 2e5, 3e7]), min_size=8, max_size=8),
+    ends=st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_engines_agree_where_threads_of_a_core_look_what_it_leaves_to_them(
+    seed, jitter, spinlock, blocks, asleep, ends
+):
+    """Some come to locks, some have all on their lists, sleep for long, or are done."""
+    tasks = []
+    for cpu in range(8):
+        p = Program()
+        with p.repeat(40) if ends[cpu] else p.forever():
+            p.alloc(blocks[cpu], ns=900.0)
+            p.work(300_000.0)
+            p.free(blocks[cpu], ns=400.0)
+            if asleep[cpu]:
+                p.idle(asleep[cpu])
+            p.score()
+        tasks.append(Task(p, cpu=cpu))
+    work = Workload("threads", tuple(tasks), "rounds", 1)
+    run = {"threads_per_core": 2, "high_pages": 126, "seconds": 0.05}
+    run["machine"] = WHOLE.with_costs(zone_lines=0.0, lru_lines=0.0)
+    assert_same(spec(work, seed=seed, jitter=jitter, spinlock=spinlock, **run))
+
+
 def test_who_waits_long_at_a_test_and_set_lock_waits_longer_and_the_mean_is_the_same():
     """Service in random order: the queue is as long, some are served late (Kingman 1962)."""
     work = page_fault1(8, pages=700, fault_ns=300.0, unmap_ns=60.0)

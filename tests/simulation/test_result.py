@@ -602,18 +602,20 @@ def test_what_simulate_is_told_otherwise_cannot_be_set(name):
         assert f"--set {name}: use --{option}" in done.output
 
 
-def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling():
+@pytest.mark.parametrize("pages", [200, 50])
+def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling(pages):
     """Of two threads of a core one works; the other works as much, or sleeps for most of its time.
 
-    Both come to the lock now and then, where each sees what the other has done since.
+    Both come to the lock now and then, where each sees what the other has done since; or the one
+    that works has all its pages on its lists, and looks by itself.
     """
 
     def faults(sleep_ns):
         work, beside = Program(), Program()
-        for p, idle in ((work, 0.0), (beside, sleep_ns)):
+        for p, blocks, idle in ((work, pages, 0.0), (beside, 200, sleep_ns)):
             with p.forever():
-                p.alloc(200, ns=500.0)
-                p.free(200, ns=500.0)
+                p.alloc(blocks, ns=500.0)
+                p.free(blocks, ns=500.0)
                 p.score()
                 if idle:
                     p.idle(idle)
@@ -625,6 +627,7 @@ def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling():
             high_pages=126,
             machine=MACHINE.with_costs(zone_lines=0.0, lru_lines=0.0, **costs),
         )  # fmt: skip
+        assert (result.per_cpu["refills"][0] > 0) == (pages == 200)
         return result.per_cpu["score"][0]
 
     alone = rate(5e6, smt_share=0.0)
@@ -632,6 +635,31 @@ def test_a_thread_that_sleeps_leaves_the_core_to_its_sibling():
     assert rate(0.0) / alone == pytest.approx(share, rel=0.03)
     # Asleep for all but 0.2 of 5.2 ms.
     assert rate(5e6) / alone == pytest.approx(1.0, abs=0.06)
+
+
+def test_a_thread_whose_program_ends_leaves_the_core_to_its_sibling():
+    """Whether that one comes to locks or not."""
+
+    def rate(pages, ends):
+        work, beside = Program(), Program()
+        with work.forever():
+            work.alloc(pages, ns=500.0)
+            work.free(pages, ns=500.0)
+            work.score()
+        beside.alloc(10, ns=500.0)
+        if not ends:
+            with beside.forever():
+                beside.work(1000.0)
+        two = Workload("two", (Task(work, cpu=0), Task(beside, cpu=1)), "batches", 400)
+        result = run(
+            workload=two, cpus=2, threads_per_core=2, seconds=0.5, warmup_s=0.05, high_pages=126,
+            machine=MACHINE.with_costs(zone_lines=0.0, lru_lines=0.0),
+        )  # fmt: skip
+        return result.per_cpu["score"][0]
+
+    share = MACHINE.sheet.value("smt_share", "core")
+    for pages in (50, 200):
+        assert rate(pages, False) / rate(pages, True) == pytest.approx(share, rel=0.03)
 
 
 def test_what_the_tracer_takes_is_off_every_hold():
