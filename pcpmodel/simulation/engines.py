@@ -29,7 +29,9 @@ def _types_change(spec: RunSpec) -> bool:
     crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
     programs = {id(task.program): task.program for task in tasks}.values()
     asked = {op.pindex for program in programs for op in program.ops if op.code == OPS["alloc"]}
-    types = {1 if order == HPAGE_PMD_ORDER else mt for order, mt in (BLOCKS[i] for i in asked)}
+    types = {BLOCKS[i][1] for i in asked}
+    if any(BLOCKS[i][0] == HPAGE_PMD_ORDER for i in asked):
+        types.add(1)  # as which the one list of all of these has them, where there is one
     return bool(crowded) and len(types) > 1
 
 

@@ -71,6 +71,10 @@ class Host:
         Instances of ZONE_NORMAL per node: 1, or up to 4 as in the zone-splitting RFC.
     watermark_scale_factor : int
         vm.watermark_scale_factor [1/10000 of the zone], 1..3000.
+    min_free_kbytes : int
+        vm.min_free_kbytes, half of the memory at most; 0: what init_per_zone_wmark_min() makes of
+        the memory.  khugepaged, where huge pages are enabled, raises that of small machines and of
+        those with many nodes (`pcpmodel.kernel.sizing.khugepaged_min_free_kbytes`) [KiB].
     llc_slice_kib : float
         A CPU's share of its last-level cache [KiB].
     l2_kib : float
@@ -87,6 +91,7 @@ class Host:
     memory_gib: float = 64.0
     zones_per_node: int = 1
     watermark_scale_factor: int = 10
+    min_free_kbytes: int = 0
     llc_slice_kib: float = 1024.0
     l2_kib: float = 1024.0
     page_size_kib: int = 4
@@ -137,6 +142,7 @@ class Host:
             )
         self._check_gib_per_node()
         sizing.page_shift(self.page_size_kib)
+        integer("min_free_kbytes", self.min_free_kbytes, 0, self.memory_kib // 2)
         if self.zones > 32:
             raise InputError(f"{self.zones} zones; a machine has 32 at most")
 
@@ -208,6 +214,12 @@ class Host:
             return tuple(int(gib * (1 << shift)) for gib in self.gib_per_node)
         alone = int(self.cpuless_gib * (1 << shift)) // max(self.cpuless_nodes, 1)
         return (self.pages // self.nodes,) * self.nodes + (alone,) * self.cpuless_nodes
+
+    @property
+    def memory_kib(self) -> int:
+        """Memory of all zones [KiB]."""
+        each = (pages // self.zones_per_node * self.zones_per_node for pages in self.node_pages)
+        return sum(each) * self.page_size_kib
 
     @cached_property
     def memory_nodes(self) -> tuple[int, ...]:
@@ -323,7 +335,7 @@ class Host:
         memory = [self.node_pages[node] // self.zones_per_node for node in nodes]
         marks = sizing.setup_per_zone_wmarks(
             [sizing.ZoneMemory(managed) for managed in memory],
-            sizing.min_free_kbytes_at_boot(sum(memory) * self.page_size_kib),
+            self.min_free_kbytes or sizing.min_free_kbytes_at_boot(self.memory_kib),
             self.watermark_scale_factor,
             self.page_shift,
         )

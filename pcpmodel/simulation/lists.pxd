@@ -24,11 +24,9 @@ from pcpmodel.kernel.lists cimport (
     order_to_pindex,
     pindex_after,
     pindex_to_order,
-    pindex_to_type,
 )
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
-    HPAGE_PMD_ORDER,
     MIGRATE_MOVABLE,
     MAX_PAGE_ORDER,
     MIGRATE_PCPTYPES,
@@ -226,7 +224,7 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         s.failed = LISTS_DISAGREE
         return
     source, target = list[0], mine[0]
-    if pindex_to_type(pindex) == MIGRATE_MOVABLE:
+    if s.programs.type_of[pindex] == MIGRATE_MOVABLE:
         word |= W_MOVABLE
     words, digest = s.pages.mm.zone[zone].page, s.pages.digest[c.id]
     for _i in range(n):
@@ -326,11 +324,6 @@ cdef inline void pass_pages(state_t *s, page_ring *source, page_ring *target,
         page_ring_push_tail(target, page_ring_pop_head(source))
 
 
-cdef inline int refill_type(int pindex) noexcept nogil:
-    """What a refill asks for: huge pages are movable, whatever list they are on."""
-    return MIGRATE_MOVABLE if pindex_to_order(pindex) == HPAGE_PMD_ORDER else pindex_to_type(pindex)
-
-
 cdef inline lines_held lines_of_hold(state_t *s, cpu_t *c) noexcept nogil:
     return lines_begin(
         s.pages.lines, c.id, c.ask.zone, c.ask.kind, s.holds.line[c.ask.kind]
@@ -375,8 +368,8 @@ cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept no
     cdef lines_held held
     cdef uint32_t i, page, before = NO_PAGE
     cdef int got = rmqueue_bulk(
-        &s.pages.mm.zone[c.ask.zone], order, n, refill_type(c.ask.pindex), 0, list, c.ask.pindex,
-        c.id,
+        &s.pages.mm.zone[c.ask.zone], order, n, s.programs.type_of[c.ask.pindex], 0,
+        list, c.ask.pindex, c.id,
     )
     if s.pages.lines != NULL:
         held = lines_of_hold(s, c)

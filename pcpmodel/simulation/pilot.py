@@ -118,6 +118,7 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
     host, workload, cpus = spec.host, spec.workload, len(spec.workload.tasks)
     (busiest, _), *_ = Counter(zones[0] for zones in spec.zonelists).most_common()
     sizes = spec.sizes[busiest]
+    smaller: dict[str, Any] = {}
     made = workload.made
     name = None if made is None else _COUNTS.get(made.make.__name__)
     if (
@@ -135,6 +136,8 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
         here = len(workload.tasks)
         shares = cpus * host.threads_per_core > host.cpus
         least = workload.pages / (1 << 18) * 1.5 + 1
+        held = (workload.pages + sizes.high_min * here) / (1 - max(spec.aged, workload.mixed))
+        full = held / (1 << 18) * 1.25  # with lists as long as they may be
         own = host.memory_gib / host.cpus * here
         host = replace(
             host,
@@ -144,22 +147,22 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
             gib_per_node=(),
             cpuless_nodes=0,
             cpuless_gib=0.0,
-            memory_gib=float(max(math.ceil(min(own, MEMORY_GIB)), math.ceil(least))),
+            min_free_kbytes=0,
+            memory_gib=float(math.ceil(max(min(own, MEMORY_GIB), least, full))),
             threads_per_core=host.threads_per_core if shares and here % 2 == 0 else 1,
         )
-    high: dict[str, int] = (
-        {"high_pages": sizes.high_min}
-        if sizes.high_min == sizes.high_max
-        else {"high_min_pages": sizes.high_min}
-    )
+        fixed = sizes.high_min == sizes.high_max
+        smaller = {
+            "batch": sizes.batch,
+            "high_pages": sizes.high_min if fixed else None,
+            "high_min_pages": None if fixed else sizes.high_min,
+            "high_fraction": 0,
+        }
     return replace(
         spec,
         workload=workload,
         host=host,
-        batch=sizes.batch,
-        high_pages=high.get("high_pages"),
-        high_min_pages=high.get("high_min_pages"),
-        high_fraction=0,
+        **smaller,
         changes=(),
         page_cache=0.0,
         aged=max(spec.aged, workload.mixed),
@@ -178,18 +181,29 @@ def pilot(spec: RunSpec) -> Pilot:
 
     def made() -> Pilot:
         small = pilot_spec(spec)
-        return _PILOTS(small, lambda: _counted(small))
+        llc_kib = _node_llc_kib(spec) * _on_a_node(small) / _on_a_node(spec)
+        return _PILOTS(small, lambda: _counted(small, llc_kib), node_llc_kib=llc_kib)
 
     return _PILOT_OF(spec, made, **_ALIKE)
 
 
-def _counted(spec: RunSpec) -> Pilot:
-    """Averages of a pilot, from its start on."""
+def _on_a_node(spec: RunSpec) -> int:
+    """Tasks of the node that has most of them."""
+    return max(Counter(map(spec.host.node_of, spec.cpus)).values())
+
+
+def _node_llc_kib(spec: RunSpec) -> float:
+    """Last-level cache of a node, also of its CPUs without a task."""
+    return spec.host.llc_slice_kib * spec.host.cpus / spec.host.nodes
+
+
+def _counted(spec: RunSpec, llc_kib: float) -> Pilot:
+    """Averages of a pilot, from its start on; each node has so large a last-level cache."""
     begins = setup(spec)
     lines = begins.page_lines
     assert lines is not None
     follow = spec.workload.from_memory < 1
-    state = State(replace(begins, caches=_shared(spec) if follow else None))
+    state = State(replace(begins, caches=_shared(spec, llc_kib) if follow else None))
     engine = runner_of(spec, state)
     told = []
 
@@ -247,13 +261,12 @@ def _found(state: State) -> list[int]:
     ]
 
 
-def _shared(spec: RunSpec) -> PageCache:
+def _shared(spec: RunSpec, llc_kib: float) -> PageCache:
     """Private caches, and one last-level cache of each node.
 
     The data of pages lie there in the order in which the engine comes to CPUs.
     """
     host, cpus = spec.host, spec.cpus
-    llc_kib = host.llc_slice_kib * len(cpus) / host.nodes
     nodes = [host.node_of(cpu) for cpu in cpus]
     return PageCache(len(cpus), int(host.l2_kib) // 4, int(llc_kib) // 4, nodes)
 

@@ -202,6 +202,7 @@ class RunSpec:
             found.append(f"{has}: {self.machine.name} has {stated} to a core, which {which}")
         if "batch_scale_max" in self.given and not _scales(self.release):
             found.append(f"batch_scale_max changes nothing: {self.release} has no such bound")
+        found.append(_khugepaged_note(self))
         return [*filter(None, found), *self.machine.notes, *self.release.notes]
 
     @property
@@ -322,6 +323,23 @@ def _number(
             raise InputError(f"{name}={value!r} is not a {what}")
         if not low <= one <= high:
             raise InputError(f"{name}={value} is outside {low}..{high}")
+
+
+def _khugepaged_note(spec: RunSpec) -> str:
+    """Sizes follow from vm.min_free_kbytes, which khugepaged raises on machines like this one."""
+    host = spec.host
+    given = (spec.high_pages, spec.high_min_pages, spec.high_fraction or None)
+    if host.min_free_kbytes or host.page_size_kib != 4 or given != (None, None, None):
+        return ""
+    boot = sizing.min_free_kbytes_at_boot(host.memory_kib)
+    zones = len(host.memory_nodes) + 2  # ZONE_DMA and ZONE_DMA32 of x86-64
+    raised = sizing.khugepaged_min_free_kbytes(zones, host.memory_kib // host.page_size_kib)
+    if raised <= boot:
+        return ""
+    return (
+        f"high_min as with vm.min_free_kbytes={boot}, that of boot; where huge pages are enabled "
+        f"khugepaged raises it to about {raised} here (min_free_kbytes says which)"
+    )
 
 
 def _check(spec: RunSpec) -> None:
@@ -600,15 +618,17 @@ def make_spec(
     for name in options:
         if name not in allowed:
             raise unknown_name("argument", name, sorted(allowed))
-    options = _plain(options)
+    options = {name: _plain(value) for name, value in options.items()}
     by_hand = _by_hand(options)
     by_hand |= {} if batch_scale_max is None else {"batch_scale_max": batch_scale_max}
     return _made(find_release(release), hardware, workload, by_hand, options)
 
 
-def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """NumPy's numbers as Python's: those of an array are as good as any."""
-    return {k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()}
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, also in a list: those of an array are as good as any."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
 def _by_hand(options: dict[str, Any]) -> dict[str, Any]:
@@ -769,7 +789,7 @@ def varied(spec: RunSpec, **changes: Any) -> RunSpec:
     for name in changes:
         if name not in (allowed := {*options, *_HOST_FIELDS, "batch_scale_max", "patch"}):
             raise unknown_name("argument", name, sorted(allowed))
-    changes = _plain(changes)
+    changes = {name: _plain(value) for name, value in changes.items()}
     patch, scale = changes.pop("patch", ""), changes.pop("batch_scale_max", None)
     by_hand |= _by_hand(changes) | ({} if scale is None else {"batch_scale_max": int(scale)})
     options |= changes

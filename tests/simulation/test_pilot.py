@@ -14,7 +14,15 @@ from pcpmodel.hardware.lines import LINE_PLACES, PageLines
 from pcpmodel.hardware.sheet import HOLD_ROWS
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
-from pcpmodel.simulation.pilot import FEWEST, lines_of, mean_line_ns, pilot, pilot_spec, prepare
+from pcpmodel.simulation.pilot import (
+    FEWEST,
+    _counted,
+    lines_of,
+    mean_line_ns,
+    pilot,
+    pilot_spec,
+    prepare,
+)
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
 from pcpmodel.simulation.spec import make_spec
@@ -233,6 +241,63 @@ def test_a_pilot_of_a_ready_made_workload_is_small():
         mine.free(10, ns=100)
     own = Workload("mine", (Task(mine),) * 3, "rounds", 30)
     assert pilot_spec(spec(own)).workload is own
+
+
+def two_orders():
+    p = Program()
+    with p.forever():
+        p.alloc(500, ns=50.0)
+        p.alloc(16, order=5, ns=0.0)
+        p.free(ns=20.0)
+        p.free(order=5, ns=20.0)
+        p.work(5000.0)
+        p.score()
+    return p
+
+
+def test_a_pilot_has_the_lists_of_each_node():
+    """It gave those of one node to all: the same work took as long as that one came first."""
+    tasks = tuple(Task(two_orders(), node=node) for node in (0, 0, 1, 1))
+    work = Workload("orders", tasks, "rounds", 50_000)
+    held = []
+    for gib in ((16, 1), (1, 16)):
+        run = spec(work, cpus=4, nodes=2, gib_per_node=gib, memory_gib=17.0, release="v6.6")
+        small = pilot_spec(run)
+        assert small.sizes == run.sizes
+        assert small.sizes[0].high_min != small.sizes[1].high_min
+        found = pilot(run)
+        assert set(found.refill) == {0, 5}
+        held.append(found.late("refill", 0))
+    assert held[0] == pytest.approx(held[1], abs=0.2)
+
+
+def test_a_pilot_has_memory_for_lists_of_any_size():
+    """A machine whose lists may take an eighth of 512 GiB was refused for 8 GiB of memory."""
+    for host in ({"high_fraction": 8}, {"watermark_scale_factor": 1000, "high_fraction": 0}):
+        run = make_spec(
+            release="v6.12", machine="sapphire-rapids", workload=pm.workload.page_fault1(32),
+            cpus=32, nodes=1, memory_gib=512.0, **host,
+        )  # fmt: skip
+        small = pilot_spec(run)
+        assert small.sizes[0].high_min == run.sizes[0].high_min
+        lists = small.sizes[0].high_max * len(small.workload.tasks)
+        assert lists + small.workload.pages <= small.sizes[0].managed
+
+
+def test_cpus_without_a_task_leave_their_last_level_cache_to_the_others(monkeypatch):
+    """A node has one, however few of its CPUs work; a pilot on fewer CPUs has its part."""
+    seen, counted = [], _counted
+    monkeypatch.setattr(
+        "pcpmodel.simulation.pilot._counted",
+        lambda run, kib: seen.append(kib) or counted(run, kib),
+    )
+    for pairs, cpus, nodes in ((2, 16, 1), (8, 16, 1), (48, 96, 2)):
+        run = make_spec(
+            release="v6.6+p4", machine="ice-lake", workload=unix_stream(pairs, nodes=nodes),
+            cpus=cpus, nodes=nodes, llc_slice_kib=1000.0,
+        )  # fmt: skip
+        pilot(run)
+    assert seen == pytest.approx([16_000.0, 16_000.0, 48_000.0 * 16 / 48])
 
 
 def test_what_cannot_be_counted_is_refused():

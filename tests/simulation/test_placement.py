@@ -4,6 +4,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import pcpmodel as pm
@@ -532,3 +533,56 @@ def test_the_pace_of_a_crowd_that_is_over_does_not_stay():
         assert run.refills + run.drains == 0  # so how much a drain moves makes no difference
         rates.append(run.score_per_s)
     assert rates[0] == pytest.approx(rates[1], rel=0.005)
+
+
+@pytest.mark.parametrize("release", ["v5.17", "v6.6", "v6.12", "v7.3"])
+@pytest.mark.parametrize("migratetype", ["unmovable", "reclaimable", "movable"])
+def test_huge_pages_are_freed_to_the_list_that_they_are_taken_from(release, migratetype):
+    """Where unmovable ones have a list of their own its refills were of movable page blocks."""
+    work = Program()
+    with work.forever():
+        work.alloc(1, order=9, migratetype=migratetype, ns=100.0)
+        work.free(order=9, migratetype=migratetype, ns=50.0)
+        work.work(5000.0)
+        work.score()
+    rings = Workload("rings", (Task(work),) * 2, "rounds", 20_000)
+    given = {"cpus": 2, "nodes": 1, "memory_gib": 4.0, "seconds": 0.01, "warmup_s": 0.0}
+    told = []
+    for identity in (False, True):
+        run = pm.simulate(release, MACHINE, rings, identity=identity, warm=True, **given)
+        told.append((run.refills, run.drains, run.alloc_zone_pages, run.score))
+    assert told[0] == told[1]
+    assert told[0][0] == 2
+
+
+def test_a_machine_says_its_min_free_kbytes_or_what_khugepaged_makes_of_it():
+    small = {"cpus": 2, "nodes": 1, "memory_gib": 16.0}
+    work = pm.workload.page_fault1(2, pages=1000)
+    boot = make_spec(release="v6.6", machine=MACHINE, workload=work, **small)
+    raised = make_spec(
+        release="v6.6", machine=MACHINE, workload=work, min_free_kbytes=67584, **small
+    )
+    (note,) = (note for note in boot.notes if "khugepaged" in note)
+    assert "min_free_kbytes=16384" in note
+    assert "67584" in note
+    assert not any("khugepaged" in note for note in raised.notes)
+    assert raised.sizes[0].watermarks[0] == 67584 // 4
+    assert raised.sizes[0].high_min > 2.5 * boot.sizes[0].high_min
+    large = make_spec(release="v6.6", machine=MACHINE, workload=work)
+    assert not any("khugepaged" in note for note in large.notes)
+    with pytest.raises(InputError, match=r"min_free_kbytes=8388609"):
+        pm.simulate("v6.6", MACHINE, work, min_free_kbytes=(8 << 20) + 1, **small)
+
+
+def test_numbers_of_nodes_may_be_numpys():
+    work = pm.workload.page_fault1(2, pages=1000)
+    given = {"seconds": 0.001, "warmup_s": 0.0, "warm": True}
+    told = []
+    for cpus, gib in (
+        ([2, 4], [8.0, 16.0]),
+        (np.array([2, 4]), np.array([8.0, 16.0])),
+        ([np.int64(2), 4], (np.float64(8.0), 16)),
+    ):
+        run = pm.simulate("v6.6", MACHINE, work, cpus_per_node=cpus, gib_per_node=gib, **given)
+        told.append((run.summary()["host"], run.score, run.pages_in_pcp.tolist()))
+    assert told[0] == told[1] == told[2]
