@@ -5,15 +5,12 @@ Reads the state, changes nothing but the books: a run without them would be the 
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from pcpmodel.simulation.structs cimport (
-    DIRECT,
     HIST,
     LRU,
-    PAST,
     SERIES,
     count_t,
     cpu_t,
@@ -28,21 +25,26 @@ from pcpmodel.workload.ops cimport OP_FREE, PHASES
 cdef extern from *:
     """
     #define pcpmodel_log2(x) (63 ^ __builtin_clzll(x))
+    /* x / 1000 in one multiplication: exact below 2 ** 55, and never less. */
+    #define pcpmodel_ns(x) ((uint64_t)((unsigned __int128)(x) * (UINT64_MAX / 1000 + 1) >> 64))
     """
-    int log2 "pcpmodel_log2"(uint64_t x) noexcept nogil
+    int64_t log2 "pcpmodel_log2"(uint64_t x) noexcept nogil
+    uint64_t to_ns "pcpmodel_ns"(uint64_t ps) noexcept nogil
 
 
-@cython.cdivision(True)
-cdef inline int bucket(int64_t ps) noexcept nogil:
+cdef inline int64_t bucket(int64_t ps) noexcept nogil:
     """Histogram bucket of a time: 8 per power of two of ns, exact below 16 ns."""
-    cdef uint64_t ns = <uint64_t> ps // 1000
-    cdef int e = log2(ns | 8) - 3  # no branch: whether a CPU waits is hard to predict
-    return min(e * 8 + <int> (ns >> e), HIST - 1)
+    cdef uint64_t ns = to_ns(<uint64_t> ps)
+    cdef int64_t e = log2(ns | 8) - 3  # no branch: whether a CPU waits is hard to predict
+    return min(e * 8 + <int64_t> (ns >> e), <int64_t> HIST - 1)
 
 
 cdef inline void count_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int64_t arrival,
                             int64_t wait, int64_t hold) noexcept nogil:
-    """A hold of the lock that the CPU has asked for, and the wait before it."""
+    """A hold of the lock that the CPU has asked for, and the wait before it.
+
+    ``kind``: of one block past the lists PAST.
+    """
     cdef count_t *n = c.count
     cdef int i
     cdef int64_t limit
@@ -61,8 +63,6 @@ cdef inline void count_hold(state_t *s, cpu_t *c, lock_t *lock, int kind, int64_
             n.wait_max_ps = wait
     if not c.warm:  # nor do the counters
         return
-    if c.ask.why == DIRECT:
-        kind = PAST
     s.books.wait_ps[kind] += wait
     s.books.hold_ps[kind] += hold
     s.books.wait[kind][bucket(wait)] += 1

@@ -24,6 +24,7 @@ from pcpmodel.simulation.structs cimport (
     LOOK,
     LOOK_BESIDE,
     LRU,
+    PAST,
     REFILL,
     RUNNING,
     count_t,
@@ -150,13 +151,15 @@ cdef inline void account(state_t *s, cpu_t *c, int64_t arrival, int64_t grant,
                          int64_t hold) noexcept nogil:
     """A hold is over: what others see of it, and the books."""
     cdef zone_t *zone
+    cdef int kind
     if c.ask.kind != LRU:
         zone = &s.zones.zone[c.ask.zone]
         if pages_unlikely(zone.free <= zone.high_wmark or zone.level < ABOVE_HIGH):
             tell(s, zone, grant + hold)
         if pages_unlikely(s.lists.policy != NULL) and grant > arrival and c.ask.why < BY_REMOTE:
             policy_of(s, c, c.ask.zone).waits += 1
-    count_hold(s, c, &s.lock[c.ask.lock], c.ask.kind, arrival, grant - arrival, hold)
+    kind = PAST if pages_unlikely(c.ask.why == DIRECT) else c.ask.kind
+    count_hold(s, c, &s.lock[c.ask.lock], kind, arrival, grant - arrival, hold)
 
 
 cdef inline bint may_turn_back(const state_t *s, const cpu_t *c) noexcept nogil:
