@@ -217,7 +217,7 @@ cdef inline bint on_time(state_t *s, cpu_t *c) noexcept nogil:
             c.warm = 1
             count_blocks(c)
             memset(c.count, 0, sizeof(count_t))
-            s.programs.told_idle[c.id] = 0
+            c.slept = 0
             if s.pages.cache != NULL:
                 memset(&s.pages.found[3 * c.id], 0, 3 * sizeof(uint64_t))
             c.count.start_ps = c.time

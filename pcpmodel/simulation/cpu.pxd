@@ -69,7 +69,6 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
     """
     cdef thread_t *me = c.thread
     cdef thread_t *other
-    cdef int64_t *told = &s.programs.told_idle[c.id]
     cdef int64_t waited, alone
     cdef double passed
     if me == NULL:
@@ -83,8 +82,8 @@ cdef inline void meet(state_t *s, cpu_t *c) noexcept nogil:
             passed * s.programs.beside_one / (passed * ONE + <double> alone * s.programs.above_one)
         )
         me.other_waited += alone
-    me.waited += me.granted - me.arrived + c.count.idle_ps - told[0]
-    told[0] = c.count.idle_ps
+    me.waited += me.granted - me.arrived + c.slept
+    c.slept = 0
     me.arrived, me.granted = c.time, INT64_MAX
 
 
@@ -175,6 +174,7 @@ cdef inline void set_timer(state_t *s, cpu_t *c) noexcept nogil:
 cdef inline void doze(state_t *s, cpu_t *c, int64_t to) noexcept nogil:
     if to > c.time:
         c.count.idle_ps += to - c.time
+        c.slept += to - c.time
         c.time = to
 
 

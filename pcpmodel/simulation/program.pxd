@@ -104,11 +104,11 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
         for i in range(s.nr_zones):
             if zonelist[i] < 0:
                 break
-            if held_of(c, zonelist[i])[op.pindex]:
+            if held_of(s, c, zonelist[i])[op.pindex]:
                 c.task.zone[HOME] = zonelist[i]
                 break
     zone = c.task.zone[op.zone]
-    c.task.left = min(c.task.wanted, held_of(c, zone)[op.pindex])
+    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.pindex])
     hold_more(s, c, zone, op.pindex, op.order, -c.task.left)
     c.task.wanted -= c.task.left
     c.task.counted = c.task.left
@@ -320,7 +320,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
         elif code == OP_GIVE or code == OP_TAKE:
             zone = c.task.zone[op.zone]
             carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.pindex]
-            moved = held_of(c, zone)[op.pindex] if code == OP_GIVE else carry[0]
+            moved = held_of(s, c, zone)[op.pindex] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
             given = moved if code == OP_GIVE else -moved

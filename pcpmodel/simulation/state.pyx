@@ -403,7 +403,6 @@ cdef class State(Exclusive):
         s.programs.beside_one = <double> s.programs.beside * ONE
         s.programs.above_one = <double> s.programs.beside - ONE
         s.programs.sibling = <int32_t *> get(s.nr_cpus, sizeof(int32_t))
-        s.programs.told_idle = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         memcpy(s.programs.sibling, &siblings[0], s.nr_cpus * sizeof(int32_t))
         if max(setup.siblings) >= 0:
             s.programs.thread = <thread_t *> get(s.nr_cpus, sizeof(thread_t))
@@ -599,7 +598,6 @@ cdef class State(Exclusive):
         cdef int k
         c.id = cpu
         c.lists, c.count = &s.lists.pcp[cpu * s.nr_zones], &s.books.count[cpu]
-        c.held = &s.lists.held[cpu * s.nr_zones * KINDS_ROOM]
         c.task.zone[HOME], c.task.zone[PEER] = task.home, task.peer
         for k in range(CHANNELS):
             c.vars.channel[k] = channels[cpu, k]
@@ -690,7 +688,7 @@ cdef class State(Exclusive):
             <size_t> self.s.changes.change, <size_t> self.s.changes.size,
             <size_t> self.s.books.count, <size_t> self.s.books.series, <size_t> self.s.lock,
             <size_t> self.s.changes.last, <size_t> self.s.programs.thread,
-            <size_t> self.s.programs.sibling, <size_t> self.s.programs.told_idle,
+            <size_t> self.s.programs.sibling,
             <size_t> self.s.books.phase, <size_t> self.s.books.mark, <size_t> self.s.books.phase_of,
         ):
             free(<void *> <size_t> p)
@@ -850,7 +848,7 @@ cdef class State(Exclusive):
             for z in range(self.s.nr_zones):
                 for k in range(BLOCK_KINDS):
                     pages[z] += (
-                        <int64_t> held_of(&self.s.cpu[i], z)[k]
+                        <int64_t> held_of(&self.s, &self.s.cpu[i], z)[k]
                         << self.s.programs.order_of[k]
                     )
         return pages

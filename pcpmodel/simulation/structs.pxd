@@ -153,7 +153,6 @@ cdef struct programs_t:
     int32_t type_of[BLOCK_KINDS]  # migratetype
     uint32_t speed[TABLE]  # paces of work: unit mean, 16 binary digits after the point
     thread_t *thread  # two of each core with two tasks; NULL: there is none
-    int64_t *told_idle  # [cpu]: of its counted sleep, what its sibling has been told
     int32_t *sibling  # [cpu]: that of the other thread of its core; -1: without a task
     uint32_t beside  # a time beside a thread that works; 16 binary digits
     double beside_one  # of `beside`: times ONE,
@@ -232,12 +231,12 @@ cdef struct cpu_t:
     int32_t seat  # node << 21 | last-level cache << 11 | core << 1 | thread
     uint32_t pace  # what its sibling makes of a time; 16 binary digits
     thread_t *thread  # NULL: its core has no other task
+    int64_t slept  # since it last came to a lock, of its counted sleep
     task_t task
     chore_t chore
     plan_t plan
     int32_t quiet  # operations until a PCP trylock fails
     int32_t waiter  # 1 + CPU that waits for this one to let go of a PCP lock
-    int32_t *held  # blocks that its program holds, of each zone
     vars_t vars
     timers_t timers
 
@@ -454,14 +453,14 @@ cdef inline pcp_t *pcp_of(cpu_t *c, int zone) noexcept nogil:
     return &c.lists[zone]
 
 
-cdef inline int32_t *held_of(cpu_t *c, int zone) noexcept nogil:
-    return &c.held[zone * KINDS_ROOM]
+cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
+    return &s.lists.held[(c.id * s.nr_zones + zone) * KINDS_ROOM]
 
 
 cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int pindex, int order,
                            int64_t blocks) noexcept nogil:
     """The program holds more blocks, or less."""
-    held_of(c, zone)[pindex] += <int32_t> blocks
+    held_of(s, c, zone)[pindex] += <int32_t> blocks
     s.lists.pages[c.id] += blocks << order
 
 

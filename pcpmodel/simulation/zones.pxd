@@ -253,7 +253,7 @@ cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
             kswapd = &s.cpu[s.zones.kswapd[node]]
             cached = 0
             for zone in range(s.nr_zones):
-                cached += held_of(kswapd, zone)[MIGRATE_MOVABLE]
+                cached += held_of(s, kswapd, zone)[MIGRATE_MOVABLE]
             if cached and kswapd.task.starved:
                 feed(s, kswapd, c.time)
             hope |= cached > 0
@@ -268,8 +268,8 @@ cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
     if zone == c.ask.zone:
         return True
     # They were booked when the operation began.
-    held_of(c, c.ask.zone)[c.task.pc.pindex] -= c.task.left
-    held_of(c, zone)[c.task.pc.pindex] += c.task.left
+    held_of(s, c, c.ask.zone)[c.task.pc.pindex] -= c.task.left
+    held_of(s, c, zone)[c.task.pc.pindex] += c.task.left
     c.task.zone[HOME] = zone
     c.task.strayed = 1
     c.state = RUNNING
@@ -285,7 +285,7 @@ cdef inline void balance_pgdat(state_t *s, cpu_t *c) noexcept nogil:
             continue
         level = level_seen(&s.zones.zone[i], c.time)
         balanced |= level == ABOVE_HIGH
-        if level < lowest and held_of(c, i)[MIGRATE_MOVABLE]:
+        if level < lowest and held_of(s, c, i)[MIGRATE_MOVABLE]:
             lowest = level
             c.task.zone[HOME] = i
     active = not c.task.starved and not balanced and lowest < ABOVE_HIGH
