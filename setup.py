@@ -29,9 +29,10 @@ if SANITIZE:
     link_args = flags
 
 # The event engine in one piece: a lock event takes 15 % less time than with calls of its parts.
-# Two counters at once in a vector take it more instructions than one after the other.
+# Two counters at once in a vector take it more instructions than one after the other; what is
+# computed ahead for rare paths takes registers from the usual one.
 ENGINE = Path("pcpmodel/simulation/engine.pyx")
-IN_ONE_PIECE = ["-fno-tree-slp-vectorize"] + [
+IN_ONE_PIECE = ["-fno-tree-slp-vectorize", "-fno-tree-pre"] + [
     f"--param={limit}"
     for limit in (
         "max-inline-insns-single=3000",
