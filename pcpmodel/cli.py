@@ -1391,7 +1391,9 @@ def cover_letter_(
     show_default=True,
     help="Share of memory that the lists may take [%].",
 )
-@click.option("--release", default="v6.18", show_default=True, help="Kernel of the runs.")
+@click.option(
+    "--release", help="Kernel to advise for; default: the zoneinfo's as far as it tells, or v6.18."
+)
 @with_config
 @as_json
 def advise_(json_: bool, **options: Any) -> None:

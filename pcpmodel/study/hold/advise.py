@@ -29,7 +29,7 @@ from pcpmodel.hardware.sizes_explained import (
 )
 from pcpmodel.hardware.sizes_words import few
 from pcpmodel.kernel import sizing
-from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import Release, releases
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.sizing import page_shift
 from pcpmodel.proc import zoneinfo as zones_of
@@ -127,10 +127,30 @@ def _largest(zones: Iterable[Zone]) -> Pageset | None:
     return next(filter(None, map(_sized, by_size)), None)
 
 
+def _kernel(info: Zoneinfo, given: Release | None) -> tuple[Release, str | None]:
+    """The kernel that a file is advised for, and what to know where it is not the usual one."""
+    own, why = infer_release([info])
+    usual = find_release(RELEASE)
+    if given is None:
+        if not own.rules.auto_high or own == usual:
+            return usual, None  # `_notes` tells of an older one
+        same = f"{own.name} or a kernel that prints the same ({why})"
+        return own, f"The file is of {same}: what is advised is for {own.name}."
+    names = [state.name for state in releases()]
+    newer = given.name in names[: names.index(own.name)]
+    if own == usual or not newer:
+        return given, None
+    return given, (
+        f"What is advised is for {given.name}, as asked; the file is of {own.name} or a kernel "
+        f"that prints the same ({why})."
+    )
+
+
 def _notes(
     info: Zoneinfo, release: Release, cpus: Mapping[int, int], fraction: int, page_size_kib: int
 ) -> Iterator[str]:
     """What to know of a file's sizes, in sentences."""
+    own, why = infer_release([info])
     off = {(zone.node, zone.name) for zone in info.populated if _sized(zone) is None}
     if off:
         names = ", ".join(f"node {node} {name}" for node, name in sorted(off))
@@ -138,7 +158,6 @@ def _notes(
             f"The lists of {names} were disabled when the file was copied, as while memory goes "
             "offline: what they may take is not counted."
         )
-    own, why = infer_release([info])
     if not own.rules.auto_high:
         held = sum(p.high for zone in info.populated for p in zone.pagesets)
         yield (
@@ -242,7 +261,7 @@ def _takers(host: Host) -> dict[int, int]:
 
 
 def _of_zoneinfo(
-    zoneinfo: str | os.PathLike[str],
+    info: Zoneinfo,
     release: Release,
     page_size_kib: int | None,
     cpus_per_node: int | Sequence[int] | None,
@@ -250,24 +269,21 @@ def _of_zoneinfo(
     high_fraction: int | None,
 ) -> _Memory:
     sysctl = Path("/proc/sys/vm/percpu_pagelist_high_fraction")
-    if high_fraction is None and zoneinfo == HERE and sysctl.is_file():
+    if high_fraction is None and info.file == HERE and sysctl.is_file():
         high_fraction = int(read_text(sysctl))
     now = sizing.percpu_pagelist_high_fraction(high_fraction or 0)
-    info = zones_of.read(zoneinfo)[-1]
     own = infer_release([info])[0]
     pages = ""
-    if page_size_kib is None and zoneinfo == HERE:
+    if page_size_kib is None and info.file == HERE:
         page_size_kib = os.sysconf("SC_PAGESIZE") >> 10
     elif page_size_kib is None:
         size, why = infer_page_size([info], release.rules)
         page_size_kib = size >> 10
         pages = f" ({why})" if why else " (assumed: its batches follow from it)"
     managed = sum(zone.managed for zone in info.populated)
-    if managed == 0:
-        raise InputError("lists no zone with memory", file=zoneinfo)
     if lscpu is not None and lscpu.online != len(info.online_cpus):
         raise InputError(
-            f"lists {len(info.online_cpus)} CPUs, but lscpu says {lscpu.online}", file=zoneinfo
+            f"lists {len(info.online_cpus)} CPUs, but lscpu says {lscpu.online}", file=info.file
         )
     cpus, assumed = _cpus(info, cpus_per_node, lscpu, own, now, page_size_kib)
     notes = []
@@ -296,7 +312,7 @@ def _of_zoneinfo(
         most,
         shared / managed,
         now,
-        f"{os.fspath(zoneinfo)}, {_count(host.cpus, 'CPU')}{words}, pages of {page_size_kib} KiB"
+        f"{info.file}, {_count(host.cpus, 'CPU')}{words}, pages of {page_size_kib} KiB"
         + pages
         + f"; {assumed}" * bool(assumed)
         + f", which prints no high_max: limits as {release.name} sets them with {_FRACTION}={now}"
@@ -427,7 +443,9 @@ def _scale(
         part["why"] = f"No scale stays under {p99_us:g} us on {machine.name}; 0 comes nearest."
     else:
         chance = f"with probability {answer['probability']:.2f}"
-        part["why"] = f"{to} is the largest whose p99 stays under {p99_us:g} us, {chance}."
+        part["why"] = (
+            f"Under {release.name} {to} is the largest whose p99 stays under {p99_us:g} us, {chance}."
+        )
     advice = "leave" if to == SHIPPED_SCALE else "raise" if to > SHIPPED_SCALE else "lower"
     line = None if advice == "leave" else f"CONFIG_PCP_BATCH_SCALE_MAX={to} (when it is built)"
     rests = [
@@ -498,7 +516,7 @@ def advise(
     high_fraction: int | None = None,
     p99_us: float = 100.0,
     stranded_percent: float = 12.5,
-    release: str | Release = RELEASE,
+    release: str | Release | None = None,
     page_size_kib: int | None = None,
 ) -> Answer:
     """Advise on the batch scale and the high fraction of a machine.
@@ -526,9 +544,10 @@ def advise(
     stranded_percent : float
         Share of memory that the lists may take, above 0 and up to 100 [%]; by default 1/8, which
         is what the kernel allows since v6.7.
-    release : str or Release
+    release : str or Release, optional
         Kernel state: what scales under the limit, and of the simulated runs; one that tunes
-        ``high``.
+        ``high``.  By default the one that ``zoneinfo`` is of, as far as what it prints tells that
+        (it is said), else v6.18, the newest whose refills and drains both scale.
     page_size_kib : int, optional
         4, 16 or 64 [KiB]; by default this host's, the one that the batches of ``zoneinfo`` follow
         from, or that of the named machine (4 where its ``platform.json`` does not say).
@@ -546,7 +565,8 @@ def advise(
     InputError
         For an unknown machine or release, a file that cannot be read, a number out of range.
     """
-    state = find_release(release)
+    asked = None if release is None else find_release(release)
+    state = asked or find_release(RELEASE)
     if not state.rules.auto_high:
         raise InputError(f"release {release!r} has no batch scale; give one from v6.7 on")
     positive("p99_us", p99_us)
@@ -561,9 +581,14 @@ def advise(
         if cpus_per_node is not None or high_fraction is not None:
             raise InputError("cpus_per_node and high_fraction go with zoneinfo")
         memory = _of_platform(measured, state, listed, page_size_kib)
+        notes = []
     else:
-        file = HERE if zoneinfo is None else zoneinfo
-        memory = _of_zoneinfo(file, state, page_size_kib, cpus_per_node, listed, high_fraction)
+        info = zones_of.read(HERE if zoneinfo is None else zoneinfo)[-1]
+        if sum(zone.managed for zone in info.populated) == 0:
+            raise InputError("lists no zone with memory", file=info.file)
+        state, of_kernel = _kernel(info, asked)
+        memory = _of_zoneinfo(info, state, page_size_kib, cpus_per_node, listed, high_fraction)
+        notes = [of_kernel] if of_kernel else []
         page_size_kib = memory.host.page_size_kib
     batch_scale_max, rests = _scale(measured, state, p99_us, memory, page_size_kib)
     facts = {
@@ -571,7 +596,7 @@ def advise(
         "release": state.name,
         "batch_scale_max": batch_scale_max,
         "high_fraction": _fraction(memory, measured and measured.name, stranded_percent),
-        "rests_on": [*rests, memory.source, *memory.notes] if memory else rests,
+        "rests_on": [*rests, *notes, memory.source, *memory.notes] if memory else rests,
         "does_not_apply": list(_DOES_NOT_APPLY),
     }
     settings = {_SCALE: batch_scale_max, _FRACTION: facts["high_fraction"]}
