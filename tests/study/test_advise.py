@@ -282,6 +282,16 @@ def test_lists_that_are_disabled_for_now_are_told_from_small_ones(saved):
     assert "a batch of" not in told.facts["batch_scale_max"]["why"]
 
 
+def test_a_zone_too_small_for_lists_before_v5_14_is_not_disabled_for_now(saved):
+    """Its batch is rounded down to nothing, and it has no lists ever (`sizing.fixed_size`)."""
+    small, large = (0, "DMA", 3840, 30, 0, 1, 0, 0), (0, "Normal", 1 << 20, 9000, 0, 63, 378, 378)
+    path = saved([small, large], 4, limits=False)
+    path.write_text(re.sub(r" +promo .*\n", "", path.read_text()))
+    rests = " ".join(pm.advise(zoneinfo=path).facts["rests_on"])
+    assert "every high is six batches" in rests
+    assert "were disabled" not in rests
+
+
 @pytest.mark.parametrize("batch", [0, 4097, 1.5, True, "63"])
 def test_a_batch_that_no_list_has_is_refused(batch):
     with pytest.raises(InputError, match=r"batch=.*( 1\.\.4096|; allowed: int)"):

@@ -121,6 +121,14 @@ def _sized(zone: Zone) -> Pageset | None:
     return None
 
 
+def _has_no_lists(zone: Zone, own: Release, page_size_kib: int) -> bool:
+    """Whether a zone of this size has none for good, as before v5.14."""
+    if own.rules.high_by_watermark:
+        return False
+    none = sizing.BOOT_PAGESET_BATCH, sizing.BOOT_PAGESET_HIGH
+    return sizing.fixed_size(zone.managed, own.rules, 0, page_shift(page_size_kib)) == none
+
+
 def _largest(zones: Iterable[Zone]) -> Pageset | None:
     """A CPU's lists of the largest of these zones whose lists are not disabled."""
     by_size = sorted(zones, key=lambda zone: -zone.managed)
@@ -151,7 +159,11 @@ def _notes(
 ) -> Iterator[str]:
     """What to know of a file's sizes, in sentences."""
     own, why = infer_release([info])
-    off = {(zone.node, zone.name) for zone in info.populated if _sized(zone) is None}
+    off = {
+        (zone.node, zone.name)
+        for zone in info.populated
+        if _sized(zone) is None and not _has_no_lists(zone, own, page_size_kib)
+    }
     if off:
         names = ", ".join(f"node {node} {name}" for node, name in sorted(off))
         yield (
