@@ -418,6 +418,12 @@ def test_what_is_wrong_is_named(change, match):
         pm.advise(**({"zoneinfo": ZONEINFO} | change))
 
 
+def test_a_machine_of_less_memory_than_is_simulated_is_named_with_its_file(saved):
+    tiny = (0, "Normal", 8000, 178, 0, 1, 4, 250)
+    with pytest.raises(InputError, match=r"zoneinfo.*31 MiB .*at least 64 MiB"):
+        pm.advise(zoneinfo=saved([tiny], 4))
+
+
 def test_lscpu_of_another_machine_is_noticed(tmp_path):
     (tmp_path / "lscpu").write_text("CPU(s): 4\n")
     with pytest.raises(InputError, match="lists 8 CPUs, but lscpu says 4"):

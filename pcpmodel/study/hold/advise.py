@@ -236,6 +236,12 @@ def _host(
         node: sum(z.managed for z in info.populated if z.node == node) * page_size_kib / (1 << 20)
         for node in info.nodes
     }
+    if max(memory.values()) < LEAST_GIB:
+        raise InputError(
+            f"lists {1024 * max(memory.values()):.0f} MiB on its largest node; allowed: at least "
+            f"{1024 * LEAST_GIB:g} MiB, the least that is simulated",
+            file=info.file,
+        )
     memory = {node: gib if gib >= LEAST_GIB else 0.0 for node, gib in memory.items()}
     homes = tuple(n for n in memory if cpus[n])
     alone = tuple(n for n, gib in memory.items() if not cpus[n] and gib)
