@@ -105,7 +105,7 @@ def test_a_machine_with_large_pages_is_known_and_advised_as_it_is(large_pages, k
     assert f"on 80 CPUs, 1 node, 256.0 GiB, pages of {kib} KiB" in rests
     assert f"batch {batch} of {kib} KiB each" in rests
     assert told.facts["batch_scale_max"]["to"] == pm.limit("ice-lake").facts["batch_scale"]
-    spread = told.facts["batch_scale_max"]["effect"]["memory on the lists, now"]["value"]
+    spread = told.facts["batch_scale_max"]["effect"]["memory on the lists in the runs, now"]["value"]
     assert 0 < spread < most
 
 
@@ -121,6 +121,15 @@ def test_the_page_size_of_a_zoneinfo_is_the_one_its_batches_follow_from(tmp_path
     assert "pages of 64 KiB (the batches of" in rests
     assert "used for 64 KiB pages as if" in rests  # the table's are not stated
     assert told.facts["batch_scale_max"]["advice"] == "raise"
+
+
+def test_memory_of_the_runs_and_of_the_file_have_names_of_their_own():
+    told = pm.advise("coffee-lake", zoneinfo=ZONEINFO)
+    effects = told["effects"]
+    assert not effects["figure"].duplicated().any()
+    of = {name: set(rows) for name, rows in effects.groupby("setting")["figure"]}
+    assert "memory on the lists in the runs, now" in of["CONFIG_PCP_BATCH_SCALE_MAX"]
+    assert "memory on the lists in the file, now" in of["vm.percpu_pagelist_high_fraction"]
 
 
 def test_the_fraction_follows_from_the_share_of_memory():
@@ -270,7 +279,7 @@ def test_runs_are_counted_once_their_rates_stand(saved, runs):
     path = saved([zone(0, 1024, 256), zone(1, 1024, 256)], 512)
     told = pm.advise("ice-lake", zoneinfo=path)
     assert not any("warmup_s" in run for run in runs)
-    held = told.facts["batch_scale_max"]["effect"]["memory on the lists, now"]["value"]
+    held = told.facts["batch_scale_max"]["effect"]["memory on the lists in the runs, now"]["value"]
     assert held > 20_000
 
 

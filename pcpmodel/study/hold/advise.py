@@ -451,7 +451,7 @@ def _scale(
         effect[f"p99 of a hold, {name} ({k})"] = _figure("us", p99, [low, high])
         for title, unit, values in (
             ("zone-lock contention", "%", [100 * r.lock_contention for r in runs]),
-            ("memory on the lists", "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
+            ("memory on the lists in the runs", "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
         ):
             mean = sum(values[: len(_SEEDS)]) / len(_SEEDS)
             effect[f"{title}, {name}"] = _figure(unit, mean, values)
@@ -505,8 +505,8 @@ def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> di
         to = max(8, math.ceil(100 * memory.spread / percent))
     effect = {}
     if memory.held is not None:
-        effect["memory on the lists, now"] = _figure("MiB", mib(memory.held))
-        effect["share on the lists, now"] = _figure("% of memory", 100 * memory.held / managed)
+        effect["memory on the lists in the file, now"] = _figure("MiB", mib(memory.held))
+        effect["share on the lists in the file, now"] = _figure("% of memory", 100 * memory.held / managed)
     effect["most that the limits allow, now"] = _figure("MiB", mib(most))
     effect["share that the limits allow, now"] = _figure("% of memory", share)
     why = f"The lists may take {share:.1f} % of memory; {percent:g} % was asked for."
