@@ -80,6 +80,17 @@ def test_a_higher_limit_never_gives_a_smaller_scale():
     assert {-1, 0, 3, 6} <= set(ordered)
 
 
+def test_what_bounds_the_largest_scale_of_all_is_kconfig():
+    bound = "6 is Kconfig's bound, not the limit's."
+    loose, usual, several = (
+        str(pm.limit(*given))
+        for given in (("ice-lake", 1e9), ("ice-lake", 100), (None, [100, 400]))
+    )
+    assert loose.count(bound) == 2
+    assert bound not in usual
+    assert several.count(bound) == 1
+
+
 def test_a_slower_cpu_is_a_lower_limit():
     slow, fast = (
         pm.limit(machine_of("coffee-lake"), 100, slowdown=2),

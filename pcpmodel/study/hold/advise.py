@@ -40,7 +40,7 @@ from pcpmodel.simulation.host import LEAST_GIB, Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.hold.limit import RELEASE, limit, positive
+from pcpmodel.study.hold.limit import RELEASE, SCALES, limit, positive
 from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
 
 __all__ = ["advise"]
@@ -58,6 +58,7 @@ _DOES_NOT_APPLY = (
     "memory kept from being freed by anything but the lists",
     "a kernel built with another CONFIG_PCP_BATCH_SCALE_MAX than 5, or older than v6.7",
 )
+_CONTENTION, _LISTS = "zone-lock contention", "memory on the lists in the runs"
 _NEAR = 0.05  # of a share, which is told to 0.1 [%]
 _TOLD = 3  # zones whose sizes are told one by one
 _ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
@@ -386,6 +387,43 @@ def _of_platform(
     )
 
 
+def _bound(answer: Mapping[str, Any], p99_us: float) -> str:
+    """What keeps the scale from being larger still, the limit or Kconfig, as a sentence."""
+    name, scale = answer["machine"], answer["batch_scale"]
+    if scale is None:
+        return f"no scale stays under {p99_us:g} us on {name}; 0 comes nearest."
+    chance = f"with probability {answer['probability']:.2f}"
+    if scale == SCALES[-1]:
+        return (
+            f"the p99 of {scale} stays under {p99_us:g} us, {chance}: what bounds it is Kconfig's "
+            f"range, {SCALES[0]} to {SCALES[-1]}, and not the limit."
+        )
+    return f"{scale} is the largest whose p99 stays under {p99_us:g} us, {chance}."
+
+
+def _weighed(
+    now: Mapping[str, Mapping[str, Any]], then: Mapping[str, Mapping[str, Any]], to: int
+) -> tuple[bool, str]:
+    """Whether another scale is worth its price by the runs, and what it gives and takes."""
+    before, after = now[_CONTENTION], then[_CONTENTION]
+    falls = after["high"] < before["low"] and before["value"] - after["value"] > _NEAR
+    rises = after["low"] > before["high"] and after["value"] - before["value"] > _NEAR
+    how = "more, by more than they scatter" if rises else "as much, as far as they scatter"
+    if falls:
+        how = "less, by more than they scatter"
+    runs = (
+        f"In its runs the zone lock is contended {how}: {_text(**before)} now and "
+        f"{_text(**after)} at {to}, with {_text(**now[_LISTS])} and {_text(**then[_LISTS])} on "
+        "the lists"
+    )
+    if to < SHIPPED_SCALE:
+        return True, f"{runs}."
+    p99 = f"{_text(**then['p99 of a hold'])} in place of {_text(**now['p99 of a hold'])}"
+    if falls:
+        return True, f"{runs}; the price is a p99 of {p99}."
+    return False, f"{runs}: nothing that pays for a p99 of {p99}, so {SHIPPED_SCALE} is left."
+
+
 def _scale(
     machine: Machine | None,
     release: Release,
@@ -395,6 +433,7 @@ def _scale(
 ) -> tuple[dict[str, Any], list[str]]:
     host, batch = memory and memory.host, memory and memory.batch
     part: dict[str, Any] = {"now": SHIPPED_SCALE, "advice": "leave", "to": SHIPPED_SCALE}
+    part["line"] = None
     if machine is None:
         found = {
             m.name: limit(
@@ -410,16 +449,16 @@ def _scale(
             + "; measure yours and bring it "
             "in: pcpmodel data add latency."
         )
-        return part | {"line": None, "effect": {}}, ["the tables of data/hardware"]
+        return part | {"effect": {}}, ["the tables of data/hardware"]
     answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib, batch=batch).facts
     to = answer["batch_scale"] or 0
     used = host or Host(*_ASSUMED, page_size_kib=page_size_kib)
     processes = min(used.cpus, MAX_CPUS)
     pages = min(MAPPING_KIB // page_size_kib, sum(used.node_pages) // 2 // processes)
     rows = {row["batch_scale"]: row for row in answer["per_scale"]}
-    effect: dict[str, dict[str, Any]] = {}
+    figures: dict[int, dict[str, dict[str, Any]]] = {}
     unsettled: list[int] = []
-    for name, k in {"now": SHIPPED_SCALE, "then": to}.items():
+    for k in dict.fromkeys((SHIPPED_SCALE, to)):
         p99, (low, high) = rows[k]["p99_us"], rows[k]["interval"]
         if not 1e-3 < low / p99 < high / p99 < 1e3:
             raise InputError(
@@ -448,24 +487,31 @@ def _scale(
             for seed, scale in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
         ]
         unsettled += [k for run in runs if run.stands is False]
-        effect[f"p99 of a hold, {name} ({k})"] = _figure("us", p99, [low, high])
+        figures[k] = {"p99 of a hold": _figure("us", p99, [low, high])}
         for title, unit, values in (
-            ("zone-lock contention", "%", [100 * r.lock_contention for r in runs]),
-            ("memory on the lists in the runs", "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
+            (_CONTENTION, "%", [100 * r.lock_contention for r in runs]),
+            (_LISTS, "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
         ):
             mean = sum(values[: len(_SEEDS)]) / len(_SEEDS)
-            effect[f"{title}, {name}"] = _figure(unit, mean, values)
-        if k == to:
-            break
-    if answer["batch_scale"] is None:
-        part["why"] = f"No scale stays under {p99_us:g} us on {machine.name}; 0 comes nearest."
-    else:
-        chance = f"with probability {answer['probability']:.2f}"
-        part["why"] = (
-            f"Under {release.name} {to} is the largest whose p99 stays under {p99_us:g} us, {chance}."
-        )
-    advice = "leave" if to == SHIPPED_SCALE else "raise" if to > SHIPPED_SCALE else "lower"
-    line = None if advice == "leave" else f"CONFIG_PCP_BATCH_SCALE_MAX={to} (when it is built)"
+            figures[k][title] = _figure(unit, mean, values)
+    part["why"] = f"Under {release.name} {_bound(answer, p99_us)}"
+    if to < SHIPPED_SCALE:
+        chance = rows[SHIPPED_SCALE]["probability"]
+        part["why"] += f" That of the shipped {SHIPPED_SCALE} does so with {chance:.2f}."
+    if to != SHIPPED_SCALE:
+        worth, why = _weighed(figures[SHIPPED_SCALE], figures[to], to)
+        part["why"] += f" {why}"
+        part["to"] = to if worth else SHIPPED_SCALE
+    changed = int(part["to"]) - SHIPPED_SCALE
+    part["advice"] = ("leave", "raise", "lower")[(changed > 0) - (changed < 0)]
+    if changed:
+        part["line"] = f"CONFIG_PCP_BATCH_SCALE_MAX={to} (when it is built)"
+    effect = {}
+    for k, of in figures.items():
+        when = "now" if k == SHIPPED_SCALE else "then" if changed else f"at {k} instead"
+        for title, figure in of.items():
+            at = f" ({k})" * (title == "p99 of a hold" and when in ("now", "then"))
+            effect[f"{title}, {when}{at}"] = figure
     rests = [
         machine.derived
         or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
@@ -482,7 +528,7 @@ def _scale(
         scales = " and ".join(map(str, dict.fromkeys(unsettled)))
         rests.append(f"runs at scale {scales} whose rates never stood: they still change")
     rests += [answer["basis"], *answer["notes"]]
-    return part | {"advice": advice, "to": to, "line": line, "effect": effect}, rests
+    return part | {"effect": effect}, rests
 
 
 def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> dict[str, Any]:
@@ -506,7 +552,9 @@ def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> di
     effect = {}
     if memory.held is not None:
         effect["memory on the lists in the file, now"] = _figure("MiB", mib(memory.held))
-        effect["share on the lists in the file, now"] = _figure("% of memory", 100 * memory.held / managed)
+        effect["share on the lists in the file, now"] = _figure(
+            "% of memory", 100 * memory.held / managed
+        )
     effect["most that the limits allow, now"] = _figure("MiB", mib(most))
     effect["share that the limits allow, now"] = _figure("% of memory", share)
     why = f"The lists may take {share:.1f} % of memory; {percent:g} % was asked for."

@@ -50,6 +50,7 @@ __all__ = ["KERNEL_SCALE", "PAGES", "RELEASE", "SCALES", "bounds_drains", "limit
 
 RELEASE = "v6.18"  # the newest whose refills and drains both scale: the strictest reading
 SCALES = range(7)  # CONFIG_PCP_BATCH_SCALE_MAX, "range 0 6"
+_KCONFIG = f"{SCALES[-1]} is Kconfig's bound, not the limit's."
 KERNEL_SCALE = 5  # its default
 PAGES = ("warm", "cold")  # as measured, just used; or in no cache any more
 NOT_RULED_OUT = 0.05  # probability from which a scale beyond the answer is mentioned
@@ -276,6 +277,7 @@ def _answer(per_scale: pd.DataFrame, scale: int | None, statistic: str, probabil
             if np.isfinite(measured)
             else ", not measured."
         )
+        + f" {_KCONFIG}" * (scale == SCALES[-1])
     )
 
 
@@ -583,7 +585,9 @@ def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
             f"Scale {KERNEL_SCALE} would need a limit of {rows['needed_us'].min():.0f} to "
             f"{rows['needed_us'].max():.0f} us ({rows['needed_low_us'].min():.0f} to "
             f"{rows['needed_high_us'].max():.0f} us by the intervals; "
-            f"{_span(rows['measured_us'], slowdown)}).",
+            f"{_span(rows['measured_us'], slowdown)})."
+            + f" {_KCONFIG}"
+            * bool((rows[["batch_scale", "mean_batch_scale"]] == SCALES[-1]).any(axis=None)),
         )
 
 
