@@ -37,7 +37,7 @@ def _numa_series(series: pd.DataFrame, quantity: str, measured: pd.DataFrame | N
             text = f"{release} {span(values)}, {values.mean():.3g} in the mean"
         if measured is not None:
             total = measured.loc[measured["kernel"] == release, "measured"] / unit
-            text += "".join(f" (measured {x:,.0f})" for x in total)
+            text += "".join(f" (measured {x:,.0f})" for x in total.dropna())
         said.append(text)
     end = series["time_s"].max()
     return f"{_LABELS[quantity]} over {end:.3g} s: {'; '.join(said)}."
@@ -107,11 +107,14 @@ def _numa_published(rows: pd.DataFrame, scatter: pd.DataFrame | None = None) -> 
         if scatter is not None
         else ""
     )
+    rest = len(rows) - int(rows["measured"].notna().sum())
+    lie = f"lie between {said.min():.2f} and {said.max():.2f} (median {said.median():.2f})"
     return (
-        f"Model over measurement for {len(rows)} published figures: {len(said)} predictions lie "
-        f"between {said.min():.2f} and {said.max():.2f} (median {said.median():.2f}), "
-        f"{fitted.sum()} were fitted ({span(rows.loc[fitted, 'ratio'])}).{bars} The source "
-        "states no scatter."
+        f"Model over measurement for {len(rows) - rest} published figures: {said.count()} "
+        f"predictions {lie if said.count() else 'to compare'}, {fitted.sum()} were fitted "
+        f"({span(rows.loc[fitted, 'ratio'])})."
+        + f" {rest} were not measured." * bool(rest)
+        + f"{bars} The source states no scatter."
     )
 
 

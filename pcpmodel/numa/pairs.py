@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.numa.parameters import RELEASES, Experiment, experiment
+from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.numa.runs import Run, run
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.contention.runs import half_width
@@ -74,7 +74,9 @@ class Pair:
         """Published figure, figure of the model, and whether the model was fitted to it.
 
         Columns ``source``, ``quantity``, ``kernel``, ``unit``, ``measured``,
-        ``predicted`` (of the model, fitted or not), ``ratio``, ``fitted``.  The ratio of the
+        ``predicted`` (of the model, fitted or not), ``ratio``, ``fitted``; NaN where nothing
+        was measured: of another kernel than v5.12 and v5.13, or their change the other way round.
+        The ratio of the
         change of the interrupts is that of what is left of them: -98 and -99.5 % look alike.
         """
         before, after = self.before, self.after
@@ -96,11 +98,16 @@ class Pair:
             row = figures.loc[published]
             # One figure of migrated pages for both kernels.
             first = row["after"] if quantity == "migrated_pages" else row["before"]
-            add(quantity, before, unit, first, getattr(before, quantity))
-            add(quantity, after, unit, row["after"], getattr(after, quantity))
-        interrupts = figures.loc[names["shootdown_interrupts"][0], "change_pct"]
+            measured = {BEFORE: first, AFTER: row["after"]}
+            for kernel in (before, after):
+                of = measured.get(kernel.release, math.nan)
+                add(quantity, kernel, unit, of, getattr(kernel, quantity))
+        changes = figures["change_pct"]
+        if not as_published(before.release, after.release):
+            changes = changes * math.nan
+        interrupts = changes[names["shootdown_interrupts"][0]]
         add("shootdown_interrupts_change", after, "%", interrupts, self.interrupts_change_percent)
-        gain = figures.loc["throughput", "change_pct"]
+        gain = changes["throughput"]
         left = (100 + self.interrupts_change_percent) / (100 + interrupts)
         rows[-1] = (*rows[-1][:6], left, *rows[-1][7:])
         add("throughput_gain", after, "%", gain, self.gain_percent)
@@ -144,8 +151,9 @@ class Pair:
 
     @property
     def interrupts(self) -> pd.DataFrame:
-        """The rows of the published totals of interrupts."""
-        return self.rows[self.rows["quantity"] == "shootdown_interrupts"]
+        """The rows of the published totals of interrupts, of the kernels that have one."""
+        rows = self.rows.dropna(subset="measured")
+        return rows[rows["quantity"] == "shootdown_interrupts"]
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``pcpmodel numa --json`` prints."""
@@ -167,9 +175,13 @@ class Pair:
                 for row in self.rows.itertuples()
                 if row.fitted
             ],
-            "published": self.rows.to_dict("records") if self.published else [],
+            "published": self._published_rows() if self.published else [],
             "parameters": self.before.experiment.as_dict(),
         }
+
+    def _published_rows(self) -> list[dict[str, Any]]:
+        known = self.rows.astype(object)
+        return known.where(known.notna(), None).to_dict("records")
 
     @property
     def published(self) -> bool:
@@ -179,8 +191,8 @@ class Pair:
 
 
 def as_published(before: str, after: str) -> bool:
-    """Whether the first kernel maps first and the other last: others were not measured."""
-    return RELEASES[before] == 0 < RELEASES[after]
+    """Whether these are the kernels that were measured, in this order."""
+    return (before, after) == (BEFORE, AFTER)
 
 
 def pair_of(given: Experiment, before: str = BEFORE, after: str = AFTER) -> Pair:
@@ -210,6 +222,16 @@ class Comparison(Answer):
     pair: Pair = field(default=None, repr=False)  # type: ignore[assignment]
 
 
+def _other_setup(mine: Experiment) -> str:
+    """What differs from the experiment that was measured, up to its scale and seed."""
+    measured = Experiment(scale=mine.scale, seed=mine.seed).as_dict()
+    return ", ".join(
+        f"{name}={value} ({measured[name]})"
+        for name, value in mine.as_dict().items()
+        if value != measured[name]
+    )
+
+
 def _said(pair: Pair) -> Iterator[tuple[str, str]]:
     """The findings in sentences (Markdown)."""
     words = {
@@ -219,22 +241,31 @@ def _said(pair: Pair) -> Iterator[tuple[str, str]]:
         "shootdown_interrupts_change": "Change of the interrupts [%]",
         "throughput_gain": "Gain of throughput [%]",
     }
+    if other := _other_setup(pair.before.experiment):
+        yield (
+            "set-up",
+            f"* Another set-up than the one that was measured: {other}. The measured figures are "
+            "of that one, and say nothing of the model here.",
+        )
     for row in pair.rows.itertuples():
         how = f"fitted by `{FITTED[row.quantity]}`" if row.fitted else "predicted"
+        known = math.isfinite(row.measured)
         yield (
             f"{row.quantity}, {row.kernel}",
-            f"* {words[row.quantity]}, {row.kernel}: {_number(row.measured)} measured, "
+            f"* {words[row.quantity]}, {row.kernel}: "
+            f"{f'{_number(row.measured)} measured' if known else 'not measured'}, "
             f"{_number(row.predicted)} by the model (**{how}**).",
         )
     change = pair.rows.set_index("quantity").loc["shootdown_interrupts_change"]
-    counts = pair.interrupts["measured"]
-    yield (
-        "interrupts left",
-        f"* The two changes of the interrupts look alike, what is left does not: "
-        f"{100 * counts.iloc[1] / counts.iloc[0]:.1f} % by the published counts, "
-        f"{100 + change['predicted']:.2f} % in the model (run at scale "
-        f"{pair.before.experiment.scale:g}).",
-    )
+    if as_published(pair.before.release, pair.after.release) and not other:
+        counts = pair.interrupts["measured"]
+        yield (
+            "interrupts left",
+            f"* The two changes of the interrupts look alike, what is left does not: "
+            f"{100 * counts.iloc[1] / counts.iloc[0]:.1f} % by the published counts, "
+            f"{100 + change['predicted']:.2f} % in the model (run at scale "
+            f"{pair.before.experiment.scale:g}).",
+        )
     figures = load_published(PATCH).tables["figures"].set_index("quantity")["after"]
     pages, size = float(figures["pages migrated, about"]), float(figures["memory migrated, about"])
     gb, gib = 4096 * pages / 1e9, pages / 2**18
@@ -361,7 +392,7 @@ def repeated(
     table.insert(2, "predicted_error", half * grouped["predicted"].std())
     left, gain = table.loc[("shootdown_interrupts", after)], table.xs("throughput_gain").iloc[0]
     outside = abs(gain.predicted - gain.measured) > gain.predicted_error
-    asked = as_published(before, after)
+    asked = as_published(before, after) and not _other_setup(base)
     said = (
         f"* Over {len(seeds)} seeds, at scale {base.scale:g}: shootdown interrupts of {after} "
         f"{left.predicted:,.0f} ± {left.predicted_error:,.0f}"

@@ -211,6 +211,33 @@ def test_other_kernels_are_named_as_they_are():
     assert "published" not in again.text  # what was measured is v5.13 against v5.12
 
 
+def test_measured_figures_are_of_the_kernel_that_they_were_measured_on():
+    known = pm.numa.compare(scale=1e-3)["rows"].set_index(["quantity", "kernel"])["measured"]
+    back = pm.numa.compare(before="v5.13", after="v5.12", scale=1e-3)
+    rows = back["rows"].set_index(["quantity", "kernel"])["measured"]
+    assert rows["shootdown_interrupts", "v5.12"] == known["shootdown_interrupts", "v5.12"] == 4.7e7
+    assert rows["try_to_unmap_percent", "v5.13"] == known["try_to_unmap_percent", "v5.13"] == 0.47
+    changes = ["shootdown_interrupts_change", "throughput_gain"]
+    assert rows[changes].isna().all()
+    assert "Gain of throughput [%], v5.12: not measured" in back.text
+    assert "published counts" not in back.text
+    later = pm.numa.compare(before="v6.1", after="v7.2", scale=1e-3)
+    assert later["rows"]["measured"].isna().all()
+    ax = pm.figures.numa_published(later["rows"])
+    assert "8 were not measured" in pm.figures.caption(ax)
+    ax = pm.figures.numa_series(later["series"], "shootdown_interrupts", later["interrupts"])
+    assert "(measured" not in pm.figures.caption(ax)
+    done = call("--scale", "0.001", "--before", "v6.1", "--json")
+    assert json.loads(done.stdout)["published"][0]["measured"] is None
+
+
+def test_another_set_up_than_the_measured_one_is_said():
+    said = call("--scale", "0.001", "--threads", "3").stdout
+    assert "Another set-up than the one that was measured: threads=3 (8)." in said
+    assert "published counts" not in said
+    assert "Another set-up" not in call("--scale", "0.001").stdout
+
+
 def test_verb_claims_no_fit_for_another_experiment():
     found = json.loads(call("--scale", "0.001", "--threads", "4", "--json").stdout)
     assert found["fitted"] == found["published"] == []
