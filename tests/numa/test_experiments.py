@@ -317,3 +317,6 @@ def test_each_remark_of_the_review_is_answered(small):
     assert said.count("Gorman") == 5
     assert "Not needed: 1 of the 1 situations" in said
     assert "all pages refused" in said
+    # 5.5 % for 6.02 - 0.47 points: what was measured answers, too.
+    assert "Measured no, 5.5 % against 5.55 points; in the model yes, 7." in said
+    assert "points; the two disagree." in said
