@@ -586,10 +586,17 @@ def _say(cells: pd.DataFrame, errors: pd.DataFrame) -> dict[str, str]:
         if row.quantity != "all"
         and row.mean_error_pct + row.half_width_95 < _best_null(row, errors)
     ]
-    rest = [q for q in errors.quantity if q not in (*better, "all")]
+    worse = [
+        f"{row.quantity}"
+        for row in errors.itertuples(index=False)
+        if row.quantity != "all"
+        and row.mean_error_pct - row.half_width_95 > _best_null(row, errors)
+    ]
+    rest = [q for q in errors.quantity if q not in (*better, *worse, "all")]
     said["nulls"] = (
         f"The model is nearer than every null model, by more than its interval, in "
-        f"{_listed(better)}; in {_listed(rest)} one of them may be as near."
+        f"{_listed(better)}; a null model is nearer than the model, by more than that, in "
+        f"{_listed(worse)}; in {_listed(rest)} one of them may be as near."
     )
     return said
 

@@ -97,6 +97,31 @@ def test_null_models_say_what_they_can():
     )
 
 
+def test_a_null_model_that_is_nearer_is_said_to_be():
+    """13.2 ± 7.6 % beside null models of 3.1 and 4.5 % was "may be as near"."""
+
+    def row(quantity, error, half, *nulls):
+        return {
+            "quantity": quantity, "cells": 9, "mean_error_pct": error, "half_width_95": half,
+            "worst_pct": 50.0, "worst_cell": "faults 1, 0", "same work again [%]": math.nan,
+        } | {f"{null} [%]": pct for null, pct in zip(module.NULLS, nulls, strict=True)}  # fmt: skip
+
+    errors = pd.DataFrame(
+        [
+            row("rate", 13.2, 7.6, 12.1, 4.5, 3.1),
+            row("refills", 24.5, 14.8, 68.0, 66.7, 54.4),
+            row("drain_p99", 38.7, 12.3, math.nan, 860.3, 49.7),
+            row("wait_p99", 214.7, 147.6, math.nan, math.nan, 31.2),
+        ]
+    )
+    cells = pd.DataFrame({"measured": [1.0], "predicted": [1.0], "error_pct": [0.0]})
+    assert module._say(cells, errors)["nulls"] == (
+        "The model is nearer than every null model, by more than its interval, in refills; a null "
+        "model is nearer than the model, by more than that, in rate, wait_p99; in drain_p99 one of "
+        "them may be as near."
+    )
+
+
 def test_cells_that_do_the_same_work_say_how_far_the_machine_is_from_itself():
     def figures(fraction, refills, rate, waits):
         known = {"refills": refills, "drains": 2.0, "drained": 1.0, "rate": rate, "waits": waits}
