@@ -86,3 +86,19 @@ def test_verdicts_follow_from_the_figures(monkeypatch):
     assert "No release stops early" in pm.study.early_stop(releases=["v6.18", "v6.19"]).text
     assert "No: before" in _surprise(pd.Series({"warm pages": 0.1}))
     assert "It does: before" in _surprise(pd.Series({"warm pages": 5.0}))
+
+
+def test_the_stall_is_set_beside_the_kernel_that_it_was_reported_of():
+    """The row that takes longest was of a kernel with the change, and was not named."""
+    releases = ["v6.18", "v6.19"]
+    answer = pm.study.lock_starvation(
+        hosts={"small": (8, 1, 8.0)}, releases=releases, pages=4000, seeds=(1, 2), seconds=0.2
+    )
+    table = answer["hosts"].set_index(["holds", "release"])
+    for holds in ("warm pages", "pages as they come"):
+        before = table.loc[(holds, "v6.18")]
+        said = answer.said[holds]
+        seconds = f"{before.s_per_million_pages:.2f} ± {before.s_per_million_error:.2f} s"
+        assert f"in {seconds} under v6.18, so " in said
+        gib = 21.077 / before.s_per_million_pages * 1e6 * 4096 / 2**30
+        assert f"so {gib:.1f} ± " in said

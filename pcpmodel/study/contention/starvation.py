@@ -41,6 +41,7 @@ def lock_starvation(
     hosts : dict
         Name -> CPUs, nodes, memory [GiB]; by default the three machines of Hahn's v4.
     releases : sequence of str or Release
+        The first is the kernel before the change, of which the reported stall was.
     pages : int
         Pages that every CPU of the node takes, then frees [pages].
     seeds : sequence of int
@@ -53,8 +54,8 @@ def lock_starvation(
     Answer
         ``hosts``: by ``holds`` (see `bulk_free`), host and release the waits for the zone lock
         [ms], the share of holds that ended over 10 ms after they were asked for, and the time in
-        which a CPU gives back a million pages while all others do [s]: means over the seeds, the
-        longest wait and the share of drains with half of their 95 % intervals; ``seeds``: by seed.
+        which a CPU gives back a million pages while all others do [s]: means over the seeds,
+        these three with half of their 95 % intervals; ``seeds``: by seed.
 
     Raises
     ------
@@ -108,8 +109,10 @@ def lock_starvation(
     said: dict[str, str] = {}
     for holds, of in table.groupby("holds", sort=False):
         worst = of.loc[of["wait_max_ms"].idxmax()]
-        slow = of.loc[of["s_per_million_pages"].idxmax()]
-        million = float(slow["s_per_million_pages"])
+        first = of[of["release"] == releases[0]]  # the stall was before the change
+        slow = first.loc[first["s_per_million_pages"].idxmax()]
+        million, error = float(slow["s_per_million_pages"]), float(slow["s_per_million_error"])
+        gib = jiffies / million * 1e3 * 4096 / 2**30
         lines = [
             f"- {str(holds).capitalize()}: the longest wait is {worst['wait_max_ms']:.1f} ± "
             f"{worst['wait_max_error_ms']:.1f} ms ({worst['host']}, {worst['release']}), a queue "
@@ -127,9 +130,9 @@ def lock_starvation(
                 for name, part in of.groupby("host", sort=False)
             ),
             f"  - What lasts is the work: while the lock is never free, a CPU of the "
-            f"{slow['host']} machine gives back a million pages (3.8 GiB) in {million:.0f} s, so "
-            f"{jiffies / million * 1e3 * 4096 / 2**30:.1f} GiB without a rest take the "
-            f"{jiffies / 1e3:.0f} s of the stall that was reported.",
+            f"{slow['host']} machine gives back a million pages (3.8 GiB) in {million:.2f} ± "
+            f"{error:.2f} s under {slow['release']}, so {gib:.1f} ± {gib * error / million:.1f} "
+            f"GiB without a rest take the {jiffies / 1e3:.0f} s of the stall that was reported.",
         ]
         said[str(holds)] = "\n".join(lines)
     softirq = stall["CPU time in softirqs"] / stall["time that the CPU times were taken over"]
@@ -156,6 +159,7 @@ def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFram
     table["wait_max_error_ms"] = half * grouped["wait_max_ms"].std()
     if "drain_over_10ms" in runs:
         table["drain_over_10ms_error"] = half * grouped["drain_over_10ms"].std()
+        table["s_per_million_error"] = half * grouped["s_per_million_pages"].std()
     return table.reset_index()
 
 
