@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pcpmodel.kernel.releases import Release
+from pcpmodel.kernel.releases import Release, releases
 from pcpmodel.study.answer import Answer
 from pcpmodel.trace.recording import Recording, recording_names
 from pcpmodel.trace.recording import recording as open_recording
@@ -168,7 +168,8 @@ def recorded_work(
     Answer
         ``releases``: by rules ``release``, ``refills``, ``drains``, ``zone_lock_holds``,
         ``pages_per_hold`` (in the mean) and ``largest_hold`` of refills and drains [pages],
-        ``pages_in_pcp_max`` [pages].
+        ``pages_in_pcp_max`` [pages].  It says how far such counts were off where they were
+        recorded, too (`pcpmodel.study.what_if_judged`).
     """
     found = what_if(recording, releases, policy, **settings)
     rows = []
@@ -191,10 +192,23 @@ def recorded_work(
         {
             "holds": f"{found.recording}: {found.allocations:,} allocations and {found.frees:,} "
             f"frees take the zone lock {_most_and_least(table)}."
+            + _shipped(table)
             + "".join(f" Note: {n}." for n in found.notes)
-        },
+        }
+        | ({"judged": f"Judged: {found.judged}."} if found.judged else {}),
         digest=_digest(table),
     )
+
+
+def _shipped(table: pd.DataFrame) -> str:
+    """What kernels as they are released do, where neither most nor least is told of them."""
+    holds = table.set_index("release")["zone_lock_holds"]
+    known = {state.name for state in releases() if "+" not in state.name}
+    kernels = [f"{name} {n:,}" for name, n in holds.items() if name in known]
+    told = {holds.idxmax(), holds.idxmin()}
+    if holds.min() == holds.max() or not (set(holds.index) & known) - told:
+        return ""
+    return f" Of kernels as released: {', '.join(kernels)}."
 
 
 def _most_and_least(table: pd.DataFrame) -> str:

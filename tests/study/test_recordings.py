@@ -54,9 +54,24 @@ def test_recorded_work_is_one_row_per_rules():
 
 def test_rules_that_take_the_lock_as_often_are_not_set_against_each_other():
     """It was "182 times under v6.6 and 182 times under v6.6", with 89 pages "instead of" 89."""
-    same = pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6", "v6.6+p1"]).text
+    same = pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6", "v6.6+p1"]).said["holds"]
     assert same.endswith("take the zone lock 182 times under v6.6 and v6.6+p1.")
-    assert pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6"]).text.endswith("182 times under v6.6.")
+    alone = pm.study.recorded_work("6.18-pf1-2cpu", ["v6.6"]).said["holds"]
+    assert alone.endswith("182 times under v6.6.")
+
+
+def test_what_shipped_kernels_do_and_how_far_such_counts_are_off_is_said_with_the_extremes():
+    """Patch 8's holds under memory pressure stood without what replay --what-if always prints."""
+    rules = ["v6.6", "v6.6+p7", "v6.6+p8", "v6.6+p10", "v6.7", "v7.2"]
+    work = pm.study.recorded_work("6.1-pressure-4cpu", rules)
+    holds = work.table.set_index("release")["zone_lock_holds"]
+    shipped = ", ".join(f"{name} {holds[name]:,}" for name in ("v6.6", "v6.7", "v7.2"))
+    assert f"Of kernels as released: {shipped}." in work.said["holds"]
+    caveat = pm.what_if("6.1-pressure-4cpu", ["v6.6"]).judged
+    assert "drains by a factor of" in caveat
+    assert caveat in work.text
+    told = pm.study.patch_surprise([work], work, []).said["patch 8"]
+    assert told.endswith(f"Judged: {caveat}.")
 
 
 def test_what_if_is_held_against_the_kernels_that_ran():

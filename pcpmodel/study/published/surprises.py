@@ -282,6 +282,7 @@ def patch_surprise(works: Iterable[Answer], pressed: Answer, recordings: Iterabl
             f"{p8['zone_lock_holds']:,.0f} times instead of {p7['zone_lock_holds']:,.0f}, with up "
             f"to {p8['pages_in_pcp_max']:,.0f} pages on the lists instead of "
             f"{p7['pages_in_pcp_max']:,.0f}."
+            + (f" {pressed.said['judged']}" if "judged" in pressed.said else "")
         )
     return Answer({}, said)
 
