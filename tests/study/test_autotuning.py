@@ -41,7 +41,7 @@ def key_of(rows, cache=()):
     return Answer(
         {
             "rows": pd.DataFrame(rows),
-            "cache_misses": pd.DataFrame(cache, columns=columns),
+            "cache_misses": pd.DataFrame(cache, columns=None if cache else columns),
             "rank": pd.DataFrame(rank),
         },
         {},
@@ -147,9 +147,13 @@ def test_the_scores_that_the_model_does_not_move_are_named():
             "step": step,
             "measured_rate": rate,
             "not_in_cache": share,
+            "measured_change": rate - 0.3,
+            "predicted_change": share - 85.0,
+            "change_error": 0.1,
+            "sign": sign,
         }
-        for table in ("unix", "sctp_stream_many")
-        for step, rate, share in (("patch5", 0.3, 85.0), ("patch7", 2.9, 85.0))
+        for table, last, sign in (("unix", 84.5, "opposite"), ("sctp_stream_many", 86.0, "same"))
+        for step, rate, share in (("patch5", 0.3, 85.0), ("patch7", 2.9, last))
     ]
     said = pm.study.stream_surprise(key_of(rows, cache)).text
     assert "They hold, to 5 %" in said
@@ -161,6 +165,11 @@ def test_the_scores_that_the_model_does_not_move_are_named():
     assert "patch7 -7.7 measured and +1.1 modelled (scatter 1.4)" in said
     assert "Patches 7 and 10 are where the measured scores turn" in said
     assert "cache-miss rate 0.3, 2.9 % measured" in said
+    # What it says of the caches is what the figures below it show.
+    assert "in the model as well" not in said
+    assert "It moves as that rate, beyond its scatter, in 1 of the 2 turns:" in said
+    assert "patch7 +2.6 and -0.5 (scatter 0.1), the other way." in said
+    assert "patch7 +2.6 and +1.0 (scatter 0.1), the same way." in said
     assert "between 100.0 and 100.0 where the measured figure lies between 100.0 and 108.9" in said
     assert "take up to 9 % more from the zone than the base row is not in it" in said
 

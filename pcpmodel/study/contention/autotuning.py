@@ -36,6 +36,14 @@ __all__ = [
 _BUILD = "pcp-auto-tuning-v2/kbuild"
 #: Tables of streams -> what they are of.
 _STREAMS = {"unix": "AF_UNIX", "sctp_stream_many": "SCTP"}
+#: Steps at which the measured scores turn.
+_TURNS = ("patch7", "patch10")
+#: What `sign_of` says.
+_WAYS = {
+    "same": "the same way",
+    "opposite": "the other way",
+    "none": "within its scatter",
+}
 
 
 def _build(step: str, seed: int, **work: object) -> Taken:
@@ -300,6 +308,20 @@ def stream_surprise(key: Answer) -> Answer:
     return Answer({}, said or none)
 
 
+def _of_caches(cache: pd.DataFrame) -> str:
+    """Whether what is in no cache moves in the model as the measured misses do, at the turns."""
+    if not len(cache):
+        return ""
+    turns = cache[cache.index.get_level_values("step").isin(_TURNS)]
+    same = int((turns["sign"] == "same").sum())
+    return (
+        " Whether pages whose data have left the caches are the reason it shows by direction only: "
+        "what was measured is the rate of all cache misses, what the model has the share of pages "
+        f"allocated that no cache of the CPU held. It moves as that rate, beyond its scatter, in "
+        f"{same} of the {len(turns)} turns:"
+    )
+
+
 def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[str, str]]:
     """What one source's tables of streams answer, as far as it has them."""
     cells = tables["rows"].set_index(["table", "step", "quantity"])
@@ -347,7 +369,7 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
     turns = [
         cells.loc[(table, step, "score")]
         for table in _STREAMS
-        for step in ("patch7", "patch10")
+        for step in _TURNS
         if there(table, step, "score")
     ]
     follows = sum(
@@ -362,8 +384,7 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
             "- Patches 7 and 10 are where the measured scores turn, down and up again in part; the "
             f"model moves as measured, beyond its scatter, in {follows} of the {len(turns)} turns"
             f"{': within tolerance hides that' if follows < len(turns) else ''}."
-            + " Lists that grow hand out pages whose data have left the caches, which takes time "
-            "outside the hold, in the model as well:" * bool(len(cache)),
+            + _of_caches(cache),
         )
     for table, name in _STREAMS.items():
         steps = [s for s in ("patch5", "patch7", "patch10") if (table, s) in cache.index]
@@ -371,12 +392,20 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
             ", ".join(f"{cache.loc[(table, s), column]:.1f}" for s in steps)
             for column in ("measured_rate", "not_in_cache")
         )
+        moves = "; ".join(
+            f"{s} {row['measured_change']:+.1f} and {row['predicted_change']:+.1f} (scatter "
+            f"{row['change_error']:.1f}), {_WAYS.get(row['sign'], 'nothing to compare')}"
+            for s in steps
+            if s in _TURNS
+            for row in [cache.loc[(table, s)]]
+        )
         if steps:
             yield (
                 f"{name} caches",
                 f"  - {name} at {', '.join(steps)}: cache-miss rate {measured} % measured; pages "
-                f"allocated that no cache of the CPU held {model} % in the model (not the same "
-                "quantity: only the direction compares).",
+                f"allocated that no cache of the CPU held {model} % in the model"
+                + f". From the row before: {moves}" * bool(moves)
+                + ".",
             )
     rank = tables["rank"].set_index(["table", "quantity"])["spearman"]
     if ("unix", "alloc_zone") in rank.index:
