@@ -21,6 +21,7 @@ from pcpmodel.figures.style import (
     SERIES,
     beside,
     capital,
+    counted,
     figure_style,
     listed,
     span,
@@ -52,11 +53,26 @@ def _answer_key(said: pd.DataFrame) -> str:
     )
     return (
         f"Measured and simulated figures of {tables}. Model over measurement is "
-        f"{ratio.median():.2f} in the median ({span(ratio)}); nothing was fitted. Bars of the "
+        f"{ratio.median():.2f} in the median ({span(ratio)}){_fitted(said)}. Bars of the "
         f"model are 95 % intervals over its seeds; {scatter}. The bars of "
         f"{int(inside.sum())} of {len(said)} predictions reach the measured figure, "
         f"{int(said['within'].sum())} are within tolerance. {_nothing_changes(said)}"
     ).strip()
+
+
+def _fitted(said: pd.DataFrame) -> str:
+    """How many inputs of the tables were fitted, and to what, if the rows say it."""
+    if "fitted" not in said or said["fitted"].isna().all():
+        return ""
+    tables = said.drop_duplicates(["source", "table"])
+    tables = tables[tables["fitted"] > 0]
+    number, others = int(tables["fitted"].sum()), tables["fitted_to"].unique()
+    if not number:
+        return "; nothing was fitted"
+    return (
+        f"; nothing was fitted to {'these' if len(said) > 1 else 'it'}, but "
+        f"{counted(number, 'input')} to figures of {listed(map(display, others))}"
+    )
 
 
 def _nothing_changes(said: pd.DataFrame) -> str:
@@ -81,6 +97,7 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     rows : pandas.DataFrame
         ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``mean`` (of the prediction)
         and for both ``measured_half_width`` and ``half_width`` (NaN: not known), ``within``.
+        ``fitted``, if there: inputs of the table that were fitted, to figures of ``fitted_to``.
     ax : Axes, optional
 
     Returns

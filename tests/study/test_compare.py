@@ -8,6 +8,7 @@ import math
 from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from count_verification import SEED, tally
@@ -326,3 +327,22 @@ def test_every_published_table_is_compared_or_accounted_for():
     assert not compared & set(told)
     assert compared | set(told) == published
     assert all(len(r["reason"]) > 20 and r["rows"] > 0 for part in lists.values() for r in part)
+
+
+def test_rows_know_how_many_inputs_of_their_table_were_fitted():
+    """The captions of answer keys said "nothing was fitted", whatever `inputs` counted."""
+    rows = pd.DataFrame(
+        {"source": "pcp-auto-tuning-v2", "table": ["unix", "sctp_stream_many", "x"]}
+    )
+    counted = pd.DataFrame(
+        {
+            "table": [f"pcp-auto-tuning-v2/{name}" for name in ("unix:8 pairs", "unix:16", "x")],
+            "fitted": [1, 2, 0],
+            "fitted_to": ["pcp-auto-tuning-rfc", "", ""],
+        }
+    )
+    found = study._with_fitted(rows, counted)
+    assert found["fitted"].iloc[[0, 2]].tolist() == [3, 0]
+    assert math.isnan(found["fitted"].iloc[1])  # a report's inputs are not counted
+    assert found["fitted_to"].iloc[0] == "pcp-auto-tuning-rfc"
+    assert study._with_fitted(rows, counted.iloc[:0]).equals(rows)

@@ -522,6 +522,12 @@ def test_figures_of_the_questions_are_drawn():
     told = rows.assign(**{"nothing changes": [None, 100.0]})
     caption = pm.figures.caption(pm.figures.answer_key(told))
     assert "Of the 1 with a row before, a prediction that nothing changes has 1." in caption
+    assert "fitted" not in said
+    fitted = told.assign(fitted=3, fitted_to="pcp-auto-tuning-rfc")
+    caption = pm.figures.caption(pm.figures.answer_key(fitted))
+    assert "nothing was fitted to these, but 3 inputs to figures of pcp-auto-tuning-rfc." in caption
+    caption = pm.figures.caption(pm.figures.answer_key(fitted.assign(fitted=0)))
+    assert "; nothing was fitted." in caption
     assert ax.get_ylabel() == "% of base"
     two = pd.concat([rows, rows.assign(source="pcp-auto-tuning-v3", quantity="score change")])
     ax = pm.figures.answer_key(two.assign(mean=[1.0, -3.0] * 2))

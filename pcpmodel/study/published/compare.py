@@ -72,7 +72,8 @@ def compare(
         interval (seeds, and what the cost sheet allows), its error, what each null model predicts
         and which of them is as good (`cells_of`); ``skill``: by quantity, mean error beside that of
         the best null model; ``rows``: one row per cell with its tolerance, and whether its change
-        from the row before has the measured ``sign``.  ``null_models``: per table, column and
+        from the row before has the measured ``sign``, how many inputs of its table were ``fitted``,
+        to figures of ``fitted_to``.  ``null_models``: per table, column and
         predictor the cells and signs that are right (`score_null_models`), summed in ``predictors``
         and ``by_table``.  ``inputs`` of every table by where they come from; ``rank``: Spearman
         correlation of the rows per column; ``cache_misses``: the published rate [% of accesses]
@@ -182,6 +183,16 @@ def _accounted(sources: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]
     return lists
 
 
+def _with_fitted(rows: pd.DataFrame, counted: pd.DataFrame) -> pd.DataFrame:
+    """How many inputs of each row's table were fitted, over its workloads, and to what."""
+    if not len(counted):
+        return rows
+    tables = counted.groupby(counted["table"].str.partition(":")[0])[["fitted", "fitted_to"]]
+    known = tables.agg({"fitted": "sum", "fitted_to": "max"})
+    names = rows["source"] + "/" + rows["table"]
+    return rows.assign(**{column: names.map(known[column]) for column in known})
+
+
 def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame) -> Answer:
     """The frames and sentences of what was compared."""
     rows = pd.DataFrame(
@@ -194,6 +205,7 @@ def _answer(facts: Mapping[str, Any], cells: pd.DataFrame, counted: pd.DataFrame
             stated_half_width(*cell)
             for cell in zip(rows["source"], rows["table"], rows["step"], strict=True)
         ]
+        rows = _with_fitted(rows, counted)
     counts = pd.DataFrame(facts["null_models"])
     summed = counts.groupby("predictor").sum(numeric_only=True) if len(counts) else counts
     predictors = summed.reindex([n for n in ("model", *NULL_MODELS) if n in summed.index])
