@@ -160,9 +160,20 @@ def _by_release(
     bars: str = "the standard deviation over the seeds",
 ) -> str:
     ends = "" if _words(table[x]) else f" ({span(table[x])})"
-    said = [f"{release} {span(rows[y])}" for release, rows in table.groupby("release", sort=False)]
+    # Panels of several quantities: no range is over two of them.
+    several = "quantity" in table and table["quantity"].nunique() > 1
+    said = []
+    for what, part in table.groupby("quantity", sort=False) if several else [(ylabel, table)]:
+        each = (
+            f"{release} {span(rows[y])}" for release, rows in part.groupby("release", sort=False)
+        )
+        said.append(f"{what}: {'; '.join(each)}")
     scatter = f"bars are {bars}" if error else "one seed per point"
-    return f"{capital(ylabel)} by {xlabel}{ends}: {'; '.join(said)}; {scatter}."
+    if several:
+        return (
+            f"{capital(ylabel)} by {xlabel}{ends}. {capital('. '.join(said))}. {capital(scatter)}."
+        )
+    return f"{capital(ylabel)} by {xlabel}{ends}{said[0][len(ylabel) :]}; {scatter}."
 
 
 def _words(values: pd.Series) -> bool:

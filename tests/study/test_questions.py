@@ -541,6 +541,16 @@ def test_figures_of_the_questions_are_drawn():
     titles = [" ".join(ax.get_title(loc="left").split()) for ax in figure.axes if ax.axison]
     assert titles == ["pcp-auto-tuning-v2: score", "pcp-auto-tuning-v3: score change"]
     assert "One panel per source and quantity." in pm.figures.caption(figure)
+    mixed = pd.DataFrame(
+        {"quantity": ["drains", "drains", "contention [%]", "contention [%]"], "kernel": "v6.6",
+         "release": ["on", "off"] * 2, "value": [243.0, 59.0, 17.0, 14.3]}
+    )  # fmt: skip
+    figure = pm.figures.panels(
+        pm.figures.by_release, mixed, by="quantity", share="",
+        x="kernel", y="value", xlabel="release", ylabel="mean of the seeds",
+    )  # fmt: skip
+    caption = pm.figures.caption(figure)
+    assert "Drains: on 243; off 59. contention [%]: on 17; off 14.3." in caption
     causes = pd.DataFrame(
         {"cause": ["before", "a", "b", "after"], "ns_per_unit": [10.0, -3.0, 1.0, 8.0]}
     )
