@@ -32,7 +32,10 @@ def _numa_series(series: pd.DataFrame, quantity: str, measured: pd.DataFrame | N
     for release, rows in series.groupby("release", sort=False):
         values = rows[quantity] / unit
         if quantity == "shootdown_interrupts":
-            text = f"{release} ends at {values.iloc[-1]:,.0f}"
+            text = f"{release} has {values.iloc[-1]:,.0f} at the last sample"
+            if measured is not None and "predicted" in measured:
+                whole = measured.loc[measured["kernel"] == release, "predicted"] / unit
+                text = "".join(f"{release} ends at {x:,.0f}" for x in whole) or text
         else:
             text = f"{release} {span(values)}, {values.mean():.3g} in the mean"
         if measured is not None:
@@ -60,7 +63,8 @@ def numa_series(
         ``accesses_per_second``, ``migrated_pages``, ``remote_percent`` or
         ``shootdown_interrupts``.
     measured : pandas.DataFrame, optional
-        ``kernel`` and ``measured``: totals at the end, drawn as markers.
+        ``kernel`` and ``measured``: totals at the end, drawn as markers; ``predicted``, if
+        there: the run's, for the caption (the last sample lies before the end).
     ax : Axes, optional
 
     Returns

@@ -286,6 +286,16 @@ def test_what_is_left_of_the_interrupts_is_compared_not_what_went(small):
     assert row["ratio"] == pytest.approx((100 + row["predicted"]) / (100 + row["measured"]))
 
 
+def test_the_caption_has_the_totals_of_the_table_not_the_last_sample(small):
+    total = small.pair.before.shootdown_interrupts
+    last = small.pair.before.series["shootdown_interrupts"].iloc[-1]
+    assert last < total
+    ax = pm.figures.numa_series(small["series"], "shootdown_interrupts", small["interrupts"])
+    assert f"v5.12 ends at {total:,.0f} (measured 47,000,000)" in pm.figures.caption(ax)
+    ax = pm.figures.numa_series(small["series"], "shootdown_interrupts")
+    assert f"v5.12 has {last:,.0f} at the last sample" in pm.figures.caption(ax)
+
+
 def test_what_is_lost_while_pages_come_home_is_counted_from_the_series(small):
     lost = small.pair.lost()
     rate = small.pair.before.series["accesses_per_second"]
