@@ -54,10 +54,21 @@ def _answer_key(said: pd.DataFrame) -> str:
     return (
         f"Measured and simulated figures of {tables}. Model over measurement is "
         f"{ratio.median():.2f} in the median ({span(ratio)}){_fitted(said)}. Bars of the "
-        f"model are 95 % intervals over its seeds; {scatter}. The bars of "
-        f"{int(inside.sum())} of {len(said)} predictions reach the measured figure, "
-        f"{int(said['within'].sum())} are within tolerance. {_nothing_changes(said)}"
+        f"model are 95 % intervals over its seeds{_wider(said)}; {scatter}. The bars "
+        f"over the seeds of {int(inside.sum())} of {len(said)} predictions reach the measured "
+        f"figure, {int(said['within'].sum())} are within tolerance. {_nothing_changes(said)}"
     ).strip()
+
+
+def _wider(said: pd.DataFrame) -> str:
+    sheet = _sheet(said)
+    if sheet is None:
+        return ""
+    inside = (sheet[0] <= said["measured"]) & (said["measured"] <= sheet[1])
+    return (
+        ", light ones what the cost sheet's intervals allow as well, which reach the measured "
+        f"figure of {int(inside.sum())}"
+    )
 
 
 def _fitted(said: pd.DataFrame) -> str:
@@ -88,6 +99,17 @@ def _nothing_changes(said: pd.DataFrame) -> str:
     )
 
 
+def _sheet(rows: pd.DataFrame) -> npt.NDArray[np.float64] | None:
+    """Ends of what predictions may be by the cost sheet, low and high; None if no row has more."""
+    if not {"interval_low", "interval_high"} <= set(rows.columns):
+        return None
+    mean, half = rows["mean"].to_numpy(float), rows["half_width"].fillna(0.0).to_numpy(float)
+    low, high = (rows[f"interval_{end}"].to_numpy(float) for end in ("low", "high"))
+    ends = np.array([np.fmin(low, mean - half), np.fmax(high, mean + half)])
+    wider = (ends[0] < mean - half - 1e-9) | (ends[1] > mean + half + 1e-9)
+    return ends if wider.any() else None
+
+
 @figure_style(size=(COLUMN, 2.4), caption=_answer_key)
 def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Measured and predicted figures of one column of a published table, with their intervals.
@@ -98,6 +120,7 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ``source``, ``table``, ``step``, ``quantity``, ``measured``, ``mean`` (of the prediction)
         and for both ``measured_half_width`` and ``half_width`` (NaN: not known), ``within``.
         ``fitted``, if there: inputs of the table that were fitted, to figures of ``fitted_to``.
+        ``interval_low`` and ``interval_high``, if there: by the cost sheet as well, drawn lightly.
     ax : Axes, optional
 
     Returns
@@ -116,6 +139,11 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for i, line in enumerate(dict.fromkeys(lines)):
         of = lines == line
         ax.plot(at[of], mean[of], color=colour, ls=dash, label="" if i else "model")
+    sheet = _sheet(rows)
+    if sheet is not None:
+        wide = np.abs(sheet - mean)
+        ax.errorbar(at, mean, wide, ecolor=colour, alpha=0.35, fmt="none", elinewidth=3.0,
+                    capsize=0, label="with the cost sheet's intervals")  # fmt: skip
     ax.errorbar(
         at, mean, half, ecolor=colour, fmt="none", elinewidth=1.0, label="95 % over the seeds"
     )
@@ -138,6 +166,7 @@ def answer_key(rows: pd.DataFrame, ax: Axes | None = None) -> Axes:
         )  # fmt: skip
     _name_ticks(ax, rows["step"])
     ends = np.r_[mean - half, mean + half, measured - stated, measured + stated]
+    ends = ends if sheet is None else np.r_[ends, sheet.ravel()]
     low, high = ends.min(initial=np.inf), ends.max(initial=0.0)
     if low < 0.6 * high and min(mean.min(), measured.min()) >= 0:
         ax.set_ylim(0, 1.1 * high)

@@ -517,12 +517,20 @@ def test_figures_of_the_questions_are_drawn():
     ax = pm.figures.answer_key(rows)
     assert ax.get_ylim()[1] > 134
     said = pm.figures.caption(ax)
-    assert "The bars of 1 of 2 predictions reach the measured figure, 1 are" in said
+    assert "The bars over the seeds of 1 of 2 predictions reach the measured figure, 1 are" in said
     assert "of 1 of 2 measured figures no scatter is stated" in said
     told = rows.assign(**{"nothing changes": [None, 100.0]})
     caption = pm.figures.caption(pm.figures.answer_key(told))
     assert "Of the 1 with a row before, a prediction that nothing changes has 1." in caption
     assert "fitted" not in said
+    assert "cost sheet" not in said
+    wide = pm.figures.answer_key(
+        rows.assign(interval_low=[100.0, 60.0], interval_high=[100.0, 190.0])
+    )
+    assert "light ones what the cost sheet's intervals allow as well" in pm.figures.caption(wide)
+    assert "which reach the measured figure of 2;" in pm.figures.caption(wide)
+    assert wide.get_ylim()[1] > 190
+    assert "with the cost sheet's intervals" in wide.get_legend_handles_labels()[1]
     fitted = told.assign(fitted=3, fitted_to="pcp-auto-tuning-rfc")
     caption = pm.figures.caption(pm.figures.answer_key(fitted))
     assert "nothing was fitted to these, but 3 inputs to figures of pcp-auto-tuning-rfc." in caption
