@@ -261,9 +261,19 @@ def conclusion(notebook: Any) -> str:
             said += [o["data"]["text/markdown"] for o in cell.outputs if _markdown(o)]
         if said and said[-1]:
             break
-    text = re.sub(r"^[-*] |[`*]", "", said[0].split("\n\n")[0], flags=re.M) if said else ""
-    text = " ".join(text.split())
-    ends = [found.end() for found in re.finditer(r"[.:?](?= [A-Z])|[.?]$", text)]
+    return _headline(said[0].split("\n\n")[0]) if said else ""
+
+
+def _headline(text: str) -> str:
+    """The first items and sentences of a conclusion, whole ones as far as there is room."""
+    items = [re.sub(r"^\s*[-*] |[`*]", "", line) for line in text.splitlines()]
+    text, ends = "", []
+    for item in filter(None, (" ".join(item.split()) for item in items)):
+        ends += [len(text) + found.end() for found in re.finditer(r"[.?](?= [A-Z])", item)]
+        text += item
+        ends += [len(text)] * (text[-1] in ".?")
+        text += " "
+    text = text.rstrip()
     cut = next((end for end in reversed(ends) if end <= _HEADLINE), 0)
     return text[:cut] if cut else textwrap.shorten(text, _HEADLINE, placeholder=" …")
 

@@ -438,7 +438,7 @@ def checked_or_stored(name: str, minutes: float = 0.0) -> Answer:
         except InputError as error:
             why = error.message
     found = validation(name)
-    said = {"session": f"This is the session that is stored: {why}.", **found.said}
+    said = {**found.said, "session": f"This is the session that is stored: {why}."}
     return Answer(found.tables, said, found.facts, found.digest, found.shown)
 
 

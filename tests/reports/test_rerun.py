@@ -29,6 +29,7 @@ import pcpmodel
 import pcpmodel.reports.pages as report_module
 import pcpmodel.reports.plan as plan_module
 import pcpmodel.reports.rerun as rerun_module
+from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.reports.notebook import Parameter, read_notebook
@@ -946,3 +947,31 @@ def test_a_machine_with_a_cost_sheet_alone_reads_those_with_tables(tmp_path: Pat
     assert plan_module._needed_by(sets[0], sets) == sets[1:]
     assert plan_module._needed_by(sets[1], sets) == []
     assert plan_module._needed_by(tmp_path / "published" / "x", sets) == []
+
+
+def test_a_headline_is_of_whole_sentences_without_the_dashes_of_its_list():
+    """Notebook 10's was cut inside its second item, with the dashes of both."""
+    item = "large: throughput +0.02 %, drain p99 10 us (before: 170), over 100 us 0.03 % (28.35)."
+    text = f"- Warm pages:\n  - {item}\n  - medium: {'x, ' * 100}.\n- Pages as they come:"
+    found = nbformat.v4.new_notebook(cells=[
+        nbformat.v4.new_markdown_cell("## Conclusion"),
+        nbformat.v4.new_code_cell(
+            "text",
+            outputs=[nbformat.v4.new_output("display_data", data={"text/markdown": text})],
+        ),
+    ])  # fmt: skip
+    assert report_module.conclusion(found) == f"Warm pages: {item}"
+
+
+def test_conclusions_begin_with_an_answer():
+    """What an index of reports shows of them is their first sentences."""
+    limits = pcpmodel.limit(["ice-lake", "coffee-lake"])
+    assert limits.text.startswith("- **p99 under 100 us, as they are, under v6.18:** ice-lake 5")
+    cases = pcpmodel.numa.situations(
+        cases={"as published": {}, "1 thread per process": {"threads": 1}}, seeds=2, scale=1e-3
+    )
+    assert cases.text.startswith("* Mapping late gains in 1 of 2 situations, by ")
+    assert "it makes no difference in 1 and loses in 0." in cases.text
+    cells = [c["source"] for c in nbformat.read(ROOT / "notebooks/14-numa-delayed-mapping.ipynb", 4)
+             .cells if c["source"].startswith("## Conclusion")]  # fmt: skip
+    assert cells[0] == "## Conclusion: when is it not a win?"

@@ -576,7 +576,7 @@ def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
         cpu = "as they are" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
         yield (
             f"{limit_us:g} us, {slowdown:g}x",
-            f"- **p99 under {limit_us:g} us, {cpu}:** "
+            f"- **p99 under {limit_us:g} us, {cpu}, under {rows['release'].iloc[0]}:** "
             + ", ".join(
                 f"{row.machine} {_scale(row.batch_scale)} ({row.probability:.2f})"
                 for row in rows.itertuples()
@@ -723,12 +723,11 @@ def limit(
         (one,) = found
         said, facts = one.said(), one.as_dict()
     else:
-        said = {
+        said = dict(_said_of_all(answers)) | {
             f"{what} {i}": f"- {basis}"
             for what in ("basis", "pages_basis")
             for i, basis in enumerate(_bases(found, what), 1)
         }
-        said |= dict(_said_of_all(answers))
         said |= {
             f"note {i}": f"- {note}"
             for i, note in enumerate(

@@ -184,14 +184,17 @@ def tradeoff(
     table = pd.concat([grid, seed_rows], ignore_index=True)
     for mark in ("shipped", "recommended", "front"):
         table[mark] = table[mark].eq(True)
-    said = {"shipped": f"- As shipped ({now['setting']}): {_said(now)}."}
+    shipped = f"- As shipped ({now['setting']}): {_said(now)}."
     if not len(under):
-        said["recommended"] = f"- No setting of the grid stays under {p99_us:g} us."
+        none = f"- No setting of the grid stays under {p99_us:g} us."
+        said = {"recommended": none, "shipped": shipped}
     else:
         pick = grid[grid["recommended"]].iloc[0]
-        said["recommended"] = (
-            f"- Recommended under {p99_us:g} us (p99 of a hold): {_recommendation(pick, now)}"
-        )
+        said = {
+            "recommended": f"- Recommended under {p99_us:g} us (p99 of a hold): "
+            f"{_recommendation(pick, now)}",
+            "shipped": shipped,
+        }
         said["as fast"] = (
             f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
             f"of them, as far as the noise tells: {_by_high(equal)}. "

@@ -245,9 +245,9 @@ def _said(
     rows: pd.DataFrame, predictors: pd.DataFrame, facts: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """How many predictions are right, beside the null models; which are not (Markdown)."""
-    yield from said_of(facts)
     said = rows
     yield "within", f"- {said['within'].sum()} of {len(said)} predictions are within tolerance."
+    yield from said_of(facts)
     if len(predictors):
         yield from _of_null_models(predictors)
     for (source, table), part in said.groupby(["source", "table"], sort=False):
