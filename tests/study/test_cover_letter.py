@@ -100,6 +100,28 @@ def test_all_forms_hold_the_same_numbers(tmp_path):
     assert r"& \% of first & \% of cycles & \% of first & \% of first \\" in latex
 
 
+def test_latex_says_what_its_numbers_are_and_no_form_explains_a_column_that_it_has_not(tmp_path):
+    latex = run(tmp_path, SPEC, "--format", "latex").stdout
+    assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 2
+    assert r"\caption{page\_fault1 (processes=224), simulated}" in latex
+    text = run(tmp_path, SPEC).stdout
+    for said in (
+        "Simulated with the lock holds of",
+        "mean and standard deviation of",
+        "within a run the 95",
+        "Simulated, not measured.",
+        "is better: lock",
+    ):
+        assert latex.count(said) == 2, said
+        assert said in " ".join(text.split())
+    assert "per unit of work" not in latex + text
+    of = SPEC | {"figures": ["score_per_s", "free_high"]}
+    text = " ".join(run(tmp_path, of).stdout.split())
+    assert "In % of the first row; free_high per unit of work." in text
+    assert "alloc_zone" not in text
+    assert "of the cycles" not in text
+
+
 def test_a_figure_of_which_the_first_row_has_none_is_null(tmp_path):
     told = json.loads(run(tmp_path, SPEC | {"figures": ["free_high"]}, "--json").stdout)
     table = next(iter(told["tables"].values()))

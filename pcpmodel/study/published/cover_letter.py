@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,9 +90,13 @@ class CoverLetter(Answer):
         never taken.
     runs : int
         Seeds per row.
+    notes : mapping of str to str
+        Heading -> what to know of that table's runs, in sentences: whose lock holds, warm-up,
+        intervals.
     """
 
     runs: int = 0
+    notes: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         """Aligned with blanks, at most 72 columns."""
@@ -109,22 +113,7 @@ class CoverLetter(Answer):
                 kind = f"{row['kind']:<{len(_SIMULATED)}}" if both else ""
                 rows.append(f"{first:<{wide}}{kind}{cells}".rstrip())
             parts.append("\n".join([heading, "", *rows]))
-        rows = pd.concat(list(self.tables.values()))
-        best = {
-            side: ", ".join(c.heading for c in _columns(rows) if c.wanted == side)
-            for side in ("higher", "lower")
-        }
-        measured = _MEASURED in set(rows["kind"])
-        said = [
-            f"Simulated rows: mean and standard deviation of {self.runs} runs.",
-            "Measured rows are published figures, whose source states no variation." * measured,
-            "In % of the first row; lock% in % of the cycles; free_high and alloc_zone per unit "
-            "of work.",
-            f"Positive (more) is better: {best['higher']}." * bool(best["higher"]),
-            f"Negative (less) is better: {best['lower']}." * bool(best["lower"]),
-            "" if measured else "Simulated, not measured.",
-        ]
-        parts.append(_wrapped(" ".join(filter(None, said))))
+        parts.append(_wrapped(_legend(pd.concat(list(self.tables.values())), self.runs)))
         return "\n\n".join(parts)
 
     def csv(self) -> str:
@@ -133,14 +122,16 @@ class CoverLetter(Answer):
         return whole.to_csv(index=False, float_format="%.6g").rstrip("\n")
 
     def latex(self) -> str:
-        """A tabular per workload (booktabs)."""
-        parts = []
+        """A table per workload (booktabs): heading as caption, what the numbers are below."""
+        parts = [r"% \usepackage{booktabs}"]
         for heading, table in self.tables.items():
             figures = _columns(table)
             both = table["kind"].nunique() > 1
             names = ["rules", "kind"] if both else ["rules"]
             lines = [
-                f"% {_tex(heading)}",
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_tex(heading)}}}",
                 r"\begin{tabular}{" + "l" * len(names) + "r" * len(figures) + "}",
                 r"\toprule",
                 " & ".join([*names, *(_tex(c.heading) for c in figures)]) + r" \\",
@@ -150,8 +141,34 @@ class CoverLetter(Answer):
             for row in table.to_dict("records"):
                 cells = [*(_tex(row[n]) for n in names), *(_tex(_cell(row, c)) for c in figures)]
                 lines.append(" & ".join(cells) + r" \\")
-            parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
+            notes = " ".join(filter(None, [self.notes.get(heading), _legend(table, self.runs)]))
+            lines += [r"\bottomrule", r"\end{tabular}", r"\par\smallskip"]
+            lines += [r"\parbox{\linewidth}{\footnotesize " + _tex(notes) + "}", r"\end{table}"]
+            parts.append("\n".join(lines))
         return "\n\n".join(parts)
+
+
+def _legend(rows: pd.DataFrame, runs: int) -> str:
+    """What the numbers of these rows are, and which way each is better, of their columns alone."""
+    columns = _columns(rows)
+    measured = _MEASURED in set(rows["kind"])
+    wholes = ["In % of the first row" if any(c.whole == "first" for c in columns) else ""]
+    wholes += [f"{c.heading} in % of the cycles" for c in columns if c.whole == "cycles"]
+    each = [COLUMNS[figure].heading for figure in _PER_UNIT if COLUMNS[figure] in columns]
+    wholes += [f"{' and '.join(each)} per unit of work"] if each else []
+    wholes = [*filter(None, wholes)]
+    better = [
+        (words, [c.heading for c in columns if c.wanted == side])
+        for side, words in (("higher", "Positive (more)"), ("lower", "Negative (less)"))
+    ]
+    said = [
+        f"Simulated rows: mean and standard deviation of {runs} runs.",
+        "Measured rows are published figures, whose source states no variation." * measured,
+        f"{'; '.join(wholes)}." if wholes else "",
+        *(f"{words} is better: {', '.join(names)}." for words, names in better if names),
+        "" if measured else "Simulated, not measured.",
+    ]
+    return " ".join(filter(None, said))
 
 
 def _columns(table: pd.DataFrame) -> list[Column]:
@@ -377,7 +394,9 @@ def cover_letter(
         for name in sorted(make_grid(**arguments).axes.keys() & (options or {})):
             raise InputError(f"options: {name}={options[name]!r} are several; give one")
         asked.append(arguments)
-    tables, told = {}, []
+    tables, told, notes = {}, [], {}
+    more = "".join(f", {k}={v}" for k, v in (options or {}).items())
+    whose = f"Simulated with the lock holds of {machine}{more}."
     for arguments in asked:
         if isinstance(arguments, str):
             tables[f"{arguments}, published and simulated"] = _published(arguments, seeds)
@@ -397,15 +416,15 @@ def cover_letter(
         told.append(_told(grid, arguments["workload"]))
         workload = arguments["workload"]
         rest = ", ".join(f"{k}={v}" for k, v in workload.items() if k != "name")
-        tables[f"{workload['name']}" + (f" ({rest})" if rest else "") + ", simulated"] = table
-    more = "".join(f", {k}={v}" for k, v in (options or {}).items())
+        heading = f"{workload['name']}" + (f" ({rest})" if rest else "") + ", simulated"
+        tables[heading], notes[heading] = table, f"{whose} {told[-1]}"
     about = (
-        " ".join([f"Simulated with the lock holds of {machine}{more}.", *told])
+        " ".join([whose, *told])
         if simulated
         else ("Published tables and what pcpmodel simulates for them.")
     )
     facts = {"about": about, "runs": seeds, "tables": {k: _records(t) for k, t in tables.items()}}
-    return CoverLetter(tables, {"about": about}, facts, runs=seeds)
+    return CoverLetter(tables, {"about": about}, facts, runs=seeds, notes=notes)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
