@@ -568,8 +568,7 @@ cdef class Follower(Beliefs):
         if len(forks):
             gone = []
             here = rows_in(self)
-            if find_stacks_freed(self, <int32_t *>by_row(&here, sizeof(int32_t), gone)) < 0:
-                raise MemoryError
+            find_stacks_freed(self, <int32_t *>by_row(&here, 3 * sizeof(int32_t), gone))
         self.workers = <uint8_t *>self.room(1 << 16, 1)
         for k in workers:
             if not 0 <= k < 1 << 16:
@@ -793,45 +792,42 @@ cdef class Follower(Beliefs):
                     break
         return 0
 
-    cdef watched *_watch(self, list pcps, int32_t begin, int32_t end, bint dump,
-                         dict unlike) except NULL:
+    cdef watched *_watch(self, list pcps, int32_t begin, int32_t end, dict unlike,
+                         list keep) except NULL:
         """Run through what was told between two rows, of (pageset, PcpState): when was it so?
 
-        *dump*: of the lists too; *unlike*: of those that were not so at the beginning, what was
-        told, and what they were.  To be freed.
+        *unlike*: of a dump's lists, too; filled with those that were not so at the beginning, what
+        was told and what they were.  Held by *keep*.
         """
-        cdef watched *some = <watched *>self.room(len(pcps), sizeof(watched))
+        cdef watched *some = <watched *>untouched(len(pcps) * sizeof(watched), keep)
         cdef watched *w
         cdef int n = <int>len(pcps), k, i
+        cdef bint dump = unlike is not None
         cdef const int64_t[::1] pfns
-        try:
-            self.pass_rows(begin, end)
-            for k, (x, pcp) in enumerate(pcps):
-                w = &some[k]
-                w.x = self.check_set(x)
-                w.least, w.most = INT32_MAX, -1
-                w.touched = self.sets[w.x].touched
-                memset(w.field, 255, sizeof(w.field))   # -1: not told
-                for i, name in enumerate(_FIELDS):
-                    w.field[P_COUNT + i] = getattr(pcp, name)
-                    w.fields |= (w.field[P_COUNT + i] >= 0) << i
-                told = [pcp.lists.get(i, _NOTHING) for i in range(self.rules.nr_pcp_lists * dump)]
-                for i in range(len(told)):
-                    pfns = told[i]
-                    w.pfn[i], w.length[i] = &pfns[0] if pfns.shape[0] else NULL, pfns.shape[0]
-                    w.lists |= 1 << i
-                look(self, w)
-                for i in range(len(told)):
-                    if w.lists >> i & 1:
-                        unlike[w.x, i] = told[i], self.pages_of(w.x, i)
-            begin_use(self)
-            with nogil:
-                self._run_watched(some, n, begin, end, dump)
-            end_use(self)
-            self._check()
-        except BaseException:
-            free(some)
-            raise
+        self.pass_rows(begin, end)
+        for k, (x, pcp) in enumerate(pcps):
+            w = &some[k]
+            w.x = self.check_set(x)
+            w.least, w.most = INT32_MAX, -1
+            w.touched = self.sets[w.x].touched
+            memset(w.field, 255, sizeof(w.field))   # -1: not told
+            for i, name in enumerate(_FIELDS):
+                w.field[P_COUNT + i] = getattr(pcp, name)
+                w.fields |= (w.field[P_COUNT + i] >= 0) << i
+            told = [pcp.lists.get(i, _NOTHING) for i in range(self.rules.nr_pcp_lists * dump)]
+            for i in range(len(told)):
+                pfns = told[i]
+                w.pfn[i], w.length[i] = &pfns[0] if pfns.shape[0] else NULL, pfns.shape[0]
+                w.lists |= 1 << i
+            look(self, w)
+            for i in range(len(told)):
+                if w.lists >> i & 1:
+                    unlike[w.x, i] = told[i], self.pages_of(w.x, i)
+        begin_use(self)
+        with nogil:
+            self._run_watched(some, n, begin, end, dump)
+        end_use(self)
+        self._check()
         return some
 
     cdef void _run_watched(self, watched *some, int n, int32_t row, int32_t end,
@@ -863,47 +859,42 @@ cdef class Follower(Beliefs):
         cdef int k, i, wrong = 0, shown = 0
         cdef bint middle
         cdef watched *w
+        cdef list gone = []
         given, unlike = [*pcps.items()], {}
         self._settle(begin)
-        cdef watched *some = self._watch(given, begin, end, True, unlike)
-        try:
-            for k, (x, pcp) in enumerate(given):
-                w = &some[k]
-                for i in range(self.rules.nr_pcp_lists):
-                    if w.lists >> i & 1:
-                        wrong += 1
-                        shown += self._unlike(w, i, begin, pcp.torn, unlike[w.x, i][1])
-                w.lists = 0
-                look(self, w)
-                # Of one that moved, count may be read in the middle of a refill or a drain.
-                middle = w.fields == 1 and w.moved and w.least < w.field[P_COUNT] < w.most
-                if w.fields and not middle:
-                    self._tell_fields(w, begin, flags[self.sets[w.x].zone])
-                    continue
-                self.t.probes += 1
-                self.t.probes_explained += middle
-                self.t.probes_foreseen += not middle
-                if middle:
-                    explain(self, begin, E_MOVED, w.x, w.moved)
-        finally:
-            free(some)
+        cdef watched *some = self._watch(given, begin, end, unlike, gone)
+        for k, (x, pcp) in enumerate(given):
+            w = &some[k]
+            for i in range(self.rules.nr_pcp_lists):
+                if w.lists >> i & 1:
+                    wrong += 1
+                    shown += self._unlike(w, i, begin, pcp.torn, unlike[w.x, i][1])
+            w.lists = 0
+            look(self, w)
+            # Of one that moved, count may be read in the middle of a refill or a drain.
+            middle = w.fields == 1 and w.moved and w.least < w.field[P_COUNT] < w.most
+            if w.fields and not middle:
+                self._tell_fields(w, begin, flags[self.sets[w.x].zone])
+                continue
+            self.t.probes += 1
+            self.t.probes_explained += middle
+            self.t.probes_foreseen += not middle
+            if middle:
+                explain(self, begin, E_MOVED, w.x, w.moved)
         total = len(given) * self.rules.nr_pcp_lists
         return total, total - wrong, shown
 
     def compare_counts(self, dict pcps not None, int32_t begin, int32_t end):
         """`compare` of what /proc/zoneinfo tells, count and high: pagesets instead of lists."""
         cdef watched *some
+        cdef list gone = []
         cdef int k, wrong = 0, shown = 0
-        given = [*pcps.items()]
         self._check_row(end)
-        some = self._watch(given, begin, end, False, {})
-        try:
-            for k in range(len(given)):
-                if some[k].fields:
-                    wrong += 1
-                    shown += self._tell_counts(&some[k], end)
-        finally:
-            free(some)
+        some = self._watch([*pcps.items()], begin, end, None, gone)
+        for k in range(len(pcps)):
+            if some[k].fields:
+                wrong += 1
+                shown += self._tell_counts(&some[k], end)
         return wrong, shown
 
     def see_counts(self, dict pcps not None, dict counts not None, int32_t begin, int32_t end):
@@ -918,39 +909,36 @@ cdef class Follower(Beliefs):
         cdef pageset *set
         cdef int k, wrong = 0, shown = 0, said
         cdef bint moved
-        given = [*pcps.items()]
+        cdef list gone = []
         self._check_row(end)
-        some = self._watch(given, begin, end, False, {})
-        try:
-            for k, (x, _) in enumerate(given):
-                w, set = &some[k], &self.sets[some[k].x]
-                wanted = counts[x]
-                # Nobody has looked any more once it was as told.
-                moved = w.moved or w.touched != set.touched
-                if moved:
-                    w.field[P_HIGH] = -1
-                said = self._keep_counts(w, wanted, end)
-                # A tick that lowered high meanwhile moves no page.
-                if said == SAID_NONE and w.fields:
-                    wrong += 1
-                    stacks = self._stacks_say(w, wanted, end)
-                    shown += stacks or self._tell_counts(w, end)
-                    if self._keep_counts(w, wanted, end) == SAID_NONE:
-                        self._go_on_with(w, wanted, not stacks)
-                        checkpoint(self, w.x, end)
-                        # What is missing now is so no more when it shows that it had left.
-                        set.counted = end
-                        set.raised = set.vague = not stacks and w.field[P_HIGH] < 0
-                        set.silent = 0
-                if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
-                    if said == SAID_SOME:
-                        checkpoint(self, w.x, end)  # a search goes on from what was read
+        some = self._watch([*pcps.items()], begin, end, None, gone)
+        for k, x in enumerate(pcps):
+            w, set = &some[k], &self.sets[some[k].x]
+            wanted = counts[x]
+            # Nobody has looked any more once it was as told.
+            moved = w.moved or w.touched != set.touched
+            if moved:
+                w.field[P_HIGH] = -1
+            said = self._keep_counts(w, wanted, end)
+            # A tick that lowered high meanwhile moves no page.
+            if said == SAID_NONE and w.fields:
+                wrong += 1
+                stacks = self._stacks_say(w, wanted, end)
+                shown += stacks or self._tell_counts(w, end)
+                if self._keep_counts(w, wanted, end) == SAID_NONE:
+                    self._go_on_with(w, wanted, not stacks)
+                    checkpoint(self, w.x, end)
+                    # What is missing now is so no more when it shows that it had left.
                     set.counted = end
-                    set.was_read = True
-                    set.vague = set.raised = False
+                    set.raised = set.vague = not stacks and w.field[P_HIGH] < 0
                     set.silent = 0
-        finally:
-            free(some)
+            if not moved and len(wanted) == 1 and (said != SAID_NONE or w.fields):
+                if said == SAID_SOME:
+                    checkpoint(self, w.x, end)  # a search goes on from what was read
+                set.counted = end
+                set.was_read = True
+                set.vague = set.raised = False
+                set.silent = 0
         return wrong, shown
 
     cdef int _keep_counts(self, const watched *w, wanted, int32_t row) except -1:

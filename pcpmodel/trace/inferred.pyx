@@ -348,10 +348,9 @@ def lay_elsewhere(events, int cpus, int32_t first, starts, pages, forks, since,
             look_at_all(&s)
         if s.broken:
             raise MemoryError
-        for k in range(lists if s.taken != NULL else 0):
+        for k in range(lists):
             free(s.taken[k].of)
             free(s.drained[k].of)
-        s.taken = NULL
         keep.clear()
         if not s.nr_found:
             return np.empty(0, np.int32), np.empty((0, MIGRATE_PCPTYPES), np.int32)
@@ -415,7 +414,7 @@ cdef void see_types(const all_rows *s, int32_t first, int64_t base, int64_t bloc
         leave_rows(s, row, 1)
         r = &s.rows[row]
         p = r.a - base
-        if not (EV_ALLOC <= r.event <= EV_EXTFRAG and 0 <= p < blocks << 9 and r.a >= 0):
+        if not (EV_ALLOC <= r.event <= EV_EXTFRAG and 0 <= p < blocks << 9):
             continue
         b = &of[p >> 9]
         if row < first:

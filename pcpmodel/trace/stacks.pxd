@@ -10,7 +10,7 @@ cdef enum:
     STACK_PAGES = 4     # that a new task takes in silence (until v6.18)
 
 cdef int32_t freed_after(PageLists s, int32_t j) noexcept nogil
-cdef int find_stacks_freed(PageLists s, int32_t *before) noexcept nogil
+cdef void find_stacks_freed(PageLists s, int32_t *before) noexcept nogil
 cdef int place_of(PageLists s, int32_t k) noexcept nogil
 cdef bint rest_of_stack(PageLists s, int32_t k) noexcept nogil
 cdef int stack_from(PageLists s, int32_t q, int32_t p, int *first) noexcept nogil

@@ -11,9 +11,7 @@ stack begins shows in how its pages came to their list: each lay right above the
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport free
 
-from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.events cimport *
 
 cdef enum:
@@ -131,14 +129,14 @@ cdef inline void leave(PageLists s, const int32_t *before, int32_t row) noexcept
         leave_by_row(&here, before, sizeof(int32_t), row, 1)
 
 
-cdef int find_stacks_freed(PageLists s, int32_t *before) noexcept nogil:
-    """Note for each row that frees a page of a stack which one it is, from 1; -1: no memory.
+cdef void find_stacks_freed(PageLists s, int32_t *before) noexcept nogil:
+    """Note for each row that frees a page of a stack which one it is, from 1.
 
-    ``before``: zeros; then, of each row that frees a single page, the one before about that page.
+    ``before``: three zeros for each row; then the first are, of each row that frees a single page,
+    the one before about that page.
     """
     cdef int32_t row, j
-    cdef int32_t *run = NULL
-    cdef int64_t cap = 0
+    cdef int32_t *run = before + s.nr_rows  # the rows of a run, then their costs
     cdef int n
     for row in range(1, s.nr_rows):
         leave(s, before, row)
@@ -153,15 +151,10 @@ cdef int find_stacks_freed(PageLists s, int32_t *before) noexcept nogil:
         n = 0
         j = row
         while is_silent(s, before, j):
-            if not has_room(<void **>&run, &cap, 2 * n + 3, sizeof(int32_t)):  # and for the costs
-                free(run)
-                return -1
             run[n] = j
             n += 1
             j = freed_after(s, j)
         cut(s, before, run, run + n, n)
-    free(run)
-    return 0
 
 
 cdef int place_of(PageLists s, int32_t k) noexcept nogil:

@@ -9,13 +9,12 @@ another one.  Rows are looked at once, and little is kept but by task: a long tr
 # SPDX-License-Identifier: GPL-2.0-only
 
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free
 
 from pcpmodel.kernel.pages cimport pages_unlikely
-from pcpmodel.trace.arrays cimport has_room
 from pcpmodel.trace.events cimport *
 from pcpmodel.trace.page_lists cimport (
-    IRQ, MAX_PID, all_rows, check_cpu, cpu_of_switch, is_heeded, leave_rows, rows_of, untouched,
+    IRQ, MAX_PID, all_rows, by_row, check_cpu, cpu_of_switch, is_heeded, leave_rows, rows_of,
+    untouched,
 )
 
 import numpy as np
@@ -164,33 +163,24 @@ def switches(events):
     """
     cdef list keep = []
     cdef all_rows s = rows_of(events, keep)
+    cdef int64_t *found = <int64_t *>by_row(&s, 2 * sizeof(int64_t), keep)
     cdef int32_t row
-    cdef int64_t n = 0, cap = 0
-    cdef int64_t *found = NULL
+    cdef int64_t n = 0
     cdef const event_row *r
-    cdef bint good = True
-    try:
-        with nogil:
-            for row in range(s.n):
-                leave_rows(&s, row, 1)
-                r = &s.rows[row]
-                if r.event != EV_SWITCH and r.event != EV_HIDDEN:
-                    continue
-                good = has_room(<void **>&found, &cap, n + 2, sizeof(int64_t))
-                if not good:
-                    break
-                # Each CPU has an idle task of its own.
-                if 0 < r.c < MAX_PID:
-                    found[n] = r.c << 32 | row
-                    n += 1
-                if 0 < r.a < MAX_PID:
-                    found[n] = r.a << 32 | row
-                    n += 1
-        if not good:
-            raise MemoryError
-        return np.sort(np.asarray(<int64_t[:n]>found) if n else np.empty(0, np.int64))
-    finally:
-        free(found)
+    with nogil:
+        for row in range(s.n):
+            leave_rows(&s, row, 1)
+            r = &s.rows[row]
+            if r.event != EV_SWITCH and r.event != EV_HIDDEN:
+                continue
+            # Each CPU has an idle task of its own.
+            if 0 < r.c < MAX_PID:
+                found[n] = r.c << 32 | row
+                n += 1
+            if 0 < r.a < MAX_PID:
+                found[n] = r.a << 32 | row
+                n += 1
+    return np.sort(np.asarray(<int64_t[:n]>found) if n else np.empty(0, np.int64))
 
 
 def untold(events, int cpus):
@@ -216,39 +206,31 @@ def untold(events, int cpus):
     cdef int64_t *task = <int64_t *>untouched(cpus * sizeof(int64_t), keep)  # 1 + it; 0 not known
     cdef int32_t *last = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
     cdef int32_t *busy = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
+    cdef int32_t *found = <int32_t *>by_row(&s, 3 * sizeof(int32_t), keep)
     cdef int32_t row
-    cdef int64_t n = 0, cap = 0, now
-    cdef int32_t *found = NULL
+    cdef int64_t n = 0, now
     cdef const event_row *r
-    cdef bint good = True, told
+    cdef bint told
     if not (events.rows["event"] == EV_HIDDEN).any():
         return np.empty((0, 3), np.int32)
-    try:
-        with nogil:
-            for row in range(s.n):
-                leave_rows(&s, row, 1)
-                r = &s.rows[row]
-                check_cpu(r, cpus)
-                told = r.event == EV_SWITCH or r.event == EV_HIDDEN
-                now = r.c if told else r.pid
-                if task[r.cpu] and now and task[r.cpu] != now + 1:
-                    good = has_room(<void **>&found, &cap, n + 3, sizeof(int32_t))
-                    if not good:
-                        break
-                    found[n], found[n + 1], found[n + 2] = row, last[r.cpu], busy[r.cpu]
-                    n += 3
-                last[r.cpu] = row
-                if now:
-                    busy[r.cpu] = row
-                # Without an interrupt it may be a free that was given to the idle task.
-                if told or now or r.flags & IRQ:
-                    task[r.cpu] = 1 + (r.a if told else now)
-        if not good:
-            raise MemoryError
-        rows = np.asarray(<int32_t[:n]>found).copy() if n else np.empty(0, np.int32)
-        return rows.reshape(-1, 3)
-    finally:
-        free(found)
+    with nogil:
+        for row in range(s.n):
+            leave_rows(&s, row, 1)
+            r = &s.rows[row]
+            check_cpu(r, cpus)
+            told = r.event == EV_SWITCH or r.event == EV_HIDDEN
+            now = r.c if told else r.pid
+            if task[r.cpu] and now and task[r.cpu] != now + 1:
+                found[n], found[n + 1], found[n + 2] = row, last[r.cpu], busy[r.cpu]
+                n += 3
+            last[r.cpu] = row
+            if now:
+                busy[r.cpu] = row
+            # Without an interrupt it may be a free that was given to the idle task.
+            if told or now or r.flags & IRQ:
+                task[r.cpu] = 1 + (r.a if told else now)
+    rows = np.asarray(<int32_t[:n]>found).copy() if n else np.empty(0, np.int32)
+    return rows.reshape(-1, 3)
 
 
 # An mm_page_alloc of a page of which no line told before, and the row before of its task, or -1.
@@ -258,9 +240,9 @@ cdef struct first_told:
 
 
 cdef int64_t see_first_told(const all_rows *s, int32_t first, uint64_t unheeded, int64_t base,
-                            int64_t pages, int32_t *last, uint8_t *seen, first_told **found,
-                            int64_t *cap) noexcept nogil:
-    """How many were found from row *first* on, -1 without memory; ``last``: 1 + row, by task."""
+                            int64_t pages, int32_t *last, uint8_t *seen,
+                            first_told *found) noexcept nogil:
+    """How many were found from row *first* on; ``last``: 1 + row, by task."""
     cdef int32_t row
     cdef int64_t p, n = 0
     cdef const event_row *r
@@ -274,9 +256,7 @@ cdef int64_t see_first_told(const all_rows *s, int32_t first, uint64_t unheeded,
             told = seen[p]
             seen[p] = 1
             if not told and own and r.event == EV_ALLOC and row >= first:
-                if not has_room(<void **>found, cap, n + 1, sizeof(first_told)):
-                    return -1
-                found[0][n] = first_told(row, last[r.pid] - 1)
+                found[n] = first_told(row, last[r.pid] - 1)
                 n += 1
         if own:
             last[r.pid] = row + 1
@@ -335,23 +315,18 @@ def taken_on_the_way(events, switched, int32_t first, uint64_t unheeded, int64_t
     cdef const int64_t[::1] keys = switched
     cdef int32_t *last = <int32_t *>untouched(MAX_PID * sizeof(int32_t), keep)
     cdef uint8_t *seen = <uint8_t *>untouched(pages, keep)
-    cdef first_told *told = NULL
-    cdef int64_t n, j, cap = 0
+    cdef first_told *told = <first_told *>by_row(&s, sizeof(first_told), keep)
+    cdef int64_t n, j
     cdef Py_ssize_t k
     found = []
-    try:
-        with nogil:
-            n = see_first_told(&s, first, unheeded, base, pages, last, seen, &told, &cap)
-        if n < 0:
-            raise MemoryError
-        if not n or not len(switched):
-            return found
-        rows = np.asarray(<int32_t[:n, :2]><int32_t *>told)[:, 0]
-        own = events.rows["pid"].take(rows).astype(np.int64) << 32 | rows
-        for j, k in enumerate((np.searchsorted(switched, own, "right") - 1).tolist()):
-            if k > 0 and keys[k] >> 32 == s.rows[told[j].row].pid \
-                    and <int32_t>keys[k] > told[j].before:
-                found += places_before(&s, keys, k, &told[j])
+    with nogil:
+        n = see_first_told(&s, first, unheeded, base, pages, last, seen, told)
+    if not n or not len(switched):
         return found
-    finally:
-        free(told)
+    rows = np.asarray(<int32_t[:n, :2]><int32_t *>told)[:, 0]
+    own = events.rows["pid"].take(rows).astype(np.int64) << 32 | rows
+    for j, k in enumerate((np.searchsorted(switched, own, "right") - 1).tolist()):
+        if k > 0 and keys[k] >> 32 == s.rows[told[j].row].pid \
+                and <int32_t>keys[k] > told[j].before:
+            found += places_before(&s, keys, k, &told[j])
+    return found
