@@ -155,7 +155,7 @@ cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
         set.due.why = DUE_NONE
 
 
-cdef bint first_hold(Beliefs s, int x, int32_t row, const int64_t *f, cpu_run *run) noexcept nogil:
+cdef int first_hold(Beliefs s, int x, int32_t row, const int64_t *f, cpu_run *run) noexcept nogil:
     """free_pcppages_bulk() by a free: what that has to drain is known now; the size of this hold.
     """
     cdef pageset *set = &s.sets[x]

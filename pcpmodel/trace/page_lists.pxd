@@ -48,6 +48,27 @@ cdef enum:
     D_COMMIT_TYPE, D_TOLD_COUNT, D_TOLD_HIGH, D_ORDER, D_CONTIG, D_MIGRATED, D_BATCH_ORDER
     D_IN_BATCH, D_TICK, D_ZONE_FLAGS, D_REPORTED, D_NO_PROOF, D_UNPROBED
 
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
+    /* What lies in a file and is not needed soon need not stay in memory: whole pages of these
+       bytes, of any size that a system has. */
+    static inline void leave_memory(const void *first, const void *last)
+    {
+    #if defined(MADV_DONTNEED)
+        uintptr_t from = ((uintptr_t)first + 65535) & ~(uintptr_t)65535;
+        uintptr_t to = (uintptr_t)last & ~(uintptr_t)65535;
+        if (from < to)
+            madvise((void *)from, to - from, MADV_DONTNEED);
+    #endif
+    }
+    """
+    void leave_memory(const void *first, const void *last) noexcept nogil
+
 cdef struct traced_page:
     int32_t next
     int32_t prev
@@ -134,7 +155,6 @@ cdef all_rows rows_of(events, list keep) except *
 cdef int check_cpu(const event_row *r, int cpus) except -1 nogil
 cdef void *untouched(size_t size, list keep) except NULL
 cdef void *by_row(const all_rows *s, size_t size, list keep) except NULL
-cdef void leave_memory(const void *first, const void *last) noexcept nogil
 cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
                        int step) noexcept nogil
 cdef void differ(PageLists s, int32_t row, int code, int set, int64_t want,

@@ -113,33 +113,6 @@ _PAGES = {D_PAGE, D_NOT_HEAD, D_NOT_LISTED, D_DRAIN_PAGE, D_DRAIN_LONG, D_FREED_
           D_LOST_ALLOC, D_IN_BATCH, D_REPORTED, D_UNPROBED}
 
 
-cdef extern from *:
-    """
-    #include <stddef.h>
-    #include <stdint.h>
-    #if defined(__linux__)
-    #include <sys/mman.h>
-    #endif
-    /* What lies in a file and is not needed soon need not stay in memory: whole pages of these
-       bytes, of any size that a system has. */
-    static inline void leave(const void *first, const void *last)
-    {
-    #if defined(MADV_DONTNEED)
-        uintptr_t from = ((uintptr_t)first + 65535) & ~(uintptr_t)65535;
-        uintptr_t to = (uintptr_t)last & ~(uintptr_t)65535;
-        if (from < to)
-            madvise((void *)from, to - from, MADV_DONTNEED);
-    #endif
-    }
-    """
-    void leave(const void *first, const void *last) noexcept nogil
-
-
-cdef void leave_memory(const void *first, const void *last) noexcept nogil:
-    """What lies in a file and is not needed soon need not stay in memory."""
-    leave(first, last)
-
-
 cdef void leave_by_row(const all_rows *s, const void *of, size_t size, int64_t row,
                        int step) noexcept nogil:
     """What an array has of rows that were passed before *row*, but for the last stretch of them."""
