@@ -282,28 +282,20 @@ cdef struct first_page:
     int8_t pindex
     int8_t drained      # from the tail
 
+# Of one kind: how many there were, and of them those that were foreseen, and so on.
+cdef struct counted:
+    int64_t total
+    int64_t foreseen
+    int64_t explained
+    int64_t inferred
+    int64_t cut
+
 cdef struct tally:
-    int64_t allocations
-    int64_t allocations_foreseen
-    int64_t allocations_explained
-    int64_t allocations_inferred
-    int64_t refills
-    int64_t refills_foreseen
-    int64_t refills_explained
-    int64_t refills_inferred
-    int64_t refills_cut
-    int64_t drains
-    int64_t drains_foreseen
-    int64_t drains_explained
-    int64_t drains_inferred
-    int64_t drains_cut
-    int64_t drained_pages
-    int64_t drained_pages_foreseen
-    int64_t drained_pages_explained
-    int64_t drained_pages_inferred
-    int64_t probes
-    int64_t probes_foreseen
-    int64_t probes_explained
+    counted allocations
+    counted refills
+    counted drains
+    counted drained_pages
+    counted probes
 
 cdef class Beliefs(PageLists):
     cdef pcp_rules rules
@@ -452,11 +444,12 @@ cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogi
     """
     cdef int32_t j = s.page[q].pushed
     # One search may put off two.
-    return s.nr_late + 1 < MAX_LATE and (on_its_way(s, q, row) or (
-        j >= 0 and s.rows[j].event == EV_FREE and not s.link[j].own_next
-        and not seen_over(s, j, row)) or (
-        j >= 0 and s.rows[j].event == EV_FREE_BATCHED
-        and not 0 < s.link[j].next_cpu <= row))
+    if j < 0 or s.nr_late + 1 >= MAX_LATE:
+        return False
+    if s.rows[j].event == EV_FREE_BATCHED:
+        return not 0 < s.link[j].next_cpu <= row
+    return s.rows[j].event == EV_FREE and not 0 < s.link[j].own_next <= row \
+        and not seen_over(s, j, row)
 
 
 cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:
@@ -489,6 +482,15 @@ cdef inline void work(Beliefs s, int op, int64_t p, int order, int mt, int cpu, 
     if s.work_done.ops >> op & 1:
         note_work(&s.work_done, op, p + s.base, order, mt, s.zone_of[p >> 9] if p >= 0 else 0, cpu,
                   n, row)
+
+
+cdef inline void count_said(counted *of, int said) noexcept nogil:
+    """One more, of which the states say so."""
+    of.total += 1
+    of.foreseen += said == SAID_ALL
+    of.explained += said == SAID_LATE
+    of.inferred += said == SAID_SOME
+    of.cut += said == SAID_NOTHING
 
 
 cdef inline void begin_alloc(const pcp_rules *r, state *v) noexcept nogil:

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from pcpmodel.trace.beliefs cimport *
 
-cdef int find_set(Beliefs s, uint64_t addr) noexcept nogil
+cdef int find_set(Beliefs s, int32_t row) noexcept nogil
 cdef void resync(Beliefs s, int x, const int64_t *f) noexcept nogil
 cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
                      int pindex) noexcept nogil

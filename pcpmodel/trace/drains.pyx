@@ -37,10 +37,12 @@ cdef enum:
 
 # -- probes of the fields ------------------------------------------------------------
 
-cdef int find_set(Beliefs s, uint64_t addr) noexcept nogil:
+cdef int find_set(Beliefs s, int32_t row) noexcept nogil:
+    """The pageset whose address a probe prints, or -1."""
+    cdef int64_t told = s.probes[s.rows[row].probe * P_COLUMNS + P_PCP]
     cdef int x
     for x in range(s.nr_sets):
-        if s.sets[x].addr == addr:
+        if s.sets[x].addr == <uint64_t>told:
             return x
     return -1
 
@@ -80,11 +82,11 @@ cdef bint see_fields(Beliefs s, int x, int32_t row, const int64_t *f, int hold,
     cdef int64_t mine[NR_FIELDS]
     cdef sight g = sight(f, hold, pindex)
     cdef int k, said, flags = <int>f[P_ZONE_FLAGS] if f[P_ZONE_FLAGS] >= 0 else 0
-    s.t.probes += 1
+    s.t.probes.total += 1
     said = observe(s, x, row, &g)
     if said != SAID_NONE:
-        s.t.probes_foreseen += said == SAID_ALL
-        s.t.probes_explained += said != SAID_ALL
+        s.t.probes.foreseen += said == SAID_ALL
+        s.t.probes.explained += said != SAID_ALL
         agree(s, x, row, flags)
         return True
     fields_of(&s.sets[x].s[0].pcp, mine)
@@ -121,17 +123,18 @@ cdef void known_if_empty(Beliefs s, int x) noexcept nogil:
     """Lists that hold nothing are known again, whatever seemed to be on them."""
     cdef pageset *set = &s.sets[x]
     cdef int i, k
+    if set.n == 0:
+        return
     unfold(set)
     for k in range(set.n):
         if set.s[k].pcp.count:
             return
-    for i in range(s.rules.nr_pcp_lists if set.n else 0):
+    for i in range(s.rules.nr_pcp_lists):
         set.open[i] = False
         while set.list[i].head >= 0:
             s.page[set.list[i].head].status = AWAY
             unlink_page(s, set.list[i].head)
-    if set.n:
-        s.doubt[x] = 0
+    s.doubt[x] = 0
 
 
 cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
@@ -148,8 +151,8 @@ cdef void finish_run(Beliefs s, int cpu, int32_t row) noexcept nogil:
         differ(s, run.row, D_DRAIN_SHORT, run.set, run.want, run.want - run.left)
         run.bad = 1
     if not run.bad:
-        s.t.drains_explained += run.told
-        s.t.drains_foreseen += not run.told
+        s.t.drains.explained += run.told
+        s.t.drains.foreseen += not run.told
     checkpoint(s, run.set, row)
     if set.due.why and run.draining != run.set and not goes_on(s, set):
         set.due.why = DUE_NONE
@@ -189,7 +192,7 @@ cdef void drain_begins(Beliefs s, int32_t row) noexcept nogil:
     """free_pcppages_bulk()."""
     cdef const event_row *r = &s.rows[row]
     cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
-    cdef int x = find_set(s, <uint64_t>f[P_PCP])
+    cdef int x = find_set(s, row)
     cdef pageset *set
     cdef cpu_run *run = &s.runs[r.cpu]
     cdef int want, pindex
@@ -198,7 +201,7 @@ cdef void drain_begins(Beliefs s, int32_t row) noexcept nogil:
         differ(s, row, D_PCP, -1, 0, f[P_PCP])
         return
     set = &s.sets[x]
-    s.t.drains += 1
+    s.t.drains.total += 1
     if run.draining == x and not (set.cpu == r.cpu and is_due(s, set, f)):
         if set.due.why and set.cpu != r.cpu:
             set.due.doubt = row
@@ -241,7 +244,7 @@ cdef void decays_or_expires(Beliefs s, int32_t row) noexcept nogil:
     """decay_pcp_high() or drain_zone_pages()."""
     cdef const event_row *r = &s.rows[row]
     cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
-    cdef int x = find_set(s, <uint64_t>f[P_PCP]), n
+    cdef int x = find_set(s, row), n
     cdef pageset *set
     cdef operation *e
     cdef per_cpu_pages before
@@ -559,11 +562,7 @@ cdef void drain_began(Beliefs s, int x, int32_t row, int pages, int pindex, int 
     """A drain of so many pages goes on with the rows that follow."""
     cdef pageset *set = &s.sets[x]
     cdef cpu_run *run = &s.runs[cpu]
-    s.t.drains += 1
-    s.t.drains_foreseen += said == SAID_ALL
-    s.t.drains_explained += said == SAID_LATE
-    s.t.drains_inferred += said == SAID_SOME
-    s.t.drains_cut += said == SAID_NOTHING
+    count_said(&s.t.drains, said)
     run.kind, run.set, run.row, run.pindex, run.left = RUN_DRAIN, x, row, pindex, pages
     run.share, run.bad, run.told = 0, False, said == SAID_LATE
     run.moved = set.moved[0]
@@ -840,7 +839,7 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     cdef int32_t q
     cdef int i, mt
     cdef bint unseen
-    s.t.drained_pages += 1
+    s.t.drained_pages.total += 1
     if p < 0:
         return
     page = &s.page[p]
@@ -870,14 +869,14 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
     q = set.list[i].tail
     mt = s.block_type[p >> 9] if s.rules.drain_block_type else page.cached
     if set.open[i] and unseen:
-        s.t.drained_pages_inferred += 1
+        s.t.drained_pages.inferred += 1
         was_there(s, <int32_t>p, run.set, i, True)
     elif q != p or pindex_to_order(i) != r.b:
         # It may have been drained: a page at the end of its list need not have been at its head.
         if by_hidden(s, run.set, row, s.page[q].pushed if q >= 0 else s.nr_rows) \
                 or (not page.where and untold_since(s, p, row, set.hidden)
                     and by_hidden(s, run.set, row, 0)):
-            s.t.drained_pages_explained += 1
+            s.t.drained_pages.explained += 1
         else:
             differ(s, row, D_DRAIN_PAGE, run.set, q + s.base if q >= 0 else -1, r.a)
         run.bad = 1
@@ -891,9 +890,9 @@ cdef void drained(Beliefs s, int32_t row) noexcept nogil:
         run.bad = 1
     else:
         if run.told:
-            s.t.drained_pages_explained += 1
+            s.t.drained_pages.explained += 1
         else:
-            s.t.drained_pages_foreseen += 1
+            s.t.drained_pages.foreseen += 1
     set.moved[i] = row
     if page.where:
         unlink_page(s, <int32_t>p)

@@ -91,7 +91,7 @@ cdef void step_seldom(Beliefs s, int32_t row) noexcept nogil:
     cdef int e = r.event, x
     cdef int64_t p
     if e == EV_FREE_PCPPAGES_BULK:
-        x = find_set(s, <uint64_t>s.probes[r.probe * P_COLUMNS + P_PCP])
+        x = find_set(s, row)
         if x >= 0 and s.sets[x].cpu != r.cpu and s.runs[s.sets[x].cpu].kind \
                 and s.runs[s.sets[x].cpu].set == x:
             over(s, s.sets[x].cpu, row)
@@ -754,7 +754,7 @@ cdef class Follower(Beliefs):
             p = index_of(self, r.a) if EV_ALLOC <= r.event <= EV_EXTFRAG else -1
             if r.event == EV_DECAY_PCP_HIGH or r.event == EV_FREE_PCPPAGES_BULK:
                 # Its probe shows the fields before it: if they are the dump's, it came later.
-                x = find_set(self, <uint64_t>self.probes[r.probe * P_COLUMNS + P_PCP])
+                x = find_set(self, row)
                 if x >= 0 and self.sets[x].n and agrees(
                         &self.sets[x].s[0].pcp, &self.probes[r.probe * P_COLUMNS]) and (
                         r.event == EV_DECAY_PCP_HIGH or self.sets[x].undecided
@@ -876,9 +876,9 @@ cdef class Follower(Beliefs):
             if w.fields and not middle:
                 self._tell_fields(w, begin, flags[self.sets[w.x].zone])
                 continue
-            self.t.probes += 1
-            self.t.probes_explained += middle
-            self.t.probes_foreseen += not middle
+            self.t.probes.total += 1
+            self.t.probes.explained += middle
+            self.t.probes.foreseen += not middle
             if middle:
                 explain(self, begin, E_MOVED, w.x, w.moved)
         total = len(given) * self.rules.nr_pcp_lists

@@ -7,7 +7,7 @@ back neighbours as one block (v7.2).  Where a kernel has no probe for these, lat
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int8_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, uint8_t
 
 from pcpmodel.kernel.lists cimport order_to_pindex, pcp_allowed_order, pcp_migratetype
 from pcpmodel.kernel.pages cimport (
@@ -585,14 +585,13 @@ cdef void freed_contig(Beliefs s, int32_t row) noexcept nogil:
 cdef void committed(Beliefs s, int32_t row) noexcept nogil:
     """A probe of free_frozen_page_commit(), before it does anything."""
     cdef const event_row *r = &s.rows[row]
-    cdef const int64_t *f = &s.probes[r.probe * P_COLUMNS]
     cdef int64_t p = page_of(s, r)
-    cdef int x = find_set(s, <uint64_t>f[P_PCP])
+    cdef int x = find_set(s, row)
     if p < 0 or x < 0 or x != set_of(s, p, r.cpu):
         differ(s, row, D_PCP, x, 0, r.a)
         return
     passed(s, p, row)
-    see_fields(s, x, row, f, 0, 0)
+    see_fields(s, x, row, &s.probes[r.probe * P_COLUMNS], 0, 0)
     if list_type(s, p) != r.c:
         differ(s, row, D_COMMIT_TYPE, x, list_type(s, p), r.c)
     # Who commits a block has freed it before (free_pages_prepare()), with its order; v7.2's

@@ -35,7 +35,7 @@ from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import MAX_PAGES, NOT_THERE, Difference, Explained
 from pcpmodel.trace.prepared import CONTIG, first_page, probed, tells_bulk
 from pcpmodel.trace.readings import check_readings
-from pcpmodel.trace.recording import Recording, Snapshot
+from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.resized import Resized, changes_of_size
 from pcpmodel.trace.start import guess_types, sizes
@@ -85,6 +85,8 @@ _PIECE = 1 << 16
 _BULK = ("alloc_pages_bulk", "alloc_pages_bulk_ret")
 
 _KINDS = ("allocations", "refills", "drains", "drained_pages")
+#: How `Exactness.counted` names of a kind what a follower's tally does.
+_ENDS = {"": "total", "_foreseen": "foreseen", "_explained": "explained"}
 
 
 def replay(
@@ -199,9 +201,7 @@ def replay_work(
         if stop[0] == "size" and stop[1] == 0 and k >= first
     ]
     counted |= {
-        kind + end: t[kind + end]
-        for kind in (*_KINDS, "probes")
-        for end in ("", "_foreseen", "_explained")
+        kind + end: t[kind][which] for kind in (*_KINDS, "probes") for end, which in _ENDS.items()
     }
     if r.stopped:
         notes.append("ends where the first difference is that nothing explains")
@@ -527,17 +527,16 @@ def replay_without_dump(
         )
     notes += _notes_of(cap)
     t = r.tally
-    ends = ("", "_foreseen", "_explained")
     found = Exactness(
         recording=cap.name, release=state.name, events=r.nr_heeded(tried.first, tried.end),
         counted={
-            **{kind + end: t[kind + end] for kind in _KINDS for end in ends},
-            **{f"probes{end}": n for end, n in zip(ends, tried.probes, strict=True)},
+            **{kind + end: t[kind][which] for kind in _KINDS for end, which in _ENDS.items()},
+            **{f"probes{end}": n for end, n in zip(_ENDS, tried.probes, strict=True)},
         },
         nr_unexplained=nr_bad, nr_causes=r.nr_causes, nr_explained=nr_good, unexplained=bad,
         explained=good, lost=cap.lost, notes=notes, states=r.most_states, cut=r.nr_cut,
-        inferred={k: t[f"{k}_inferred"] for k in _KINDS},
-        not_followed={k: t[f"{k}_cut"] for k in ("refills", "drains")} if r.nr_cut else {},
+        inferred={k: t[k]["inferred"] for k in _KINDS},
+        not_followed={k: t[k]["cut"] for k in ("refills", "drains")} if r.nr_cut else {},
     )  # fmt: skip
     return found, r
 
@@ -576,7 +575,7 @@ class _Inferred:
     first, end : int
         Rows that are followed.
     probes : tuple of int
-        As of `_compare_counts`, of the last time.
+        As of `_as_told`, all in all, of the last time.
     """
 
     def __init__(
@@ -707,21 +706,26 @@ class _Inferred:
         if after and after.end is not None and after.end < end:
             self._run(left, after.begin)
             left = after.end
-            told.append(_compare_counts(r, cap, self._snapshot, after.begin, left))
+            sets = self._comparable(cap.zoneinfo("after"))
+            told.append(_as_told(sets, *r.compare_counts(sets, after.begin, left)))
         self._run(left, end)
         self.probes = tuple(map(sum, zip(*told, strict=True))) if told else (0, 0, 0)
 
+    def _comparable(self, seen: Snapshot) -> dict[int, PcpState]:
+        """What a later /proc/zoneinfo tells of those lists of which there are states."""
+        # The other fields were never compared with what this prints.
+        return {
+            x: replace(seen.pcps[key], batch=-1, high_min=-1, high_max=-1)
+            for key, x in self._places.items()
+            if key in seen.pcps and self._r.is_followed(x)
+        }
+
     def _see_counts(self, seen: Snapshot, begin: int, end: int) -> tuple[int, int, int]:
-        """`_compare_counts` amid the recording, which goes on with what is told."""
+        """Hold against it what was told amid the recording, which goes on with that."""
         may_be = counts_amid(self._rows, begin, end, seen)
-        sets, counts = {}, {}
-        for key, pcp in seen.pcps.items():
-            x = self._places.get(key, -1)
-            if x >= 0 and key in may_be and self._r.is_followed(x):
-                sets[x] = replace(pcp, batch=-1, high_min=-1, high_max=-1)
-                counts[x] = may_be[key]
-        wrong, shown = self._r.see_counts(sets, counts, begin, end)
-        return len(sets), len(sets) - wrong, shown
+        counts = {self._places[key]: n for key, n in may_be.items() if key in self._places}
+        sets = {x: pcp for x, pcp in self._comparable(seen).items() if x in counts}
+        return _as_told(sets, *self._r.see_counts(sets, counts, begin, end))
 
     def _run(self, at: int, until: int) -> None:
         """Follow some rows; where a sysctl was written lists have other sizes."""
@@ -900,20 +904,6 @@ def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers)
     return replace(snapshot, pcps=pcps)
 
 
-def _compare_counts(
-    r: Follower, cap: Recording, first: Snapshot, begin: int, end: int
-) -> tuple[int, int, int]:
-    """Run through a later snapshot; its counts must be the model's at some moment of it.
-
-    Returns how many pagesets were compared, how many of them are so, and of how many others the
-    trace tells why.
-    """
-    told = cap.zoneinfo("after")
-    # The other fields were never compared with what this prints.
-    sets = {
-        x: replace(told.pcps[key], batch=-1, high_min=-1, high_max=-1)
-        for key, x in _places(first, cap.cpus).items()
-        if key in told.pcps and r.is_followed(x)
-    }
-    wrong, shown = r.compare_counts(sets, begin, end)
+def _as_told(sets: dict[int, PcpState], wrong: int, shown: int) -> tuple[int, int, int]:
+    """How many pagesets were compared, are so, and are not though the trace tells why."""
     return len(sets), len(sets) - wrong, shown

@@ -524,8 +524,8 @@ cdef void count_report(Beliefs s, int32_t row, int64_t p, bint explained) noexce
     elif mt >= 0 and mt != r.c:
         differ(s, row, D_TYPE, -1, mt, r.c)
     else:
-        s.t.allocations_explained += explained
-        s.t.allocations_foreseen += not explained
+        s.t.allocations.explained += explained
+        s.t.allocations.foreseen += not explained
 
 
 cdef int64_t switched(Beliefs s, int32_t row, int cpu) noexcept nogil:
@@ -576,9 +576,9 @@ cdef inline void reported_of_list(Beliefs s, int32_t row, int32_t p, bint explai
     else:
         take_one(s, x, p, row, OP_ALLOC, 0, 0)
     if s.helped != told:
-        s.t.allocations_explained += good
+        s.t.allocations.explained += good
     else:
-        s.t.allocations_foreseen += good
+        s.t.allocations.foreseen += good
 
 
 cdef inline bint gives_unseen(Beliefs s, int x, int i, int32_t row) noexcept nogil:
@@ -659,11 +659,11 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
         # It was there when the list was refilled first, if this task had not taken it by then.
         k = s.sets[x].shut[i]
         explain(s, k, E_OVERTAKEN, x, row)
-        s.t.allocations_inferred += 1
+        s.t.allocations.inferred += 1
         was_there(s, p, x, i, False)
     elif s.page[p].status != UNSEEN or not s.sets[x].open[i]:
         if untold_since(s, p, row, s.sets[x].hidden) and by_hidden(s, x, row, on_top(s, x, i, row)):
-            s.t.allocations_explained += 1
+            s.t.allocations.explained += 1
             if s.sets[x].list[i].head < 0:
                 s.sets[x].open[i] = True    # a refill of its own: there may be others
         else:
@@ -674,7 +674,7 @@ cdef void reported_unseen(Beliefs s, int32_t row, int32_t p) noexcept nogil:
             do_op(s, x, e)
     else:
         uncover(s, x, i, -1, row, &k)
-        s.t.allocations_inferred += 1
+        s.t.allocations.inferred += 1
         was_there(s, p, x, i, False)
     s.sets[x].moved[i] = row
     e = begin_op(s, x, row, OP_ALLOC, <int>r.b)
@@ -703,7 +703,7 @@ cdef void reported(Beliefs s, int32_t row, bint explained) noexcept nogil:
     cdef int32_t q
     if r.a < 0:
         return
-    s.t.allocations += 1
+    s.t.allocations.total += 1
     p = page_at(s, row)
     if p < 0:
         return
@@ -879,12 +879,10 @@ cdef void begin_refill(Beliefs s, int x, int i, int order, int32_t row, int aske
     if s.computed and s.rules.high_min_max:
         look_for_cap(s, x, row)
     run.told = s.helped != told
-    s.t.refills += 1
-    s.t.refills_foreseen += said == SAID_ALL and not run.told
-    s.t.refills_explained += said == SAID_LATE or (said == SAID_ALL and run.told) \
-        or (said == SAID_SOME and s.dumped)
-    s.t.refills_inferred += said == SAID_SOME and not s.dumped
-    s.t.refills_cut += said == SAID_NOTHING
+    if (said == SAID_ALL and run.told) or (said == SAID_SOME and s.dumped):
+        count_said(&s.t.refills, SAID_LATE)
+    else:
+        count_said(&s.t.refills, said)
     if said == SAID_NONE or (asked >= 0 and asked != want):
         differ(s, row, D_REFILL_SIZE, x, want, run.left if asked < 0 else asked)
         failed(s, x, row)
