@@ -208,7 +208,8 @@ cdef void fold(Beliefs s, pageset *set) noexcept nogil:
     cdef uint64_t h
     cdef int k, f, n = 0
     # The functions of a tree may ask anything.
-    if s.dumped or s.rules.tree or not room(s, &set.ends, &set.ends_cap, 3 * MAX_KINDS):
+    if s.dumped or s.rules.tree or set.n < 2 \
+            or not room(s, &set.ends, &set.ends_cap, 3 * MAX_KINDS):
         return
     if not has_room(<void **>&set.kind, &set.kind_cap, set.n, 1) or not clear_table(s, MAX_KINDS):
         s.broken = True
