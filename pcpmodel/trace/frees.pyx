@@ -52,6 +52,12 @@ cdef int32_t passed_over(Beliefs s, int32_t row) noexcept nogil:
     return s.passed_by[MIGRATE_PCPTYPES * k + mt]
 
 
+cdef inline bint in_zone_of(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """Whether a row is about another page of the same zone."""
+    cdef int64_t q = index_of(s, s.rows[row].a)
+    return q >= 0 and s.zone_of[q >> 9] == s.zone_of[p >> 9]
+
+
 cdef inline bint stopped_at(Beliefs s, int64_t p, int32_t row, int32_t j) noexcept nogil:
     """Whether the interrupt of *row* stopped its task at *j*, which has the lists of a page locked.
 
@@ -62,9 +68,7 @@ cdef inline bint stopped_at(Beliefs s, int64_t p, int32_t row, int32_t j) noexce
     cdef const event_row *r = &s.rows[row]
     cdef const event_row *told = &s.rows[j]
     cdef int depth = r.flags & FL_DEPTH, shown = told.flags & FL_DEPTH
-    cdef int64_t q = index_of(s, told.a)
-    if not j or told.cpu != r.cpu or told.pid != r.pid or q < 0 \
-            or s.zone_of[q >> 9] != s.zone_of[p >> 9]:
+    if not j or told.cpu != r.cpu or told.pid != r.pid or not in_zone_of(s, p, j):
         return False
     if told.event == EV_PCPU_DRAIN or told.event == EV_ZONE_LOCKED:
         return depth >= shown and s.runs[r.cpu].set == set_of(s, p, r.cpu)
@@ -78,7 +82,6 @@ cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     while one of these drains.
     """
     cdef int32_t j = s.link[row].next_cpu, before, k
-    cdef int64_t q, last
     for _ in range(MAX_BURST):
         if not j or not s.rows[j].flags & IRQ:
             break
@@ -97,12 +100,7 @@ cdef int32_t holds_lists(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     if not j or s.rows[j].event != EV_FREE_BATCHED or s.rows[before].event != EV_FREE_BATCHED \
             or s.rows[before].cpu != s.rows[j].cpu:
         return 0
-    q = index_of(s, s.rows[j].a)
-    last = index_of(s, s.rows[before].a)
-    if q < 0 or last < 0 or s.zone_of[q >> 9] != s.zone_of[p >> 9] \
-            or s.zone_of[last >> 9] != s.zone_of[p >> 9]:
-        return 0
-    return j
+    return j if in_zone_of(s, p, j) and in_zone_of(s, p, before) else 0
 
 
 cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
@@ -115,7 +113,6 @@ cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
     """
     cdef const event_row *r = &s.rows[row]
     cdef int32_t j, k = row
-    cdef int64_t q
     if not (under_locks(r) or s.locks_sleep):
         return 0
     j = holds_lists(s, p, row)
@@ -133,10 +130,8 @@ cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
         if j:
             return j
         k = s.link[k].own_next
-        if not k or s.rows[k].event != EV_FREE or s.rows[k].flags != r.flags:
-            return 0
-        q = index_of(s, s.rows[k].a)
-        if q < 0 or s.zone_of[q >> 9] != s.zone_of[p >> 9]:
+        if not k or s.rows[k].event != EV_FREE or s.rows[k].flags != r.flags \
+                or not in_zone_of(s, p, k):
             return 0
     return 0
 

@@ -399,8 +399,8 @@ cdef inline const char *read_pfn(const char *p, int64_t *out) noexcept nogil:
     return p
 
 
-cdef inline const char *past(const char *p, char c) noexcept nogil:
-    while p[0] == c:
+cdef inline const char *past_blanks(const char *p) noexcept nogil:
+    while p[0] == c' ':
         p += 1
     return p
 
@@ -472,7 +472,7 @@ cdef inline int read_time(const char *p, int64_t *out, const char **end) noexcep
     """``seconds.fraction:`` to ns, or a plain count."""
     cdef uint64_t seconds, part = 0
     cdef int digits = 0
-    p = read_dec(past(p, c' '), &seconds)
+    p = read_dec(past_blanks(p), &seconds)
     if p == NULL:
         return BAD_TIME
     if p[0] == c'.':
@@ -493,7 +493,7 @@ cdef inline int read_time(const char *p, int64_t *out, const char **end) noexcep
     if p[0] != c':':
         return BAD_TIME
     out[0] = <int64_t>seconds
-    end[0] = past(p + 1, c' ')
+    end[0] = past_blanks(p + 1)
     return OK
 
 
@@ -540,7 +540,7 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
     while p < name_end and p[0] == c' ':
         p += 1
     r.comm = <uint16_t>intern_comm(s, p, name_end - p)
-    q = past(q + 1, c' ')
+    q = past_blanks(q + 1)
     r.flags = 0
     if not is_digit(q[0]):
         bracket = <const char *>memchr(q, c' ', e - q)
@@ -566,7 +566,7 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
     cdef bint negative
     cdef int key
     while p < e:
-        p = past(p, c' ')
+        p = past_blanks(p)
         if p < e and p[0] == c'(':
             # "(function+0x0/0x280)" of a probe.
             p = <const char *>memchr(p, c')', e - p)
@@ -882,7 +882,7 @@ cdef inline bint usual_head(parser *s, const char *p, const char *end, event_row
         task.text[1] = name_end
         task.text[2] = pid
         task.pid = <int32_t>value
-        q = past(p, c' ')
+        q = past_blanks(p)
         task.comm = <uint16_t>intern_comm(s, q, p + 16 - q)
     r.pid = task.pid
     r.comm = task.comm
@@ -939,7 +939,7 @@ cdef int read_line(parser *s, const char *p, const char *e, const char *q,
     elif r.event and (q == e or q[0] != c':'):
         return BAD_FIELD
     elif r.event:
-        q = past(q + 1, c' ')
+        q = past_blanks(q + 1)
         if r.event >= EV_EXTFRAG or read_page_fields(s, q, e, r) == NULL:
             code = read_fields(s, q, e, r)
             if code != OK:
