@@ -702,8 +702,9 @@ cdef class BuddyLists:
                 at += 1
                 if block == NO_PAGE or block == page:
                     continue
-                d = self._under_way(k, z.base_pfn + block, o)
-                j = self.acts[d].proof if d >= 0 else self._left(k, z.base_pfn + block)
+                pfn = z.base_pfn + block
+                d = self._under_way(k, pfn, o)
+                j = self.acts[d].proof if d >= 0 else self.gone(k, pfn, 0).get(pfn, -1)
                 if j >= 0:
                     why = j
                     absent.append((block, o, d >= 0))
@@ -744,10 +745,6 @@ cdef class BuddyLists:
                     and self.acts[d].order == order:
                 return d if self.history.until(self.acts[d].proof) > k else -1
         return -1
-
-    cdef Py_ssize_t _left(self, Py_ssize_t k, uint64_t pfn) except -2:
-        """The row that shows in use a page which no row from *k* on allocates, or -1."""
-        return self.gone(k, pfn, 0).get(pfn, -1)
 
     def gone(self, Py_ssize_t k, int64_t pfn, int order):
         """{page: row that shows it in use} of a block's pages that no row from *k* on allocates."""

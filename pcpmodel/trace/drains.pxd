@@ -2,7 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 
 from pcpmodel.trace.beliefs cimport *
 
