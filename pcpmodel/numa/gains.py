@@ -118,16 +118,19 @@ SITUATIONS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def _largest(gains: pd.DataFrame) -> str:
-    row = gains.loc[gains["gain_percent"].idxmax()]
-    return f"{row['gain_percent']:.2f} ± {2 * row['gain_error']:.2f} % ({row.name})"
+def _with_error(rows: pd.DataFrame, which: str) -> str:
+    row = rows.loc[getattr(rows["gain_percent"], which)()]
+    return f"{row['gain_percent']:+.2f} ± {2 * row['gain_error']:.2f} % ({row.name})"
 
 
 def _said(table: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """The findings in sentences (Markdown)."""
     gains, neutral, losses = (table[table["verdict"] == v] for v in ("gain", "neutral", "loss"))
-    most = "" if gains.empty else f", by {gains['gain_percent'].min():.2f} to " + _largest(gains)
-    least = "" if losses.empty else f", {losses['gain_percent'].min():+.2f} % at most"
+    most = least = ""
+    if len(gains):
+        most = f", by {_with_error(gains, 'idxmin')} to {_with_error(gains, 'idxmax')}"
+    if len(losses):
+        least = f", at most {_with_error(losses, 'idxmin')}"
     yield (
         "count",
         f"* Mapping late gains in {len(gains)} of {len(table)} situations{most}; it makes no "

@@ -587,6 +587,9 @@ def advise(
 ) -> Answer:
     """Advise on the batch scale and the high fraction of a machine.
 
+    A scale whose p99 exceeds the limit is lowered; it is raised only where the runs are contended
+    less by more than they scatter.
+
     Parameters
     ----------
     machine : str or Machine, optional
