@@ -196,12 +196,10 @@ def _by_release(
         each = (
             f"{release} {span(rows[y])}" for release, rows in part.groupby("release", sort=False)
         )
-        said.append(f"{what}: {'; '.join(each)}")
+        said.append(f"{capital(what) if several else what}: {'; '.join(each)}")
     scatter = f"bars are {bars}" if error else "one seed per point"
     if several:
-        return (
-            f"{capital(ylabel)} by {xlabel}{ends}. {capital('. '.join(said))}. {capital(scatter)}."
-        )
+        return f"{capital(ylabel)} by {xlabel}{ends}. {'. '.join(said)}. {capital(scatter)}."
     return f"{capital(ylabel)} by {xlabel}{ends}{said[0][len(ylabel) :]}; {scatter}."
 
 

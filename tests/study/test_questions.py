@@ -558,7 +558,7 @@ def test_figures_of_the_questions_are_drawn():
         x="kernel", y="value", xlabel="release", ylabel="mean of the seeds",
     )  # fmt: skip
     caption = pm.figures.caption(figure)
-    assert "Drains: on 243; off 59. contention [%]: on 17; off 14.3." in caption
+    assert "Drains: on 243; off 59. Contention [%]: on 17; off 14.3." in caption
     causes = pd.DataFrame(
         {"cause": ["before", "a", "b", "after"], "ns_per_unit": [10.0, -3.0, 1.0, 8.0]}
     )
