@@ -19,6 +19,7 @@ import re
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,7 @@ __all__ = [
     "MAX_BYTES",
     "decode",
     "has_surrogate",
+    "held",
     "open_lock",
     "open_regular",
     "open_stream",
@@ -379,6 +381,43 @@ def scratch(
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+_holds = threading.local()
+
+
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[bool]:
+    """Hold a directory: whoever else asks for it so waits, in this process or another.
+
+    A thread that holds it already goes on.  The kernel lets go of it if the process dies.
+
+    Parameters
+    ----------
+    directory : Path
+
+    Yields
+    ------
+    bool
+        Whether it is held; not where it cannot be opened, or its file system has no locks.
+    """
+    handle = None
+    mine: set[tuple[int, int]] = _holds.__dict__.setdefault("mine", set())
+    with contextlib.suppress(OSError):
+        state = os.stat(directory)
+        if (key := (state.st_dev, state.st_ino)) in mine:
+            yield True
+            return
+        handle = _locked(Path(os.path.realpath(directory)), wait=True)
+    if handle is None:
+        yield False
+        return
+    mine.add(key)
+    try:
+        yield True
+    finally:
+        mine.discard(key)
         os.close(handle)
 
 

@@ -1,7 +1,8 @@
 """What lies in ``data/``: listed, brought in, taken out, corrected.
 
 Every change is made as a whole or not at all: a directory is made beside and the two change
-names, or it gets a hidden name before its files go.
+names, or it gets a hidden name before its files go.  One process at a time makes one; what one
+that was killed left beside goes before the next.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -12,12 +13,14 @@ import contextlib
 import copy
 import csv
 import ctypes
+import errno
 import io
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +40,11 @@ from pcpmodel.datasets.packages import (
 )
 from pcpmodel.datasets.schema import read_value
 from pcpmodel.errors import InputError, unknown_name
-from pcpmodel.files import parse_json, read_bytes
+from pcpmodel.files import held, parse_json, read_bytes
 
 __all__ = [
     "Entry",
+    "changing",
     "cited",
     "dump_json",
     "entries",
@@ -194,6 +198,41 @@ def find(name: str, data: str | Path | None = None) -> Entry:
     return _entry(found[0])
 
 
+#: A directory that is made, or goes, beside the package of that name.
+_BESIDE = re.compile(rf"\.({packages.NAME.pattern})\.[0-9a-f]{{16}}(\.old)?")
+
+
+@contextlib.contextmanager
+def changing(root: Path) -> Iterator[None]:
+    """Hold a data directory, from what is read of it to what is written for that.
+
+    Another process that is to change it waits.  What processes that were killed left goes first.
+
+    Parameters
+    ----------
+    root : Path
+        Data directory; it must exist.
+    """
+    with held(root) as alone:
+        if alone:  # and so nobody is at work in what is found
+            for kind in KINDS:
+                _sweep(root / kind)
+        yield
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what lies beside packages of a kind, or put it back where nothing else is."""
+    with contextlib.suppress(OSError):
+        for path in sorted(parent.iterdir(), reverse=True):  # .old before what was to replace it
+            left = _BESIDE.fullmatch(path.name)
+            if left is None or path.is_symlink() or path.stat().st_uid != os.geteuid():
+                continue
+            if left[2] and not os.path.lexists(parent / left[1]):
+                path.rename(parent / left[1])
+            else:
+                shutil.rmtree(path, ignore_errors=True)
+
+
 def remove(name: str, *, data: str | Path | None = None, force: bool = False) -> Entry:
     """Take a package out: its directory and every file in it.
 
@@ -220,17 +259,18 @@ def remove(name: str, *, data: str | Path | None = None, force: bool = False) ->
         If there is none of that name, it was not brought in by ``data add`` and ``force`` is
         false, or it cannot be removed.
     """
-    entry = find(name, data)
-    entry.refuse_unless(force)
-    if entry.path.is_symlink():
-        raise InputError("is a symbolic link; expected a directory", file=entry.path)
-    gone = entry.path.with_name(f".{entry.name}.{secrets.token_hex(8)}")
-    try:
-        entry.path.rename(gone)
-        shutil.rmtree(gone)
-    except OSError as error:
-        raise InputError(f"cannot be removed: {error.strerror}", file=entry.path) from None
-    return entry
+    with changing(data_root(data)):
+        entry = find(name, data)
+        entry.refuse_unless(force)
+        if entry.path.is_symlink():
+            raise InputError("is a symbolic link; expected a directory", file=entry.path)
+        gone = entry.path.with_name(f".{entry.name}.{secrets.token_hex(8)}")
+        try:
+            entry.path.rename(gone)
+            shutil.rmtree(gone)
+        except OSError as error:
+            raise InputError(f"cannot be removed: {error.strerror}", file=entry.path) from None
+        return entry
 
 
 def update_platform(
@@ -258,29 +298,30 @@ def update_platform(
         range; then nothing has changed.
     """
     root = data_root(data)
-    known = [path.name for path in _paths(root) if path.parent.name == "hardware"]
-    if machine not in known:
-        raise unknown_name("machine", machine, known)
-    if not values:
-        raise InputError(
-            f"nothing to set; give KEY=VALUE with a KEY of {', '.join(PLATFORM_FIELDS)}"
-        )
-    typed = {key: _typed(key, text) for key, text in values.items()}
-    directory = root / "hardware" / machine
-    path = directory / PLATFORM_RESOURCE["path"]
-    faults: list[InputError] = []
-    before = parse_json(read_bytes(path, follow=False), path)
-    if not isinstance(before, dict):
-        raise InputError("expected an object", file=path)
-    platform = packages.check_platform(before | typed, path, faults)
-    packages.raise_first(faults)
-    files = {
-        file.name: read_bytes(file, follow=False)
-        for file in sorted(directory.iterdir())
-        if not file.name.startswith(".")
-    }
-    files[path.name] = dump_json(platform).encode()
-    store_package(root, "hardware", machine, files, replace=True)
+    with changing(root):
+        known = [path.name for path in _paths(root) if path.parent.name == "hardware"]
+        if machine not in known:
+            raise unknown_name("machine", machine, known)
+        if not values:
+            raise InputError(
+                f"nothing to set; give KEY=VALUE with a KEY of {', '.join(PLATFORM_FIELDS)}"
+            )
+        typed = {key: _typed(key, text) for key, text in values.items()}
+        directory = root / "hardware" / machine
+        path = directory / PLATFORM_RESOURCE["path"]
+        faults: list[InputError] = []
+        before = parse_json(read_bytes(path, follow=False), path)
+        if not isinstance(before, dict):
+            raise InputError("expected an object", file=path)
+        platform = packages.check_platform(before | typed, path, faults)
+        packages.raise_first(faults)
+        files = {
+            file.name: read_bytes(file, follow=False)
+            for file in sorted(directory.iterdir())
+            if not file.name.startswith(".")
+        }
+        files[path.name] = dump_json(platform).encode()
+        store_package(root, "hardware", machine, files, replace=True)
     return {key: (before.get(key), value) for key, value in typed.items()}
 
 
@@ -417,13 +458,19 @@ def store_package(
     InputError
         If the package is there and ``replace`` is false, or it cannot be written.
     """
-    parent = data_root(root) / kind
+    with changing(data_root(root)):
+        return _stored(data_root(root) / kind, kind, name, files, replace)
+
+
+def _stored(parent: Path, kind: str, name: str, files: Mapping[str, bytes], replace: bool) -> Path:
     what = "machine" if kind == "hardware" else kind
     target = parent / check_name(name, what)
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
+    taken = InputError(f"{what} {name!r} is there already; --replace overwrites it", file=target)
+    there = os.path.lexists(target)
+    if there and (target.is_symlink() or not target.is_dir()):
         raise InputError("is there and is not a directory", file=target)
-    if target.exists() and not replace:
-        raise InputError(f"{what} {name!r} is there already; --replace overwrites it", file=target)
+    if there and not replace:
+        raise taken
     fresh = parent / f".{name}.{secrets.token_hex(8)}"
     made_parent = False
     try:
@@ -436,7 +483,7 @@ def store_package(
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        if target.exists():
+        if there:
             for hidden in target.glob(".*"):  # the user's own
                 if hidden.is_symlink() or hidden.is_file():
                     shutil.copy2(hidden, fresh, follow_symlinks=False)
@@ -451,6 +498,8 @@ def store_package(
             with contextlib.suppress(OSError):
                 parent.rmdir()
         if isinstance(error, OSError):
+            if not there and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+                raise taken from None  # meanwhile: on a file system without locks
             raise InputError(f"cannot be written: {error.strerror}", file=target) from None
         raise
     shutil.rmtree(fresh, ignore_errors=True)

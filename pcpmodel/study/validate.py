@@ -27,7 +27,7 @@ from pcpmodel.datasets.packages import (
     PREDICTION_RESOURCE,
     VALIDATION_RESOURCE,
 )
-from pcpmodel.datasets.store import dump_json, store_package
+from pcpmodel.datasets.store import changing, dump_json, store_package
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import parse_json, read_bytes
 from pcpmodel.hardware.load import KINDS, Load
@@ -256,27 +256,28 @@ def _store(
     """Add a table to the machine's package; its SHA-256."""
     content = csv_text(resource, rows_of(table))
     digest = hashlib.sha256(content).hexdigest()
-    files = {
-        file.name: read_bytes(file, follow=False)
-        for file in sorted(path.iterdir())
-        if not file.name.startswith(".")
-    }
-    descriptor = parse_json(files[DESCRIPTOR], path / DESCRIPTOR)
-    stale = {what, "validation"}  # what was measured is of the prediction before
-    for name in stale:
-        files.pop(f"{name}.csv", None)
-    descriptor["resources"] = [r for r in descriptor["resources"] if r["name"] not in stale]
-    descriptor["resources"].append(dict(resource))
-    descriptor["sources"] = [
-        s for s in descriptor["sources"] if s.get("title") not in {f"{n}.csv" for n in stale}
-    ]
-    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    descriptor["sources"].append(
-        {"title": f"{what}.csv", "sha256": digest, "note": f"written {when}, {note}"}
-    )
-    files[f"{what}.csv"] = content
-    files[DESCRIPTOR] = dump_json(descriptor).encode()
-    store_package(path.parent.parent, "hardware", path.name, files, replace=True)
+    with changing(path.parent.parent):
+        files = {
+            file.name: read_bytes(file, follow=False)
+            for file in sorted(path.iterdir())
+            if not file.name.startswith(".")
+        }
+        descriptor = parse_json(files[DESCRIPTOR], path / DESCRIPTOR)
+        stale = {what, "validation"}  # what was measured is of the prediction before
+        for name in stale:
+            files.pop(f"{name}.csv", None)
+        descriptor["resources"] = [r for r in descriptor["resources"] if r["name"] not in stale]
+        descriptor["resources"].append(dict(resource))
+        descriptor["sources"] = [
+            s for s in descriptor["sources"] if s.get("title") not in {f"{n}.csv" for n in stale}
+        ]
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        descriptor["sources"].append(
+            {"title": f"{what}.csv", "sha256": digest, "note": f"written {when}, {note}"}
+        )
+        files[f"{what}.csv"] = content
+        files[DESCRIPTOR] = dump_json(descriptor).encode()
+        store_package(path.parent.parent, "hardware", path.name, files, replace=True)
     return digest
 
 

@@ -2,8 +2,15 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import errno
+import fcntl
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +19,10 @@ from helpers.latency import SPR, add, raw_options, write
 from helpers.paths import DATA
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages, store
+from pcpmodel.errors import InputError
+from pcpmodel.hardware import latency_input
+
+MINE = ("batch_latency.csv", "batch_latency_interval.csv", "datapackage.json", "platform.json")
 
 
 @pytest.fixture
@@ -236,3 +247,120 @@ def test_update_mends_a_field_that_is_wrong(root):
     assert "column 'cpus'" in run(root, "update", "platform", "mine", "nodes=2").stderr
     assert run(root, "update", "platform", "mine", "cpus=64").exit_code == 0
     assert packages.check(root) == []
+
+
+# --- several at once ------------------------------------------------------------
+
+
+def in_between(monkeypatch, module, name, other):
+    """Let ``other`` run in a thread once somebody calls a function of ``module``; its errors."""
+    call, errors, started = getattr(module, name), [], []
+
+    def one():
+        try:
+            other()
+        except InputError as error:
+            errors.append(str(error))
+
+    def called(*args, **options):
+        if not started:
+            started.append(threading.Thread(target=one))
+            started[0].start()
+            started[0].join(0.5)  # it is through now, or waits
+        return call(*args, **options)
+
+    monkeypatch.setattr(module, name, called)
+    return started, errors
+
+
+def test_the_second_of_two_that_add_at_once_is_refused(root, monkeypatch):
+    files = {name: (root / "hardware/mine" / name).read_bytes() for name in MINE}
+    second = files | {"batch_latency.csv": b"another's"}
+    started, errors = in_between(
+        monkeypatch, os, "fsync", lambda: store.store_package(root, "hardware", "twice", second)
+    )
+    store.store_package(root, "hardware", "twice", files)
+    started[0].join()
+    assert (root / "hardware/twice/batch_latency.csv").read_bytes() == files["batch_latency.csv"]
+    assert len(errors) == 1
+    assert "machine 'twice' is there already; --replace overwrites it" in errors[0]
+    assert sorted(os.listdir(root / "hardware")) == ["ice-lake", "mine", "twice"]
+
+
+def test_the_second_is_refused_where_nothing_can_be_held(root, monkeypatch):
+    files = {name: (root / "hardware/mine" / name).read_bytes() for name in MINE}
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    started, errors = in_between(
+        monkeypatch, os, "fsync", lambda: store.store_package(root, "hardware", "twice", files)
+    )
+    with pytest.raises(InputError, match="'twice' is there already; --replace overwrites it"):
+        store.store_package(root, "hardware", "twice", files)
+    started[0].join()
+    assert errors == []
+    assert sorted(os.listdir(root / "hardware")) == ["ice-lake", "mine", "twice"]
+
+
+def no_locks(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_of_two_updates_at_once_neither_is_lost(root, monkeypatch):
+    started, errors = in_between(
+        monkeypatch, store, "dump_json", lambda: store.update_platform(
+            "mine", {"governor": "performance"}, data=root)
+    )  # fmt: skip
+    store.update_platform("mine", {"cpus": "128"}, data=root)
+    started[0].join()
+    assert errors == []
+    known = platform(root)
+    assert (known["cpus"], known["governor"], known["title"]) == (128, "performance", "Mine")
+
+
+def test_an_update_while_a_revision_comes_in_is_not_lost(root, monkeypatch):
+    started, errors = in_between(
+        monkeypatch, latency_input.add, "_csv", lambda: store.update_platform(
+            "mine", {"governor": "performance"}, data=root)
+    )  # fmt: skip
+    assert add(root, SPR, "--machine", "mine", "--replace").exit_code == 0
+    started[0].join()
+    assert errors == []
+    assert platform(root)["governor"] == "performance"
+    assert (root / "hardware/mine/batch_latency.csv").read_bytes() == SPR.read_bytes()
+
+
+# --- after a kill ---------------------------------------------------------------
+
+
+KILLED = (
+    "import os, signal, sys; from pcpmodel.datasets import store\n"
+    "store.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+    "store.{}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "change", ["remove('mine', data={!r})", "update_platform('mine', {{'cpus': '64'}}, data={!r})"]
+)
+def test_what_a_killed_process_left_goes_with_the_next_change(change, root):
+    kept = {".notes.0123456789abcdef.txt", ".mine"}
+    for name in kept:
+        (root / "hardware" / name).mkdir()
+    code = KILLED.format(change.format(str(root)))
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    left = set(os.listdir(root / "hardware")) - {"ice-lake", "mine", *kept}
+    assert len(left) == 1
+    assert run(root, "update", "platform", "ice-lake", "cpus=64").exit_code == 0
+    assert set(os.listdir(root / "hardware")) - {"mine"} == {"ice-lake", *kept}
+
+
+def test_what_was_killed_between_two_renames_is_put_back(root):
+    """Where the file system cannot exchange names."""
+    fresh = root / "hardware/.ice-lake.0123456789abcdef"
+    before = contents(root / "hardware/ice-lake")
+    shutil.copytree(root / "hardware/ice-lake", fresh)
+    (fresh / "platform.json").unlink()
+    (root / "hardware/ice-lake").rename(f"{fresh}.old")
+    assert run(root, "update", "platform", "mine", "cpus=64").exit_code == 0
+    assert sorted(os.listdir(root / "hardware")) == ["ice-lake", "mine"]
+    assert contents(root / "hardware/ice-lake") == before

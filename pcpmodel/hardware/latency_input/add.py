@@ -112,66 +112,76 @@ def add_latency(
         # Said before hours of trace are read; store_package() holds to it.
         raise InputError(f"machine {machine!r} is there already; --replace overwrites it",
                          file=target)  # fmt: skip
-    faults: list[InputError] = []
+    given: Any = {} if platform is None else read_json(platform)
+    _known(target, given, platform)
+    content, traced = b"", None
+    if table is None:
+        traced = _rows_from_raw(raw or {}, throughput or {}, functions or {}, unit)
+    else:
+        content = read_bytes(table)
+    with store.changing(root):
+        before, known = _known(target, given, platform)  # again: others may have been at work
+        faults: list[InputError] = []
+        files: dict[str, bytes] = {}
+        kept = [PLATFORM_RESOURCE["path"]] if "platform" in before.documents else []
+        dropped = []
+        if traced is None:
+            parsed = _parse(content, table, LATENCY_RESOURCE, faults)
+            packages.raise_first(faults)
+            sources = [_source(table, content, "as given")]
+            rows = parsed.cells
+            interval = before.tables.get(INTERVAL_RESOURCE["name"])
+            if interval is not None and _inside(parsed, interval):
+                kept.append(INTERVAL_RESOURCE["path"])
+                files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, interval.cells)
+                sources += [source for source in before.sources if source not in sources]
+            elif interval is not None:
+                dropped.append(INTERVAL_RESOURCE["path"])
+                interval = None
+            packages.raise_first(packages.doubtful(parsed, interval, known["tool"]))
+        else:
+            rows, ranges, sources, tools = traced
+            files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, ranges)
+            if given.get("tool") is None:
+                known["tool"] = tools
+        files[LATENCY_RESOURCE["path"]] = _csv(LATENCY_RESOURCE, rows)
+        for resource in (WAIT_RESOURCE, COSTS_RESOURCE):
+            # Of the machine as its platform is, whatever its holds are now.
+            if beside := before.tables.get(resource["name"]):
+                kept.append(resource["path"])
+                files[resource["path"]] = _csv(resource, beside.cells)
+        if WAIT_RESOURCE["path"] in files:
+            sources += [s for s in before.sources if s not in sources and _of_waits(s)]
+        files[PLATFORM_RESOURCE["path"]] = store.dump_json(known).encode()
+        descriptor = store.hardware_descriptor(
+            machine,
+            f"Batch latency, {known['title'] or machine}",
+            sources,
+            interval=INTERVAL_RESOURCE["path"] in files,
+            waits=WAIT_RESOURCE["path"] in files,
+            costs=COSTS_RESOURCE["path"] in files,
+            added_by="pcpmodel data add latency",
+        )
+        files["datapackage.json"] = store.dump_json(descriptor).encode()
+        path = store.store_package(root, "hardware", machine, files, replace=replace)
+        return Added(path, len(rows), tuple(kept), tuple(dropped))
+
+
+def _known(
+    target: Path, given: Any, platform: str | Path | None
+) -> tuple[packages.Package, dict[str, Any]]:
+    """Return a machine as it is, and its platform with what is ``given`` of it."""
     before = packages.Package(target)
     if target.is_dir() and not target.is_symlink():
         before = _before(target, platform is None)
     known = dict.fromkeys(packages.PLATFORM_FIELDS) | {"sources": []}
     known |= before.documents.get("platform", {})
-    given: Any = {}
     if platform is not None:
-        given = read_json(platform)
+        faults: list[InputError] = []
         checked = packages.check_platform(given, platform, faults, sources=False)
         packages.raise_first(faults)
         known |= {key: checked[key] for key in given}
-        packages.raise_first(faults)
-
-    files: dict[str, bytes] = {}
-    kept = [PLATFORM_RESOURCE["path"]] if "platform" in before.documents else []
-    dropped = []
-    if table is not None:
-        content = read_bytes(table)
-        parsed = _parse(content, table, LATENCY_RESOURCE, faults)
-        packages.raise_first(faults)
-        sources = [_source(table, content, "as given")]
-        rows = parsed.cells
-        interval = before.tables.get(INTERVAL_RESOURCE["name"])
-        if interval is not None and _inside(parsed, interval):
-            kept.append(INTERVAL_RESOURCE["path"])
-            files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, interval.cells)
-            sources += [source for source in before.sources if source not in sources]
-        elif interval is not None:
-            dropped.append(INTERVAL_RESOURCE["path"])
-            interval = None
-        packages.raise_first(packages.doubtful(parsed, interval, known["tool"]))
-    else:
-        rows, ranges, sources, tools = _rows_from_raw(
-            raw or {}, throughput or {}, functions or {}, unit
-        )
-        files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, ranges)
-        if given.get("tool") is None:
-            known["tool"] = tools
-    files[LATENCY_RESOURCE["path"]] = _csv(LATENCY_RESOURCE, rows)
-    for resource in (WAIT_RESOURCE, COSTS_RESOURCE):
-        # Of the machine as its platform is, whatever its holds are now.
-        if beside := before.tables.get(resource["name"]):
-            kept.append(resource["path"])
-            files[resource["path"]] = _csv(resource, beside.cells)
-    if WAIT_RESOURCE["path"] in files:
-        sources += [s for s in before.sources if s not in sources and _of_waits(s)]
-    files[PLATFORM_RESOURCE["path"]] = store.dump_json(known).encode()
-    descriptor = store.hardware_descriptor(
-        machine,
-        f"Batch latency, {known['title'] or machine}",
-        sources,
-        interval=INTERVAL_RESOURCE["path"] in files,
-        waits=WAIT_RESOURCE["path"] in files,
-        costs=COSTS_RESOURCE["path"] in files,
-        added_by="pcpmodel data add latency",
-    )
-    files["datapackage.json"] = store.dump_json(descriptor).encode()
-    path = store.store_package(root, "hardware", machine, files, replace=replace)
-    return Added(path, len(rows), tuple(kept), tuple(dropped))
+    return before, known
 
 
 _WAITS = "waits for the zone lock: "
@@ -222,40 +232,41 @@ def add_waits(
             file=target,
         )
     found, tool, others = read_waits(path, zone_locks)
-    faults: list[InputError] = []
-    before = packages.read_package(target, "hardware", faults)
-    packages.raise_first(faults)
-    rows = [
-        [
-            *(w.side, w.caller, str(w.waits), f"{w.total_us:.3f}", f"{w.avg_us:.3f}"),
-            *("" if us is None else f"{us:.3f}" for us in (w.p99_us, w.max_us)),
+    with store.changing(root):
+        faults: list[InputError] = []
+        before = packages.read_package(target, "hardware", faults)
+        packages.raise_first(faults)
+        rows = [
+            [
+                *(w.side, w.caller, str(w.waits), f"{w.total_us:.3f}", f"{w.avg_us:.3f}"),
+                *("" if us is None else f"{us:.3f}" for us in (w.p99_us, w.max_us)),
+            ]
+            for w in found
         ]
-        for w in found
-    ]
-    files = {
-        resource["path"]: read_bytes(target / resource["path"], follow=False)
-        for resource in (LATENCY_RESOURCE, INTERVAL_RESOURCE, PLATFORM_RESOURCE, COSTS_RESOURCE)
-        if resource["name"] in (*before.tables, *before.documents)
-    }
-    kept = tuple(files)
-    files[WAIT_RESOURCE["path"]] = _csv(WAIT_RESOURCE, rows)
-    _parse(files[WAIT_RESOURCE["path"]], path, WAIT_RESOURCE, faults)
-    packages.raise_first(faults)
-    note = f"{_WAITS}{tool}; {others} waits for other locks are left out"
-    sources = [s for s in before.sources if not _of_waits(s)]
-    more = {"added_by": "pcpmodel data add latency"} if before.added else {}
-    descriptor = store.hardware_descriptor(
-        machine,
-        before.title,
-        [*sources, _source(path, _digest(path), note)],
-        interval=INTERVAL_RESOURCE["path"] in files,
-        waits=True,
-        costs=COSTS_RESOURCE["path"] in files,
-        **more,
-    )
-    files["datapackage.json"] = store.dump_json(descriptor).encode()
-    stored = store.store_package(root, "hardware", machine, files, replace=True)
-    return Added(stored, len(rows), kept, ())
+        files = {
+            resource["path"]: read_bytes(target / resource["path"], follow=False)
+            for resource in (LATENCY_RESOURCE, INTERVAL_RESOURCE, PLATFORM_RESOURCE, COSTS_RESOURCE)
+            if resource["name"] in (*before.tables, *before.documents)
+        }
+        kept = tuple(files)
+        files[WAIT_RESOURCE["path"]] = _csv(WAIT_RESOURCE, rows)
+        _parse(files[WAIT_RESOURCE["path"]], path, WAIT_RESOURCE, faults)
+        packages.raise_first(faults)
+        note = f"{_WAITS}{tool}; {others} waits for other locks are left out"
+        sources = [s for s in before.sources if not _of_waits(s)]
+        more = {"added_by": "pcpmodel data add latency"} if before.added else {}
+        descriptor = store.hardware_descriptor(
+            machine,
+            before.title,
+            [*sources, _source(path, _digest(path), note)],
+            interval=INTERVAL_RESOURCE["path"] in files,
+            waits=True,
+            costs=COSTS_RESOURCE["path"] in files,
+            **more,
+        )
+        files["datapackage.json"] = store.dump_json(descriptor).encode()
+        stored = store.store_package(root, "hardware", machine, files, replace=True)
+        return Added(stored, len(rows), kept, ())
 
 
 def _before(target: Path, needed: bool) -> packages.Package:
