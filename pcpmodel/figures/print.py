@@ -79,7 +79,7 @@ def latex_text(text: str) -> str:
     )
 
 
-def latex(name: str, caption: str, again: str = "") -> str:
+def latex(name: str, caption: str, again: str = "", run: str = "") -> str:
     r"""Write the float of a figure, with caption and label, to be ``\input``.
 
     Parameters
@@ -90,7 +90,11 @@ def latex(name: str, caption: str, again: str = "") -> str:
         Plain text.
     again : str
         Command that makes the figure, for a comment.
+    run : str
+        Notebook and data set, ``NOTEBOOK/DATA``, where those made the figure: others may have one
+        of that name, so this stands before it in label and file.
     """
+    name = f"{run}/{name}" if run else name
     made = [f"% made by: {again}"] if again else []
     return "\n".join(
         [

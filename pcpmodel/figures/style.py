@@ -165,8 +165,9 @@ def output(
     font : str, optional
         Family that is installed; by default DejaVu Sans, which comes with matplotlib.
     made_from : mapping, optional
-        ``notebook``, ``parameters``, ``commit`` and ``again`` (the command that makes it, FIGURE
-        in place of its name), for `save`; by default what ``PCPMODEL_MADE_FROM`` holds as JSON.
+        ``run`` (notebook and data set), ``notebook``, ``parameters``, ``commit`` and ``again`` (the
+        command that makes it, FIGURE in place of its name), for `save`; by default what
+        ``PCPMODEL_MADE_FROM`` holds as JSON.
 
     Raises
     ------
@@ -565,8 +566,8 @@ def save(
     The files carry the package's version, the alt text, the digest of the data and, where a
     report or ``pcpmodel figures`` runs the notebook, its name, parameters and commit;
     ``NAME.json`` beside them has these, the caption and the command that makes the figure again,
-    ``NAME.tex`` (with a PDF) a LaTeX float with caption and label.  Each is complete or absent:
-    it is written beside and then renamed.
+    ``NAME.tex`` (with a PDF) a LaTeX float with caption and label, which then both begin with
+    notebook and data set.  Each is complete or absent: it is written beside and then renamed.
 
     Parameters
     ----------
@@ -628,7 +629,7 @@ def save(
         text = json.dumps(about, indent=1, ensure_ascii=False) + "\n"
         (beside / "json").write_text(text, encoding="utf-8")
         if "pdf" in kinds:
-            text = latex(name, about["caption"], source.get("again", ""))
+            text = latex(name, about["caption"], source.get("again", ""), source.get("run", ""))
             (beside / "tex").write_text(text, encoding="utf-8")
             kinds.append("tex")
         for kind in kinds:
@@ -684,7 +685,8 @@ def _source(name: str) -> dict[str, Any]:
     given = _OUTPUT.get().made_from
     if given is None:
         given = json.loads(os.environ.get("PCPMODEL_MADE_FROM", "{}"))
-    source = {key: given[key] for key in ("notebook", "parameters", "commit") if given.get(key)}
+    keys = ("run", "notebook", "parameters", "commit")
+    source = {key: given[key] for key in keys if given.get(key)}
     return source | (
         {"again": given["again"].replace("FIGURE", name)} if given.get("again") else {}
     )

@@ -187,7 +187,7 @@ def made_from(run: Run, **options: Any) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``notebook``, ``parameters``, ``commit`` (None: not known) and ``again``.
+        ``run``, ``notebook``, ``parameters``, ``commit`` (None: not known) and ``again``.
     """
     notebook = run.notebook
     values = {name: value for name, value in run.values.items() if name != "report_dir"}
@@ -198,6 +198,7 @@ def made_from(run: Run, **options: Any) -> dict[str, Any]:
             text = value if notebook.parameters[name].type == "str" else json.dumps(value)
             words += ["--param", f"{name}={text}"]
     return {
+        "run": run.name,
         "notebook": notebook.name,
         "parameters": values,
         "commit": commit(),

@@ -5,6 +5,8 @@
 import json
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,11 +94,35 @@ def test_files_have_caption_alt_text_and_the_same_bytes_again(tmp_path):
     assert about["parameters"]["machine"] == "ice-lake"
     tex = (made[0] / f"{told[1]['name']}.tex").read_text(encoding="utf-8")
     assert tex.startswith(f"% made by: {about['again']}\n")
-    assert "\\label{fig:residuals}" in tex
+    assert "\\label{fig:03-new-hardware/ice-lake/residuals}" in tex
     assert not re.search(r"(?<!\\)[%&#_](?!.*made by)", tex.partition("caption{")[2])
     bibtex = (made[0] / "references.bib").read_text(encoding="utf-8")
     assert set(re.findall(r"@\w+\{([^,]+),", bibtex)) >= {"pcpmodel", "ice-lake"}
     assert bibtex.count("{") == bibtex.count("}")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_a_paper_takes_the_floats_of_two_machines_as_the_readme_says(tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (where,) = re.findall(r"`(\\graphicspath\{\{(.*?)/\}\})`", readme)
+    (shown,) = re.findall(r"`\\input\{(.*?)\}`,\s+with\s+the\s+label\s+`fig:(.*?)`", readme)
+    assert shown == (f"{where[1]}/{shown[1]}", shown[1])
+    assert shown[1] in {figure["name"] for figure in listed()}
+    names = [f"03-new-hardware/{machine}/scale-latency" for machine in ("ice-lake", "coffee-lake")]
+    assert run(*names, "--format", "pdf", "--out", tmp_path / where[1]).exit_code == 0
+    floats = "".join(f"\\input{{{where[1]}/{name}}}\\ref{{fig:{name}}}\n" for name in names)
+    (tmp_path / "paper.tex").write_text(
+        f"\\documentclass{{article}}\\usepackage{{graphicx}}{where[0]}\n"
+        f"\\begin{{document}}\n{floats}\\end{{document}}\n"
+    )
+    words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    for _ in range(2):
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout[-2000:]
+    said = "".join(done.stdout.split()).replace("//", "/")  # its lines are cut
+    assert all(f"{where[1]}/{name}.pdf" in said for name in names)
+    assert "multiplydefined" not in said
+    assert "undefined" not in said
 
 
 def test_size_in_inches_and_font(tmp_path):
