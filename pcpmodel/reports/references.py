@@ -16,6 +16,11 @@ from pcpmodel.reports.plan import Run, project_data
 
 __all__ = ["references", "sources"]
 
+#: The program itself, as CITATION.cff has it, which lies in no wheel.
+AUTHOR = "the pcpmodel developers"
+TITLE = "pcpmodel: a laboratory for the Linux page allocator's per-CPU page lists"
+RELEASED = "2026-11-27"
+
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}"})
 
@@ -57,10 +62,13 @@ def references(runs: Iterable[Run], project: Path = Path()) -> str:
     for run in runs:
         packages |= sources(run)
     entries = [
-        _entry("software", "pcpmodel", {
-            "author": "{the pcpmodel developers}",
-            "title": "{pcpmodel}: a laboratory for the {Linux} page allocator's per-{CPU} lists",
-            "version": __version__,
+        _entry("misc", "pcpmodel", {  # @software is no entry of BibTeX's own styles
+            "author": f"{{{AUTHOR}}}",
+            "title": f"{{{TITLE}}}",
+            "year": RELEASED[:4],
+            "month": f"={_MONTHS[int(RELEASED[5:7]) - 1]}",
+            "howpublished": "Computer program",
+            "note": f"Version {__version__}",
         })
     ]  # fmt: skip
     for name, stated in sorted(packages.items()):

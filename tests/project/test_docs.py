@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from datetime import date
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +21,7 @@ import pytest
 
 import pcpmodel as pm
 from helpers.paths import ROOT
+from pcpmodel.reports.references import references
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 PROGRAMS = [ROOT / "docs" / "workloads.md"]
@@ -190,6 +192,22 @@ def test_the_deposit_says_what_the_citation_says() -> None:
     assert [c["name"] for c in deposit["creators"]] == re.findall(
         r"^  - name: (.+)$", citation, re.M
     )
+
+
+def test_the_entry_of_the_program_says_what_the_citation_says() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^(\S+): \"?(.*?)\"?$", citation, re.M))
+    entry, fields = references([], ROOT), {}
+    for name, text in re.findall(r"^  (\w+) = (.*),$", entry, re.M):
+        fields[name] = text.strip("{}")
+    assert entry.startswith("@misc{pcpmodel,\n")  # which every style knows
+    assert fields["title"] == said["title"]
+    assert [fields["author"]] == re.findall(r"^  - name: (.+)$", citation, re.M)
+    released = date.fromisoformat(said["date-released"])
+    assert (fields["year"], fields["month"]) == (f"{released:%Y}", f"{released:%b}".lower())
+    assert fields["note"] == f"Version {said['version']}"
+    # None is known yet; one that comes to the citation comes to the entry.
+    assert fields.get("url") == said.get("url", said.get("repository-code"))
 
 
 @pytest.mark.long
