@@ -550,6 +550,16 @@ def init_(directory: str, json_: bool) -> None:
     _emit({"path": directory, "parts": parts}, json_, text)
 
 
+def _say_left_out(project: Path) -> None:
+    from pcpmodel.reports.plan import left_out
+
+    if own := left_out(project):
+        _progress(
+            f"left out: {', '.join(own)}, whose metadata has no 'pcpmodel' "
+            "(docs/data-format.md, A notebook of your own)"
+        )
+
+
 @main.command("rerun")
 @click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
 @click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")
@@ -576,6 +586,8 @@ def rerun_(
     from pcpmodel.reports.rerun import rerun
 
     gone = orphans(project, out)
+    if not names:
+        _say_left_out(project)
     parameters = _pairs(params, "--param ")
     if dry_run:
         runs = plan(names, parameters, project=project, out=out)
@@ -673,6 +685,7 @@ def figures_(
         os.environ[name] = "1"  # how a sum is split changes its last bits
     from pcpmodel.reports.publish import publish, published
 
+    _say_left_out(project)
     found = published(names, _pairs(params, "--param "), project=project)
     if not dry_run:
         publish(

@@ -18,6 +18,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import parse_json, read_json
 
 __all__ = [
+    "NoReportError",
     "Notebook",
     "Parameter",
     "notebooks",
@@ -30,6 +31,10 @@ __all__ = [
 MAX_NOTEBOOK_BYTES = 64 << 20
 
 _TYPES = {"bool": bool, "float": float, "int": int, "list": list, "str": str}
+
+
+class NoReportError(InputError):
+    """A notebook that does not say what it reads: somebody's own, and no report."""
 
 
 @dataclass(frozen=True)
@@ -110,17 +115,28 @@ def read_notebook(path: Path) -> Notebook:
 
     Raises
     ------
+    NoReportError
+        If it is a notebook that declares nothing.
     InputError
-        If it is not a notebook, or declares nothing, or something else.
+        If it is not a notebook, or declares something else.
     """
     try:
         content = read_json(path, MAX_NOTEBOOK_BYTES)
     except InputError as error:
         raise InputError(f"is not a notebook: {error.message}", file=path, row=error.row) from None
     try:
+        if "pcpmodel" not in content["metadata"] and isinstance(content["cells"], list):
+            raise NoReportError(
+                'is no report: its metadata has no \'pcpmodel\'. Add "pcpmodel": {"inputs": []}, '
+                "with what it reads under data/, and a cell tagged 'parameters' "
+                "(docs/data-format.md, A notebook of your own)",
+                file=path,
+            )
         cells = [(c["cell_type"], "".join(c["source"]), _tags(c)) for c in content["cells"]]
         declared = content["metadata"]["pcpmodel"]
         patterns, for_each = declared["inputs"], declared.get("for_each")
+    except NoReportError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             "is not a notebook whose metadata has 'pcpmodel': {'inputs': [...]} "

@@ -22,7 +22,13 @@ from typing import Any
 from pcpmodel.datasets.packages import LATENCY_RESOURCE, data_dir
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.files import open_regular
-from pcpmodel.reports.notebook import Notebook, notebooks, placeholder, read_notebook
+from pcpmodel.reports.notebook import (
+    NoReportError,
+    Notebook,
+    notebooks,
+    placeholder,
+    read_notebook,
+)
 from pcpmodel.reports.record import RECORD, changes
 
 __all__ = [
@@ -33,6 +39,7 @@ __all__ = [
     "file_digest",
     "files_of",
     "gone",
+    "left_out",
     "made_from",
     "orphans",
     "plan",
@@ -119,7 +126,7 @@ def plan(
     Parameters
     ----------
     names : sequence of str
-        ``NOTEBOOK`` or ``NOTEBOOK/DATA``; none: all.
+        ``NOTEBOOK`` or ``NOTEBOOK/DATA``; none: all but those `left_out`.
     parameters : mapping of str to str, optional
         Values for the parameters cells, as typed on a command line.
     project : path
@@ -132,13 +139,13 @@ def plan(
     ------
     InputError
         If a name or parameter is unknown, a value is not of the declared type,
-        or a notebook does not declare what it reads.
+        or a notebook that is named does not declare what it reads.
     """
     known = notebooks(project)
     for name in names:
         if name.partition("/")[0] not in known:
             raise unknown_name("notebook", name, known)
-    wanted = {name.partition("/")[0] for name in names} or set(known)
+    wanted = {name.partition("/")[0] for name in names} or set(known) - set(left_out(project))
     common = {f"package {name}": digest for name, digest in _package_digests()}
     common["environment python"] = platform.python_version()
     common |= {f"environment {name}": metadata.version(name) for name in ENVIRONMENT}
@@ -173,6 +180,30 @@ def plan(
     for run in runs:
         decide(run)
     return runs
+
+
+def left_out(project: Path) -> list[str]:
+    """Return the notebooks that are no reports, as their metadata does not say what they read.
+
+    Parameters
+    ----------
+    project : Path
+        Directory with ``notebooks/``.
+
+    Returns
+    -------
+    list of str
+        Their names, sorted.
+    """
+    found = []
+    for name, path in notebooks(project).items():
+        try:
+            read_notebook(path)
+        except NoReportError:
+            found.append(name)
+        except InputError:  # of one that is to be a report; said where that is read
+            pass
+    return found
 
 
 def made_from(run: Run, **options: Any) -> dict[str, Any]:

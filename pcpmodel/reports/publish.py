@@ -20,7 +20,7 @@ from typing import Any
 from pcpmodel.errors import CheckError, InputError
 from pcpmodel.files import read_json, scratch, write_whole
 from pcpmodel.reports.notebook import Notebook, saved_figures
-from pcpmodel.reports.plan import Run, made_from, plan, project_data
+from pcpmodel.reports.plan import Run, left_out, made_from, plan, project_data
 from pcpmodel.reports.references import references
 
 __all__ = ["Published", "publish", "published"]
@@ -112,7 +112,8 @@ def published(
     Raises
     ------
     InputError
-        If a name or a parameter is unknown; the nearest one is offered.
+        If a name or a parameter is unknown (the nearest one is offered), or a notebook that is
+        named is no report.
     """
     saved: dict[Path, list[tuple[int, str, str]]] = {}
     found = []
@@ -127,7 +128,10 @@ def published(
             ]
         found += [Published(name, run, function, cell) for cell, name, function in saved[path]]
     known = sorted(set().union(*(figure.names for figure in found)))
+    own = left_out(project)
     for name in names:
+        if (notebook := name.partition("/")[0]) in own:
+            plan([notebook], project=project)  # which says what it lacks
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."

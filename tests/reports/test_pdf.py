@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from helpers.paths import ROOT
 from pcpmodel import figures
 from pcpmodel.cli import main
+from pcpmodel.figures import style
 from pcpmodel.reports import pdf
 from pcpmodel.reports.pages import describe, html
 from pcpmodel.reports.plan import plan
@@ -33,7 +34,7 @@ def report(tmp_path):
     run.report.mkdir(parents=True)
     figure, ax = plt.subplots()
     ax.plot([1, 2])
-    figures.style.describe(figure, CAPTION)
+    style.describe(figure, CAPTION)
     figures.save(figure, "ladder", run.report, digest="0" * 64)
     figure.savefig(tmp_path / "shown.png")
     plt.close(figure)

@@ -434,7 +434,7 @@ def with_inputs(inputs: Any, for_each: Any = None) -> Callable[[Path], None]:
         (lambda p: broken(p, ""), "is not a notebook"),
         (lambda p: broken(p, "{'cells': []}"), "is not a notebook"),
         (lambda p: broken(p, "[]"), "is not a notebook"),
-        (lambda p: broken(p, '{"cells": [], "metadata": {}}'), "pcpmodel"),
+        (lambda p: broken(p, '{"cells": [], "metadata": {"pcpmodel": 1}}'), "TypeError"),
         (lambda p: broken(p, '{"cells": 5, "metadata": {"pcpmodel": {"inputs": []}}}'), "TypeErr"),
         (with_parameters(None), "0 cells tagged 'parameters'"),
         (with_parameters("scale = 3"), "line 1: 'scale = 3'"),
@@ -474,6 +474,38 @@ def test_bad_project_is_refused_before_anything_is_written(
     assert result.exit_code == 2
     assert says in result.stderr
     assert contents(project) == before
+
+
+def test_a_notebook_that_is_no_report_is_left_out_unless_it_is_named(project: Path) -> None:
+    before = set(rows(project, "--dry-run"))
+    own = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1")])
+    nbformat.write(own, project / "notebooks/Untitled.ipynb")
+    said = "left out: Untitled, whose metadata has no 'pcpmodel' (docs/data-format.md, A notebook"
+    for verb in ("rerun", "figures"):
+        done = CliRunner().invoke(main, [verb, "--project", str(project), "--dry-run"])
+        assert done.exit_code == 0, done.output
+        assert done.stderr.startswith(said)
+        assert done.stderr.count("\n") == 1
+        named = CliRunner().invoke(main, [verb, "--project", str(project), "--dry-run", "Untitled"])
+        assert named.exit_code == 2
+        assert "Untitled.ipynb: is no report: its metadata has no 'pcpmodel'. Add" in named.stderr
+    assert set(rows(project, "--dry-run")) == before
+    assert "left out" not in run(project, "--dry-run", "03-rules").output
+
+
+def test_a_notebook_of_ones_own_is_made_as_the_documentation_says(project: Path) -> None:
+    page = (ROOT / "docs/data-format.md").read_text(encoding="utf-8")
+    section = page.partition("## A notebook of your own\n")[2].partition("\n## ")[0]
+    (metadata,) = re.findall(r"^```json\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    (cell,) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    says = json.loads(metadata)["pcpmodel"]
+    write_notebook(project, "mine", "1", says["inputs"], says["for_each"], cell)
+    (project / "data/published/batchsize-2018").mkdir(parents=True)
+    parameters = read_notebook(project / "notebooks/mine.ipynb").parameters
+    assert {p.type for p in parameters.values()} == {"str", "float", "list"}
+    assert set(rows(project, "--dry-run", "mine")) == {"mine/ice", "mine/lake"}
+    assert run(project, "--dry-run", "mine", "--param", "p99_us=50").exit_code == 0
+    assert "`bool`, `int`, `float`, `str` and `list`" in section
 
 
 @pytest.mark.parametrize("name", ["../02-machine", "02-machine/../ice", "/etc/passwd", ""])
