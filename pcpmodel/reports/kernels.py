@@ -9,6 +9,7 @@ cell before the next is forked.
 
 from __future__ import annotations
 
+import builtins
 import gc
 import json
 import os
@@ -21,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from pcpmodel.files import open_regular
@@ -194,7 +196,10 @@ class _Process:
 
 def serve(channel: int) -> None:
     """Fork a kernel for each line of *channel*, until it is closed; end what is left then."""
-    for module in ("ipykernel.kernelapp", *sys.argv[2:]):
+    import_module("ipykernel.kernelapp")
+    if sys.argv[2:]:
+        _import_pandas()
+    for module in sys.argv[2:]:
         import_module(module)
     # What is imported stays, half a million objects: no collection needs to look at it, nor to
     # write into pages that kernels share.
@@ -216,6 +221,19 @@ def serve(channel: int) -> None:
             _end(kernels)
             return
     _become_kernel(**request)
+
+
+def _import_pandas() -> None:
+    """Import pandas as a kernel does, before there is one.
+
+    As it is imported it asks by this name whether it prints in a notebook, and settles for good
+    how many columns of a table are printed.
+    """
+    builtins.get_ipython = lambda: SimpleNamespace(kernel=None)  # type: ignore[attr-defined]
+    try:
+        import_module("pandas")
+    finally:
+        del builtins.get_ipython  # type: ignore[attr-defined]
 
 
 def _end(kernels: Sequence[int]) -> None:

@@ -800,6 +800,21 @@ def test_two_reruns_at_once_wait_for_each_other(project: Path, tmp_path: Path) -
 
 
 @pytest.mark.notebook
+def test_a_notebook_prints_alone_what_it_prints_beside_others(project: Path) -> None:
+    code = "import pandas as pd\nimport pcpmodel\nprint(pd.DataFrame([range(100, 140)]))\n"
+    options = "print([pd.get_option(f'display.{n}') for n in ('max_columns', 'max_rows', 'width')])"
+    write_notebook(project, "03-rules", code + options, [])
+    pages = []
+    for names in (["03-rules"], ["03-rules", "01-across"]):
+        result = run(project, *names)
+        assert result.exit_code == 0, result.output
+        pages.append((project / "reports/03-rules/all/03-rules.ipynb").read_text())
+        (project / "reports/03-rules/all/inputs.json").unlink()
+    assert pages[0] == pages[1]
+    assert "[20, 60, 80]" in pages[0]
+
+
+@pytest.mark.notebook
 def test_kernel_is_this_interpreter_with_this_package_whatever_is_installed(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
