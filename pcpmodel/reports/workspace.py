@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def make_workspace(directory: str | os.PathLike[str]) -> list[str]:
     Raises
     ------
     InputError
-        If something is there already.
+        If something is there already, or a file cannot be copied; then nothing is left.
     """
     target = Path(os.path.abspath(directory))
     if os.path.lexists(target) and not (target.is_dir() and not any(target.iterdir())):
@@ -53,7 +54,12 @@ def make_workspace(directory: str | os.PathLike[str]) -> list[str]:
     with scratch(".pcpmodel-init-", target.parent) as place:
         fresh = place / target.name
         for part in parts:
-            shutil.copytree(source / part, fresh / part, ignore=_NO_COPY)
+            try:
+                shutil.copytree(source / part, fresh / part, ignore=_NO_COPY)
+            except shutil.Error as error:  # of every file that it was tried for
+                first, _, why = error.args[0][0]
+                said = re.sub(r"^\[Errno \d+\] ([^:]*).*", r"\1", why, flags=re.DOTALL)
+                raise InputError(f"cannot be copied to {target}: {said}", file=first) from None
         marker = json.dumps({"made_by": f"pcpmodel {__version__}"}) + "\n"
         (fresh / WORKSPACE).write_text(marker, encoding="utf-8")
         sync_tree(fresh)

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import re
 import shutil
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_what_cannot_be_copied_leaves_nothing(
     done = CliRunner().invoke(main, ["init", "mine"])
     assert done.exit_code == 2
     assert "No space left" in done.output
+    assert {path.name for path in tmp_path.iterdir()} == {"package"}
+
+
+def test_a_full_disk_is_said_in_a_line_that_names_the_first_file(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: str, target: str, **_: object) -> None:
+        raise OSError(28, "No space left on device", target)
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    done = CliRunner().invoke(main, ["init", "mine"])
+    assert done.exit_code == 2
+    said = (
+        rf"pcpmodel: {project}/\S+: cannot be copied to {tmp_path}/mine: No space left on device\n"
+    )
+    assert re.fullmatch(said, done.output)
     assert {path.name for path in tmp_path.iterdir()} == {"package"}
 
 
