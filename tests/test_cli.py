@@ -30,6 +30,15 @@ def test_starting_imports_nothing_heavy(code: str) -> None:
     assert not HEAVY & set(json.loads(done.stderr))
 
 
+def test_the_package_is_its_command_line() -> None:
+    words = [sys.executable, "-m", "pcpmodel"]
+    done = subprocess.run([*words, "releases"], capture_output=True, text=True, check=True)
+    by_name = subprocess.run([*RUN, "releases"], capture_output=True, text=True, check=True)
+    assert done.stdout == by_name.stdout
+    bad = subprocess.run([*words, "limit", "nowhere"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 2
+
+
 def test_help_names_every_verb_with_what_it_answers() -> None:
     from click.testing import CliRunner
 
