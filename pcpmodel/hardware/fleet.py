@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +107,13 @@ def explain_machines(
     InputError
         If one cannot be read (`pcpmodel.proc.sos.SosFiles`), is given twice, or none is.
     """
-    if not paths or len(set(map(str, paths))) < len(paths):
-        raise InputError(f"given {len(paths)} machines; allowed: one or more, each once")
+    if not paths:
+        raise InputError("given no machine; allowed: one or more, each once")
+    first: dict[str, str | Path] = {}
+    for path in paths:
+        if (place := os.path.realpath(path)) in first:
+            raise InputError(f"is {first[place]} again; allowed: each machine once", file=path)
+        first[place] = path
     return Machines(
         {str(p): explained(open_host(p), release, cpus_per_node, high_fraction) for p in paths}
     )

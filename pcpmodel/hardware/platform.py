@@ -151,9 +151,10 @@ def _platform(host: HostFiles) -> Platform:
 
     last = _one([leaves[-1] if leaves else None for leaves in caches.values()])
     data = ("Data", "Unified")
+    here = host.root == Path("/")
     return Platform(
-        name="this-machine",
-        title="this machine",
+        name="this-machine" if here else host.root.resolve().name,
+        title="this machine" if here else host.root.resolve().name,  # a copy: of another, maybe
         kind="virtual" if "hypervisor" in " ".join(host.cpuinfo("flags")).split() else None,
         cpu_model=_one(host.cpuinfo("model name")),
         cpus=len(host.online),
