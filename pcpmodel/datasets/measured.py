@@ -77,7 +77,9 @@ class Doubt:
 
 
 def doubts(
-    table: Mapping[str, Sequence[float]], interval: Mapping[str, Sequence[float]] | None = None
+    table: Mapping[str, Sequence[float]],
+    interval: Mapping[str, Sequence[float]] | None = None,
+    unit: str | None = None,
 ) -> list[Doubt]:
     """Say what makes a batch latency table none.
 
@@ -88,13 +90,15 @@ def doubts(
         ``{free,alloc}_latency_{avg,p99}_us`` [us], each above 0.
     interval : mapping, optional
         Columns of ``batch_latency_interval.csv`` for the same batches.
+    unit : {"ns", "us", "ms"}, optional
+        What ``--unit`` said of them: another one is what helps if that is wrong.
 
     Returns
     -------
     list of Doubt
         At most one for each side; empty: a measurement.
     """
-    found = (next(_doubts(side, table, interval), None) for side in KERNEL_FUNCTIONS)
+    found = (next(_doubts(side, table, interval, unit), None) for side in KERNEL_FUNCTIONS)
     return [doubt for doubt in found if doubt is not None]
 
 
@@ -102,6 +106,7 @@ def _doubts(
     side: str,
     table: Mapping[str, Sequence[float]],
     interval: Mapping[str, Sequence[float]] | None,
+    unit: str | None,
 ) -> Iterator[Doubt]:
     batch = table["batch"]
     avg, p99 = (table[f"{side}_latency_{what}_us"] for what in _WHAT)
@@ -135,8 +140,7 @@ def _doubts(
                 "avg",
                 f"given a mean of {mean:g} us for {n} pages, {1e3 * mean / n:,.1f} ns a page; "
                 f"measured machines take {low:g} to {high:g} ns, allowed here are {least[row]:.2g} "
-                f"to {most:.4g} us. If they are {'nano' if long else 'milli'}seconds, "
-                f"{'divide' if long else 'multiply'} by 1000",
+                f"to {most:.4g} us{_in_another(unit, long)}",
                 row,
             )
     for row, (mean, tail) in enumerate(zip(avg, p99, strict=True)):
@@ -187,6 +191,16 @@ def wait_doubt(waits: int, total_us: float, max_us: float | None) -> str | None:
     if max_us is not None and not 0.98 * mean <= max_us <= 1.02 * total_us:
         return f"given {waits} waits of {mean:g} us in the mean and a longest of {max_us:g} us"
     return None
+
+
+def _in_another(unit: str | None, long: bool) -> str:
+    """What may be wrong with the unit of a time that is too long, or too short."""
+    if unit is None:
+        many, do = ("nano", "divide") if long else ("milli", "multiply")
+        return f". If they are {many}seconds, {do} by 1000"
+    units = ("ns", "us", "ms")
+    other = units.index(unit) + (-1 if long else 1)
+    return f". If they are {units[other]}, give --unit {units[other]}" * (0 <= other < 3)
 
 
 def _exponent(batch: Sequence[float], time: Sequence[float]) -> float:

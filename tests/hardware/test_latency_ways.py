@@ -288,6 +288,17 @@ def test_json_says_the_same(tmp_path):
         assert read_by_pages(lines, side) == read_by_pages(text, side)
 
 
+def test_a_wrong_unit_is_told_the_right_one(tmp_path):
+    (tmp_path / "data").mkdir()
+    path = write(tmp_path, curve(totals=False).replace("_ns[", "_took["))
+    words = ["--machine", "a", "--free", path, "--alloc", path, "--unit"]
+    assert "If they are ns, give --unit ns. Measure" in add(tmp_path / "data", *words, "us").stderr
+    said = add(tmp_path / "data", *words, "ms").stderr
+    assert "If they are us, give --unit us. Measure" in said
+    assert "by 1000" not in said
+    assert add(tmp_path / "data", *words, "ns").exit_code == 0
+
+
 def test_one_file_is_a_whole_table(tmp_path):
     root = tmp_path / "data"
     root.mkdir()

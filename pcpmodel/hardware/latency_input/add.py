@@ -350,7 +350,7 @@ def _rows_from_raw(
             f"--free and --alloc files of {len(batches)} batches{words}; allowed: at least {least}."
             " Measure more batch settings"
         )
-    _refuse_doubts(got, batches, files)
+    _refuse_doubts(got, batches, files, unit)
     rows, ranges, sources = [], [], []
     digests: dict[str | Path, str] = {}
     for batch in batches:
@@ -429,6 +429,7 @@ def _refuse_doubts(
     got: Mapping[tuple[str, int], Estimate],
     batches: Sequence[int],
     files: Mapping[tuple[str, int], str | Path],
+    unit: str | None,
 ) -> None:
     """Refuse files that measured nothing, with the command that would have."""
 
@@ -441,7 +442,7 @@ def _refuse_doubts(
 
     table = columns(("avg_us", "p99_us")) | {"batch": list(batches)}
     interval = columns([f"{what}_{end}_us" for what in ("avg", "p99") for end in ("low", "high")])
-    for doubt in measured.doubts(table, interval):
+    for doubt in measured.doubts(table, interval, unit):
         batch = batches[doubt.row or 0]
         one = got[doubt.side, batch]
         name = bare_name(one.name)
