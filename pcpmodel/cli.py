@@ -1258,7 +1258,8 @@ def measure_(
     from pcpmodel.study.measure import measure, touched
 
     used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
-    _progress(touched(name, used, data).to_string(index=False))
+    if not dry_run:  # which says that, and nothing else
+        _progress(touched(name, used, data).to_string(index=False))
     with _steps() as step:
         found = measure(
             name,

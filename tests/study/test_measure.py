@@ -203,6 +203,7 @@ def test_a_machine_as_measured_answers_the_questions(data, monkeypatch):
 def test_a_dry_run_touches_nothing(data):
     done = CliRunner().invoke(main, ["measure", "here", "--dry-run", "--json", "--data", str(data)])
     assert done.exit_code == 0
+    assert done.stderr == ""  # what it says stands in its answer, once
     answer = json.loads(done.stdout)
     assert answer["path"] is None
     assert [row["what"] for row in answer["touched"]][:3] == ["CPUs", "memory", "tracing"]
