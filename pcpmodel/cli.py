@@ -768,7 +768,7 @@ def data_add_latency(
     --waits alone adds to a machine that is there: ftrace or perf script text
     with lock contention events, or perf lock contention.
     """
-    from pcpmodel.hardware.latency_input import add_latency, add_waits, read_waits
+    from pcpmodel.hardware.latency_input import MIN_SAMPLES, add_latency, add_waits, read_waits
 
     raw = {"free": _by_batch("free", free, True), "alloc": _by_batch("alloc", alloc, True)}
     if zone_lock and waits is None:
@@ -784,6 +784,7 @@ def data_add_latency(
                 "rows": added.rows,
                 "kept": list(added.kept),
                 "dropped": [],
+                "left_out": [],
             }
             text = f"{machine}: waits for the zone lock in {added.rows} functions, in {added.path}"
             return _emit(result, json_, text)
@@ -812,12 +813,22 @@ def data_add_latency(
         "rows": added.rows,
         "kept": list(added.kept),
         "dropped": list(added.dropped),
+        "left_out": [{"pages": pages, **of} for pages, of in added.left_out.items()],
     }
     text = f"{machine}: {added.rows} rows in {added.path}"
     if added.kept:
         text += f"\nkept of the machine before: {', '.join(added.kept)}"
     if added.dropped:
         text += f"\nof other figures, and gone with them: {', '.join(added.dropped)}"
+    if added.left_out:
+        few = (
+            f"{pages} ({', '.join(f'{side} {n}' for side, n in of.items())})"
+            for pages, of in added.left_out.items()
+        )
+        text += (
+            f"\nleft out, numbers of pages with less than {MIN_SAMPLES} samples on a side: "
+            + ", ".join(few)
+        )
     _emit(result, json_, text)
 
 

@@ -23,7 +23,13 @@ from helpers.paths import TESTS
 from pcpmodel.cli import main
 from pcpmodel.datasets import measured, packages
 from pcpmodel.errors import InputError
-from pcpmodel.hardware.latency_input import SCRIPTS, read_by_pages, read_raw, read_waits
+from pcpmodel.hardware.latency_input import (
+    MIN_SAMPLES,
+    SCRIPTS,
+    read_by_pages,
+    read_raw,
+    read_waits,
+)
 
 DATA = TESTS / "data" / "latency"
 FTRACE, PERF = DATA / "contention-ftrace.txt", DATA / "contention-perf.txt"
@@ -306,8 +312,12 @@ def test_one_file_is_a_whole_table(tmp_path):
     path = write(tmp_path, text)
     got = add(root, "--machine", "a", "--free", path, "--alloc", path)
     assert got.exit_code == 0, got.stderr
-    assert json.loads(got.stdout)["rows"] == 5
+    done = json.loads(got.stdout)
+    assert (done["rows"], done["left_out"]) == (5, [{"pages": 31, "free": 5, "alloc": 0}])
     assert packages.check(root) == []
+    words = ["--machine", "a", "--free", str(path), "--alloc", str(path), "--replace"]
+    text = CliRunner().invoke(main, ["data", "add", "latency", *words, "--data", str(root)]).stdout
+    assert text.endswith(f"less than {MIN_SAMPLES} samples on a side: 31 (free 5, alloc 0)\n")
     few = write(tmp_path, curve((63, 126, 252)), "few.txt")
     got = add(root, "--machine", "b", "--free", few, "--alloc", few)
     assert "files of 3 batches (of 0 more numbers of pages" in got.stderr

@@ -46,12 +46,16 @@ class Added(NamedTuple):
     kept, dropped : tuple of str
         Files of the machine that was replaced: those that stay, and those that went with its
         table although nothing came in their place.
+    left_out : dict of int to dict of str to int
+        Of files keyed by pages: numbers of pages with too few samples on a side
+        (`pcpmodel.hardware.latency_input.raw.MIN_SAMPLES`) -> side -> samples.
     """
 
     path: Path
     rows: int
     kept: tuple[str, ...]
     dropped: tuple[str, ...]
+    left_out: Mapping[int, Mapping[str, int]]
 
 
 def add_latency(
@@ -125,6 +129,7 @@ def add_latency(
         files: dict[str, bytes] = {}
         kept = [PLATFORM_RESOURCE["path"]] if "platform" in before.documents else []
         dropped = []
+        left_out: Mapping[int, Mapping[str, int]] = {}
         if traced is None:
             parsed = _parse(content, table, LATENCY_RESOURCE, faults)
             packages.raise_first(faults)
@@ -140,7 +145,7 @@ def add_latency(
                 interval = None
             packages.raise_first(packages.doubtful(parsed, interval, known["tool"]))
         else:
-            rows, ranges, sources, tools = traced
+            rows, ranges, sources, tools, left_out = traced
             files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, ranges)
             if given.get("tool") is None:
                 known["tool"] = tools
@@ -164,7 +169,7 @@ def add_latency(
         )
         files["datapackage.json"] = store.dump_json(descriptor).encode()
         path = store.store_package(root, "hardware", machine, files, replace=replace)
-        return Added(path, len(rows), tuple(kept), tuple(dropped))
+        return Added(path, len(rows), tuple(kept), tuple(dropped), left_out)
 
 
 def _known(
@@ -266,7 +271,7 @@ def add_waits(
         )
         files["datapackage.json"] = store.dump_json(descriptor).encode()
         stored = store.store_package(root, "hardware", machine, files, replace=True)
-        return Added(stored, len(rows), kept, ())
+        return Added(stored, len(rows), kept, (), {})
 
 
 def _before(target: Path, needed: bool) -> packages.Package:
@@ -334,14 +339,17 @@ def _rows_from_raw(
     throughput: Mapping[int, str],
     functions: Mapping[str, str],
     unit: str | None,
-) -> tuple[list[list[str]], list[list[str]], list[dict], str]:
-    """Return rows of the table, rows of the intervals, the sources, and the tools."""
-    files, got, words = _read_all(raw, functions, unit)
+) -> tuple[list[list[str]], list[list[str]], list[dict], str, dict[int, dict[str, int]]]:
+    """Return rows of table and of intervals, sources, tools, and the pages that are left out."""
+    files, got, left_out = _read_all(raw, functions, unit)
     batches = sorted(batch for side, batch in files if side == "free")
     for batch in throughput:
         if batch not in batches:
             raise InputError(f"--throughput {batch}: no such batch; given: {batches}")
     least = LATENCY_RESOURCE["rules"]["min_rows"]
+    words = ""
+    if None in raw.get("free", {}):
+        words = f" (of {len(left_out)} more numbers of pages a side has too few samples)"
     for batch in batches:
         if not 1 <= batch <= 65535:
             raise InputError(f"batch: given {batch}; allowed: a whole number from 1 to 65535")
@@ -385,15 +393,19 @@ def _rows_from_raw(
             raise InputError(f"--{side} {batch}: {fault.message}")
     packages.raise_first(faults)
     tools = " and ".join(sorted({one.tool for one in got.values()}))
-    return rows, ranges, sources, tools
+    return rows, ranges, sources, tools, left_out
 
 
 def _read_all(
     raw: Mapping[str, Mapping[int | None, str | Path]],
     functions: Mapping[str, str],
     unit: str | None,
-) -> tuple[dict[tuple[str, int], str | Path], dict[tuple[str, int], Estimate], str]:
-    """Return file and estimate by side and batch, and in words what was left out."""
+) -> tuple[
+    dict[tuple[str, int], str | Path],
+    dict[tuple[str, int], Estimate],
+    dict[int, dict[str, int]],
+]:
+    """Return file and estimate by side and batch; and samples by pages and side left out."""
     files: dict[tuple[str, int], str | Path] = {}
     got: dict[tuple[str, int], Estimate] = {}
     curves = [side for side in KERNEL_FUNCTIONS if None in raw.get(side, {})]
@@ -412,7 +424,7 @@ def _read_all(
             for side in KERNEL_FUNCTIONS:
                 files[side, batch] = path = raw[side][batch]
                 got[side, batch] = read_raw(path, side, name=functions.get(side), unit=unit)
-        return files, got, ""
+        return files, got, {}
     found = {
         side: read_by_pages(raw[side][None], side, name=functions.get(side), unit=unit)
         for side in curves
@@ -421,8 +433,12 @@ def _read_all(
     for side, (enough, _) in found.items():
         for pages in both:
             files[side, pages], got[side, pages] = raw[side][None], enough[pages]
-    left = {pages for enough, few in found.values() for pages in (*enough, *few)} - both
-    return files, got, f" (of {len(left)} more numbers of pages a side has too few samples)"
+    samples = {
+        side: few | {pages: one.samples for pages, one in enough.items()}
+        for side, (enough, few) in found.items()
+    }
+    left = sorted(set().union(*samples.values()) - both)
+    return files, got, {n: {side: of.get(n, 0) for side, of in samples.items()} for n in left}
 
 
 def _refuse_doubts(
