@@ -972,10 +972,6 @@ def simulate_(
         params["processes"] = processes
     options = _settings(settings, "--set")
     used = find_machine(machine, like=like or None)
-    if "page_size_kib" in inspect.signature(WORKLOADS.get(workload, make)).parameters:
-        # the machine's, unless said otherwise
-        kib = options.get("page_size_kib", used.page_size_kib)
-        params.setdefault("page_size_kib", kib)
     given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}
     if "warmup_s" in options:
         raise InputError("--set warmup_s: use --warmup")

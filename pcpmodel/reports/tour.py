@@ -27,7 +27,7 @@ from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.contention.runs import half_width
 from pcpmodel.study.lists.trajectory import Trajectory, trajectory
-from pcpmodel.workload import Workload, page_fault1, unix_stream
+from pcpmodel.workload import Workload, make, unix_stream
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -57,13 +57,13 @@ WORKLOADS = {
     "large-bursts": _Kind(
         "touch 4,000 pages, give all back, idle",
         (("alloc", 4000), ("free", 4000), ("decay", 15)),
-        lambda cpus: page_fault1(cpus, pages=4000),
+        lambda cpus: make("page_fault1", processes=cpus, pages=4000),
         0.05,
     ),
     "small-bursts": _Kind(
         "ten times touch 300 pages and give them back, idle",
         (*(("alloc", 300), ("free", 300)) * 10, ("decay", 15)),
-        lambda cpus: page_fault1(cpus, pages=300),
+        lambda cpus: make("page_fault1", processes=cpus, pages=300),
         0.02,
     ),
     "stream": _Kind(
@@ -137,7 +137,7 @@ def _price(settings: Settings, machine: str, seed: int = 1) -> dict[str, float]:
         "cpus": settings.cpus,
         "waiting_percent": 100 * run.lock_contention,
         "p99_us": latency.quantile_ns(0.99) / 1000,
-        "list_mib": run.pages_in_pcp.max() / 256,
+        "list_mib": run.spec.host.mib(run.pages_in_pcp.max()),
     }
 
 

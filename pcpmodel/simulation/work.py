@@ -95,6 +95,7 @@ def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
 
 def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     """The workload with times and nodes of a machine, where they are that and none were given."""
+    workload = _in_pages(workload, host.page_size_kib)
     made = workload.made
     if made is not None and made.make in _SPREAD:
         # None: as for two, which of jobs is in turn over all nodes.
@@ -119,6 +120,18 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     if made.make is page_fault2:
         fault += (FILE_OVER_ANONYMOUS - 1) * (fault + unmap)
     return _made_here(workload, fault_ns=fault)
+
+
+def _in_pages(workload: Workload, kib: int) -> Workload:
+    """The workload in pages of the machine, where that was left to it (`Made`)."""
+    made = workload.made
+    if made is None or "page_size_kib" not in made.left or workload.page_size_kib == kib:
+        return workload
+    if not as_made(workload):
+        return workload
+    fresh = again(workload, here={"page_size_kib": kib})
+    before, now = (made.make(processes=1, page_size_kib=k) for k in (workload.page_size_kib, kib))
+    return replace(fresh, unit=now.unit) if workload.unit == before.unit else fresh
 
 
 def on_kernel(workload: Workload, release: Release) -> Workload:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -118,6 +119,9 @@ WORKLOADS = {
 def make(name: str, /, **params: Any) -> Workload:
     """Make a workload by name.
 
+    Its pages are those of the machine that it comes to, where it can have such and
+    ``page_size_kib`` is not among its arguments.
+
     Parameters
     ----------
     name : str
@@ -137,7 +141,11 @@ def make(name: str, /, **params: Any) -> Workload:
     """
     if name not in WORKLOADS:
         raise _unknown(name)
-    return WORKLOADS[name](**params)
+    work = WORKLOADS[name](**params)
+    if work.made is None or "page_size_kib" not in work.made.given.keys() - params.keys():
+        return work
+    left = frozenset({"page_size_kib", "pages"} - params.keys())
+    return replace(work, made=replace(work.made, left=left))
 
 
 def _unknown(name: str) -> InputError:

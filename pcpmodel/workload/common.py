@@ -174,8 +174,9 @@ def again(
         return workload
     given = {**made.given, **changes}
     left = {k: v for k, v in {**made.here, **(here or {})}.items() if k not in changes}
-    fresh = made.make(**{**given, **left})
-    fresh = replace(fresh, made=Made(made.make, given, here=left))
+    open_ = made.left - changes.keys()  # found anew: one follows from another
+    fresh = made.make(**({k: v for k, v in given.items() if k not in open_} | left))
+    fresh = replace(fresh, made=Made(made.make, given, here=left, left=open_))
     common = {k: v for k, v in made.common.items() if placed or k not in _PLACES}
     if "memcgs" in common:
         common["memcgs"] = min(common["memcgs"], len(fresh.tasks))

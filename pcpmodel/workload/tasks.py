@@ -92,6 +92,9 @@ class Made:
         otherwise.
     tasks : tuple of Task
         What came of it; empty: nothing yet.
+    left : frozenset of str
+        Those of ``given`` that the machine says: the workload was asked for by its name, without
+        them, and its pages are those of the machine.
     """
 
     make: Callable[..., Workload]
@@ -99,6 +102,7 @@ class Made:
     common: Mapping[str, Any] = field(default_factory=dict)
     here: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Task, ...] = ()
+    left: frozenset[str] = frozenset()
 
 
 @checked

@@ -393,6 +393,43 @@ def test_what_is_known_of_small_pages_alone_is_refused_for_large_ones():
             make_spec(workload=work, **large, **options)
 
 
+def test_a_workload_asked_for_by_name_has_the_pages_of_the_machine():
+    machine = large_page_machine(64)
+    named = {"name": "page_fault1", "processes": 8}
+    grid = make_grid(release="v6.18", machine=machine, workload=named, seed=[1, 2])
+    assert "page_size_kib" not in grid.base["workload"]
+    by_hand = pm.workload.page_fault1(8, page_size_kib=64)
+    spec = make_spec(release="v6.18", machine=machine, workload=by_hand)
+    assert grid.specs[0].as_dict() == spec.as_dict()
+    assert grid.specs[0].workload.unit == "pages of 64 KiB faulted"
+    work = pm.workload.make("page_fault1", processes=8)
+    first = make_spec(release="v6.18", machine=machine, workload=work)
+    assert first.as_dict() == spec.as_dict()
+    again = varied(first, machine=MACHINE)  # and those of another one
+    assert (again.workload.page_size_kib, again.workload.unit) == (4, "pages faulted")
+    assert again.workload.pages == pm.workload.page_fault1(8).pages
+    refused = [
+        named | {"page_size_kib": 4},
+        {"name": "kbuild", "jobs": 8},
+        pm.workload.page_fault1(8),
+    ]
+    for work in refused:
+        with pytest.raises(InputError, match="counts pages of 4 KiB"):
+            make_grid(release="v6.18", machine=machine, workload=work)
+    pages = make_grid(release="v6.18", machine=machine, workload=named | {"pages": 100}).specs[0]
+    assert (pages.workload.pages, pages.workload.page_size_kib) == (800, 64)
+
+
+def test_cover_letter_and_tour_take_a_machine_with_large_pages():
+    machine = large_page_machine(64)
+    work = {"name": "page_fault1", "processes": 4}
+    options = {"seconds": 0.01, "warmup_s": 0.0, "memory_gib": 8.0}
+    letter = pm.cover_letter(["v6.7", "v6.18"], [work], machine, seeds=2, options=options)
+    assert len(letter.table) == 2
+    tour = pm.Tour(machine=machine, cpus=2)
+    assert tour.prices()["list_mib"].min() > 0
+
+
 def test_a_table_measured_with_other_pages_is_said_to_be():
     work = pm.workload.page_fault1(16, page_size_kib=64)
     result = run(workload=work, page_size_kib=64, seconds=0.01)

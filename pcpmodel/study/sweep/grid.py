@@ -261,6 +261,8 @@ def _value(name: str, given: Any) -> tuple[Any, Any]:
         )
         # Times that a machine gave it are no arguments either.
         said = given.params if given.made is None else {**given.made.given, **given.made.common}
+        if given.made is not None:
+            said = {k: v for k, v in said.items() if k not in given.made.left}
         params = {k: v for k, v in said.items() if not known or k in known or k in COMMON}
         changed = known and not _makes(given, params)
         return given, {"name": given.name + (", changed by hand" if changed else ""), **params}
