@@ -319,8 +319,7 @@ def open_tree(
     before: Mapping[str, bytes] = {}
     unread: tuple[str, ...] = ()
     if patch is not None:
-        before = files
-        files, unread = patched(name, files, Path(patch))
+        before, files, unread = patched(name, files, Path(patch))
         name = f"{name}+{Path(patch).name}"
     options, off = (dict(CONFIG), _OFF) if config is None else config_of(Path(config))
     if config is None:
@@ -339,7 +338,7 @@ def open_tree(
     defaults.values.setdefault(_SCALE, CONFIG[_SCALE])
     scale = {**defaults.values, **options}[_SCALE]
     integer(f"{where}: CONFIG_{_SCALE}", int(scale, 0), *BATCH_SCALE_MAX_RANGE)
-    sources = [Source(n, data) for n, data in files.items() if n != KCONFIG]
+    sources = _sources(name, files)
     # Whatever the tree has of these anywhere is not to be stood in for.
     stand_ins = Source("", read_bytes(_HERE / "tree_defaults.h")).items.keys()
     sources += defining(os.fspath(path), {*stand_ins, *KNOWN}.union(*NEEDED.values()), sources)
@@ -381,6 +380,17 @@ class MissingError(InputError):
     def __init__(self, message: str, names: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.names = frozenset(names)
+def _sources(tree: str, files: Mapping[str, bytes]) -> list[Source]:
+    """Files of a tree, and whether their braces and conditions match."""
+    try:
+        found = [Source(n, data) for n, data in files.items() if n != KCONFIG]
+        for source in found:
+            source.conditions  # noqa: B018  # looked at once
+    except InputError as error:
+        raise InputError(f"{tree}: {error.message}") from None
+    return found
+
+
 
 
 class _Extract:

@@ -54,6 +54,10 @@ MAX_SECONDS = 60  # of git or a compiler
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
+#: Splits hunks of a file, but for that of a new file, and finds one that has no context.
+_HEAD = re.compile(rb"(?m)^@@ -(?!0,0 ).*\n")
+_BARE = re.compile(rb"\A(?:[-+\\].*\n)*\Z")
+
 #: Lines that a line of a hunk stands for, before and after it, by its first character.
 _LINES = {b" ": (1, 1), b"\n": (1, 1), b"\r": (1, 1), b"-": (1, 0), b"+": (0, 1), b"\\": (0, 0)}
 
@@ -154,8 +158,9 @@ def _at_commit(tree: Path, ref: str, wanted: Iterable[str]) -> dict[str, bytes]:
 
 def patched(
     tree: str, files: Mapping[str, bytes], patch: Path
-) -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """The files after a patch, with those of C that it changes, and which others it changes."""
+) -> tuple[dict[str, bytes], dict[str, bytes], tuple[str, ...]]:
+    """The files before and after a patch, with those of C that it changes, and which others it
+    changes."""
     git = shutil.which("git")
     if git is None:
         raise InputError(f"{patch}: applying a patch needs git")
@@ -188,6 +193,11 @@ def patched(
         if done.returncode:
             if apply([git, "apply", "-p1", "-R", "--check", "-"]).returncode == 0:
                 raise InputError(f"{patch}: is in {tree} already")
+            if any(_BARE.search(hunk) for _, hunks in parts for hunk in _HEAD.split(hunks)[1:]):
+                raise InputError(
+                    f"{patch}: has hunks without a line of context (git diff -U0), so that nothing "
+                    f"says where they belong; git diff without -U0 makes one that can be applied"
+                )
             why = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise InputError(
                 f"{patch}: does not apply: {why[0] if why else 'git apply failed'} (every line of "
@@ -196,7 +206,7 @@ def patched(
         after = {name: read_bytes(Path(folder, name)) for name in files}
     if after == files:
         raise InputError(f"{patch}: leaves {', '.join(files)} as they are")
-    return after, tuple(dict.fromkeys(unread))
+    return files, after, tuple(dict.fromkeys(unread))
 
 
 def _with_others(
@@ -236,6 +246,8 @@ def _decoded(text: bytes) -> bytes:
 
 def _parts(patch: Path, text: bytes) -> list[tuple[list[str], bytes]]:
     """Of a patch, the names of each file in the tree, new and old, and the hunks."""
+    if not text.endswith(b"\n"):
+        text += b"\n"  # as of a mail that was cut there
     lines = text.splitlines(keepends=True)
     names: list[list[str]] = []
     hunks = []

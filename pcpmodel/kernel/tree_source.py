@@ -34,6 +34,7 @@ _BRACE = re.compile(r"[{}]")
 _DIRECTIVE = re.compile(
     r"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define|undef|include)\b[ \t]*(.*)"
 )
+_IF_0 = re.compile(r"(?m)^[ \t]*#[ \t]*if[ \t]+0[ \t]*$")
 _CONDITION = re.compile(r"(?m)^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif)\b(?:.*\\\n)*.*")
 _COMMENT_OR_LITERAL = re.compile(
     r"""/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.S
@@ -135,6 +136,26 @@ def _blank(match: re.Match[str]) -> str:
     return text if text[0] in "\"'" else re.sub(r"[^\n]+", " ", text)
 
 
+def _without_if_0(text: str) -> str:
+    """Without the lines between ``#if 0`` and what ends that, which nobody compiles."""
+    if not _IF_0.search(text):
+        return text
+    lines = text.split("\n")
+    depth = 0  # conditions in such a part, and the one that it begins with
+    for number, line in enumerate(lines):
+        directive = _DIRECTIVE.match(line)
+        word = directive.group(1) if directive else ""
+        if not depth:
+            depth = int(_IF_0.match(line) is not None)
+            continue
+        depth += (word in ("if", "ifdef", "ifndef")) - (word == "endif")
+        if depth == 1 and word in ("else", "elif"):
+            depth = 0
+        if depth:
+            lines[number] = ""
+    return "\n".join(lines)
+
+
 class Source:
     """One file of a tree.
 
@@ -153,6 +174,7 @@ class Source:
         if "\0" in text:
             raise InputError(f"{name}: is not C source: has a zero byte")
         text = _COMMENT_OR_LITERAL.sub(_blank, text)
+        text = _without_if_0(text)
         self.text = _VARIABLE.sub(lambda v: _PLACED.sub(lambda m: " " * len(m[0]), v[0]), text)
         self.lines = self.text.split("\n")
         self._balanced()
