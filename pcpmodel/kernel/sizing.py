@@ -289,7 +289,9 @@ def fixed_size(
         high = managed_pages // high_fraction
         batch = min(high // 4, page_shift * 8)
     if rules.sizing is not None:
-        high = rules.sizing(managed_pages, 0, 1, 1, high_fraction)[1] or 0
+        own, own_high = rules.sizing(managed_pages, 0, 1, 1, high_fraction)
+        if own is not None and own_high is not None:  # one function sets both
+            batch, high = own, own_high
     return max(batch, 1), high
 
 
@@ -338,7 +340,7 @@ def zone_set_pageset_high_and_batch(
         if rules.sizing is not None:
             highsize_divisor(node_cpus, online_cpus, cpu_online)
             own = rules.sizing(
-                managed_pages, low_wmark_pages, node_cpus + cpu_online, online_cpus, fraction
+                managed_pages, low_wmark_pages, node_cpus, online_cpus, fraction, cpu_online
             )[1]
             if own is not None:
                 return own if used == own_batch else max(own, least_high(used, rules))

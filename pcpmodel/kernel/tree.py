@@ -28,7 +28,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import read_bytes, read_json, read_text
@@ -121,17 +121,30 @@ _ARGUMENTS = {
     "flags": "&irq_state", "gfp_flags": "0", "pfn": "0",
 }  # fmt: skip
 _SIZES = {
-    "zone": "&zone", "batch": "batch", "cpu_online": "0", "high_fraction": "fraction",
+    "zone": "&zone", "batch": "batch", "cpu_online": "cpu_online", "high_fraction": "fraction",
     "pcp": "&size",
 }  # fmt: skip
 
 #: What does not change here, and flags that are given or that known kernels ask for.
 _STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_id",
-          "spin_is_contended", "spin_needbreak", "need_resched", "in_nmi",
-          "in_hardirq"}  # fmt: skip
+          "spin_is_contended", "spin_needbreak", "need_resched", "in_nmi", "in_hardirq",
+          "zone_idx", "page_zonenum", "zone_to_nid", "page_to_nid", "page_to_pfn",
+          "get_pfnblock_migratetype", "get_pageblock_migratetype", "is_migrate_cma",
+          "is_migrate_isolate", "is_migrate_isolate_page", "is_migrate_highatomic",
+          "has_isolate_pageblock", "next_memory_node"}  # fmt: skip
+#: The same where known kernels ask for it, too, of functions whose text may be another.
+_STILL_IN = {
+    "free_pcppages_bulk": {"page_to_pfn", "get_pfnblock_migratetype", "get_pageblock_migratetype",
+                           "is_migrate_isolate", "has_isolate_pageblock"},
+    "free_frozen_page_commit": {"smp_processor_id", "next_memory_node"},
+    "free_unref_page_commit": {"is_migrate_isolate"},
+    "rmqueue_bulk": {"is_migrate_cma"},
+    "rmqueue_pcplist": {"page_zonenum"},
+    "zone_highsize": {"zone_to_nid"},
+}  # fmt: skip
 _KNOWN_FLAGS = {"ZONE_BOOSTED_WATERMARK", "ZONE_RECLAIM_ACTIVE", "ZONE_BELOW_HIGH", "FPI_TO_TAIL",
                 "FPI_TRYLOCK", "FPI_NOLOCK", "ALLOC_TRYLOCK", "ALLOC_NOLOCK", "ALLOC_HIGHATOMIC",
-                "ALLOC_CMA", "FPI_SKIP_REPORT_NOTIFY"}  # fmt: skip
+                "ALLOC_CMA", "ALLOC_KSWAPD", "FPI_SKIP_REPORT_NOTIFY"}  # fmt: skip
 #: What only functions that size lists are given; as are fields of struct zone of these names.
 _GIVEN_TO_SIZES = re.compile(
     r"\b(?:zone_managed_pages|(?:min|low|high|promo)_wmark_pages|wmark_pages|num_online_cpus"
@@ -274,8 +287,9 @@ class Tree:
                  self.undecided),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
                 ("Taken as not defined, as no file that is read does", self.undefined),
-                ("Always as of CPU and node 0 where nobody waits, and of requests and zones "
-                 "without flags of the tree's own", self.still),
+                ("Always as of CPU and node 0 where nobody waits, of a normal zone, of a page 0 "
+                 "whose page block is of its own type, and of requests and zones without flags of "
+                 "the tree's own", self.still),
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),
@@ -366,6 +380,17 @@ def open_tree(
     return replace(made, unread=unread, passed_over=tuple(n for n in others if n not in made.taken))
 
 
+def _sources(tree: str, files: Mapping[str, bytes]) -> list[Source]:
+    """Files of a tree, and whether their braces and conditions match."""
+    try:
+        found = [Source(n, data) for n, data in files.items() if n != KCONFIG]
+        for source in found:
+            source.conditions  # noqa: B018  # looked at once
+    except InputError as error:
+        raise InputError(f"{tree}: {error.message}") from None
+    return found
+
+
 def _with_scale(options: Mapping[str, str], batch_scale_max: int) -> dict[str, str]:
     scale = integer("batch_scale_max", batch_scale_max, *BATCH_SCALE_MAX_RANGE)
     return {**options, _SCALE: str(scale)}
@@ -380,17 +405,6 @@ class MissingError(InputError):
     def __init__(self, message: str, names: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.names = frozenset(names)
-def _sources(tree: str, files: Mapping[str, bytes]) -> list[Source]:
-    """Files of a tree, and whether their braces and conditions match."""
-    try:
-        found = [Source(n, data) for n, data in files.items() if n != KCONFIG]
-        for source in found:
-            source.conditions  # noqa: B018  # looked at once
-    except InputError as error:
-        raise InputError(f"{tree}: {error.message}") from None
-    return found
-
-
 
 
 class _Extract:
@@ -505,7 +519,7 @@ class _Extract:
             roles[role] = found
         more = [n for n in KNOWN if self.has(n)]
         items = self.closure([*roles.values(), *more, *self.also, "per_cpu_pages", "NR_PCP_LISTS",
-                              "migratetype", "zone_flags", *STRUCTS])  # fmt: skip
+                              "migratetype", "zone_flags", "ALLOC_KSWAPD", *STRUCTS])  # fmt: skip
         self.refuse_sizes([*roles.values(), *(n for n in more if n not in _SIZING)])
         self.refuse_masks(items)
         struct = self.taken(self.definition("per_cpu_pages"))
@@ -871,11 +885,12 @@ def _static_keys(items: Iterable[Item], options: Mapping[str, str]) -> dict[str,
 
 
 def _still(item: Item) -> set[str]:
-    """What a function asks for and is always the same here, if no known kernel has its text."""
+    """What a function asks for, known kernels' not, and is always the same here."""
     if item.kind != "function" or item.digest in known_texts().get(item.name, {}):
         return set()
     flags = set(re.findall(r"\b(?:alloc|fpi|gfp)_flags\s*&\s*\(?\s*(\w+)", item.text))
-    return item.words & _STILL | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
+    known = _STILL_IN.get(item.name, set())
+    return item.words & _STILL - known | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
 
 
 @cache
@@ -1016,6 +1031,7 @@ _TRY = """
 import sys
 from types import SimpleNamespace
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.tree import of_failed
 from pcpmodel.kernel.tree_outside import Outside
 from pcpmodel.kernel.tree_pages import compare
 tree = SimpleNamespace(name=sys.argv[2], library=sys.argv[1], fields=(), functions=())
@@ -1024,10 +1040,28 @@ try:
     _, found = compare(tree, "v7.2", 100_000, 0, 100_000)
 except InputError as error:
     sys.exit(str(error))
-failed = [f["failed"] for f in found if f.get("failed")]
+failed = [f for f in found if f.get("failed")]
 print(*outside.changed())
-sys.exit(f"{tree.name}: {failed[0]}" if failed else 0)
+sys.exit(f"{tree.name}: {of_failed(failed[0])}" if failed else 0)
 """
+
+
+_ZONE_FLAGS = ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH")
+#: Who is called for an operation (`pcpmodel.kernel.tree_pages.compare`) of another name.
+_CALLED = {"alloc": "rmqueue_pcplist", "free": "the commit of a free", "decay": "decay_pcp_high"}
+
+
+def of_failed(example: Mapping[str, Any]) -> str:
+    """Of an operation that failed: who was called, what went wrong, in what state."""
+    op = _CALLED.get(example["op"], example["op"])
+    numbers = {k: v for k, v in example["before"].items() if k != "lists"}
+    lists = {i: n for i, n in enumerate(example["before"]["lists"]) if n}
+    told = [f"{k} {v}" for k, v in numbers.items() if v or k in ("count", "high", "batch")]
+    told += [f"lists {lists}"] if lists else []
+    told += [f"order {example['order']}"] if example["order"] else []
+    told += [name for bit, name in enumerate(_ZONE_FLAGS) if example["zone_flags"] >> bit & 1]
+    who = op if " " in op else f"{op}()"
+    return f"in {who} {example['failed']}, where {', '.join(told)}"
 
 
 def _missing(errors: str) -> frozenset[str]:

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PCPMODEL_TREE_ABI 6
+#define PCPMODEL_TREE_ABI 7
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -27,6 +27,25 @@ struct tree_hold {
 	int blocks; /* the same in blocks */
 	int asked;  /* blocks that a refill asked for */
 	int got;    /* blocks that it got */
+};
+
+/* What the buddy lists are asked for, or given back, otherwise than an operation has it: a bit for
+ * each argument, and the first value of each that is otherwise beside that which it should be. */
+enum tree_argument {
+	TREE_RMQUEUE,	     /* __rmqueue(), not another: 1 is __rmqueue_smallest() */
+	TREE_RMQUEUE_ORDER,
+	TREE_RMQUEUE_TYPE,
+	TREE_RMQUEUE_FLAGS,
+	TREE_RMQUEUE_MODE,   /* what the page before left; NULL is -1 */
+	TREE_FREE_LIST_TYPE, /* that of the page, as up to v6.9 */
+	TREE_FREE_BLOCK_TYPE, /* that of its page block, as since v6.10 */
+	TREE_FREE_FLAGS,
+	TREE_ARGUMENTS
+};
+
+struct tree_passed {
+	unsigned int otherwise;
+	int due[TREE_ARGUMENTS], passed[TREE_ARGUMENTS];
 };
 
 /* struct per_cpu_pages as the engines keep it (pcp.pxd): the same words in the same order. */
@@ -94,13 +113,16 @@ struct tree_ops {
 	int (*pindex)(int migratetype, int order);
 	int (*order)(int pindex);
 	int (*holds)(const void *set, const struct tree_hold **holds);
+	const struct tree_passed *(*passed)(const void *set); /* by the last operation */
 	/* 0, or what went wrong: 1 no memory, 2 a list that is not of this pageset, 3 too many
-	 * pages for one list, 4 no end of holds, 5 what the thread's tree_call says. */
+	 * pages for one list, 4 no end of holds, 5 what the thread's tree_call says, 6 a block of
+	 * an empty list. */
 	int (*failed)(const void *set);
-	/* Sizing: zone_batchsize() and zone_highsize(); -1 where the tree's have other arguments. */
+	/* Sizing: zone_batchsize() and zone_highsize(); -1 where the tree's have other arguments.
+	 * Up to v5.13 one function sets both: `*set` is the batch then. */
 	long (*batchsize)(unsigned long managed);
 	long (*highsize)(unsigned long managed, unsigned long low_wmark, int batch, int cpus,
-			 int all_cpus, int fraction);
+			 int all_cpus, int fraction, int cpu_online, int *set);
 	const struct tree_steps *steps;
 	size_t pcp_size; /* of struct tree_pcp [bytes] */
 	size_t own_size; /* of the tree's own fields [bytes]; own: where they go */

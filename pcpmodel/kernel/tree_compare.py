@@ -4,17 +4,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from random import Random
 from typing import Any
 
 from pcpmodel.kernel.lists import pindex_to_order
 from pcpmodel.kernel.releases import Release, release, releases
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
-from pcpmodel.kernel.tree_pages import compare, sizing, try_once
+from pcpmodel.kernel.tree_pages import ARGUMENTS, compare, sizing, try_once
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, near
 
 __all__ = ["OPERATIONS", "Difference", "closest", "decides_as", "differences"]
@@ -59,6 +59,16 @@ _WHO = {
 }
 
 
+# Who may have a part in it, too: whose text is not the release's is named before whose is.
+_ALSO = {
+    "alloc": ("nr_pcp_alloc", "__rmqueue_pcplist", "rmqueue_pcplist", "rmqueue_bulk"),
+    "free": ("nr_pcp_high", "nr_pcp_free", "commit", "free_pcppages_bulk"),
+    "decay": ("decay_pcp_high", "free_pcppages_bulk"),
+    "drain_zone_pages": ("drain_zone_pages", "free_pcppages_bulk"),
+    "drain_pages_zone": ("drain_pages_zone", "free_pcppages_bulk"),
+}
+_LISTS = ("order_to_pindex", "pindex_to_order")
+
 # Who moves what a hold moves, which is always compared.
 _BULK = {"alloc": "rmqueue_bulk"}
 _MOVED = ("count", "lists", "drains", "pages", "holds", "blocks", "asked", "refills", "got")
@@ -96,11 +106,24 @@ class Difference:
         }
 
 
-# Zones [pages of 4 KiB], CPUs of their node and of the machine, and fractions of a zone, in which
-# sizes are compared: the smallest first.
-_ZONES = tuple(1 << n for n in (14, 16, 18, 20, 22, 24, 26))
-_CPUS = ((4, 8), (56, 224), (0, 8))
-_FRACTIONS = (0, 8)
+# Zones [pages of 4 KiB], CPUs of their node and of the machine, fractions of a zone, and whether a
+# CPU comes online, in which sizes are compared.
+_ZONES = tuple(m << n for n in range(12, 25, 2) for m in (4, 5, 6, 7))
+_CPUS = ((4, 8), (56, 224), (0, 8), (1, 1), (1, 8), (2, 2), (112, 224), (224, 448))
+_FRACTIONS = (0, 8, 1000, 4096)
+_SIZES = 300  # further ones, at random
+
+
+@cache
+def _machines() -> tuple[tuple[int, tuple[int, int], int, int], ...]:
+    """Those in which sizes are compared, the smallest zone first."""
+    rng = Random(1)
+    made = {(zone, cpus, fraction, 0) for zone in _ZONES for cpus in _CPUS[:3]
+            for fraction in _FRACTIONS[:2]}  # fmt: skip
+    for k in range(_SIZES + len(_ZONES)):
+        zone = _ZONES[k] if k < len(_ZONES) else int(2 ** rng.uniform(14, 26)) | rng.getrandbits(1)
+        made.add((zone, rng.choice(_CPUS), rng.choice(_FRACTIONS), int(rng.random() < 0.25)))
+    return tuple(sorted(made))
 
 
 def sizes_differ(tree: Tree, base: Release) -> Difference | None:
@@ -111,26 +134,29 @@ def sizes_differ(tree: Tree, base: Release) -> Difference | None:
     """
     own = replace(base.rules)
     object.__setattr__(own, "sizing", partial(sizing, tree))
-    for pages, (node_cpus, cpus), fraction in product(_ZONES, _CPUS, _FRACTIONS):
+    for pages, (node_cpus, cpus), fraction, cpu_online in _machines():
         zone = {"managed": pages, "low_wmark": pages // 800, "node_cpus": node_cpus, "cpus": cpus}
         ours, theirs = (
             zone_set_pageset_high_and_batch(
                 pages, zone["low_wmark"], rules,
-                node_cpus=node_cpus, online_cpus=cpus, high_fraction=fraction,
+                node_cpus=node_cpus, online_cpus=cpus, cpu_online=cpu_online,
+                high_fraction=fraction,
             )._asdict() for rules in (base.rules, own)
         )  # fmt: skip
         unlike = [name for name in ours if ours[name] != theirs[name]]
         if "high_min" not in tree.fields and "high_max" in unlike:
             unlike.remove("high_max")  # which it does not have
         if unlike:
-            high = next(
-                (n for n in ("zone_highsize", "pageset_set_high_and_batch") if n in tree.functions),
-                "zone_batchsize",
-            )
+            both = "pageset_set_high_and_batch"
+            who = ["zone_batchsize"] if "batch" in unlike else ["zone_highsize"]
+            who = [both, *who] if fraction else [*who, both]
+            there = [n for n in who if n in tree.functions] or ["zone_batchsize"]
+            zone |= {"percpu_pagelist_high_fraction": fraction} if fraction else {}
+            zone |= {"cpu_online": cpu_online} if cpu_online else {}
+            others = [n for n in ("zone_batchsize", "zone_highsize", both) if n in tree.functions]
             return Difference(
-                "zone_batchsize" if "batch" in unlike else high,
-                f"size the lists of a zone of {pages >> 8:,} MiB",
-                zone | ({"percpu_pagelist_high_fraction": fraction} if fraction else {}),
+                next((n for n in (*there, *others) if _own_text(tree, base, n)), there[0]),
+                f"size the lists of a zone of {pages / 256:,.8g} MiB", zone,
                 {n: ours[n] for n in unlike}, {n: theirs[n] for n in unlike},
             )  # fmt: skip
     return None
@@ -206,31 +232,36 @@ def _unlike(example: dict[str, Any]) -> list[str]:
 
 
 def _own_text(tree: Tree, base: Release, name: str) -> bool:
-    """Whether no known kernel, nor the tree that is compared with, has a function's text."""
-    known = set(known_texts().get(name, ()))
-    if isinstance(base, TreeRelease) and name in base.tree.functions:
-        known.add(base.tree.functions[name].digest)
-    return name in tree.functions and tree.functions[name].digest not in known
+    """Whether a function's text is another than the base's; if nobody knows that, than any."""
+    known = known_texts().get(name, {})
+    if isinstance(base, TreeRelease):
+        texts = {base.tree.functions[name].digest} if name in base.tree.functions else set()
+    else:
+        texts = {text for text, names in known.items() if base.name in names} or set(known)
+    return name in tree.functions and tree.functions[name].digest not in texts
 
 
 def _function(tree: Tree, base: Release, example: dict[str, Any]) -> str:
-    """The function that decides what is different.
+    """The function that decides what is different, of those that the tree has.
 
-    What a hold moves is decided by who asks for it, but where of both only the one that moves
-    has a text of its own.
+    Of several that may the one with a text of its own.  What a hold moves is decided by who asks
+    for it, but where of both only the one that moves has a text of its own.
     """
     if example["op"] not in _WHO:
         return str(example["op"])
-    unlike = set(_unlike(example))
-    function = next(
-        f for names, f in _WHO[example["op"]] if not names or not unlike.isdisjoint(names)
-    )
-    if function == "commit":
-        function = next(n for n in tree.functions if n.endswith("_page_commit"))
-    bulk = _BULK.get(example["op"], "free_pcppages_bulk")
-    if unlike <= {*_MOVED, "count_min"} and _own_text(tree, base, bulk):
-        return function if _own_text(tree, base, function) else bulk
-    return function
+    op, unlike = example["op"], set(_unlike(example))
+    bulk = _BULK.get(op, "free_pcppages_bulk")
+    who = next(f for names, f in _WHO[op] if not names or not unlike.isdisjoint(names))
+    if example["passed"] and not unlike:
+        who = bulk
+    also = [bulk] if unlike <= {*_MOVED, "count_min"} else []
+    commit = next((n for n in tree.functions if n.endswith("_page_commit")), "")
+    first, *others = [commit if n == "commit" else n for n in (who, *also, *_ALSO[op], *_LISTS)]
+    own = next((n for n in (first, *others) if _own_text(tree, base, n)), "")
+    callers = (commit,) if op == "free" else ("__rmqueue_pcplist", "rmqueue_pcplist")
+    if not own and first not in tree.functions and op in ("alloc", "free"):
+        return next((n for n in callers if n in tree.functions), first)
+    return own or first
 
 
 def _size(example: dict[str, Any]) -> tuple[int, int]:
@@ -291,6 +322,20 @@ def _shrunk(
     return example
 
 
+def _argument(place: int) -> tuple[str, Callable[[int], Any]]:
+    """What is passed otherwise, and how its values are told."""
+    function, name = ARGUMENTS[place]
+    if not name:
+        others = (f"{function}()", f"{function}_smallest()", f"{function}_cma_fallback()")
+        return "what the buddy lists are asked by", lambda value: others[value]
+    return (
+        f"{name} of {function}()",
+        lambda value: (
+            _TYPES[value] if name == "migratetype" and 0 <= value < len(_TYPES) else value
+        ),
+    )
+
+
 def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
     if "before" not in example:
         sides = {k: dict(example[k]) for k in ("release", "tree")}
@@ -324,6 +369,12 @@ def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
     for more, told in (("blocks", "holds"), ("refills", "asked")):
         if more in unlike and told in unlike:
             unlike.remove(more)
+    for place, (due, given) in example["passed"].items():
+        what, argument = _argument(place)
+        ours[what], theirs[what] = argument(due), argument(given)
+        unlike.append(what)
+        if ARGUMENTS[place][1] == "mode":
+            state["blocks that the zone has"] = example["available"]
     if not unlike:
         unlike = ["lists"]
         for side in (ours, theirs):

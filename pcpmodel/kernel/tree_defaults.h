@@ -13,6 +13,8 @@ enum migratetype {
 	MIGRATE_TYPES
 };
 
+enum rmqueue_mode { RMQUEUE_NORMAL, RMQUEUE_CMA, RMQUEUE_CLAIM, RMQUEUE_STEAL };
+
 enum zone_flags { ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE, ZONE_BELOW_HIGH };
 
 #define PAGE_ALLOC_COSTLY_ORDER 3
@@ -33,6 +35,7 @@ enum zone_flags { ZONE_BOOSTED_WATERMARK, ZONE_RECLAIM_ACTIVE, ZONE_BELOW_HIGH }
 #define ALLOC_NOLOCK 0x400
 #define ALLOC_HIGHATOMIC 0x200
 #define ALLOC_CMA 0x80
+#define ALLOC_KSWAPD 0x800
 
 struct per_cpu_pages {
 	spinlock_t lock;

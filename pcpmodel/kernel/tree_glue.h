@@ -6,6 +6,7 @@
  */
 
 #define MOST_HOLDS (1 << 22)
+#define MOST_REFILLED (1 << 20) /* blocks of a hold, as of a policy */
 
 #define ORDERS 11 /* of blocks */
 
@@ -23,8 +24,15 @@ struct set {
 	size_t given_size;
 	int gathered[NR_PCP_LISTS]; /* on the function's own list, of each of the pageset */
 	unsigned long index[NR_PCP_LISTS]; /* of their pages, as they came there */
+	int last; /* list that a page was taken off */
 	long available;
-	int migratetype; /* of the block freed */
+	/* Of the request or of the block freed */
+	int migratetype;
+	unsigned int alloc_flags;
+	bool scarce; /* the buddy lists have few blocks: some of other types are taken */
+	int mode;    /* that the next page of a refill has to begin with */
+	int mode_of; /* the hold that it is of; 0: none */
+	struct tree_passed passed;
 	int failed;
 	int nr_holds, room;
 	struct tree_hold *holds;
@@ -75,6 +83,18 @@ static void pcpmodel_hold(spinlock_t *lock)
 	}
 }
 
+/* Ends a call that would go on for long, or without end. */
+static void pcpmodel_leave(int failed, long answer)
+{
+	struct tree_call *call = at->call;
+
+	call->failed = failed;
+	call->answer = answer;
+	call->pc = __builtin_return_address(0);
+	call->inside = 0;
+	longjmp(call->way_out, 1);
+}
+
 static struct tree_hold *hold_now(void)
 {
 	static __thread struct tree_hold none;
@@ -91,21 +111,95 @@ static int list_index(const struct list_head *list)
 	return list - at->pcp->lists;
 }
 
-static struct page *pcpmodel_rmqueue(void)
+static inline void pcpmodel_compare(enum tree_argument which, int due, int passed)
 {
-	hold_now()->asked++;
+	if (likely(passed == due) || at->passed.otherwise >> which & 1)
+		return;
+	at->passed.otherwise |= 1U << which;
+	at->passed.due[which] = due;
+	at->passed.passed[which] = passed;
+}
+
+static void pcpmodel_asked(int order, int migratetype)
+{
+	pcpmodel_compare(TREE_RMQUEUE_ORDER, at->order, order);
+	pcpmodel_compare(TREE_RMQUEUE_TYPE, at->migratetype, migratetype);
+}
+
+static void pcpmodel_asked_flags(unsigned int alloc_flags)
+{
+	pcpmodel_compare(TREE_RMQUEUE_FLAGS, at->alloc_flags, alloc_flags);
+}
+
+/* Where a page was found is where the next one of the hold is looked for first.  What a scarce zone
+ * gives was not found at the first place, which is 0. */
+static void pcpmodel_asked_mode(const void *given)
+{
+	int *mode = (int *)given;
+
+	if (!mode) {
+		pcpmodel_compare(TREE_RMQUEUE_MODE, 0, -1);
+		return;
+	}
+	if (at->mode_of == at->nr_holds || *mode != at->mode)
+		pcpmodel_compare(TREE_RMQUEUE_MODE, at->mode_of == at->nr_holds ? at->mode : 0, *mode);
+	if (at->scarce)
+		*mode = 1;
+	at->mode = *mode;
+	at->mode_of = at->nr_holds;
+}
+
+/* How: 1 __rmqueue_smallest(), 2 __rmqueue_cma_fallback(). */
+static struct page *pcpmodel_rmqueue(int how, int order)
+{
+	struct tree_hold *hold = hold_now();
+
+	(void)order;
+	pcpmodel_compare(TREE_RMQUEUE, 0, how);
+	if (unlikely(++hold->asked > MOST_REFILLED))
+		pcpmodel_leave(TREE_ASKS, hold->asked);
 	if (at->available <= 0)
 		return NULL;
 	at->available--;
-	hold_now()->got++;
+	hold->got++;
 	return at->loose;
 }
 
-static void pcpmodel_free_one(struct page *page, unsigned int order)
+/* The list that a page stands for; -1: none, so that it is the one allocated or freed. */
+static int pcpmodel_list_of(const struct page *page)
 {
-	(void)page;
+	int i;
+
+	if (likely(page == at->stands_for[at->last]))
+		return at->last;
+	for (i = 0; i < NR_PCP_LISTS; i++)
+		if (page == at->stands_for[i])
+			return i;
+	return -1;
+}
+
+static int pcpmodel_page_type(const struct page *page)
+{
+	int i = pcpmodel_list_of(page);
+
+	/* Of huge pages, too: the second of their lists is that of movable ones. */
+	return i < 0 ? at->migratetype : i % MIGRATE_PCPTYPES;
+}
+
+static int pcpmodel_block_type(const struct page *page)
+{
+	int i = pcpmodel_list_of(page);
+
+	return i < 0 ? at->migratetype : (i + 1) % MIGRATE_PCPTYPES;
+}
+
+static void pcpmodel_free_one(struct page *page, unsigned int order, int migratetype, int flags)
+{
 	hold_now()->blocks++;
 	hold_now()->pages += 1 << order;
+	pcpmodel_compare(TREE_FREE_LIST_TYPE, pcpmodel_page_type(page), migratetype);
+	pcpmodel_compare(TREE_FREE_BLOCK_TYPE, pcpmodel_block_type(page), migratetype);
+	pcpmodel_compare(TREE_FREE_FLAGS, 0, flags);
 }
 
 static struct page *pcpmodel_loose(void)
@@ -116,11 +210,6 @@ static struct page *pcpmodel_loose(void)
 static struct zone *pcpmodel_zone(void)
 {
 	return &at->zone;
-}
-
-static int pcpmodel_migratetype(void)
-{
-	return at->migratetype;
 }
 
 static struct list_head pcpmodel_own_list(void)
@@ -166,9 +255,10 @@ static void pcpmodel_del(struct list_head *entry)
 	int i = entry->index;
 
 	if (i < 0 || i >= NR_PCP_LISTS || at->pcp->lists[i].nr <= 0) {
-		at->failed = 2;
+		at->failed = i < 0 || i >= NR_PCP_LISTS ? 2 : 6;
 		return;
 	}
+	at->last = i;
 	at->pcp->lists[i].nr--;
 }
 
@@ -216,6 +306,8 @@ static void begin(struct set *set, unsigned int zone_flags)
 {
 	at = set;
 	set->nr_holds = 0;
+	set->passed.otherwise = 0;
+	set->mode = set->mode_of = 0;
 	set->zone.flags = (zone_flags & 1 ? TREE_BOOSTED_WATERMARK : 0) |
 			  (zone_flags & 2 ? TREE_RECLAIM_ACTIVE : 0) |
 			  (zone_flags & 4 ? TREE_BELOW_HIGH : 0);
@@ -376,13 +468,17 @@ static struct tree_call *stateless_call(void)
 static int op_alloc(void *mem, unsigned int zone_flags, int order, int migratetype, long available)
 {
 	struct set *set = mem;
-	unsigned int alloc_flags = 0;
+	unsigned int alloc_flags = ALLOC_KSWAPD;
 	int got;
 
 	(void)alloc_flags;
 	if (OP_FAILS(set, "rmqueue_pcplist", zone_flags, order))
 		return 0;
 	set->available = available;
+	set->scarce = available < MOST_REFILLED;
+	set->order = order;
+	set->migratetype = migratetype;
+	set->alloc_flags = alloc_flags;
 	got = TREE_ALLOC != NULL;
 	came_back(set->call);
 	return got;
@@ -467,6 +563,11 @@ static int op_holds(const void *mem, const struct tree_hold **holds)
 	return set->nr_holds;
 }
 
+static const struct tree_passed *op_passed(const void *mem)
+{
+	return &((const struct set *)mem)->passed;
+}
+
 static int op_failed(const void *mem)
 {
 	return ((const struct set *)mem)->failed;
@@ -493,7 +594,7 @@ static long op_batchsize(unsigned long managed)
 }
 
 static long op_highsize(unsigned long managed, unsigned long low_wmark, int batch, int cpus,
-			int all_cpus, int fraction)
+			int all_cpus, int fraction, int cpu_online, int *set)
 {
 #ifdef TREE_HIGHSIZE
 	/* As __setup_per_zone_wmarks() spaces watermarks, by watermark_scale_factor=10 and unboosted. */
@@ -507,7 +608,7 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	long high;
 
 	pcpmodel_sized = &zone;
-	(void)fraction;
+	(void)fraction, (void)cpu_online, (void)set;
 #ifdef TREE_FRACTION
 	TREE_FRACTION = fraction;
 #endif
@@ -522,7 +623,7 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	struct tree_call *call = stateless_call();
 	struct per_cpu_pageset size = { .pcp.high = 0 };
 
-	(void)low_wmark, (void)batch, (void)cpus, (void)all_cpus;
+	(void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)cpu_online;
 	pcpmodel_sized = &zone;
 	percpu_pagelist_fraction = fraction;
 	if (FAILS(call, &pcpmodel_tree, 0, "pageset_set_high_and_batch", 0, 0))
@@ -530,9 +631,11 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 	TREE_SET_SIZE;
 	came_back(call);
 	pcpmodel_sized = NULL;
+	*set = size.pcp.batch;
 	return size.pcp.high;
 #else
 	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;
+	(void)cpu_online, (void)set;
 	return -1;
 #endif
 }
@@ -636,13 +739,11 @@ static void answers(struct tree_call *call, const struct tree_pcp *p, int failed
 	tell(call, &pcpmodel_steps);
 }
 
-#define MOST_REFILLED (1 << 20) /* as of a policy */
-
 static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 {
 	struct set *set = foresee(p, zone_flags);
 	int count = p->count, count_min = p->count_min, migratetype = MIGRATE_MOVABLE;
-	unsigned int alloc_flags = 0;
+	unsigned int alloc_flags = ALLOC_KSWAPD;
 
 	(void)alloc_flags;
 	if (STEP_FAILS(set, p, "rmqueue_pcplist", zone_flags, order))
@@ -775,7 +876,7 @@ static __always_inline int in_a_row(struct set *set, bool (*once)(struct set *se
 static bool hit_once(struct set *set)
 {
 	int order = set->order, migratetype = MIGRATE_MOVABLE;
-	unsigned int alloc_flags = 0;
+	unsigned int alloc_flags = ALLOC_KSWAPD;
 
 	(void)alloc_flags;
 	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 1;
@@ -994,6 +1095,7 @@ const struct tree_ops pcpmodel_tree = {
 	.pindex = op_pindex,
 	.order = op_order,
 	.holds = op_holds,
+	.passed = op_passed,
 	.failed = op_failed,
 	.batchsize = op_batchsize,
 	.highsize = op_highsize,

@@ -58,6 +58,16 @@ cdef extern from "tree_abi.h":
         int asked
         int got
 
+    enum tree_argument:
+        TREE_FREE_LIST_TYPE
+        TREE_FREE_BLOCK_TYPE
+        TREE_ARGUMENTS
+
+    struct tree_passed:
+        unsigned int otherwise
+        int due[TREE_ARGUMENTS]
+        int passed[TREE_ARGUMENTS]
+
     struct tree_ops:
         int abi
         int nr_lists
@@ -78,11 +88,12 @@ cdef extern from "tree_abi.h":
         int (*pindex)(int migratetype, int order) noexcept nogil
         int (*order)(int pindex) noexcept nogil
         int (*holds)(const void *set, const tree_hold **holds) noexcept nogil
+        const tree_passed *(*passed)(const void *set) noexcept nogil
         int (*failed)(const void *set) noexcept nogil
         long (*batchsize)(unsigned long managed) noexcept nogil
         long (*highsize)(
             unsigned long managed, unsigned long low_wmark, int batch, int cpus, int all_cpus,
-            int fraction
+            int fraction, int cpu_online, int *set
         ) noexcept nogil
         const void *steps
         size_t pcp_size
@@ -98,7 +109,25 @@ cdef tuple FAILED = (
     "a list grows beyond 2**28 blocks",
     "an operation takes the zone's lock without end",
     "a function does not come back",  # tell_failed() says more
+    "it takes a block of an empty list",
 )
+
+
+# tree_argument, by its place: who is called, and with what.
+ARGUMENTS = (
+    ("__rmqueue", ""),
+    ("__rmqueue", "order"),
+    ("__rmqueue", "migratetype"),
+    ("__rmqueue", "alloc_flags"),
+    ("__rmqueue", "mode"),
+    ("__free_one_page", "migratetype"),
+    ("__free_one_page", "migratetype"),
+    ("__free_one_page", "fpi_flags"),
+)
+
+# Differences after which an argument is not looked at any more: others are to be found, too.
+cdef enum:
+    MOST_TOLD = 20
 
 
 cdef const tree_ops *ops_of(tree) except NULL:
@@ -282,7 +311,7 @@ cdef class TreePages:
         return [(holds[i].pages, holds[i].got) for i in range(n)]
 
 
-def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0):
+def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0, cpu_online=0):
     """zone_batchsize() and zone_highsize() of a tree; None where it has no such function.
 
     Parameters
@@ -294,23 +323,28 @@ def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0):
         CPUs of the zone's node, 0 or more, and of the machine, 1 or more.
     fraction : int
         vm.percpu_pagelist_high_fraction, 0 for none.
+    cpu_online : int
+        1 while a CPU comes online, which `cpus` does not count yet.
 
     Returns
     -------
     batch, high : int or None
-        [pages]
+        [pages].  The batch is that of zone_batchsize(), or what the one function of v5.13 and
+        before sets.
     """
     cdef const tree_ops *ops = ops_of(tree)
     cdef long batch = ops.batchsize(integer("managed", managed, 0, 1 << 40)), high
+    cdef int together = 0
     if batch < 0:
         return None, None
     high = ops.highsize(
         managed, integer("low_wmark", low_wmark, 0, 1 << 40), <int>batch,
         integer("cpus", cpus, 0, 1 << 14), integer("all_cpus", all_cpus, 1, 1 << 14),
-        integer("fraction", fraction, 0, MAX_PAGES),
+        integer("fraction", fraction, 0, MAX_PAGES), integer("cpu_online", cpu_online, 0, 1),
+        &together,
     )
     tell_failed()
-    return batch, high if high >= 0 else None
+    return together or batch, high if high >= 0 else None
 
 
 # The same operation by the rules of a release, on counts
@@ -357,6 +391,7 @@ cdef struct counted:
     bint work  # that decay_pcp_high() returned last, by the rules and of the tree
     bint tree_work
     int failed
+    unsigned int arguments  # that are looked at: a bit each
     tree_hold hold[MOST_HOLDS]
 
 
@@ -499,6 +534,36 @@ cdef int fields_of(tree, const pcp_rules *r):
     return both
 
 
+cdef unsigned int arguments_of(tree, release, const pcp_rules *r):
+    """Arguments that are compared; beside another tree those that it passes as releases do.
+
+    From v6.10 on a drained page goes to the list of its page block's type, before to its own.
+    """
+    cdef unsigned int looked = (1 << TREE_ARGUMENTS) - 1
+    looked &= ~(1 << (TREE_FREE_LIST_TYPE if r.drain_block_type else TREE_FREE_BLOCK_TYPE))
+    if not r.tree:
+        return looked
+    other = getattr(release, "tree", None)
+    if other is None or str(other.library) == str(tree.library):
+        return 0
+    return looked & ~<unsigned int>passed_otherwise(other, release.base)
+
+
+def passed_otherwise(tree, release):
+    """Arguments (a bit each) that a tree passes otherwise than a release."""
+    key = (str(tree.library), release)
+    if key not in PASSED:
+        _, found = compare(tree, release, 100_000, 0, 1000)
+        PASSED[key] = 0
+        for example in found:
+            for place in example.get("passed", ()):
+                PASSED[key] |= 1 << place
+    return PASSED[key]
+
+
+cdef dict PASSED = {}
+
+
 cdef inline int known_flags(const counted *c) noexcept nogil:
     """PCPF_* that are compared: those of the tree alone are as its own fields."""
     return -1 if c.rules.tree else PCPF_PREV_FREE_HIGH_ORDER | PCPF_FREE_HIGH_BATCH
@@ -514,7 +579,7 @@ cdef bint alike(
     cdef int theirs[PCPMODEL_TREE_LISTS]
     cdef const tree_hold *holds
     cdef int i, k = 0, n
-    if ops.failed(set):
+    if ops.failed(set) or ops.passed(set).otherwise & c.arguments:
         return False
     ops.get(set, &f, lists)
     to_fields(&c.pcp, &mine)
@@ -670,6 +735,8 @@ def compare(
     cdef long done = 0
     cdef int left = 0
     cdef int found[NR_OPS]
+    cdef int told[TREE_ARGUMENTS]
+    cdef int place
     cdef operation o
     cdef mood m
     cdef tree_fields before
@@ -680,12 +747,14 @@ def compare(
     memset(&o, 0, sizeof(o))
     memset(&m, 0, sizeof(m))
     memset(found, 0, sizeof(found))
+    memset(told, 0, sizeof(told))
     differences = []
     try:
         if c == NULL or set == NULL:
             raise MemoryError
         c.rules = rules_of(release)
         fields = fields_of(tree, &c.rules)
+        c.arguments = arguments_of(tree, release, &c.rules)
         different = map_lists(tree, ops, c)
         if different and (lists or not corresponds(c)):
             differences.append({"op": "order_to_pindex", **different})
@@ -730,6 +799,10 @@ def compare(
             )
             if found[o.op] == most:
                 break
+            for place in differences[-1]["passed"]:
+                told[place] += 1
+                if told[place] == MOST_TOLD:
+                    c.arguments &= ~(1 << place)
             if c.failed:
                 left = 0
             c.failed = 0
@@ -797,6 +870,7 @@ cdef dict described(
     cdef int lists[PCPMODEL_TREE_LISTS]
     cdef const tree_hold *holds
     cdef int i, n = ops.holds(set, &holds), nr = c.rules.nr_pcp_lists
+    cdef const tree_passed *passed = ops.passed(set)
     to_fields(&c.pcp, &mine)
     ops.get(set, &theirs, lists)
     theirs.flags &= known_flags(c)
@@ -808,6 +882,10 @@ cdef dict described(
         "op": OPS[o.op], "order": o.order, "migratetype": o.migratetype,
         "available": o.available, "zone_flags": zone_flags, "failed": failed,
         "compared": [name for i, name in enumerate(FIELDS) if fields >> i & 1],
+        "passed": {
+            i: (passed.due[i], passed.passed[i]) for i in range(TREE_ARGUMENTS)
+            if passed.otherwise & c.arguments & 1 << i
+        },
         "before": {**before, "lists": [lists_before[i] for i in range(nr)]},
         "release": {
             **mine, "returned": int(c.work), "lists": [c.nr[i] for i in range(nr)],
@@ -837,6 +915,7 @@ def try_once(tree, release, example):
         if c == NULL or set == NULL:
             raise MemoryError
         c.rules = rules_of(release)
+        c.arguments = arguments_of(tree, release, &c.rules)
         map_lists(tree, ops, c)
         before = dict(example["before"])
         memset(before_, 0, sizeof(before_))

@@ -296,9 +296,11 @@ static __thread struct zone *pcpmodel_sized;
 #define cpumask_weight(mask) ((void)(mask), pcpmodel_sized->cpus)
 #define num_online_cpus() (pcpmodel_sized->all_cpus)
 
-/* The zone and the type of the page under way */
+/* The zone, and of a page the type that it is on a list by, and that of its page block: on a list
+ * another, as after a fallback, so that both are told apart. */
 static struct zone *pcpmodel_zone(void);
-static int pcpmodel_migratetype(void);
+static int pcpmodel_page_type(const struct page *page);
+static int pcpmodel_block_type(const struct page *page);
 
 /* Beside the matter */
 
@@ -311,15 +313,15 @@ static int pcpmodel_migratetype(void);
 #define __mod_zone_page_state(zone, item, n) ((void)(n))
 #define __mod_zone_freepage_state(zone, n, mt) ((void)(n))
 #define account_freepages(zone, n, mt) ((void)(n))
-#define page_zonenum(page) 0
+#define page_zonenum(page) ((void)(page), 2) /* as zone_idx() */
 #define page_zone(page) ((void)(page), pcpmodel_zone())
 #define page_to_pfn(page) ((void)(page), 0UL)
 #define page_to_nid(page) 0
 #define set_page_private(page, value) ((void)((page)->private = (value)))
 #define page_private(page) ((page)->private)
-#define get_pfnblock_migratetype(page, pfn) ((void)(page), (void)(pfn), 0)
-#define get_pageblock_migratetype(page) ((void)(page), 0)
-#define get_pcppage_migratetype(page) ((void)(page), pcpmodel_migratetype())
+#define get_pfnblock_migratetype(page, pfn) ((void)(pfn), pcpmodel_block_type(page))
+#define get_pageblock_migratetype(page) pcpmodel_block_type(page)
+#define get_pcppage_migratetype(page) pcpmodel_page_type(page)
 #define set_pcppage_migratetype(page, mt) ((void)(mt))
 #define is_migrate_cma(mt) ((void)(mt), false)
 #define is_migrate_isolate(mt) ((void)(mt), false)
@@ -341,14 +343,28 @@ static int pcpmodel_migratetype(void);
 
 /* The buddy lists: they give `available` blocks and take everything. */
 
-static struct page *pcpmodel_rmqueue(void);
-static void pcpmodel_free_one(struct page *page, unsigned int order);
+static struct page *pcpmodel_rmqueue(int how, int order);
+static void pcpmodel_asked(int order, int migratetype);
+static void pcpmodel_asked_flags(unsigned int alloc_flags);
+static void pcpmodel_asked_mode(const void *mode);
+static void pcpmodel_free_one(struct page *page, unsigned int order, int migratetype, int flags);
 
-#define __rmqueue(zone, order, ...) ((void)(zone), (void)(order), pcpmodel_rmqueue())
-#define __rmqueue_smallest __rmqueue
-#define __rmqueue_cma_fallback __rmqueue
-#define __free_one_page(page, pfn, zone, order, ...) \
-	((void)(pfn), (void)(zone), pcpmodel_free_one(page, order))
+/* The fourth argument is there from v5.0 on, the fifth since v6.15. */
+#define PCPMODEL_COUNTED(a, b, c, d, e, f, g, h, name, ...) name
+#define PCPMODEL_GIVEN(name, ...) PCPMODEL_GLUE(name, \
+	PCPMODEL_COUNTED(__VA_ARGS__, 5, 5, 5, 5, 4, 3, 2, 1, 0))(__VA_ARGS__)
+#define PCPMODEL_RMQUEUE_3(zone, order, mt) \
+	((void)(zone), pcpmodel_asked(order, mt), pcpmodel_rmqueue(0, order))
+#define PCPMODEL_RMQUEUE_4(zone, order, mt, flags) \
+	(pcpmodel_asked_flags(flags), PCPMODEL_RMQUEUE_3(zone, order, mt))
+#define PCPMODEL_RMQUEUE_5(zone, order, mt, flags, mode, ...) \
+	(pcpmodel_asked_mode(mode), PCPMODEL_RMQUEUE_4(zone, order, mt, flags))
+#define __rmqueue(...) PCPMODEL_GIVEN(PCPMODEL_RMQUEUE_, __VA_ARGS__)
+#define __rmqueue_smallest(zone, order, mt, ...) \
+	((void)(zone), pcpmodel_asked(order, mt), pcpmodel_rmqueue(1, order))
+#define __rmqueue_cma_fallback(zone, order, ...) ((void)(zone), pcpmodel_rmqueue(2, order))
+#define __free_one_page(page, pfn, zone, order, mt, ...) \
+	((void)(pfn), (void)(zone), pcpmodel_free_one(page, order, mt, (int)(0, ##__VA_ARGS__)))
 
 /* include/linux/list.h on lists that are counted.  Only what is on a pageset's list, or comes to
  * it, ever stands in one, and what gathers on a list of the function's own. */

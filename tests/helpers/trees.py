@@ -62,7 +62,7 @@ PATCHES = {
         ((_DRAIN, r"min(clamp_t(int, pcp->free_count, \1, \2), 4 * batch)"),),
     ),
     "threshold": Patch(
-        frozenset({"nr_pcp_free", "nr_pcp_high"}),
+        frozenset({"nr_pcp_free", "nr_pcp_high", "free_frozen_page_commit"}),
         ((r"\(?batch \+ pcp->high_min / 2\)?", "2 * batch"),),
     ),
     # Drains are of one batch after every other allocation.

@@ -136,7 +136,7 @@ def test_the_smallest_state_shows_the_difference_again(changed):
         ([("static int rmqueue_bulk(", "static int rmqueue_lots(")],
          "mm/page_alloc.c has no function rmqueue_bulk()"),
         ([("int surplus, batch", "int surplus, other = pcp->owner, batch")],
-         "line 64: decay_pcp_high() uses owner, which is not in the files"),
+         "line 65: decay_pcp_high() uses owner, which is not in the files"),
         ([("	pcp->free_count >>= 1;", "	reserve_a_page(zone);")],
          "rmqueue_pcplist() uses reserve_a_page, which is not in the files"),
         ([("unsigned int order, int migratetype, unsigned int alloc_flags)",
@@ -214,7 +214,7 @@ def test_functions_that_end_the_process(changed):
 def test_braces_that_do_not_match(changed):
     for text, words in (
         ("	return got;\n", r"mm/page_alloc\.c: line \d+: '\{' without '\}'"),
-        ("	return got;\n}\n}\n", r"mm/page_alloc\.c: line 61: '\}' without '\{'"),
+        ("	return got;\n}\n}\n", r"mm/page_alloc\.c: line 62: '\}' without '\{'"),
     ):
         with pytest.raises(InputError, match=words):
             open_tree(changed(("	return got;\n}\n", text)))
@@ -387,7 +387,7 @@ def test_a_batch_of_its_own_is_said_and_used(changed, n):
     (sized,) = opened.compare("v7.2", operations=1000).facts["differences"]
     assert (sized["function"], sized["ours"]["batch"]) == ("zone_batchsize", 63)
     assert sized["theirs"]["batch"] > 63
-    assert "size the lists of a zone of 4,096 MiB" in opened.compare("v7.2", operations=1000).text
+    assert "size the lists of a zone of 1,280 MiB" in opened.compare("v7.2", operations=1000).text
     assert large_zone_batch(release(opened).rules) > 63
 
 

@@ -44,11 +44,12 @@ static void free_pcppages_bulk(struct zone *zone, int count, struct per_cpu_page
 static int rmqueue_bulk(struct zone *zone, unsigned int order, unsigned long count,
 			struct list_head *list, int migratetype, unsigned int alloc_flags)
 {
+	enum rmqueue_mode where = RMQUEUE_NORMAL;
 	unsigned long irq, got = 0;
 
 	spin_lock_irqsave(&zone->lock, irq);
 	while (got < count) {
-		struct page *page = __rmqueue(zone, order, migratetype, alloc_flags, NULL);
+		struct page *page = __rmqueue(zone, order, migratetype, alloc_flags, &where);
 
 		if (!page)
 			break;
