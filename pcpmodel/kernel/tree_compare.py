@@ -81,7 +81,7 @@ class Difference:
     Attributes
     ----------
     function : str
-        That decides what differs.
+        That decides what differs; one of the tree's, but for decay_pcp_high() where it has none.
     operation : str
         In words.
     state : dict
