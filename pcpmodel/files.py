@@ -402,16 +402,15 @@ def held(directory: Path) -> Iterator[bool]:
     bool
         Whether it is held; not where it cannot be opened, or its file system has no locks.
     """
-    handle = None
+    handle, key = None, (-1, -1)
     mine: set[tuple[int, int]] = _holds.__dict__.setdefault("mine", set())
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # of these alone, not of what is done while it is held
         state = os.stat(directory)
-        if (key := (state.st_dev, state.st_ino)) in mine:
-            yield True
-            return
-        handle = _locked(Path(os.path.realpath(directory)), wait=True)
+        key = (state.st_dev, state.st_ino)
+        if key not in mine:
+            handle = _locked(Path(os.path.realpath(directory)), wait=True)
     if handle is None:
-        yield False
+        yield key in mine
         return
     mine.add(key)
     try:

@@ -272,3 +272,21 @@ def test_scratch_folders_of_the_dead_are_removed_and_no_others(tmp_path):
     finally:
         alive.kill()
         alive.wait()
+
+
+def test_what_fails_while_a_directory_is_held_fails_as_it_does_otherwise(tmp_path):
+    """Where a thread held it already, an OSError was taken for one of holding it."""
+
+    def fail():
+        with files.held(tmp_path) as inner:
+            assert inner
+            raise OSError("disk full")
+
+    with files.held(tmp_path) as outer:
+        assert outer
+        with pytest.raises(OSError, match="disk full"):
+            fail()
+    with files.held(tmp_path / "not there") as missing:
+        assert not missing
+    with files.held(tmp_path) as again:
+        assert again
