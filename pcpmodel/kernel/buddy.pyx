@@ -1,7 +1,7 @@
 # cython: cdivision=True
 """The buddy lists of a zone: refills, fallback, direct frees, watermarks, isolation.
 
-Mirrors mm/page_alloc.c of v6.1 ... v7.3; where releases differ, the rules of
+Mirrors mm/page_alloc.c of v4.17 ... v7.3; where releases differ, the rules of
 the zone choose.
 """
 

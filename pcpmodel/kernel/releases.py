@@ -86,8 +86,8 @@ class MergeRetype(IntEnum):
     """What merging across page blocks of different types does to the types."""
 
     NONE = 0  #: ... v6.9: nothing
-    FIRST_BLOCK = 1  #: v6.12: the first block of the buddy
-    ALL_BLOCKS = 2  #: later: every block of the buddy
+    FIRST_BLOCK = 1  #: v6.10 ... v6.18: the first block of the buddy
+    ALL_BLOCKS = 2  #: v6.19: every block of the buddy
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Rules:
     # decay_pcp_high(), drain_pages_zone(), refresh_cpu_vm_stats()
     decay: int = Decay.NONE
     decay_chunks: bool = False  #: in chunks of ``batch``
-    drain_zone_chunks: bool = False  #: drain_pages_zone() in chunks of batch << 5
+    drain_zone_chunks: bool = False  #: drain_pages_zone() by batch << batch_scale_max
     remote_expire_is_change: bool = False  #: a counting ``expire`` keeps the worker alive
 
     # Batched frees

@@ -2,7 +2,7 @@
 
 Restates `zone_batchsize()`, `zone_highsize()`, `zone_set_pageset_high_and_batch()` and
 `__setup_per_zone_wmarks()` of mm/page_alloc.c, the recommendation of mm/khugepaged.c and the
-cache rule behind ``PCPF_FREE_HIGH_BATCH``, for every release from 6.1 to 7.2 and any page size.
+cache rule behind ``PCPF_FREE_HIGH_BATCH``, for v4.17 ... v7.3 and `PAGE_SIZES_KIB`.
 All quantities are whole pages unless the name says otherwise; divisions round down, as in C.
 """
 
@@ -235,7 +235,7 @@ def zone_highsize(
 
     References
     ----------
-    mm/page_alloc.c, zone_highsize(), v6.1 ... v7.2.
+    mm/page_alloc.c, zone_highsize(), v5.14 ... v7.3.
     """
     total = highsize_total(managed_pages, low_wmark_pages, high_fraction)
     return max(total // highsize_divisor(node_cpus, online_cpus, cpu_online), 4 * batch)

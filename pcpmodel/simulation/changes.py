@@ -116,7 +116,7 @@ def change(
     References
     ----------
     mm/page_alloc.c: percpu_pagelist_high_fraction_sysctl_handler(), page_alloc_cpu_dead(),
-    page_alloc_cpu_online(), drain_all_pages(); v6.1 ... v7.2.
+    page_alloc_cpu_online(), drain_all_pages(); v5.14 ... v7.3.
 
     Examples
     --------

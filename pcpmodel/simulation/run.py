@@ -243,7 +243,7 @@ def simulate(
     References
     ----------
     mm/page_alloc.c: get_page_from_freelist(), __alloc_pages_slowpath(); mm/vmscan.c:
-    balance_pgdat(); v6.1 ... v7.2.
+    balance_pgdat(); v4.17 ... v7.3.
     """
     spec = make_spec(
         release=release,

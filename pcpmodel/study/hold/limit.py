@@ -675,7 +675,7 @@ def limit(
     References
     ----------
     mm/page_alloc.c: nr_pcp_alloc(), nr_pcp_free(), free_frozen_page_commit(),
-    drain_pages_zone(); v6.7 ... v7.2.
+    drain_pages_zone(); v6.7 ... v7.3.
     """
     asked, factors = (
         [positive(name, one) for one in (given if isinstance(given, Iterable) else [given])]
