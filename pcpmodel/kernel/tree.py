@@ -46,6 +46,7 @@ from pcpmodel.kernel.tree_files import (
 )
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
 from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, closed, cut, members, segments
+from pcpmodel.kernel.zone import ZONE_FLAGS, flags_set
 
 __all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
 
@@ -711,7 +712,7 @@ class _Extract:
                 lines.append("#define TREE_FRACTION percpu_pagelist_high_fraction")
         elif "pageset_set_high_and_batch" in more:
             lines.append(f"#define TREE_SET_SIZE {self.call('pageset_set_high_and_batch', _SIZES)}")
-        for flag in ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH"):
+        for flag in ZONE_FLAGS:
             value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
             lines.append(f"#define TREE_{flag} {value}")
         common = [f for f in _FIELDS if f in fields]
@@ -1046,7 +1047,6 @@ sys.exit(f"{tree.name}: {of_failed(failed[0])}" if failed else 0)
 """
 
 
-_ZONE_FLAGS = ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH")
 #: Who is called for an operation (`pcpmodel.kernel.tree_pages.compare`) of another name.
 _CALLED = {"alloc": "rmqueue_pcplist", "free": "the commit of a free", "decay": "decay_pcp_high"}
 
@@ -1059,7 +1059,7 @@ def of_failed(example: Mapping[str, Any]) -> str:
     told = [f"{k} {v}" for k, v in numbers.items() if v or k in ("count", "high", "batch")]
     told += [f"lists {lists}"] if lists else []
     told += [f"order {example['order']}"] if example["order"] else []
-    told += [name for bit, name in enumerate(_ZONE_FLAGS) if example["zone_flags"] >> bit & 1]
+    told += flags_set(example["zone_flags"])
     who = op if " " in op else f"{op}()"
     return f"in {who} {example['failed']}, where {', '.join(told)}"
 

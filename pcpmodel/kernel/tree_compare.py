@@ -16,6 +16,7 @@ from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
 from pcpmodel.kernel.tree_pages import ARGUMENTS, compare, sizing, try_once
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, near
+from pcpmodel.kernel.zone import flags_set
 
 __all__ = ["OPERATIONS", "Difference", "closest", "decides_as", "differences"]
 
@@ -356,14 +357,9 @@ def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
         "drain_zone_pages": "drain of a remote pageset: drain_zone_pages()",
         "drain_pages_zone": "drain of all: drain_pages_zone()",
     }[op]
-    flags = [
-        name
-        for bit, name in ((1, "BOOSTED_WATERMARK"), (2, "RECLAIM_ACTIVE"), (4, "BELOW_HIGH"))
-        if example["zone_flags"] & bit
-    ]
     before = {k: v for k, v in example["before"].items() if k != "lists"}
     lists = {i: n for i, n in enumerate(example["before"]["lists"]) if n}
-    state = {**before, "lists": lists, "zone_flags": flags}
+    state = {**before, "lists": lists, "zone_flags": flags_set(example["zone_flags"])}
     ours, theirs = _outcome(example["release"]), _outcome(example["tree"])
     unlike = [n for n in _unlike(example) if n not in ("drains", "lists", "got")]
     for more, told in (("blocks", "holds"), ("refills", "asked")):

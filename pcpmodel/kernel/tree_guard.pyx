@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 from pcpmodel.errors import InputError
+from pcpmodel.kernel.zone import flags_set
 
 cdef extern from "tree_guard.h":
     enum:
@@ -29,7 +30,6 @@ SIGNALS = {
     signal.SIGILL: "goes beyond an array",
     signal.SIGTRAP: "goes beyond an array",
 }
-ZONE_FLAGS = ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH")
 ALWAYS = ("count", "high", "high_min", "high_max", "batch")
 
 # Names of trees by the addresses of what was loaded of them.
@@ -77,7 +77,7 @@ cdef str state_of(const tree_call *call):
         told = []
     if call.order:
         told.append(f"order {call.order}")
-    told += [name for bit, name in enumerate(ZONE_FLAGS) if call.zone_flags >> bit & 1]
+    told += flags_set(call.zone_flags)
     return f"where {', '.join(told)}" if told else "whatever the state"
 
 

@@ -17,10 +17,16 @@ from pcpmodel.errors import InputError, integer, unknown_name
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, Rules
 
-__all__ = ["GFP", "ZONE_NAMES", "Pagesets", "Zone", "managed_pages", "zonelists"]
+__all__ = [
+    "GFP", "ZONE_FLAGS", "ZONE_NAMES", "Pagesets", "Zone", "flags_set", "managed_pages",
+    "zonelists",
+]  # fmt: skip
 
 #: Zone types of x86-64, by zone index.
 ZONE_NAMES = ("DMA", "DMA32", "Normal", "Movable")
+
+#: zone->flags, from bit 0 on.
+ZONE_FLAGS = ("BOOSTED_WATERMARK", "RECLAIM_ACTIVE", "BELOW_HIGH")
 
 #: How a request may get its page: GFP_KERNEL, GFP_ATOMIC, GFP_NOWAIT.
 GFP = ("kernel", "atomic", "nowait")
@@ -117,6 +123,11 @@ class Zone:
     def index(self) -> int:
         """Zone index: 0 DMA, 1 DMA32, 2 Normal, 3 Movable."""
         return ZONE_NAMES.index(self.name)
+
+
+def flags_set(flags: int) -> list[str]:
+    """Names of the `ZONE_FLAGS` that are set."""
+    return [name for bit, name in enumerate(ZONE_FLAGS) if flags >> bit & 1]
 
 
 def managed_pages(zone: Zone) -> int:

@@ -86,3 +86,8 @@ def test_every_block_has_a_list_of_its_order_and_type(nr: int) -> None:
         assert lists.pindex_to_order(pindex) == order
         if order < lists.HPAGE_PMD_ORDER:
             assert lists.pindex_to_type(pindex) == mt
+
+
+def test_the_flags_of_a_zone_are_named_once() -> None:
+    sources = [f for f in PACKAGE.rglob("*.p*") if f.suffix in (".py", ".pyx", ".pxd")]
+    assert [f.name for f in sources if '"BELOW_HIGH"' in f.read_text()] == ["zone.py"]
