@@ -747,7 +747,8 @@ class Release:
 
     def as_dict(self) -> dict[str, int]:
         """Rules by name, as plain integers and truth values."""
-        return {k: v if isinstance(v, bool) else int(v) for k, v in vars(self.rules).items()}
+        values = {f.name: getattr(self.rules, f.name) for f in fields(Rules)}
+        return {k: v if isinstance(v, bool) else int(v) for k, v in values.items()}
 
     #: A rule of one's own that decides on it; None: the kernel's alone.  Another:
     #: `pcpmodel.kernel.policies.RuledRelease`.

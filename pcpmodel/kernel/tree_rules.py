@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -131,11 +131,6 @@ class TreeRelease(Release):
         )
         object.__setattr__(made, "sizing", partial(sizing, self.tree))
         return made
-
-    def as_dict(self) -> dict[str, int]:
-        """Rules by name, as plain integers and truth values."""
-        values = {f.name: getattr(self.rules, f.name) for f in fields(Rules)}
-        return {k: v if isinstance(v, bool) else int(v) for k, v in values.items()}
 
     def steps(self) -> dict[str, int]:
         """Where the compiled functions are; they are loaded."""
