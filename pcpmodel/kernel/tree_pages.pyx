@@ -519,7 +519,7 @@ FIELDS = (
 )
 
 
-cdef int fields_of(tree, const pcp_rules *r):
+cdef int fields_of(tree, const pcp_rules *r) except -1:
     """Those that both the tree and the release keep."""
     cdef int both = 0
     both |= HAS_FLAGS * (r.free_high_two_in_a_row and "flags" in tree.fields)
@@ -534,7 +534,7 @@ cdef int fields_of(tree, const pcp_rules *r):
     return both
 
 
-cdef unsigned int arguments_of(tree, release, const pcp_rules *r):
+cdef unsigned int arguments_of(tree, release, const pcp_rules *r) except? 0:
     """Arguments that are compared; beside another tree those that it passes as releases do.
 
     From v6.10 on a drained page goes to the list of its page block's type, before to its own.
@@ -989,14 +989,11 @@ cdef map_lists(tree, const tree_ops *ops, counted *c):
         for mt in MIGRATETYPES.values():
             mine, theirs = order_to_pindex(lists, mt, order), ops.pindex(mt, order)
             tell_failed()
-            if found is None and mine != theirs:
+            if found is None and not mine == theirs < ops.nr_lists:
                 found = {
                     "order": order, "migratetype": mt, "release": {"pindex": mine},
                     "tree": {"pindex": theirs},
                 }
-            if found is None and not 0 <= theirs < ops.nr_lists:
-                found = {"order": order, "migratetype": mt, "release": {"pindex": mine},
-                         "tree": {"pindex": theirs}}
             if not 0 <= theirs < ops.nr_lists or at.setdefault(mine, theirs) != theirs:
                 break
             i = ops.order(theirs)
