@@ -18,7 +18,6 @@ from pcpmodel.kernel.buddy cimport (
     ALLOC_FLAGS,
     ALLOC_KSWAPD,
     ALLOC_WMARK_MIN,
-    CLAIM_NEVER,
     EV_EXTFRAG,
     EV_PCPU_DRAIN,
     EV_ZONE_LOCKED,
@@ -837,12 +836,6 @@ cdef class Memory(Exclusive, Pagesets):
             raise InputError(f"the page block of pfn={pfn} is not isolated")
         unset_isolate(at, page, mt)
         self._check()
-
-    def set_claim(self, object zone, claim):
-        """How page blocks are claimed: 0 by their pages, 1 always, 2 never."""
-        cdef int z = self._zone_number(zone), how = whole("claim", claim, 0, CLAIM_NEVER)
-        check_idle(self)
-        self.mm.zone[z].claim = how
 
     # State
 

@@ -26,7 +26,6 @@ COUNTS = (
 ACC, NONE, MIG = 0, 1, 2
 DELAY_MAPPING, UNCOUNTED_RETRY, PREPARE_LOCKED = 1, 2, 4
 NEVER = 0x7FFFFFFFFFFFFFFF
-CALENDAR_BITS = 18  # the calendar's buckets, for the order of equal times only
 
 
 class Page:

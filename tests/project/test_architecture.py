@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
@@ -131,3 +132,22 @@ def test_every_rule_decides_something():
     unread = {f.name for f in fields(Rules) if not re.search(rf"\b(r|_?rules)\.{f.name}\b", text)}
     # A block gets its type back in either case, unless it is told another (documentation, limits).
     assert unread == {"isolate_bit"}
+
+
+def test_what_is_defined_is_named_elsewhere():
+    """Functions and constants of modules, methods of compiled classes; `__all__` does not count."""
+    suffixes = (".py", ".pyx", ".pxd", ".ipynb", ".md")
+    folders = ("pcpmodel", "tests", "tools", "docs", "notebooks", "examples")
+    text = {
+        f: re.sub(r"__all__ = \[[^\]]*\]", "", f.read_text(encoding="utf-8"))
+        for folder in folders for f in (ROOT / folder).rglob("*") if f.suffix in suffixes
+    }  # fmt: skip
+    found = Counter(word for t in text.values() for word in re.findall(r"\w+", t))
+    alone = set()
+    for file, source in text.items():
+        if ROOT / "pcpmodel" not in file.parents or file.name == "cli.py":  # Click names those
+            continue
+        names = re.findall(r"^(?:(?:def|class) (\w+)|([A-Z_]\w+)(?:: .*)? =)", source, re.M)
+        methods = re.findall(r"^    def (\w+)", source, re.M) if file.suffix == ".pyx" else []
+        alone |= {n for n in [*methods, *(a or b for a, b in names)] if found[n] == 1}
+    assert alone == set()

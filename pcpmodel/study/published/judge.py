@@ -29,7 +29,6 @@ __all__ = [
     "cells_of",
     "judged",
     "said_of",
-    "series_of",
 ]
 
 #: A contention below this [% of cycles] tells little, and is not asked to be within the factor.
@@ -46,13 +45,6 @@ _MACHINES = {"own": "a machine with a latency table", "like": "a machine that is
 
 def _series() -> pd.DataFrame:
     return load_workload("answer-key").tables["series"].set_index(["source", "table"])
-
-
-def series_of(source: str) -> str:
-    """The series of which a source is a posting: one source, however often it was posted."""
-    frame = load_workload("answer-key").tables["series"]
-    names = dict(zip(frame["source"], frame["series"], strict=True))
-    return names.get(source, source)
 
 
 def cells_of(rows: Sequence[Row], like: Sequence[str] = ()) -> pd.DataFrame:
