@@ -163,7 +163,7 @@ def _all_rules(names: Sequence[Any], config: str | None) -> list[Any]:
     return [tree(n, config=config) if _is_path(n) else n for n in names]
 
 
-def _rules(name: Any, config: str | None = None) -> Any:
+def _rules(name: Any, config: str | None) -> Any:
     """The one release of a verb that takes one."""
     return _all_rules([name], config)[0]
 

@@ -173,9 +173,9 @@ def decode(raw: bytes, path: str | os.PathLike[str]) -> str:
     return text
 
 
-def read_text(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> str:
+def read_text(path: str | os.PathLike[str]) -> str:
     """Read a regular UTF-8 text file; see `read_bytes` and `decode`."""
-    return decode(read_bytes(path, limit), path)
+    return decode(read_bytes(path), path)
 
 
 # ------------------------------------------------------------------- JSON
@@ -232,16 +232,14 @@ def _check(value: Any) -> None:
         level = inner
 
 
-def parse_json(
-    text: str | bytes, file: object = None, *, row: int | None = None, column: str | None = None
-) -> Any:
+def parse_json(text: str | bytes, file: object = None, *, row: int | None = None) -> Any:
     """Parse JSON strictly.
 
     Parameters
     ----------
     text : str or bytes
         Bytes are taken as UTF-8.
-    file, row, column : optional
+    file, row : optional
         For the messages.
 
     Returns
@@ -270,12 +268,12 @@ def parse_json(
     except json.JSONDecodeError as error:
         message = f"not valid JSON: {error.msg} (character {error.colno})"
         line = error.lineno if row is None else row
-        raise InputError(message, file=file, row=line, column=column) from None
+        raise InputError(message, file=file, row=line) from None
     except RecursionError:
         message = f"not valid JSON: is nested deeper than {MAX_DEPTH} levels"
     except ValueError as error:
         message = f"not valid JSON: {error}"
-    raise InputError(message, file=file, row=row, column=column)
+    raise InputError(message, file=file, row=row)
 
 
 def read_json(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> Any:

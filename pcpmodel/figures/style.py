@@ -408,11 +408,11 @@ def _legend_beside(ax: Axes, width: float, axes: Iterable[Axes]) -> None:
     ax.legend(handles, labels, loc="center left", borderpad=0).set_in_layout(False)
 
 
-def listed(names: Iterable[object], most: int = 8) -> str:
-    """``a, b and c``; more than ``most`` are counted."""
+def listed(names: Iterable[object]) -> str:
+    """``a, b and c``; of more than eight the rest is counted."""
     words = [str(name) for name in names]
-    if len(words) > most:
-        words = [*words[: most - 1], f"{len(words) - most + 1} more"]
+    if len(words) > 8:
+        words = [*words[:7], f"{len(words) - 7} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
@@ -431,13 +431,13 @@ def counted(n: int, thing: str) -> str:
     return f"{n:g} {thing}{'' if n == 1 else 's'}"
 
 
-def span(values: Iterable[float], unit: str = "", digits: int = 3) -> str:
+def span(values: Iterable[float], unit: str = "") -> str:
     """``1.2 to 3.4 us``; one number where all are the same."""
     array = np.asarray(list(values), float)
     array = array[np.isfinite(array)]
     if not len(array):
         return "not known"
-    ends = (number(x, digits) for x in (array.min(), array.max()))
+    ends = (number(x) for x in (array.min(), array.max()))
     return f"{' to '.join(dict.fromkeys(ends))} {unit}".strip()
 
 
@@ -715,9 +715,7 @@ def widen_y(ax: Axes, low: float, high: float) -> None:
     ax.set_ylim(low, high)
 
 
-def beside(
-    ax: Axes, points: npt.ArrayLike, names: Sequence[str], others: npt.ArrayLike, size: float = 6.0
-) -> None:
+def beside(ax: Axes, points: npt.ArrayLike, names: Sequence[str], others: npt.ArrayLike) -> None:
     """Name points, each name where it covers neither a point nor another name.
 
     Parameters
@@ -729,12 +727,11 @@ def beside(
     names : sequence of str
     others : (m, 2) array_like
         Points to keep clear of.
-    size : float
-        Of the letters [points].
     """
     figure = ax.figure
     figure.draw_without_rendering()  # places are known now
     unit = figure.dpi / 72
+    size = 6.0  # of the letters [points]
     frame = ax.get_window_extent()
     taken = [Bbox.from_bounds(x - 3 * unit, y - 3 * unit, 6 * unit, 6 * unit)
              for x, y in ax.transData.transform(others)]  # fmt: skip

@@ -540,11 +540,11 @@ class Cost:
     interval: Mapping[str, tuple[Any, Any]]
 
 
-def check_pages(pages: ArrayLike, name: str = "pages") -> NDArray[np.int64]:
+def check_pages(pages: ArrayLike) -> NDArray[np.int64]:
     """Return ``pages`` as integers; refuse what is not a whole number >= 1."""
     given = np.asarray(pages)
     if given.dtype.kind not in "iu" or given.size == 0 or given.min() < 1:
-        raise InputError(f"{name}={pages!r}: give whole numbers of pages, 1 or more.")
+        raise InputError(f"pages={pages!r}: give whole numbers of pages, 1 or more.")
     return given.astype(np.int64)
 
 

@@ -62,7 +62,7 @@ def references(runs: Iterable[Run], project: Path = Path()) -> str:
     for run in runs:
         packages |= sources(run)
     entries = [
-        _entry("misc", "pcpmodel", {  # @software is no entry of BibTeX's own styles
+        _entry("pcpmodel", {
             "author": f"{{{AUTHOR}}}",
             "title": f"{{{TITLE}}}",
             "year": RELEASED[:4],
@@ -74,8 +74,7 @@ def references(runs: Iterable[Run], project: Path = Path()) -> str:
     for name, stated in sorted(packages.items()):
         key = name.rpartition("/")[2]
         for number, source in enumerate(stated, 1):
-            entries.append(_entry("misc", f"{key}-{number}" if len(stated) > 1 else key,
-                                  _fields(source)))  # fmt: skip
+            entries.append(_entry(f"{key}-{number}" if len(stated) > 1 else key, _fields(source)))
     return "\n".join(entries)
 
 
@@ -101,8 +100,8 @@ def _plain(text: str) -> str:
     return " ".join(text.translate(_SPECIAL).split())
 
 
-def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    lines = [f"@{kind}{{{key},"]
+def _entry(key: str, fields: Mapping[str, str]) -> str:
+    lines = [f"@misc{{{key},"]  # @software is no entry of BibTeX's own styles
     for name, text in fields.items():
         if text:  # a month is a word of BibTeX's own
             lines.append(f"  {name} = {text[1:] if text[0] == '=' else f'{{{text}}}'},")

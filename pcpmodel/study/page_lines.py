@@ -56,7 +56,7 @@ def page_lines(spec: RunSpec) -> Places | None:
     return {side: found.places(side) for side in ("refill", "drain")}
 
 
-def random_buddies(pages: int, l2_kib: float, llc_kib: float, seed: int = 1) -> dict[str, float]:
+def random_buddies(pages: int, l2_kib: float, llc_kib: float) -> dict[str, float]:
     """Where a page's buddy is when a region that was touched at random is unmapped.
 
     Pages are allocated in order of their numbers and freed at random, where the program of a
@@ -77,7 +77,7 @@ def random_buddies(pages: int, l2_kib: float, llc_kib: float, seed: int = 1) -> 
         Place -> share of the pages.
     """
     pages -= pages % 2
-    when = np.random.default_rng(seed).permutation(pages)
+    when = np.random.default_rng(1).permutation(pages)
     buddy = np.arange(pages) ^ 1
     since = when - when[buddy]
     age = np.where(since > 0, _UNMAPPED * since, _TOUCHED * (pages - buddy) + _UNMAPPED * when)
