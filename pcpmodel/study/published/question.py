@@ -1,7 +1,7 @@
 """A published table as a question that is asked for by name: its machines, its runs, its rows.
 
 Nothing is fitted to such a table.  Its machines have no latency table of their own: each is taken
-be like measured ones (`pcpmodel.machine`, ``like``).  What a source states is input; what it
+to be like measured ones (`pcpmodel.machine`, ``like``).  What a source states is input; what it
 does not state is assumed, the same for all: `ASSUMED`, and what the note of a table adds.
 """
 

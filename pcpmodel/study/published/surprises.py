@@ -303,7 +303,7 @@ def _none_of(asked: list[str], patches: list[str]) -> str:
 
 
 def policy_surprise(work: Answer) -> Answer:
-    """Notebook 07: would the simpler rule have done, and does it beat the tuned ones?.
+    """Notebook 07: would the simpler rule have done, and does it beat the tuned ones?
 
     Parameters
     ----------
