@@ -4,11 +4,12 @@
 
 import csv
 import re
+import tomllib
 from collections import Counter
 
 import pytest
 
-from helpers.paths import DATA, SHARED
+from helpers.paths import DATA, ROOT, SHARED
 from pcpmodel.datasets import packages
 
 PUBLISHED = DATA / "published"
@@ -133,6 +134,16 @@ def test_every_row_of_a_collected_file_is_there_once_and_nothing_else(name):
         here = [row for row in here if "266511" not in row["source"]]
     expected = Counter(tuple(row.values()) for row in expected_rows(name))
     assert Counter(as_collected(name, row) for row in here) == expected
+
+
+def test_every_unit_that_a_collected_file_gets_is_on_a_row_and_a_share_says_percent():
+    """A threshold of four batches stood as 4 %: "^cache" of the misses' rate fits it, too."""
+    spec = tomllib.loads((ROOT / "tools" / "published.toml").read_text(encoding="utf-8"))
+    for name, rule in spec["units"].items():
+        rows = [row for table in PLACES[name] for row in rows_of(table)]
+        assert {unit for _, unit in rule["patterns"]} <= {row["unit"] for row in rows}, name
+        shares = [row[rule["look_in"]] for row in rows if row["unit"] == "%"]
+        assert all("%" in words for words in shares), name
 
 
 @SOURCES
