@@ -49,8 +49,8 @@ def _nearest(table: pd.DataFrame) -> str:
         f"Version 1 reported {found['interrupts_per_page']:.2f} interrupts per migrated page "
         f"and {found['interrupts_left_percent']:.2f} % of them left; its set-up is not known. "
         f"The model comes nearest with {near} threads per process: "
-        f"{best['interrupts_per_page']:.2f} interrupts per page, "
-        f"{best['interrupts_left_percent']:.2f} % left (**predicted**)."
+        f"{best['interrupts_per_page']:.2f} interrupts per page (**the threads are chosen by "
+        f"it**), {best['interrupts_left_percent']:.2f} % left (**predicted**)."
     )
 
 
@@ -123,7 +123,8 @@ def migrate_pages(
     Returns
     -------
     Answer
-        ``rows``: the changes, published and of the model.  Its facts: ``pages`` moved, ``batch``
+        ``rows``: the changes, published and of the model; the ``ratio`` of that of the interrupts
+        is of what is left of them, as in `compare`.  Its facts: ``pages`` moved, ``batch``
         pages per flush, ``targets`` CPUs interrupted by one flush, and of both ways
         ``interrupts`` and ``pages_per_second`` of one thread (``*_batched``).
 
@@ -153,11 +154,19 @@ def migrate_pages(
         }
     )
     rows["ratio"] = rows["predicted"] / rows["measured"]
+    left = 100 + rows.loc[0, ["measured", "predicted"]].astype(float)
+    rows.loc[0, "ratio"] = left["predicted"] / left["measured"]  # of what went they look alike
     said = {
         row.quantity: f"* {row.quantity}: {row.measured:+.1f} % measured, {row.predicted:+.1f} % "
         "by the model (**predicted**)."
         for row in rows.itertuples()
     }
+    if single:
+        said["interrupts left"] = (
+            f"* {left['measured']:.1f} % of the interrupts are left as measured, "
+            f"{left['predicted']:.2f} % in the model, which has no others than one flush for "
+            f"{batch} pages."
+        )
     facts = {
         "pages": pages,
         "batch": batch,

@@ -141,6 +141,11 @@ def test_batched_migration_interrupts_once_per_batch():
     assert moved.facts["interrupts_batched"] == 2 * 7
     assert moved.facts["pages_per_second_batched"] > 2 * moved.facts["pages_per_second"]
     assert not moved["rows"]["fitted"].any()
+    # -99.1 and -99.8 % have a ratio of 1.0; what is left, 0.9 and 0.2 %, one of 0.2.
+    row = moved["rows"].set_index("quantity").loc["shootdown interrupts"]
+    assert row["ratio"] == pytest.approx(1 / 512 * 100 / (100 - 99.1))
+    assert "0.9 % of the interrupts are left as measured, 0.20 % in the model" in moved.text
+    assert "left" not in pm.numa.migrate_pages(pages=64, threads=1).text  # nobody to interrupt
     with pytest.raises(InputError, match="batch=0"):
         pm.numa.migrate_pages(batch=0)
 
@@ -175,7 +180,10 @@ def test_verdict_has_a_neutral_band():
 
 
 def test_first_version_is_bracketed_by_one_and_four_threads():
-    table = pm.numa.first_version(threads=(1, 2, 4), scale=0.01).table
+    answer = pm.numa.first_version(threads=(1, 2, 4), scale=0.01)
+    table = answer.table
+    # What the threads are chosen by is no prediction.
+    assert "interrupts per page (**the threads are chosen by it**), " in answer.text
     per_page = table["interrupts_per_page"]
     assert per_page["1"] == 0 < per_page["2"] < per_page["4"]
     assert per_page["1"] < per_page["published"] < per_page["4"]
