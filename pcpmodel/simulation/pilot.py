@@ -170,8 +170,14 @@ def pilot_spec(spec: RunSpec) -> RunSpec:
     )
 
 
-def pilot(spec: RunSpec) -> Pilot:
+def pilot(spec: RunSpec, seed: int = _ALIKE["seed"]) -> Pilot:
     """Averages for a run; made once for all that have the same.
+
+    Parameters
+    ----------
+    spec : RunSpec
+    seed : int
+        Of the pilot, by default that of the pilot of every run: others tell how far it scatters.
 
     Raises
     ------
@@ -180,11 +186,11 @@ def pilot(spec: RunSpec) -> Pilot:
     """
 
     def made() -> Pilot:
-        small = pilot_spec(spec)
+        small = replace(pilot_spec(spec), seed=seed)
         llc_kib = _node_llc_kib(spec) * _on_a_node(small) / _on_a_node(spec)
         return _PILOTS(small, lambda: _counted(small, llc_kib), node_llc_kib=llc_kib)
 
-    return _PILOT_OF(spec, made, **_ALIKE)
+    return _PILOT_OF(spec, made, **_ALIKE | {"seed": seed})
 
 
 def _on_a_node(spec: RunSpec) -> int:

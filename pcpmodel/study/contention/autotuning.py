@@ -317,7 +317,7 @@ def _of_caches(cache: pd.DataFrame) -> str:
     return (
         " Whether pages whose data have left the caches are the reason it shows by direction only: "
         "what was measured is the rate of all cache misses, what the model has the share of pages "
-        f"allocated that no cache of the CPU held. It moves as that rate, beyond its scatter, in "
+        f"allocated that no cache of the node held. It moves as that rate, beyond its scatter, in "
         f"{same} of the {len(turns)} turns:"
     )
 
@@ -403,7 +403,7 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
             yield (
                 f"{name} caches",
                 f"  - {name} at {', '.join(steps)}: cache-miss rate {measured} % measured; pages "
-                f"allocated that no cache of the CPU held {model} % in the model"
+                f"allocated that no cache of the node held {model} % in the model"
                 + f". From the row before: {moves}" * bool(moves)
                 + ".",
             )

@@ -77,7 +77,7 @@ def compare(
         predictor the cells and signs that are right (`score_null_models`), summed in ``predictors``
         and ``by_table``.  ``inputs`` of every table by where they come from; ``rank``: Spearman
         correlation of the rows per column; ``cache_misses``: the published rate [% of accesses]
-        beside the share of allocated pages that no cache held [%]; ``elsewhere`` and
+        beside the share of allocated pages that no cache of the node held [%]; ``elsewhere`` and
         ``not_modelled``: the published tables that are not compared, and the reason.  Its facts
         are those of `judged`, and the tables.
 

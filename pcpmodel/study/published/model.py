@@ -13,6 +13,7 @@ import numpy as np
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.hardware.machines import Machine, machine
+from pcpmodel.simulation.pilot import pilot
 from pcpmodel.simulation.spec import RunSpec, make_spec
 from pcpmodel.study.builds import build_of
 from pcpmodel.study.published.cases import Case, cache_miss_column, published_rows
@@ -23,9 +24,6 @@ from pcpmodel.study.published.shared import Runs, Taken
 __all__ = ["REPEATS", "Runner", "cache_miss_rows", "case_rows", "ends"]
 
 REPEATS = 3  # seeds of every row, so that a change is told from the model's own scatter
-#: Part of a row's time in which a share of pages is counted: it stands by then within 0.3 points,
-#: and a run that follows single pages takes four times the CPU.
-_PART = 0.25
 #: Of the time of a hold nothing is left that anybody would wait for.
 _NO_HOLDS = 1e-4
 
@@ -73,7 +71,11 @@ def _figures(result: Taken, base: Taken, spec: RunSpec | None = None) -> dict[st
 
 
 def cache_miss_rows(case: Case, runners: Sequence[Runner]) -> list[dict[str, Any]]:
-    """The column of cache misses beside what the simulator knows of caches, row by row."""
+    """The column of cache misses beside what the simulator knows of caches, row by row.
+
+    That is the share that a run's time has in it, of its pilot: a page that another CPU of the
+    node used last is in a cache, and no miss.
+    """
     frame = load_published(case.source).tables[case.table]
     column = cache_miss_column()
     if column not in frame:
@@ -82,9 +84,7 @@ def cache_miss_rows(case: Case, runners: Sequence[Runner]) -> list[dict[str, Any
     known: list[float] | None = None
     before = math.nan
     for step, measured in zip(frame["step"], frame[column], strict=True):
-        part = {"identity": True, "caches": True, "seconds": _PART * case.run["seconds"]}
-        rates = (run(str(step), **part).cache_miss_rate for run in runners)
-        shares = [100 * rate for rate in rates if rate is not None]
+        shares = [100 * pilot(run.spec(str(step)), run.seed).from_memory for run in runners]
         row: dict[str, Any] = {
             "source": case.source,
             "table": case.table,
@@ -130,9 +130,10 @@ class Runner:
         self.on = machine(case.run["machine"]) if on is None else on
 
     def __call__(self, step: str, **options: Any) -> Taken:
-        return self.runs(self._spec(step, **options))
+        return self.runs(self.spec(step, **options))
 
-    def _spec(self, step: str, **options: Any) -> RunSpec:
+    def spec(self, step: str, **options: Any) -> RunSpec:
+        """The run of a row."""
         given = {**self.case.run, "machine": self.on, **options}
         return make_spec(
             release=self.case.releases[step], workload=self.workload, seed=self.seed, **given
@@ -144,7 +145,7 @@ class Runner:
         return self.plain[step]
 
     def figures(self, step: str) -> dict[str, float]:
-        return _figures(self.row(step), self.row("base"), self._spec("base"))
+        return _figures(self.row(step), self.row("base"), self.spec("base"))
 
     def takings(self, step: str, contention: float) -> dict[str, float]:
         """The columns by the rules alone: ``contention`` of the base row [%] goes with the holds.

@@ -31,7 +31,6 @@ class Taken:
     drains: int
     lock_contention: float
     lru_contention: float
-    cache_miss_rate: float | None  #: None where caches were not followed
     pcp_pages: float  #: on the lists, in the mean
     most_pcp_pages: int
     held_pages: float  #: by the processes, in the mean
