@@ -87,6 +87,9 @@ def test_lists_keep_gigabytes_once_high_is_tuned():
     assert (lists[["patch7", "patch9", "patch10"]] > 5).all()
     assert (lists[["patch1", "patch3", "patch5"]] < 0.3).all()
     assert "+21.0 % (+18.4 % in version 3)" in answer.text
+    # "Up to" is of the patch that keeps most, patch 9.
+    assert lists.idxmax() == "patch9"
+    assert f"% with patch9) is no prediction of theirs: the {lists.max():.1f} GiB" in answer.text
     assert (answer.table["lists_error_gib"] >= 0).all()
     with pytest.raises(InputError, match="scatter"):
         pm.study.build_memory(seeds=[1])

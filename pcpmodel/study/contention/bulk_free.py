@@ -207,7 +207,8 @@ def _published_dip() -> Iterator[str]:
         f"with a rank correlation of {ranks['real']:+.1f} in real, {ranks['sys']:+.1f} in sys and "
         f"{ranks['user']:+.1f} in user time. The order fits {' and '.join(fits) or 'none'} alone, "
         f"and {len(per_cpu)} machines have {math.factorial(len(per_cpu))} orders: chance gives "
-        f"the fitting one once in {math.factorial(len(per_cpu))} times."
+        f"the fitting one once in {math.factorial(len(per_cpu))} times, and {len(ranks)} kinds of "
+        "time had that chance."
     )
     row = frame.loc[("large", "sys")]
     yield (
