@@ -103,6 +103,27 @@ def test_pages_fetched_from_memory_are_colder_pages_too() -> None:
         pm.study.explain(run("v6.6"), run("v6.7"), page_fetch_ns=400.0)
 
 
+def test_pages_whose_data_have_left_the_caches_are_no_work_between_holds() -> None:
+    """Patch 7 lets a stream's lists outgrow the caches: all of it was called work."""
+    runs = [
+        pm.simulate(
+            release,
+            "ice-lake",
+            pm.workload.unix_stream(16),
+            cpus=128,
+            nodes=2,
+            memory_gib=256.0,
+            seconds=0.1,
+            warmup_s=0.05,
+        )
+        for release in ("v6.6+p5", "v6.6+p7")
+    ]
+    causes = pm.study.explain(*runs).table.set_index("cause")["ns_per_unit"]
+    assert causes["colder pages"] > 500  # 15 pages a write, 5 % of them 64 lines from memory
+    assert abs(causes["work between holds"]) < 50
+    assert causes.drop("after").sum() == pytest.approx(causes["after"])
+
+
 def test_equal_runs_have_no_cause_to_name() -> None:
     said = " ".join(pm.study.explain(run("v6.6"), run("v6.6")).text.split())
     assert "+0.0%: inside the noise" in said

@@ -10,7 +10,7 @@ import textwrap
 import pandas as pd
 
 from pcpmodel.errors import InputError
-from pcpmodel.simulation.pilot import mean_line_ns
+from pcpmodel.simulation.pilot import lines_of, mean_line_ns
 from pcpmodel.simulation.result import ZONE_KINDS, Result
 from pcpmodel.study.answer import Answer
 
@@ -54,8 +54,10 @@ def explain(before: Result, after: Result, *, page_fetch_ns: float | None = None
     "Colder pages" has two parts.  In the simulation a page is cold where it passes through the
     zone, the lines of its hold for every block moved: that many blocks times what a pilot says,
     an expectation, since holds are drawn as a whole; the length of holds takes up the
-    difference.  In the tasks' own work cold pages cost no simulated time; with ``page_fetch_ns``
-    the pages allocated that no cache held cost that much each, an estimate that is then part of
+    difference.  In the tasks' own work pages cost time whose data a pilot finds in no cache of the
+    node: as much as the program takes longer for it, at the pace of a CPU with a core of its own.
+    With ``page_fetch_ns`` the pages allocated that were outside of a CPU's private cache and its
+    slice of the last-level cache cost that much each on top, an estimate that is then part of
     "before" and "after" too.  Either way the causes add up.
     """
     names = [run.spec.workload.name for run in (before, after)]
@@ -76,17 +78,19 @@ def explain(before: Result, after: Result, *, page_fetch_ns: float | None = None
         holds = {k: h.total / run.score for k, h in run.hold_hist.items()}
         cold = mean_line_ns(run.spec) * total["moved_blocks"] / run.score
         fetch = (page_fetch_ns or 0.0) * total["found_memory"] / run.score
+        lines = lines_of(run.spec)
+        data = 0.0 if lines is None else lines.page_ns * total["alloc_pages"] / run.score
         whole = run.cpu_ps / 1000 / run.score
         known = ("wait_ps", "hold_ps", "lru_wait_ps", "lru_hold_ps", "idle_ps")
         return {
             "whole": whole + fetch,
             "holds": sum(holds[kind] for kind in ZONE_KINDS),
-            "cold": cold + fetch,
+            "cold": cold + data + fetch,
             "hold": ns["hold_ps"] - cold,
             "wait": ns["wait_ps"],
             "lru": ns["lru_wait_ps"] + ns["lru_hold_ps"],
             "idle": ns["idle_ps"],
-            "work": whole - sum(ns[k] for k in known),
+            "work": whole - data - sum(ns[k] for k in known),
         }
 
     a, b = per_unit(before), per_unit(after)
