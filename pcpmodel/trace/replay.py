@@ -886,15 +886,26 @@ def _version(kernel: str) -> tuple[int, int]:
 
 
 def _sized(snapshot: Snapshot, state: Release, cap: Recording, markers: Markers) -> Snapshot:
-    """With high_min and high_max filled in where this kernel's /proc/zoneinfo prints none."""
+    """With high_min and high_max filled in where this kernel's /proc/zoneinfo prints none.
+
+    And with the lists of CPUs that were offline when it was read, and have lines.
+    """
     pcps = dict(snapshot.pcps)
+    late = set(np.unique(cap.trace[0]["cpu"]).tolist()) - {key[2] for key in pcps}
     # The sysctl is known at the end, and so at the start unless the recording tells of a change.
     fraction = 0 if markers.fractions else cap.high_fraction
     for zone in snapshot.zones:
         _, low, top = sizes(cap, zone, state.rules, fraction)
+        told = next((pcp for pcp in snapshot.pcps.values() if pcp.zone == zone.name
+                     and pcp.node == zone.node), None)  # fmt: skip
         for cpu in range(cap.cpus):
             key = (*zone.key, cpu)
             pcp = pcps.get(key)
+            if pcp is None and told is not None and cpu in late:
+                # page_alloc_cpu_dead() empties the lists, and every CPU's are of their zone's size
+                # from the start; nr_pcp_high() brings high to what it may be.
+                high = 0 if state.rules.high_min_max else told.high
+                pcps[key] = pcp = replace(told, cpu=cpu, count=0, high=high)
             if pcp is None:
                 continue
             if not state.rules.high_min_max:

@@ -71,7 +71,8 @@ def changes_of_size(
         if at is None or at.end is None:
             continue
         told = _told(seen, state.rules)
-        if any(known.get(key) != size for key, size in told.items()):
+        # A CPU that came online has lists of its zone's size.
+        if any(known.get(key, size) != size for key, size in told.items()):
             latest = next((row for row in written if before < row <= at.begin), at.begin)
             found.append(Resized(latest, before, latest, at.end, told))
         # Of a CPU that is offline nothing is told.

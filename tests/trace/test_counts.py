@@ -161,6 +161,23 @@ def test_a_cpu_that_was_idle_may_have_been_offline(tmp_path):
     assert "the sizes of the lists changed 3 times while it was recorded" in notes
 
 
+def test_a_cpu_that_was_offline_at_the_start_begins_with_empty_lists(tmp_path):
+    """Its lists are not in zoneinfo.before, and it has lines: the process ended there."""
+    text = (SIZES / "zoneinfo.before").read_text()
+    own = {}
+    for name, changed in (
+        ("offline", _without(1, text)),
+        ("empty", re.sub(r"(    cpu: 1\n +count: +)\d+(\n +high: +)\d+", r"\g<1>0\g<2>0", text)),
+    ):
+        made = tmp_path / name
+        shutil.copytree(SIZES, made)
+        (made / "zoneinfo.before").write_text(changed)
+        own[name] = pm.replay(made)
+    assert own["offline"].count("refills") == own["empty"].count("refills")
+    assert own["offline"].unexplained == own["empty"].unexplained
+    assert own["offline"].notes == own["empty"].notes  # nor did the sizes of the lists change
+
+
 def test_readings_that_are_not_there_or_in_no_trace_are_told_of(changed):
     text = (SIZES / "zoneinfo.before").read_text()
     assert not [note for note in pm.replay(SIZES).notes if "readings" in note]
