@@ -61,6 +61,7 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
     #define MAX_PFN ((int64_t)1 << 40)
+    #define FIRST_PAGE_ALIGNED ((uint64_t)1 << 20)
     static inline uint64_t load8(const char *p)
     {
         uint64_t x;
@@ -71,6 +72,7 @@ cdef extern from *:
     #define has_control(x) ((((x) - 0x2020202020202020) & ~(x) & 0x8080808080808080) != 0)
     """
     const int64_t MAX_PFN       # one above the largest page frame number read
+    const uint64_t FIRST_PAGE_ALIGNED
     uint64_t load8(const char *p) noexcept nogil
     bint has_control(uint64_t x) noexcept nogil
 
@@ -88,6 +90,8 @@ cdef enum:
     MAX_LINE = 1 << 16
     NO_KEY = -1
     MOVABLE = 1
+    GFP_ACCOUNT = 1 << 22   # include/linux/gfp.h, gfp_types.h, of all releases from v5.10 on
+    STATES = 0xFF           # of a task that sleeps, stops or ends: include/linux/sched.h
 
 # Why a line was refused; texts in _WHY.
 cdef enum:
@@ -108,7 +112,7 @@ cdef enum:
 _WHY = {
     BAD_HEAD: "not a trace line; expected 'TASK-PID [CPU] flags seconds: event: fields'",
     BAD_CPU: f"CPU number outside 0..{MAX_CPU}",
-    BAD_TIME: "time stamp is not 'seconds.fraction:' or a count below 2^63",
+    BAD_TIME: "time stamp is not 'seconds.fraction:' or a count below 10^18",
     BAD_FIELD: "a field of this event is missing or unreadable",
     BAD_PFN: "pfn outside 0..2^40",
     BAD_ORDER: f"order outside 0..{MAX_ORDER_READ}",
@@ -446,7 +450,17 @@ cdef int intern_comm(parser *s, const char *text, Py_ssize_t length) noexcept no
 
 
 cdef bint is_charged(const char *p, const char *e) noexcept nogil:
-    """Whether gfp_flags= of an allocation, the last field, has __GFP_ACCOUNT."""
+    """Whether gfp_flags= of an allocation, the last field as a rule, has __GFP_ACCOUNT.
+
+    Tools that do not know the names of the flags print the number.
+    """
+    cdef uint64_t flags = 0
+    cdef const char *q = <const char *>memchr(p, c'g', e - p)
+    while q != NULL and not at(q, e, b"gfp_flags=", 10):
+        q = <const char *>memchr(q + 1, c'g', e - q - 1)
+    if q != NULL and is_digit(q[10]):
+        q = read_hex(q + 12, &flags) if q[11] == c'x' else read_dec(q + 10, &flags)
+        return q != NULL and flags & GFP_ACCOUNT
     while e - p > 7:
         p = <const char *>memchr(p, c'A', e - p - 6)
         if p == NULL:
@@ -531,10 +545,17 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
     bracket = name_end
     while bracket > p and is_digit(bracket[-1]):
         bracket -= 1
-    if bracket == p or bracket == name_end or (bracket[-1] != c'-' and bracket[-1] != c' '):
+    if bracket == p or bracket == name_end:
         return BAD_HEAD
     if read_dec(bracket, &value) == NULL or value > <uint64_t>0x7FFFFFFF:
         return BAD_PID
+    if bracket[-1] == c'/':
+        # perf script -F +pid: "process/thread".
+        bracket -= 1
+        while bracket > p and is_digit(bracket[-1]):
+            bracket -= 1
+    if bracket == p or (bracket[-1] != c'-' and bracket[-1] != c' '):
+        return BAD_HEAD
     r.pid = <int32_t>value
     name_end = before(p, bracket - 1)
     while p < name_end and p[0] == c' ':
@@ -619,6 +640,18 @@ cdef int read_pairs(const char *p, const char *e, int64_t *values, uint64_t *hav
     return OK
 
 
+cdef void see_first_page(parser *s, uint64_t page, uint64_t pfn) noexcept nogil:
+    """Where the first struct page is, by an address of one.
+
+    trace-cmd adds the page's number to it and not that many structs.  It is aligned, to 1 GiB on
+    x86 (arch/x86/mm/kaslr.c, every release), which tells the two apart, but for few numbers.
+    """
+    cdef bint as_kernel = (page - (pfn << 6)) % FIRST_PAGE_ALIGNED == 0
+    if as_kernel != ((page - pfn) % FIRST_PAGE_ALIGNED == 0):
+        s.vmemmap = page - (pfn << 6 if as_kernel else pfn)
+        s.has_vmemmap = True
+
+
 cdef const char *read_page_fields(parser *s, const char *p, const char *e,
                                   event_row *r) noexcept nogil:
     """Fields of the five page tracepoints, as the kernel prints them; NULL if they are not that.
@@ -635,8 +668,7 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
             if q != NULL and at(q, e, b" pfn=", 5) and page >> 63:
                 q = read_pfn(q + 5, &r.a)
                 if q != NULL and r.a >= 0:
-                    s.vmemmap = page - (<uint64_t>r.a << 6)
-                    s.has_vmemmap = True
+                    see_first_page(s, page, <uint64_t>r.a)
         if e - p > 16 and p[16] == c' ' and not has_control(load8(p)) \
                 and not has_control(load8(p + 8)):
             p += 17
@@ -672,10 +704,7 @@ cdef const char *read_page_fields(parser *s, const char *p, const char *e,
 
 
 cdef int64_t last_pid(const char *p, const char *e, const char *key) noexcept nogil:
-    """The task that a line names last by this key, after names that may hold anything; 0 none.
-
-    perf prints sched_switch in another form, which is not read.
-    """
+    """The task that a line names last by this key, after names that may hold anything; 0 none."""
     cdef uint64_t pid
     cdef const char *q = e
     cdef Py_ssize_t size = strlen(key)
@@ -687,16 +716,43 @@ cdef int64_t last_pid(const char *p, const char *e, const char *key) noexcept no
     return 0
 
 
-cdef bint leaves_running(const char *p, const char *e) noexcept nogil:
-    """Whether who loses the CPU goes on later where it was stopped: TASK_RUNNING."""
+cdef const char *last_arrow(const char *p, const char *e) noexcept nogil:
+    """Where " ==> " of a sched_switch is, after which is who gets the CPU; or NULL."""
     cdef const char *q = e
     while q > p:
         q -= 1
-        if at(q, e, b" ==> next_comm=", 15):
-            while q > p and q[-1] != c'=':
-                q -= 1
-            return q[0] == c'R'
-    return False
+        if at(q, e, b" ==> ", 5):
+            return q
+    return NULL
+
+
+cdef void read_switch(const char *p, const char *e, event_row *r) noexcept nogil:
+    """Who gets the CPU, and whether who loses it goes on later where it was stopped.
+
+    As the kernel prints it; ``name:pid [prio] state ==> name:pid [prio]``, as tools do;
+    or raw, with no arrow and a number for the state.
+    """
+    cdef const char *arrow = last_arrow(p, e)
+    cdef const char *q = e
+    r.a = last_pid(p, e, b"next_pid=")
+    if arrow == NULL:
+        while q > p and not at(q, e, b" next_comm=", 11):
+            q -= 1
+        arrow = q
+    elif not at(arrow + 5, e, b"next_comm=", 10):
+        q = before(arrow, e)
+        while q > arrow and q[-1] != c'[':
+            q -= 1
+        q = before(arrow, max(arrow, q - 1))
+        while q > arrow and is_digit(q[-1]):
+            q -= 1
+        r.a = last_pid(q - 1, e, b":") if q > arrow else 0
+    q = arrow
+    while q > p and q[-1] != c'=' and q[-1] != c' ':
+        q -= 1
+    r.b = q[0] == c'R' or (
+        is_digit(q[0]) and read_pfn(q, &r.c) != NULL and r.c >= 0 and r.c & STATES == 0)
+    r.c = 0
 
 
 cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noexcept nogil:
@@ -721,8 +777,7 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
         r.a = last_pid(p, e, b"child_pid=")
         return OK
     if r.event == EV_SWITCH:
-        r.a = last_pid(p, e, b"next_pid=")
-        r.b = leaves_running(p, e)
+        read_switch(p, e, r)
         return OK
     for i in range(KEYS):
         values[i] = -1
@@ -732,6 +787,13 @@ cdef int read_fields(parser *s, const char *p, const char *e, event_row *r) noex
     if form.probe and told_by_name(have):
         r.event += EV_HIT
         return OK
+    if r.event < EV_EXTFRAG and not have >> K_PAGE & 1:
+        # Fields as they are recorded: of a batch all are of order 0, no page is all ones.
+        if r.event == EV_FREE_BATCHED and not have >> K_ORDER & 1:
+            values[K_ORDER] = 0
+            have |= <uint64_t>1 << K_ORDER
+        if r.event == EV_ALLOC and values[K_PFN] == -1:
+            values[K_PFN] = 0
     i = 0
     while form.needs[i] != NO_KEY:
         key = form.needs[i]
@@ -819,6 +881,9 @@ cdef int read_heading(parser *s, const char *p, const char *e) noexcept nogil:
         else:
             return BAD_HEAD
         return BLANK
+    q = past_blanks(p + (p[0] == c'\t'))
+    if at(q, e, b"=> ", 3) or (p[0] == c'\t' and hex_digit(q[0]) >= 0):
+        return BLANK    # who called, as trace-cmd and the kernel print it, and perf
     if at(p, e, b"cpus=", 5) or at(p, e, b"version = ", 10):
         return BLANK
     if at(p, e, b"CPU ", 4) and e - p > 9 and memcmp(e - 8, b"is empty", 8) == 0:
@@ -919,6 +984,11 @@ cdef int read_line(parser *s, const char *p, const char *e, const char *q,
     if q >= e:
         return BAD_HEAD
     name = q
+    while is_digit(name[0]):
+        name += 1
+    if name > q and name[0] == c' ':
+        q = past_blanks(name)   # perf script -F +period
+    name = q
     while q < e and q[0] != c':' and q[0] != c' ':
         q += 1
     if q + 1 < e and q[0] == c':' and q[1] != c' ':
@@ -931,6 +1001,23 @@ cdef int read_line(parser *s, const char *p, const char *e, const char *q,
         return BAD_HEAD
     r.event = <uint16_t>find_name(name, q - name)
     r.a = r.b = r.c = r.d = 0
+    if not r.event and at(q, e, b": ", 2):
+        # trace-cmd names the kinds of lines that ftrace itself writes.
+        if at(name, q, b"print", 5) and q - name == 5:
+            name = past_blanks(q + 1)
+            if at(name, e, b"tracing_mark_write: ", 20):
+                r.event = EV_MARKER
+                q = name + 18
+        elif at(name, q, b"function", 8) and q - name == 8:
+            name = q = past_blanks(q + 1)
+            while q < e and q[0] != c' ':
+                q += 1
+            if at(q, e, b" <-- ", 5):
+                r.event = <uint16_t>find_name(name, q - name)
+                if r.event:
+                    r.event |= EV_HIT
+                    r.a = at(q + 5, e, b"vmstat_update", 13)
+            return OK
     if at(q, e, b" <-", 3):
         # A hit of the function tracer; a = 1 if the vmstat worker called.
         if r.event:

@@ -104,6 +104,16 @@ def test_every_field_of_the_kernels_own_format():
         b"migratetype=2 gfp_flags=",
         b"            init-1       [000] d..2     8.651400: mm_page_alloc: page=ffffea0004079100 "
         b"pfn=0x101e44 order=1 migratetype=2\r",
+        # trace-cmd report where it cannot compute an address, and raw (-R)
+        b"            init-1     [000] .....     8.651400: mm_page_alloc:        [FAILED TO PARSE] "
+        b"pfn=0x101e44 order=1 gfp_flags=3264 migratetype=2",
+        b"            init-1     [000] .....     8.651400: mm_page_alloc:         pfn=0x101e44 "
+        b"order=1 gfp_flags=0xcc0 migratetype=2",
+        # perf script -F +period, +pid, and a name with blanks and brackets
+        b"init     1 [000]     8.651400:          1 kmem:mm_page_alloc: page=0x101e44 pfn=0x101e44 "
+        b"order=1 migratetype=2 gfp_flags=GFP_KERNEL",
+        b"a [x]-2  77/1   [000]     8.651400: kmem:mm_page_alloc: page=0x101e44 pfn=0x101e44 "
+        b"order=1 migratetype=2 gfp_flags=GFP_KERNEL",
     ],
 )
 def test_the_formats_of_the_tools_agree(line):
@@ -124,6 +134,70 @@ def test_a_page_is_charged_as_its_own_line_says():
     flags = (b"gfp_flags=GFP_KERNEL", b"gfp_flags=GFP_KERNEL_ACCOUNT", b"gfp_flags=A")
     events, _ = read_trace(b"".join(line % some for some in flags))
     assert events.rows["d"].tolist() == [0, 1, 0]
+
+
+def test_a_tool_may_print_the_number_of_the_flags():
+    """GFP_KERNEL and GFP_KERNEL_ACCOUNT of v5.10 to v7.3; trace-cmd has another order, too."""
+    line = b"a-1 [000] ..... 1.000001: mm_page_alloc: page=0 pfn=0x1 order=0 migratetype=0 %s\n"
+    flags = (b"gfp_flags=0xcc0", b"gfp_flags=0x400cc0", b"gfp_flags=3264", b"gfp_flags=4197568")
+    raw = line.replace(
+        b"page=0 pfn=0x1 order=0 migratetype=0 %s", b"pfn=0x1 order=0 %s migratetype=0"
+    )
+    for form in line, raw:
+        events, _ = read_trace(b"".join(form % some for some in flags))
+        assert events.rows["d"].tolist() == [0, 1, 0, 1]
+
+
+def test_what_ftrace_itself_writes_is_read_as_trace_cmd_prints_it():
+    own = (
+        b"            init-1     [000] ...1.     9.000005: print:                "
+        b"tracing_mark_write: pcpmodel: phase 0 begin\n"
+        b"          <idle>-0     [001] d..1.     9.000006: function:             "
+        b"refresh_cpu_vm_stats <-- vmstat_update\n"
+        b"          <idle>-0     [001] d..1.     9.000007: function:             do_idle <-- x\n"
+        b"            init-1     [000] ...1.     9.000008: print:                my_func: hello\n"
+    )
+    events, reader = read_trace(own)
+    assert reader.markers == ["pcpmodel: phase 0 begin"]
+    hit = EVENT_IDS["refresh_cpu_vm_stats"] + HIT
+    assert list(events["event"]) == [EVENT_IDS["tracing_mark_write"], hit]
+    assert events["a"][1] == 1
+    assert reader.numbers["events"] == 4
+
+
+def test_fields_as_they_are_recorded_lack_what_is_always_so():
+    """A batch is of order 0, and no page is all ones: the kernel prints neither."""
+    head = b"            init-1     [000] .....     8.651400: "
+    events, _ = read_trace(
+        head + b"mm_page_free_batched: [FAILED TO PARSE] pfn=0x10\n"
+        + head + b"mm_page_alloc: pfn=0xffffffffffffffff order=1 gfp_flags=0x1 migratetype=1\n"
+    )  # fmt: skip
+    assert events["a"].tolist() == [0x10, -1]
+    assert events["b"].tolist() == [0, 1]
+    with pytest.raises(InputError, match="missing or unreadable"):
+        read_trace(head + b"mm_page_free_batched: page=ffffea0000000400 pfn=0x10\n")
+
+
+def test_stacks_between_the_lines_are_passed_over():
+    """As the kernel prints them, trace-cmd, and perf script of a record with -g."""
+    stacks = (
+        b" => __alloc_pages\n => do_anonymous_page\n", b"=> __alloc_pages (ffffffff8128a470)\n",
+        b"\tffffffff8128a470 __alloc_pages+0x190 ([kernel.kallsyms])\n\t    7f12 main (/bin/a)\n\n",
+    )  # fmt: skip
+    for stack in stacks:
+        events, _ = read_trace(GOOD + stack + GOOD)
+        assert len(events) == 2
+
+
+def test_the_first_page_is_found_though_a_tool_adds_numbers_and_not_structs():
+    """trace-cmd takes the address of the first struct page and adds the page's number."""
+    head = b"            init-1     [000] .....     8.651400: mm_page_free: "
+    line = head + b"page=0x%x pfn=0x%x order=0\n"
+    for first in 0xFFFFEA0000000000, 0xFFFFF4A3C0000000:
+        for size in 64, 1:
+            pages = (1 << 20, 0x1347A7)  # nothing follows from the first
+            text = b"".join(line % (first + size * pfn, pfn) for pfn in pages)
+            assert read_trace(text)[1].numbers["vmemmap"] == first
 
 
 def test_a_counter_clock_is_kept_as_it_is():
@@ -200,7 +274,15 @@ def test_a_malformed_line_names_file_and_line(tmp_path, old, new, why):
             b"next_comm=( next_pid=4 x next_pid=0 next_prio=120",
             0,
         ),
-        (b"a:1 [120] R ==> b:75 [120]", 0),  # as perf prints it
+        (b"a:1 [120] R ==> b:75 [120]", 75),  # as trace-cmd and perf print it
+        (b"a ==> b:9 [1]:1 [120] S ==> x:1 [2]:75 [120]", 75),
+        (
+            b"prev_comm=a prev_pid=1 prev_prio=120 prev_state=0 next_comm=b next_pid=75 "
+            b"next_prio=120",
+            75,
+        ),  # raw
+        (b"a:1 [120] R ==> b", 0),
+        (b" ==> ", 0),
         (b"next_pid=99999999999999999999", 0),
     ],
 )
@@ -209,6 +291,26 @@ def test_who_gets_the_cpu(fields, pid):
     rows = read_trace(TRACE + line)[0].rows
     assert rows["event"][-1] == EVENT_IDS["sched_switch"]
     assert rows["a"][-1] == pid
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        b"prev_comm=a prev_pid=1 prev_prio=120 prev_state=%s ==> next_comm=R next_pid=7 x=1",
+        b"R:1 [120] %s ==> R:7 [120]",
+    ],
+)
+@pytest.mark.parametrize("state", [b"R", b"R+", b"S", b"D|W"])
+def test_whether_who_loses_the_cpu_goes_on(form, state):
+    line = b"  a-1   [000] d..2.  9.000005: sched_switch: " + form % state + b"\n"
+    assert read_trace(line)[0].rows["b"][-1] == state.startswith(b"R")
+
+
+@pytest.mark.parametrize(("state", "runs"), [(b"0", 1), (b"0x100", 1), (b"1", 0), (b"0x2", 0)])
+def test_whether_who_loses_the_cpu_goes_on_as_a_number_says(state, runs):
+    fields = b"prev_comm=a prev_pid=1 prev_prio=1 prev_state=%s next_comm=R next_pid=7 next_prio=1"
+    line = b"  a-1   [000] d..2.  9.000005: sched_switch: " + fields % state + b"\n"
+    assert read_trace(line)[0].rows["b"][-1] == runs
 
 
 def test_whom_a_fork_makes():

@@ -496,6 +496,38 @@ def test_what_perf_prints_is_replayed(blind, name):
     assert found.probes == 0
 
 
+def as_trace_cmd_report(lines):
+    """A trace as ``trace-cmd report`` prints it: markers and sched_switch in forms of its own."""
+    yield b"cpus=2\n"
+    switch = (
+        rb"prev_comm=(.*) prev_pid=(\d+) (?:.*)_state=(.).* ==> next_comm=(.*) next_pid=(\d+) .*"
+    )
+    for line in lines:
+        found = re.match(rb"(.{16}-\d+) +(\[\d+\] \S+ +[\d.]+): (\w+): (.*)", line)
+        if found is None:
+            continue
+        task, head, event, rest = found.groups()
+        if event == b"tracing_mark_write":
+            event, rest = b"print", b"tracing_mark_write: " + rest
+        elif event == b"sched_switch":
+            rest = re.sub(switch, rb"\1:\2 [120] \3 ==> \4:\5 [120]", rest)
+        yield b"%s %s: %-21s %s\n" % (task, head, event + b":", rest)
+
+
+@pytest.mark.parametrize("name", ["native-cat-2cpu", "native-find-2cpu"])
+def test_what_trace_cmd_prints_is_replayed_as_what_the_kernel_prints(tmp_path, name):
+    """Markers and sched_switch, of which it has a form of its own, are needed for both."""
+    shutil.copytree(NATIVE / name, tmp_path / name, ignore=shutil.ignore_patterns("trace.*"))
+    lines = b"".join(open_text(NATIVE / name / "trace.txt.zst")).splitlines(keepends=True)
+    (tmp_path / name / "trace.txt").write_bytes(b"".join(as_trace_cmd_report(lines)))
+    found, wanted = (pm.replay(path / name) for path in (tmp_path, NATIVE))
+    assert found.nr_explained == wanted.nr_explained > 0
+    assert found.nr_unexplained == wanted.nr_unexplained == 0
+    for kind in KINDS:
+        assert found.count(kind) == wanted.count(kind)
+    assert found.notes == wanted.notes
+
+
 @pytest.mark.parametrize(
     ("name", "events", "allocations", "refills"),
     [
