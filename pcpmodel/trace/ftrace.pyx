@@ -331,6 +331,7 @@ cdef struct parser:
     uint64_t vmemmap        # struct page of pfn 0, once known
     bint has_vmemmap
     int max_cpu
+    int max_pid
 
 
 cdef inline bint is_digit(char c) noexcept nogil:
@@ -918,6 +919,7 @@ cdef inline void count_event(parser *s, const event_row *r) noexcept nogil:
         s.back_to = r.time
     s.last_time = r.time
     s.max_cpu = max(s.max_cpu, <int>r.cpu)
+    s.max_pid = max(s.max_pid, r.pid)
 
 
 cdef inline bint usual_head(parser *s, const char *p, const char *end, event_row *r,
@@ -1293,9 +1295,11 @@ cdef class TraceReader:
 
     @property
     def numbers(self):
-        """Lines, events, largest CPU, and the address of the first struct page, if it was told."""
+        """Lines, events, largest CPU and process, and the address of the first struct page, if it
+        was told."""
         return {
             "lines": self.s.line, "events": self.s.events, "max_cpu": self.s.max_cpu,
+            "max_pid": self.s.max_pid,
             "vmemmap": self.s.vmemmap if self.s.has_vmemmap else None,
         }
 

@@ -35,7 +35,7 @@ from pcpmodel.trace.dumps import (
     read_zoneinfo,
     read_zoneinfo_series,
 )
-from pcpmodel.trace.ftrace import Events, read_trace
+from pcpmodel.trace.ftrace import EVENT_IDS, Events, read_trace
 from pcpmodel.trace.packed import SUFFIXES, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.switched import hand_over
@@ -44,12 +44,16 @@ __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recor
 
 MAX_STATE_BYTES = 1 << 28  #: largest snapshot file read [bytes]
 MAX_META_BYTES = 1 << 22  #: largest meta.json read [bytes]
+MAX_PID = (1 << 22) - 1  #: PID_MAX_LIMIT of include/linux/threads.h is one more
+#: Of the events of single pages the one with the largest number.
+_LAST_OF_PAGES = EVENT_IDS["mm_page_alloc_extfrag"]
 
 
 def _read(path: Path, limit: int = MAX_STATE_BYTES) -> str:
     data = b"".join(open_text(path, max_bytes=limit))
     try:
-        return data.decode("ascii")
+        # A recording may have come by way of another system.
+        return data.decode("ascii").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
         raise InputError("not ASCII text", file=path, row=row) from error
@@ -304,6 +308,19 @@ class Recording:
         numbers = reader.numbers
         if not numbers["events"]:
             raise InputError("holds no event", file=self.file("trace.txt"))
+        if not (events.rows["event"] <= _LAST_OF_PAGES).any():
+            raise InputError(
+                f"holds {numbers['events']} events, of which none is of a page; expected those of "
+                "kmem:mm_page_* among them",
+                file=self.file("trace.txt"),
+            )
+        if numbers["max_pid"] > MAX_PID:
+            lines = events.rows["line"][events.rows["pid"] > MAX_PID]
+            raise InputError(
+                f"process {numbers['max_pid']}; Linux has none above {MAX_PID}",
+                file=self.file("trace.txt"),
+                row=int(lines[0]) if len(lines) else None,
+            )
         if numbers["max_cpu"] >= self.cpus:
             lines = events.rows["line"][events.rows["cpu"] >= self.cpus]
             raise InputError(

@@ -261,6 +261,33 @@ def test_a_trace_without_events_is_refused(make, text):
         _ = make(trace__txt=text).trace
 
 
+def test_a_trace_without_any_event_of_a_page_is_refused(make):
+    """Nothing in it can differ, and a replay was exact."""
+    other = EVENT.replace("mm_page_free: pfn=0x10 order=0", "sched_waking: comm=a pid=1")
+    with pytest.raises(InputError, match=r"trace\.txt: holds 2 events, of which none is of a page"):
+        _ = make(trace__txt=other * 2).trace
+
+
+def test_a_process_that_cannot_be_is_refused_with_its_file(make):
+    text = EVENT + EVENT.replace("init-1  ", "init-4194304")
+    with pytest.raises(InputError, match="process 4194304; Linux has none above 4194303") as error:
+        _ = make(trace__txt=text).trace
+    assert error.value.file.endswith("trace.txt")
+    assert error.value.row == 2
+
+
+def test_files_of_a_recording_may_have_come_by_way_of_another_system(make, tmp_path):
+    found = make()
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    again = pm.recording(tmp_path)
+    assert again.snapshot("before").zones == found.snapshot("before").zones
+    vmstat = b"nr_free_pages 1\r\ncompact_isolated %d\r\n"
+    (tmp_path / "vmstat.before").write_bytes(vmstat % 3)
+    (tmp_path / "vmstat.after").write_bytes(vmstat % 10)
+    assert again.compaction == 7
+
+
 def test_two_files_of_one_name_are_refused(make, tmp_path):
     (tmp_path / "trace.txt.gz").write_bytes(gzip.compress(EVENT.encode()))
     with pytest.raises(InputError, match=r"trace\.txt: is there beside trace\.txt\.gz"):
