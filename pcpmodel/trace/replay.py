@@ -29,7 +29,7 @@ from pcpmodel.trace.counts import AMID, counts_amid, counts_at_start
 from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.follower import Follower
 from pcpmodel.trace.free_lists import follow
-from pcpmodel.trace.ftrace import EVENT_IDS, HIDDEN, Events
+from pcpmodel.trace.ftrace import EVENT_IDS, FLAGS, HIDDEN, Events
 from pcpmodel.trace.inferred import lay_elsewhere, made_since, types_told
 from pcpmodel.trace.markers import Markers, read_markers, stops
 from pcpmodel.trace.page_lists import MAX_PAGES, NOT_THERE, Difference, Explained
@@ -60,6 +60,9 @@ _FOLLOWED = (
     "workqueue_execute_end", "sched_process_fork", "sched_process_exec", "sched_process_exit",
     "mm_vmscan_kswapd_wake", "mm_vmscan_kswapd_sleep",
 )  # fmt: skip
+
+#: Of these those without which hardly anything comes out.
+_NEEDED = _FOLLOWED[:5]
 
 _MOVABLE = MIGRATETYPES["movable"]
 
@@ -340,6 +343,17 @@ def _notes_of(cap: Recording) -> list[str]:
         notes.append(f"{cap.missing} events of which meta.json tells are not in the trace")
     elif cap.missing < 0:
         notes.append(f"the trace has {-cap.missing} events more than meta.json tells of")
+    rows = cap.trace[0].rows
+    had = set(np.unique(rows["event"]).tolist())
+    if absent := [name for name in _NEEDED if EVENT_IDS[name] not in had]:
+        notes.append(
+            f"no line of the trace is of {' or '.join(absent)}: if such events were not recorded, "
+            "what they would have told of is not as foreseen"
+        )
+    if not (rows["flags"] & FLAGS["known"]).any():
+        notes.append(
+            "no line of the trace has flags: an interrupt amid other work is not told from that"
+        )
     return notes
 
 

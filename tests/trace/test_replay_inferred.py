@@ -493,7 +493,19 @@ def test_what_perf_prints_is_replayed(blind, name):
         assert left == 0, kind
         assert foreseen > 0.99 * (total - found.inferred[kind]) - 5
     assert any("no markers" in note for note in found.notes)
+    assert any("no line of the trace has flags" in note for note in found.notes)
     assert found.probes == 0
+
+
+@pytest.mark.parametrize("event", ["mm_page_free_batched", "mm_page_pcpu_drain"])
+def test_events_that_were_not_recorded_are_named(blind, event):
+    name = "6.18-pf1-2cpu"
+    lines = b"".join(open_text(TRACES / name / "trace.txt.zst")).splitlines(keepends=True)
+    without = [t for t in lines if f": {event}:".encode() not in t]
+    assert not [note for note in pm.replay(blind(name)).notes if "no line" in note]
+    notes = pm.replay(blind(name, _heading(without))).notes
+    (note,) = (note for note in notes if "no line" in note)
+    assert note.startswith(f"no line of the trace is of {event}: ")
 
 
 def as_trace_cmd_report(lines):
