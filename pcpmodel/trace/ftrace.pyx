@@ -516,28 +516,40 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
                    const char **rest) noexcept nogil:
     """``task-pid [cpu] flags time:``; *rest* is the event name.
 
-    The CPU is the last "[digits]" that is followed by flags or a time stamp.
+    A task's name may hold anything: the CPU is in the first brackets about which all is so.
     """
     cdef const char *bracket = p
     cdef const char *q
-    cdef const char *name_end
-    cdef uint64_t value
+    cdef uint64_t cpu
+    cdef int code, first = OK
     while True:
         bracket = <const char *>memchr(bracket, c'[', e - bracket)
         if bracket == NULL:
-            return BAD_HEAD
+            return first or BAD_HEAD
         bracket += 1
         if not is_digit(bracket[0]):
             continue
-        q = read_dec(bracket, &value)
+        q = read_dec(bracket, &cpu)
         if q == NULL:
-            return BAD_CPU
-        if q[0] == c']' and q[1] == c' ':
-            break
-    if value > MAX_CPU - 1:
-        return BAD_CPU
-    r.cpu = <uint16_t>value
-    name_end = before(p, bracket - 1)
+            code = BAD_CPU
+        elif q[0] != c']' or q[1] != c' ':
+            continue
+        else:
+            code = read_head_at(s, p, e, bracket - 1, q + 1, r, rest)
+            if code == OK and cpu > MAX_CPU - 1:
+                code = BAD_CPU
+        if code == OK:
+            r.cpu = <uint16_t>cpu
+            return OK
+        first = first or code
+
+
+cdef int read_head_at(parser *s, const char *p, const char *e, const char *bracket, const char *q,
+                      event_row *r, const char **rest) noexcept nogil:
+    """A head whose CPU is between these two."""
+    cdef const char *name_end = before(p, bracket)
+    cdef uint64_t pid
+    cdef int code
     if name_end > p and name_end[-1] == c')':
         # record-tgid prints "(tgid)" here.
         while name_end > p and name_end[0] != c'(':
@@ -548,8 +560,9 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
         bracket -= 1
     if bracket == p or bracket == name_end:
         return BAD_HEAD
-    if read_dec(bracket, &value) == NULL or value > <uint64_t>0x7FFFFFFF:
+    if read_dec(bracket, &pid) == NULL or pid > <uint64_t>0x7FFFFFFF:
         return BAD_PID
+    r.pid = <int32_t>pid
     if bracket[-1] == c'/':
         # perf script -F +pid: "process/thread".
         bracket -= 1
@@ -557,12 +570,8 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
             bracket -= 1
     if bracket == p or (bracket[-1] != c'-' and bracket[-1] != c' '):
         return BAD_HEAD
-    r.pid = <int32_t>value
     name_end = before(p, bracket - 1)
-    while p < name_end and p[0] == c' ':
-        p += 1
-    r.comm = <uint16_t>intern_comm(s, p, name_end - p)
-    q = past_blanks(q + 1)
+    q = past_blanks(q)
     r.flags = 0
     if not is_digit(q[0]):
         bracket = <const char *>memchr(q, c' ', e - q)
@@ -570,7 +579,12 @@ cdef int read_head(parser *s, const char *p, const char *e, event_row *r,
             return BAD_HEAD
         r.flags = <uint16_t>flag_bits(q, bracket - q)
         q = bracket
-    return read_time(q, &r.time, rest)
+    code = read_time(q, &r.time, rest)
+    if code == OK:
+        while p < name_end and p[0] == c' ':
+            p += 1
+        r.comm = <uint16_t>intern_comm(s, p, name_end - p)
+    return code
 
 
 cdef inline const char *before(const char *start, const char *p) noexcept nogil:

@@ -123,6 +123,26 @@ def test_the_formats_of_the_tools_agree(line):
     assert (r["event"], r["a"], r["b"], r["c"]) == (EVENT_IDS["mm_page_alloc"], 0x101E44, 1, 2)
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        b"%16s-4321    [002] d..2.     7.214960: mm_page_free: pfn=0x10 order=0\n",
+        b"%16s-4321    (    12) [002] d..2.     7.214960: mm_page_free: pfn=0x10 order=0\n",
+        b"%16s-4321  [1002]     7.214960: mm_page_free:         page=0x10 pfn=0x10 order=0\n",
+        b"%16s  4321 [002]     7.214960: kmem:mm_page_free: page=0x10 pfn=0x10 order=0\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "name", [b"a [1] b", b"w-9 [0] z", b"[000] 1.5: x", b"k-ev[2] .", b"x-2 [1] d..1.", b"a-1 (2)",
+             b"p 7 [001]", b"p/7 [01] ", b"<...>", b"\xff\xfe"]
+)  # fmt: skip
+def test_a_task_has_any_name(form, name):
+    events, reader = read_trace(form % name)
+    (r,) = events.rows
+    assert (r["time"], r["cpu"] % 1000, r["pid"], r["a"]) == (7_214_960_000, 2, 4321, 0x10)
+    assert reader.comms[r["comm"]].strip() == name.decode("utf-8", "replace").strip()
+
+
 def test_a_failed_request_has_no_page():
     line = b"            init-1       [000] .....     8.651400: mm_page_alloc: page=(null) pfn=0x0"
     events, _ = read_trace(line + b" order=0 migratetype=1 gfp_flags=GFP_NOWAIT\n")
