@@ -35,7 +35,7 @@ from pcpmodel.trace.dumps import (
     read_zoneinfo,
     read_zoneinfo_series,
 )
-from pcpmodel.trace.ftrace import EVENT_IDS, Events, read_trace
+from pcpmodel.trace.ftrace import EVENT_IDS, ZONES, Events, read_trace
 from pcpmodel.trace.packed import SUFFIXES, open_text
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.switched import hand_over
@@ -44,6 +44,7 @@ __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recor
 
 MAX_STATE_BYTES = 1 << 28  #: largest snapshot file read [bytes]
 MAX_META_BYTES = 1 << 22  #: largest meta.json read [bytes]
+MAX_ZONES = 32  #: that are followed; trace/page_lists.pxd has it, too
 MAX_PID = (1 << 22) - 1  #: PID_MAX_LIMIT of include/linux/threads.h is one more
 #: Of the events of single pages the one with the largest number.
 _LAST_OF_PAGES = EVENT_IDS["mm_page_alloc_extfrag"]
@@ -250,6 +251,17 @@ class Recording:
             raise InputError(
                 f"pcp of CPU {key[2]}, but meta.json says cpus={self.cpus}",
                 file=path, row=found.rows.get(key),
+            )  # fmt: skip
+        for zone in found.zones:
+            if zone.name not in ZONES:
+                raise InputError(
+                    f"zone {zone.name!r}; expected one of {', '.join(ZONES)}",
+                    file=path, row=found.rows.get(zone.key, found.row),
+                )  # fmt: skip
+        if len(found.zones) > MAX_ZONES:
+            raise InputError(
+                f"{len(found.zones)} zones with memory; 1 to {MAX_ZONES} are replayed",
+                file=path, row=found.rows.get(found.zones[MAX_ZONES].key, found.row),
             )  # fmt: skip
         return found
 

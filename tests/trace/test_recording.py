@@ -276,6 +276,24 @@ def test_a_process_that_cannot_be_is_refused_with_its_file(make):
     assert error.value.row == 2
 
 
+def test_a_zone_that_no_kernel_has_is_refused_with_its_row(make):
+    text = "\n".join((ZONE, PCP)).replace("=DMA32", "=Mine") + "\n"
+    with pytest.raises(InputError, match="zone 'Mine'; expected one of DMA, DMA32") as error:
+        make(pcpstate__before=text).snapshot("before")
+    assert error.value.file.endswith("pcpstate.before")
+    assert error.value.row == 1
+
+
+def test_more_zones_than_are_followed_are_refused_with_the_row_of_the_first(make):
+    zones = "".join(
+        ZONE.replace("node=0", f"node={node}") + "\n" + PCP.replace("node=0", f"node={node}") + "\n"
+        for node in range(33)
+    )
+    with pytest.raises(InputError, match="33 zones with memory; 1 to 32 are replayed") as error:
+        make(pcpstate__before=zones).snapshot("before")
+    assert error.value.row == 65
+
+
 def test_files_of_a_recording_may_have_come_by_way_of_another_system(make, tmp_path):
     found = make()
     for file in tmp_path.iterdir():
