@@ -205,6 +205,16 @@ class Recording:
         }
 
     @cached_property
+    def online_cpus(self) -> int:
+        """CPUs among which a zone's memory is shared out: those that ``zoneinfo.before`` lists.
+
+        Their numbers may have gaps, where some are offline.
+        """
+        if not self.has("zoneinfo.before"):
+            return self.cpus
+        return len({key[2] for key in self.zoneinfo("before").pcps})
+
+    @cached_property
     def compaction(self) -> int | None:
         """Pages that compaction isolated between the first and the last ``vmstat``; None: unknown.
 

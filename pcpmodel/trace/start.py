@@ -150,8 +150,8 @@ def sizes(cap: Recording, zone: ZoneState, rules: Rules, fraction: int) -> tuple
         zone.managed,
         zone.wmark_low,
         rules,
-        node_cpus=max(1, cap.cpus // max(1, cap.numa_nodes)),
-        online_cpus=cap.cpus,
+        node_cpus=max(1, cap.online_cpus // max(1, cap.numa_nodes)),
+        online_cpus=cap.online_cpus,
         high_fraction=fraction,
     )
     if rules.high_min_max:

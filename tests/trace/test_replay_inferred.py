@@ -468,6 +468,24 @@ def test_the_recordings_own_high_fraction_sizes_the_lists(blind):
             pm.replay(pm.recording(target))
 
 
+def test_memory_is_shared_out_among_the_cpus_that_are_online(blind):
+    """Their numbers may have gaps; no file of v6.12 tells high_min."""
+    target = blind("6.12-tcp-4cpu")
+    text = (target / "zoneinfo.before").read_text()
+    for cpu in 0, 2:
+        listed = rf"    cpu: {cpu}\n(?: {{14}}.*\n)*(?:  vm stats threshold.*\n)?"
+        text = re.sub(listed, "", text)
+    (target / "zoneinfo.before").write_text(text)
+    cap = pm.recording(target)
+    assert (cap.cpus, cap.online_cpus) == (4, 2)
+    zone = next(z for z in cap.zoneinfo("before").zones if z.name == "Normal")
+    wanted = zone_set_pageset_high_and_batch(
+        zone.managed, zone.wmark_low, cap.release.rules, node_cpus=2, online_cpus=2,
+    )  # fmt: skip
+    pcp = _sized(cap.zoneinfo("before"), cap.release, cap, read_markers(cap)).pcps[0, "Normal", 3]
+    assert (pcp.high_min, pcp.high_max) == (wanted.high_min, wanted.high_max)
+
+
 def as_perf_script(lines):
     """A trace from its first snapshot on, as ``perf script`` prints it: no flags, no markers."""
     tools = {"mm": "kmem", "sched": "sched", "workqueue": "workqueue"}
