@@ -251,7 +251,7 @@ class Program:
         """A program of the same operations; what becomes of the one leaves the other alone."""
         other = Program()
         vars(other).update(vars(self), ops=[*self.ops], tables=[*self.tables])
-        other._open = {*self._open}
+        other.phases, other._open = [*self.phases], {*self._open}
         return other
 
     @checked

@@ -297,6 +297,17 @@ def test_the_phases_of_a_program_add_up_to_the_run(warmup):
     assert {len(c) for c in prepare(run).phases()} == {16}
 
 
+def test_a_copy_s_phases_are_not_the_program_s():
+    program = Program()
+    with program.phase("fill"):
+        program.alloc(100, ns=10)
+    copy = program.copy()
+    with copy.phase("more"):
+        copy.work(1_000)
+    assert program.names() == ["", "fill"]
+    assert copy.names() == ["", "fill", "more"]
+
+
 def test_phases_are_in_the_record_of_a_run():
     result = execute(spec(one(phased, tasks=2), seconds=0.01))
     told = result.summary()["phases"]
