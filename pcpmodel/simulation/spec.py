@@ -22,6 +22,7 @@ from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.kernel.pcp import policy_callbacks
+from pcpmodel.kernel.policies import Policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.changes import Change, changes_from
@@ -292,6 +293,7 @@ class RunSpec:
             "pagevec": self.lru_batches[0],
             "release": self.release.name,
             **self.release.recorded,
+            **({"policy_digest": self.rule.digest} if isinstance(self.rule, Policy) else {}),
             "batch_scale_max": self.release.batch_scale_max,
             "machine": self.machine.name,
             "machine_digest": self.machine.digest,

@@ -296,6 +296,23 @@ def test_a_file_that_is_no_rule(tmp_path, monkeypatch, text, says):
         pm.policy(tmp_path / "none.pyx")
 
 
+def test_a_run_records_which_file_decided(four_batches):
+    rules = four_batches, pm.policy(ROOT / "examples/cython/kernel_rule.pyx"), None
+    work = pm.workload.page_fault1(2, pages=500)
+    told = [make_spec(release="v6.7", workload=work, policy=rule, **WORK) for rule in rules]
+    has = make_spec(release=with_policy("v6.7", rules[0]), workload=work, **WORK)
+    digests = [spec.as_dict().get("policy_digest") for spec in (*told, has)]
+    assert digests == [rules[0].digest, rules[1].digest, None, rules[0].digest]
+
+
+def test_what_a_file_raises_names_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "mine.pyx").write_text("import not_a_module_of_anybody\n")
+    for _ in range(2):  # compiled, then as it was compiled
+        with pytest.raises(pm.InputError, match=r"mine\.pyx: ModuleNotFoundError: No module"):
+            pm.policy(tmp_path / "mine.pyx")
+
+
 def test_a_rule_goes_through_every_question(four_batches, tmp_path):
     path = pm.study.trajectory("v6.18", [("free", 12_000)], policy=four_batches)
     assert path.release == "v6.18 with four_batches"
