@@ -126,7 +126,7 @@ def policy(path: str | os.PathLike[str]) -> Policy:
     Raises
     ------
     InputError
-        If it does not compile: which line, and why; or makes no policy.
+        If it does not compile: which line, and why; or if its own code raises; or makes no policy.
     """
     file = Path(path).expanduser()
     if not file.is_file():
@@ -141,7 +141,12 @@ def policy(path: str | os.PathLike[str]) -> Policy:
     library = _library(digest)
     if not library.exists():
         _compile(file, text, digest, library, cc)
-    return _loaded(file.stem, digest)
+    try:
+        return _loaded(file.stem, digest)
+    except InputError:
+        raise
+    except Exception as error:  # the file's own
+        raise InputError(f"{type(error).__name__}: {error}", file=file) from error
 
 
 def _library(digest: str) -> Path:
