@@ -80,6 +80,11 @@ class RuledRelease(Release):
         """What a result's record says of it beside its name."""
         return {"policy_digest": self.policy_digest}
 
+    @property
+    def release_name(self) -> str:
+        """Name of the release without the rule, as `release` takes it."""
+        return self.name.replace(_with(self.policy), "", 1)
+
 
 def with_policy(state: str | Release, rule: Any) -> Release:
     """A release whose decisions a rule of one's own takes, as far as it has them.
@@ -102,10 +107,15 @@ def with_policy(state: str | Release, rule: Any) -> Release:
     policy_callbacks(rule)  # refuses what is no policy
     if type(found) is not Release:
         raise InputError(f"{found.name} has rules of its own already; a policy goes on a release")
-    name, digest = (rule.name, rule.digest) if isinstance(rule, Policy) else ("policy", "")
+    digest = rule.digest if isinstance(rule, Policy) else ""
     return RuledRelease(
-        f"{found.name} with {name}", found.patches, found.batch_scale_max, rule, digest
+        f"{found.name}{_with(rule)}", found.patches, found.batch_scale_max, rule, digest
     )
+
+
+def _with(rule: Any) -> str:
+    """What a rule adds to the name of its release."""
+    return f" with {rule.name if isinstance(rule, Policy) else 'policy'}"
 
 
 def policy(path: str | os.PathLike[str]) -> Policy:

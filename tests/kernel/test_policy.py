@@ -305,6 +305,21 @@ def test_a_run_records_which_file_decided(four_batches):
     assert digests == [rules[0].digest, rules[1].digest, None, rules[0].digest]
 
 
+def test_a_sweep_puts_patches_on_a_release_with_a_rule(four_batches):
+    work = {"name": "page_fault1", "processes": 2, "pages": 500}
+    patches = ["", "auto-high", "-scaled-drains"]
+    grid = make_grid(release="v6.6", workload=work, policy=four_batches, patch=patches, **WORK)
+    assert [spec.release.name for spec in grid.specs] == [
+        f"v6.6{patch} with four_batches" for patch in ("", "+auto-high", "-scaled-drains")
+    ]
+    for spec, patch in zip(grid.specs, patches, strict=True):
+        assert spec.rules.endswith("with its own nr_pcp_free")
+        bare = make_grid(release=["v6.6"], workload=work, patch=patch, **WORK).specs[0]
+        assert spec.release.patches == bare.release.patches
+    with pytest.raises(pm.InputError, match="unknown patch"):
+        make_grid(release="v6.6", workload=work, policy=four_batches, patch=["", "mine"], **WORK)
+
+
 def test_what_a_file_raises_names_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "mine.pyx").write_text("import not_a_module_of_anybody\n")

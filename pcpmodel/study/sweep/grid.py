@@ -327,9 +327,14 @@ def _spec(arguments: dict[str, Any]) -> RunSpec:
     args = {k: v for k, v in arguments.items() if k not in ("engine", "patch")}
     if patch := arguments["patch"]:
         sign = "" if patch[0] in "+-" else "+"
-        if args["release"].recorded:
-            args["release"].plus(patch)  # refuses
-        args["release"] = find_release(f"{args['release'].name}{sign}{patch}")
+        state = args["release"]
+        if isinstance(state, RuledRelease):
+            patched = find_release(f"{state.release_name}{sign}{patch}")
+            args["release"] = with_policy(patched, state.policy)
+        else:
+            if state.recorded:
+                state.plus(patch)  # refuses
+            args["release"] = find_release(f"{state.name}{sign}{patch}")
     spec = make_spec(**args)
     for name in Host.__dataclass_fields__:
         if args.get(name) is not None and getattr(spec.host, name) != args[name]:
