@@ -50,7 +50,8 @@ cdef struct pcp_view:
     # (0 where nobody else runs).  Read only.
     long long holds
     long long waits
-    # Yours: one copy per CPU and zone, zero at first.
+    # Yours: one copy per CPU and zone, zero at first.  What is kept elsewhere (ctx, globals)
+    # outlives a run, and its pilot and other threads' runs change it: the same run then differs.
     long long user[4]
     # What the kernel's rule answers to this very question, from the state that the view has now;
     # what the rule changes (high, the factors) it changes in the view.
@@ -65,7 +66,8 @@ cdef struct pcp_policy:
     int (*nr_pcp_alloc)(pcp_view *view, void *ctx) except -1 nogil
     # A free drains if count >= this: 0 .. 2 ** 30 [pages].
     int (*nr_pcp_high)(pcp_view *view, void *ctx) except -1 nogil
-    # Pages that it drains: 0 .. 2 ** 30; never more than there are.
+    # Pages that it drains: 0 .. 2 ** 30; never more than there are.  For 0 the kernel takes the
+    # zone lock all the same: a what-if counts that hold, a simulation does not.
     int (*nr_pcp_free)(pcp_view *view, void *ctx) except -1 nogil
     # Pages to drain at a vmstat tick: 0 .. 2 ** 30.
     int (*decay_pcp_high)(pcp_view *view, void *ctx) except -1 nogil
