@@ -18,7 +18,7 @@ from pcpmodel.hardware.sizes_words import Case, few
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, Rules
 from pcpmodel.kernel.releases import release as _release
-from pcpmodel.proc.zoneinfo import Zoneinfo
+from pcpmodel.proc.zoneinfo import Zone, Zoneinfo
 
 __all__ = [
     "Explanation",
@@ -313,34 +313,51 @@ class Explanation:
         )
 
 
+def _shares(zone: Zone, rules: Rules) -> dict[str, set[int]]:
+    """What a zone's file tells of the share that each CPU got of it, by name; maybe several.
+
+    v6.7 to v6.15 print neither limit: decay_pcp_high() ends at high_min, so the least high that was
+    ever set is that of a CPU which has been idle, where there is one.
+    """
+    names = ("high_min", "high_max") if rules.high_min_max else ("high",)
+    if zone.pagesets and rules.high_min_max and zone.pagesets[0].high_max is None:
+        return {"high_min": {min((p.high for p in zone.pagesets if p.high), default=0)}}
+    return {name: {getattr(p, name) for p in zone.pagesets} for name in names}
+
+
 def _by_limits(info: Zoneinfo, rules: Rules, high_fraction: int) -> list[dict[int, int]]:
     """CPUs of each node as its largest zone's limit has them; none where the limits do not tell.
 
     zone_highsize() shares a zone's pages out among the CPUs of its node, or all that are online
     where the node has none (v5.14 on); while a CPU comes online every node counts it, so that a
-    node without CPUs counts that one alone until the sizes are set the next time.
+    node without CPUs counts that one alone until the sizes are set the next time.  Of a node
+    without memory nothing is printed: it has CPUs only where the others leave some.
     """
     online, counted, unknown = len(info.online_cpus), {}, []
     for node in info.nodes:
         zone = max((z for z in info.zones if z.node == node), key=lambda z: z.managed)
-        limits = {p.high_max if rules.high_min_max else p.high for p in zone.pagesets}
-        fraction = high_fraction or sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION * rules.high_min_max
+        name, limits = list(_shares(zone, rules).items())[-1]
+        least = sizing.MIN_PERCPU_PAGELIST_HIGH_FRACTION * (name == "high_max")
+        fraction = high_fraction or least
         total = sizing.highsize_total(zone.managed, zone.low_wmark_pages, fraction)
         limit = limits.pop() if len(limits) == 1 else None
         if limit and limit > sizing.least_high(zone.pagesets[0].batch, rules):
             counted[node] = min(max(round(total / limit), 1), online)
         else:
             unknown.append(node)
-    if not rules.high_by_watermark or len(unknown) > 1 or not counted:
+    bare = [n for n in unknown if not any(z.node == n for z in info.populated)]
+    if not rules.high_by_watermark or len(unknown) - len(bare) > 1 or not counted:
         return []
     found = []
     settled = {node: n for node, n in counted.items() if n < online}
     rest = online - sum(settled.values())
-    without = dict.fromkeys([n for n in counted if n not in settled], 0)
-    if unknown:
+    without = dict.fromkeys([n for n in (*counted, *bare) if n not in settled], 0)
+    if rest == online and bare == unknown:
+        found.append(without | {min(counted): online})
+    if rest and len(unknown) == 1:
         found.append(settled | without | {unknown[0]: rest})
-    elif rest == online or not rest:
-        found.append(settled | without | ({min(without): online} if rest else {}))
+    elif not rest:
+        found.append(settled | without | dict.fromkeys(unknown, 0))
     if not unknown and sum(counted.values()) - len(counted) + 1 == online:
         own = max(counted, key=counted.__getitem__)  # which the CPU that came is of
         found.append({node: n - (node != own) for node, n in counted.items()})
@@ -356,12 +373,8 @@ def _agree(
         case = Case(info, zone, cpus[zone.node], state, high_fraction, page_shift)
         for coming in (0, 1):
             sized = case.size(coming)._asdict()
-            printed = {
-                name: {getattr(p, name) for p in zone.pagesets}
-                for name in ("high_min", "high_max")
-                if state.rules.high_min_max
-            } or {"high": {p.high for p in zone.pagesets}}
-            agree[coming] += all(values == {sized[name]} for name, values in printed.items())
+            shares = _shares(zone, state.rules).items()
+            agree[coming] += all(values == {sized[name]} for name, values in shares)
     return agree[0], agree[1]
 
 
@@ -386,7 +399,10 @@ def cpus_of_nodes(
             for cpus in [*even, *_by_limits(info, state.rules, high_fraction)]
         }
         best = max(followed, key=followed.__getitem__, default=())  # of equals the even spread
-        if not best or not (even or any(followed[best])):
+        # Most of a Grace's nodes have neither CPUs nor memory: no even spread is near it.
+        bare = {z.node for z in info.zones} - {z.node for z in info.populated}
+        known = bool(even) and not (bare and state.rules.high_by_watermark)
+        if not (known or any(followed.get(best, ()))):
             raise InputError(
                 f"{online} CPUs on {len(nodes)} nodes: the file does not say which CPU is where. "
                 "Give cpus_per_node (--cpus-per-node N,N,..., one number per node)",

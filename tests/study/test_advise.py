@@ -219,6 +219,28 @@ def test_of_a_node_without_cpus_the_lists_of_every_cpu_count(saved, zones, cpus)
     assert "as the limits of" in told.facts["rests_on"][-1]
 
 
+@pytest.mark.parametrize("limits", [True, False])
+def test_nodes_without_cpus_and_memory_leave_the_cpus_to_the_others(saved, limits):
+    """A Grace: CPUs with their memory, that of a GPU, and nodes that have neither."""
+    zones = [zone(0, 480, 72), zone(1, 96, 72), *((n, "Normal", *[0] * 6) for n in range(2, 9))]
+    path = saved(zones, 72, limits=limits)
+    told = pm.advise(zoneinfo=path)
+    assert share_of(told) == pytest.approx(12.5, abs=0.01)
+    assert told.facts["high_fraction"]["advice"] == "leave"
+    assert "of 72 CPUs 72 on node 0, none on node 1" in told.facts["rests_on"][-1]
+    path = saved([zone(0, 64, 4), zone(8, 64, 4), (250, "Normal", *[0] * 6)], 8, limits=limits)
+    rests = pm.advise(zoneinfo=path).facts["rests_on"][-1]
+    assert "of 8 CPUs 4 on node 0, 4 on node 8, none" in rests
+
+
+def test_cpus_are_not_spread_over_nodes_without_memory(saved):
+    path = saved([zone(0, 64, 4), (1, "Normal", *[0] * 6)], 4, limits=False)
+    path.write_text(re.sub(r"(high: +)(\d+)$", r"\g<1>9\2", path.read_text(), flags=re.M))
+    with pytest.raises(pm.InputError, match="4 CPUs on 2 nodes: the file does not say"):
+        pm.advise(zoneinfo=path)
+    assert share_of(pm.advise(zoneinfo=path, cpus_per_node=[4, 0])) == pytest.approx(12.5, abs=0.01)
+
+
 def test_memory_without_cpus_is_simulated_as_such(saved):
     path = saved([zone(0, 16, 4), zone(1, 48, 4)], 4)
     rests = " ".join(pm.advise("coffee-lake", zoneinfo=path).facts["rests_on"])
@@ -374,8 +396,9 @@ def test_the_shipped_eighth_is_not_told_to_become_the_same_eighth(saved):
 
 
 def test_lscpu_and_the_caller_say_which_node_has_no_cpus(saved, tmp_path):
-    # Limits of v6.12, which prints none, tell nothing.
+    # v6.12 prints no limits, and no CPU of this file has been idle: nothing tells.
     path = saved([zone(0, 64, 4), zone(1, 192, 4)], 4, limits=False)
+    path.write_text(re.sub(r"(high: +)(\d+)$", r"\g<1>9\2", path.read_text(), flags=re.M))
     (tmp_path / "lscpu").write_text(
         "CPU(s):                8\nOn-line CPU(s) list:   0-2,7\nOff-line CPU(s) list:  3-6\n"
         "NUMA node(s):          2\nNUMA node0 CPU(s):     0-2,7\nNUMA node1 CPU(s):     \n"
