@@ -33,11 +33,12 @@ def read_cpus(path: str | os.PathLike[str]) -> Lscpu:
         If it cannot be read, or says no such number.
     """
     text, file = read_text(path), Path(path)
-    found = re.search(r"^CPU\(s\):\s+(\d{1,5})$", text, re.M)
+    # To a terminal it prints sections, whose lines stand further in (util-linux 2.37 on).
+    found = re.search(r"^[ \t]*CPU\(s\):\s+(\d{1,5})$", text, re.M)
     if found is None:
         raise InputError("has no line 'CPU(s): N'; is it what lscpu prints?", file=path)
     # CPU(s) counts those that are offline, too.
-    online = re.search(r"^On-line CPU\(s\) list:[ \t]*(\S*)$", text, re.M)
+    online = re.search(r"^[ \t]*On-line CPU\(s\) list:[ \t]*(\S*)$", text, re.M)
     count = len(parse_cpu_list(online[1], file)) if online else int(found[1])
-    nodes = re.findall(r"^NUMA node(\d{1,5}) CPU\(s\):[ \t]*(\S*)$", text, re.M)
+    nodes = re.findall(r"^[ \t]*NUMA node(\d{1,5}) CPU\(s\):[ \t]*(\S*)$", text, re.M)
     return Lscpu(count, {int(node): len(parse_cpu_list(cpus, file)) for node, cpus in nodes})

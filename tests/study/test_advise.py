@@ -403,7 +403,13 @@ def test_lscpu_and_the_caller_say_which_node_has_no_cpus(saved, tmp_path):
         "CPU(s):                8\nOn-line CPU(s) list:   0-2,7\nOff-line CPU(s) list:  3-6\n"
         "NUMA node(s):          2\nNUMA node0 CPU(s):     0-2,7\nNUMA node1 CPU(s):     \n"
     )
-    for known in ({"lscpu": tmp_path / "lscpu"}, {"cpus_per_node": [4, 0]}):
+    flat = (tmp_path / "lscpu").read_text()
+    (tmp_path / "sections").write_text(re.sub("^(On|Off|NUMA)", r"  \1", flat, flags=re.M))
+    for known in (
+        {"lscpu": tmp_path / "lscpu"},
+        {"lscpu": tmp_path / "sections"},  # as a terminal shows it
+        {"cpus_per_node": [4, 0]},
+    ):
         assert "1 node without CPUs" in pm.advise(zoneinfo=path, **known).facts["rests_on"][-1]
     assert "spread evenly over 2 nodes" in pm.advise(zoneinfo=path).facts["rests_on"][-1]
     done = CliRunner().invoke(main, ["advise", "--zoneinfo", str(path), "--cpus-per-node", "4,0"])
