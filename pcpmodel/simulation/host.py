@@ -103,8 +103,8 @@ class Host:
 
     def __post_init__(self) -> None:
         for name, most in (
-            ("nodes", 16),  # first: where cpus follows from it, it is to blame
-            ("cpus", 1024),
+            ("nodes", 32),  # first: where cpus follows from it, it is to blame
+            ("cpus", 8192),  # the most that a kernel is built for (NR_CPUS); tasks are fewer
             ("zones_per_node", zone_split.MAX_NR_ZONES_PER_TYPE),
             ("watermark_scale_factor", 3000),
             ("threads_per_core", 2),

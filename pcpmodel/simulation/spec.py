@@ -393,7 +393,12 @@ def _check(spec: RunSpec) -> None:
     sizes = spec.sizes
     _check_sizes(sizes)
     cpus = len(spec.tasks)
-    if cpus > spec.host.cpus or cpus > MAX_CPUS:
+    if cpus > MAX_CPUS:
+        raise InputError(
+            f"workload {spec.workload.name!r} has {cpus} tasks, kswapds among them; allowed: at "
+            f"most {MAX_CPUS}, the CPUs at work that a run follows, however many the machine has"
+        )
+    if cpus > spec.host.cpus:
         kswapds = f" and {len(spec.host.memory_nodes)} kswapd" if spec.page_cache else ""
         raise InputError(
             f"workload {spec.workload.name!r} has {len(spec.workload.tasks)} tasks{kswapds}, the "

@@ -447,11 +447,25 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: Host(4, 2, cpuless_nodes=1), "is not the memory of cpuless_nodes=1"),
         (lambda: Host(4, 2, cpuless_gib=1), "is not the memory of cpuless_nodes=0"),
         (lambda: Host(4, 2, cpuless_nodes=17, cpuless_gib=99), r"whole number in 0\.\.16"),
+        (lambda: Host(8193), r"whole number in 1\.\.8192"),
+        (lambda: Host(66, 33), r"nodes=33 is not a whole number in 1\.\.32"),
+        (lambda: spec(replace(faults(1), tasks=faults(1).tasks * 1025), cpus=1536, nodes=32),
+         "1025 tasks, kswapds among them; allowed: at most 1024"),
     ],
 )  # fmt: skip
 def test_what_is_impossible_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_machine_may_have_more_cpus_and_nodes_than_a_run_has_tasks():
+    """32 sockets; a node for each last-level cache of two EPYC 9654: 24."""
+    host = Host(1536, 32, 24576.0)
+    sizes = {(z.high_max, z.managed) for z in host.sizes(release("v6.7"))}
+    assert sizes == {((768 << 18) // 8 // 48, 768 << 18)}
+    made = spec(faults(48), cpus=384, nodes=24, memory_gib=1536.0)
+    assert sorted(map(made.host.node_of, made.cpus)) == sorted([*range(24)] * 2)
+    assert_same(spec(faults(48), cpus=1536, nodes=32, memory_gib=2048.0))
 
 
 # Memcgs

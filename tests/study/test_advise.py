@@ -248,6 +248,14 @@ def test_memory_without_cpus_is_simulated_as_such(saved):
     assert "4 CPUs, 1 node without CPUs with 48.0 GiB" in rests
 
 
+def test_a_machine_of_more_cpus_than_a_run_has_tasks_is_advised(saved):
+    path = saved([zone(0, 64, 516), zone(1, 64, 516)], 1032)
+    told = pm.advise("coffee-lake", zoneinfo=path)
+    assert share_of(told) == pytest.approx(12.5, abs=0.01)
+    assert "by 1024 processes under v6.18 on 1032 CPUs" in " ".join(told.facts["rests_on"])
+    assert "as many as a run follows" in " ".join(told.facts["rests_on"])
+
+
 @pytest.fixture
 def runs(monkeypatch):
     """What `pcpmodel.simulate` is asked for."""

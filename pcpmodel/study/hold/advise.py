@@ -518,6 +518,7 @@ def _scale(
         f"page_fault1 by {_count(processes, 'process', 'es')} under {release} on "
         f"{_count(used.cpus, 'CPU')}, {_count(used.nodes, 'node')}, {used.memory_gib:.1f} GiB, "
         f"pages of {page_size_kib} KiB"
+        + ", as many as a run follows: more wait for each other more" * (processes < used.cpus)
         + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)
         + ("" if host else " (assumed: not known of it)"),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
