@@ -112,7 +112,9 @@ class Platform:
             _count(self.sockets, "socket"),
             _count(self.nodes, "node"),
             None if self.memory_gib is None else f"{self.memory_gib:g} GiB",
-            None if self.llc_kib is None else f"LLC {self.llc_kib} KiB for {self.llc_cpus} CPUs",
+            None
+            if self.llc_kib is None
+            else f"LLC {self.llc_kib} KiB for {_count(self.llc_cpus, 'CPU')}",
             None if self.kernel is None else f"Linux {self.kernel}",
         ]
         return f"{self.title or self.name}: {', '.join(f for f in facts if f)}"
@@ -140,6 +142,9 @@ def _platform(host: HostFiles) -> Platform:
     if None not in memory and memory_kib and abs(sum(memory) - memory_kib) > memory_kib / 20:
         memory = [None]  # part of it no node manages yet: a kernel may do so once it is used
     alone = [n.memory_kib for n in nodes if not n.cpus] if nodes else [None]
+    zone_nodes = None
+    if not nodes and "zoneinfo" in host.names(host.root / "proc"):
+        zone_nodes = len(host.snapshots()[0].nodes)  # without CONFIG_NUMA sysfs has no nodes
 
     def level(index: int, kinds: Sequence[str]) -> int | None:
         """Size of the n-th data cache of every CPU [KiB]."""
@@ -159,7 +164,7 @@ def _platform(host: HostFiles) -> Platform:
         cpu_model=_one(host.cpuinfo("model name")),
         cpus=len(host.online),
         sockets=host.sockets(),
-        nodes=len(nodes) or None,
+        nodes=len(nodes) or zone_nodes,
         cpus_per_node=",".join(str(len(n.cpus)) for n in nodes) or None,
         threads_per_core=host.threads_per_core(),
         memory_gib=None if memory_kib is None else round(memory_kib / (1 << 20), 3),

@@ -284,6 +284,17 @@ def test_without_nodes_in_sysfs_an_even_spread_is_assumed(guest):
     assert "spread evenly over 2 nodes" in " ".join(found.explanation.assumptions)
 
 
+def test_a_kernel_without_numa_has_the_node_of_its_zones(tmp_path):
+    """RISC-V boards: no nodes in sysfs, and two were assumed."""
+    write(tmp_path, "sys/devices/system/cpu/online", "0-3")
+    for cpu in range(4):
+        add_cpu(tmp_path, cpu, 0, cpu, [("Data", 32, cpu), ("Unified", 2048, cpu)])
+    add_proc(tmp_path, range(4), "6.1-pf1-4cpu.before")
+    found = Platform.of_host(tmp_path)
+    assert (found.nodes, found.cpus_per_node) == (1, None)
+    assert "LLC 2048 KiB for 1 CPU, " in str(found)
+
+
 def test_without_caches_no_list_carries_the_flag(guest):
     for file in guest.glob("sys/devices/system/cpu/cpu*/cache/index*/*"):
         file.unlink()
