@@ -21,6 +21,9 @@ from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
 
 __all__ = ["Case", "few"]
 
+#: Most CPUs that a kernel for s390 is built for (arch/s390/Kconfig, NR_CPUS).
+_MOST_CPUS = 512
+
 
 def few(values: Sequence[int]) -> str:
     """Sorted numbers one by one, or their range where there are many."""
@@ -210,6 +213,11 @@ class Case:
             if (self.node_cpus + 1 if self.node_cpus else 1) in cpus:
                 text += " (a CPU that comes online counts in every node"
                 text += ")" if self.node_cpus else ", alone where the node has none)"
+        elif possible := self._possible(batch):
+            text += (
+                f", which give it with {possible} CPUs, of which {self.online} are online: s390 "
+                "shares out among those that are possible (its cpumask_of_node())"
+            )
         elif fraction:
             off = sorted((abs(now - first), abs(now - last)))
             text += (
@@ -220,6 +228,18 @@ class Case:
         else:
             text += ": the watermark was another one, or boosted, when the zone was sized"
         return text
+
+    def _possible(self, batch: int) -> int | None:
+        """CPUs, more than are online, that both limits of the only node are a share of."""
+        pairs = {(p.high_min, p.high_max) for p in self.zone.pagesets}
+        low, most = pairs.pop() if len(pairs) == 1 else (None, None)
+        if most is None or most <= 4 * batch or len(self.info.nodes) > 1:
+            return None
+        totals = self.total("high_min"), self.total("high_max")
+        for cpus in range(self.online + 2, _MOST_CPUS + 1):
+            if tuple(max(total // cpus, 4 * batch) for total in totals) == (low, most):
+                return cpus
+        return None
 
     def _sysctl(self, value: int, batch: int) -> str:
         """Settings of the sysctl that explain the limits, if it was taken to be 0."""

@@ -385,6 +385,16 @@ def test_what_would_have_given_a_wrong_number(sizes, said):
     assert said in " ".join(zone.why)
 
 
+def test_cpus_that_are_possible_and_not_online_are_told_by_both_limits():
+    """s390: cpumask_of_node() has every CPU that is possible."""
+    managed, low = 1 << 24, 27000
+    rows = [(0, "Normal", managed, low, 0, 63, low // 36, managed // 8 // 36)]
+    (zone,) = explain(zoneinfo.parse(kernel_text(rows, 8))).zones
+    assert not zone.match
+    assert len(zone.why) == 2
+    assert all("with 36 CPUs, of which 8 are online: s390 shares out" in w for w in zone.why)
+
+
 def test_many_cpus_are_named_in_a_few_words():
     assert cpu_list([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
     assert cpu_list([]) == ""
