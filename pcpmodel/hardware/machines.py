@@ -216,7 +216,29 @@ def _sheet_of(machine: Machine) -> Sheet:
         machine.alike,
     ):
         rows |= class_rows(table_rows(m.costs.records()) for m in some if m.costs is not None)
+    _split_memory(rows, machine.platform)
     return Sheet(rows | own)
+
+
+def _split_memory(rows: dict[tuple[str, str], Known], platform: dict[str, Any]) -> None:
+    """Give a node its part of what a socket's memory takes, where a socket is several nodes.
+
+    Other machines' rows are of nodes that are a socket with all its channels (their sources);
+    with NPS4, a node for each cache, or SNC a socket's channels are shared out among its nodes.  A
+    guest's sockets say nothing of channels.
+    """
+    row, sockets = ("clear_rate", ""), platform.get("sockets")
+    nodes = sum(n != "0" for n in (platform.get("cpus_per_node") or "").split(",") if n)
+    nodes = nodes or platform.get("nodes") or 0
+    if row not in rows or not sockets or nodes <= sockets or platform.get("kind") == "virtual":
+        return
+    known, part = rows[row], sockets / nodes
+    rows[row] = known._replace(
+        value=known.value * part,
+        low=known.low * part,
+        high=known.high * part,
+        source=f"{known.source}, shared out: {nodes} nodes on {sockets} sockets",
+    )
 
 
 def _with_sheets() -> Iterator[Machine]:

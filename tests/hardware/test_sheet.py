@@ -4,6 +4,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,6 +40,30 @@ def test_a_machine_like_another_has_its_holds_and_a_wide_interval():
     both = pm.machine("new", like=("ice-lake", "coffee-lake"))
     at = [m.hold_time.refill(2016).mean_ns for m in (like, both, pm.machine("coffee-lake"))]
     assert at == sorted(at)
+
+
+def test_nodes_of_one_socket_share_its_memory_s_rate():
+    """NPS4, a node for each cache, SNC: a row of other machines is of a socket's channels."""
+    bare = replace(pm.machine("ice-lake"), costs=None)
+
+    def rate(**platform):
+        return replace(bare, platform=platform).sheet["clear_rate", ""]
+
+    whole = rate(sockets=2, nodes=2)
+    for platform, part in (
+        ({"sockets": 2, "nodes": 8}, 4),
+        ({"sockets": 2, "cpus_per_node": "28,28,28,28,0,0", "nodes": 6}, 2),  # HBM beside
+        ({"sockets": 1, "cpus_per_node": "72,0", "nodes": 2}, 1),
+        ({"sockets": 2, "nodes": 1}, 1),
+        ({"nodes": 8}, 1),
+    ):
+        found = rate(**platform)
+        assert found[:3] == pytest.approx([of / part for of in whole[:3]])
+        assert ("shared out" in found.source) == (part > 1)
+    guest = {"kind": "virtual", "sockets": 1}
+    assert rate(**guest, nodes=4) == rate(**guest, nodes=1)
+    own = replace(pm.machine("ice-lake"), platform={"sockets": 2, "nodes": 8})
+    assert own.sheet["clear_rate", ""] == pm.machine("ice-lake").sheet["clear_rate", ""]
 
 
 def test_what_takes_a_machine_takes_one_that_is_like_another():
