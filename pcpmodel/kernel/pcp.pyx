@@ -7,7 +7,7 @@ Mirrors mm/page_alloc.c of v4.17 ... v7.3.
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
-from cpython.exc cimport PyErr_Occurred
+from cpython.exc cimport PyErr_CheckSignals, PyErr_Occurred
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport INT16_MAX, INT16_MIN, int8_t, int32_t, int64_t, uint32_t
 from libc.string cimport memset
@@ -201,6 +201,7 @@ cdef int policy_failed(policy_state *s) except -1:
         return 0
     s.error = 0
     if which == POLICY_STOPPED - 1:
+        PyErr_CheckSignals()  # the signal's own handler says what it raises
         raise KeyboardInterrupt
     if PyErr_Occurred():
         return -1

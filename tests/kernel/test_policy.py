@@ -391,6 +391,34 @@ print(sum(range(10)), flush=True)
     assert said.split() == ["stopped", "45"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_rule_that_never_returns_is_ended_by_whoever_ends_the_program(policies, number):
+    where = Path(policies["failing"].__file__).parent
+    code = f"""
+import sys
+sys.path.insert(0, {str(where)!r})
+import pcpmodel as pm
+from failing import never_returns as rule
+from pcpmodel.signals import unwinding
+with unwinding():
+    try:
+        pcp = pm.PerCpuPages('v7.3', high=500, policy=rule)
+        print("begins", flush=True)
+        pcp.alloc()
+    finally:
+        print("undone", flush=True)
+"""
+    looping = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert looping.stdout.readline() == "begins\n"
+        time.sleep(1)
+        looping.send_signal(number)
+        said, _ = looping.communicate(timeout=30)
+    finally:
+        looping.kill()
+    assert (said, looping.returncode) == ("undone\n", 128 + number)
+
+
 def test_the_conclusion_says_whether_a_simpler_rule_would_have_done(policies):
     work = pm.study.recorded_work(
         "7.2-detail-4cpu", ["v6.6", "v6.7", "v7.2"], policies["failing"].kernel_itself
