@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import tempfile
@@ -15,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.errors import InputError, integer
 from pcpmodel.files import read_text
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import tree as kernel_tree
@@ -26,11 +25,11 @@ from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder
-from pcpmodel.study.published.cover_letter import CoverLetter, cover_letter
+from pcpmodel.study.published.cover_letter import CoverLetter, cover_letter, on_every_cpu
 from pcpmodel.study.recorded import recorded_work
 from pcpmodel.study.tree import KernelTree, TreeCompared, tree
 from pcpmodel.trace.recording import Recording
-from pcpmodel.workload import WORKLOADS, make
+from pcpmodel.workload import make
 
 __all__ = ["PatchTried", "example_tree", "try_patch"]
 
@@ -147,7 +146,7 @@ def try_patch(
     """
     old = find_release(base)
     integer("seeds", seeds, 2, 100)
-    works = [_work(name, cpus) for name in workloads]
+    works = [on_every_cpu(name, cpus) for name in workloads]
     options = {"cpus": cpus, "nodes": 2, "seconds": seconds}
     made = [make(w["name"], **{k: v for k, v in w.items() if k != "name"}) for w in works]
     for work in made:  # what cannot be run is refused before anything is
@@ -193,14 +192,6 @@ def _opened(path: str | os.PathLike[str] | KernelTree) -> KernelTree:
         return tree(path)
     with tempfile.TemporaryDirectory(prefix="pcpmodel-") as folder:
         return tree(example_tree(Path(folder, "four-batches")))
-
-
-def _work(name: str, cpus: int) -> dict[str, Any]:
-    """A workload with a process for each CPU; how many is what each takes first."""
-    if name not in WORKLOADS:
-        raise unknown_name("workload", name, WORKLOADS)
-    first = next(iter(inspect.signature(WORKLOADS[name]).parameters))
-    return {"name": name, first: cpus // 2 if first == "pairs" else cpus}
 
 
 def _row(run: Result) -> dict[str, Any]:

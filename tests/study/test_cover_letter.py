@@ -65,6 +65,20 @@ def test_a_tree_is_one_more_row_beside_those_with_labels(tmp_path):
         assert row in done.stdout
 
 
+def test_a_name_alone_is_a_workload_on_every_cpu():
+    options = {"seconds": 0.01, "warmup_s": 0.0, "cpus": 8}
+    letter = pm.cover_letter(
+        ["v7.2", "v7.3"], workloads=["page_fault1", "sctp_stream"], seeds=2, options=options
+    )
+    assert [*letter.tables] == [
+        "page_fault1 (processes=8), simulated", "sctp_stream (pairs=4), simulated"
+    ]  # fmt: skip
+    assert "the lock holds of sapphire-rapids" in letter.text
+    for name, said in (("kbild", "did you mean 'kbuild'?"), ("recorded", "'recorded' needs more")):
+        with pytest.raises(InputError, match=re.escape(said)):
+            pm.cover_letter(["v7.2"], [name], "ice-lake")
+
+
 def test_warm_up_and_intervals_are_said():
     letter = pm.cover_letter(
         ["v6.6", "v6.7"],
@@ -190,7 +204,7 @@ def test_the_example_has_a_published_table_above_its_simulation(monkeypatch):
         ({"releases": "v6.6"}, "needs 'releases', a list"),
         ({"labels": ["one"]}, "1 labels for 3 releases"),
         ({"workloads": [{"name": "page_fault9"}]}, "page_fault1"),
-        ({"workloads": ["page_fault1"]}, "not an object with a name"),
+        ({"workloads": [3]}, "not a name or an object with one"),
         ({"machine": "sapphire"}, "sapphire-rapids"),
         ({"seeds": 1}, "seeds=1"),
         ({"figures": ["scores"]}, "score_per_s"),

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,19 +17,22 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError, integer, printable, unknown_name
 from pcpmodel.files import read_json
 from pcpmodel.hardware.machines import Machine
+from pcpmodel.hardware.machines import machine as find_machine
 from pcpmodel.kernel.policies import Policy, with_policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
+from pcpmodel.simulation.spec import host_of
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.compare import compare
 from pcpmodel.study.sweep.grid import make_grid
 from pcpmodel.study.sweep.run import sweep
+from pcpmodel.workload import WORKLOADS
 
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["FORMATS", "CoverLetter", "cover_letter", "read_spec"]
+__all__ = ["FORMATS", "CoverLetter", "cover_letter", "on_every_cpu", "read_spec"]
 
 FORMATS = ("text", "csv", "latex")
 
@@ -300,10 +304,33 @@ def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
     return said + "."
 
 
+def on_every_cpu(name: str, cpus: int) -> dict[str, Any]:
+    """Describe a workload with a process for each CPU; how many is what each takes first.
+
+    Parameters
+    ----------
+    name : str
+        One of `pcpmodel.workload.WORKLOADS`.
+    cpus : int
+        Of the machine.
+
+    Raises
+    ------
+    InputError
+        For a name that is unknown, or that says too little by itself.
+    """
+    if name not in WORKLOADS:
+        raise unknown_name("workload", name, WORKLOADS)
+    first = next(iter(inspect.signature(WORKLOADS[name]).parameters))
+    if first == "recording":
+        raise InputError(f'workload {name!r} needs more: {{"name": {name!r}, "recording": ...}}')
+    return {"name": name, first: cpus // 2 if first == "pairs" else cpus}
+
+
 def cover_letter(
     releases: Sequence[str | Release],
-    workloads: Sequence[Mapping[str, Any]],
-    machine: str | Machine | None = None,
+    workloads: Sequence[str | Mapping[str, Any]],
+    machine: str | Machine | None = "sapphire-rapids",
     *,
     labels: Sequence[str] = (),
     seeds: int = 3,
@@ -318,8 +345,9 @@ def cover_letter(
     releases : sequence of str, Release or Tree
         Kernel states of the simulated tables, base first: ``["v6.6", "v6.6+p1", ...]``, or kernel
         trees (`pcpmodel.tree`); may be empty where all tables are published ones.
-    workloads : sequence of mapping
-        One table each: ``{"name": "page_fault1", "processes": 224}`` and so on is simulated;
+    workloads : sequence of str or mapping
+        One table each: ``{"name": "page_fault1", "processes": 224}`` and so on is simulated, a
+        name alone, ``"page_fault1"``, with as many processes as the machine has CPUs;
         ``{"published": "pcp-auto-tuning-v2", "table": "kbuild"}`` is a table of
         ``data/published``, each measured row above what `pcpmodel.compare` simulates.
     machine : str or Machine
@@ -351,7 +379,7 @@ def cover_letter(
             releases = [*releases, with_policy(releases[-1], policy)]
     for name, kind, given in (
         ("releases", (str, Release), releases),
-        ("workloads", Mapping, workloads),
+        ("workloads", (str, Mapping), workloads),
         ("labels", str, labels),
         ("figures", str, figures),
     ):
@@ -359,7 +387,7 @@ def cover_letter(
             raise InputError(f"{name}={given!r} is not a list")
         for item in given:
             if not isinstance(item, kind):
-                what = "an object with a name" if kind is Mapping else "a text"
+                what = "a name or an object with one" if name == "workloads" else "a text"
                 raise InputError(f"{name}: {item!r} is not {what}")
     if options is not None and not isinstance(options, Mapping):
         raise InputError(f"options={options!r} is not an object of arguments of simulate")
@@ -374,6 +402,11 @@ def cover_letter(
     for figure in figures:
         if figure not in COLUMNS or figure == "build_time":
             raise unknown_name("figure", figure, [c for c in COLUMNS if c != "build_time"])
+    if any(isinstance(w, str) for w in workloads):
+        split = ("cpus", "nodes", "cpus_per_node")
+        given = {k: v for k, v in (options or {}).items() if k in split}
+        cpus = host_of(find_machine(machine), given).cpus
+        workloads = [on_every_cpu(w, cpus) if isinstance(w, str) else w for w in workloads]
     asked: list[dict[str, Any] | str] = []
     for workload in workloads:  # refuse what is wrong before anything runs
         if isinstance(workload, Mapping) and "published" in workload:
