@@ -52,6 +52,14 @@ MAX_DEPTH = 64
 MAX_NUMERAL = 400
 _MAX_INT = 1 << 64
 _PIECE = 1 << 16
+#: How files begin that people take for text.
+_BEGINNINGS = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip, as spreadsheets are",
+}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -64,7 +72,8 @@ def _opened(path: str | os.PathLike[str], flags: int) -> int:
     except OSError as error:
         if flags & os.O_NOFOLLOW and os.path.islink(path):
             raise InputError("is a symbolic link; expected a regular file", file=path) from None
-        raise InputError(f"cannot be read: {error.strerror}", file=path) from None
+        asked = "read" if flags & os.O_ACCMODE == os.O_RDONLY else "written"
+        raise InputError(f"cannot be {asked}: {error.strerror}", file=path) from None
     except ValueError as error:  # a NUL character in the name
         raise InputError(f"cannot be read: {error}", file=repr(path)) from None
 
@@ -151,10 +160,13 @@ def decode(raw: bytes, path: str | os.PathLike[str]) -> str:
     Raises
     ------
     InputError
-        If it is not UTF-8, has NUL bytes, or CR alone ends its lines.
+        If it is compressed or not UTF-8, has NUL bytes, or CR alone ends its lines.
     """
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise InputError("is UTF-16; save it as UTF-8", file=path, row=1)
+    for beginning, kind in _BEGINNINGS.items():
+        if raw.startswith(beginning) and not raw.isascii():  # a word may begin like bzip2
+            raise InputError(f"is compressed ({kind}); expected UTF-8 text", file=path, row=1)
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     nul = raw.find(b"\0")
     if nul >= 0:

@@ -223,6 +223,8 @@ def test_a_lock_that_is_a_link_or_a_pipe_is_refused(tmp_path):
         files.open_lock(tmp_path / "link")
     with pytest.raises(InputError, match="is not a regular file"):
         files.open_lock(tmp_path / "fifo")
+    with pytest.raises(InputError, match="cannot be written: No such file"):
+        files.open_lock(tmp_path / "no" / "folder")
     assert victim.read_text() == "mine"
 
 

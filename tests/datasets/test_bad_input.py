@@ -208,7 +208,11 @@ TABLES = {
         "row 3: byte 0xb5 is not UTF-8; save it as UTF-8",
     ),
     "nul-byte": (edit(3, "4.35", "4.\x0035").encode(), "row 3: has a NUL byte"),
-    "gzip": (gzip.compress(GOOD.encode(), mtime=0), "row 1: has a NUL byte; expected UTF-8"),
+    "gzip": (gzip.compress(GOOD.encode(), mtime=0), "row 1: is compressed (gzip); expected"),
+    "spreadsheet": (
+        b"PK\x03\x04\x14\0\x08\x08\xff",
+        "row 1: is compressed (zip, as spreadsheets are)",
+    ),
     "huge": (b"x" * (files.MAX_BYTES + 1), "bytes; allowed: at most 16777216"),
 }
 
@@ -404,7 +408,7 @@ RAW = {
     "nul": (MANY.replace("2.456", "2.\x0056", 1), "row 4: has a NUL byte; expected UTF-8 text"),
     "utf-16": (MANY.encode("utf-16"), "row 1: is UTF-16; save it as UTF-8"),
     "latin-1": (MANY.encode() + b"\xb5\n", "row 404: byte 0xb5 is not UTF-8"),
-    "gzip": (gzip.compress(MANY.encode(), mtime=0), "row 1: has a NUL byte"),
+    "gzip": (gzip.compress(MANY.encode(), mtime=0), "row 1: is compressed (gzip); expected"),
 }
 
 
