@@ -961,8 +961,8 @@ def simulate_(
     from pcpmodel.workload import WORKLOADS, make
 
     params = _settings(param, "--param")
+    takes = inspect.signature(WORKLOADS.get(workload, make)).parameters
     if processes is not None:
-        takes = inspect.signature(WORKLOADS.get(workload, make)).parameters
         if workload in WORKLOADS and "processes" not in takes:
             raise InputError(
                 f"workload {workload} has no --processes; with --param it takes {', '.join(takes)}"
@@ -970,6 +970,10 @@ def simulate_(
         if "processes" in params:
             raise InputError("--param processes: use --processes, and once")
         params["processes"] = processes
+    needed = [k for k, p in takes.items() if p.default is p.empty and k not in params]
+    if workload in WORKLOADS and needed and params.keys() <= takes.keys():
+        how = ("--processes N" if k == "processes" else f"--param {k}=..." for k in needed)
+        raise InputError(f"workload {workload} needs {' and '.join(how)}")
     options = _settings(settings, "--set")
     used = find_machine(machine, like=like or None)
     given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}

@@ -508,6 +508,20 @@ def test_processes_of_a_workload_that_has_none_are_refused_by_what_it_takes():
     assert "kbuild has no --processes; with --param it takes jobs," in done.output
 
 
+@pytest.mark.parametrize(
+    ("workload", "more", "said"),
+    [
+        ("kbuild", [], "kbuild needs --param jobs=..."),
+        ("page_fault1", [], "page_fault1 needs --processes N"),
+        ("recorded", ["--processes", "2"], "recorded needs --param recording=..."),
+        ("kbuild", ["--param", "job=2"], "did you mean 'jobs'?"),
+    ],
+)
+def test_what_a_workload_needs_is_said_as_it_is_typed(workload, more, said):
+    done = simulate("--workload", workload, *more)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize("make", [lambda: pm.workload.unix_stream(2), lambda: queue(12, 100)])
 @pytest.mark.parametrize("identity", [False, True])
 def test_pages_in_messages_are_no_free_memory(make, identity):
