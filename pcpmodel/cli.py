@@ -482,7 +482,16 @@ def limit_(
     rules = _rules(release, config) or RELEASE
     of = find_machine(machine, like=like or None)
     found = limit(of, p99_us, slowdown, rules, _kib(page_size), pages)
-    _emit(found.as_dict(), json_, str(found))
+    answer = found.as_dict()
+    if json_:  # has both kinds of pages
+        try:
+            cold = limit(of, p99_us, slowdown, rules, _kib(page_size), "cold").as_dict()
+        except InputError:  # of a machine whose lines take no time
+            cold = {"per_scale": [None] * len(answer["per_scale"])}
+        named = ("p99_us", "interval", "probability", "mean_us", "mean_interval")
+        for row, beside in zip(answer["per_scale"], cold["per_scale"], strict=True):
+            row["cold"] = beside and {name: beside[name] for name in named}
+    _emit(answer, json_, str(found))
 
 
 class _NumaCommand(click.Command):

@@ -402,12 +402,16 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
         f"The prediction, sha256 {digest[:16]}.., was {notes['prediction.csv']['note']}."
     )
     shown = cells.drop(columns=[*NULLS])
+    known = cells["error_pct"].dropna().abs()
     return Answer(
         {"errors": errors, "cells": shown, "assumed": pd.DataFrame({"assumed": _ASSUMED})},
         said,
         facts={
             "machine": name,
             "prediction_sha256": digest,
+            "rows": _plain(_rows(shown)),
+            "mean_error_percent": None if known.empty else float(known.mean()),
+            "max_error_percent": None if known.empty else float(known.max()),
             "errors": _plain(errors),
             "cells": _plain(shown),
             "assumed": list(_ASSUMED),
@@ -441,6 +445,14 @@ def checked_or_stored(name: str, minutes: float = 0.0) -> Answer:
     found = validation(name)
     said = {**found.said, "session": f"This is the session that is stored: {why}."}
     return Answer(found.tables, said, found.facts, found.digest, found.shown)
+
+
+def _rows(cells: pd.DataFrame) -> pd.DataFrame:
+    """The cells by one name for each experiment."""
+    names = zip(cells["workload"], cells["processes"], cells["high_fraction"], strict=True)
+    rows = cells[["quantity", "unit", "measured", "predicted"]].copy()
+    rows.insert(0, "experiment", [f"{w} {n}, high_fraction {f}" for w, n, f in names])
+    return rows.assign(error_percent=cells["error_pct"])
 
 
 def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:

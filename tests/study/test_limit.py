@@ -278,6 +278,16 @@ def test_nothing_fits_is_null_with_a_reason():
     assert "Not even the unscaled batch" in answer["notes"][0]
 
 
+def test_json_has_cold_pages_beside_warm_ones():
+    warm, cold = (
+        json.loads(run("limit", "ice-lake", "--p99-us", "100", *more, "--json").stdout)["per_scale"]
+        for more in ([], ["--pages", "cold"])
+    )
+    for row, other in zip(warm, cold, strict=True):
+        assert row["p99_us"] < row["cold"]["p99_us"] == other["p99_us"]
+        assert row["cold"] == other["cold"]
+
+
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), "100", None, True, [[100]]])
 @pytest.mark.parametrize("name", ["p99_us", "slowdown"])
 def test_what_is_no_positive_number_is_refused(name, value):

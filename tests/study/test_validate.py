@@ -151,6 +151,11 @@ def test_the_stored_session_answers():
     known = answer["cells"].error_pct.dropna().abs()
     assert errors.loc["all", "mean_error_pct"] == pytest.approx(known.mean())
     assert f"{known.mean():.1f}" in answer.text
+    assert facts["mean_error_percent"] == pytest.approx(known.mean())
+    assert facts["max_error_percent"] == pytest.approx(known.max())
+    asked = {"experiment", "quantity", "measured", "predicted", "error_percent"}
+    assert asked <= facts["rows"][0].keys()
+    assert len({(r["experiment"], r["quantity"]) for r in facts["rows"]}) == len(facts["cells"])
     assert facts["prediction_sha256"][:16] in answer.text
 
 
