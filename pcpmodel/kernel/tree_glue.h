@@ -186,6 +186,12 @@ static int pcpmodel_page_type(const struct page *page)
 	return i < 0 ? at->migratetype : i % MIGRATE_PCPTYPES;
 }
 
+/* The same, as the tree's functions have noted it since the page was looked at. */
+static int pcpmodel_noted_type(const struct page *page)
+{
+	return pcpmodel_list_of(page) < 0 ? at->migratetype : (int)page->index;
+}
+
 static int pcpmodel_block_type(const struct page *page)
 {
 	int i = pcpmodel_list_of(page);
@@ -264,7 +270,10 @@ static void pcpmodel_del(struct list_head *entry)
 
 static struct page *pcpmodel_entry(struct list_head *list)
 {
-	return at->stands_for[list_index(list)];
+	int i = list_index(list);
+
+	at->stands_for[i]->index = i % MIGRATE_PCPTYPES; /* of another block than the last time */
+	return at->stands_for[i];
 }
 
 /* A function of the tree is called as `if (FAILS(...)) return what is harmless; ...; came_back()`:

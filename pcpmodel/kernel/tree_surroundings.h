@@ -48,7 +48,9 @@ struct page {
 	};
 	unsigned long private;
 	unsigned long flags;
-	unsigned long index; /* v5.14 .. v5.17: the order of a block that waits for the zone's lock */
+	/* The type that it is on a list by, up to v6.9: page->index, as get_pcppage_migratetype() tells.
+	 * In v5.14 .. v5.17 free_pcppages_bulk() shifts it and adds the order, and asks for both. */
+	unsigned long index;
 };
 
 static void pcpmodel_hold(spinlock_t *lock);
@@ -299,7 +301,7 @@ static __thread struct zone *pcpmodel_sized;
 /* The zone, and of a page the type that it is on a list by, and that of its page block: on a list
  * another, as after a fallback, so that both are told apart. */
 static struct zone *pcpmodel_zone(void);
-static int pcpmodel_page_type(const struct page *page);
+static int pcpmodel_noted_type(const struct page *page);
 static int pcpmodel_block_type(const struct page *page);
 
 /* Beside the matter */
@@ -321,7 +323,7 @@ static int pcpmodel_block_type(const struct page *page);
 #define page_private(page) ((page)->private)
 #define get_pfnblock_migratetype(page, pfn) ((void)(pfn), pcpmodel_block_type(page))
 #define get_pageblock_migratetype(page) pcpmodel_block_type(page)
-#define get_pcppage_migratetype(page) pcpmodel_page_type(page)
+#define get_pcppage_migratetype(page) pcpmodel_noted_type(page)
 #define set_pcppage_migratetype(page, mt) ((void)(mt))
 #define is_migrate_cma(mt) ((void)(mt), false)
 #define is_migrate_isolate(mt) ((void)(mt), false)

@@ -565,6 +565,21 @@ def test_blocks_that_wait_for_the_lock_keep_their_orders(changed):
     assert differences(opened, "v7.2", 300_000)[0] == []
 
 
+@needs_trees
+def test_order_and_type_of_what_waits_are_asked_for_at_once(tmp_path):
+    """v5.14 .. v5.17 ask get_pcppage_migratetype() for what they noted beside the type."""
+    asks = GATHERS.replace(
+        "		int order = last->index & 0xff;\n\n		last->index >>= 8;\n",
+        "		int mt = get_pcppage_migratetype(last), order = mt & 0xff;\n\n",
+    ).replace("get_pageblock_migratetype(last)", "mt >> 8")
+    text = (TREES / "6.1.192" / PAGE_ALLOC).read_text()
+    begin = text.index("static void free_pcppages_bulk(")
+    old = text[begin : text.index("static void free_one_page(")]
+    mine = edited(tmp_path / "mine", ((re.escape(old), asks),), base=TREES / "6.1.192")
+    opened = open_tree(mine)
+    assert differences(opened, "debian-6.1.192", 300_000)[0] == []
+
+
 def test_the_nearest_release_has_as_many_lists(changed):
     """Texts count for those alone: whatever the rest is, drains go by them."""
     fifteen = (HEADER % {"thp": 2, "more": ""}).replace("LISTS + NR_PCP_THP", "LISTS + 3")
