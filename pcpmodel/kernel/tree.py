@@ -149,7 +149,8 @@ _KNOWN_FLAGS = {"ZONE_BOOSTED_WATERMARK", "ZONE_RECLAIM_ACTIVE", "ZONE_BELOW_HIG
 #: What only functions that size lists are given; as are fields of struct zone of these names.
 _GIVEN_TO_SIZES = re.compile(
     r"\b(?:zone_managed_pages|(?:min|low|high|promo)_wmark_pages|wmark_pages|num_online_cpus"
-    r"|cpumask_weight|zone_watermark_\w+)(?=\s*\()|->\s*pageset_(?:batch|high_min|high_max)\b"
+    r"|cpumask_weight|zone_watermark_\w+)(?=\s*\()"
+    r"|->\s*(?:pageset_(?:batch|high_min|high_max)|managed_pages)\b"
 )
 #: free_frozen_page_commit() since v6.8: the flag goes with the operation, which says that it stays.
 _BELOW_HIGH = re.compile(

@@ -185,7 +185,8 @@ struct zone;
 	struct pglist_data *zone_pgdat; \
 	int node; \
 	int pageset_high_min, pageset_high_max, pageset_batch; \
-	unsigned long managed, min_wmark, low_wmark, high_wmark; \
+	union { unsigned long managed, managed_pages; }; /* by its field up to v4.20 */ \
+	unsigned long min_wmark, low_wmark, high_wmark; \
 	unsigned long nr_isolate_pageblock; \
 	int cpus, all_cpus;
 

@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import re
 import shutil
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from helpers.trees import HEADER
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.releases import release
-from pcpmodel.kernel.tree import open_tree
+from pcpmodel.kernel.tree import EXCERPT, open_tree
 from pcpmodel.study.tree import tree
 
 CAP = "min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX)"
@@ -93,6 +94,7 @@ def test_without_nm_nobody_knows_them(changed, monkeypatch):
         Outside(opened.library)
 
 
+TEXT = (EXCERPT / "mm/page_alloc.c").read_text()
 EXTENDED = (
     "struct per_cpu_pages_ext {\n	struct per_cpu_pages pcp;\n	struct list_head more[4];\n};\n"
 )
@@ -119,6 +121,13 @@ def test_another_size_of_zones_is_named(changed):
     assert "the text of no known release: zone_managed_pages." in text
 
 
+def test_the_size_of_a_zone_is_a_field_up_to_v4_20(changed):
+    by_field = re.sub(r"zone_managed_pages\((\w+)\)", r"\1->managed_pages", TEXT)
+    assert by_field.count("->managed_pages") == 2
+    found = tree(changed((TEXT, by_field))).compare("v7.2", operations=100_000)
+    assert found.facts["differences"] == []
+
+
 ALLOCATED = "	pcp->free_count >>= 1;\n"
 
 
@@ -130,6 +139,7 @@ ALLOCATED = "	pcp->free_count >>= 1;\n"
         ("pcp->count > low_wmark_pages(zone)", "low_wmark_pages"),
         ("zone_watermark_ok(zone, 0, high_wmark_pages(zone), 0, 0)", "zone_watermark_ok"),
         ("pcp->count < zone->pageset_high_max", "pageset_high_max"),
+        ("pcp->count < zone->managed_pages / 8", "managed_pages"),
         ("zone_batchsize(zone) > 31", "zone_managed_pages"),
     ],
 )
