@@ -15,12 +15,13 @@ that of the nearest release.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cache, cached_property, partial
@@ -244,22 +245,38 @@ def release_of(tree: Compiled) -> TreeRelease:
         If its functions do something that does not fall into the engines' steps: which.
     """
     steps_of_tree(tree)  # refuses what the engines cannot carry
-    base = release(nearest(tree))
-    state = TreeRelease(
-        name=f"{Path(tree.name).name or tree.name}#{tree.digest[:8]}",
-        patches=base.patches,
-        batch_scale_max=tree.batch_scale_max,
-        digest=tree.digest,
-        base=base.name,
-        commit_drain=int(base.rules.commit_drain),
-        tree=tree,
-    )
-    found = _tried_once(state)
-    if found["refused"]:
+    refused = ""
+    for base in _bases(tree):
+        state = TreeRelease(
+            name=f"{Path(tree.name).name or tree.name}#{tree.digest[:8]}",
+            patches=base.patches,
+            batch_scale_max=tree.batch_scale_max,
+            digest=tree.digest,
+            base=base.name,
+            commit_drain=int(base.rules.commit_drain),
+            tree=tree,
+        )
+        found = _tried_once(state)
+        if not found["refused"]:
+            break
+        refused = refused or found["refused"]
+    else:
         apart = ", ".join([*tree.outside, *tree.state])
         part = f"; what is kept outside of struct per_cpu_pages has a part in it: {apart}"
-        raise InputError(f"{tree.name}: {found['refused']}{part if apart else ''}")
+        raise InputError(f"{tree.name}: {refused}{part if apart else ''}")
     return replace(state, commit_drain=found["commit_drain"], hits=Hits(found["hits"]))
+
+
+def _bases(tree: Compiled) -> Iterator[Release]:
+    """The nearest release, and the same with lists drained the other way.
+
+    v5.18 and v5.19 have as many lists as v5.17 and empty one after the other, as v6.6 does.
+    """
+    base = release(nearest(tree))
+    yield base
+    change = base.without if base.rules.drain_by_list else base.plus
+    with contextlib.suppress(InputError):  # other patches need it
+        yield change("drain-by-list")
 
 
 def _tried_once(state: TreeRelease) -> dict[str, Any]:

@@ -84,6 +84,19 @@ def test_the_excerpt_s_steps_come_to_the_same_as_its_operations(excerpt):
     assert ours == worked(PerCpuPages("v7.3", high_min=500, high_max=4000))
 
 
+def test_fifteen_lists_that_are_emptied_one_after_the_other(changed):
+    """As of v5.18 and v5.19; those of v5.17, which has as many, take turns."""
+    header = (HEADER % {"thp": 2, "more": ""}).replace("LISTS + NR_PCP_THP", "LISTS + 3")
+    at = "NR_LOWORDER_PCP_LISTS + (migratetype == MIGRATE_MOVABLE ? 1 : 0)"
+    mine = open_tree(
+        changed((at, "NR_LOWORDER_PCP_LISTS + migratetype"), include__linux__mmzone_h=header)
+    )
+    assert release(mine).base == "v5.17+drain-by-list"
+    assert release(mine).rules.nr_pcp_lists == 15
+    ours = worked(PerCpuPages(mine, high_min=500, high_max=4000))
+    assert ours == worked(TreePages(mine, high_min=500, high_max=4000))
+
+
 def test_a_tree_is_named_by_its_folder_and_digest(excerpt):
     state = release(excerpt)
     assert state.name == f"excerpt#{excerpt.digest[:8]}"
