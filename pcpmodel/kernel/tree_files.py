@@ -86,8 +86,7 @@ def files_with(name: str, words: Collection[str], but: Container[str]) -> dict[s
         done = _git(tree, "grep", "-l", "-P", word.pattern, ref, "--", *_ELSEWHERE)
         paths = [line.partition(":")[2] for line in done.stdout.decode("utf-8").splitlines()]
     else:
-        folder = tree.parent if tree.is_file() else tree
-        folder = folder.parent if folder.name == "mm" else folder
+        folder = _around(tree)
         whole = (folder / "mm/page_alloc.c").is_file()
         if tree.is_file() and not whole:
             return {}
@@ -111,6 +110,12 @@ def _tree_at(name: str) -> tuple[Path, str]:
     return Path(name).expanduser(), ""
 
 
+def _around(path: Path) -> Path:
+    """The tree that a file or folder of mm/ is in, or else its folder; also of ``.`` in mm/."""
+    folder = path.parent if path.is_file() else path
+    return folder.absolute().parent if folder.absolute().name == "mm" else folder
+
+
 def _git(tree: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
     git = shutil.which("git")
     if git is None:
@@ -125,11 +130,11 @@ def _files(name: str, wanted: Sequence[str]) -> dict[str, bytes]:
     path, ref = _tree_at(name)
     if path != Path(name).expanduser():
         return _at_commit(path, ref, wanted)
+    around = _around(path)
+    if around != path and (around / "include/linux/mmzone.h").is_file():
+        return _files(os.fspath(around), wanted)
     if path.is_file():
         found = {"mm/page_alloc.c": path}
-        beside = path.parent.parent / "include/linux/mmzone.h"
-        if path.parent.name == "mm" and beside.is_file():
-            return _files(os.fspath(path.parent.parent), wanted)
     elif path.is_dir():
         found = {f: path / f for f in wanted if (path / f).is_file()}
         if "mm/page_alloc.c" not in found:

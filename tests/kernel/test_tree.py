@@ -317,6 +317,13 @@ def test_one_file_a_folder_and_a_commit(tmp_path):
         open_tree(f"{repo}@no-such-commit")
 
 
+@pytest.mark.parametrize("given", [".", "page_alloc.c", "../mm", "mm", "mm/page_alloc.c"])
+def test_mm_is_read_with_the_headers_of_its_tree(changed, monkeypatch, given):
+    folder = changed(include__linux__mmzone_h=HEADER % {"thp": 2, "more": ""})
+    monkeypatch.chdir(folder if given.startswith("mm") else folder / "mm")
+    assert not open_tree(given).borrowed
+
+
 def test_a_patch(tmp_path, changed):
     new = changed(("pcp->high >> 3", "pcp->high >> 2"))
     patch = tmp_path / "quarter.patch"
