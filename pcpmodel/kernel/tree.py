@@ -369,7 +369,12 @@ def open_tree(
             hidden = {n for n in missing.names if extract.has(n)} - also
             more = defining(os.fspath(path), missing.names - hidden, sources)
             if not hidden and not more:
-                raise
+                if not missing.names or any(s.defined("per_cpu_pages") for s in sources):
+                    raise
+                raise InputError(
+                    f"{missing.message}; no file that was given has struct per_cpu_pages, so that "
+                    f"v7.3's stood in for it: give the tree, with include/linux/mmzone.h"
+                ) from None
             also |= hidden
             sources += more
     own = dict.fromkeys(made.new_fields, "per_cpu_pages")
@@ -510,7 +515,8 @@ class _Extract:
             if found is None:
                 raise MissingError(
                     f"{self.name}: {self.unit[-1].name} has no function "
-                    f"{' or '.join(f'{n}()' for n in names)}"
+                    f"{' or '.join(f'{n}()' for n in names)}",
+                    names,
                 )
             item = self.definition(found)
             if item.kind != "function" and found in _FORESEEN:

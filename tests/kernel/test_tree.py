@@ -154,6 +154,14 @@ def test_what_cannot_be_taken_is_one_sentence(changed, pairs, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_file_without_its_header_is_asked_for_it(changed):
+    """Up to v6.6 it has fields that v7.3's does not have."""
+    older = changed(("pcp->free_count", "pcp->free_factor"))
+    said = r"uses free_factor, which .*; no file .* has struct per_cpu_pages, .*linux/mmzone\.h$"
+    with pytest.raises(InputError, match=said):
+        open_tree(older)
+
+
 # Bad input
 
 
