@@ -184,6 +184,10 @@ class TreeRelease(Release):
 
     without = plus
 
+    def _since(self, *version: int) -> bool:
+        """Of the nearest release: a tree is named by its folder, which says no version."""
+        return Release(self.base, self.patches)._since(*version)
+
     def with_batch_scale_max(self, batch_scale_max: int) -> TreeRelease:
         """The tree compiled with another CONFIG_PCP_BATCH_SCALE_MAX."""
         tree = self.tree.with_batch_scale_max(batch_scale_max)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import pcpmodel as pm
 from helpers.memory import busy
 from helpers.paths import ROOT
-from helpers.trees import HEADER, PATCHES, TREES, needs_trees, patched
+from helpers.trees import HEADER, PATCHES, TREES, edited, needs_trees, patched
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.pcp import PerCpuPages
@@ -105,6 +106,20 @@ def test_a_tree_is_named_by_its_folder_and_digest(excerpt):
     assert release(state) is state
     assert release(excerpt) == state
     assert any(excerpt.digest in note for note in state.notes)
+
+
+@pytest.mark.parametrize("folder", ["linux", "fix-2.6", "linux-6.12"])
+def test_what_goes_by_the_version_is_the_nearest_release_s(tmp_path, folder):
+    """A folder's name says no version: of any tree in linux/ the LRU's batches were v6.9's."""
+    opened = {"v7.3": open_tree(edited(tmp_path / folder))}
+    if TREES.exists():
+        shutil.copytree(TREES / "6.1.192", tmp_path / "old" / folder)
+        opened["debian-6.1.192"] = open_tree(tmp_path / "old" / folder)
+    for name, tree in opened.items():
+        state, known = release(tree), release(name)
+        assert state.base == name
+        for what in ("folio_batch", "swap_cluster_max", "pgd_allocation_order"):
+            assert getattr(state, what) == getattr(known, what)
 
 
 # Each of the shortcuts is tried by itself.
