@@ -667,15 +667,14 @@ class Release:
 
     @property
     def uses_batch_scale_max(self) -> bool:
-        """Whether any of the rules looks at CONFIG_PCP_BATCH_SCALE_MAX; True of a kernel tree.
+        """Whether any of the rules looks at CONFIG_PCP_BATCH_SCALE_MAX.
 
         nr_pcp_alloc(), nr_pcp_free(), free_unref_page_commit(), decay_pcp_high() of a ``high``
         that is tuned, and drain_pages_zone(), from v6.7 on and in Debian's 6.1.192.
         """
         r = self.rules
         return bool(
-            self.recorded
-            or r.alloc_scale
+            r.alloc_scale
             or r.auto_high
             or r.free_count
             or r.free_factor_cap

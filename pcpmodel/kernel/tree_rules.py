@@ -66,6 +66,8 @@ class Compiled(Protocol):
     @property
     def library(self) -> Path: ...
     @property
+    def text(self) -> str: ...
+    @property
     def functions(self) -> Mapping[str, Item]: ...
     @property
     def fields(self) -> tuple[str, ...]: ...
@@ -183,6 +185,11 @@ class TreeRelease(Release):
         )
 
     without = plus
+
+    @property
+    def uses_batch_scale_max(self) -> bool:
+        """Whether what was compiled looks at CONFIG_PCP_BATCH_SCALE_MAX."""
+        return "CONFIG_PCP_BATCH_SCALE_MAX" in self.tree.text
 
     def _since(self, *version: int) -> bool:
         """Of the nearest release: a tree is named by its folder, which says no version."""

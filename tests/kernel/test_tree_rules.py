@@ -122,6 +122,16 @@ def test_what_goes_by_the_version_is_the_nearest_release_s(tmp_path, folder):
             assert getattr(state, what) == getattr(known, what)
 
 
+@needs_trees
+def test_limit_refuses_a_tree_that_has_no_batch_scale_factor():
+    """Of v5.10's functions it was: scale 6, of 4032 pages."""
+    state = release(open_tree(TREES / "5.10.262"))
+    assert not state.uses_batch_scale_max
+    with pytest.raises(InputError, match="has no batch scale factor that bounds a drain"):
+        pm.limit("coffee-lake", release=state)
+    assert release(open_tree(TREES / "6.1.192")).uses_batch_scale_max
+
+
 # Each of the shortcuts is tried by itself.
 
 

@@ -638,7 +638,7 @@ def advise(
     asked = None if release is None else find_release(release)
     state = asked or find_release(RELEASE)
     if not state.rules.auto_high:
-        raise InputError(f"release {release!r} has no batch scale; give one from v6.7 on")
+        raise InputError(f"release {state.name!r} has no batch scale; give one from v6.7 on")
     positive("p99_us", p99_us)
     if not (isinstance(stranded_percent, Real) and 0 < stranded_percent <= 100):
         raise InputError(f"stranded_percent={stranded_percent!r} is outside 0..100 [%]")
