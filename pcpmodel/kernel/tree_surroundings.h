@@ -333,7 +333,7 @@ static int pcpmodel_block_type(const struct page *page);
 #define has_isolate_pageblock(zone) ((void)(zone), false)
 #define trace_mm_page_pcpu_drain(page, order, mt) ((void)(page), (void)(order), (void)(mt))
 #define trace_mm_page_free_batched(page) ((void)(page))
-#define trace_mm_page_alloc_zone_locked(page, order, mt, fallback) ((void)(page))
+#define trace_mm_page_alloc_zone_locked(page, order, mt, ...) ((void)(page)) /* 3 up to v5.18 */
 #define check_new_page(page) ((void)(page), false)
 #define check_new_pages(page, order) ((void)(page), false)
 #define check_new_pcp(page, ...) ((void)(page), false)

@@ -75,6 +75,13 @@ def test_words_of_the_kernel_s_own(changed, does, pages):
     assert drains(changed, "", f"	{does}")[1] == pages
 
 
+def test_a_tracepoint_of_fewer_arguments(changed):
+    """Up to v5.18 mm_page_alloc_zone_locked has three; Android's refills call it themselves."""
+    counts = "	return clamp_t(int, pcp->free_count, batch"
+    calls = f"	trace_mm_page_alloc_zone_locked((struct page *)NULL, 0, MIGRATE_MOVABLE);\n{counts}"
+    assert open_tree(changed((counts, calls))).tracepoints == ()
+
+
 def test_a_header_that_was_missed_gives_no_more(changed):
     """It defines a word of the kernel's own, too, which page_alloc.c may see otherwise."""
     header = f"#define min(a, b) 1\nstatic inline {TWO.removeprefix('static ')}"
