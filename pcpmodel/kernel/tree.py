@@ -275,6 +275,10 @@ class Tree:
         keys = (f"{n} {'on' if on else 'off'}" for n, on in self.static_keys.items())
         values = (f"CONFIG_{n} is {self.options[n]}" for n in self.by_default)
         unset = (f"CONFIG_{n}" for n in self.unset)
+        pages = tuple(
+            f"CONFIG_{n}={value}" for n, value in self.options.items()
+            if re.fullmatch(r"(?:\w+_)?PAGE_SHIFT", n) and value != "12"
+        )  # fmt: skip
         return [
             f"{what}: {', '.join(names)}."
             for what, names in (
@@ -288,6 +292,7 @@ class Tree:
                 ("Decided as if others were off that nobody gave (--config does)",
                  self.undecided),
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
+                ("Compiled for pages of 4 KiB, which are others by", pages),
                 ("Taken as not defined, as no file that is read does", self.undefined),
                 ("Always as of CPU and node 0 where nobody waits, of a normal zone, of a page 0 "
                  "whose page block is of its own type, and of requests and zones without flags of "

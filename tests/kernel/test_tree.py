@@ -416,6 +416,15 @@ def test_a_config(tmp_path):
         open_tree(EXCERPT, config=config)
 
 
+@pytest.mark.parametrize("option", ["PAGE_SHIFT=16", "ARM64_PAGE_SHIFT=14", "PAGE_SHIFT=12"])
+def test_pages_of_another_size_are_said(tmp_path, option):
+    """A .config of theirs was taken without a word, and sizes compared as for 4 KiB."""
+    config = tmp_path / "config"
+    config.write_text(f"CONFIG_NUMA=y\nCONFIG_SMP=y\nCONFIG_{option}\n")
+    said = f"Compiled for pages of 4 KiB, which are others by: CONFIG_{option}."
+    assert (said in open_tree(EXCERPT, config=config).caveats) == (option != "PAGE_SHIFT=12")
+
+
 # Command line
 
 

@@ -78,7 +78,9 @@ def test_words_of_the_kernel_s_own(changed, does, pages):
 def test_a_tracepoint_of_fewer_arguments(changed):
     """Up to v5.18 mm_page_alloc_zone_locked has three; Android's refills call it themselves."""
     counts = "	return clamp_t(int, pcp->free_count, batch"
-    calls = f"	trace_mm_page_alloc_zone_locked((struct page *)NULL, 0, MIGRATE_MOVABLE);\n{counts}"
+    calls = (
+        f"	trace_mm_page_alloc_zone_locked((struct page *)NULL, 0, MIGRATE_MOVABLE);\n{counts}"
+    )
     assert open_tree(changed((counts, calls))).tracepoints == ()
 
 
