@@ -535,6 +535,7 @@ class _Extract:
                               "migratetype", "zone_flags", "ALLOC_KSWAPD", *STRUCTS])  # fmt: skip
         self.refuse_sizes([*roles.values(), *(n for n in more if n not in _SIZING)])
         self.refuse_masks(items)
+        self.refuse_around(items)
         struct = self.taken(self.definition("per_cpu_pages"))
         fields = _fields(struct)
         for name, is_array in re.findall(r"\b(\w+)\s*(\[|:\s*\d)", struct.text):
@@ -613,6 +614,24 @@ class _Extract:
                 raise InputError(
                     f"{self.name}: {item.file}: line {line}: {item.name}() counts CPUs of a mask; "
                     f"allowed: cpumask_weight(cpumask_of_node(...)), num_online_cpus()"
+                )
+
+    def refuse_around(self, items: Iterable[Item]) -> None:
+        """Refuse what zones have around a pageset: it would be taken for the pageset itself.
+
+        As in Android's v5.15, whose struct per_cpu_pages_ext has a lock before it.
+        """
+        text = "\n".join(i.text for i in items)
+        for item in items:
+            if (
+                item.kind == "struct" and item.name not in ("per_cpu_pageset", *STRUCTS)
+                and re.search(r"\bstruct\s+per_cpu_pages\s+\w+\s*;", item.text)
+                and re.search(rf"\bstruct\s+{item.name}\b[^;{{}}]*\b__percpu\b", text)
+            ):  # fmt: skip
+                raise InputError(
+                    f"{self.name}: {item.file}: line {item.line}: each CPU has a struct "
+                    f"{item.name}, of which nothing is known here; a zone with struct "
+                    f"per_cpu_pages, or up to v5.13 per_cpu_pageset, can be taken"
                 )
 
     def closure(self, names: Sequence[str]) -> list[Item]:

@@ -111,6 +111,32 @@ def test_an_extended_pageset_is_refused(changed):
         open_tree(folder)
 
 
+AROUND = """
+struct per_cpu_pages_ext {
+	spinlock_t lock;
+	struct per_cpu_pages pcp;
+};
+
+static inline struct per_cpu_pages_ext __percpu *zone_pagesets(struct zone *zone)
+{
+	return (struct per_cpu_pages_ext __percpu *)zone->per_cpu_pageset;
+}
+"""
+
+
+def test_what_is_around_a_pageset_is_refused(changed):
+    """The struct around was taken for the one in it: "do not come to an end" was the answer."""
+    header = HEADER % {"thp": 2, "more": ""} + AROUND
+    taken = "per_cpu_ptr(zone->per_cpu_pageset, cpu)"
+    folder = changed((taken, "&per_cpu_ptr(zone_pagesets(zone), cpu)->pcp"),
+                     include__linux__mmzone_h=header)  # fmt: skip
+    said = (
+        r"mmzone\.h: line \d+: each CPU has a struct per_cpu_pages_ext, of which nothing is known"
+    )
+    with pytest.raises(InputError, match=said):
+        open_tree(folder)
+
+
 def test_another_size_of_zones_is_named(changed):
     halved = (
         "static inline unsigned long zone_managed_pages(struct zone *zone)\n{\n	return %s;\n}\n"
