@@ -3,13 +3,11 @@
 import json
 import re
 from dataclasses import fields
-from enum import IntEnum
 
 import pytest
 from click.testing import CliRunner
 
 import pcpmodel as pm
-from helpers.paths import ROOT
 from pcpmodel.cli import main
 from pcpmodel.kernel.releases import Rules
 
@@ -198,20 +196,3 @@ def test_the_number_is_where_frees_of_high_order_drain():
     for _ in range(128):
         pages.free(1)
     assert pages.count < 126 + 4
-
-
-def test_values_of_rules_begin_where_their_patches_came():
-    """What `releases` says beside Fallback.STEAL_PAGE and the like, and the patch that sets it."""
-    text = (ROOT / "pcpmodel/kernel/releases.py").read_text()
-    said = dict(re.findall(r"^    ([A-Z_0-9]+) = \d+  #: .*?\b(v\d+\.\d+)\b", text, re.M))
-    for patch in pm.patches():
-        for value in patch.sets.values():
-            if isinstance(value, IntEnum) and re.search(r"\bv\d+\.", patch.origin):
-                assert re.search(rf"\b{said[value.name]}\b", patch.origin), (patch.key, value)
-
-
-def test_what_holds_up_to_now_holds_up_to_the_newest_kernel():
-    newest = [name for name in NAMES if re.fullmatch(r"v[\d.]+", name)][-1]
-    sources = [f for f in (ROOT / "pcpmodel").rglob("*.p*") if f.suffix in (".py", ".pyx", ".pxd")]
-    ends = {(f.name, v) for f in sources for v in re.findall(r" \.\.\. (v7\.\d+)", f.read_text())}
-    assert {v for _, v in ends} == {newest}, ends
