@@ -8,6 +8,8 @@ from pcpmodel.exclusive import Exclusive
 from pcpmodel.trace.assumptions import ASSUMPTIONS as ASSUMPTIONS
 
 MAX_PAGES: int
+MOST_ZONES: int
+LAST_PID: int
 NOT_THERE: set[str]
 
 @dataclass(frozen=True)

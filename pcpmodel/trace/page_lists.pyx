@@ -36,6 +36,9 @@ cdef enum:
 
 #: Most pages of a machine that is replayed.
 MAX_PAGES = 1 << 27
+#: Most zones, and the largest process, that are followed.
+MOST_ZONES = MAX_ZONES
+LAST_PID = MAX_PID - 1
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from pcpmodel.trace.dumps import (
 )
 from pcpmodel.trace.ftrace import EVENT_IDS, ZONES, Events, read_trace
 from pcpmodel.trace.packed import SUFFIXES, open_text
+from pcpmodel.trace.page_lists import LAST_PID, MOST_ZONES
 from pcpmodel.trace.preempt_rt import in_one_piece
 from pcpmodel.trace.switched import hand_over
 
@@ -44,8 +45,6 @@ __all__ = ["PcpState", "Recording", "Snapshot", "ZoneState", "recording", "recor
 
 MAX_STATE_BYTES = 1 << 28  #: largest snapshot file read [bytes]
 MAX_META_BYTES = 1 << 22  #: largest meta.json read [bytes]
-MAX_ZONES = 32  #: that are followed; trace/page_lists.pxd has it, too
-MAX_PID = (1 << 22) - 1  #: PID_MAX_LIMIT of include/linux/threads.h is one more
 #: Of the events of single pages the one with the largest number.
 _LAST_OF_PAGES = EVENT_IDS["mm_page_alloc_extfrag"]
 
@@ -268,10 +267,10 @@ class Recording:
                     f"zone {zone.name!r}; expected one of {', '.join(ZONES)}",
                     file=path, row=found.rows.get(zone.key, found.row),
                 )  # fmt: skip
-        if len(found.zones) > MAX_ZONES:
+        if len(found.zones) > MOST_ZONES:
             raise InputError(
-                f"{len(found.zones)} zones with memory; 1 to {MAX_ZONES} are replayed",
-                file=path, row=found.rows.get(found.zones[MAX_ZONES].key, found.row),
+                f"{len(found.zones)} zones with memory; 1 to {MOST_ZONES} are replayed",
+                file=path, row=found.rows.get(found.zones[MOST_ZONES].key, found.row),
             )  # fmt: skip
         return found
 
@@ -336,10 +335,10 @@ class Recording:
                 "kmem:mm_page_* among them",
                 file=self.file("trace.txt"),
             )
-        if numbers["max_pid"] > MAX_PID:
-            lines = events.rows["line"][events.rows["pid"] > MAX_PID]
+        if numbers["max_pid"] > LAST_PID:
+            lines = events.rows["line"][events.rows["pid"] > LAST_PID]
             raise InputError(
-                f"process {numbers['max_pid']}; Linux has none above {MAX_PID}",
+                f"process {numbers['max_pid']}; Linux has none above {LAST_PID}",
                 file=self.file("trace.txt"),
                 row=int(lines[0]) if len(lines) else None,
             )
