@@ -50,6 +50,7 @@ def fault_ns(
     in_memcg: int = 0,
     page_size_kib: int = 4,
     lru: bool = True,
+    pace: float = 1.0,
 ) -> float:
     """What a fault on anonymous memory takes without the zone and LRU locks [ns].
 
@@ -69,20 +70,23 @@ def fault_ns(
     lru : bool
         The LRU lock is taken apart; else a page's work on its lists is part of the fault, and
         nobody waits for it.
+    pace : float
+        What a CPU keeps of its own pace beside its core's other thread, by which a run lengthens
+        what is returned: work, and not what waits for memory or for a line.
     """
     times = page_size_kib // 4
     rate = sheet.value("clear_rate")
     alone = sheet.value("fault_entry") + times * sheet.value("clear_page")
     if not lru:  # to the lists and off them
         alone += 2 * sheet.value("lru_page")
-    beside = 0.0
+    work, waits = (alone + unmap_ns) / pace, 0.0
     if rate > 0:  # what clearing takes longer than alone
         served = times * 1e9 / rate
-        beside = _shared_ns(on_node, alone + unmap_ns, served) - served
-    fault = alone + beside
+        waits += _shared_ns(on_node, work, served) - served
     if threads > 1:
-        fault += _shared_ns(threads, fault + unmap_ns, sheet.value("mmap_lock"))
-    return fault + charge_ns(sheet, in_memcg, fault + unmap_ns)
+        waits += _shared_ns(threads, work + waits, sheet.value("mmap_lock"))
+    waits += charge_ns(sheet, in_memcg, work + waits)
+    return alone + pace * waits
 
 
 def charge_ns(sheet: Sheet, tasks: int, page_ns: float) -> float:
@@ -111,6 +115,7 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     given, number = made.given, len(workload.tasks)
     tasks: dict[str, Any] = {
         "lru": given["lru"],
+        "pace": _pace(sheet, host, number),
         "on_node": -(-number * max(host.node_cpus) // host.cpus),  # of the largest
         "threads": number if given["threads"] else 1,
         "in_memcg": -(-number // made.common["memcgs"]) if "memcgs" in made.common else 0,
@@ -120,6 +125,13 @@ def on_machine(workload: Workload, sheet: Sheet, host: Host) -> Workload:
     if made.make is page_fault2:
         fault += (FILE_OVER_ANONYMOUS - 1) * (fault + unmap)
     return _made_here(workload, fault_ns=fault)
+
+
+def _pace(sheet: Sheet, host: Host, tasks: int) -> float:
+    """What so many tasks keep of their pace in the mean, if those of a core's both threads work."""
+    share, cores = sheet.value("smt_share", "core"), -(-host.cpus // host.threads_per_core)
+    paired = 2 * max(min(tasks, host.cpus) - cores, 0) / tasks
+    return 1 / (1 - paired + paired / share) if 0 < share < 1 else 1.0
 
 
 def _in_pages(workload: Workload, kib: int) -> Workload:

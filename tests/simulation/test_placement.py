@@ -600,3 +600,15 @@ def test_numbers_of_nodes_may_be_numpys():
         run = pm.simulate("v6.6", MACHINE, work, cpus_per_node=cpus, gib_per_node=gib, **given)
         told.append((run.summary()["host"], run.score, run.pages_in_pcp.tolist()))
     assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("costs", [{"clear_rate": 5e6}, {"clear_rate": 0.0, "mmap_lock": 200.0}])
+@pytest.mark.parametrize("threads_per_core", [1, 2])
+def test_what_all_wait_for_is_as_fast_beside_a_thread_of_the_same_core(costs, threads_per_core):
+    """Work is slowed by the core's other thread, memory and a lock's line are not."""
+    run = pm.simulate(
+        "v7.2", pm.machine("ice-lake").with_costs(**costs),
+        page_fault1(32, threads="mmap_lock" in costs), cpus=32, nodes=1, memory_gib=64.0,
+        threads_per_core=threads_per_core, seconds=0.3, warmup_s=0.3,
+    )  # fmt: skip
+    assert run.score_per_s == pytest.approx(5e6, rel=0.05)
