@@ -272,6 +272,19 @@ def test_a_kernel_without_a_batch_scale_factor_has_no_answer_by_the_table():
     assert "the table alone" not in answer.text
 
 
+def test_a_limit_inside_the_interval_of_what_is_recommended_is_told():
+    """99.4 +- 7.5 us was recommended under 100, and nothing said that it may be above."""
+    given = {"batch_scale_max": [5], "high_pages": [300], **TRADE}
+    far = pm.study.tradeoff(p99_us=1e6, **given)
+    assert "lies inside that interval" not in far.text
+    pick = far["choice"].query("recommended").iloc[0]
+    assert pick["hold_p99_us_half_width"] > 0
+    p99_us = pick["hold_p99_us"] + 0.5 * pick["hold_p99_us_half_width"]
+    near = pm.study.tradeoff(p99_us=p99_us, **given)
+    assert near["choice"].query("recommended")["setting"].item() == pick["setting"]
+    assert f"The limit of {p99_us:g} us lies inside that interval" in near.text
+
+
 def test_settings_as_measured_stand_beside_what_was_measured():
     answer = pm.study.tradeoff(batch_scale_max=[5], high_pages=[300], **TRADE)
     # Cold pages were fitted to another table; the measured one alone allows a longer batch.

@@ -192,7 +192,7 @@ def tradeoff(
         pick = grid[grid["recommended"]].iloc[0]
         said = {
             "recommended": f"- Recommended under {p99_us:g} us (p99 of a hold): "
-            f"{_recommendation(pick, now)}",
+            f"{_recommendation(pick, now)}{_near(pick, p99_us)}",
             "shipped": shipped,
         }
         said["as fast"] = (
@@ -282,6 +282,13 @@ def _recommendation(pick: pd.Series, now: pd.Series) -> str:
         f"{said} It is the least change from what is shipped, not on the front: settings "
         "that hold the lock for less time are as fast here."
     )
+
+
+def _near(pick: pd.Series, p99_us: float) -> str:
+    """What the seeds leave open of a recommendation's being under the limit."""
+    if not pick["hold_p99_us"] + pick["hold_p99_us_half_width"] > p99_us:
+        return ""
+    return f" The limit of {p99_us:g} us lies inside that interval: other seeds may pass it."
 
 
 def _by_high(settings: pd.DataFrame) -> str:
