@@ -215,8 +215,8 @@ class Case:
                 text += ")" if self.node_cpus else ", alone where the node has none)"
         elif possible := self._possible(batch):
             text += (
-                f", which give it with {possible} CPUs, of which {self.online} are online: s390 "
-                "shares out among those that are possible (its cpumask_of_node())"
+                f", which give it with {possible} CPUs where {self.online} are online: on s390 all "
+                "that are possible count (its cpumask_of_node()), on others nothing known does that"
             )
         elif fraction:
             off = sorted((abs(now - first), abs(now - last)))

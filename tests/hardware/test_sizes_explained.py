@@ -392,7 +392,7 @@ def test_cpus_that_are_possible_and_not_online_are_told_by_both_limits():
     (zone,) = explain(zoneinfo.parse(kernel_text(rows, 8))).zones
     assert not zone.match
     assert len(zone.why) == 2
-    assert all("with 36 CPUs, of which 8 are online: s390 shares out" in w for w in zone.why)
+    assert all("with 36 CPUs where 8 are online: on s390 all that" in w for w in zone.why)
 
 
 def test_many_cpus_are_named_in_a_few_words():
