@@ -97,9 +97,10 @@ def test_a_warm_up_may_be_an_axis():
 
 def test_over_100us_is_of_refills_and_drains_alone():
     """A block past the lists is neither, and there are many where trylocks fail."""
-    data = pm.sweep(spec(hold="drawn"), trylock_failure=[0.0, 0.2], progress=False)
+    given = {"hold": "drawn", "seconds": 0.1}
+    data = pm.sweep(spec(**given), trylock_failure=[0.0, 0.2], progress=False)
     for failure in (0.0, 0.2):
-        run = execute(spec(hold="drawn", trylock_failure=failure))
+        run = execute(spec(**given, trylock_failure=failure))
         over = [run.over_probability(kind)[100] for kind in ("refill", "drain")]
         told = float(data["over_100us"].sel(trylock_failure=failure))
         assert 0 < min(over) <= told <= max(over)
