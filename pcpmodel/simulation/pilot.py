@@ -40,8 +40,10 @@ __all__ = ["Pilot", "lines_of", "mean_line_ns", "pilot", "pilot_spec", "prepare"
 CPUS = 16
 #: Memory at most, above what the work holds [GiB].
 MEMORY_GIB = 8.0
-#: Blocks that move before it counts, and while it does.
-COUNTED = (150_000, 150_000)
+#: Blocks that move before it counts, and at least while it does: all that the work holds comes and
+#: goes then.  Of a build's course they would be a part, and which it is a matter of chance.
+BLOCKS_BEFORE = 150_000
+BLOCKS_COUNTED = 150_000
 #: Blocks of refills, and of drains, that a pilot goes on for.
 FEWEST = 5_000
 #: The longest stretch that is simulated for them [s], and the pages allocated after which it is
@@ -214,7 +216,7 @@ def _counted(spec: RunSpec, llc_kib: float) -> Pilot:
     told = []
 
     done, left = False, EVENTS
-    for wanted in COUNTED:
+    for wanted in (BLOCKS_BEFORE, max(BLOCKS_COUNTED, 2 * spec.workload.pages)):
         until = lines.blocks + wanted
         told.append((lines.counts(), _found(state)))
         while not done and lines.blocks < until:

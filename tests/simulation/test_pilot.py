@@ -2,6 +2,7 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +28,7 @@ from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.setup import LATE, Lines, line_ns, setup
 from pcpmodel.simulation.spec import make_spec
 from pcpmodel.simulation.state import LISTS_ROOM, State
-from pcpmodel.workload import page_fault1, unix_stream
+from pcpmodel.workload import kbuild, page_fault1, unix_stream
 from pcpmodel.workload.program import Program
 from pcpmodel.workload.tasks import Task, Workload
 
@@ -50,6 +51,16 @@ def test_who_maps_and_unmaps_alone_finds_its_lines_in_order():
     assert found.places("refill")["ahead"] > 0.9
     assert found.places("drain")["own"] > 0.9
     assert found.late("refill") < 0.05 > found.late("drain")
+
+
+@pytest.mark.parametrize("seeds", [random.sample(range(1, 10_000), 5)])
+def test_a_build_takes_the_same_whichever_part_of_it_a_pilot_begins_with(seeds):
+    """It counts as long as all that the jobs hold takes to come and go: 113 to 172 ns before."""
+    work = spec(kbuild(16), machine="sapphire-rapids", cpus=64, memory_gib=64.0)
+    at = line_ns(work)
+    found = [pilot(work, seed=seed).places("refill") for seed in seeds]
+    took = [sum(at[place] * lines[place] for place in LATE) for lines in found]
+    assert max(took) < 1.15 * min(took)
 
 
 def test_a_refill_writes_a_line_per_block_and_a_drain_those_of_buddies_too():
