@@ -12,7 +12,7 @@ from pcpmodel.kernel.pcp cimport commit_goes_on, commit_hold, most_refilled, pcp
 from pcpmodel.simulation.books cimport count_hold
 from pcpmodel.simulation.cpu cimport look_beside, paced, scaled
 from pcpmodel.simulation.lists cimport take_pages, trylock_fails, unlock_pcp
-from pcpmodel.simulation.program cimport stepped
+from pcpmodel.simulation.program cimport has_list, stepped
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     BY_COMMIT,
@@ -214,7 +214,7 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
     elif pages_unlikely(c.ask.why == BY_REMOTE):
         pcp_of(&s.cpu[c.chore.owner], c.ask.zone).remote = c.time
     elif pages_unlikely(c.ask.why == DIRECT):
-        if trylock_fails(c, s.lists.trylock):
+        if has_list(s, c) and trylock_fails(c, s.lists.trylock):
             c.quiet = s.lists.fails[draw(&c.rng) >> 54]
         stepped(s, c)
     elif c.ask.kind == REFILL:

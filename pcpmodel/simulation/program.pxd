@@ -146,11 +146,14 @@ cdef inline void arrive_direct(cpu_t *c) noexcept nogil:
     c.ask.pindex = c.task.pc.pindex
 
 
-cdef inline bint past_its_list(state_t *s, cpu_t *c, bint trylock) noexcept nogil:
+cdef inline bint has_list(const state_t *s, const cpu_t *c) noexcept nogil:
+    """Whether the release has a list for blocks of the operation at hand."""
+    return pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order)
+
+
+cdef inline bint past_its_list(const state_t *s, const cpu_t *c, bint trylock) noexcept nogil:
     """Whether a block goes past the lists: there is none of its order, or the trylock fails."""
-    if not pcp_allowed_order(s.rules.nr_pcp_lists, c.task.pc.order):
-        return True
-    return trylock_fails(c, trylock)
+    return not has_list(s, c) or trylock_fails(c, trylock)
 
 
 cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:

@@ -157,6 +157,21 @@ def test_a_trylock_that_fails_goes_to_the_zone_once():
         assert c["direct_allocs"] + c["direct_frees"] == pytest.approx(0.01 * operations, rel=0.3)
 
 
+@pytest.mark.parametrize("identity", [False, True])
+def test_blocks_that_no_list_holds_leave_the_failures_to_those_that_try_the_lock(identity):
+    """Every second operation tries no lock; it took the failure that the next one was to have."""
+    p = Program()
+    with p.forever():
+        for move in (p.alloc, p.free):
+            move(1, ns=500)
+            move(1, order=5, ns=500)
+        p.score()
+    work = Workload("every second", (Task(p),), "rounds", 100)
+    [c] = assert_same(spec(work, trylock_failure=0.1, identity=identity, warm=True))["counters"]
+    tries, failures = 2 * c["score"], c["direct_allocs"] + c["direct_frees"] - 2 * c["score"]
+    assert failures == pytest.approx(0.1 * tries, abs=4 * (0.09 * tries) ** 0.5)
+
+
 def test_a_drain_in_chunks_leaves_the_rest_to_whoever_waits_for_the_list():
     """Between two chunks the PCP lock is free; who spins for it has it before a trylock can."""
     p, idle = Program(), Program()
