@@ -219,7 +219,7 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         return
     cached, order = s.pages.cache != NULL, pindex_to_order(pindex)
     list = &pageset_of(s.pages.mm, zone, c.id).lists[pindex]
-    mine = mine_of(s, c, zone, pindex)
+    mine = mine_of(s, c, zone, c.task.pc.kind)
     if list.len < <uint32_t> n or page_ring_reserve(mine, n) < 0:
         s.failed = LISTS_DISAGREE
         return
@@ -277,7 +277,7 @@ cdef inline int put_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) noe
     z = &s.pages.mm.zone[zone]
     words = z.page
     order = pindex_to_order(pindex)
-    mine = mine_of(s, c, zone, pindex)
+    mine = mine_of(s, c, zone, c.task.pc.kind)
     ps = pageset_of(s.pages.mm, zone, c.id)
     if mine.len < <uint32_t> n:
         s.failed = LISTS_DISAGREE

@@ -104,12 +104,12 @@ cdef inline void next_part(state_t *s, cpu_t *c) noexcept nogil:
         for i in range(s.nr_zones):
             if zonelist[i] < 0:
                 break
-            if held_of(s, c, zonelist[i])[op.pindex]:
+            if held_of(s, c, zonelist[i])[op.kind]:
                 c.task.zone[HOME] = zonelist[i]
                 break
     zone = c.task.zone[op.zone]
-    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.pindex])
-    hold_more(s, c, zone, op.pindex, op.order, -c.task.left)
+    c.task.left = min(c.task.wanted, held_of(s, c, zone)[op.kind])
+    hold_more(s, c, zone, op.kind, op.order, -c.task.left)
     c.task.wanted -= c.task.left
     c.task.counted = c.task.left
 
@@ -264,7 +264,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                     if pages_unlikely(c.task.strayed != 0):
                         c.task.zone[HOME] = s.zones.zonelist[c.id * s.nr_zones]
                     zone = c.task.zone[op.zone]
-                    hold_more(s, c, zone, op.pindex, op.order, c.task.left)
+                    hold_more(s, c, zone, op.kind, op.order, c.task.left)
                     c.task.counted = c.task.left
             elif pages_unlikely(c.task.strayed != 0) and c.task.left == 0 and code == OP_FREE:
                 count_blocks(c)
@@ -322,17 +322,17 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
                 next_op(c)
         elif code == OP_GIVE or code == OP_TAKE:
             zone = c.task.zone[op.zone]
-            carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.pindex]
-            moved = held_of(s, c, zone)[op.pindex] if code == OP_GIVE else carry[0]
+            carry = &carry_of(s, c.vars.channel[op.target], code == OP_TAKE)[op.kind]
+            moved = held_of(s, c, zone)[op.kind] if code == OP_GIVE else carry[0]
             if op.n != ALL:
                 moved = min(moved, op.n)
             given = moved if code == OP_GIVE else -moved
-            hold_more(s, c, zone, op.pindex, op.order, -given)
+            hold_more(s, c, zone, op.kind, op.order, -given)
             s.lists.passed[c.id] += <int64_t> given << op.order
             carry[0] += given
             if s.pages.mm != NULL:
                 ch = &s.programs.channel[c.vars.channel[op.target]]
-                mine = mine_of(s, c, zone, op.pindex)
+                mine = mine_of(s, c, zone, op.kind)
                 if code == OP_TAKE:
                     pass_pages(s, &ch.pages, mine, moved)
                     if s.pages.cache != NULL:

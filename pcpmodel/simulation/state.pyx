@@ -554,6 +554,7 @@ cdef class State(Exclusive):
                 op = <const op_row *> &code[i, 0]
                 self.ops[at] = op_t(
                     ps=op.ps, code=<int32_t> op.code, n=<int32_t> op.n, reg=<int32_t> op.reg,
+                    kind=<int32_t> op.pindex,
                     pindex=pindex_in(s.rules.nr_pcp_lists, <int> op.pindex)
                     if op.pindex < MAX_PCP_LISTS else <int32_t> op.pindex,
                     order=<int32_t> op.order, zone=<int32_t> op.zone,

@@ -102,7 +102,8 @@ cdef struct op_t:
     int32_t code
     int32_t n  # blocks (or ALL), channel slot, times round the loop, units
     int32_t reg  # register that holds n; -1: n itself
-    int32_t pindex  # kind of the blocks: their PCP list, if there is one of their order
+    int32_t kind  # of the blocks: their order and migratetype
+    int32_t pindex  # their PCP list, which kinds may share; the kind, if there is none
     int32_t order
     int32_t zone  # HOME or PEER
     int32_t target  # OP_LOOP: index to return to; OP_DRAW: table; OP_GIVE: channel slot
@@ -457,10 +458,10 @@ cdef inline int32_t *held_of(state_t *s, cpu_t *c, int zone) noexcept nogil:
     return &s.lists.held[(c.id * s.nr_zones + zone) * KINDS_ROOM]
 
 
-cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int pindex, int order,
+cdef inline void hold_more(state_t *s, cpu_t *c, int zone, int kind, int order,
                            int64_t blocks) noexcept nogil:
     """The program holds more blocks, or less."""
-    held_of(s, c, zone)[pindex] += <int32_t> blocks
+    held_of(s, c, zone)[kind] += <int32_t> blocks
     s.lists.pages[c.id] += blocks << order
 
 

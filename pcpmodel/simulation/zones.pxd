@@ -108,7 +108,7 @@ cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     cdef uint32_t page
     s.holds.late = s.holds.block[c.ask.kind][c.ask.pindex]
     if s.pages.mm != NULL:
-        mine = mine_of(s, c, c.ask.zone, c.ask.pindex)
+        mine = mine_of(s, c, c.ask.zone, c.task.pc.kind)
     if c.ask.kind == DRAIN:
         zone.free += 1 << order
         n.direct_frees += 1
@@ -268,8 +268,8 @@ cdef inline bint stays(state_t *s, cpu_t *c) noexcept nogil:
     if zone == c.ask.zone:
         return True
     # They were booked when the operation began.
-    held_of(s, c, c.ask.zone)[c.task.pc.pindex] -= c.task.left
-    held_of(s, c, zone)[c.task.pc.pindex] += c.task.left
+    held_of(s, c, c.ask.zone)[c.task.pc.kind] -= c.task.left
+    held_of(s, c, zone)[c.task.pc.kind] += c.task.left
     c.task.zone[HOME] = zone
     c.task.strayed = 1
     c.state = RUNNING

@@ -189,6 +189,31 @@ def test_a_kind_is_of_every_order_and_type():
     assert {(o, m) for o, m in BLOCKS} == {(o, m) for o in ORDERS for m in MIGRATETYPES.values()}
 
 
+@pytest.mark.parametrize("identity", [False, True])
+@pytest.mark.parametrize("release", [r.name for r in releases()])
+def test_a_free_takes_blocks_of_its_own_type_where_types_share_a_list(release, identity):
+    """v6.6 has one list for all huge pages: all that were held of any type were freed."""
+
+    def write(p):
+        for n, migratetype in enumerate(MIGRATETYPES, 1):
+            p.alloc(n, order=9, migratetype=migratetype, ns=100)
+        p.free(order=9, migratetype="movable", ns=100)
+        p.send(0, unmovable_9=ALL)
+        p.idle(1e9)
+
+    p, q = Program(), Program()
+    write(p)
+    q.recv(0, unmovable_9=ALL)
+    q.idle(1e9)
+    work = Workload("huge", (Task(p, 0, (0,)), Task(q, 0, (0,), 0)), "", 6 << 9, (Channel(0, 1),))
+    sent, got = assert_same(spec(work, release=release, identity=identity))["counters"]
+    of = {name: n for n, name in enumerate(MIGRATETYPES, 1)}
+    assert sent["free_pages"] == of["movable"] << 9
+    result = execute(spec(work, release=release, identity=identity, warm=True))
+    held = [of["reclaimable"] << 9, of["unmovable"] << 9]
+    assert result.held_pages_by_cpu[:, -1].tolist() == held
+
+
 # Barriers
 
 
