@@ -237,6 +237,7 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
     cdef op_t *op
     cdef channel_t *ch
     cdef int32_t *carry
+    cdef int32_t *carried
     cdef page_ring *mine
     cdef int64_t ps, start = c.time, seen = -1
     cdef int code, moved, given, zone, rounds = 0
@@ -316,7 +317,9 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if jump(s, c, max(c.time, ps)):
                 ch.received[ch.nreceived & ch.mask] = c.time
                 carry = carry_of(s, c.vars.channel[op.n], True)
-                memcpy(carry, carried_by(ch, ch.nreceived), BLOCK_KINDS * sizeof(int32_t))
+                carried = carried_by(ch, ch.nreceived)
+                for i in range(BLOCK_KINDS):
+                    carry[i] += carried[i]
                 ch.nreceived += 1
                 wake(s, ch.producer)
                 next_op(c)

@@ -146,7 +146,7 @@ cdef struct programs_t:
     barrier_t *barrier
     int32_t barriers
     int32_t *member  # [barrier][cpu]: its members first
-    int32_t *carry  # [channel][2][KINDS_ROOM]: blocks for its next message; come with its last one
+    int32_t *carry  # [channel][2][KINDS_ROOM]: blocks for its next message; come, not yet taken
     int32_t *table  # [tables][TABLE], for OP_DRAW and OP_PICK
     int32_t tables
     int64_t *rested  # [cpu]: until when, as its program says

@@ -11,7 +11,7 @@ cdef enum:
     OP_SEND = 4  # message on channel n; waits while the channel is full
     OP_RECV = 5  # message from channel n; waits for one
     OP_GIVE = 6  # n blocks held (or ALL, never more) leave with the next message
-    OP_TAKE = 7  # n blocks (or ALL, never more) arrived with the last message
+    OP_TAKE = 7  # n blocks (or ALL, never more) that messages brought and nobody has taken
     OP_DRAW = 8  # register <- a value of a table
     OP_LOOP = 9  # back to target, n times in all (0: for ever)
     OP_SCORE = 10  # n units of work done

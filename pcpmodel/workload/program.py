@@ -453,7 +453,10 @@ class Program:
         self._add("send", n=channel)
 
     def recv(self, channel: int = 0, **blocks: int) -> None:
-        """Wait for a message; its blocks are then held, of zone "peer"."""
+        """Wait for a message; its blocks are then held, of zone "peer".
+
+        What is not named stays with the channel until a later ``recv`` takes it.
+        """
         self._add("recv", n=self._slot(channel))
         self._move("take", blocks, "peer", channel)
 

@@ -602,6 +602,28 @@ def test_what_is_given_to_a_channel_goes_with_its_own_next_message(identity):
     assert 0 <= allocated[0] - freed[1] <= 5 * 10
 
 
+@pytest.mark.parametrize("identity", [False, True])
+@pytest.mark.parametrize("takes", [(None, 3), (1, ALL), (2, 2), (0, 9)])
+def test_what_a_message_brought_and_nobody_took_can_still_be_taken(takes, identity):
+    """The next message put its own in the place of it, and nobody had these blocks."""
+    giver, taker = Program(), Program()
+    with giver.forever():
+        giver.alloc(2, ns=300)
+        giver.send(0, movable_0=2)
+    with taker.forever():
+        for blocks in takes:
+            taker.recv(0, **{"movable_0": blocks} if blocks else {})
+            taker.free(ns=50, of="peer")
+        taker.work(10)
+        taker.score()
+    tasks = Task(giver, 0, (0,)), Task(taker, 0, (0,), peer=0)
+    work = Workload("parts", tasks, "rounds", 20_000, (Channel(0, 1, 2),))
+    sent, got = assert_same(spec(work, identity=identity, seconds=0.002, warm=True))["counters"]
+    each = min(4, sum(4 if n == ALL else n or 0 for n in takes))
+    assert got["score"] > 50
+    assert got["free_pages"] == pytest.approx(each * got["score"], abs=4)
+
+
 def test_what_seldom_happens_happens_as_often_as_it_is_said_to():
     """A chance of 5e-6 was one of 0, and 1e-5 one of 1.5e-5."""
     p = Program()
