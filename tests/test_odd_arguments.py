@@ -75,6 +75,7 @@ def test_no_other_word_is_taken_for_true(value):
         lambda: pm.workload.unix_stream(2, cross_node=value),
         lambda: pm.workload.make("exit_storm", processes=2, spread=value),
         lambda: Program().alloc(1, lru=value),
+        lambda: simulated(nohz_idle=value),
     ):
         with pytest.raises(InputError, match="is neither True nor False"):
             make()

@@ -133,6 +133,7 @@ class Host:
             least = LEAST_GIB * self.nodes if name == "memory_gib" and not self.gib_per_node else 0
             if not least <= value <= most:
                 raise InputError(f"{name}={value} is outside {least:g}..{most}")
+        self._check_gib_per_node()
         if self.cpuless_gib < LEAST_GIB * self.cpuless_nodes or (
             self.cpuless_gib and not self.cpuless_nodes
         ):
@@ -140,7 +141,6 @@ class Host:
                 f"cpuless_gib={self.cpuless_gib} is not the memory of "
                 f"cpuless_nodes={self.cpuless_nodes}"
             )
-        self._check_gib_per_node()
         sizing.page_shift(self.page_size_kib)
         integer("min_free_kbytes", self.min_free_kbytes, 0, self.memory_kib // 2)
         if self.zones > 32:

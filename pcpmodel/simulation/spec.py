@@ -380,7 +380,7 @@ def _check(spec: RunSpec) -> None:
             )
         if value is not None:
             _number(spec, name, 1, 2**24, whole=True, several=True)
-    for name in ("identity", "caches", "warm"):
+    for name in ("identity", "caches", "warm", "nohz_idle"):
         if not isinstance(getattr(spec, name), bool):
             raise InputError(f"{name}={getattr(spec, name)!r} is neither True nor False")
     if spec.caches and not spec.identity:

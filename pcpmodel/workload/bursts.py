@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from pcpmodel.datasets.packages import load_workload
-from pcpmodel.errors import InputError
+from pcpmodel.errors import InputError, integer
 from pcpmodel.workload.faults import FAULT_NS, UNMAP_NS
 from pcpmodel.workload.program import ALL, ORDERS, Program, _count, _tasks
 from pcpmodel.workload.tasks import Channel, Task, Workload
@@ -170,7 +170,7 @@ def file_churn(
         copy_ns = 4096 / 2**20 / mib_per_s * 1e9
     _positive("copy_ns", copy_ns)
     _positive("unlink_ns", unlink_ns)
-    if file_pages % (1 << order if order in ORDERS else 1):
+    if file_pages % (1 << integer("order", order, 0, max(ORDERS))):
         raise InputError(f"file_pages={file_pages} is no multiple of folios of order {order}")
     p = Program()
     with p.forever():

@@ -512,8 +512,7 @@ class Program:
             raise InputError(f"draw(): {table[0]}..{table[-1]} leaves 0..{_MAX_COUNT}")
         if register is None:
             register = self._registers
-        if register not in range(LIMITS["registers"]):
-            raise InputError(f"a program has {LIMITS['registers']} registers")
+        register = integer("register", register, 0, LIMITS["registers"] - 1)
         self._registers = max(self._registers, register + 1)
         size = LIMITS["table"]
         at = ((np.arange(size) + 0.5) * len(table) / size).astype(int)
@@ -591,6 +590,8 @@ class Program:
         if not isinstance(choices, Sequence) or not all(map(callable, choices)):
             raise InputError("one_of() and enter() need a list of functions")
         weights = [1] * len(choices) if weights is None else weights
+        if not isinstance(weights, Sequence):
+            raise InputError(f"weights={weights!r} is not a list of whole numbers")
         if len(weights) != len(choices):
             raise InputError(f"{len(choices)} choices have {len(weights)} weights")
         total = sum(_count("weight", w, 1) for w in weights)

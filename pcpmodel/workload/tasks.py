@@ -19,6 +19,7 @@ from pcpmodel.workload.program import _MAX_OP_NS, Program, _count, _ps
 __all__ = ["Channel", "Made", "Task", "Workload"]
 
 
+@checked
 @dataclass(frozen=True)
 class Channel:
     """Messages from one task to another, in order.
@@ -39,6 +40,7 @@ class Channel:
     latency_ns: float = 0.0
 
 
+@checked
 @dataclass(frozen=True)
 class Task:
     """One process on a CPU of its own.
@@ -67,13 +69,17 @@ class Task:
 
     program: Program
     node: int | None = None
-    channels: tuple[int, ...] = ()
+    channels: Sequence[int] = ()
     peer: int | None = None
     near: int | None = None
     cpu: int | None = None
-    membind: tuple[int, ...] = ()
+    membind: Sequence[int] = ()
     preferred: int | None = None
     memcg: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "membind"):
+            object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
 
 
 @dataclass(frozen=True)
@@ -210,9 +216,6 @@ class Workload:
             for place, program in {id(t.program): t.program for t in self.tasks}.items()
         }
         for i, task in enumerate(self.tasks):
-            for name, several in (("channels", task.channels), ("membind", task.membind)):
-                if not isinstance(several, Sequence) or isinstance(several, str):
-                    raise InputError(f"task {i}: {name}={several!r} is not a tuple of numbers")
             if _count(f"task {i}: memcg", task.memcg) > 1023:
                 raise InputError(f"task {i}: memcg={task.memcg} is outside 0..1023")
             if task.peer is not None and task.peer not in range(n):

@@ -438,6 +438,12 @@ def test_tasks_run_where_they_are_pinned():
         (lambda: make_spec(release="v6.7", machine="ice-lake", workload=faults(2), cpus_per_node=4),
          "cpus_per_node=4 is not a list"),
         (lambda: Host(4, 2, 4.0, gib_per_node=(4,)), r"\[4\] is not the memory of nodes=2"),
+        (
+            lambda: make_spec(
+                release="v6.7", machine="ice-lake", workload=faults(1), nodes=1, gib_per_node=[1, 2]
+            ),
+            r"gib_per_node=\[1, 2\] is not the memory of nodes=1",
+        ),
         (lambda: Host(4, 2, 4.0, gib_per_node=(1, 2)), r"has 3 GiB where memory_gib=4"),
         (lambda: Host(4, 2, 4.0, gib_per_node=(4, -1)), "0, or 0.0625 and more"),
         (lambda: Host(4, 2, 4.0, gib_per_node="4,0"), "is not a list of numbers"),

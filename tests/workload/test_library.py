@@ -272,7 +272,13 @@ def test_maybe_skips_by_chance_and_messages_carry_what_was_given():
         (lambda: pm.workload.unix_stream(1, room=0), "room"),
         (lambda: pm.workload.sctp_stream(1, latency_us=-1), "latency_us"),
         (lambda: pm.workload.page_fault2(1, fault_ns=0), "fault_ns"),
+        (lambda: pm.workload.file_churn(2, order=-1), "order=-1"),
+        (lambda: pm.workload.file_churn(2, order=2**64), "order=18446744073709551616"),
         (lambda: Program().give(ALL, order=11), "kind of block"),
+        (lambda: Program().draw([1], np.arange(2)), "register=array"),
+        (lambda: Program().draw([1], 4), r"register=4 is outside 0\.\.3"),
+        (lambda: Program().one_of([print], 1), "weights=1"),
+        (lambda: Channel(0, "1"), "consumer='1'"),
     ],
 )
 def test_impossible_workloads_are_refused(make, message):
@@ -400,13 +406,16 @@ def test_what_somebody_changed_by_hand_is_what_the_pilot_runs():
         ({"pages": 1.5}, "pages=1.5"),
         ({"membind": 0}, "membind=0"),
         ({"channels": 0}, "channels=0"),
+        ({"program": 7}, "program=7"),
+        ({"node": np.arange(2)}, "node=array"),
+        ({"cpu": True}, "cpu=True"),
+        ({"peer": 0.5}, r"peer=0\.5"),
     ],
     ids=str,
 )
 def test_what_is_no_part_of_a_workload_is_refused_by_name(change, message):
     """Some were taken as if they meant something, others ended in a traceback."""
     work = pm.workload.page_fault1(1)
-    if {"membind", "channels"} & set(change):
-        change = {"tasks": (replace(work.tasks[0], **change),)}
+    of_a_task = set(change) <= {"membind", "channels", "program", "node", "cpu", "peer"}
     with pytest.raises(InputError, match=message):
-        replace(work, **change)
+        replace(work.tasks[0] if of_a_task else work, **change)
