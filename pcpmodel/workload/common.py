@@ -23,6 +23,7 @@ __all__ = ["COMMON", "adapted", "again", "as_made"]
 #: Arguments of `adapted`.
 COMMON = ("cpunodebind", "physcpubind", "membind", "preferred", "memcgs", "busy", "frees")
 _PLACES = COMMON[:4]
+_LAST_CPU = 8191  # of the largest machine
 
 
 def _numbers(name: str, value: int | str | Sequence[int]) -> tuple[int, ...]:
@@ -31,15 +32,15 @@ def _numbers(name: str, value: int | str | Sequence[int]) -> tuple[int, ...]:
         if isinstance(value, str):
             found = parse_cpu_list(value, Path(name))
         elif isinstance(value, int) and not isinstance(value, bool):
-            found = (integer(name, value, 0, 1023),)
+            found = (integer(name, value, 0, _LAST_CPU),)
         else:
-            found = tuple(integer(name, n, 0, 1023) for n in value)
+            found = tuple(integer(name, n, 0, _LAST_CPU) for n in value)
     except (InputError, TypeError):
         found = ()
     if not found or len(set(found)) < len(found):
         raise InputError(
-            f"{name}={value!r} is not a number in 0..1023, a list of different ones, or text such "
-            "as '0-3,8'"
+            f"{name}={value!r} is not a number in 0..{_LAST_CPU}, a list of different ones, or "
+            "text such as '0-3,8'"
         )
     return found
 

@@ -406,6 +406,8 @@ def test_tasks_run_where_they_are_pinned():
     assert spec(adapted(work, cpunodebind=1), **run).cpus == [4, 5, 6]
     assert spec(adapted(work, cpunodebind="0-1"), **run).cpus == [0, 4, 1]
     assert spec(adapted(work, physcpubind=[6, 0, 3]), **run).cpus == [6, 0, 3]
+    for last in (8191, "8191", [8191]):
+        assert spec(faults(1, physcpubind=last), cpus=8192, memory_gib=64).cpus == [8191]
     mixed = (*work.tasks, Task(work.tasks[0].program, cpu=0), Task(work.tasks[0].program, 0))
     assert spec(Workload("mixed", mixed, "pages", 10_000), **run).cpus == [4, 5, 1, 0, 2]
 
