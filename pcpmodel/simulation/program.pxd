@@ -248,7 +248,8 @@ cdef inline bint control(state_t *s, cpu_t *c) noexcept nogil:
             if seen >= s.changes.careful_from and seen != start:
                 return True
             if c.chore.kind or c.timer <= seen:
-                if on_time(s, c):
+                rounds += 1
+                if on_time(s, c) or rounds > STRETCH:
                     return True
         op = c.task.pc
         code = op.code

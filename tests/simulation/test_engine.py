@@ -323,6 +323,19 @@ def test_who_hardly_needs_a_lock_is_looked_at_meanwhile_too(options):
     assert rounds > 5
 
 
+@pytest.mark.parametrize("nohz_idle", [False, True])
+@pytest.mark.parametrize("word", ["work", "idle"])
+def test_who_has_many_ticks_in_one_operation_is_looked_at_meanwhile_too(word, nohz_idle):
+    """All ticks of one operation were one event: Ctrl-C was heard once it was over."""
+    p = Program()
+    getattr(p, word)(1e12)
+    work = Workload("long", (Task(p),), "none", 0)
+    run = spec(work, stat_interval_s=1e-7, nohz_idle=nohz_idle)  # 200,000 of them
+    assert_same(run)
+    ticks = word == "work" or not nohz_idle
+    assert Engine(prepare(run)).run(1) is not ticks
+
+
 def test_who_reclaims_as_kswapd_does_needs_page_cache():
     # Else its look at the zones counted as a hold of a kind that no table of holds has.
     p = Program()
