@@ -70,17 +70,6 @@ cdef inline int pindex_to_type(int pindex) noexcept nogil:
     return pindex - NR_LOWORDER_PCP_LISTS
 
 
-cdef inline int pindex_asked_type(int nr_pcp_lists, int pindex) noexcept nogil:
-    """Migratetype that a list's blocks are asked for as: movable on the one list of all huge pages.
-
-    Where they have two, on list 12, unmovable: rmqueue_bulk() has the type of who asks, and were
-    that movable, what it found would be freed to list 13.
-    """
-    if pindex == NR_LOWORDER_PCP_LISTS and nr_pcp_lists == NR_LOWORDER_PCP_LISTS + 1:
-        return MIGRATE_MOVABLE
-    return pindex_to_type(pindex)
-
-
 cdef inline int pindex_to_only_type(int pindex) noexcept nogil:
     """Migratetype of every block on a list; -1 of one of huge pages, which may hold several."""
     return pindex_to_type(pindex) if pindex < NR_LOWORDER_PCP_LISTS else -1

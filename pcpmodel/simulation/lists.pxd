@@ -224,7 +224,7 @@ cdef inline void take_pages(state_t *s, cpu_t *c, int zone, int pindex, int n) n
         s.failed = LISTS_DISAGREE
         return
     source, target = list[0], mine[0]
-    if s.programs.type_of[pindex] == MIGRATE_MOVABLE:
+    if s.programs.type_of[c.task.pc.kind] == MIGRATE_MOVABLE:
         word |= W_MOVABLE
     words, digest = s.pages.mm.zone[zone].page, s.pages.digest[c.id]
     for _i in range(n):
@@ -368,7 +368,7 @@ cdef inline int refill_pages(state_t *s, cpu_t *c, int order, int n) noexcept no
     cdef lines_held held
     cdef uint32_t i, page, before = NO_PAGE
     cdef int got = rmqueue_bulk(
-        &s.pages.mm.zone[c.ask.zone], order, n, s.programs.type_of[c.ask.pindex], 0,
+        &s.pages.mm.zone[c.ask.zone], order, n, s.programs.type_of[c.task.pc.kind], 0,
         list, c.ask.pindex, c.id,
     )
     if s.pages.lines != NULL:

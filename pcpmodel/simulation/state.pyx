@@ -10,7 +10,7 @@ from pcpmodel.cython_pcp cimport pcp_policy
 from pcpmodel.exclusive cimport Exclusive, begin_use, check_idle, end_use
 from pcpmodel.hardware.cache cimport PageCache
 from pcpmodel.hardware.lines cimport LINE_STATES, PageLines, page_lines
-from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pindex_asked_type, pindex_in
+from pcpmodel.kernel.lists cimport MAX_PCP_LISTS, pindex_in
 from pcpmodel.kernel.memory cimport Memory
 from pcpmodel.kernel.page_alloc cimport pageset_of
 from pcpmodel.kernel.pages cimport (
@@ -520,8 +520,6 @@ cdef class State(Exclusive):
         for i, (order, migratetype) in enumerate(BLOCKS):
             s.programs.order_of[i] = order
             s.programs.type_of[i] = migratetype
-            if i < MAX_PCP_LISTS:
-                s.programs.type_of[i] = pindex_asked_type(s.rules.nr_pcp_lists, i)
         s.programs.rested = <int64_t *> get(s.nr_cpus, sizeof(int64_t))
         s.programs.tables = tables.shape[0]
         s.programs.table = <int32_t *> get(s.programs.tables * TABLE, sizeof(int32_t))

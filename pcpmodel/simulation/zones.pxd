@@ -103,7 +103,7 @@ cdef inline void nothing_left(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil
 cdef inline int past_lists(state_t *s, cpu_t *c, zone_t *zone) noexcept nogil:
     """rmqueue_buddy() or free_one_page() under the zone lock; returns the blocks moved."""
     cdef count_t *n = c.count
-    cdef int order = c.task.pc.order, mt = s.programs.type_of[c.ask.pindex]
+    cdef int order = c.task.pc.order, mt = s.programs.type_of[c.task.pc.kind]
     cdef page_ring *mine
     cdef uint32_t page
     s.holds.late = s.holds.block[c.ask.kind][c.ask.pindex]

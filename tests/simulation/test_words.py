@@ -12,8 +12,10 @@ from helpers.programs import random_workload
 from helpers.simulation import MACHINE, WHOLE, WORKLOADS, assert_same, outcome, prepare, spec
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pcp_orders
+from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.releases import releases
+from pcpmodel.kernel.zone import Zone
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.result import KINDS, ZONE_KINDS
 from pcpmodel.simulation.run import execute, simulate
@@ -69,6 +71,56 @@ def test_engines_agree_on_random_programs_and_pages_with_counts(
     for what in counted:
         if what not in OF_PAGES and len(types) == 1:
             assert counted[what] == followed[what], what
+
+
+def random_moves(rng):
+    """Allocations and frees of one CPU: (word, blocks, order, migratetype, sequence)."""
+    orders = rng.choice([(0, 1, 2, 3), (0, 0, 0, 2, 5, 9, 10), (0, 9)])
+    for _ in range(rng.randint(3, 80)):
+        order, migratetype = rng.choice(orders), rng.choice(list(MIGRATETYPES))
+        blocks = rng.randint(1, 500 if order == 0 else 40 if order < 5 else 3)
+        sequence = rng.choice(["allocated", "reversed"])
+        if rng.random() < 0.55:
+            yield "alloc", blocks, order, migratetype, sequence
+        else:
+            yield "free", rng.choice([blocks, ALL]), order, migratetype, sequence
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rng=st.randoms(use_true_random=False),
+    release=st.sampled_from([r.name for r in releases()]),
+    high=st.sampled_from([None, 100, 361, 3000]),
+)
+def test_pages_are_those_that_the_kernel_takes_one_after_the_other(rng, release, high):
+    """Of huge pages on one list for all types movable ones were asked for, whatever the type."""
+    moves = list(random_moves(rng))
+    p = Program()
+    for word, blocks, order, migratetype, sequence in moves:
+        more = {"sequence": sequence} if word == "free" else {}
+        getattr(p, word)(blocks, order=order, migratetype=migratetype, ns=1, **more)
+    run = spec(
+        Workload("moves", (Task(p),), "none", 1), release=release, identity=True, warm=True,
+        cpus=2, nodes=1, memory_gib=2, seconds=1.0, stat_interval_s=0.0, jitter=0.0,
+        high_pages=high, l2_kib=1.0, llc_slice_kib=1.0,
+    )  # fmt: skip
+    found = assert_same(run)
+    [size] = run.sizes
+    sizes = {"batch": size.batch, "high_min": size.high_min, "high_max": size.high_max}
+    memory = Memory(release, [Zone(size.managed, watermarks=size.watermarks, **sizes)])
+    held, digest = {}, 0
+    for word, blocks, order, migratetype, sequence in moves:
+        mine = held.setdefault((order, migratetype), [])
+        if word == "alloc":
+            for _ in range(blocks):
+                mine.append(memory.alloc(0, order, MIGRATETYPES[migratetype], highest=2))
+                digest = (digest ^ mine[-1]) * 0x100000001B3 % (1 << 64)
+        else:
+            for _ in range(len(mine) if blocks == ALL else min(blocks, len(mine))):
+                memory.free(0, mine.pop(0 if sequence == "allocated" else -1), order)
+    assert found["pages"] == [digest]
+    lists = memory.state()[0]["pcp"][0]["lists"]
+    assert {i: pages for i, pages in enumerate(found["lists"][0][0]) if pages} == lists
 
 
 # The order of frees
