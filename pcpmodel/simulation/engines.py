@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 from pcpmodel.errors import InputError
-from pcpmodel.kernel.lists import HPAGE_PMD_ORDER
 from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.spec import RunSpec
 from pcpmodel.simulation.state import Failure, State
 from pcpmodel.workload.ops import OPS
-from pcpmodel.workload.program import BLOCKS
+from pcpmodel.workload.program import BLOCKS, MIGRATETYPES
 
 __all__ = ["check_end", "runner_of"]
 
@@ -19,9 +18,9 @@ __all__ = ["check_end", "runner_of"]
 def _types_change(spec: RunSpec) -> bool:
     """Whether page blocks in which CPUs hold pages may be taken for another migratetype.
 
-    That takes more than one, and a lack of page blocks that are free as a whole.  What is taken,
-    and to which list a page is freed, then depends on what other CPUs do while one waits for a
-    lock: only the per-page engine knows that.
+    That takes one that is not movable, as all of them are at first, and a lack of page blocks that
+    are free as a whole.  What is taken, and to which list a page is freed, then depends on what
+    other CPUs do while one waits for a lock: only the per-page engine knows that.
     """
     if not spec.identity:
         return False
@@ -29,10 +28,7 @@ def _types_change(spec: RunSpec) -> bool:
     crowded = spec.aged or spec.page_cache or 2 * spec.workload.pages > smallest
     programs = {id(task.program): task.program for task in tasks}.values()
     asked = {op.pindex for program in programs for op in program.ops if op.code == OPS["alloc"]}
-    types = {BLOCKS[i][1] for i in asked}
-    if any(BLOCKS[i][0] == HPAGE_PMD_ORDER for i in asked):
-        types.add(1)  # as which the one list of all of these has them, where there is one
-    return bool(crowded) and len(types) > 1
+    return bool(crowded) and any(BLOCKS[i][1] != MIGRATETYPES["movable"] for i in asked)
 
 
 def check_end(spec: RunSpec, state: State) -> None:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pcpmodel as pm
@@ -122,6 +122,36 @@ def test_where_types_mix_in_crowded_zones_pages_go_one_by_one():
     assert event.order_digests == tuple(state.order_digests)
     counted = execute(spec(life_cycle(6), aged=0.5, memory_gib=2, warmup_s=0.0))
     assert counted.order_digests != event.order_digests
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    release=st.sampled_from([r.name for r in releases()]),
+    migratetype=st.sampled_from(["unmovable", "reclaimable"]),
+)
+@example(seed=1, release="v7.2", migratetype="unmovable")
+def test_pages_go_one_by_one_where_those_of_one_type_come_from_movable_blocks(
+    seed, release, migratetype
+):
+    """Which list such a page was freed to hung on the engine."""
+    p = Program()
+    with p.forever():
+        size = p.draw([20, 300, 900])
+        with p.repeat(3):
+            p.alloc(size, migratetype=migratetype, ns=200)
+            p.work(3000)
+        p.free(200, migratetype=migratetype, ns=50)
+        p.free(migratetype=migratetype, ns=50)
+    work = Workload("one type", (Task(p),) * 6, "none", 6 * 2700)
+    run = spec(work, release=release, seed=seed, identity=True, warm=True, aged=0.5, memory_gib=1)
+    event = execute(run)
+    state = prepare(run)
+    assert PerPage(state).run()
+    assert event.order_digests == tuple(state.order_digests)
+    assert event.zone_free_pages == tuple(state.zone_free())
+    counters = {k: [c[k] for c in state.counters()] for k in event.per_cpu}
+    assert {k: v.tolist() for k, v in event.per_cpu.items()} == counters
 
 
 @pytest.mark.parametrize("identity", [False, True])
