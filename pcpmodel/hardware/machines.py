@@ -88,6 +88,18 @@ class Machine:
             dict(self.changes)
         )
 
+    @property
+    def assumed(self) -> list[str]:
+        """Rows of its sheet that nobody measured, derived or published, by name.
+
+        Those of holds are left out where the holds follow from a table: its own, or that of the
+        machines that it is like.
+        """
+        from pcpmodel.hardware.sheet import HOLD_ROWS
+
+        by_table = self.derived is None or self.alike
+        return [row for row in self.sheet.assumed if not (by_table and row in HOLD_ROWS)]
+
     def with_costs(self, **values: float) -> Machine:
         """The machine with other values of some rows of its cost sheet.
 

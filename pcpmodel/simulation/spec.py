@@ -209,7 +209,7 @@ class RunSpec:
     @property
     def assumed(self) -> list[str]:
         """What takes time in this run that nobody measured on the machine or of the workload."""
-        rows = [f"{name} of {self.machine.name}" for name in self.machine.sheet.assumed]
+        rows = [f"{name} of {self.machine.name}" for name in self.machine.assumed]
         jitter = [f"jitter {self.jitter:g}"] if self.jitter == JITTER else []
         return [*rows, *jitter, *assumed_nodes(self.machine.platform, self.host, self.given)]
 

@@ -140,6 +140,21 @@ def test_a_cost_sheet_alone_makes_a_machine(sheet_only):
         pm.machine("amd-epyc-vm")
 
 
+def test_rows_of_holds_are_assumed_only_where_holds_follow_from_the_sheet(sheet_only):
+    rows = ["hold_fixed", "hold_page_alloc", "hold_page_free"]
+    text = (sheet_only / "costs.csv").read_text().replace(",derived,", ",assumed,")
+    (sheet_only / "costs.csv").write_text(text)
+    by_sheet = pm.machine("amd-epyc-vm")
+    assert [row for row in by_sheet.assumed if row in rows] == rows
+    by_table = replace(pm.machine("ice-lake"), costs=None)
+    for told in (by_table, pm.machine("amd-epyc-vm", like="ice-lake")):
+        assert set(rows) & set(told.sheet.assumed)
+        assert set(told.sheet.assumed) - set(told.assumed) <= set(rows)
+        assert not set(rows) & set(told.assumed)
+        run = make_grid(release="v6.18", machine=told, workload=page_fault1(2)).specs[0]
+        assert not [said for said in run.assumed if said.startswith("hold_page")]
+
+
 def test_cold_pages_cost_a_line_each():
     warm, cold = (pm.limit("ice-lake", pages=pages) for pages in ("warm", "cold"))
     line = pm.machine("ice-lake").line_memory

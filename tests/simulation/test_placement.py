@@ -318,7 +318,7 @@ def test_a_run_says_what_machine_it_is_on():
 
 
 def test_what_nobody_says_of_the_nodes_is_assumed_in_words():
-    machines_own = [*pm.machine("ice-lake").sheet.assumed, "jitter"]
+    machines_own = [*pm.machine("ice-lake").assumed, "jitter"]
 
     def told(machine, **given):
         made = make_spec(release="v6.7", machine=machine, workload=faults(2), **given)
