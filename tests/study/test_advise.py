@@ -138,6 +138,7 @@ def test_a_machine_with_large_pages_is_known_and_advised_as_it_is(large_pages, k
         "value"
     ]
     assert 0 < spread < most
+    assert re.search(r"now \(5\): \d{1,2}\.\d+ us \(\d+\.\d+ \.\.\. \d+\.\d+\)", told.text)
 
 
 def test_the_page_size_of_a_zoneinfo_is_the_one_its_batches_follow_from(tmp_path):

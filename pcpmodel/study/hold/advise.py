@@ -65,7 +65,7 @@ _ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
 
 
 def _text(value: float, low: float | None, high: float | None, unit: str) -> str:
-    digits = 0 if unit in ("us", "MiB") else 1
+    digits = {"us": 0 if value >= 100 else 1 if value >= 10 else 2, "MiB": 0}.get(unit, 1)
     text = f"{value:.{digits}f} {unit}"
     return text if low is None else f"{text} ({low:.{digits}f} ... {high:.{digits}f})"
 
