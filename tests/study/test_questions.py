@@ -4,6 +4,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -339,14 +340,14 @@ def test_what_a_table_states_of_its_figures_stands_beside_and_made_rows_are_not_
         (
             [1e6, 2e6],
             0.0,
-            "- A fixed high has to be long enough: from 1.0 (high 300) to 2.0 million",
+            "- A fixed high has to be long enough: from 1.00 (high 300) to 2.00 million",
         ),
         (
             [2e6, 1e6],
             0.0,
-            "- With a fixed high throughput goes from 1.0 (high 3000) to 2.0 million",
+            "- With a fixed high throughput goes from 1.00 (high 3000) to 2.00 million",
         ),
-        ([1e6, 2e6], 1e6, "to 2.0 million pages/s (high 3000), inside the noise."),
+        ([1e6, 2e6], 1e6, "to 2.00 million pages/s (high 3000), inside the noise."),
     ],
 )
 def test_a_fixed_high_has_to_be_long_enough_only_if_longer_ones_are_faster(scores, half, says):
@@ -357,6 +358,41 @@ def test_a_fixed_high_has_to_be_long_enough_only_if_longer_ones_are_faster(score
     told = dict(_fixed(fixed, 32_768))
     assert told == {} if says is None else says in told["fixed high"]
     assert dict(_fixed(fixed[:0], 32_768)) == {}
+
+
+def on(**platform):
+    made = pm.machine("ice-lake")
+    return replace(made, platform=made.platform | platform)
+
+
+def test_settings_are_tried_on_the_cpus_and_pages_of_the_machine():
+    """They were on 224 CPUs and 512 GiB whatever it has, which nothing said; 64 KiB was refused."""
+    given = {"batch_scale_max": [5], "high_pages": [300], "seeds": [1, 2], "seconds": 0.1}
+    small = {"cpus": 8, "nodes": 1, "memory_gib": 16, "threads_per_core": 1}
+    told = pm.study.tradeoff(on(**small), **given)
+    assert "- Runs: page_fault1 on 8 of 8 CPUs on 1 node, 16 GiB, pages of 4 KiB." in told.text
+    assert "beside a thread" not in told.text
+    large = pm.study.tradeoff(on(**small, page_size_kib=64), **given)
+    assert "on 8 of 8 CPUs on 1 node, 16 GiB, pages of 64 KiB." in large.text
+    own = large.table[large.table["shipped"]].iloc[0]
+    assert own["pages_in_pcp_mib"] == pytest.approx(own["pages_in_pcp_mean"] / 16)
+    usual = pm.study.tradeoff(processes=224, **given)
+    assert "on 224 of 224 CPUs on 2 nodes, 512 GiB, pages of 4 KiB; assumed: 224 CPUs, " in (
+        usual.text
+    )
+    # What makes these holds longer than the table's are threads of one core, not lines.
+    assert "and a hold beside a thread at work on its core takes 1.6 times as long" in usual.text
+    assert "1.6 times" not in pm.study.tradeoff(processes=112, **given).text
+    left = pm.study.stranded(on(**small), releases=["v6.7"], pages=2000, seconds=2.0, idle_s=1.0)
+    assert "- Runs: idle_after_burst on 8 of 8 CPUs on 1 node, 16 GiB" in left.text
+    assert left["ends"]["peak_mib"].max() < 56 * 2000 / 256
+
+
+def test_throughputs_that_differ_are_not_told_as_one_number():
+    """ "from 3.2 (scale 0, high 252) to 3.2 million pages/s (scale 2, high 1000)"."""
+    fixed = pd.DataFrame({"high_pages": [252, 1000], "score_per_s": [3.16e6, 3.24e6]})
+    fixed = fixed.assign(score_per_s_half_width=1e3, setting=["high 252", "high 1000"])
+    assert "from 3.16 (high 252) to 3.24 million pages/s" in dict(_fixed(fixed, 2048))["fixed high"]
 
 
 def test_where_no_hold_is_taken_none_has_a_percentile():

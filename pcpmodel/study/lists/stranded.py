@@ -14,8 +14,9 @@ from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.run import execute
-from pcpmodel.simulation.spec import make_spec, varied
+from pcpmodel.simulation.spec import MAX_CPUS, host_of, make_spec, varied
 from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.lists.tradeoff import runs_on
 from pcpmodel.workload import idle_after_burst
 
 __all__ = ["stranded"]
@@ -38,11 +39,11 @@ def stranded(
     Parameters
     ----------
     machine : str or Machine
-        Whose hold times are used.
+        Whose hold times, CPUs and memory are used, as with `tradeoff`.
     releases : sequence of str or Release
         Kernel states to compare.
     pages : int
-        Pages that each of 224 CPUs allocates and frees at the start [pages].
+        Pages that each CPU allocates and frees at the start [pages].
     idle_s : float
         From one wake-up of a CPU to the next [s].
     seconds : float
@@ -57,13 +58,11 @@ def stranded(
         the end and the time from the peak until half of it is given back (inf: not by the end).
     """
     hardware = machines.machine(machine)
+    cpus = min(host_of(hardware, {}).cpus, MAX_CPUS)
     base = make_spec(
         release=releases[0],
         machine=hardware,
-        workload=idle_after_burst(224, pages=pages, bursts=1, idle_s=seconds, wake_s=idle_s),
-        cpus=224,
-        nodes=2,
-        memory_gib=512.0,
+        workload=idle_after_burst(cpus, pages=pages, bursts=1, idle_s=seconds, wake_s=idle_s),
         seconds=seconds,
         seed=seed,
         samples=400,
@@ -76,7 +75,7 @@ def stranded(
     }
     for (kernel, nohz), spec in specs.items():
         result = execute(spec)
-        mib = result.pages_in_pcp / 256
+        mib = base.host.mib(result.pages_in_pcp)
         parts.append(
             pd.DataFrame(
                 {"release": kernel, "nohz_idle": nohz, "time_s": result.time_s, "mib": mib}
@@ -97,10 +96,11 @@ def stranded(
         )
         for r in ended.itertuples()
     }
+    back = dict(_back_at_the_end(ended, table, seconds))
     made_of = digest_of(table.to_dict("list"), hardware.digest)
     return Answer(
         {"memory": table, "ends": ended},
-        said | dict(_back_at_the_end(ended, table, seconds)),
+        said | back | {"runs": f"- Runs: {runs_on(base)}."},
         digest=made_of,
         shown=("ends",),
     )

@@ -16,21 +16,20 @@ from pcpmodel.errors import InputError
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
+from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
-from pcpmodel.simulation.spec import RunSpec, make_spec
+from pcpmodel.simulation.spec import MAX_CPUS, RunSpec, assumed_nodes, host_of, make_spec
 from pcpmodel.study.answer import Answer, digest_of
 from pcpmodel.study.hold.limit import bounds_drains, limit, positive
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
 from pcpmodel.workload import page_fault1
-from pcpmodel.workload.faults import FAULT_NS
 
 __all__ = ["tradeoff"]
 
 #: What is as it was when the latency tables were measured: `tradeoff`.
 _AS_MEASURED = {"release": "v6.6", "batch_scale_max": 0, "cpus": 2, "nodes": 1, "memory_gib": 64.0}
-
 
 _GOODS = (("score_per_s", 1), ("hold_p99_us", -1), ("pages_in_pcp_mib", -1))
 
@@ -39,11 +38,13 @@ def _settings(
     machine: machines.Machine, measured: pd.DataFrame, seeds: Sequence[int]
 ) -> Iterator[dict[str, Any]]:
     """The settings that the latency tables were measured with: ``high`` = 2 x batch."""
+    kib = machine.page_size_kib
+    fault_ns = page_fault1(1, page_size_kib=kib).params["fault_ns"]
     for batch in measured["batch"]:
         for seed in seeds:
             result = simulate(
                 machine=machine,
-                workload=page_fault1(1, fault_ns=FAULT_NS),
+                workload=page_fault1(1, fault_ns=fault_ns, page_size_kib=kib),
                 warm=True,
                 batch=int(batch),
                 high_pages=2 * int(batch),
@@ -55,13 +56,14 @@ def _settings(
                    **figures(result)}  # fmt: skip
 
 
-def _over_seeds(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _over_seeds(runs: pd.DataFrame, keys: list[str], host: Host) -> pd.DataFrame:
     """Means over seeds, and what of them is noise: half of a 95 % interval.
 
     The larger of batch means within the runs, pooled, and of the scatter between them.
     """
     runs = runs.assign(
-        hold_p99_us=runs["hold_p99_ns"] / 1e3, pages_in_pcp_mib=runs["pages_in_pcp_mean"] / 256
+        hold_p99_us=runs["hold_p99_ns"] / 1e3,
+        pages_in_pcp_mib=host.mib(runs["pages_in_pcp_mean"]),
     )
     grouped = runs.groupby(keys, sort=False, dropna=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed")
@@ -92,7 +94,7 @@ def tradeoff(
     machine: str | Machine = "sapphire-rapids",
     *,
     release: str | Release = "v6.7",
-    processes: int = 224,
+    processes: int | None = None,
     batch_scale_max: Sequence[int] = (0, 1, 2, 3, 4, 5, 6),
     high_pages: Sequence[int] = (252, 1000, 5000, 10_000, 20_000, 40_000, 70_000),
     p99_us: float = 100.0,
@@ -104,11 +106,12 @@ def tradeoff(
     Parameters
     ----------
     machine : str or Machine
-        Whose hold times are used.
+        Whose hold times, CPUs and memory are used; 224 CPUs, two nodes and 512 GiB where its
+        platform does not state them.
     release : str
         Kernel state.
-    processes : int
-        Processes of page_fault1 on 224 CPUs, two nodes, 512 GiB.
+    processes : int, optional
+        Processes of page_fault1; by default one for each CPU.
     batch_scale_max : sequence of int
         CONFIG_PCP_BATCH_SCALE_MAX.  The release's own is added.
     high_pages : sequence of int
@@ -149,13 +152,12 @@ def tradeoff(
         raise InputError(f"seeds={list(seeds)!r}: give two or more, for what is noise")
     positive("p99_us", p99_us)
     hardware = machines.machine(machine)
+    host = host_of(hardware, {})
+    processes = min(host.cpus, MAX_CPUS) if processes is None else processes
     spec = make_spec(
         release=release,
         machine=hardware,
-        workload=page_fault1(processes),
-        cpus=224,
-        nodes=2,
-        memory_gib=512.0,
+        workload=page_fault1(processes, page_size_kib=host.page_size_kib),
         seconds=seconds,
     )
     shipped = spec.release.batch_scale_max
@@ -168,7 +170,8 @@ def tradeoff(
         progress=False,
     )
     grid = _marked(
-        _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"]), spec
+        _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"], host),
+        spec,
     )
     now = grid[grid["shipped"]].iloc[0]
     under = grid[~(grid["hold_p99_us"] > p99_us)]
@@ -178,6 +181,7 @@ def tradeoff(
     seed_rows = _over_seeds(
         pd.DataFrame(_settings(hardware, hardware.latency, seeds)),
         ["setting", "batch", "batch_scale_max", "high_pages"],
+        host,
     )
     seed_rows["asks"] = "as measured"
     seed_rows = seed_rows.merge(_measured(hardware), on="batch", how="left")
@@ -203,13 +207,14 @@ def tradeoff(
     said["faster"] = f"- {_faster(grid, now)}"
     said |= dict(_fixed(grid[grid["high_pages"].notna()], spec.workload.params["pages"]))
     said |= {
+        "runs": f"- Runs: {runs_on(spec)}.",
         "front": f"- {int(grid['front'].sum())} of {len(grid)} settings are on the front: no "
         "other beats "
         "them by more than the noise in throughput, p99 of a hold or memory.",
         "as measured": _as_measured(seed_rows),
-        "cold pages": f"- The p99 of the runs of {processes} processes has "
-        f"{mean_line_ns(spec):.1f} ns a page in it for lines that are not at hand, counted in a "
-        "pilot; the measured tables are of warm pages." + _by_table(hardware, spec.release, p99_us),
+        "cold pages": f"- The p99 of these runs has {mean_line_ns(spec):.1f} ns a page in it for "
+        f"lines that are not at hand, counted in a pilot{_beside(spec)}; the measured tables are "
+        "of warm pages." + _by_table(hardware, spec.release, p99_us),
     }
     unsettled = table[table["stands"] == 0]
     if len(unsettled):
@@ -223,6 +228,24 @@ def tradeoff(
         digest=digest_of(data.attrs, table.to_dict("list"), hardware.digest),
         shown=("choice",),
     )
+
+
+def runs_on(spec: RunSpec) -> str:
+    """What runs on which machine, and what of that its platform does not state."""
+    assumed = ", ".join(assumed_nodes(spec.machine.platform, spec.host))
+    return (
+        f"{spec.workload.name} on {len(spec.workload.tasks)} of {spec.host}"
+        + f"; assumed: {assumed}" * bool(assumed)
+    )
+
+
+def _beside(spec: RunSpec) -> str:
+    """What else makes the runs' holds longer than the table's: threads of one core."""
+    threads = spec.host.threads_per_core
+    if threads == 1 or len(spec.workload.tasks) * threads <= spec.host.cpus:
+        return ""
+    pace = spec.machine.sheet.value("smt_share", "core")
+    return f", and a hold beside a thread at work on its core takes {1 / pace:.2g} times as long"
 
 
 def _marked(grid: pd.DataFrame, spec: RunSpec) -> pd.DataFrame:
@@ -326,12 +349,20 @@ def _by_table(machine: machines.Machine, state: Release, p99_us: float) -> str:
 
 def _said(row: pd.Series) -> str:
     return (
-        f"{row['score_per_s'] / 1e6:.1f} ± {row['score_per_s_half_width'] / 1e6:.1f} million "
+        f"{_millions(row)} ± {row['score_per_s_half_width'] / 1e6:.{_digits(row)}f} million "
         f"pages/s, contention {100 * row['lock_contention']:.2f} ± "
         f"{100 * row['lock_contention_half_width']:.2f} %, {_p99(row)}, "
         f"{row['pages_in_pcp_mib']:,.0f} ± {row['pages_in_pcp_mib_half_width']:,.0f} MiB "
         "on the lists"
     )
+
+
+def _digits(row: pd.Series) -> int:
+    return 1 if row["score_per_s"] >= 1e7 else 2
+
+
+def _millions(row: pd.Series) -> str:
+    return f"{row['score_per_s'] / 1e6:.{_digits(row)}f}"
 
 
 def _p99(row: pd.Series) -> str:
@@ -374,8 +405,8 @@ def _fixed(fixed: pd.DataFrame, mapped: int) -> Iterator[tuple[str, str]]:
     fast = fixed.loc[fixed["score_per_s"].idxmax()]
     slow = fixed.loc[fixed["score_per_s"].idxmin()]
     said = (
-        f"from {slow['score_per_s'] / 1e6:.1f} ({slow['setting']}) to "
-        f"{fast['score_per_s'] / 1e6:.1f} million pages/s ({fast['setting']})"
+        f"from {_millions(slow)} ({slow['setting']}) to "
+        f"{_millions(fast)} million pages/s ({fast['setting']})"
     )
     noise = np.hypot(fast["score_per_s_half_width"], slow["score_per_s_half_width"])
     if fast["score_per_s"] - slow["score_per_s"] <= noise:
