@@ -5,6 +5,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -440,14 +441,31 @@ def test_the_verb_reports_and_needs_no_root(tmp_path):
     assert here.exit_code == 0, here.output
 
 
+def test_what_is_known_of_a_machine_is_taken_where_the_rest_is_not(tmp_path):
+    """Of 64 CPUs and no memory all was said not to be known, and 224 CPUs were simulated."""
+    known = pm.machine("ice-lake")
+    told = pm.advise(replace(known, platform=known.platform | {"cpus": 64, "nodes": 1}))
+    assert "Not known of ice-lake: memory. Give " in told.facts["high_fraction"]["why"]
+    rests = " ".join(told.facts["rests_on"])
+    assert "on 64 CPUs, 1 node, 512.0 GiB" in rests
+    assert "(assumed, not known of it: 512 GiB)" in rests
+    (tmp_path / "lscpu").write_text(
+        "CPU(s): 48\nNUMA node0 CPU(s): 0-31\nNUMA node1 CPU(s): 32-47\n"
+    )
+    listed = pm.advise(known, lscpu=tmp_path / "lscpu")
+    assert "Not known of ice-lake: memory. Give " in listed.facts["high_fraction"]["why"]
+    assert "on 48 CPUs, 2 nodes, 512.0 GiB" in " ".join(listed.facts["rests_on"])
+
+
 def test_the_memory_of_a_named_machine_is_never_this_hosts(tmp_path, monkeypatch):
     told = pm.advise("ice-lake")
     assert told.facts["high_fraction"]["advice"] is None
     assert told.facts["high_fraction"]["effect"] == {}
-    assert "ice-lake are not known" in told.facts["high_fraction"]["why"]
+    assert "Not known of ice-lake: memory, nodes, CPUs." in told.facts["high_fraction"]["why"]
     assert "vm.percpu_pagelist_high_fraction = unknown: no advice. " in str(told)
     assert not any("/proc/zoneinfo" in line for line in told.facts["rests_on"])
-    assert any("(assumed: not known of it)" in line for line in told.facts["rests_on"])
+    assumed = "(assumed, not known of it: 224 CPUs, 2 nodes, as many CPUs on each node, 512 GiB, "
+    assert any(assumed in line for line in told.facts["rests_on"])
 
     shutil.copytree(DATA, tmp_path / "data", symlinks=True, ignore=lambda *_: ["traces"])
     file = tmp_path / "data" / "hardware" / "ice-lake" / "platform.json"

@@ -61,7 +61,6 @@ _DOES_NOT_APPLY = (
 _CONTENTION, _LISTS = "zone-lock contention", "memory on the lists in the runs"
 _NEAR = 0.05  # of a share, which is told to 0.1 [%]
 _TOLD = 3  # zones whose sizes are told one by one
-_ASSUMED = (224, 2, 512.0)  # CPUs, nodes, GiB where a machine's are not known
 
 
 def _text(value: float, low: float | None, high: float | None, unit: str) -> str:
@@ -342,27 +341,39 @@ def _of_zoneinfo(
     )
 
 
-def _of_platform(
-    machine: Machine, release: Release, lscpu: Lscpu | None, page_size_kib: int
-) -> _Memory | None:
+def _listed(machine: Machine, lscpu: Lscpu | None) -> Machine:
+    """The machine with the CPUs that lscpu printed there."""
+    if lscpu is None:
+        return machine
+    known = machine.platform | {"cpus": lscpu.online}
+    if lscpu.nodes:
+        split = [n for _, n in sorted(lscpu.nodes.items())]
+        told = known.get("nodes") or len(split)
+        if told != len(split):
+            raise InputError(
+                f"nodes={len(split)} in what lscpu printed; allowed: those of platform.json of "
+                f"{machine.name}, {told}"
+            )
+        known["cpus_per_node"] = ",".join(map(str, split))
+    return replace(machine, platform=known)
+
+
+def _missing(known: Mapping[str, Any]) -> list[str]:
+    """What a platform.json has to say of CPUs and memory, and does not."""
+    split, shares = known.get("cpus_per_node"), known.get("gib_per_node")
+    said = {
+        "memory": known.get("memory_gib") or shares,
+        "nodes": known.get("nodes") or split or shares,
+        "CPUs": known.get("cpus") or split,
+    }
+    return [name for name, value in said.items() if not value]
+
+
+def _of_platform(machine: Machine, release: Release, page_size_kib: int) -> _Memory | None:
     """What platform.json says; None if CPUs, nodes or memory are missing."""
-    known = dict(machine.platform)
-    if lscpu is not None:
-        known["cpus"] = lscpu.online
-        if lscpu.nodes:
-            split = [n for _, n in sorted(lscpu.nodes.items())]
-            told = known.get("nodes") or len(split)
-            if told != len(split):
-                raise InputError(
-                    f"nodes={len(split)} in what lscpu printed; allowed: those of platform.json of "
-                    f"{machine.name}, {told}"
-                )
-            known["cpus_per_node"] = ",".join(map(str, split))
-    shared = [known.get(name) for name in ("cpus_per_node", "gib_per_node")]
-    said = [known.get("cpus") or shared[0], known.get("nodes") or any(shared)]
-    if None in said or not all(said) or not (known.get("memory_gib") or shared[1]):
+    known = machine.platform
+    if _missing(known):
         return None
-    machine = replace(machine, platform=known)
     host = host_of(machine, {"page_size_kib": page_size_kib})
     zones = host.sizes(release)
     takers = _takers(host)  # each has lists of all zones
@@ -452,7 +463,8 @@ def _scale(
         return part | {"effect": {}}, ["the tables of data/hardware"]
     answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib, batch=batch).facts
     to = answer["batch_scale"] or 0
-    used = host or Host(*_ASSUMED, page_size_kib=page_size_kib)
+    used = host or host_of(machine, {"page_size_kib": page_size_kib})
+    assumed = "" if host else ", ".join(assumed_nodes(machine.platform, used))
     processes = min(used.cpus, MAX_CPUS)
     pages = min(MAPPING_KIB // page_size_kib, sum(used.node_pages) // 2 // processes)
     rows = {row["batch_scale"]: row for row in answer["per_scale"]}
@@ -520,7 +532,7 @@ def _scale(
         f"pages of {page_size_kib} KiB"
         + ", as many as a run follows: more wait for each other more" * (processes < used.cpus)
         + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)
-        + ("" if host else " (assumed: not known of it)"),
+        + f" (assumed, not known of it: {assumed})" * bool(assumed),
         "what cold pages add to a hold there: lines that a short run counts, at the latencies of "
         "the machine's cost sheet (`simulate` names what nobody measured)",
         f"intervals: {len(_SEEDS)} seeds, and holds as short and as long as the fit allows",
@@ -532,14 +544,15 @@ def _scale(
     return part | {"effect": effect}, rests
 
 
-def _fraction(memory: _Memory | None, machine: str | None, percent: float) -> dict[str, Any]:
+def _fraction(memory: _Memory | None, machine: Machine | None, percent: float) -> dict[str, Any]:
     if memory is None:
+        assert machine is not None  # of this host all is known
         return {
             "now": None,
             "advice": None,
             "to": None,
-            "why": f"Memory, nodes and CPUs of {machine} are not known: give its /proc/zoneinfo "
-            "(--zoneinfo FILE) or fill in its platform.json.",
+            "why": f"Not known of {machine.name}: {', '.join(_missing(machine.platform))}. Give "
+            "its /proc/zoneinfo (--zoneinfo FILE) or fill in its platform.json.",
             "line": None,
             "effect": {},
         }
@@ -648,9 +661,10 @@ def advise(
     measured = None if machine is None else machines.machine(machine)
     if measured is not None and zoneinfo is None:
         page_size_kib = page_size_kib or measured.page_size_kib
+        measured = _listed(measured, listed)
         if cpus_per_node is not None or high_fraction is not None:
             raise InputError("cpus_per_node and high_fraction go with zoneinfo")
-        memory = _of_platform(measured, state, listed, page_size_kib)
+        memory = _of_platform(measured, state, page_size_kib)
         notes = []
     else:
         info = zones_of.read(HERE if zoneinfo is None else zoneinfo)[-1]
@@ -665,7 +679,7 @@ def advise(
         "machine": measured and measured.name,
         "release": state.name,
         "batch_scale_max": batch_scale_max,
-        "high_fraction": _fraction(memory, measured and measured.name, stranded_percent),
+        "high_fraction": _fraction(memory, measured, stranded_percent),
         "rests_on": [*rests, *notes, memory.source, *memory.notes] if memory else rests,
         "does_not_apply": list(_DOES_NOT_APPLY),
     }
