@@ -20,6 +20,7 @@ from pcpmodel.figures.style import (
     figure_style,
     listed,
     span,
+    widen_x,
     widen_y,
 )
 
@@ -138,7 +139,7 @@ def hold_time(
         ax.yaxis.set_minor_locator(LogLocator(subs=(2, 3, 5)))
     widen_y(ax, low / 1.3, high * 1.3)
     batch_axis(ax, points["batch"])
-    ax.set_xlim(left, lines["pages"].max())
+    widen_x(ax, left, lines["pages"].max())
     ax.tick_params(axis="x", rotation=45)
     ax.set_xlabel("Pages moved in one hold")
     ax.set_ylabel("Hold time per page [ns]" if per_page else "Hold time [µs]")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -94,6 +95,10 @@ def scale_latency(per_scale: pd.DataFrame, p99_us: float, ax: Axes | None = None
     return ax
 
 
+_ROW = 1.7  # of a table, in sizes of its letters
+_AROUND = 1.0  # titles, axis and legend around it [inches]
+
+
 def _scale_probability(per_scale: pd.DataFrame) -> str:
     said = []
     for slowdown, rows in per_scale.groupby("slowdown", sort=False):
@@ -142,6 +147,11 @@ def scale_probability(per_scale: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.plot([], [], ls="none", label="numbers: probability that the p99 stays under the limit")
     ax.tick_params(axis="y", rotation=0)
     ax.set(xlabel="Batch scale factor k", ylabel="")
+    # A row of the figure is as high as its words, however many machines there are.
+    spec = ax.get_subplotspec()
+    panels = spec.get_gridspec().nrows if spec is not None else 1
+    figure, row = ax.figure, _ROW * mpl.rcParams["font.size"] / 72
+    figure.set_figheight(max(figure.get_figheight(), panels * (len(machines) * row + _AROUND)))
     return ax
 
 
@@ -177,25 +187,23 @@ def limit_probability(curve: pd.DataFrame, p99_us: float, ax: Axes | None = None
     Axes
     """
     ax.axvline(p99_us, color="0.25", lw=1.0, label=f"limit, {p99_us:g} µs")
-    named = False
     for i, (scale, rows) in enumerate(curve.groupby("batch_scale")):
         colour, dash, _ = SERIES[i % len(SERIES)]
         ax.plot(rows["limit_us"], rows["probability"], color=colour, ls=dash)
         if rows["probability"].min() < _LABEL < rows["probability"].max():
             at = np.interp(_LABEL, rows["probability"], np.log(rows["limit_us"]))
             box = {"fc": "white", "ec": "none", "pad": 0.6}
-            words = f"{scale}" if named else f"k = {scale}"
             ax.text(
                 np.exp(at),
                 _LABEL,
-                words,
+                f"{scale}",
                 color=colour,
                 ha="center",
                 va="center",
                 fontsize=7,
                 bbox=box,
             )
-            named = True
+    ax.plot([], [], ls="none", label="number: batch scale factor k")
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:,g}")
     ax.set_xlim(curve["limit_us"].min(), curve["limit_us"].max())

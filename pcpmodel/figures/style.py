@@ -692,9 +692,21 @@ def _source(name: str) -> dict[str, Any]:
     )
 
 
+_APART = 1.6  # ratio of neighbouring batches that both have a tick
+
+
 def batch_axis(ax: Axes, batches: Iterable[float]) -> None:
-    """A logarithmic axis of pages whose ticks are the batches themselves."""
-    ticks = np.unique(np.asarray(list(batches)))
+    """A logarithmic axis of pages whose ticks are the batches themselves.
+
+    Panels that share it keep the ticks of those before.
+    """
+    others = ax.get_shared_x_axes().get_siblings(ax)
+    set_before = len(others) > 1 and ax.get_xscale() == "log"
+    ticks = list(ax.get_xticks()) if set_before else []
+    for batch in np.unique(np.asarray(list(batches))):
+        if all(not 1 / _APART < batch / tick < _APART for tick in ticks):
+            ticks.append(batch)
+    ticks.sort()
     ax.set_xscale("log")
     ax.set_xticks(ticks, [f"{tick:,g}" if tick < 1e6 else f"{tick:g}" for tick in ticks])
     ax.set_xticks([], minor=True)
@@ -706,6 +718,13 @@ def thousands(ax: Axes) -> None:
         plain = scale == "linear" and type(axis.get_major_formatter()) is ScalarFormatter
         if plain and max(map(abs, axis.get_view_interval())) >= 1000:
             axis.set_major_formatter("{x:,.10g}")
+
+
+def widen_x(ax: Axes, low: float, high: float) -> None:
+    """Set the horizontal range, or widen the one that another panel has set."""
+    if not ax.get_autoscalex_on():
+        low, high = min(low, ax.get_xlim()[0]), max(high, ax.get_xlim()[1])
+    ax.set_xlim(low, high)
 
 
 def widen_y(ax: Axes, low: float, high: float) -> None:

@@ -256,10 +256,47 @@ def test_every_curve_within_view_carries_its_scale_however_steep():
         for k, start in enumerate((1, 20, 200, 2000))
     )
     ax = figures.limit_probability(curve, 100)
-    at = {text.get_text().removeprefix("k = "): text.get_position()[0] for text in ax.texts}
+    at = {text.get_text(): text.get_position()[0] for text in ax.texts}
     assert list(at) == ["1", "2"]
     assert at["1"] == pytest.approx(20, rel=0.2)
     assert at["2"] == pytest.approx(200, rel=0.2)
+
+
+def test_probabilities_of_many_machines_are_read_one_by_one():
+    """Names and numbers of fifteen lay on each other: the figure was as high as of five."""
+    _, _, _, scales, _ = frames([f"machine-{i}" for i in range(15)])
+    few = scales[scales["machine"].isin(["machine-0", "machine-1"])]
+    draw = {"by": "slowdown", "height": 1.8}
+    small = figures.panels(figures.scale_probability, few, **draw)
+    assert small.get_figheight() == pytest.approx(2.2)
+    figure = figures.panels(figures.scale_probability, scales, **draw)
+    figure.draw_without_rendering()
+    renderer = figure.canvas.get_renderer()
+    for ax in figure.axes:
+        boxes = [text.get_window_extent(renderer) for text in ax.texts]
+        boxes += tick_labels(ax.yaxis, renderer)
+        assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+
+
+@pytest.mark.parametrize("large", ["one", "two", "three"])
+def test_batches_of_large_pages_have_ticks_and_points_in_view_beside_others(large):
+    """Ticks were those of the last panel, and its range cut what another one has below."""
+    points, lines, *_ = frames(("one", "two", "three"))
+    of = points["machine"] == large
+    points["batch"] = points["batch"].where(~of, points["batch"] / 16)
+    of = lines["machine"] == large
+    lines["pages"] = lines["pages"].where(~of, lines["pages"] / 16)
+    figure = figures.panels(figures.hold_time, points, lines, by="machine")
+    for ax in figure.axes:
+        low, high = ax.get_xlim()
+        assert low < points["batch"].min()
+        assert high >= lines["pages"].max()
+        ticks = ax.get_xticks()
+        assert np.min(ticks[1:] / ticks[:-1]) >= 1.6
+        near = np.abs(np.log(points["batch"].to_numpy()[:, None] / ticks)).min(axis=1)
+        assert near.max() < np.log(1.6)
+        assert len(ax.xaxis.get_majorticklabels()) == len(ticks)
+        assert all(label.get_text() for label in ax.xaxis.get_majorticklabels())
 
 
 def test_a_ratio_that_has_no_logarithm_is_told_in_words():

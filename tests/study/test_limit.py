@@ -58,6 +58,20 @@ def test_scales_cost_more_and_are_less_likely_one_by_one(machine):
     assert (rows["p99_us"] < rows["p99_high_us"]).all()
 
 
+@pytest.mark.parametrize("p99_us", [1.0, 100.0, 2e3])
+def test_the_curves_of_all_scales_are_in_view(p99_us):
+    """A factor of ten around the limit left out those that are shorter or longer."""
+    found = pm.limit("ice-lake", p99_us=p99_us)
+    curve = found["curve"]
+    ends = curve.groupby("batch_scale")["probability"].agg(["min", "max"])
+    assert (ends["min"] < 0.01).all()
+    assert (ends["max"] > 0.99).all()
+    assert curve["limit_us"].min() <= p99_us / 10 < p99_us * 10 <= curve["limit_us"].max()
+    at = curve[curve["limit_us"] == p99_us].set_index("batch_scale")["probability"]
+    told = found["per_scale"].set_index("batch_scale")["probability"]
+    assert list(at) == pytest.approx(list(told))
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_time_interval_and_probability_are_of_one_distribution(machine):
     row = pm.limit(machine_of(machine))["per_scale"].iloc[5]

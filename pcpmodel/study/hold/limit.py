@@ -296,6 +296,9 @@ def positive(name: str, value: object) -> float:
     return number
 
 
+_VIEW = 1000.0  # how far from the limit a probability is of interest, as a ratio
+
+
 class _Slower:
     """The slower of the two sides, in one statistic; pages of a hold by side."""
 
@@ -483,10 +486,16 @@ def _limit(
     page_size_kib = machine.page_size_kib if page_size_kib is None else page_size_kib
     per_hold = _hold_pages(state, page_size_kib, batch)
     rows, curve = [], []
-    at_us = np.geomspace(p99_us / 10, p99_us * 10, 201)
     cold = pages == "cold"
-    for scale, moved in zip(SCALES, per_hold, strict=True):
-        p99, mean = (_Slower(machine, s, moved, slowdown, cold) for s in ("p99", "mean"))
+    sides = [
+        [_Slower(machine, s, moved, slowdown, cold) for s in ("p99", "mean")] for moved in per_hold
+    ]
+    # All scales are in view, as far as they go, and a factor of ten around the limit.
+    lowest, highest = sides[0][0].quantile_us(0.001) / 1.5, sides[-1][0].quantile_us(0.999) * 1.5
+    lowest, highest = np.clip((lowest, highest), p99_us / _VIEW, p99_us * _VIEW)
+    at_us = np.geomspace(min(lowest, p99_us / 10), max(highest, p99_us * 10), 401)
+    at_us = np.unique(np.append(at_us, p99_us))
+    for scale, moved, (p99, mean) in zip(SCALES, per_hold, sides, strict=True):
         row: dict[str, Any] = {"machine": machine.name, "slowdown": slowdown, "pages": pages}
         row |= {"release": state.name, "batch_scale": scale, "batch": moved["batch"]}
         row |= {f"{side}_pages": moved[side] for side in SIDES} | {"slower_side": p99.name}
