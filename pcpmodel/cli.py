@@ -1392,7 +1392,11 @@ def cover_letter_(
             spec["labels"] = [*spec["labels"], *map(str, made)]
     elif config is not None:
         raise InputError(f"--config {config} is of a kernel tree, and none is given")
-    letter = cover_letter(**spec, policy=_policy(policy_file))
+    policy = _policy(policy_file)
+    try:
+        letter = cover_letter(**spec, policy=policy)
+    except InputError as error:
+        raise error if error.file else InputError(error.message, file=spec_file) from None
     _emit(letter.as_dict(), json_, str(letter) if form == "text" else getattr(letter, form)())
 
 

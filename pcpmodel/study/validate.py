@@ -382,12 +382,11 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
     packages.raise_first(faults)
     for table in ("rates", "prediction", "validation"):
         if table not in package.tables:
+            verb = "measure" if table == "rates" else "validate"
             have = ", ".join(p.parent.name for p in sorted(path.parent.glob("*/validation.csv")))
-            raise InputError(
-                f"has no {table}.csv; pcpmodel validate makes it. Machines of which a session is "
-                f"stored: {have or 'none'}",
-                file=path,
-            )
+            # A notebook that is run sees no other machine.
+            others = f". Machines of which a session is stored: {have}" * bool(have)
+            raise InputError(f"has no {table}.csv; pcpmodel {verb} makes it{others}", file=path)
     digest = hashlib.sha256(read_bytes(path / "prediction.csv", follow=False)).hexdigest()
     notes = {s["title"]: s for s in package.sources}
     for file in ("prediction.csv", "validation.csv"):

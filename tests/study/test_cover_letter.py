@@ -49,6 +49,8 @@ def test_text_fits_a_mail_and_says_what_is_better(tmp_path):
     assert [r[0] for r in rows] == ["base", "patch4", "patch10"] * 2
     assert rows[0][1] == "100.0"
     text = " ".join(done.stdout.split())
+    on = "on 224 CPUs on 2 nodes, 512 GiB, pages of 4 KiB (assumed: 224 CPUs, 2 nodes, as many "
+    assert f"sapphire-rapids, seconds=0.02, warmup_s=0.0, {on}" in text
     assert "Positive (more) is better: score." in text
     assert "Negative (less) is better: lock%, wait p99, hold p99." in text
     assert "Simulated, not measured." in text
@@ -222,6 +224,7 @@ def test_what_is_wrong_is_named_before_anything_runs(tmp_path, change, match):
     assert done.exit_code == 2
     assert done.stdout == ""
     assert re.search(match, done.output), done.output
+    assert "spec.json" in done.output
 
 
 def test_no_json_is_bad_input(tmp_path):

@@ -185,6 +185,17 @@ def test_a_new_prediction_takes_what_was_measured_away(data):
         pm.study.validation(STORED, data)
 
 
+def test_what_makes_a_missing_table_is_named(data):
+    """ "no rates.csv; pcpmodel validate makes it. Machines of which a session is stored: none"."""
+    shutil.copytree(ROOT / "data" / "hardware" / "ice-lake", data / "hardware" / "ice-lake")
+    others = rf"Machines of which a session is stored: {STORED}$"
+    with pytest.raises(InputError, match=rf"rates\.csv; pcpmodel measure makes it\. {others}"):
+        pm.study.validation("ice-lake", data)
+    shutil.rmtree(data / "hardware" / STORED)
+    with pytest.raises(InputError, match=r"rates\.csv; pcpmodel measure makes it$"):
+        pm.study.validation("ice-lake", data)
+
+
 def test_without_a_session_it_is_said(tmp_path):
     with pytest.raises(InputError, match="pcpmodel measure makes it"):
         pm.study.validation("nobody", tmp_path)

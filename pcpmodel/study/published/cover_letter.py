@@ -21,7 +21,7 @@ from pcpmodel.hardware.machines import machine as find_machine
 from pcpmodel.kernel.policies import Policy, with_policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.simulation.spec import host_of
+from pcpmodel.simulation.spec import RunSpec, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.compare import compare
@@ -286,6 +286,12 @@ def _published(name: str, seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _machine_of(run: RunSpec) -> str:
+    """CPUs and memory of a run, and what of these nobody states."""
+    assumed = ", ".join(assumed_nodes(run.machine.platform, run.host, run.given))
+    return f"{run.host}" + f" (assumed: {assumed})" * bool(assumed)
+
+
 def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
     """Warm-up and intervals of one workload's runs, in words."""
     said = f"{workload['name']}: nothing fitted"
@@ -408,6 +414,7 @@ def cover_letter(
         cpus = host_of(find_machine(machine), given).cpus
         workloads = [on_every_cpu(w, cpus) if isinstance(w, str) else w for w in workloads]
     asked: list[dict[str, Any] | str] = []
+    on = ""
     for workload in workloads:  # refuse what is wrong before anything runs
         if isinstance(workload, Mapping) and "published" in workload:
             asked.append(_published_name(workload))
@@ -424,12 +431,14 @@ def cover_letter(
             own = name if name == "machine" else f"{name}s"
             raise InputError(f"options: {name} is not one of them; give {own}")
         arguments |= options or {}
-        for name in sorted(make_grid(**arguments).axes.keys() & (options or {})):
+        grid = make_grid(**arguments)
+        for name in sorted(grid.axes.keys() & (options or {})):
             raise InputError(f"options: {name}={options[name]!r} are several; give one")
         asked.append(arguments)
+        on = _machine_of(grid.specs[0])
     tables, told, notes = {}, [], {}
     more = "".join(f", {k}={v}" for k, v in (options or {}).items())
-    whose = f"Simulated with the lock holds of {machine}{more}."
+    whose = f"Simulated with the lock holds of {machine}{more}, on {on}."
     for arguments in asked:
         if isinstance(arguments, str):
             tables[f"{arguments}, published and simulated"] = _published(arguments, seeds)
