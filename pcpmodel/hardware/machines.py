@@ -161,8 +161,21 @@ class Machine:
 
     @property
     def page_size_kib(self) -> int:
-        """Base page of its kernel, 4 where platform.json does not state it [KiB]."""
-        return self.platform.get("page_size_kib") or 4
+        """Base page of its kernel [KiB].
+
+        Where platform.json does not state it that of the machines it is like, if they have one in
+        common, else 4.
+        """
+        of_alike = {one.page_size_kib for one in self.alike}
+        common = of_alike.pop() if len(of_alike) == 1 else 4
+        return self.platform.get("page_size_kib") or common
+
+    @property
+    def _pages_of_holds(self) -> tuple[list[int], bool]:
+        """Sizes of the pages that its holds are of [KiB], and whether somebody states one."""
+        whose = self.alike or (self,)
+        stated = any(one.platform.get("page_size_kib") for one in whose)
+        return sorted({one.page_size_kib for one in whose}), stated
 
     @cached_property
     def line_memory(self) -> Known:
@@ -178,13 +191,13 @@ class Machine:
 
     def page_size_note(self, page_size_kib: int) -> str | None:
         """What to know before using the table for pages of another size; None for the same."""
-        if page_size_kib == self.page_size_kib:
+        sizes, stated = self._pages_of_holds
+        if sizes == [page_size_kib]:
             return None
-        unknown = self.platform.get("page_size_kib") is None
         table = (
-            "pages whose size platform.json does not state, taken as 4 KiB"
-            if unknown
-            else f"{self.page_size_kib} KiB pages"
+            f"{' and '.join(map(str, sizes))} KiB pages"
+            if stated
+            else "pages whose size platform.json does not state, taken as 4 KiB"
         )
         holds = "table of {} was measured with" if self.derived is None else "holds of {} are for"
         used = "it is" if self.derived is None else "they are"

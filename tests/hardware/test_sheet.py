@@ -85,6 +85,21 @@ def test_what_takes_a_machine_takes_one_that_is_like_another():
         make_grid(release="v6.18", machine={"name": "new"}, workload=page_fault1(2))
 
 
+def test_a_machine_that_is_like_one_of_large_pages_has_such():
+    """It was asked about pages of 4 KiB, and its holds were said to be of no stated size."""
+    ice = pm.machine("ice-lake")
+    large = replace(ice, name="large", platform=ice.platform | {"page_size_kib": 64})
+    like = pm.machine("new", like=large)
+    assert like.page_size_kib == 64
+    assert like.page_size_note(64) is None
+    assert "The holds of new are for 64 KiB pages; they are used for 4" in like.page_size_note(4)
+    assert pm.limit(like).facts["page_size_kib"] == 64
+    both = pm.machine("new", like=[large, ice])
+    assert both.page_size_kib == 4
+    assert "for 4 and 64 KiB pages; they are used for 4 KiB" in both.page_size_note(4)
+    assert pm.machine("new", like="ice-lake").page_size_note(4) is None
+
+
 def test_the_command_line_takes_like():
     given = "--release v6.18 --machine new --like ice-lake --workload page_fault1 --processes 2"
     size = "--cpus 2 --nodes 1 --seconds 0.01 --warmup 0"
