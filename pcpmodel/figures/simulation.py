@@ -24,6 +24,7 @@ from pcpmodel.figures.style import (
     counted,
     figure_style,
     listed,
+    number,
     span,
     widen_y,
 )
@@ -77,12 +78,12 @@ def _fitted(said: pd.DataFrame) -> str:
         return ""
     tables = said.drop_duplicates(["source", "table"])
     tables = tables[tables["fitted"] > 0]
-    number, others = int(tables["fitted"].sum()), tables["fitted_to"].unique()
-    if not number:
+    inputs, others = int(tables["fitted"].sum()), tables["fitted_to"].unique()
+    if not inputs:
         return "; nothing was fitted"
     return (
         f"; nothing was fitted to {'these' if len(said) > 1 else 'it'}, but "
-        f"{counted(number, 'input')} to figures of {listed(map(display, others))}"
+        f"{counted(inputs, 'input')} to figures of {listed(map(display, others))}"
     )
 
 
@@ -400,6 +401,12 @@ def _settings(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["asks"] == "what to set?"]
 
 
+def _within(value: float, half: float) -> str:
+    """A value and half of its interval, to three digits of the value."""
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} ± {half:.{digits}f}"
+
+
 def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
     grid = _settings(table)
     words = [
@@ -411,14 +418,15 @@ def _tradeoff(table: pd.DataFrame, p99_us: float) -> str:
     for mark in ("shipped", "recommended"):
         for _, row in grid[grid[mark]].iterrows():
             words.append(
-                f"{mark} is {row['setting']}: {row['score_per_s'] / 1e6:.1f} ± "
-                f"{row['score_per_s_half_width'] / 1e6:.1f} million pages/s, "
+                f"{mark} is {row['setting']}: "
+                f"{_within(row['score_per_s'] / 1e6, row['score_per_s_half_width'] / 1e6)} "
+                "million pages/s, "
                 + (
-                    f"p99 {row['hold_p99_us']:.0f} ± {row['hold_p99_us_half_width']:.0f} µs, "
+                    f"p99 {_within(row['hold_p99_us'], row['hold_p99_us_half_width'])} µs, "
                     if row["hold_p99_us"] > 0
                     else "no hold, "
                 )
-                + f"{row['pages_in_pcp_mib'] / 1024:.1f} GiB"
+                + f"{number(row['pages_in_pcp_mib'] / 1024)} GiB"
             )
     if not grid["recommended"].any():
         words.append(f"none stays under {p99_us:g} µs")

@@ -271,6 +271,10 @@ def test_a_kernel_without_a_batch_scale_factor_has_no_answer_by_the_table():
         seeds=[1, 2],
     )  # fmt: skip
     assert "the table alone" not in answer.text
+    assert "A scale changes nothing: v5.10 has no batch scale factor." in answer.text
+    # Lists of 4 MiB were told as 0.0 GiB.
+    said = pm.figures.caption(pm.figures.tradeoff(answer.table, 100.0))
+    assert re.search(r"p99 \d{1,2}\.\d+ ± [\d.]+ µs, 0\.00\d+ GiB", said)
 
 
 def test_a_limit_inside_the_interval_of_what_is_recommended_is_told():

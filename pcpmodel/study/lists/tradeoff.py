@@ -207,7 +207,9 @@ def tradeoff(
     said["faster"] = f"- {_faster(grid, now)}"
     said |= dict(_fixed(grid[grid["high_pages"].notna()], spec.workload.params["pages"]))
     said |= {
-        "runs": f"- Runs: {runs_on(spec)}.",
+        "runs": f"- Runs: {runs_on(spec)}."
+        + f" A scale changes nothing: {spec.release} has no batch scale factor."
+        * (not spec.release.uses_batch_scale_max),
         "front": f"- {int(grid['front'].sum())} of {len(grid)} settings are on the front: no "
         "other beats "
         "them by more than the noise in throughput, p99 of a hold or memory.",
