@@ -32,7 +32,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["FACTOR", "KERNEL_FUNCTIONS", "Doubt", "command", "doubts", "wait_doubt"]
+__all__ = [
+    "COST_UNITS",
+    "FACTOR",
+    "KERNEL_FUNCTIONS",
+    "Doubt",
+    "command",
+    "cost_doubt",
+    "doubts",
+    "wait_doubt",
+]
 
 #: Between the published tables and the next unit.
 FACTOR = math.sqrt(1000)
@@ -42,6 +51,17 @@ NS_PER_PAGE = (19.2, 56.0)
 SMALLEST_HOLD_US = 3.53
 #: Side of a table -> the kernel's function of that side, or how its name begins.
 KERNEL_FUNCTIONS = {"free": "free_pcppages_bulk", "alloc": "rmqueue_bulk"}
+
+#: Units of the rows of a cost sheet that are not counted in ns.
+COST_UNITS = {
+    "zone_lines": "1",
+    "lru_lines": "1",
+    "clear_rate": "pages/s",
+    "smt_share": "1",
+    "lines_at_once": "1",
+}
+#: Rows of a cost sheet that are a share of a whole.
+COST_SHARES = ("smt_share",)
 
 #: Least and largest mean of waits for a lock [us].
 WAIT_US = (0.01, 1e5)
@@ -100,6 +120,24 @@ def doubts(
     """
     found = (next(_doubts(side, table, interval, unit), None) for side in KERNEL_FUNCTIONS)
     return [doubt for doubt in found if doubt is not None]
+
+
+def cost_doubt(operation: str, unit: str, high: float) -> tuple[str, str] | None:
+    """What is wrong with a row of a cost sheet, and its column.
+
+    Parameters
+    ----------
+    operation, unit : str
+        Of the row.
+    high : float
+        High end of its value.
+    """
+    wanted = COST_UNITS.get(operation, "ns")
+    if unit != wanted:
+        return f"given {unit!r}; allowed: {wanted!r}, in which {operation} is counted", "unit"
+    if operation in COST_SHARES and high > 1:
+        return f"given {high:g}; allowed: at most 1, as {operation} is a share", "high"
+    return None
 
 
 def _doubts(

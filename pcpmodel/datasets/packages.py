@@ -595,6 +595,12 @@ def _check_measured(package: Package, faults: list[InputError]) -> None:
         for row, sums_of_row in zip(waits.rows, zip(*sums, strict=True), strict=True):
             if doubt := measured.wait_doubt(*sums_of_row):
                 faults.append(InputError(doubt, file=waits.path, row=row))
+    costs = package.tables.get("costs")
+    if costs is not None:
+        given = (costs.columns[name] for name in ("operation", "unit", "high"))
+        for row, of_row in zip(costs.rows, zip(*given, strict=True), strict=True):
+            if wrong := measured.cost_doubt(*of_row):
+                faults.append(InputError(wrong[0], file=costs.path, row=row, column=wrong[1]))
     table = package.tables.get("batch_latency")
     if table is not None:
         interval = package.tables.get("batch_latency_interval")

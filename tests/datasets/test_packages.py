@@ -160,6 +160,8 @@ def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
         (COSTS.replace(",llc", ",far"), 3, "distance"),
         (COSTS.replace("110.5", "99"), 2, "value"),
         (COSTS.replace("50,ns", "50,us"), 3, "unit"),
+        (COSTS.replace("50,ns", "50,1"), 3, "unit"),
+        (COSTS + "smt_share,core,62.5,1,55,70,assumed,class\n", 4, "high"),
         (COSTS + COSTS.splitlines()[1] + "\n", 4, "operation, distance"),
     ):
         sheet.write_text(text)

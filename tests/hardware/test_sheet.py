@@ -14,7 +14,9 @@ import pcpmodel as pm
 from helpers.paths import DATA
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages
+from pcpmodel.datasets.measured import COST_UNITS
 from pcpmodel.errors import InputError
+from pcpmodel.hardware.costs import OPERATIONS
 from pcpmodel.hardware.hold_time import COLUMNS
 from pcpmodel.hardware.sheet import BATCHES
 from pcpmodel.study.sweep.grid import make_grid
@@ -153,6 +155,11 @@ def test_a_cost_sheet_alone_makes_a_machine(sheet_only):
     (sheet_only / "costs.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(InputError, match=r"costs\.csv: has no hold_page_free"):
         pm.machine("amd-epyc-vm")
+
+
+def test_every_row_has_the_unit_that_its_table_is_held_to():
+    units = {name: operation.unit for name, operation in OPERATIONS.items()}
+    assert {name: unit for name, unit in units.items() if unit != "ns"} == COST_UNITS
 
 
 def test_rows_of_holds_are_assumed_only_where_holds_follow_from_the_sheet(sheet_only):
