@@ -753,6 +753,10 @@ def _check_nodes(platform: Mapping[str, Any], path: Path | str, faults: list[Inp
 
     cpus, gib = listed("cpus_per_node"), listed("gib_per_node")
     total, behind = platform["memory_gib"], platform["cpuless_gib"]
+    for key, values in (("cpus_per_node", cpus), ("gib_per_node", gib)):
+        if values and not any(values):
+            fault(key, repr(platform[key]), "above 0 for one node at least")
+            return
     for key, what, found in (
         ("cpus_per_node", "cpus", int(sum(cpus))),
         ("cpus_per_node", "nodes", len(cpus)),
