@@ -274,15 +274,18 @@ def _size(example: dict[str, Any]) -> tuple[int, int]:
     return sum(n.bit_length() for n in numbers) + sum(n > 0 for n in lists), sum(numbers)
 
 
-def _smaller(example: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The same operation from simpler states."""
+def _smaller(example: dict[str, Any], base: Release) -> Iterator[dict[str, Any]]:
+    """The same operation from simpler states that the release may come to."""
     before = example["before"]
-    for name in ("free_count", "alloc_factor", "free_factor", "flags", "high", "high_min",
-                 "high_max", "batch", "count_min", "expire"):  # fmt: skip
-        least = 1 if name == "batch" else 0
-        value = before[name]
+    limits = [("high",), ("high_min",), ("high_max",)]
+    if not base.rules.high_min_max:
+        limits = [("high", "high_min", "high_max")]  # of which it has one
+    for names in (("free_count",), ("alloc_factor",), ("free_factor",), ("flags",), *limits,
+                  ("batch",), ("count_min",), ("expire",)):  # fmt: skip
+        least = 1 if names == ("batch",) else 0
+        value = before[names[0]]
         for less in sorted({least, value // 2, value - 1} & set(range(least, value))):
-            fields = {**before, name: less}
+            fields = {**before, **dict.fromkeys(names, less)}
             if fields["high_min"] <= fields["high"] <= fields["high_max"]:
                 yield {**example, "before": fields}
     for i in range(len(_TYPES)) if sum(map(bool, before["lists"])) > 1 else ():
@@ -308,7 +311,7 @@ def _shrunk(
     found = True
     while found and tries:
         found = False
-        for candidate in _smaller(example):
+        for candidate in _smaller(example, base):
             tries -= 1
             now = try_once(tree, base, candidate)
             if (
