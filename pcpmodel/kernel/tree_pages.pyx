@@ -625,6 +625,31 @@ cdef bint alike(
     return k == c.nr_holds
 
 
+cdef int fields_alone(tree, const pcp_rules *r) except -1:
+    """Those that the tree keeps and the release does not look at."""
+    cdef int its = 0
+    its |= HAS_FLAGS * (not r.free_high_two_in_a_row and "flags" in tree.fields)
+    its |= HAS_ALLOC_FACTOR * (not r.alloc_scale and "alloc_factor" in tree.fields)
+    its |= HAS_FREE_FACTOR * (r.free_count and "free_factor" in tree.fields)
+    its |= HAS_FREE_COUNT * (not r.free_count and "free_count" in tree.fields)
+    its |= HAS_COUNT_MIN * (not r.count_min and "count_min" in tree.fields)
+    return its
+
+
+cdef void take(int fields, const tree_fields *theirs, tree_fields *f) noexcept nogil:
+    """Some fields of others."""
+    if fields & HAS_FLAGS:
+        f.flags = theirs.flags
+    if fields & HAS_ALLOC_FACTOR:
+        f.alloc_factor = theirs.alloc_factor
+    if fields & HAS_FREE_FACTOR:
+        f.free_factor = theirs.free_factor
+    if fields & HAS_FREE_COUNT:
+        f.free_count = theirs.free_count
+    if fields & HAS_COUNT_MIN:
+        f.count_min = theirs.count_min
+
+
 cdef inline int below(uint64_t *rng, int n) noexcept nogil:
     return <int>((draw(rng) >> 32) * <uint64_t>n >> 32)
 
@@ -739,10 +764,11 @@ def compare(
     cdef int place
     cdef operation o
     cdef mood m
-    cdef tree_fields before
+    cdef tree_fields before, theirs
     cdef int lists_before[PCPMODEL_TREE_LISTS]
+    cdef int here[PCPMODEL_TREE_LISTS]
     cdef bint same = True
-    cdef int fields
+    cdef int fields, alone
     cdef unsigned int flags_before = 0
     memset(&o, 0, sizeof(o))
     memset(&m, 0, sizeof(m))
@@ -754,6 +780,7 @@ def compare(
             raise MemoryError
         c.rules = rules_of(release)
         fields = fields_of(tree, &c.rules)
+        alone = fields_alone(tree, &c.rules)
         c.arguments = arguments_of(tree, release, &c.rules)
         different = map_lists(tree, ops, c)
         if different and (lists or not corresponds(c)):
@@ -783,6 +810,9 @@ def compare(
                     if rows and draw(&rng) & 1:
                         o.times = 1 + below(&rng, 1 << below(&rng, 13))
                     to_fields(&c.pcp, &before)
+                    if alone:
+                        ops.get(set, &theirs, here)
+                        take(alone, &theirs, &before)
                     memcpy(lists_before, c.nr, sizeof(lists_before))
                     flags_before = c.zone_flags
                     done += 1

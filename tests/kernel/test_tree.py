@@ -136,6 +136,14 @@ def test_the_smallest_state_is_one_that_the_release_may_come_to(name):
     assert all(s["high_min"] == s["high"] == s["high_max"] for s in states)
 
 
+def test_the_smallest_state_has_what_only_the_tree_keeps():
+    """v6.6 has no alloc_factor: of two refills by 0 of it the tree's was said to be larger."""
+    found, _ = differences(open_tree(EXCERPT), "v6.6", 200_000)
+    (d,) = (d for d in found if d.function == "nr_pcp_alloc")
+    assert d.state["alloc_factor"] == 1
+    assert (d.ours["asked"], d.theirs["asked"]) == (d.state["batch"], 2 * d.state["batch"])
+
+
 # What cannot be taken: one sentence each
 
 
