@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PCPMODEL_TREE_ABI 7
+#define PCPMODEL_TREE_ABI 8
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -29,8 +29,9 @@ struct tree_hold {
 	int got;    /* blocks that it got */
 };
 
-/* What the buddy lists are asked for, or given back, otherwise than an operation has it: a bit for
- * each argument, and the first value of each that is otherwise beside that which it should be. */
+/* What the buddy lists are asked for, or given back, otherwise than an operation has it, and at which
+ * end of a list a block leaves it or comes to it: a bit for each argument, and the first value of
+ * each that is otherwise beside that which it should be. */
 enum tree_argument {
 	TREE_RMQUEUE,	     /* __rmqueue(), not another: 1 is __rmqueue_smallest() */
 	TREE_RMQUEUE_ORDER,
@@ -40,6 +41,8 @@ enum tree_argument {
 	TREE_FREE_LIST_TYPE, /* that of the page, as up to v6.9 */
 	TREE_FREE_BLOCK_TYPE, /* that of its page block, as since v6.10 */
 	TREE_FREE_FLAGS,
+	TREE_LEAVES, /* the head (0) for whoever allocates, the tail (1) for a drain */
+	TREE_COMES,  /* to the head as it is freed, to the tail from a refill */
 	TREE_ARGUMENTS
 };
 

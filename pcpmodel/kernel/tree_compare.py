@@ -72,6 +72,11 @@ _LISTS = ("order_to_pindex", "pindex_to_order")
 
 # Who moves what a hold moves, which is always compared.
 _BULK = {"alloc": "rmqueue_bulk"}
+#: Who takes a block off a list, or adds one, itself: what is passed otherwise then, and who.
+_AT_AN_END = {
+    "alloc": ("blocks leave a list at its", ("__rmqueue_pcplist", "rmqueue_pcplist")),
+    "free": ("blocks come to a list at its", ("commit",)),
+}
 _MOVED = ("count", "lists", "drains", "pages", "holds", "blocks", "asked", "refills", "got")
 
 
@@ -254,7 +259,10 @@ def _function(tree: Tree, base: Release, example: dict[str, Any]) -> str:
     bulk = _BULK.get(op, "free_pcppages_bulk")
     who = next(f for names, f in _WHO[op] if not names or not unlike.isdisjoint(names))
     if example["passed"] and not unlike:
-        who = bulk
+        end, itself = _AT_AN_END.get(op, ("", ()))
+        alone = {ARGUMENTS[place][0] for place in example["passed"]} == {end}
+        there = (n for n in itself if n in ("commit", *tree.functions))
+        who = next(there, bulk) if alone else bulk
     also = [bulk] if unlike <= {*_MOVED, "count_min"} else []
     commit = next((n for n in tree.functions if n.endswith("_page_commit")), "")
     first, *others = [commit if n == "commit" else n for n in (who, *also, *_ALSO[op], *_LISTS)]
@@ -332,6 +340,8 @@ def _argument(place: int) -> tuple[str, Callable[[int], Any]]:
     if not name:
         others = (f"{function}()", f"{function}_smallest()", f"{function}_cma_fallback()")
         return "what the buddy lists are asked by", lambda value: others[value]
+    if name == "end":
+        return function, lambda value: ("head", "tail")[value]
     return (
         f"{name} of {function}()",
         lambda value: (

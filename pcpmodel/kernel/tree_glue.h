@@ -25,7 +25,9 @@ struct set {
 	int gathered[NR_PCP_LISTS]; /* on the function's own list, of each of the pageset */
 	unsigned long index[NR_PCP_LISTS]; /* of their pages, as they came there */
 	int last; /* list that a page was taken off */
+	enum pcpmodel_end taken; /* where the page looked at last stands on its list */
 	long available;
+	bool allocates; /* the operation */
 	/* Of the request or of the block freed */
 	int migratetype;
 	unsigned int alloc_flags;
@@ -239,11 +241,13 @@ static struct page *pcpmodel_gathered(struct list_head *list)
 	return at->loose;
 }
 
-static void pcpmodel_add(struct list_head *entry, struct list_head *list)
+static void pcpmodel_add(struct list_head *entry, struct list_head *list, enum pcpmodel_end end)
 {
 	struct page *page = (struct page *)((char *)entry - offsetof(struct page, lru));
+	bool own = list->index == PCPMODEL_OWN_LIST;
 
-	if (list->index == PCPMODEL_OWN_LIST) {
+	pcpmodel_compare(TREE_COMES, own || at->allocates ? PCPMODEL_TAIL : PCPMODEL_HEAD, end);
+	if (own) {
 		list->nr++;
 		if (entry->index >= 0 && entry->index < NR_PCP_LISTS) {
 			at->gathered[entry->index]++;
@@ -264,14 +268,16 @@ static void pcpmodel_del(struct list_head *entry)
 		at->failed = i < 0 || i >= NR_PCP_LISTS ? 2 : 6;
 		return;
 	}
+	pcpmodel_compare(TREE_LEAVES, at->allocates ? PCPMODEL_HEAD : PCPMODEL_TAIL, at->taken);
 	at->last = i;
 	at->pcp->lists[i].nr--;
 }
 
-static struct page *pcpmodel_entry(struct list_head *list)
+static struct page *pcpmodel_entry(struct list_head *list, enum pcpmodel_end end)
 {
 	int i = list_index(list);
 
+	at->taken = end;
 	at->stands_for[i]->index = i % MIGRATE_PCPTYPES; /* of another block than the last time */
 	return at->stands_for[i];
 }
@@ -316,6 +322,7 @@ static void begin(struct set *set, unsigned int zone_flags)
 	at = set;
 	set->nr_holds = 0;
 	set->passed.otherwise = 0;
+	set->allocates = false;
 	set->mode = set->mode_of = 0;
 	set->zone.flags = (zone_flags & 1 ? TREE_BOOSTED_WATERMARK : 0) |
 			  (zone_flags & 2 ? TREE_RECLAIM_ACTIVE : 0) |
@@ -485,6 +492,7 @@ static int op_alloc(void *mem, unsigned int zone_flags, int order, int migratety
 		return 0;
 	set->available = available;
 	set->scarce = available < MOST_REFILLED;
+	set->allocates = true;
 	set->order = order;
 	set->migratetype = migratetype;
 	set->alloc_flags = alloc_flags;

@@ -113,7 +113,7 @@ cdef tuple FAILED = (
 )
 
 
-# tree_argument, by its place: who is called, and with what.
+# tree_argument, by its place: who is called, and with what; of a list which end.
 ARGUMENTS = (
     ("__rmqueue", ""),
     ("__rmqueue", "order"),
@@ -123,6 +123,8 @@ ARGUMENTS = (
     ("__free_one_page", "migratetype"),
     ("__free_one_page", "migratetype"),
     ("__free_one_page", "fpi_flags"),
+    ("blocks leave a list at its", "end"),
+    ("blocks come to a list at its", "end"),
 )
 
 # Differences after which an argument is not looked at any more: others are to be found, too.

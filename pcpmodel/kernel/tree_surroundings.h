@@ -377,9 +377,10 @@ static struct page *pcpmodel_loose(void);
 static struct list_head pcpmodel_own_list(void);
 static struct page *pcpmodel_gathered(struct list_head *list);
 
-static void pcpmodel_add(struct list_head *entry, struct list_head *list);
+enum pcpmodel_end { PCPMODEL_HEAD, PCPMODEL_TAIL };
+static void pcpmodel_add(struct list_head *entry, struct list_head *list, enum pcpmodel_end end);
 static void pcpmodel_del(struct list_head *entry);
-static struct page *pcpmodel_entry(struct list_head *list);
+static struct page *pcpmodel_entry(struct list_head *list, enum pcpmodel_end end);
 
 #define LIST_HEAD(name) struct list_head name = pcpmodel_own_list()
 #define list_for_each_entry_safe(pos, next, list, member) \
@@ -389,11 +390,11 @@ static struct page *pcpmodel_entry(struct list_head *list);
 #define list_empty(list) ((list)->nr == 0)
 #define list_is_singular(list) ((list)->nr == 1)
 #define list_count_nodes(list) ((size_t)(list)->nr)
-#define list_add(entry, list) pcpmodel_add(entry, list)
-#define list_add_tail(entry, list) pcpmodel_add(entry, list)
+#define list_add(entry, list) pcpmodel_add(entry, list, PCPMODEL_HEAD)
+#define list_add_tail(entry, list) pcpmodel_add(entry, list, PCPMODEL_TAIL)
 #define list_del(entry) pcpmodel_del(entry)
 #define list_del_init(entry) pcpmodel_del(entry)
-#define list_first_entry(list, type, member) pcpmodel_entry(list)
-#define list_last_entry(list, type, member) pcpmodel_entry(list)
+#define list_first_entry(list, type, member) pcpmodel_entry(list, PCPMODEL_HEAD)
+#define list_last_entry(list, type, member) pcpmodel_entry(list, PCPMODEL_TAIL)
 #define list_first_entry_or_null(list, type, member) \
-	(list_empty(list) ? NULL : pcpmodel_entry(list))
+	(list_empty(list) ? NULL : list_first_entry(list, type, member))

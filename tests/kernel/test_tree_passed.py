@@ -64,6 +64,41 @@ def test_what_is_passed_to_the_buddy_lists(changed, pair, what, ours, theirs):
     assert differences(opened, other, 50_000)[0] == []
 
 
+@pytest.mark.parametrize(
+    ("pair", "what", "due", "function"),
+    [
+        (("list_last_entry(", "list_first_entry("), "blocks leave a list at its", "tail",
+         "free_pcppages_bulk"),
+        (("page = list_first_entry(", "page = list_last_entry("), "blocks leave a list at its",
+         "head", "rmqueue_pcplist"),
+        (("list_add_tail(", "list_add("), "blocks come to a list at its", "tail", "rmqueue_bulk"),
+        (("list_add(&page->pcp_list, &", "list_add_tail(&page->pcp_list, &"),
+         "blocks come to a list at its", "head", "free_frozen_page_commit"),
+    ],
+)  # fmt: skip
+def test_at_which_end_of_a_list(changed, pair, what, due, function):
+    """Drained hot, taken cold: the counts are the same."""
+    opened = open_tree(changed(pair))
+    (d,) = differences(opened, "v7.2", 100_000)[0]
+    assert (d.function, d.ours) == (function, {what: due})
+    assert d.theirs == {what: {"head": "tail", "tail": "head"}[due]}
+    assert release(opened).hits  # and it runs
+
+
+def test_a_block_that_is_looked_at_is_not_taken_there(changed):
+    look = "		page = list_first_entry(list, struct page, pcp_list);"
+    opened = open_tree(changed((look, f"		page = list_last_entry(list, struct page, pcp_list);\n"
+                                      f"		(void)page;\n{look}")))  # fmt: skip
+    assert differences(opened, "v7.2", 100_000)[0] == []
+
+
+@needs_trees
+@pytest.mark.parametrize(("version", "base"), [("5.10.262", "v5.10"), ("6.1.192", "v6.6")])
+def test_older_kernels_gather_blocks_first(version, base):
+    found, _ = differences(open_tree(TREES / version), base, 100_000)
+    assert not any("a list at its" in what for d in found for what in d.ours)
+
+
 def test_what_is_passed_does_not_hide_other_differences(changed):
     opened = open_tree(changed((ASKS, ASKS.replace("order,", "0,")), ("high >> 3", "high >> 2"),
                                ("pcp->free_count >>= 1;", "pcp->free_count /= 4;")))  # fmt: skip
