@@ -757,7 +757,7 @@ class _Extract:
             lines.append(f"#define TREE_{way}(f, p) " + " ".join(copies))
         if "high_min" in fields:
             lines.append("#define TREE_HIGH_MIN")
-        own = _own(fields)
+        own = [n for n in _own(fields) if not _only_written(n, items)]
         each = " ".join(f"f({n})" for n in (*common, *own))
         lines.append(f"#define TREE_EACH(f) {each}")
         pcp = "((struct per_cpu_pages *)0)"
@@ -935,6 +935,18 @@ def known_fields() -> dict[str, frozenset[str]]:
 def _own(fields: Iterable[str]) -> tuple[str, ...]:
     """Fields that no release has."""
     return tuple(f for f in fields if f not in {*_FIELDS, "lock", "lists"})
+
+
+def _only_written(field: str, items: Iterable[Item]) -> bool:
+    """Whether nothing asks for a field: it stands in statements that add to it or set it alone."""
+    place = rf"(?:->|\.)\s*{field}\b"
+    written = re.compile(
+        rf"(?<=[;{{}})])\s*(?:\w+{place}\s*(?:\+\+|--|[-+|&^]?=(?!=)[^;]*)|(?:\+\+|--)\w+{place})\s*;"
+    )
+    texts = [i.text for i in items if i.kind in ("function", "macro")]
+    return sum(len(re.findall(place, t)) for t in texts) == sum(
+        len(written.findall(t)) for t in texts
+    )
 
 
 def _places(own: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import open_tree
 from pcpmodel.kernel.tree_compare import differences
 from pcpmodel.kernel.tree_pages import TreePages
+from pcpmodel.kernel.tree_rules import Hits
 from pcpmodel.kernel.tree_source import cut, members
 
 FREE = "	high = nr_pcp_high("
@@ -92,6 +93,34 @@ def test_one_that_only_counts_decides_nothing(changed):
     opened = open_tree(tree_with(changed, counts, zone="\n	unsigned long frees;"))
     assert differences(opened, "v7.2", 50_000)[0] == []
     assert PerCpuPages(release(opened), high=500).free() == []
+
+
+@pytest.mark.parametrize(
+    "counts",
+    ["pcp->drained += left;", "pcp->drained = left;", "++pcp->drained;",
+     "if (left > 1)\n		pcp->drained++;"],
+)  # fmt: skip
+def test_statistics_of_a_pageset_decide_nothing(changed, counts):
+    """Those of a drain, too, which a run only foresees: such a tree could not be run."""
+    drain = "	for (; left > 0; pindex ="
+    opened = open_tree(tree_with(
+        changed, (drain, f"	{counts}\n{drain}"), pcp="\n	unsigned long drained, shown[9];"
+    ))  # fmt: skip
+    assert opened.new_fields == ("drained", "shown")
+    assert differences(opened, "v7.2", 50_000)[0] == []
+    assert release(opened).hits == Hits.ALLOCS_AS_RULES | Hits.FREES_AS_RULES
+
+
+@pytest.mark.parametrize(
+    "counts", ["pcp->drained += pcp->drained < 9;", "if (pcp->drained++ > 9)\n		pindex = 0;"]
+)
+def test_what_a_pageset_counts_and_asks_for_is_no_statistics(changed, counts):
+    drain = "	for (; left > 0; pindex ="
+    opened = open_tree(
+        tree_with(changed, (drain, f"	{counts}\n{drain}"), pcp="\n	unsigned long drained;")
+    )
+    with pytest.raises(InputError, match="does not fall into the engines' steps"):
+        release(opened)
 
 
 def test_why_one_that_decides_is_not_run(changed):
