@@ -44,7 +44,7 @@ _COMMENT_OR_LITERAL = re.compile(
 # Where the linker puts a variable, and whether it is used: the grammar takes these for its name.
 _PLACED = re.compile(
     r"\b(?:__read_mostly|__ro_after_init|__(?:mem)?init(?:data|const)|__refdata|__latent_entropy"
-    r"|__maybe_unused|__always_unused|__used|_{2,4}cacheline_aligned(?:_in_smp)?)\b"
+    r"|__maybe_unused|__always_unused|__used|_{2,4}cacheline_(?:internode)?aligned(?:_in_smp)?)\b"
 )
 _VARIABLE = re.compile(r"^[A-Za-z_][^(){}=;#]*(?=[=;])", re.M)
 # At file level: what a macro may make definitions of, up to where its arguments begin.
@@ -530,7 +530,7 @@ def _what(node: Any) -> tuple[str, list[str]]:
         of = node.child_by_field_name("type")
         names = map(_declared, node.children_by_field_name("declarator"))
         found = [n.text.decode() for n in names if n]
-        found = [n for n in found if n and n not in _KEYWORDS]
+        found = [n for n in found if n and n not in _KEYWORDS and not _PLACED.fullmatch(n)]
         if of is not None and of.child_by_field_name("body") is not None:
             kind, tagged = _tagged(of)
             return (kind or ("variable" if found else ""), [*tagged, *found])

@@ -2,6 +2,8 @@
 
 # SPDX-License-Identifier: GPL-2.0-only
 
+import difflib
+
 import pytest
 
 from helpers.trees import HEADER
@@ -121,6 +123,20 @@ def test_what_a_pageset_counts_and_asks_for_is_no_statistics(changed, counts):
     )
     with pytest.raises(InputError, match="does not fall into the engines' steps"):
         release(opened)
+
+
+def test_how_a_structure_is_aligned_is_no_name_of_it(changed, tmp_path):
+    """A patch of a field was said to change ____cacheline_aligned_in_smp."""
+    plain = tree_with(changed)
+    header = (plain / "include/linux/mmzone.h").read_text()
+    more = header.replace("unsigned long cma_pages;", "unsigned long cma_pages, cma_most;")
+    patch = tmp_path / "field.patch"
+    patch.write_text("".join(difflib.unified_diff(
+        header.splitlines(True), more.splitlines(True), "a/include/linux/mmzone.h",
+        "b/include/linux/mmzone.h",
+    )))  # fmt: skip
+    opened = open_tree(plain, patch=patch)
+    assert opened.passed_over == ()
 
 
 def test_why_one_that_decides_is_not_run(changed):
