@@ -340,7 +340,7 @@ def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0, cpu_online=0):
     if batch < 0:
         return None, None
     high = ops.highsize(
-        managed, integer("low_wmark", low_wmark, 0, 1 << 40), <int>batch,
+        managed, integer("low_wmark", low_wmark, 0, 1 << 40), <int>max(batch, 1),
         integer("cpus", cpus, 0, 1 << 14), integer("all_cpus", all_cpus, 1, 1 << 14),
         integer("fraction", fraction, 0, MAX_PAGES), integer("cpu_online", cpu_online, 0, 1),
         &together,

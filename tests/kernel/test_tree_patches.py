@@ -91,6 +91,12 @@ def test_releases_size_as_they_size():
     assert sizes_differ(opened, release("v5.10")).function in ("zone_batchsize", "zone_highsize")
 
 
+def test_high_of_a_batch_of_0(changed):
+    """Kernels that let zone_batchsize() return it make it 1 before they ask for high."""
+    opened = open_tree(changed((" - 1 : 1;", " - 1 : 0;")))
+    assert sizing(opened, 4096, 5, 4, 8) == (0, 4)
+
+
 @needs_trees
 def test_a_fraction_that_zone_highsize_finds_itself():
     """Up to v6.6 it takes no argument for it."""
