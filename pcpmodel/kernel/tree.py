@@ -566,7 +566,8 @@ class _Extract:
         functions = {n: self.definition(n) for n in (*roles.values(), *more, *beside)}
         digest, library, outside = _built(self.name, options, text)
         return Tree(
-            self.name, digest, library, functions, tuple(sorted({i.name for i in items})),
+            self.name, digest, library, functions,
+            tuple(sorted({n for i in items for n in i.defines})),
             tuple(fields), struct.file == self.stand_ins[-1].name,
             int(options[_SCALE], 0), options, text, outside=outside,
             tracepoints=tuple(sorted(self.tracepoints)),
@@ -746,6 +747,8 @@ class _Extract:
         for flag in ZONE_FLAGS:
             value = f"BIT(ZONE_{flag})" if f"ZONE_{flag}" in names else "0"
             lines.append(f"#define TREE_{flag} {value}")
+        flags = (n for i in items if i.kind == "enum" for n in i.defines if n.startswith("PCPF_"))
+        lines += [f"#define {flag} {flag}" for flag in flags]  # as known kernels define them
         common = [f for f in _FIELDS if f in fields]
         for way, to, source, flags in (
             ("GET", "(f)", "(p)", "flags_of_tree"), ("PUT", "(p)", "(f)", "flags_for_tree"),

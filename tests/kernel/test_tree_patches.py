@@ -473,6 +473,21 @@ def test_room_that_a_vendor_keeps_is_none(changed):
 # Functions and structures that are otherwise
 
 
+@pytest.mark.parametrize("first", ["PCPF_PREV_FREE_HIGH_ORDER", "PCPF_FREE_HIGH_BATCH"])
+def test_flags_of_a_pageset_may_be_an_enum(changed, tmp_path, first):
+    """They went by their values then, not by their names, and were "not compiled"."""
+    before = HEADER % {"thp": 2, "more": ""}
+    pattern = r"#define (PCPF_\w+) BIT\(\d\)\n"
+    names = sorted(re.findall(pattern, before), key=lambda name: name != first)
+    flags = ", ".join(f"{name} = BIT({n})" for n, name in enumerate(names))
+    after = re.sub(pattern, "", before) + f"enum pcp_flags {{ {flags} }};\n"
+    patch = tmp_path / "enum.patch"
+    patch.write_text(diff("include/linux/mmzone.h", before, after))
+    opened = open_tree(changed(include__linux__mmzone_h=before), patch=patch)
+    assert opened.passed_over == ()
+    assert differences(opened, "v7.2", 200_000)[0] == []
+
+
 def test_a_flag_of_its_own_is_no_difference_but_what_it_leads_to(changed):
     """PCPF_* that no release has: left out of what is compared, as fields of its own are."""
     mmzone = HEADER % {"thp": 2, "more": "\n#define PCPF_COLD BIT(2)"}
