@@ -128,7 +128,9 @@ _SIZES = {
 
 #: What does not change here, and flags that are given or that known kernels ask for.
 _STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_id",
-          "spin_is_contended", "spin_needbreak", "need_resched", "in_nmi", "in_hardirq",
+          "spin_is_contended", "spin_needbreak", "need_resched", "cond_resched_lock", "in_nmi",
+          "in_hardirq", "spin_trylock", "spin_trylock_irqsave", "raw_spin_trylock",
+          "raw_spin_trylock_irqsave", "pcp_spin_trylock",
           "zone_idx", "page_zonenum", "zone_to_nid", "page_to_nid", "page_to_pfn",
           "get_pfnblock_migratetype", "get_pageblock_migratetype", "is_migrate_cma",
           "is_migrate_isolate", "is_migrate_isolate_page", "is_migrate_highatomic",
@@ -137,10 +139,10 @@ _STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_
 _STILL_IN = {
     "free_pcppages_bulk": {"page_to_pfn", "get_pfnblock_migratetype", "get_pageblock_migratetype",
                            "is_migrate_isolate", "has_isolate_pageblock"},
-    "free_frozen_page_commit": {"smp_processor_id", "next_memory_node"},
-    "free_unref_page_commit": {"is_migrate_isolate"},
+    "free_frozen_page_commit": {"smp_processor_id", "next_memory_node", "pcp_spin_trylock"},
+    "free_unref_page_commit": {"is_migrate_isolate", "pcp_spin_trylock"},
     "rmqueue_bulk": {"is_migrate_cma"},
-    "rmqueue_pcplist": {"page_zonenum"},
+    "rmqueue_pcplist": {"page_zonenum", "pcp_spin_trylock"},
     "zone_highsize": {"zone_to_nid"},
 }  # fmt: skip
 _KNOWN_FLAGS = {"ZONE_BOOSTED_WATERMARK", "ZONE_RECLAIM_ACTIVE", "ZONE_BELOW_HIGH", "FPI_TO_TAIL",
@@ -158,6 +160,10 @@ _BELOW_HIGH = re.compile(
 )
 #: cpumask_weight() of CPUs of the zone's node is known, of no others.
 _OTHER_CPUS = re.compile(r"\bcpumask_weight\s*\(\s*(?!cpumask_of_node\s*\()")
+#: rmqueue_bulk() since v6.15: who may not wait gives up where the lock is taken.
+_MAY_NOT_WAIT = re.compile(
+    r"ALLOC_(?:NO|TRY)LOCK\s*\)+\s*\{\s*if\s*\(\s*!\s*spin_trylock_irqsave\b"
+)
 _SIZING = {"zone_batchsize", "zone_highsize", "pageset_set_high_and_batch"}
 _ZONE_FLAG = re.compile(r"_bit\(\s*(ZONE_\w+)\s*,")
 _TRACEPOINT = re.compile(r"(?<![.>\w])(trace_\w+)\s*\(")
@@ -925,7 +931,8 @@ def _still(item: Item) -> set[str]:
         return set()
     flags = set(re.findall(r"\b(?:alloc|fpi|gfp)_flags\s*&\s*\(?\s*(\w+)", item.text))
     known = _STILL_IN.get(item.name, set())
-    return item.words & _STILL - known | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
+    asked = set(_WORD.findall(_MAY_NOT_WAIT.sub("", item.text)))
+    return asked & _STILL - known | (flags | set(_ZONE_FLAG.findall(item.text))) - _KNOWN_FLAGS
 
 
 @cache

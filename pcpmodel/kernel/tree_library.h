@@ -66,6 +66,13 @@ typedef struct { int counter; } atomic_t;
 #define data_race(x) (x)
 #define barrier() ((void)0)
 #define cond_resched() ((void)0)
+#define cond_resched_lock(lock) ((void)(lock), 0)
+#define cpu_relax() ((void)0)
+#define might_sleep() ((void)0)
+#define smp_mb() ((void)0)
+#define smp_rmb() ((void)0)
+#define smp_load_acquire(at) (*(at))
+#define smp_store_release(at, value) ((void)(*(at) = (value)))
 #define need_resched() false
 #define prefetch(x) ((void)(x))
 

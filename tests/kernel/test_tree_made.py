@@ -65,6 +65,8 @@ def test_what_macros_make(changed, before, does):
         ("return xchg(&pcp->seen, 126) ?: 63;", [63, 126, 126, 126]),
         ("return roundup(batch, 50) + round_down(batch, 2) + rounddown(batch, 50);", [212] * 4),
         ("return mult_frac(batch, 3, 2) + DIV_ROUND_CLOSEST(7, 2) + div_u64(9, 2);", [102] * 4),
+        ("smp_mb();\n	cpu_relax();\n	might_sleep();\n	smp_store_release(&pcp->seen, 63);\n"
+         "	return smp_load_acquire(&pcp->seen);", [63] * 4),
         ("return abs(-batch) + abs_diff(3, 5) + order_base_2(9);", [69] * 4),
         ("return check_add_overflow(batch, batch, &batch) ? 1 : batch;", [126] * 4),
         ("if (WARN_ONCE(batch < 0, \"%d\", batch))\n		pr_warn_ratelimited(\"it\\n\");\n"

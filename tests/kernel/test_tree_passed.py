@@ -86,9 +86,9 @@ def test_at_which_end_of_a_list(changed, pair, what, due, function):
 
 
 def test_a_block_that_is_looked_at_is_not_taken_there(changed):
-    look = "		page = list_first_entry(list, struct page, pcp_list);"
-    opened = open_tree(changed((look, f"		page = list_last_entry(list, struct page, pcp_list);\n"
-                                      f"		(void)page;\n{look}")))  # fmt: skip
+    look = "		page = list_first_entry(list, struct page, pcp_list);\n"
+    last = f"{look.replace('first', 'last')}		(void)page;\n"
+    opened = open_tree(changed((look, last + look)))
     assert differences(opened, "v7.2", 100_000)[0] == []
 
 
@@ -192,6 +192,23 @@ def test_a_batch_under_a_fraction(tmp_path):
 
 
 # What is said
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("unlikely(alloc_flags & ALLOC_NOLOCK)", ()), ("order", ("spin_trylock_irqsave",))],
+)  # fmt: skip
+def test_a_lock_that_is_tried(changed, where, said):
+    """For who may not wait since v6.15; what a patch does where it is held shows nowhere."""
+    takes = "	spin_lock_irqsave(&zone->lock, irq);\n"
+    tries = (
+        f"	if ({where}) {{\n"
+        f"		if (!spin_trylock_irqsave(&zone->lock, irq))\n			return 0;\n"
+        f"	}} else {{\n	{takes}	}}\n"
+    )
+    opened = open_tree(changed((f"{takes}	while (got", f"{tries}	while (got")))
+    assert opened.still == said
+    assert differences(opened, "v7.2", 20_000)[0] == []
 
 
 def test_the_type_of_a_page_block_is_that_of_what_is_freed(changed):

@@ -200,6 +200,8 @@ ZONE_OF_ITS_OWN = (HEADER % {"thp": 2, "more": ""}).replace(
         ("zone_idx(zone) != page_zonenum(page)", "zone_idx"),  # which known kernels ask for there
         ("is_migrate_cma(migratetype)", "is_migrate_cma"),
         ("spin_is_contended(&zone->lock)", "spin_is_contended"),
+        ("cond_resched_lock(&zone->lock)", "cond_resched_lock"),
+        ("!spin_trylock(&zone->lock)", "spin_trylock"),
         ("test_bit(ZONE_BELOW_HIGH, &zone->flags)", ""),
     ],
 )  # fmt: skip
