@@ -64,6 +64,12 @@ _LINES = {b" ": (1, 1), b"\n": (1, 1), b"\r": (1, 1), b"-": (1, 0), b"+": (0, 1)
 #: Ends what belongs to a file of a patch: the next one, a signature, the next mail.
 _NEXT = re.compile(rb"diff |Index: |--- |-- ?[\r\n]|From ")
 
+#: Folders of a tree itself.
+_TOP = re.compile(
+    r"(?:arch|block|certs|crypto|Documentation|drivers|fs|include|init|io_uring|ipc|kernel|lib"
+    r"|LICENSES|mm|net|rust|samples|scripts|security|sound|tools|usr|virt)/"
+)
+
 #: What only hunks have; a line that begins with -- may be mail's.
 _STRAY = re.compile(rb"@@|@ -|[ +]|-(?!-)")
 
@@ -308,13 +314,21 @@ def _in_tree(paths: Sequence[str]) -> list[str]:
     """Names of files in the tree, of those of a patch.
 
     Whatever stands before them: nothing, a/ and b/ or another letter of git's, folders of
-    somebody's own, as many as before the one that has the fewest.
+    somebody's own (also behind a letter, where the tree lies in a repository's folder), as many as
+    before the one that has the fewest.
     """
     named = [re.sub(r"^[abciow]/", "", p) for p in paths]
-    own = [p for p, n in zip(paths, named, strict=True) if p == n]
-    known = (re.match(r"((?:.*?/)?)(?:mm/[^/]+|include/.+)$", p) for p in own)
-    deep = min((m[1].count("/") for m in known if m), default=0)
-    return [n.split("/", deep)[-1] if p == n else n for p, n in zip(paths, named, strict=True)]
+    both = list(zip(paths, named, strict=True))
+    of_git = [n for p, n in both if p != n]
+    deep = _deep([p for p, n in both if p == n])
+    deep_of_git = 0 if any(_TOP.match(n) for n in of_git) else _deep(of_git)
+    return [n.split("/", deep if p == n else deep_of_git)[-1] for p, n in both]
+
+
+def _deep(paths: Iterable[str]) -> int:
+    """Folders before mm/ or include/ of the name that has the fewest."""
+    known = (re.match(r"((?:.*?/)?)(?:mm/[^/]+|include/.+)$", p) for p in paths)
+    return min((m[1].count("/") for m in known if m), default=0)
 
 
 def config_of(path: Path) -> tuple[dict[str, str], set[str]]:

@@ -761,6 +761,7 @@ def test_what_stands_between_files_of_a_patch_is_no_hunk(tmp_path):
         ("a/", "tools/include/linux/gfp.h"),
         ("", "tools/include/linux/gfp.h"),
         ("/linux/", "arch/x86/mm/internal.h"),
+        ("a/src/linux/", "tools/include/linux/gfp.h"),
     ],
 )
 def test_files_go_by_their_whole_names(tmp_path, prefix, file):
