@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.tree_files import KCONFIG, files_with
 from pcpmodel.kernel.tree_source import Item, Source
 
 __all__ = ["begin_at_0", "changed", "defining"]
+
+#: Where a function begins.
+_HEAD = re.compile(r"(?m)^(?!\s|#|typedef)[^;{}()\n]*\b(\w+)\(")
 
 
 def begin_at_0(
@@ -80,16 +84,31 @@ def changed(before: Mapping[str, bytes], sources: Iterable[Source]) -> tuple[str
     for now in sources:
         if texts.get(now.name) == now.text:
             continue
-        for name, items in now.items.items():
+        for name, items in _all(now):
             if all(i.text.split()[1:] == [name] for i in items if i.kind == "macro") and any(
                 i.kind == "macro" for i in items
             ):
                 continue  # keeps a header from being read twice
-            known = {i.digest for s in then for i in s.defined(name)}
+            known = {_alone(i).digest for s in then for i in s.defined(name)}
             # The grammar may have lost its way in one of them: what stands there is not new.
             if any(
                 i.digest not in known and not any(i.text in t for t in texts.values())
-                for i in items
+                for i in map(_alone, items)
             ):
                 found[name] = None
     return tuple(found)
+
+
+def _alone(item: Item) -> Item:
+    """A function up to its end, where the grammar took what follows for a part of it."""
+    end = item.text.find("\n}") + 2
+    return item if item.kind != "function" or end < 2 else replace(item, text=item.text[:end])
+
+
+def _all(source: Source) -> Iterator[tuple[str, list[Item]]]:
+    """Definitions of a file by name, with functions that the grammar took for a part of others."""
+    yield from source.items.items()
+    behind = (i.text[len(_alone(i).text) :] for some in source.items.values() for i in some)
+    names = {name for text in behind for name in _HEAD.findall(text)} - source.items.keys()
+    for name in sorted(names):
+        yield name, source.defined(name)

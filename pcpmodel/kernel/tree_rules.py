@@ -415,6 +415,8 @@ def _why(example: Mapping[str, Any]) -> str:
     )  # fmt: skip
     if not unlike and ours["lists"] != theirs["lists"]:
         unlike = "it moves blocks of other lists"
+    elif not unlike:
+        unlike = "its own fields come to something else where no block is moved"
     return (
         f"{_PARTS[example['op']]} (order {example['order']}) does not fall into the engines' steps"
         + (f": {unlike}" if unlike else "")

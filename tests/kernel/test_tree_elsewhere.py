@@ -158,3 +158,25 @@ def test_a_real_tree_with_a_file_of_its_own(tmp_path):
     names = ("nr_pcp_free", "nr_pcp_high", "nr_pcp_alloc", "decay_pcp_high", "zone_highsize")
     answer = tree(moved(tmp_path, names, "mm/pcp.c")).compare("v7.3", operations=100_000)
     assert answer.facts["differences"] == []
+
+
+@needs_trees
+def test_what_the_grammar_takes_for_a_part_of_another_function(tmp_path):
+    """show_free_areas() of v5.10 and all behind it: patches of that were said to change it."""
+    name = "mm/page_alloc.c"
+    before = (TREES / "5.10.262" / name).read_text()
+    for old, new, others in (
+        ("6 * batch", "8 * batch", ()),
+        (
+            "watermark_scale_factor, 10000",
+            "watermark_scale_factor, 5000",
+            ("__setup_per_zone_wmarks",),
+        ),
+    ):
+        assert before.count(old) == 1
+        patch = tmp_path / "it.patch"
+        patch.write_text("".join(difflib.unified_diff(
+            before.splitlines(True), before.replace(old, new).splitlines(True), f"a/{name}",
+            f"b/{name}",
+        )))  # fmt: skip
+        assert open_tree(TREES / "5.10.262", patch=patch).passed_over == others
