@@ -258,7 +258,7 @@ def test_a_free_takes_blocks_of_its_own_type_where_types_share_a_list(release, i
     q.recv(0, unmovable_9=ALL)
     q.idle(1e9)
     work = Workload("huge", (Task(p, 0, (0,)), Task(q, 0, (0,), 0)), "", 6 << 9, (Channel(0, 1),))
-    sent, got = assert_same(spec(work, release=release, identity=identity))["counters"]
+    sent, _ = assert_same(spec(work, release=release, identity=identity))["counters"]
     of = {name: n for n, name in enumerate(MIGRATETYPES, 1)}
     assert sent["free_pages"] == of["movable"] << 9
     result = execute(spec(work, release=release, identity=identity, warm=True))
@@ -670,7 +670,7 @@ def test_what_a_message_brought_and_nobody_took_can_still_be_taken(takes, identi
         taker.score()
     tasks = Task(giver, 0, (0,)), Task(taker, 0, (0,), peer=0)
     work = Workload("parts", tasks, "rounds", 20_000, (Channel(0, 1, 2),))
-    sent, got = assert_same(spec(work, identity=identity, seconds=0.002, warm=True))["counters"]
+    _, got = assert_same(spec(work, identity=identity, seconds=0.002, warm=True))["counters"]
     each = min(4, sum(4 if n == ALL else n or 0 for n in takes))
     assert got["score"] > 50
     assert got["free_pages"] == pytest.approx(each * got["score"], abs=4)
