@@ -302,7 +302,9 @@ def test_fields_of_64_bytes_are_carried(changed):
 
 def test_larger_fields_are_refused(changed):
     tree = open_tree(changed(
-        include__linux__mmzone_h=HEADER % {"thp": 2, "more": "\n	long seen, at[8];"}
+        ("return clamp_t(int, pcp->free_count, batch",
+         "return clamp_t(int, pcp->at[5] + pcp->seen, batch"),
+        include__linux__mmzone_h=HEADER % {"thp": 2, "more": "\n	long seen, at[8];"},
     ))  # fmt: skip
     with pytest.raises(InputError, match=r"72 bytes of new fields \(seen, at\); .* up to 64"):
         PerCpuPages(tree, high=500)
