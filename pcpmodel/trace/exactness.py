@@ -4,16 +4,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pcpmodel.arguments import checked_methods
 from pcpmodel.trace.page_lists import Difference, Explained
 
-__all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness", "digest_of_facts"]
 
 #: Events of which one may need another line, or else the replay is no proof.  Chosen: two and a
 #: half times as many as any recording of data/traces needs (6.18-exitstorm-4cpu: one in 265).
@@ -27,10 +33,15 @@ COUNTED = (
 _WHICH = {"foreseen": 1, "exact": 1, "explained": 2, "unexplained": 3}
 
 
+def digest_of_facts(facts: Mapping[str, Any]) -> str:
+    """SHA-256 of what ``as_dict()`` says: equal for equal answers."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+
+
 @checked_methods
 @dataclass(frozen=True)
 class Exactness:
-    """What `replay` found.
+    """What `replay` found, with the parts of an answer: tables, text, digest.
 
     Each of nine kinds of things is counted, and how many of them are
 
@@ -192,6 +203,48 @@ class Exactness:
                 told[f"{kind}_{which}"] = getattr(self, f"{kind}_{which}")
         told |= {"explained": self.causes(), "exact": self.exact}
         return told | ({"policy": self.policy} if self.decisions is not None else {})
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By name, the numbers of the report.
+
+        ``counted``, by kind of thing: ``all``, ``foreseen``, ``explained``, ``unexplained``;
+        ``explained`` and ``unexplained``: a row for each difference, with its line.
+        """
+        import pandas as pd
+
+        counts = {kind: self.count(kind) for kind in COUNTED}
+        counted = pd.DataFrame.from_dict(
+            counts, orient="index", columns=["all", "foreseen", "explained", "unexplained"]
+        ).rename_axis("kind")
+        return {
+            "counted": counted,
+            "explained": pd.DataFrame(
+                [asdict(e) for e in self.explained], columns=["line", "why", "where", "evidence"]
+            ),
+            "unexplained": pd.DataFrame(
+                [asdict(d) for d in self.unexplained],
+                columns=["line", "what", "where", "expected", "got", "cause"],
+            ),
+        }
+
+    @property
+    def text(self) -> str:
+        """The conclusion, in numbers."""
+        counts = [self.count(kind) for kind in COUNTED]
+        total, foreseen, *_ = map(sum, zip(*counts, strict=True))
+        lost = f", {self.lost} events lost" if self.lost else ""
+        return (
+            f"{self.recording} replayed as {self.release}: {self.events} events; of {total} things "
+            f"counted {foreseen} were foreseen. {self.nr_explained} differences are explained by "
+            f"other lines, {self.nr_unexplained} unexplained (causes: {self.nr_causes}){lost}: "
+            f"{'exact' if self.exact else 'not exact'}."
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `as_dict`."""
+        return digest_of_facts(self.as_dict())
 
     def __repr__(self) -> str:
         head = f"{self.recording} replayed as {self.release}: {self.events} events"

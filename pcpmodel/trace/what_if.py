@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +24,16 @@ from pcpmodel.errors import InputError, NotHeldError
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, pcp_orders, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
-from pcpmodel.trace.exactness import Exactness
+from pcpmodel.trace.exactness import Exactness, digest_of_facts
 from pcpmodel.trace.judged import judgement
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.replay import replay_work
 from pcpmodel.trace.start import memory_at_start
 from pcpmodel.trace.work import WORK_OPS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Outcome", "WhatIf", "what_if"]
 
@@ -90,7 +93,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The same work under several rules, side by side.
+    """The same work under several rules, side by side; with the parts of an answer.
 
     Attributes
     ----------
@@ -134,6 +137,36 @@ class WhatIf:
             "notes": self.notes,
             "judged": self.judged,
         }
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By name: ``releases``, what each would have done, after ``as recorded``.
+
+        ``refills``, ``drains``, ``zone_lock_holds``, ``refilled_pages`` and so on, as `Outcome`
+        has them; what the recorded kernel did is known of ``refills`` and ``drains`` alone.
+        """
+        import pandas as pd
+
+        rows = [o.as_dict() for o in self.outcomes]
+        for row in rows:
+            del row["pages_per_hold"]
+        told = {"release": "as recorded", **self.recorded}
+        return {"releases": pd.DataFrame([told, *rows]).set_index("release").convert_dtypes()}
+
+    @property
+    def text(self) -> str:
+        """The conclusion, in numbers."""
+        counts = [
+            f"{o.refills} refills and {o.drains} drains under {o.release}" for o in self.outcomes
+        ]
+        did = f"{self.recorded['refills']} and {self.recorded['drains']} as recorded"
+        head = f"{self.recording}, {self.allocations} allocations: {'; '.join([*counts, did])}."
+        return "\n".join([head, *self.notes, *([self.judged] if self.judged else [])])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of `as_dict`."""
+        return digest_of_facts(self.as_dict())
 
     def __repr__(self) -> str:
         head = f"{self.recording}: {self.allocations} allocations, {self.frees} frees"

@@ -66,6 +66,17 @@ def sum_of_drained(cap):
     return int((1 << events.rows["b"][drained]).sum())
 
 
+def test_a_what_if_has_the_parts_of_an_answer():
+    found, other = (pm.what_if(TRACES / "6.18-pf1-2cpu", r) for r in (["v6.6"], ["v6.7"]))
+    told = found.tables["releases"]
+    assert list(told.index) == ["as recorded", "v6.6"]
+    assert told.loc["as recorded", "refills"] == found.recorded["refills"]
+    assert told.loc["v6.6", "drains"] == found["v6.6"].drains
+    assert f"{found['v6.6'].refills} refills" in found.text
+    assert found.judged in found.text
+    assert found.digest != other.digest
+
+
 def test_what_the_patches_changed_is_seen():
     found = pm.what_if(TRACES / "6.1-pf1-4cpu", ["v6.6", "v6.7", "v6.18", "v6.19"])
     old, tuned, later, pieces = found.outcomes
