@@ -52,14 +52,23 @@ SMALLEST_HOLD_US = 3.53
 #: Side of a table -> the kernel's function of that side, or how its name begins.
 KERNEL_FUNCTIONS = {"free": "free_pcppages_bulk", "alloc": "rmqueue_bulk"}
 
-#: Units of the rows of a cost sheet that are not counted in ns.
-COST_UNITS = {
+#: Rows that a cost sheet may have, those that runs take and what is measured beside them, and the
+#: unit of each.
+COST_UNITS = dict.fromkeys(
+    (
+        "line_l2", "line_ahead", "line_beside", "line_llc", "line_dirty", "line_memory", "handover",
+        "hold_fixed", "hold_block", "hold_page_alloc", "hold_page_free", "tracer", "lru_hold",
+        "lru_page", "fault_entry", "clear_page", "clear_page_all", "mmap_lock", "page_counter",
+        "trace_event_alloc", "trace_event_free",
+    ),
+    "ns",
+) | {
     "zone_lines": "1",
     "lru_lines": "1",
     "clear_rate": "pages/s",
     "smt_share": "1",
     "lines_at_once": "1",
-}
+}  # fmt: skip
 #: Rows of a cost sheet that are a share of a whole.
 COST_SHARES = ("smt_share",)
 
@@ -132,7 +141,9 @@ def cost_doubt(operation: str, unit: str, high: float) -> tuple[str, str] | None
     high : float
         High end of its value.
     """
-    wanted = COST_UNITS.get(operation, "ns")
+    if operation not in COST_UNITS:  # no run would take it, but the class's value
+        return f"given {operation!r}; allowed: {', '.join(sorted(COST_UNITS))}", "operation"
+    wanted = COST_UNITS[operation]
     if unit != wanted:
         return f"given {unit!r}; allowed: {wanted!r}, in which {operation} is counted", "unit"
     if operation in COST_SHARES and high > 1:

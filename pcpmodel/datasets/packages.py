@@ -778,6 +778,9 @@ def _check_nodes(platform: Mapping[str, Any], path: Path | str, faults: list[Inp
             fault("gib_per_node", f"{found:g} GiB", f"those of {what}, {known:g}, within 5 %")
     if behind is not None and total is not None and behind >= total:
         fault("cpuless_gib", f"{behind:g}", f"less than memory_gib, {total:g}")
+    shared, online = platform["llc_cpus"], platform["cpus"]
+    if None not in (shared, online) and shared > online:
+        fault("llc_cpus", f"{shared}", f"at most cpus, {online}")
     if behind and 0 not in cpus:
         fault("cpuless_gib", f"{behind:g}", "0 where cpus_per_node names no node without CPUs")
 

@@ -156,6 +156,7 @@ def test_a_cost_sheet_is_read_and_its_faults_have_their_place(tmp_path):
     sheet.write_text(COSTS)
     assert packages.check(tmp_path) == []
     for text, row, column in (
+        (COSTS.replace("line_memory", "line_memmory"), 2, "operation"),
         (COSTS.replace("assumed", "guessed"), 3, "origin"),
         (COSTS.replace(",llc", ",far"), 3, "distance"),
         (COSTS.replace("110.5", "99"), 2, "value"),

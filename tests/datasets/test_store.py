@@ -223,6 +223,7 @@ def test_update_sets_typed_fields_and_leaves_the_rest(root):
         ),
         (["mine", "cpuless_gib=256"], "given 256; allowed: less than memory_gib, 256"),
         (["mine", "gib_per_node=0,0"], "gib_per_node': given '0,0'; allowed: above 0 for one node"),
+        (["mine", "cpus=8", "llc_cpus=16"], "llc_cpus': given 16; allowed: at most cpus, 8"),
         (["mine", "cpu_mhz=3.2"], "cpu_mhz: given 3.2; allowed: a number with a point from 10 to"),
         (["mine", "cpuless_gib=64"], "given 64; allowed: 0 where cpus_per_node names no node"),
         (["mine", "title="], "given ''; allowed: a text or null"),

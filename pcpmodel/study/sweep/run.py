@@ -119,7 +119,7 @@ def _run(
     alike = {runs[0]: runs for runs in _alike(grid, todo)}
     if progress is True:
         axes = " x ".join(f"{name} {len(values)}" for name, values in grid.axes.items())
-        text = f"sweep: {size} runs" + (f" ({axes})" if axes else "")
+        text = f"sweep: {size} run{'s' * (size > 1)}" + (f" ({axes})" if axes else "")
         if todo:
             took = _estimate_s(grid, list(alike)) / min(workers, len(alike))
             text += f", {len(done)} of them done before" if done else ""
