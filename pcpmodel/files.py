@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -29,6 +30,7 @@ from pcpmodel.errors import InputError
 __all__ = [
     "MAX_BYTES",
     "decode",
+    "digest_of",
     "has_surrogate",
     "held",
     "open_lock",
@@ -242,6 +244,12 @@ def _check(value: Any) -> None:
         if depth > MAX_DEPTH and any(isinstance(item, dict | list) for item in level):
             raise ValueError(f"is nested deeper than {MAX_DEPTH} levels")
         level = inner
+
+
+def digest_of(*parts: Any) -> str:
+    """SHA-256 of what an answer was made of: values that JSON has, others as text."""
+    text = json.dumps(parts, sort_keys=True, default=str).encode()
+    return hashlib.sha256(text).hexdigest()
 
 
 def parse_json(text: str | bytes, file: object = None, *, row: int | None = None) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pcpmodel.datasets.measured import COST_UNITS
 from pcpmodel.errors import InputError, unknown_name
 
 __all__ = [
@@ -58,8 +59,6 @@ class Operation(NamedTuple):
 
     Attributes
     ----------
-    unit : str
-        As in the table: ns, pages/s, or 1 for a number or a share.
     distances : tuple of str
         For each of which there is a row; empty: one row without.
     what : str
@@ -68,35 +67,34 @@ class Operation(NamedTuple):
         interval of a prediction is asked for.
     """
 
-    unit: str
     distances: tuple[str, ...]
     what: str
     late: bool = False
 
 
-#: Rows that a simulation takes; a sheet may have others.
+#: Rows that a simulation takes, of those that a sheet may have (`COST_UNITS`, with their units).
 OPERATIONS: Mapping[str, Operation] = {
-    "line_beside": Operation("ns", (), "a line beside one at hand, as a drain waits for it", True),
-    "line_llc": Operation("ns", (), "a line in the last-level cache, as a hold waits for it", True),
-    "line_dirty": Operation("ns", DISTANCES, "a line in another CPU's cache, so far away", True),
-    "line_memory": Operation("ns", (), "a line in memory, as a hold waits for it", True),
-    "handover": Operation("ns", DISTANCES, "a lock handed to a CPU that waits", True),
-    "zone_lines": Operation("1", (), "lines of the zone that a hold begins with: list, counters"),
-    "hold_fixed": Operation("ns", (), "a hold of the zone lock without its pages, as traced"),
-    "hold_block": Operation("ns", (), "a hold of the zone lock for a block past the lists"),
-    "tracer": Operation("ns", (), "of a traced hold, what the tracer itself takes"),
-    "hold_page_alloc": Operation("ns", (), "a warm page of a refill"),
-    "hold_page_free": Operation("ns", (), "a warm page of a drain"),
-    "lru_lines": Operation("1", (), "lines of the LRU that a hold begins with: lists, counters"),
-    "lru_hold": Operation("ns", (), "a hold of the LRU lock without its folios"),
-    "lru_page": Operation("ns", (), "a folio of a hold of the LRU lock"),
-    "fault_entry": Operation("ns", (), "a page fault beside clearing, lists and locks"),
-    "clear_page": Operation("ns", (), "a page filled with zeros, alone"),
-    "clear_rate": Operation("pages/s", (), "pages that all CPUs of a node fill together"),
-    "mmap_lock": Operation("ns", (), "the line of a lock at a fault, that threads share"),
-    "page_counter": Operation("ns", (), "a charge of 64 pages to a memcg's counters"),
-    "smt_share": Operation("1", ("core",), "speed of a thread beside another of its core"),
-    "lines_at_once": Operation("1", (), "lines that a core waits for at the same time"),
+    "line_beside": Operation((), "a line beside one at hand, as a drain waits for it", True),
+    "line_llc": Operation((), "a line in the last-level cache, as a hold waits for it", True),
+    "line_dirty": Operation(DISTANCES, "a line in another CPU's cache, so far away", True),
+    "line_memory": Operation((), "a line in memory, as a hold waits for it", True),
+    "handover": Operation(DISTANCES, "a lock handed to a CPU that waits", True),
+    "zone_lines": Operation((), "lines of the zone that a hold begins with: list, counters"),
+    "hold_fixed": Operation((), "a hold of the zone lock without its pages, as traced"),
+    "hold_block": Operation((), "a hold of the zone lock for a block past the lists"),
+    "tracer": Operation((), "of a traced hold, what the tracer itself takes"),
+    "hold_page_alloc": Operation((), "a warm page of a refill"),
+    "hold_page_free": Operation((), "a warm page of a drain"),
+    "lru_lines": Operation((), "lines of the LRU that a hold begins with: lists, counters"),
+    "lru_hold": Operation((), "a hold of the LRU lock without its folios"),
+    "lru_page": Operation((), "a folio of a hold of the LRU lock"),
+    "fault_entry": Operation((), "a page fault beside clearing, lists and locks"),
+    "clear_page": Operation((), "a page filled with zeros, alone"),
+    "clear_rate": Operation((), "pages that all CPUs of a node fill together"),
+    "mmap_lock": Operation((), "the line of a lock at a fault, that threads share"),
+    "page_counter": Operation((), "a charge of 64 pages to a memcg's counters"),
+    "smt_share": Operation(("core",), "speed of a thread beside another of its core"),
+    "lines_at_once": Operation((), "lines that a core waits for at the same time"),
 }  # fmt: skip
 
 
@@ -201,8 +199,8 @@ class Sheet(Mapping[tuple[str, str], Known]):
 
 def scale_of(row: str, factor: float) -> float:
     """By what a row, ``line_dirty`` or ``line_dirty.node``, grows if all takes that much longer."""
-    known = OPERATIONS.get(row.partition(".")[0])
-    return {"ns": factor, "pages/s": 1 / factor}.get(known.unit if known else "1", 1.0)
+    unit = COST_UNITS.get(row.partition(".")[0])
+    return {"ns": factor, "pages/s": 1 / factor}.get(unit, 1.0)
 
 
 def class_rows(alike: Iterable[Mapping[tuple[str, str], Known]]) -> dict[tuple[str, str], Known]:

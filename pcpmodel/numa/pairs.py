@@ -21,9 +21,10 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.files import digest_of
 from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.numa.runs import Run, run
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import half_width
 
 __all__ = [

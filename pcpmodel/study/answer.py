@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import html
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +12,11 @@ from typing import Any
 import pandas as pd
 
 from pcpmodel.errors import unknown_name
-from pcpmodel.files import parse_json
+from pcpmodel.files import digest_of, parse_json
 
-__all__ = ["Answer", "digest_of"]
+__all__ = ["Answer"]
 
 _FORMAT = "{:.6g}".format
-
-
-def digest_of(*parts: Any) -> str:
-    """SHA-256 of what an answer was made of: values that JSON has, others as text."""
-    text = json.dumps(parts, sort_keys=True, default=str).encode()
-    return hashlib.sha256(text).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

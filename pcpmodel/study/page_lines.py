@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from pcpmodel.files import digest_of
 from pcpmodel.hardware.hold_time import COLUMNS
 from pcpmodel.hardware.lines import LINE_PLACES
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.simulation.pilot import pilot
 from pcpmodel.simulation.spec import RunSpec
-from pcpmodel.study.answer import digest_of
 
 __all__ = ["LINE_ROWS", "Places", "at_random", "page_lines", "random_buddies", "shifted"]
 

@@ -29,14 +29,14 @@ from pcpmodel.datasets.packages import (
 )
 from pcpmodel.datasets.store import changing, dump_json, store_package
 from pcpmodel.errors import InputError, integer
-from pcpmodel.files import parse_json, read_bytes
+from pcpmodel.files import digest_of, parse_json, read_bytes
 from pcpmodel.hardware.load import KINDS, Load
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.hardware.platform import Platform
 from pcpmodel.kernel.releases import nearest_release
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.signals import Shield, shielded
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.loads import (
     QUANTITIES,
     Cell,

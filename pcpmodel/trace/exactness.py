@@ -4,22 +4,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.files import digest_of
 from pcpmodel.trace.page_lists import Difference, Explained
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness", "digest_of_facts"]
+__all__ = ["COUNTED", "EVENTS_PER_EXPLAINED", "Exactness"]
 
 #: Events of which one may need another line, or else the replay is no proof.  Chosen: two and a
 #: half times as many as any recording of data/traces needs (6.18-exitstorm-4cpu: one in 265).
@@ -31,11 +29,6 @@ COUNTED = (
     "page_blocks",
 )  # fmt: skip
 _WHICH = {"foreseen": 1, "exact": 1, "explained": 2, "unexplained": 3}
-
-
-def digest_of_facts(facts: Mapping[str, Any]) -> str:
-    """SHA-256 of what ``as_dict()`` says: equal for equal answers."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @checked_methods
@@ -231,20 +224,28 @@ class Exactness:
     @property
     def text(self) -> str:
         """The conclusion, in numbers."""
-        counts = [self.count(kind) for kind in COUNTED]
-        total, foreseen, *_ = map(sum, zip(*counts, strict=True))
-        lost = f", {self.lost} events lost" if self.lost else ""
+        counts = {kind.replace("_", " "): self.count(kind) for kind in COUNTED}
+        foreseen = ", ".join(f"{n[1]} of {n[0]} {kind}" for kind, n in counts.items() if n[0])
+        against = [
+            why
+            for why, so in (
+                (f"{self.nr_unexplained} differences are unexplained", self.nr_unexplained),
+                (f"more than one in {EVENTS_PER_EXPLAINED} events is explained", self.strained),
+                (f"{self.lost} events were lost", self.lost),
+                (f"of {self.cut} pagesets only the pages were followed", self.cut),
+            )
+            if so
+        ]
         return (
-            f"{self.recording} replayed as {self.release}: {self.events} events; of {total} things "
-            f"counted {foreseen} were foreseen. {self.nr_explained} differences are explained by "
-            f"other lines, {self.nr_unexplained} unexplained (causes: {self.nr_causes}){lost}: "
-            f"{'exact' if self.exact else 'not exact'}."
+            f"{self.recording} replayed as {self.release}, {self.events} events: {foreseen} "
+            f"foreseen, {self.nr_explained} differences explained by other lines; "
+            + (f"not exact: {'; '.join(against)}." if against else "exact.")
         )
 
     @property
     def digest(self) -> str:
         """SHA-256 of `as_dict`."""
-        return digest_of_facts(self.as_dict())
+        return digest_of(self.as_dict())
 
     def __repr__(self) -> str:
         head = f"{self.recording} replayed as {self.release}: {self.events} events"

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pcpmodel.errors import InputError, NotHeldError
+from pcpmodel.files import digest_of
 from pcpmodel.kernel.lists import PAGE_ALLOC_COSTLY_ORDER, pcp_orders, pindex_to_type
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import percpu_pagelist_high_fraction
-from pcpmodel.trace.exactness import Exactness, digest_of_facts
+from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.judged import judgement
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
@@ -166,7 +167,7 @@ class WhatIf:
     @property
     def digest(self) -> str:
         """SHA-256 of `as_dict`."""
-        return digest_of_facts(self.as_dict())
+        return digest_of(self.as_dict())
 
     def __repr__(self) -> str:
         head = f"{self.recording}: {self.allocations} allocations, {self.frees} frees"

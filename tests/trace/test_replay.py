@@ -75,12 +75,12 @@ def test_replay_is_exact(name):
 def test_a_replay_has_the_parts_of_an_answer():
     right, wrong = (pm.replay(TRACES / "6.18-pf1-2cpu", release=r) for r in (None, "v6.6"))
     assert right.digest == pm.replay(TRACES / "6.18-pf1-2cpu").digest != wrong.digest
-    assert right.text.endswith(": exact.")
-    assert wrong.text.endswith(": not exact.")
+    assert right.text.endswith("; exact.")
+    assert f"not exact: {wrong.nr_unexplained} differences are unexplained" in wrong.text
     for found in (right, wrong):
         counted = found.tables["counted"]
         assert tuple(counted.loc["refills"]) == found.count("refills")
-        assert f"{counted['foreseen'].sum()} were foreseen" in found.text
+        assert f"{found.refills_foreseen} of {found.refills} refills" in found.text
         rows = found.tables["unexplained"]
         assert list(rows["line"]) == [d.line for d in found.unexplained]
         assert list(found.tables["explained"]["why"]) == [e.why for e in found.explained]

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.files import digest_of
 from pcpmodel.simulation.spec import make_spec
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import half_width
 from pcpmodel.study.published.cases import find, published_rows
 from pcpmodel.study.published.rows import allowed, tolerances

@@ -17,13 +17,14 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.sizing import drain_limit
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import HOLDS, RELEASES, before_and_after, half_width
 from pcpmodel.study.lists.trajectory import trajectory
 from pcpmodel.study.published.cases import hahn_machines

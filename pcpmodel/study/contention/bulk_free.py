@@ -12,11 +12,12 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import (
     HOLDS,
     RELEASES,

@@ -10,12 +10,13 @@ from itertools import product
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import HOLDS, RELEASES, cuts_drains, half_width, known
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm

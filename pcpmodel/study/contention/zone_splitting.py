@@ -15,6 +15,7 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
@@ -22,7 +23,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.zone_split import MAX_NR_ZONES_PER_TYPE, nr_instances
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.explain import explain
 from pcpmodel.study.contention.runs import half_width, known, run_figures
 from pcpmodel.workload import kbuild, page_fault1

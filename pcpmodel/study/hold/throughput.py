@@ -21,10 +21,11 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.special import stdtrit
 
+from pcpmodel.files import digest_of
 from pcpmodel.hardware.hold_time import LEVEL
 from pcpmodel.hardware.machines import Machine, digest, load_machines
 from pcpmodel.simulation.run import simulate
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.workload import page_fault1
 
 __all__ = ["throughput_gain", "throughput_simulated"]

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.run import execute
 from pcpmodel.simulation.spec import MAX_CPUS, host_of, make_spec, varied
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.tradeoff import runs_on
 from pcpmodel.workload import idle_after_burst
 

@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError
+from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE, Release
@@ -20,7 +21,7 @@ from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.pilot import mean_line_ns
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS, RunSpec, assumed_nodes, host_of, make_spec
-from pcpmodel.study.answer import Answer, digest_of
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import bounds_drains, limit, positive
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep

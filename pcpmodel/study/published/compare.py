@@ -18,11 +18,12 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published, load_workload
 from pcpmodel.errors import InputError, integer, unknown_name
+from pcpmodel.files import digest_of
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.hardware.machines import machine as find_machine
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
-from pcpmodel.study.answer import Answer, digest_of, records
+from pcpmodel.study.answer import Answer, records
 from pcpmodel.study.published.asked import ASKED
 from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.inputs import inputs
