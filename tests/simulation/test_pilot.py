@@ -53,14 +53,18 @@ def test_who_maps_and_unmaps_alone_finds_its_lines_in_order():
     assert found.late("refill") < 0.05 > found.late("drain")
 
 
-@pytest.mark.parametrize("seeds", [random.sample(range(1, 10_000), 5)])
-def test_a_build_takes_the_same_whichever_part_of_it_a_pilot_begins_with(seeds):
-    """It counts as long as all that the jobs hold takes to come and go: 113 to 172 ns before."""
+@pytest.mark.long
+def test_a_build_takes_the_same_whichever_part_of_it_a_pilot_begins_with():
+    """It counts until all that the jobs hold has come and gone.
+
+    The standard deviation over seeds is 3.5 %, and was 9: one run in ten thousand of this test
+    fails by chance, and of the pilots before it would have passed one in eight.
+    """
     work = spec(kbuild(16), machine="sapphire-rapids", cpus=64, memory_gib=64.0)
-    at = line_ns(work)
+    at, seeds = line_ns(work), random.sample(range(1, 1 << 30), 12)
     found = [pilot(work, seed=seed).places("refill") for seed in seeds]
     took = [sum(at[place] * lines[place] for place in LATE) for lines in found]
-    assert max(took) < 1.15 * min(took)
+    assert np.std(took, ddof=1) < 0.065 * np.mean(took), seeds
 
 
 def test_a_refill_writes_a_line_per_block_and_a_drain_those_of_buddies_too():
