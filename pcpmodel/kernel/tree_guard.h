@@ -40,7 +40,15 @@ static struct sigaction guarded_before[NSIG];
 static int guard_tick; /* the timer's signal */
 static pthread_key_t guard_key;
 static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
+
+/* Signal handlers read it.  glibc finds the variables of a library that was loaded late by way of
+ * its heap, whose lock the interrupted thread may have: amid fork(), say.  Not those that lie
+ * where the thread's own do. */
+#ifdef __GLIBC__
+static __thread struct guarded_thread *guarded __attribute__((tls_model("initial-exec")));
+#else
 static __thread struct guarded_thread *guarded;
+#endif
 
 static void *interrupted_at(void *context)
 {

@@ -174,3 +174,57 @@ def test_signals_of_others_are_theirs(wrong, number):
     environment = os.environ | {"ASAN_OPTIONS": sanitizer}
     done = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     assert done.returncode == -number
+
+
+#: Loads libraries whose threads have variables, sixteen a time, has its guard's tick come amid a
+#: fork, and prints how many it survived.  The heap's lock is taken in a fork, which lasts as long
+#: as there is much memory.
+FORKS = """
+import ctypes, os, re, subprocess, sys
+from pathlib import Path
+
+import pcpmodel as pm
+from pcpmodel.kernel.pcp import PerCpuPages
+
+folder, library, times = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+
+
+def caught():
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"SigCgt:\\t(\\w+)", status)[1], 16)
+
+
+before = caught() >> 33
+tree = pm.tree(folder)
+PerCpuPages(tree, high=500).free()
+(tick,) = [i + 34 for i in range(31) if (caught() >> 33 & ~before) >> i & 1]
+ballast = bytearray(b"x" * (200 << 20))
+sender = subprocess.Popen(
+    [sys.executable, "-c", f"import os\\nwhile os.read(0, 1): os.kill({os.getpid()}, {tick})"],
+    stdin=subprocess.PIPE, bufsize=0,
+)
+sender.stdin.write(b"x")  # it runs now
+loaded = []
+for i in range(times):
+    for k in range(16):
+        copy = library.with_name(f"{i}-{k}.so")
+        copy.write_bytes(library.read_bytes())
+        loaded.append(ctypes.CDLL(copy))
+    sender.stdin.write(b"x")
+    if not (child := os.fork()):
+        os._exit(0)
+    os.waitpid(child, 0)
+print(times, "forks")
+sender.kill()
+"""
+
+
+def test_a_tick_amid_a_fork(wrong, tmp_path):
+    """Where its thread's variables lie a signal handler must not ask the heap."""
+    folder, _ = wrong("zero")
+    source, library = tmp_path / "own.c", tmp_path / "own.so"
+    source.write_text("__thread int own; int get(void) { return own++; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    command = [sys.executable, "-c", FORKS, str(folder), str(library), "24"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "24 forks\n", done.stderr
