@@ -157,10 +157,12 @@ def markdown(cells: pd.DataFrame) -> str:
         unit = " %" if cell["quantity"] == "lock_contention" else " /s"
         row = ", ".join(f"{value}" for value in parse_json(cell["row"]).values())
         tasks = next(iter(parse_json(cell["arguments"]).values()))
+        base, patched, _ = cell["release"].partition("+")
+        release = f"{base} + patches" if patched else base
         nulls = ["-" if pd.isna(cell[n]) else number.format(cell[n]) for n in cells if "null" in n]
         lines.append(
             f"| {cell['source']}/{cell['table']}: {row} "
-            f"| {cell['workload']}, {tasks}, {cell['release'].split('+')[0]}, {cell['machine']} "
+            f"| {cell['workload']}, {tasks}, {release}, {cell['machine']} "
             f"| {number.format(cell['measured'])}{unit} "
             f"| {number.format(cell['value'])} ± {number.format(cell['half_width'])} "
             f"| {cell['ratio']:.2f}{'' if cell['within'] else ' (!)'} | {' | '.join(nulls)} |"
