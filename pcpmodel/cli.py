@@ -207,7 +207,9 @@ def _policy(file: str | None) -> Any:
 
 @main.command("explain")
 @click.argument("reports", metavar="[SOSREPORT]...", nargs=-1)
-@click.option("--zoneinfo", "file", metavar="FILE", help="A saved /proc/zoneinfo, or a series.")
+@click.option(
+    "--zoneinfo", "file", metavar="FILE", help="A saved /proc/zoneinfo, or zoneinfo.series."
+)
 @with_cpus
 @click.option("--release", metavar="R", help="Rules to apply; default: those of the kernel.")
 @with_config
@@ -215,8 +217,8 @@ def _policy(file: str | None) -> Any:
     "--high-fraction",
     type=int,
     metavar="F",
-    help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, of a file as its "
-    "limits have it.",
+    help="vm.percpu_pagelist_high_fraction at that time; default: this machine's, or for a file "
+    "what its high_min and high_max follow from.",
 )
 @_page_size("the machine that FILE is from; default: the one that its batches follow from.")
 @as_json
@@ -232,9 +234,9 @@ def explain_(
 ) -> None:
     """Recompute every batch and high of /proc/zoneinfo.
 
-    Each with its formula.  Without FILE it is this machine's; SOSREPORT is a tarball that sosreport
-    made, or a folder of one: several give one table.  Exit code 1 if a reported number does not
-    follow.
+    Each is shown with its formula.  Without --zoneinfo or SOSREPORT it is this machine's file.
+    SOSREPORT is a tarball that sosreport made, or a folder of one; several give one table.  Exit
+    code 1 if a reported number does not follow.
     """
     from pcpmodel.hardware import fleet, platform, sizes_explained
     from pcpmodel.proc import zoneinfo
@@ -292,11 +294,11 @@ def tree_(
     operations: int,
     json_: bool,
 ) -> None:
-    """As which release a kernel tree decides, or where not.
+    """Compare a kernel tree's decisions with the releases'.
 
-    PATH is a kernel tree, TREE@REF (a commit of it), a folder with files of mm/, or one
-    page_alloc.c.  Its page-list functions are compiled and run: give only trees that you would
-    build.
+    Says as which release the tree decides, or where it differs. PATH is a kernel tree, TREE@REF (a
+    commit of it), a folder with files of mm/, or one page_alloc.c.  Its page-list functions are
+    compiled and run: give only trees that you would build.
     """
     from pcpmodel.study.tree import tree
 
@@ -324,7 +326,10 @@ def data_() -> None:
 @click.argument("directory", metavar="[DIR]", required=False)
 @as_json
 def data_check(directory: str | None, json_: bool) -> None:
-    """Say file, row and column of every fault below DIR (default: the package's data)."""
+    """Name file, row and column of every fault in the data.
+
+    DIR is the data directory; default: the package's.
+    """
     from pcpmodel.datasets.packages import check
 
     faults = check(directory)
@@ -368,7 +373,7 @@ def _asked() -> bool:
 @data_.command("remove")
 @click.argument("name", metavar="[KIND/]NAME")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
-@click.option("--force", is_flag=True, help="Even what data add did not bring in.")
+@click.option("--force", is_flag=True, help="Remove even what data add did not bring in.")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 @as_json
 def data_remove(name: str, yes: bool, force: bool, data: str | None, json_: bool) -> None:
@@ -445,11 +450,12 @@ with_like = click.option(
 @click.argument("machine")
 @with_like
 @click.option("--p99-us", type=float, required=True, help="Limit of the p99 of one hold [us].")
-@click.option("--slowdown", type=float, default=1.0, help="Ask of a CPU this many times slower.")
+@click.option("--slowdown", type=float, default=1.0, help="Assume a CPU this many times slower.")
 @click.option(
     "--release",
     metavar="R",
-    help="Kernel state: up to v6.18 (the default) refills and drains scale, since v6.19 refills.",
+    help="Kernel state; default: v6.18. Up to that refills and drains scale, since v6.19 refills "
+    "alone.",
 )
 @with_config
 @_page_size("the kernel asked about; default: that of MACHINE, 4096 where it is not stated.")
@@ -458,7 +464,7 @@ with_like = click.option(
     type=click.Choice(["warm", "cold"]),
     default="warm",
     show_default=True,
-    help="Just used, as measured; or in no cache any more.",
+    help="warm: just used, as measured; cold: in no cache any more, an estimate.",
 )
 @as_json
 def limit_(
@@ -573,7 +579,9 @@ def _say_left_out(project: Path) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
 @click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; run nothing.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a notebook's parameter."
+)
 @click.option(
     "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
 )
@@ -618,7 +626,9 @@ def rerun_(
 
 @main.command("pdf")
 @click.argument("name", metavar="NAME[/DATA]")
-@click.option("--with", "way", metavar="PROGRAM", help="chromium or pdflatex; default: what is.")
+@click.option(
+    "--with", "way", metavar="PROGRAM", help="chromium or pdflatex; default: what is there."
+)
 @click.option(
     "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
 )
@@ -626,7 +636,10 @@ def rerun_(
     "--reports", type=click.Path(path_type=Path), help="Where the reports are.  [PROJECT/reports]"
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Default: NAME-DATA.pdf here."
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="PDF to write; default: NAME-DATA.pdf.",
 )
 @as_json
 def pdf_(
@@ -663,10 +676,21 @@ def pdf_(
     help="one-column, two-column, slide or W,H [inches]; default: as in the notebook.",
 )
 @click.option("--font", metavar="FAMILY", help="Installed font family; default: DejaVu Sans.")
-@click.option("--format", "formats", default="svg,pdf,png", show_default=True, metavar="F[,F]...")
-@click.option("--out", type=click.Path(path_type=Path), help="Directory to write to.")
+@click.option(
+    "--format",
+    "formats",
+    default="svg,pdf,png",
+    show_default=True,
+    metavar="F[,F]...",
+    help="Formats to write.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Directory to write to; needed but for a list."
+)
 @click.option("--dry-run", is_flag=True, help="List the figures; draw none.")
-@click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter.")
+@click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a notebook's parameter."
+)
 @click.option(
     "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
 )
@@ -737,15 +761,31 @@ def _by_batch(option: str, pairs: tuple[str, ...], whole: bool = False) -> dict[
 
 @data_add.command("latency")
 @click.argument("table", metavar="[FILE]", required=False)
-@click.option("--machine", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
-@click.option("--free", multiple=True, metavar="[BATCH=]FILE", help="Tool output, freeing side.")
-@click.option("--alloc", multiple=True, metavar="[BATCH=]FILE", help="The same, allocating side.")
-@click.option("--throughput", multiple=True, metavar="BATCH=PAGES_PER_S", help="If measured.")
-@click.option("--free-function", metavar="NAME", help="Where a --free file has several.")
-@click.option("--alloc-function", metavar="NAME", help="Where an --alloc file has several.")
-@click.option("--unit", type=click.Choice(["ns", "us", "ms"]), help="Of bpftrace histograms.")
+@click.option(
+    "--machine", required=True, metavar="NAME", help="What to call it: [a-z0-9][a-z0-9-]*"
+)
+@click.option("--free", multiple=True, metavar="[BATCH=]FILE", help="Tool output of drains.")
+@click.option("--alloc", multiple=True, metavar="[BATCH=]FILE", help="Tool output of refills.")
+@click.option(
+    "--throughput",
+    multiple=True,
+    metavar="BATCH=PAGES_PER_S",
+    help="What the workload reached with that batch, if measured.",
+)
+@click.option(
+    "--free-function", metavar="NAME", help="Which one to read, where a --free file has several."
+)
+@click.option(
+    "--alloc-function", metavar="NAME", help="Which one to read, where an --alloc file has several."
+)
+@click.option("--unit", type=click.Choice(["ns", "us", "ms"]), help="Unit of bpftrace histograms.")
 @click.option("--waits", metavar="FILE", help="Waits for locks: events, or perf lock contention.")
-@click.option("--zone-lock", multiple=True, metavar="ADDRESS", help="Of --waits without stacks.")
+@click.option(
+    "--zone-lock",
+    multiple=True,
+    metavar="ADDRESS",
+    help="A zone lock's address, where --waits has no stacks.",
+)
 @click.option("--platform", metavar="FILE", help="What the machine is: platform.json.")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 @click.option("--replace", is_flag=True, help="Revise a machine of that name; its platform stays.")
@@ -766,7 +806,7 @@ def data_add_latency(
     replace: bool,
     json_: bool,
 ) -> None:
-    """Bring in a machine's batch latency table, or what was waited for its zone locks.
+    """Bring in a machine's latency table, or its lock waits.
 
     FILE is a batch_latency.csv.  Or give what a tool printed: for each batch
     setting one --free and one --alloc file of ftrace function_graph,
@@ -843,17 +883,21 @@ def data_add_latency(
 
 @data_add.command("report")
 @click.argument("file", metavar="FILE")
-@click.option("--name", metavar="NAME", help="[a-z0-9][a-z0-9-]*; default: from the Message-ID.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="What to call it: [a-z0-9][a-z0-9-]*; default: from the Message-ID.",
+)
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 @click.option("--replace", is_flag=True, help="Overwrite a source of that name.")
 @as_json
 def data_add_report(
     file: str, name: str | None, data: str | None, replace: bool, json_: bool
 ) -> None:
-    """Bring in a kernel robot's mail, a comparison of two commits, as a published source.
+    """Bring in a kernel robot's mail as a published source.
 
-    FILE is the mail as it came (headers, quoted-printable) or its text. Of perf-profile the page
-    allocator's rows are kept, of perf-sched none.
+    It compares two commits. FILE is the mail as it came (headers, quoted-printable) or its text. Of
+    perf-profile the page allocator's rows are kept, of perf-sched none.
     """
     from pcpmodel.datasets.robot_report import add_report
 
@@ -865,7 +909,7 @@ def data_add_report(
 
 @data_add.command("workload")
 @click.argument("recording", metavar="RECORDING")
-@click.option("--name", required=True, metavar="NAME", help="[a-z0-9][a-z0-9-]*")
+@click.option("--name", required=True, metavar="NAME", help="What to call it: [a-z0-9][a-z0-9-]*")
 @click.option("--page-us", type=float, help="CPU time per page at native speed [us].")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 @click.option("--replace", is_flag=True, help="Overwrite a workload of that name.")
@@ -878,10 +922,10 @@ def data_add_workload(
     replace: bool,
     json_: bool,
 ) -> None:
-    """Bring in the processes of a recording, to be drawn anew on any number of CPUs.
+    """Bring in a recording's processes as a workload.
 
-    RECORDING is what `pcpmodel record` wrote.  Then: simulate --workload recorded
-    --param recording=NAME --processes N.
+    They are drawn anew on any number of CPUs.  RECORDING is what `pcpmodel record` wrote.  Then:
+    simulate --workload recorded --param recording=NAME --processes N.
     """
     from pcpmodel.study.workloads import add_workload
     from pcpmodel.trace.recording import recording as open_recording
@@ -923,23 +967,29 @@ def _parts(summary: dict[str, Any]) -> Iterator[str]:
 
 
 @main.command("simulate")
-@click.option("--release", "release_", required=True, help="Kernel state: pcpmodel releases.")
+@click.option(
+    "--release", "release_", required=True, help="Kernel state (see pcpmodel releases), or a tree."
+)
 @with_config
 @click.option("--machine", required=True, help="Machine whose hold times are used.")
 @with_like
-@click.option("--workload", required=True, help="page_fault1, kbuild, unix_stream, ...")
+@click.option("--workload", required=True, help="Such as page_fault1, kbuild, unix_stream.")
 @click.option("--processes", type=int, help="Processes of the workload.")
 @click.option("--param", multiple=True, metavar="KEY=VALUE", help="Argument of the workload.")
 @click.option("--seconds", type=float, default=1.0, show_default=True, help="Simulated time [s].")
 @click.option(
-    "--warmup", "warmup_s", type=float, help="Before that [s]; default: until the rates stand."
+    "--warmup", "warmup_s", type=float, help="Before counting [s]; default: until rates are steady."
 )
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--cpus", type=int, help="CPUs of the machine.")
 @click.option("--nodes", type=int, help="NUMA nodes.")
 @click.option("--memory-gib", type=float, help="Memory of the machine [GiB].")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other argument of simulate."
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other argument of pm.simulate.",
 )
 @with_policy
 @as_json
@@ -1089,7 +1139,7 @@ def compare_(
 @click.argument("spec_file", metavar="SPEC.json")
 @click.option("--out", required=True, help="NetCDF file of the result.")
 @click.option("--scheduler", help="Address of a Dask scheduler; default: threads of this host.")
-@click.option("--workers", type=int, help="Runs at once; default: CPUs.")
+@click.option("--workers", type=int, help="Runs at once; default: as many as CPUs.")
 @with_policy
 @as_json
 def sweep_(
@@ -1187,7 +1237,7 @@ def replay_(
 
 @main.command("record", context_settings={"ignore_unknown_options": True})
 @click.option("--out", required=True, metavar="DIR", help="Recording to make; must not exist.")
-@click.option("--seconds", required=True, type=float, help="Time to record; with CMD at most.")
+@click.option("--seconds", required=True, type=float, help="How long [s]; with CMD at most.")
 @click.option(
     "--buffer-kb",
     type=int,
@@ -1244,16 +1294,19 @@ def _script(ctx: click.Context, _option: click.Parameter, tool: str | None) -> N
     is_eager=True,
     expose_value=False,
     callback=_script,
-    help="Measure nothing; print what to run where only that tool is, for data add latency.",
+    help="Measure nothing; print what to run on a machine that has only this tool. pcpmodel data "
+    "add latency reads what comes out.",
 )
-@click.option(
-    "--minutes", type=float, default=3.0, show_default=True, help="How long at most, about."
-)
+@click.option("--minutes", type=float, default=3.0, show_default=True, help="At most, about [min].")
 @click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
-@click.option("--force", is_flag=True, help="Even on a busy machine.")
+@click.option("--force", is_flag=True, help="Measure even if busy or short of memory.")
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
-@click.option("--replace", is_flag=True, help="Overwrite a machine of that name.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Measure a machine of that name again: intervals take in what is stored.",
+)
 @as_json
 def measure_(
     name: str,
@@ -1268,8 +1321,8 @@ def measure_(
     """Measure what this machine's operations and holds take.
 
     Stores its cost sheet, and how long it holds the zone lock, as machine NAME. The holds need root
-    and tracefs; without, the other costs are shown and what was not measured is named. No setting
-    of the machine changes.
+    and tracefs; without, the sheet has those of other machines and says so. What was not measured
+    is named. No setting of the machine changes.
     """
     from pcpmodel.datasets.packages import data_root
     from pcpmodel.proc.cpulist import parse_cpu_list
@@ -1297,7 +1350,11 @@ def measure_(
 @main.command("validate")
 @click.argument("name")
 @click.option(
-    "--minutes", type=float, default=3.0, show_default=True, help="How long to measure, about."
+    "--minutes",
+    type=float,
+    default=3.0,
+    show_default=True,
+    help="How long to measure, about [min].",
 )
 @click.option(
     "--fraction",
@@ -1310,7 +1367,9 @@ def measure_(
 @click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
 @click.option("--dry-run", is_flag=True, help="Only predict.")
 @click.option("--stored", is_flag=True, help="Show the session that is stored.")
-@click.option("--force", is_flag=True, help="Even on a busy machine, or another.")
+@click.option(
+    "--force", is_flag=True, help="Measure even if busy, or if this is not the machine measured."
+)
 @click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 @as_json
 def validate_(
@@ -1361,7 +1420,9 @@ def validate_(
     show_default=True,
     help="Plain text for a mail (72 columns), CSV or LaTeX.",
 )
-@click.option("--tree", "trees", multiple=True, metavar="PATH", help="A kernel tree: one more row.")
+@click.option(
+    "--tree", "trees", multiple=True, metavar="PATH", help="A kernel tree, as one more row."
+)
 @with_config
 @with_policy
 @as_json
@@ -1408,15 +1469,15 @@ def cover_letter_(
 @click.option(
     "--zoneinfo",
     metavar="FILE",
-    help="Copy of the machine's /proc/zoneinfo; without --machine this host's.",
+    help="Copy of the machine's /proc/zoneinfo; default, without --machine: this host's.",
 )
-@click.option("--lscpu", metavar="FILE", help="What lscpu printed there.")
+@click.option("--lscpu", metavar="FILE", help="What lscpu printed on that machine.")
 @with_cpus
 @click.option(
     "--high-fraction",
     type=int,
     metavar="F",
-    help="vm.percpu_pagelist_high_fraction there; default: as its limits have it.",
+    help="vm.percpu_pagelist_high_fraction there; default: what high_min and high_max follow from.",
 )
 @_page_size("the machine advised on; default: what its zoneinfo or platform.json says.")
 @click.option(
@@ -1430,7 +1491,8 @@ def cover_letter_(
     help="Share of memory that the lists may take [%].",
 )
 @click.option(
-    "--release", help="Kernel to advise for; default: the zoneinfo's as far as it tells, or v6.18."
+    "--release",
+    help="Kernel to advise for; default: the zoneinfo's as far as it tells, else v6.18.",
 )
 @with_config
 @as_json

@@ -107,7 +107,7 @@ def measure(
     force : bool
         Measure although the machine is busy or short of memory.
     replace : bool
-        Whether a machine of that name may be there.
+        Whether a machine of that name may be there; intervals then take in what is stored.
     data : path, optional
         Data directory; default `pcpmodel.datasets.packages.data_dir`.
     progress : callable, optional
@@ -137,7 +137,7 @@ def measure(
         raise InputError(f"minutes={minutes!r} is outside 0.2..60")
     if not replace and (root / "hardware" / name).exists():
         raise InputError(
-            f"machine {name!r} is there already; --replace overwrites it",
+            f"machine {name!r} is there already; --replace measures it again",
             file=root / "hardware" / name,
         )
     host = HostFiles(Path("/"))

@@ -154,6 +154,12 @@ def test_what_is_stored_passes_every_check(data):
         stored(data, rounds, rows, table, interval)
 
 
+def test_a_machine_of_that_name_is_measured_again_only_where_that_is_asked(data):
+    (data / "hardware" / "mine").mkdir(parents=True)
+    with pytest.raises(InputError, match="'mine' is there already; --replace measures it again"):
+        module.measure("mine", data=data)
+
+
 def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])
