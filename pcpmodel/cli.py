@@ -1061,8 +1061,8 @@ def simulate_(
     sure = "" if half is None else f" (95 %: ± {100 * half:.2f}, batch means)"
     stood = {
         None: "",
-        True: ": until the rates stood",
-        False: ": the rates never stood; the figures are of a run that still changes",
+        True: ": until the rates were steady",
+        False: ": the rates never became steady; the figures are of a run that still changes",
     }
     spread = {}
     if spec.machine.derived:

@@ -176,7 +176,7 @@ def test_command_line_says_warm_up_interval_and_what_is_assumed():
         return done.stdout
 
     text = said()
-    assert "until the rates stood" in text
+    assert "until the rates were steady" in text
     assert "(95 %: ±" in text
     assert "assumed               line_llc of ice-lake; " in text
     assert "jitter 0.5" in text

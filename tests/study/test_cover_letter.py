@@ -91,7 +91,7 @@ def test_warm_up_and_intervals_are_said():
     )
     page_fault1, file_churn = letter.text.split(". ")[1:]
     assert "page_fault1: nothing fitted" in page_fault1
-    assert "counted once the rates stood" in page_fault1
+    assert "counted once the rates were steady" in page_fault1
     assert "within a run the 95 % interval (batch means) is up to ±" in page_fault1
     assert "file_churn: nothing fitted" in file_churn
     assert max(map(len, str(letter).splitlines())) <= 72

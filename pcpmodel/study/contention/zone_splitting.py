@@ -218,7 +218,8 @@ def _splitting(
         )
     yield (
         "rates",
-        f"- Runs are counted once their rates stand: {table['stand'].sum()} of {len(table)} do.",
+        f"- Runs are counted once their rates are steady: {table['stand'].sum()} of {len(table)} "
+        "are.",
     )
     yield (
         "score",

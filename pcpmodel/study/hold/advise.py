@@ -539,7 +539,7 @@ def _scale(
     ]
     if unsettled:
         scales = " and ".join(map(str, dict.fromkeys(unsettled)))
-        rests.append(f"runs at scale {scales} whose rates never stood: they still change")
+        rests.append(f"runs at scale {scales} whose rates never became steady: they still change")
     rests += [answer["basis"], *answer["notes"]]
     return part | {"effect": effect}, rests
 

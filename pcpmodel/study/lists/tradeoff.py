@@ -222,8 +222,8 @@ def tradeoff(
     unsettled = table[table["stands"] == 0]
     if len(unsettled):
         said["rates"] = (
-            f"- Rates that never stood: {', '.join(unsettled['setting'])}; their figures are of "
-            "runs that still change."
+            f"- Rates that never became steady: {', '.join(unsettled['setting'])}; their figures "
+            "are of runs that still change."
         )
     return Answer(
         {"settings": table, "choice": table[table["shipped"] | table["recommended"]]},

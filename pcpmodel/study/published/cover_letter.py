@@ -297,9 +297,9 @@ def _told(grid: xr.Dataset, workload: Mapping[str, Any]) -> str:
     said = f"{workload['name']}: nothing fitted"
     stands = grid["stands"].to_numpy()
     if (stands == 0).any():
-        said += "; its rates never stood, the figures are of runs that still change"
+        said += "; its rates never became steady, the figures are of runs that still change"
     elif (stands == 1).all():
-        said += "; counted once the rates stood"
+        said += "; counted once the rates were steady"
     score = float((grid["score_per_s_half_width"] / grid["score_per_s"]).max())
     lock = float(grid["lock_contention_half_width"].max())
     if np.isfinite(score) and np.isfinite(lock):
