@@ -1124,7 +1124,7 @@ def compare_(
     from pcpmodel.study.published.compare import compare
 
     if (before is None) != (after is None):
-        raise InputError("--before and --after go together")
+        raise InputError("--before and --after go together: give both, or neither")
     answer = compare(
         source,
         seed=seed,
@@ -1199,15 +1199,15 @@ def replay_(
     Exit code 1 if a difference stays unexplained, the trace lost events, or more than one event in
     100 had to be explained by another line.
 
-    With --what-if R [R ...]: how often and how long the zone lock would have been held under
-    other rules.
+    With --what-if R [R ...]: which refills and drains, in how many holds of the zone lock, the same
+    work would have made under other rules. Time is not replayed.
     """
     if other_rules:
         from pcpmodel.trace.recording import recording as open_recording
         from pcpmodel.trace.what_if import what_if
 
         if not rules and policy_file is None:
-            raise InputError("--what-if needs releases")
+            raise InputError("--what-if needs the releases to try, after it, or --policy")
         own, *others = _all_rules([release, *rules], config)
         answer = what_if(
             open_recording(recording, own),

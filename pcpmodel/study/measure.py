@@ -242,6 +242,7 @@ def touched(
     name: str, cpus: Sequence[int] | None = None, data: str | os.PathLike[str] | None = None
 ) -> pd.DataFrame:
     """Say what `measure` touches of this machine; the arguments are its own."""
+    packages.check_name(name)
     used, memory = may_use(HostFiles(Path("/")), cpus)
     rows = [
         ("CPUs", cpu_list(used), "busy with probes and load, pinned"),

@@ -160,6 +160,12 @@ def test_a_machine_of_that_name_is_measured_again_only_where_that_is_asked(data)
         module.measure("mine", data=data)
 
 
+def test_a_name_that_is_not_allowed_is_refused_before_anything_is_announced(data):
+    done = CliRunner().invoke(main, ["measure", "My_Server", "--data", str(data)])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("pcpmodel: machine name 'My_Server' is not allowed")
+
+
 def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
     rounds = rounds_of(PAGE_NS, EVENT_NS, 8)
     rows, table, interval, _ = module._evaluate(rounds, [], [])

@@ -157,6 +157,8 @@ def test_the_verb_sets_releases_side_by_side():
         ["replay", path, "--release", "v6.99", "--what-if", "v6.6"],
     ):
         assert CliRunner().invoke(main, wrong).exit_code == 2
+    done = CliRunner().invoke(main, ["replay", path, "--what-if"])
+    assert "--what-if needs the releases to try" in done.stderr
 
 
 def test_that_a_recording_was_cut_is_said_of_its_work(tmp_path):
