@@ -250,7 +250,7 @@ class Result(_Counted):
     warmup_s : float
         Simulated time before counting started [s].
     stands : bool or None
-        Whether the rates stood after that; None: not looked at, since ``warmup_s`` was given or
+        Whether rates were steady after that; None: not looked at, since ``warmup_s`` was given or
         it is a course of events.
     """
 

@@ -106,13 +106,13 @@ def first_look(spec: RunSpec) -> dict[str, Any]:
 
 
 def settle(spec: RunSpec, *, progress: Callable[[float], None] | None = None) -> tuple[float, bool]:
-    """Time after which the rates of a run stand [s], and whether they do.
+    """Time after which the rates of a run are steady [s], and whether they come to be.
 
     The run is done for 4 s, or twice the time to be counted if that is longer, and cut in 128
     batches.  What `pcpmodel.simulation.steady.truncation` leaves out of units of work, waiting
     for locks, pages from the zone and pages on the lists, at most, is doubled to be the warm-up:
     the rule weighs what is left of the beginning against the noise of the whole stretch, and
-    less than that is counted.  Where one of the four does not stand the run is done for twice as
+    less than that is counted.  Where one of the four is not steady the run is done for twice as
     long, up to 64 s or eight times as long as at first; then half of it is the warm-up.
 
     It is found once, with the seed 1, for all seeds: a length that differs from seed to seed would
@@ -205,7 +205,7 @@ def simulate(
     seconds : float
         Simulated time that is counted [s].
     warmup_s : float, optional
-        Simulated time before that [s]; by default until the rates stand, see `RunSpec` and
+        Simulated time before that [s]; by default until the rates are steady, see `RunSpec` and
         `settle`.
     seed : int
         Same arguments and seed: same result, bit for bit.

@@ -91,7 +91,7 @@ class RunSpec:
     seconds : float
         Simulated time that is counted [s].
     warmup_s : float, optional
-        Simulated time before counting starts [s].  By default until the rates stand (`settle`);
+        Simulated time before counting starts [s].  By default until rates are steady (`settle`);
         a course of events (a workload that is not ``steady`` or ends, ``changes``,
         ``page_cache``) is counted from its beginning.
     seed : int

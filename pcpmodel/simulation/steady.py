@@ -38,7 +38,7 @@ _SHARE_APART = 0.1
 def truncation(series: npt.NDArray[np.integer]) -> int | None:
     """How many batches to leave out at the beginning, by MSER; None if it is too short.
 
-    Too short is also a series whose rest does not stand: its halves differ.
+    Too short is also a series whose rest is not steady: its halves differ.
 
     Parameters
     ----------

@@ -368,7 +368,7 @@ def test_impossible_grids_are_refused_before_anything_runs(grid, message, tmp_pa
         ({"workers": 0}, "workers=0"),
         ({"workers": 1.5}, "workers=1.5"),
         ({"out": "."}, "is a directory"),
-        ({"out": "nowhere/x.nc"}, "nowhere: is not a directory"),
+        ({"out": "nowhere/x.nc"}, "nowhere: is not a directory: make it first"),
     ],
 )
 def test_impossible_ways_to_run_are_refused(how, message, tmp_path, monkeypatch):

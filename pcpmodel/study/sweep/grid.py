@@ -59,7 +59,7 @@ FIGURES: dict[str, tuple[str, str]] = {
     "pages_in_pcp_mean": ("pages", "pages on per-CPU lists, mean over time; NaN: no samples"),
     "pages_in_pcp_max": ("pages", "pages on per-CPU lists, most; NaN: no samples"),
     "warmup_s": ("s", "simulated time before counting starts"),
-    "stands": ("1", "1: the rates stood after that, 0: they never did, NaN: not looked at"),
+    "stands": ("1", "1: the rates were steady after that, 0: they never were, NaN: not looked at"),
 }
 
 

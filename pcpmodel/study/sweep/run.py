@@ -251,7 +251,7 @@ def run_grid(
         what = "a directory" if path.is_dir() else "no regular file"
         raise InputError(f"is {what}; name a file", file=path)
     if not path.parent.is_dir():
-        raise InputError("is not a directory", file=path.parent)
+        raise InputError("is not a directory: make it first", file=path.parent)
     journal = Journal(path.with_name(f"{path.name}.cells"), grid)
     finished = False
     try:
