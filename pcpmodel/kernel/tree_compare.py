@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from pcpmodel.kernel.lists import pindex_to_order
-from pcpmodel.kernel.releases import Release, release, releases
+from pcpmodel.kernel.releases import Release, Rules, release, releases
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
 from pcpmodel.kernel.tree_pages import ARGUMENTS, compare, sizing, try_once
@@ -120,8 +120,12 @@ _FRACTIONS = (0, 8, 1000, 4096)
 _SIZES = 300  # further ones, at random
 
 
+#: Pages of the zone, CPUs of its node and of the machine, fraction, whether a CPU comes online
+_Machine = tuple[int, tuple[int, int], int, int]
+
+
 @cache
-def _machines() -> tuple[tuple[int, tuple[int, int], int, int], ...]:
+def _machines() -> tuple[_Machine, ...]:
     """Those in which sizes are compared, the smallest zone first."""
     rng = Random(1)
     made = {(zone, cpus, fraction, 0) for zone in _ZONES for cpus in _CPUS[:3]
@@ -132,6 +136,19 @@ def _machines() -> tuple[tuple[int, tuple[int, int], int, int], ...]:
     return tuple(sorted(made))
 
 
+def _sized(rules: Rules, machine: _Machine) -> dict[str, int]:
+    """Sizes of the lists; the watermarks lie a thousandth of the zone apart."""
+    pages, (node_cpus, cpus), fraction, cpu_online = machine
+    return zone_set_pageset_high_and_batch(
+        pages, pages // 800, rules, node_cpus=node_cpus, online_cpus=cpus, cpu_online=cpu_online,
+        high_fraction=fraction,
+    )._asdict()  # fmt: skip
+
+
+#: Each tree is compared with each release; of rules that a tree sizes by equal ones may not be.
+_sized_by_release = cache(_sized)
+
+
 def sizes_differ(tree: Tree, base: Release) -> Difference | None:
     """The smallest zone whose lists the tree sizes otherwise than a release, if there is one.
 
@@ -140,15 +157,11 @@ def sizes_differ(tree: Tree, base: Release) -> Difference | None:
     """
     own = replace(base.rules)
     object.__setattr__(own, "sizing", partial(sizing, tree))
-    for pages, (node_cpus, cpus), fraction, cpu_online in _machines():
+    sized = _sized if base.rules.sizing else _sized_by_release
+    for machine in _machines():
+        pages, (node_cpus, cpus), fraction, cpu_online = machine
         zone = {"managed": pages, "low_wmark": pages // 800, "node_cpus": node_cpus, "cpus": cpus}
-        ours, theirs = (
-            zone_set_pageset_high_and_batch(
-                pages, zone["low_wmark"], rules,
-                node_cpus=node_cpus, online_cpus=cpus, cpu_online=cpu_online,
-                high_fraction=fraction,
-            )._asdict() for rules in (base.rules, own)
-        )  # fmt: skip
+        ours, theirs = sized(base.rules, machine), _sized(own, machine)
         unlike = [name for name in ours if ours[name] != theirs[name]]
         if "high_min" not in tree.fields and "high_max" in unlike:
             unlike.remove("high_max")  # which it does not have

@@ -41,6 +41,7 @@ from pcpmodel.kernel.tree_guard cimport known, tell_failed, this_call, tree_call
 from pcpmodel.splitmix cimport draw
 
 import ctypes
+import functools
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel.lists import MIGRATETYPES, pcp_orders
@@ -132,13 +133,15 @@ cdef enum:
     MOST_TOLD = 20
 
 
+@functools.cache
+def loaded(path):
+    """Address of what a tree's library has for the model; it stays loaded."""
+    return ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(path), "pcpmodel_tree"))
+
+
 cdef const tree_ops *ops_of(tree) except NULL:
-    """The compiled functions of a `Tree`; the library stays loaded."""
-    cdef size_t address
-    cdef const tree_ops *ops
-    library = ctypes.CDLL(str(tree.library))
-    address = ctypes.addressof(ctypes.c_char.in_dll(library, "pcpmodel_tree"))
-    ops = <const tree_ops *>address
+    """The compiled functions of a `Tree`."""
+    cdef const tree_ops *ops = <const tree_ops *><size_t>loaded(str(tree.library))
     if ops.abi != PCPMODEL_TREE_ABI:
         raise InputError(f"{tree.name}: compiled for interface {ops.abi}, not {PCPMODEL_TREE_ABI}")
     if not 0 < ops.nr_lists <= PCPMODEL_TREE_LISTS:

@@ -304,14 +304,23 @@ class Source:
                 found.setdefault(name, []).append(item)
         return found
 
+    @cached_property
+    def _heads(self) -> dict[str, list[int]]:
+        """Lines, from 0, that may begin a function, by each name that a parenthesis follows."""
+        found: dict[str, list[int]] = {}
+        for number, line in enumerate(self.lines):
+            if line and not re.match(r"\s|#|typedef", line):
+                before = re.split(r"[;{}]", line, maxsplit=1)[0]
+                for name in dict.fromkeys(re.findall(r"(\w+)\(", before)):
+                    found.setdefault(name, []).append(number)
+        return found
+
     def defined(self, name: str) -> list[Item]:
         """Definitions of a name; a function also where the grammar lost its way before it."""
-        if name in self.items or f"{name}(" not in self.text:
-            return self.items.get(name, [])
+        if name in self.items:
+            return self.items[name]
         found: list[Item] = []
-        start = re.compile(rf"^(?!\s|#|typedef)[^;{{}}\n]*\b{name}\(", re.M)
-        for match in start.finditer(self.text):
-            number = self.text.count("\n", 0, match.start())
+        for number in self._heads.get(name, []):
             rest = "\n".join(self.lines[number : number + MAX_FUNCTION_LINES])
             for item in self._definitions(self._parse(rest), number):
                 if item.kind == "function" and item.name == name and item.line == number + 1:

@@ -235,10 +235,11 @@ def test_another_scale_goes_through_simulate_sweep_and_limit(excerpt):
 def test_a_limit_is_of_what_the_tree_moves(trees, changed):
     # Refills of a batch, however many there are.
     flat = open_tree(changed(("n = base << pcp->alloc_factor;", "n = base;")))
-    held = pm.limit("coffee-lake", release=flat).as_dict()["per_scale"]
+    answer = pm.limit("coffee-lake", release=flat)
+    held = answer.as_dict()["per_scale"]
     assert [row["pages_per_hold"] for row in held] == [{"refill": 63, "drain": 63}] * 7
-    said = pm.limit("coffee-lake", release=flat).text
-    assert f"a hold moves at most, by k [pages]: refill {'63, ' * 6}63; drain 63, 63, " in said
+    most = f"a hold moves at most, by k [pages]: refill {'63, ' * 6}63; drain 63, 63, "
+    assert most in answer.text
 
 
 def test_advice_rests_on_the_tree(excerpt):

@@ -451,12 +451,12 @@ def _hold_pages(state: Release, page_size_kib: int, batch: int | None) -> list[d
     batch = own if batch is None else batch
     found = []
     for scale in SCALES:
-        rules = state.with_batch_scale_max(scale).rules
-        refill = sizing.refill_limit(batch, rules)
-        drain = sizing.drain_hold_limit(batch, rules)
+        scaled = state.with_batch_scale_max(scale)
+        refill = sizing.refill_limit(batch, scaled.rules)
+        drain = sizing.drain_hold_limit(batch, scaled.rules)
         assert drain is not None
-        if rules.sizing is not None:
-            refill, drain = _holds_of_tree(state.with_batch_scale_max(scale), batch)
+        if scaled.rules.sizing is not None:
+            refill, drain = _holds_of_tree(scaled, batch)
         found.append({"batch": batch << scale, "refill": refill, "drain": drain})
     return found
 
