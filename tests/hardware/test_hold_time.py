@@ -252,6 +252,7 @@ def test_the_interval_widens_away_from_the_rows(machine, side, statistic):
     assert (np.diff(width[3:]) > 0).all()
 
 
+@pytest.mark.long
 def test_the_interval_covers_rows_not_yet_measured():
     rng = np.random.default_rng(7)
     pages, inside = np.array([90, 700, 4032]), []

@@ -139,6 +139,7 @@ def test_the_worked_examples_are_counted_by_number(generate: ModuleType, tmp_pat
     assert generate.worked_examples(ROOT / "tests") > 30
 
 
+@pytest.mark.long
 def test_the_published_cells_are_counted_as_they_are_today() -> None:
     """Run tools/count_verification.py if this fails."""
     from count_verification import SEED, tally

@@ -57,6 +57,7 @@ BUILD = [
 ]
 
 
+@pytest.mark.long
 def test_a_page_table_root_of_order_1_is_why_exits_drain():
     answer = pm.study.page_table_isolation(seeds=[1, 2])
     value = answer.table.set_index(["quantity", "kernel", "release"])["value"]
@@ -80,6 +81,7 @@ def test_recorded_exits_free_a_block_of_order_1_with_isolation_or_before_v6_16()
     assert table["isolation"].tolist() == [False, False, True]
 
 
+@pytest.mark.long
 def test_lists_keep_gigabytes_once_high_is_tuned():
     answer = pm.study.build_memory(seeds=[1, 2])
     lists = answer.table.set_index("step")["lists_mean_gib"]

@@ -224,6 +224,7 @@ def test_a_seed_given_twice_has_no_scatter():
         pm.study.stream_price(seeds=[1, 1])
 
 
+@pytest.mark.long
 def test_contention_grows_with_cpus_and_memory_is_no_measure_of_them():
     answer = pm.study.contention_by_cpus(
         cpus=[56, 448], memory_gib=[512.0, 2048.0], seeds=[1, 2], seconds=0.5

@@ -37,8 +37,10 @@ print(len(events), reader.numbers["lines"], early, peak())
 
 @pytest.mark.slow  # and not for sanitizers, which keep what is freed
 @pytest.mark.parametrize(
-    "pack", [bytes, gzip.compress, zstandard.compress, lzma.compress, bz2.compress]
-)
+    "pack",
+    [bytes, gzip.compress, zstandard.compress,
+     *(pytest.param(slowly, marks=pytest.mark.long) for slowly in (lzma.compress, bz2.compress))],
+)  # fmt: skip
 def test_the_memory_to_read_a_trace_hardly_grows_with_it(tmp_path, pack):
     """Through a pipe: nothing of its text is ever on disk.  Two bytes of an event are kept."""
     lines = b"".join(open_text(TRACE)).splitlines(keepends=True)
