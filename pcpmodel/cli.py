@@ -513,7 +513,7 @@ class _NumaCommand(click.Command):
                 type=kinds[p["type"]],
                 default=p["default"],
                 show_default=True,
-                help=f"{p['unit'] or p['name']} ({p['origin']})",
+                help=p["what"] + f" [{p['unit']}]" * bool(p["unit"]) + f" ({p['origin']})",
             )
             for p in Experiment.describe()
         ]

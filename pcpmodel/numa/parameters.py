@@ -37,11 +37,15 @@ SETUP = "pmbench run of [PATCH -V2], 2 Apr 2021"
 
 
 def _p(
-    default: Any, unit: str, origin: str, low: float | None = None, high: float | None = None
+    what: str,
+    default: Any,
+    unit: str,
+    origin: str,
+    low: float | None = None,
+    high: float | None = None,
 ) -> Any:
-    return field(
-        default=default, metadata={"unit": unit, "origin": origin, "low": low, "high": high}
-    )
+    told = {"what": what, "unit": unit, "origin": origin, "low": low, "high": high}
+    return field(default=default, metadata=told)
 
 
 @checked
@@ -49,26 +53,35 @@ def _p(
 class Experiment:
     """What runs where, and what everything costs.
 
-    All fields are parameters; `describe` lists them with unit and origin.
+    All fields are parameters; `describe` lists what each is, with unit and origin.
     The defaults are the experiment of the patch that delayed the mapping.
     """
 
     # The work
-    processes: int = _p(8, "processes", f"published: {SETUP}", 1, 64)
-    threads: int = _p(8, "threads per process", f"published: {SETUP}", 1, 128)
-    working_set_mb: float = _p(8960, "MiB per process", f"published: {SETUP}", 0.25, 2**22)
+    processes: int = _p("processes of the benchmark", 8, "", f"published: {SETUP}", 1, 64)
+    threads: int = _p("threads of each process", 8, "", f"published: {SETUP}", 1, 128)
+    working_set_mb: float = _p(
+        "memory of each process", 8960, "MiB", f"published: {SETUP}", 0.25, 2**22
+    )
     pattern: str = _p(
+        "which pages are accessed: one of the patterns",
         "normal",
         "",
         f"published: {SETUP}; as pmbench's normal_ih: mean in the middle, "
         "standard deviation 1/12 of the pages",
     )
     seconds: float = _p(
-        39.0, "s", "fitted: 9.2e6 pages migrated by v5.12 (the length is not published)", 1e-4, 1e5
+        "length of the run",
+        39.0,
+        "s",
+        "fitted: 9.2e6 pages migrated by v5.12 (the length is not published)",
+        1e-4,
+        1e5,
     )
     access_ns: float = _p(
+        "time of an access to local memory",
         400.0,
-        "ns per local access",
+        "ns",
         "estimate: twelve random numbers, two time stamps, a TLB and a cache miss, "
         "two hardware threads per core; only its ratio to the rest matters",
         1,
@@ -76,36 +89,50 @@ class Experiment:
     )
     # The machine
     cpus: int = _p(
+        "CPUs that the threads run on, all of one node",
         47,
-        "CPUs of the threads' node",
+        "",
         "fitted: 4.7e7 interrupts of v5.12 (the server's CPUs are not published)",
         1,
         1024,
     )
-    node_gb: float = _p(64, "GiB per node", f"published: {SETUP}", 2**-12, 2**14)
+    node_gb: float = _p(
+        "memory of each of the two nodes", 64, "GiB", f"published: {SETUP}", 2**-12, 2**14
+    )
     reserved_mb: float = _p(
+        "memory of each node that nobody can allocate",
         2048,
-        "MiB of each node",
+        "MiB",
         "estimate: struct pages (1.6 %), kernel, page cache",
         0,
         2**22,
     )
-    eater_gb: float = _p(40, "GiB of the threads' node", f"published: {SETUP}", 0, 2**14)
-    eater_kill_s: float = _p(10, "s", f"published: {SETUP}", 0, 1e5)
+    eater_gb: float = _p(
+        "memory that another process holds on the threads' node at first",
+        40,
+        "GiB",
+        f"published: {SETUP}",
+        0,
+        2**14,
+    )
+    eater_kill_s: float = _p("when that process is killed", 10, "s", f"published: {SETUP}", 0, 1e5)
     remote_extra_ns: float = _p(
+        "what an access to the other node takes more",
         60.0,
-        "ns more per remote access",
+        "ns",
         "estimate: idle latencies of two-socket Xeons, about 70-80 ns local, 130-140 ns remote",
         0,
         1e6,
     )
     page_release: str = _p(
+        "release whose page allocator gives and takes the pages",
         "v6.6",
         "",
         "kernel: rules of the per-CPU page lists and buddy lists",
     )
     # Kernel costs
     fault_ns: int = _p(
+        "a NUMA hint fault without the migration",
         1000,
         "ns",
         "estimate: entry, page-table lock, exit; about half of page_fault1's 1947 ns per page, "
@@ -113,10 +140,22 @@ class Experiment:
         1,
         1e9,
     )
-    relock_ns: int = _p(100, "ns", "estimate: one uncontended lock", 1, 1e9)
-    isolate_ns: int = _p(800, "ns", "estimate: LRU isolation and one order-0 allocation", 1, 1e9)
-    unmap_ns: int = _p(250, "ns", "estimate: rmap walk and one PTE, without flush", 1, 1e9)
+    relock_ns: int = _p(
+        "taking the page-table lock again", 100, "ns", "estimate: one uncontended lock", 1, 1e9
+    )
+    isolate_ns: int = _p(
+        "isolating the old page and allocating the new one",
+        800,
+        "ns",
+        "estimate: LRU isolation and one order-0 allocation",
+        1,
+        1e9,
+    )
+    unmap_ns: int = _p(
+        "unmapping a page", 250, "ns", "estimate: rmap walk and one PTE, without flush", 1, 1e9
+    )
     copy_ns: int = _p(
+        "copying a page and putting the new one in its place",
         2000,
         "ns",
         "measured: 684 ns per copied page on one node of a two-CPU guest; "
@@ -124,50 +163,113 @@ class Experiment:
         1,
         1e9,
     )
-    wake_ns: int = _p(2000, "ns", "estimate: wake-up of a sleeping thread", 1, 1e9)
+    wake_ns: int = _p(
+        "waking a thread that waited for a migration",
+        2000,
+        "ns",
+        "estimate: wake-up of a sleeping thread",
+        1,
+        1e9,
+    )
     flush_base_ns: int = _p(
+        "a TLB shootdown, whoever is interrupted",
         10000,
-        "ns per shootdown",
+        "ns",
         "fitted: 6.02 % of cycles below try_to_unmap() with v5.12",
         0,
         1e9,
     )
     flush_target_ns: int = _p(
-        200, "ns per interrupted CPU", "estimate: sending and awaiting one more interrupt", 0, 1e9
+        "what each interrupted CPU adds to a shootdown",
+        200,
+        "ns",
+        "estimate: sending and awaiting one more interrupt",
+        0,
+        1e9,
     )
-    flush_local_ns: int = _p(200, "ns", "estimate: INVLPG with nobody to interrupt", 0, 1e9)
+    flush_local_ns: int = _p(
+        "a TLB flush of the own CPU", 200, "ns", "estimate: INVLPG with nobody to interrupt", 0, 1e9
+    )
     ipi_ns: int = _p(
-        500, "ns of each interrupted CPU", "estimate: interrupt from user space and INVLPG", 0, 1e9
+        "what a shootdown takes from a CPU that it interrupts",
+        500,
+        "ns",
+        "estimate: interrupt from user space and INVLPG",
+        0,
+        1e9,
     )
     # The scanner and the scheduler
-    scan_size_mb: float = _p(256, "MiB", "kernel: sysctl numa_balancing_scan_size_mb", 2, 2**20)
+    scan_size_mb: float = _p(
+        "memory that one scan looks at",
+        256,
+        "MiB",
+        "kernel: sysctl numa_balancing_scan_size_mb",
+        2,
+        2**20,
+    )
     scan_period_min_ms: float = _p(
-        1000, "ms", "kernel: sysctl numa_balancing_scan_period_min_ms", 1, 1e7
+        "shortest time in which the memory of a task is scanned once",
+        1000,
+        "ms",
+        "kernel: sysctl numa_balancing_scan_period_min_ms",
+        1,
+        1e7,
     )
     scan_period_max_ms: float = _p(
-        60000, "ms", "kernel: sysctl numa_balancing_scan_period_max_ms", 1, 1e7
+        "longest time in which the memory of a task is scanned once",
+        60000,
+        "ms",
+        "kernel: sysctl numa_balancing_scan_period_max_ms",
+        1,
+        1e7,
     )
     scan_pte_ns: int = _p(
+        "what a scan takes for each entry that it changes",
         29,
-        "ns per changed PTE",
+        "ns",
         "measured: 1.9 ms per scan of 256 MiB, mean of the histogram in 'autonuma: Support to "
         "scan page table asynchronously' (2399 scans of 0.5-1 ms, 13436 of 1-2, 7435 of 2-4), "
         "pmbench on a two-socket server",
         0,
         1e6,
     )
-    scan_skip_ns: int = _p(2, "ns per PTE looked at", "estimate: a sequential read", 0, 1e6)
-    slice_ms: float = _p(4, "ms", "kernel: about one scheduler slice with two threads", 0.001, 1e4)
-    tick_ms: float = _p(1, "ms", "kernel: HZ=1000", 0.001, 100)
+    scan_skip_ns: int = _p(
+        "what a scan takes for each entry that it only looks at",
+        2,
+        "ns",
+        "estimate: a sequential read",
+        0,
+        1e6,
+    )
+    slice_ms: float = _p(
+        "time that a thread runs before another has its CPU",
+        4,
+        "ms",
+        "kernel: about one scheduler slice with two threads",
+        0.001,
+        1e4,
+    )
+    tick_ms: float = _p("time between two scheduler ticks", 1, "ms", "kernel: HZ=1000", 0.001, 100)
     # What fails
     refused_share: float = _p(
-        0.0, "share of pages", "none: shared executable or dirty file pages", 0, 1
+        "pages that are refused before they are isolated",
+        0.0,
+        "share",
+        "none: shared executable or dirty file pages",
+        0,
+        1,
     )
     unmap_failed_share: float = _p(
-        0.0, "share of migrations", "none: extra references seen after the unmap", 0, 1
+        "migrations that are given up after the unmap",
+        0.0,
+        "share",
+        "none: extra references seen after the unmap",
+        0,
+        1,
     )
     # How it is run
     scale: float = _p(
+        "size of the experiment",
         1.0,
         "",
         "1 is the full size; less divides all memory sizes and all long times, "
@@ -175,7 +277,7 @@ class Experiment:
         1e-5,
         1,
     )
-    seed: int = _p(1, "", "root of the random numbers", 0, 2**63 - 1)
+    seed: int = _p("seed", 1, "", "root of the random numbers", 0, 2**63 - 1)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -331,7 +433,7 @@ class Experiment:
 
     @classmethod
     def describe(cls) -> list[dict[str, Any]]:
-        """Name, type, default, unit, range and origin of every parameter."""
+        """Name, type, default, what it is, unit, range and origin of every parameter."""
         return [
             {"name": f.name, "type": f.type, "default": f.default, **f.metadata}
             for f in fields(cls)

@@ -20,12 +20,13 @@ __all__ = ["Run", "parameter_table", "run", "weights"]
 
 
 def parameter_table() -> pd.DataFrame:
-    """Every parameter with its default, unit, range and origin.
+    """Every parameter: what it is, its default, unit, range and origin.
 
     Returns
     -------
     pandas.DataFrame
-        Index: the parameters; ``type``, ``default``, ``unit``, ``origin``, ``low``, ``high``.
+        Index: the parameters; ``type``, ``default``, ``what``, ``unit``, ``origin``, ``low``,
+        ``high``.
     """
     return pd.DataFrame(Experiment.describe()).set_index("name")
 

@@ -38,14 +38,16 @@ def test_defaults_are_the_published_setup():
     assert given.processes * given.threads == value["pmbench", "threads"]
 
 
-def test_every_parameter_has_a_unit_and_an_origin():
+def test_every_parameter_says_what_it_is_in_which_unit_and_from_where():
     table = pm.numa.parameter_table()
+    assert (table["what"].str.split().str.len() > 1).sum() == len(table) - 1  # "seed"
     kinds = ("published:", "kernel:", "measured:", "estimate:", "fitted:")
     for name in table.index:
         if name in ("refused_share", "unmap_failed_share", "scale", "seed"):
             continue
         assert table.loc[name, "origin"].startswith(kinds), name
-        assert table.loc[name, "unit"] or table.loc[name, "type"] == "str"
+        counted = name in ("processes", "threads", "cpus")
+        assert (table.loc[name, "unit"] == "") == (counted or table.loc[name, "type"] == "str")
     fitted = table.index[table["origin"].str.startswith("fitted:")]
     assert sorted(fitted) == sorted(FITTED.values())
 
@@ -72,7 +74,7 @@ def test_weights_are_pmbenchs_normal():
         ({"threds": 4}, "unknown parameter 'threds'; did you mean 'threads'"),
         ({"threads": 4.0}, "threads=4.0; allowed: int"),
         ({"threads": True}, "threads=True; allowed: int"),
-        ({"threads": 0}, "threads=0 is out of range; allowed: 1 to 128 threads per process"),
+        ({"threads": 0}, "threads=0 is out of range; allowed: 1 to 128"),
         ({"seconds": math.nan}, "seconds=nan is out of range; allowed: 0.0001 to "),
         ({"pattern": "norml"}, "unknown pattern 'norml'; did you mean 'normal'"),
         ({"page_release": "v6.66"}, "unknown release 'v6.66'"),
