@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from numbers import Real
 from operator import index
-from types import SimpleNamespace, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from pcpmodel.errors import InputError, truth
@@ -52,9 +52,15 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     where = inspect.unwrap(function).__globals__
     # At the first call: a method may name its class, which is not there before its methods are.
     hints = cache(lambda: get_type_hints(SimpleNamespace(__annotations__=said), where))
+    # Types that were held to them already: of integers they say it all, but for truth values.
+    whole = not any("bool" in text for text in said.values())
+    held: set[tuple[type, ...]] = set()
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        types = tuple(map(type, args))
+        if not kwargs and types in held:
+            return function(*args)
         try:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError:
@@ -69,6 +75,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     raise InputError(f"{name}={value!r}; allowed: no NUL character")
                 if some and _does(len, value) and not len(value):
                     raise InputError(f"{name}={value!r}; allowed: {allowed}, of at least one")
+        if whole and all(type(given[name]) in (int, NoneType) for name in said if name in given):
+            held.add(types)
         try:
             return function(*args, **kwargs)
         except OSError as error:

@@ -233,3 +233,27 @@ def test_what_is_not_is_refused(given):
 def test_a_public_function_goes_to_other_processes():
     assert pickle.loads(pickle.dumps(pm.simulate)) is pm.simulate
     assert pickle.loads(pickle.dumps(pm.study.ladder)) is pm.study.ladder
+
+
+def test_what_was_held_to_its_kind_once_lets_nothing_else_by():
+    """A call with integers is not looked at again; one with anything else is."""
+
+    @checked
+    def least(a: "int", b: "int | None" = None, sure: "bool" = True):
+        return min(a, b if b is not None else a)
+
+    @checked
+    def half(n: "int", most: "int" = 9):
+        return min(n // 2, most)
+
+    for function in (least, half):
+        assert function(4, 6) == function(4, 6)
+        for odd in (True, 4.0, "4", np.float64(4), None):
+            with pytest.raises(InputError, match=r"^(a|n)="):
+                function(odd, 6)
+    with pytest.raises(InputError, match="sure=2"):
+        least(4, 6, 2)
+    with pytest.raises(InputError, match="most='6'"):
+        half(4, most="6")
+    with pytest.raises(TypeError, match="positional"):
+        half(4, 6, 8)
