@@ -27,10 +27,10 @@ import re
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcpmodel.cached import cached_property
 from pcpmodel.datasets import measured
 from pcpmodel.datasets.schema import (
     Fault,

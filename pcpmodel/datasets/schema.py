@@ -23,10 +23,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError
 from pcpmodel.files import decode, has_surrogate
 

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.cached import cached_property
 from pcpmodel.datasets.packages import (
     check_name,
     data_dir,

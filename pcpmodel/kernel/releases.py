@@ -24,11 +24,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError, integer, unknown_name
 
 __all__ = [

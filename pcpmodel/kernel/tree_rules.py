@@ -24,11 +24,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, Protocol
 
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError
 from pcpmodel.files import parse_json, read_json
 from pcpmodel.kernel.lists import PCP_LISTS_ROOM

@@ -14,10 +14,11 @@ import posixpath
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_bytes
 

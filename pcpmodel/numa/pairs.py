@@ -14,12 +14,12 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pcpmodel.cached import cached_property
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.files import digest_of
 from pcpmodel.numa.parameters import Experiment, experiment

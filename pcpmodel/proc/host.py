@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError
 from pcpmodel.files import read_text
 from pcpmodel.proc import zoneinfo

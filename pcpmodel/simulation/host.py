@@ -7,11 +7,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel import sizing, zone_split
 from pcpmodel.kernel.releases import Release

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine

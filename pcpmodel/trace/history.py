@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcpmodel.cached import cached_property
 from pcpmodel.trace.ftrace import EVENT_IDS, INTERRUPT
 
 __all__ = ["History"]

@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pcpmodel.arguments import checked_methods
+from pcpmodel.cached import cached_property
 from pcpmodel.datasets.packages import data_dir
 from pcpmodel.errors import InputError, printable, unknown_name
 from pcpmodel.files import read_json
