@@ -39,10 +39,12 @@ __all__ = [
     "parse_json",
     "read_bytes",
     "read_json",
+    "read_sealed",
     "read_text",
     "scratch",
     "sync",
     "sync_tree",
+    "write_sealed",
     "write_whole",
 ]
 
@@ -359,6 +361,43 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
         sync(path.parent)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Write a file that `read_sealed` knows from a damaged one: bytes, then a line of their digest.
+
+    Any number of processes may write it at once; who reads it finds what one of them wrote.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    handle, fresh = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content + _seal(content))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What `write_sealed` wrote; None if that is not there, or not whole."""
+    try:
+        raw = read_bytes(path)
+    except InputError:
+        return None
+    content = raw[: -len(_seal(b""))]
+    return content if raw == content + _seal(content) else None
+
+
+def _seal(content: bytes) -> bytes:
+    return f"\n{hashlib.sha256(content).hexdigest()}\n".encode()
 
 
 def open_lock(path: Path) -> BinaryIO:

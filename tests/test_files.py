@@ -292,3 +292,19 @@ def test_what_fails_while_a_directory_is_held_fails_as_it_does_otherwise(tmp_pat
         assert not missing
     with files.held(tmp_path) as again:
         assert again
+
+
+def test_a_sealed_file_is_known_from_a_damaged_one(tmp_path):
+    path = tmp_path / "kept"
+    assert files.read_sealed(path) is None
+    for content in (b"", b"one", b"two\n" * 1000):
+        files.write_sealed(path, content)
+        assert files.read_sealed(path) == content
+        whole = path.read_bytes()
+        for damaged in (b"", whole[:-1], whole[1:], whole + b"\n", b"x" + whole[1:]):
+            path.write_bytes(damaged)
+            assert files.read_sealed(path) is None
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        files.write_sealed(tmp_path / "folder", b"one")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "kept"]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import read_text
+from pcpmodel.files import read_bytes, read_sealed, read_text, write_sealed
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, limits
@@ -149,7 +149,7 @@ def policy(path: str | os.PathLike[str]) -> Policy:
     parts = (text, interface, sys.version, cc)
     digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]
     library = _library(digest)
-    if not library.exists():
+    if read_sealed(library) is None:
         _compile(file, text, digest, library, cc)
     try:
         return _loaded(file.stem, digest)
@@ -170,7 +170,7 @@ def _module(digest: str) -> str:
 def _loaded(name: str, digest: str) -> Policy:
     """A rule that was compiled before."""
     library = _library(digest)
-    if not library.exists():
+    if read_sealed(library) is None:
         raise InputError(
             f"policy {name}: what was compiled of it ({library}) is not on this machine; "
             f"compile it here"
@@ -215,8 +215,7 @@ def _compile(file: Path, text: str, digest: str, library: Path, cc: str) -> None
                 log = library.with_suffix(".log")
                 log.write_text(done.stdout + done.stderr)
                 raise InputError(f"{_sentence(done.stderr)} (all of it: {log})", file=file)
-        os.chmod(built, 0o700)
-        os.replace(built, library)
+        write_sealed(library, read_bytes(built))
 
 
 def _sentence(errors: str) -> str:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.files import read_bytes, read_json, read_text
+from pcpmodel.files import read_bytes, read_json, read_sealed, read_text, write_sealed
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE
 from pcpmodel.kernel.tree_elsewhere import begin_at_0, changed, defining
 from pcpmodel.kernel.tree_files import (
@@ -1028,7 +1028,7 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
     digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]
     folder = cache_folder("trees")
     library = folder / f"{digest}.so"
-    if library.exists():
+    if read_sealed(library) is not None:
         return digest, library
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
         source, built = Path(scratch, "tree.c"), Path(scratch, "tree.so")
@@ -1048,8 +1048,7 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
             raise MissingError(
                 f"{name}: {_sentence(done.stderr)} (all of it: {log})", _missing(done.stderr)
             )
-        os.chmod(built, 0o700)
-        os.replace(built, library)
+        write_sealed(library, read_bytes(built))
     return digest, library
 
 
@@ -1059,8 +1058,9 @@ def _checked(name: str, library: Path) -> tuple[str, ...]:
     Which variables it has written to then.
     """
     mark = library.with_suffix(".ok")
-    if mark.exists():
-        return tuple(read_text(mark).split())
+    known = read_sealed(mark)
+    if known is not None:
+        return tuple(known.decode().split())
     try:
         done = subprocess.run(
             [sys.executable, "-c", _TRY, library, name], stdin=subprocess.DEVNULL,
@@ -1077,7 +1077,7 @@ def _checked(name: str, library: Path) -> tuple[str, ...]:
         )
     if done.returncode:
         raise InputError((done.stderr.strip().splitlines() or [f"{name}: fails"])[-1])
-    mark.write_text(done.stdout)
+    write_sealed(mark, done.stdout.encode())
     return tuple(done.stdout.split())
 
 

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
@@ -31,7 +29,7 @@ from typing import Any, NoReturn, Protocol
 
 from pcpmodel.cached import cached_property
 from pcpmodel.errors import InputError
-from pcpmodel.files import parse_json, read_json
+from pcpmodel.files import parse_json, read_json, read_sealed, write_sealed
 from pcpmodel.kernel.lists import PCP_LISTS_ROOM
 from pcpmodel.kernel.releases import CommitDrain, Decay, Release, Rules, release, releases
 from pcpmodel.kernel.tree_pages import (
@@ -138,7 +136,7 @@ class TreeRelease(Release):
 
     def steps(self) -> dict[str, int]:
         """Where the compiled functions are; they are loaded."""
-        if not self.tree.library.exists():
+        if read_sealed(self.tree.library) is None:
             raise InputError(
                 f"{self.name}: what was compiled of it is not on this machine any more "
                 f"({self.tree.library}); open the tree here"
@@ -295,12 +293,11 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
     """What `_tried` finds, in a process of its own; remembered beside the compiled tree."""
     tree = state.tree
     kept = tree.library.with_name(f"{tree.digest}.{state.base}.json")
-    try:
-        known: dict[str, Any] = read_json(kept)
+    before = read_sealed(kept)
+    if before is not None:
+        known: dict[str, Any] = parse_json(before, kept)
         if known["operations"] == [OPERATIONS, ROWS, *FIELDS]:
             return known
-    except (OSError, InputError, KeyError, TypeError):
-        pass
     given = {
         "name": tree.name, "library": str(tree.library), "fields": tree.fields,
         "digest": tree.digest, "functions": sorted(tree.functions),
@@ -322,9 +319,7 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
         why = (done.stderr.strip().splitlines() or [f"ended by signal {-done.returncode}"])[-1]
         raise InputError(f"{tree.name}: its functions fail where lists are not looked at: {why}")
     found: dict[str, Any] = parse_json(done.stdout)
-    with tempfile.NamedTemporaryFile("w", dir=kept.parent, prefix=".new-", delete=False) as f:
-        json.dump(found, f)
-    os.replace(f.name, kept)
+    write_sealed(kept, json.dumps(found).encode())
     return found
 
 

@@ -265,6 +265,18 @@ def test_a_file_is_compiled_once(four_batches):
     assert [p.name for p in cache.iterdir()] == [f"{again.digest}.so"]
 
 
+def test_a_compiled_file_that_is_damaged_is_compiled_again(four_batches):
+    cache = Path(os.environ["XDG_CACHE_HOME"], "pcpmodel/policies")
+    (library,) = cache.iterdir()
+    half = library.read_bytes()[:-1000]
+    library.unlink()  # it is loaded here
+    library.write_bytes(half)
+    with pytest.raises(pm.InputError, match="is not on this machine"):
+        pickle.loads(pickle.dumps(four_batches))
+    assert pm.policy(ROOT / "examples/cython/four_batches.pyx") == four_batches
+    assert pickle.loads(pickle.dumps(four_batches)) == four_batches
+
+
 def test_a_rule_goes_with_the_release_that_has_it_and_one_given_by_hand_stays(four_batches):
     work = pm.workload.page_fault1(2, pages=500)
     has, given = (

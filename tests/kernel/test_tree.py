@@ -573,3 +573,25 @@ def test_a_kill_in_the_middle_leaves_nothing_half_written(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert sorted(p.suffix for p in trees.iterdir()) == [".ok", ".so"]
+
+
+def test_what_was_compiled_and_is_damaged_is_compiled_again(tmp_path):
+    """Half a library ends the process that loads it."""
+    code = (
+        "from pcpmodel.kernel.tree import open_tree\n"
+        "from pcpmodel.kernel.tree_pages import TreePages\n"
+        f"TreePages(open_tree({str(EXCERPT)!r}), high_min=500, high_max=500).free()\n"
+    )
+    command = {"args": [sys.executable, "-c", code], "capture_output": True, "text": True}
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run(**command, env=env, check=True)
+    files = {path: path.read_bytes() for path in tmp_path.glob("pcpmodel/trees/*")}
+    assert sorted(path.suffix for path in files) == [".ok", ".so"]
+    for path, content in files.items():
+        path.write_bytes(content[: len(content) // 2])
+    done = subprocess.run(**command, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    left = {path: path.read_bytes() for path in tmp_path.glob("pcpmodel/trees/*")}
+    assert {path: len(content) for path, content in left.items()} == {
+        path: len(content) for path, content in files.items()
+    }
