@@ -995,10 +995,15 @@ def cache_folder(what: str) -> Path:
 
 
 def limits(memory: int = MAX_MEMORY) -> None:
-    """For a compiler: no more memory, time or output than any real source needs."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (MAX_SECONDS, MAX_SECONDS))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+    """For a compiler: no more memory, time or output than any real source needs, or is allowed."""
+    for what, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, MAX_SECONDS),
+        (resource.RLIMIT_FSIZE, 64 << 20),
+    ):
+        _, allowed = resource.getrlimit(what)
+        most = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+        resource.setrlimit(what, (most, most))
 
 
 # Tables of lines tell where a function failed.

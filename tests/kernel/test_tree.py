@@ -575,6 +575,19 @@ def test_a_kill_in_the_middle_leaves_nothing_half_written(tmp_path):
     assert sorted(p.suffix for p in trees.iterdir()) == [".ok", ".so"]
 
 
+def test_a_compiler_is_allowed_no_more_than_who_starts_it():
+    """Who lives under a limit (ulimit -v, -t, -f) may not raise it, unless he is root."""
+    code = (
+        "from resource import RLIMIT_CPU, RLIMIT_FSIZE, getrlimit, setrlimit\n"
+        "from pcpmodel.kernel.tree import limits\n"
+        "setrlimit(RLIMIT_FSIZE, (5000, 9000))\n"
+        "limits()\n"
+        "print(*getrlimit(RLIMIT_FSIZE), *getrlimit(RLIMIT_CPU))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "9000 9000 60 60\n", done.stderr
+
+
 def test_what_was_compiled_and_is_damaged_is_compiled_again(tmp_path):
     """Half a library ends the process that loads it."""
     code = (
