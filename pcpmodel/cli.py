@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from pcpmodel import __version__
-from pcpmodel.errors import CheckError, InputError, printable
+from pcpmodel.errors import CheckError, InputError, note, printable
 from pcpmodel.files import parse_json
 from pcpmodel.signals import Ended, unwinding
 
@@ -47,6 +47,7 @@ class _Main(click.Group):
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
+    _open_streams()
     try:
         with unwinding():
             yield
@@ -54,22 +55,22 @@ def _exit_codes() -> Iterator[None]:
         error.message = printable(error.message)
         raise
     except CheckError as failure:
-        _say(f"pcpmodel: {failure}", err=True)
+        note(f"pcpmodel: {failure}")
         sys.exit(1)
     except BrokenPipeError:  # who read the results has gone, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except (InputError, OSError) as error:
-        _say(f"pcpmodel: {error}", err=True)
+        note(f"pcpmodel: {error}")
         sys.exit(2)
     except MemoryError:
-        _say("pcpmodel: there is not enough memory for what was asked", err=True)
+        note("pcpmodel: there is not enough memory for what was asked")
         sys.exit(2)
     except KeyboardInterrupt:
-        _say("pcpmodel: interrupted", err=True)
+        note("pcpmodel: interrupted")
         sys.exit(128 + signal.SIGINT)
     except Ended as end:
-        _say(f"pcpmodel: ended by {end.name}", err=True)
+        note(f"pcpmodel: ended by {end.name}")
         raise
 
 
@@ -79,13 +80,18 @@ def main() -> None:
     """A laboratory for the Linux page allocator's per-CPU page lists."""
 
 
-def _say(text: str, err: bool = False) -> None:
+def _say(text: str) -> None:
     """Print; what came from a file cannot steer the terminal."""
-    click.echo(printable(text), err=err)
+    click.echo(printable(text))
 
 
-def _progress(text: str) -> None:
-    _say(text, err=True)
+def _open_streams() -> None:
+    """Let nobody read and write the standard streams that are closed: no file takes their place."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            handle = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(handle, True)
+            setattr(sys, name, os.fdopen(handle, "r" if name == "stdin" else "w"))
 
 
 def _emit(result: Mapping[str, Any], json_: bool, text: str) -> None:
@@ -569,7 +575,7 @@ def _say_left_out(project: Path) -> None:
     from pcpmodel.reports.plan import left_out
 
     if own := left_out(project):
-        _progress(
+        note(
             f"left out: {', '.join(own)}, whose metadata has no 'pcpmodel' "
             "(docs/data-format.md, A notebook of your own)"
         )
@@ -609,7 +615,7 @@ def rerun_(
     if dry_run:
         runs = plan(names, parameters, project=project, out=out)
     else:
-        runs = rerun(names, parameters, project=project, out=out, progress=_progress)
+        runs = rerun(names, parameters, project=project, out=out, progress=note)
     lines = []
     for run in runs:
         said = run.error or ("" if why and run.changes else run.reason)
@@ -728,7 +734,7 @@ def figures_(
             font=font,
             formats=[f for f in formats.split(",") if f],
             project=project,
-            progress=_progress,
+            progress=note,
         )
     rows = [figure.as_dict(Path(os.devnull) if dry_run else out) for figure in found]
     lines = []
@@ -1130,7 +1136,7 @@ def compare_(
         seed=seed,
         releases=None if before is None or after is None else (before, after),
         machine=machine,
-        progress=_progress,
+        progress=note,
     )
     _emit(answer.as_dict(), json_, str(answer))
 
@@ -1332,7 +1338,7 @@ def measure_(
 
     used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
     if not dry_run:  # which says that, and nothing else
-        _progress(touched(name, used, data).to_string(index=False))
+        note(touched(name, used, data).to_string(index=False))
     with _steps() as step:
         found = measure(
             name,

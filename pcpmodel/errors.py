@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
 from collections.abc import Iterable
 from operator import index
 
@@ -14,6 +16,7 @@ __all__ = [
     "InputError",
     "NotHeldError",
     "integer",
+    "note",
     "printable",
     "truth",
     "unknown_name",
@@ -40,6 +43,27 @@ def printable(text: str) -> str:
     str
     """
     return _UNPRINTABLE.sub(lambda m: m[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def note(text: str) -> None:
+    """Say on stderr how far something is, or what is wrong: where that is full, nothing is said.
+
+    Parameters
+    ----------
+    text : str
+        Shown by `printable`.
+
+    Raises
+    ------
+    BrokenPipeError
+        If nobody reads it any more.
+    """
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:  # what is left of it would fail again at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class InputError(ValueError):

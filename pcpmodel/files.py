@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import math
 import os
@@ -400,8 +401,10 @@ def _seal(content: bytes) -> bytes:
     return f"\n{hashlib.sha256(content).hexdigest()}\n".encode()
 
 
-def open_lock(path: Path) -> BinaryIO:
+def open_lock(path: Path) -> io.FileIO:
     """Open a file for reading and writing that is made if it is not there, to be locked.
+
+    Nothing is kept back that a forked process, or closing it on a full disk, would write again.
 
     Raises
     ------
@@ -411,7 +414,7 @@ def open_lock(path: Path) -> BinaryIO:
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     handle = _opened(path, flags)
     _only_regular(handle, path, None)
-    return os.fdopen(handle, "a+b")
+    return io.FileIO(handle, "a+b")
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,6 +69,30 @@ def test_results_that_cannot_be_written_are_bad_input(arguments: list[str]) -> N
     with open("/dev/full", "w") as full:
         done = subprocess.run(RUN + arguments, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "pcpmodel: [Errno 28] No space left on device\n")
+
+
+SMALL = {
+    "base": {"release": "v6.7", "machine": "ice-lake",
+             "workload": {"name": "page_fault1", "processes": 2},
+             "cpus": 2, "memory_gib": 4, "seconds": 0.01, "warmup_s": 0.0}
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>&-", "2>/dev/full"])
+def test_results_do_not_hang_on_what_is_said_meanwhile(streams: str, tmp_path: Path) -> None:
+    """Nor is a file that is opened what a closed stream was, which anybody may write to."""
+    (tmp_path / "spec.json").write_text(json.dumps(SMALL))
+    command = f"exec {shlex.join(RUN)} sweep spec.json --out grid.nc {streams}"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["grid.nc", "spec.json"]
+    assert "sweep: 1 run" not in done.stdout
+
+
+def test_what_is_wrong_is_told_by_the_exit_code_where_nothing_can_be_said() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*RUN, "limit", "nowhere", "--p99-us", "100"], stderr=full)
+    assert done.returncode == 2
 
 
 def test_memory_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -250,6 +251,25 @@ def test_a_file_in_the_journals_place_stays_as_it_is(text, message, tmp_path):
     with pytest.raises(InputError, match=rf"grid\.nc\.cells, {message}"):
         pm.sweep(spec(), out=tmp_path / "grid.nc", **GRID)
     assert there.read_bytes() == text.encode("latin-1")
+
+
+def test_on_a_full_disk_the_runs_that_are_done_are_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = pm.sweep(spec(), progress=False, **GRID)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))  # stands in for the disk
+    try:
+        with pytest.raises(InputError, match=r"grid\.nc\.cells: cannot be written: File too large"):
+            pm.sweep(spec(), out="grid.nc", workers=1, progress=False, **GRID)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    kept = int(re.search(r"(\d) of 8 runs are kept", capsys.readouterr().err)[1])
+    first = []
+    again = pm.sweep(spec(), out="grid.nc", progress=lambda done, _: first.append(done), **GRID)
+    assert first[0] == kept > 0
+    assert again.identical(made)
 
 
 def test_killed_while_the_journal_began_it_starts_anew(tmp_path):

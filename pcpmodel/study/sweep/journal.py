@@ -83,8 +83,12 @@ class Journal:
             self._write(head)
 
     def _write(self, line: bytes) -> None:
-        self._file.write(line + b"\n")
-        self._file.flush()
+        left = line + b"\n"
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            raise InputError(f"cannot be written: {error.strerror}", file=self.path) from None
 
     def add(self, run: int, values: dict[str, float]) -> None:
         known = {name: None if math.isnan(v) else v for name, v in values.items()}

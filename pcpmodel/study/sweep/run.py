@@ -13,7 +13,6 @@ import io
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import (
@@ -29,7 +28,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pcpmodel import __version__
-from pcpmodel.errors import InputError, printable
+from pcpmodel.errors import InputError, note
 from pcpmodel.files import read_bytes, write_whole
 from pcpmodel.simulation.once import what_decides
 from pcpmodel.simulation.pilot import prepare
@@ -124,7 +123,7 @@ def _run(
             took = _estimate_s(grid, list(alike)) / min(workers, len(alike))
             text += f", {len(done)} of them done before" if done else ""
             text += f"; about {took:.2g} s on {workers} workers"
-        print(printable(text), file=sys.stderr, flush=True)
+        note(text)
     elif progress:
         progress(len(done), size)
     with (
@@ -226,7 +225,10 @@ def _finished(path: Path, grid: Grid) -> xr.Dataset | None:
 
 def _save(data: xr.Dataset, path: Path) -> None:
     """Write the result; the lock of the journal keeps other sweeps away."""
-    write_whole(path, bytes(data.to_netcdf(engine="scipy")), replace=False)
+    try:
+        write_whole(path, bytes(data.to_netcdf(engine="scipy")), replace=False)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", file=path) from None
 
 
 def run_grid(
@@ -261,15 +263,14 @@ def run_grid(
             data = _dataset(grid, journal.done)
             _save(data, path)
         elif progress is True:
-            print(f"sweep: {path} is finished, nothing to do", file=sys.stderr)
+            note(f"sweep: {path} is finished, nothing to do")
         finished = True
     finally:
         journal.close(finished)
         if not finished and journal.done:
-            print(
+            note(
                 f"sweep: {len(journal.done)} of {len(grid.specs)} runs are kept in "
-                f"{journal.path}; start the same sweep again to go on from there",
-                file=sys.stderr,
+                f"{journal.path}; start the same sweep again to go on from there"
             )
     return data
 
