@@ -299,14 +299,13 @@ def _tried_once(state: TreeRelease) -> dict[str, Any]:
         if known["operations"] == [OPERATIONS, ROWS, *FIELDS]:
             return known
     given = {
-        "name": tree.name, "library": str(tree.library), "fields": tree.fields,
-        "digest": tree.digest, "functions": sorted(tree.functions),
+        "fields": tree.fields, "digest": tree.digest, "functions": sorted(tree.functions),
         "base": state.base, "patches": state.patches, "batch_scale_max": state.batch_scale_max,
     }  # fmt: skip
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _TRY], input=json.dumps(given), capture_output=True, text=True,
-            timeout=TRY_SECONDS, check=False,
+            [sys.executable, "-c", _TRY, tree.name, tree.library], input=json.dumps(given),
+            capture_output=True, text=True, timeout=TRY_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise InputError(
@@ -330,8 +329,9 @@ _TRY = "from pcpmodel.kernel.tree_rules import _try; _try()"
 def _try() -> None:
     """Child of `_tried_once`."""
     given = parse_json(sys.stdin.read())
+    name, library = sys.argv[1:]  # which may be no text, as names of files are
     tree = SimpleNamespace(
-        name=given["name"], library=Path(given["library"]), fields=tuple(given["fields"]),
+        name=name, library=Path(library), fields=tuple(given["fields"]),
         functions=dict.fromkeys(given["functions"]), new_fields=(), caveats=[],
     )  # fmt: skip
     state = TreeRelease(

@@ -1,6 +1,7 @@
 """A kernel tree wherever a release is taken."""
 
 import json
+import os
 import pickle
 import shutil
 from dataclasses import replace
@@ -520,3 +521,13 @@ def test_a_config_goes_with_the_tree(tmp_path):
         refused = run(*verb, "--config", config)
         assert refused.exit_code == 2
         assert "is of a kernel tree, and none is given" in refused.output
+
+
+def test_a_tree_and_the_cache_may_lie_anywhere(tmp_path, monkeypatch):
+    """Names of files are bytes."""
+    folder = tmp_path / os.fsdecode(b"two words\nand \xff")
+    shutil.copytree(EXCERPT, folder / "tree")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    lists = PerCpuPages(open_tree(folder / "tree"), high=500)
+    lists.free()
+    assert lists.count == 1

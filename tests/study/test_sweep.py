@@ -312,6 +312,13 @@ def test_a_worker_process_that_outlives_a_killed_sweep_does_not_hold_the_lock(tm
         child.join()
 
 
+def test_a_link_to_nothing_is_refused_before_anything_is_run(tmp_path):
+    (tmp_path / "grid.nc").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"grid\.nc: is no regular file"):
+        pm.sweep(spec(), out=tmp_path / "grid.nc", progress=lambda *_: pytest.fail("runs"), **GRID)
+    assert os.listdir(tmp_path) == ["grid.nc"]
+
+
 def test_an_output_that_appears_meanwhile_is_not_overwritten(tmp_path):
     out = tmp_path / "grid.nc"
 

@@ -249,7 +249,7 @@ def run_grid(
         _run(grid, done, done.__setitem__, executor, workers, progress)
         return _dataset(grid, done)
     path = Path(out)
-    if path.exists() and not path.is_file():
+    if os.path.lexists(path) and not path.is_file():
         what = "a directory" if path.is_dir() else "no regular file"
         raise InputError(f"is {what}; name a file", file=path)
     if not path.parent.is_dir():
