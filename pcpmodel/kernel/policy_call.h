@@ -36,6 +36,15 @@ static void pcp_interrupted(int sig, siginfo_t *info, void *context)
 	}
 }
 
+/* Whoever was in a rule when another thread forked is not in the new process. */
+static void pcp_forked(void)
+{
+	if (pthread_equal(pthread_self(), pcp_main_thread))
+		return;
+	pcp_inside = 0;
+	pcp_main_thread = pthread_self();
+}
+
 /* Called in the main thread before a rule is used; what handled a signal so far goes on doing so (Python
  * notes it), one that is ignored stays ignored, and one that kills kills. */
 static void pcp_watch_interrupts(void)
@@ -59,8 +68,10 @@ static void pcp_watch_interrupts(void)
 		pcp_main_thread = pthread_self();
 		now.sa_sigaction = pcp_interrupted;
 		now.sa_flags = SA_SIGINFO | (now.sa_flags & ~(SA_RESETHAND | SA_NODEFER));
-		if (!sigaction(sig, &now, NULL))
+		if (!sigaction(sig, &now, NULL) && !pcp_watches) {
 			pcp_watches = 1;
+			pthread_atfork(NULL, NULL, pcp_forked);
+		}
 	}
 }
 

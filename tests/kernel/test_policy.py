@@ -431,6 +431,36 @@ with unwinding():
     assert (said, looping.returncode) == ("undone\n", 128 + number)
 
 
+def test_a_process_that_is_forked_while_a_rule_runs_is_ended_by_a_signal(policies):
+    where = Path(policies["failing"].__file__).parent
+    code = f"""
+import os, signal, sys, threading, time
+sys.path.insert(0, {str(where)!r})
+import pcpmodel as pm
+from failing import never_returns as rule
+
+def fork():
+    time.sleep(0.5)
+    child = os.fork()
+    if not child:
+        signal.alarm(10)
+        time.sleep(60)
+    time.sleep(0.1)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+run = {{"machine": "ice-lake", "workload": pm.workload.page_fault1(2), "cpus": 2, "seconds": 0.01}}
+pm.simulate("v7.3", **run)  # loads what it needs
+threading.Thread(target=fork).start()
+pm.simulate("v7.3", policy=rule, **run)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stdout == "7\n"
+
+
 def test_the_conclusion_says_whether_a_simpler_rule_would_have_done(policies):
     work = pm.study.recorded_work(
         "7.2-detail-4cpu", ["v6.6", "v6.7", "v7.2"], policies["failing"].kernel_itself
