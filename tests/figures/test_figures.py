@@ -410,6 +410,7 @@ def test_panels_hold_any_number_of_machines_in_order(count):
     assert (len(figure.legends) or sum(ax.get_legend() is not None for ax in figure.axes)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.notebook
 def test_figures_show_themselves_in_a_notebook():
     draw = "pm.figures.panels(pm.figures.residuals, fit['points'], by='machine');"

@@ -95,6 +95,7 @@ def test_predictions_scale_with_the_unit_of_time():
     assert slow == pytest.approx(4 * curve(measured).predict([63, 1008, 4032]).median_ns, rel=1e-6)
 
 
+@pytest.mark.long
 def test_a_fit_does_not_hang_on_the_last_bit_of_an_exp(monkeypatch):
     """A processor with other vector instructions has another one."""
     rng = np.random.default_rng()

@@ -782,6 +782,7 @@ def test_files_go_by_their_whole_names(tmp_path, prefix, file):
     assert opened.digest == open_tree(base, patch=patch).digest
 
 
+@pytest.mark.long
 @needs_trees
 def test_real_trees_have_no_options_of_their_own():
     for version in ("5.10.262", "6.1.192", "6.12.107", "7.2.13", "7.3.4"):

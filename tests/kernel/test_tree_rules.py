@@ -495,6 +495,7 @@ def test_a_path_is_a_release_on_the_command_line(excerpt):
     assert told["release"] == release(excerpt).name
 
 
+@pytest.mark.long
 def test_a_config_goes_with_the_tree(tmp_path):
     config = tmp_path / "config"
     config.write_text("CONFIG_NUMA=y\nCONFIG_SMP=y\nCONFIG_PCP_BATCH_SCALE_MAX=2\n")

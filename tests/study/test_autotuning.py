@@ -97,6 +97,7 @@ def test_lists_keep_gigabytes_once_high_is_tuned():
         pm.study.build_memory(seeds=[1])
 
 
+@pytest.mark.long
 def test_builds_that_a_comparison_made_are_not_made_again(monkeypatch, tmp_path):
     made = []
     execute = shared.execute

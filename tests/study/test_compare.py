@@ -220,6 +220,7 @@ def test_every_row_of_an_answer_key_is_predicted(monkeypatch):
     assert (found["rank"]["spearman"] == order["spearman"]).any()
 
 
+@pytest.mark.long
 def test_the_same_run_of_two_tables_or_two_notebooks_is_made_once(monkeypatch, tmp_path):
     small(monkeypatch)
     (quick,) = study.cases()

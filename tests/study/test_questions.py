@@ -153,6 +153,7 @@ def test_splitting_zones_takes_contention_away():
     assert answer["waterfall"]["cause"].iloc[0] == "before"
 
 
+@pytest.mark.long
 def test_a_build_does_not_gain_all_the_time_that_it_stops_to_wait():
     """Its spinning threads leave their cores to others."""
     answer = pm.study.zone_splitting(instances=[1, 2, 4], seeds=[1, 2])
@@ -173,6 +174,7 @@ def test_a_build_does_not_gain_all_the_time_that_it_stops_to_wait():
 QUICK = {"seeds": [1, 2], "seconds": 0.1}
 
 
+@pytest.mark.long
 def test_splitting_is_set_beside_what_was_published_only_where_that_was_asked():
     of = {"instances": [2, 1], **QUICK}
     both = pm.study.zone_splitting(releases=["v6.6", "v6.7"], **of).text
