@@ -56,15 +56,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     whole = not any("bool" in text for text in said.values())
     held: set[tuple[type, ...]] = set()
 
-    @wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        types = tuple(map(type, args))
-        if not kwargs and types in held:
-            return function(*args)
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError:
-            return function(*args, **kwargs)  # which says it with its name
+    def hold(given: Mapping[str, Any]) -> None:
         for parameter in parameters:
             hint, allowed, usual = hints()[parameter.name], parameter.annotation, parameter.default
             some = isinstance(usual, tuple | range) and len(usual) > 0
@@ -75,8 +67,18 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     raise InputError(f"{name}={value!r}; allowed: no NUL character")
                 if some and _does(len, value) and not len(value):
                     raise InputError(f"{name}={value!r}; allowed: {allowed}, of at least one")
-        if whole and all(type(given[name]) in (int, NoneType) for name in said if name in given):
-            held.add(types)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        types = tuple(map(type, args))
+        if kwargs or types not in held:
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError:
+                return function(*args, **kwargs)  # which says it with its name
+            hold(given)
+            if whole and all(type(given.get(name)) in (int, NoneType) for name in said):
+                held.add(types)
         try:
             return function(*args, **kwargs)
         except OSError as error:

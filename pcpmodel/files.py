@@ -374,17 +374,10 @@ def write_sealed(path: Path, content: bytes) -> None:
     OSError
         If it cannot be written.
     """
-    handle, fresh = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content + _seal(content))
-            file.flush()
-            os.fsync(file.fileno())
+    with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as own:
+        fresh = Path(own, path.name)
+        write_whole(fresh, content + _seal(content))
         os.replace(fresh, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(fresh)
-        raise
 
 
 def read_sealed(path: Path) -> bytes | None:

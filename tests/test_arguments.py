@@ -257,3 +257,13 @@ def test_what_was_held_to_its_kind_once_lets_nothing_else_by():
         half(4, most="6")
     with pytest.raises(TypeError, match="positional"):
         half(4, 6, 8)
+
+
+def test_a_name_that_is_too_long_is_said_each_time(tmp_path):
+    @checked
+    def opened(n: "int"):
+        (tmp_path / ("x" * 300)).open()
+
+    for _ in range(2):  # the second call's argument is not looked at again
+        with pytest.raises(InputError, match="characters is too long"):
+            opened(1)
