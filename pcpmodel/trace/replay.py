@@ -745,7 +745,7 @@ class _Inferred:
         """Follow some rows; where a sysctl was written lists have other sizes."""
         r = self._r
         for change in self._changes:
-            if at <= change.row < until:
+            if at <= change.row <= until:
                 r.run(at, change.row)
                 at = change.row
                 for key, size in change.sizes.items():

@@ -1,6 +1,7 @@
 """Counts and sizes that a recording tells again and again."""
 
 import dataclasses
+import itertools
 import re
 import shutil
 from types import SimpleNamespace
@@ -41,6 +42,15 @@ def changed(tmp_path):
     return changed
 
 
+def _unwritten(tmp_path):
+    """The recording without its markers of what was written."""
+    made = tmp_path / "made"
+    shutil.copytree(SIZES, made, ignore=shutil.ignore_patterns("trace.*"))
+    text = b"".join(open_text(SIZES / "trace.txt.zst")).replace(b": sysctl vm", b": other vm")
+    (made / "trace.txt").write_bytes(text)
+    return made
+
+
 def test_sizes_that_were_written_are_followed():
     found = pm.replay(SIZES)
     assert found.nr_unexplained == found.cut == 0, found
@@ -55,6 +65,28 @@ def test_they_are_other_ones_before_whoever_tells_gets_a_cpu(monkeypatch):
     """From the marker on is too late: what was read then shows what a refill had made of high."""
     monkeypatch.setattr(replay_module._Inferred, "_resizes_before", lambda *_: False)
     assert {d.what for d in pm.replay(SIZES).unexplained} == {"high in /proc/zoneinfo"}
+
+
+def test_sizes_that_nobody_wrote_are_those_that_were_read(tmp_path, monkeypatch):
+    """... from that reading on, also where nothing before it shows them: a kernel that takes more
+    memory into use as it is asked for computes them anew."""
+    made = _unwritten(tmp_path)
+    given = []
+
+    class Seen(replay_module.Follower):
+        def resize(self, x, batch, high_min, high_max):
+            given.append((x, high_min))
+            return super().resize(x, batch, high_min, high_max)
+
+    monkeypatch.setattr(replay_module, "Follower", Seen)
+    monkeypatch.setattr(replay_module._Inferred, "_resizes_before", lambda *_: False)
+    pm.replay(made)
+    series = pm.recording(made).zoneinfo_series
+    told = [{pcp.high_min for pcp in seen.pcps.values() if pcp.zone == "DMA32"}
+            for seen in series.values()]  # fmt: skip
+    changes = [new for was, new in itertools.pairwise(told) if was != new]
+    assert len(changes) >= 2
+    assert all(high in [high for _, high in given] for (high,) in changes)
 
 
 def test_without_the_series_they_are_computed_from_what_was_written(changed):
@@ -137,11 +169,8 @@ def test_sizes_that_changed_are_told_of(tmp_path):
     """... and where no sysctl was written."""
     said = "the sizes of the lists changed 3 times while it was recorded"
     assert said in pm.replay(SIZES).notes
-    made = tmp_path / "made"
-    shutil.copytree(SIZES, made, ignore=shutil.ignore_patterns("trace.*"))
-    text = b"".join(open_text(SIZES / "trace.txt.zst")).replace(b": sysctl vm", b": other vm")
-    (made / "trace.txt").write_bytes(text)
-    assert f"{said}, of these 3 times where no sysctl was written" in pm.replay(made).notes
+    notes = pm.replay(_unwritten(tmp_path)).notes
+    assert f"{said}, of these 3 times where no sysctl was written" in notes
 
 
 def test_a_cpu_that_was_idle_may_have_been_offline(tmp_path):
