@@ -184,10 +184,12 @@ def switches(events):
 
 
 def untold(events, int cpus):
-    """Rows of tasks that have a CPU though no sched_switch gave it them.
+    """Rows before which a task that writes no line had the CPU, though no sched_switch says so.
 
-    Where some tasks are hidden an idle task may be one of them.  It writes neither that nor what it
-    takes and gives back, such as the page directory of the task that it got the CPU from.
+    One of a task that has a CPU though none gave it: where some tasks are hidden an idle task may
+    be one of them, and writes neither that nor what it takes and gives back, such as the page
+    directory of the task that it got the CPU from.  And that with which a hidden task loses it, if
+    interrupts came in between: it goes on after them, and may take what they brought to the lists.
 
     Parameters
     ----------
@@ -198,16 +200,18 @@ def untold(events, int cpus):
     Returns
     -------
     (N, 3) ndarray of int32
-        Ascending: the row, the last one of its CPU before, and the last one of that whose task is
-        told.  None where no task is hidden.
+        Ascending: the row, the one that shows it, and that since which it had the CPU: the last one
+        of the CPU and the last one of that whose task is told, or twice that which gave it the
+        hidden task.  None where no task is hidden.
     """
     cdef list keep = []
     cdef all_rows s = rows_of(events, keep)
     cdef int64_t *task = <int64_t *>untouched(cpus * sizeof(int64_t), keep)  # 1 + it; 0 not known
     cdef int32_t *last = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
     cdef int32_t *busy = <int32_t *>untouched(cpus * sizeof(int32_t), keep)
+    cdef int32_t *got = <int32_t *>untouched(cpus * sizeof(int32_t), keep)  # of a hidden task
     cdef int32_t *found = <int32_t *>by_row(&s, 3 * sizeof(int32_t), keep)
-    cdef int32_t row
+    cdef int32_t row, since
     cdef int64_t n = 0, now
     cdef const event_row *r
     cdef bint told
@@ -220,9 +224,14 @@ def untold(events, int cpus):
             check_cpu(r, cpus)
             told = r.event == EV_SWITCH or r.event == EV_HIDDEN
             now = r.c if told else r.pid
-            if task[r.cpu] and now and task[r.cpu] != now + 1:
-                found[n], found[n + 1], found[n + 2] = row, last[r.cpu], busy[r.cpu]
+            since = got[r.cpu] if got[r.cpu] < last[r.cpu] else 0
+            if (task[r.cpu] and now and task[r.cpu] != now + 1) \
+                    or (since and now and not r.flags & IRQ):
+                found[n] = row
+                found[n + 1], found[n + 2] = since or last[r.cpu], since or busy[r.cpu]
                 n += 3
+            if told or (now and not r.flags & IRQ):
+                got[r.cpu] = row if r.event == EV_HIDDEN else 0
             last[r.cpu] = row
             if now:
                 busy[r.cpu] = row

@@ -459,6 +459,19 @@ def test_a_hidden_task_takes_what_lies_at_the_head_when_it_has_the_cpu(told, tak
 
 
 @pytest.mark.parametrize("hidden", [True, False])
+def test_a_hidden_task_takes_what_an_interrupt_above_it_freed(told, hidden):
+    """It goes on when that is over; one that is not hidden would tell of it."""
+    task = 99 if hidden else 12
+    found = told([
+        *_FREED, (11, 0, "alloc", 0), (1, 0, "switch", task),
+        *((task, 0, "free", page, b"..s..") for page in (101, 102)),
+        (1, 0, "switch", 11), (11, 0, "alloc", 1), (11, 0, "alloc", 2), (12, 1, "alloc", 700),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == hidden, found
+    assert found.causes().get("a task of which no line tells had the CPU", 0) == 2 * hidden
+
+
+@pytest.mark.parametrize("hidden", [True, False])
 def test_a_hidden_task_may_have_drained_what_lay_at_the_end(told, hidden):
     """The last two pages of the list, which never were at its head while that task had the CPU."""
     lists = _Filled()
