@@ -1264,8 +1264,11 @@ def record_(
 
     done = record(out, seconds, command, buffer_kb=buffer_kb, progress=sys.stderr.isatty())
     text = f"{done.path}: {done.events} events, {done.lost} lost"
-    if done.lost:
-        text += "; a larger --buffer-kb loses fewer"
+    if done.full:
+        text += (
+            f"; it ended after {done.seconds:.2f} s, when the ring buffer of CPU {done.full[0]} "
+            f"was full: a larger --buffer-kb records longer"
+        )
     _emit(done.as_dict(), json_, text)
 
 

@@ -9,6 +9,7 @@ tell (the contents of the lists) is not in the recording; see ``meta.json``.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -17,16 +18,17 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import scratch, sync, sync_tree
 from pcpmodel.signals import Shield, shielded
-from pcpmodel.trace.tracefs import instance, lost_events, reads, tries, write
+from pcpmodel.trace.tracefs import full_buffers, instance, lost_events, reads, tries, write
 from pcpmodel.trace.watched import Watched, watching
 
 __all__ = ["Recorded", "record"]
@@ -96,19 +98,25 @@ class Recorded:
     events : int
         Events in the trace.
     lost : int
-        Events that did not fit into the ring buffers; a recording with losses is never exact.
+        Events that the kernel lost amid the trace; a recording with losses is never exact.
     interrupted : bool
         Ctrl-C ended it before its time.
+    full : tuple of int
+        CPUs whose ring buffers were full, which ended it before its time.
+    seconds : float
+        How long it was recorded [s].
     """
 
     path: Path
     events: int
     lost: int
     interrupted: bool
+    full: tuple[int, ...]
+    seconds: float
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"path": str(self.path)}
+        return asdict(self) | {"path": str(self.path), "full": list(self.full)}
 
 
 @contextmanager
@@ -136,6 +144,8 @@ def _arm(here: Path, buffer_kb: int) -> tuple[list[str], list[str]]:
     """Clock, buffers, events and function hooks; returns what could be had of the last two."""
     tries(here / "tracing_on", "0")
     tries(here / "trace_clock", "mono")
+    # What was first stays: with that all that follows is known, up to where a buffer is full.
+    tries(here / "options" / "overwrite", "0")
     try:
         write(here / "buffer_size_kb", str(buffer_kb))
     except OSError as error:
@@ -187,6 +197,36 @@ def _snapshot(tag: str, out: Path, here: Path, proc: Path) -> None:
         (out / f"{name}.{tag}").write_bytes(content)
 
 
+def _begin(out: Path, here: Path, proc: Path) -> bool:
+    """Begin to trace; whether all ring buffers have room for more when the work begins."""
+    write(here / "tracing_on", "1")
+    try:
+        write(here / "trace_marker", "pcpmodel: tracing on\n")
+        _snapshot("before", out, here, proc)
+        write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
+    except OSError as error:
+        if error.errno != errno.EBADF:  # what a marker that finds no room gets
+            raise
+        return False
+    return not full_buffers(here)
+
+
+def _end(out: Path, here: Path, proc: Path) -> list[int]:
+    """Stop tracing; CPUs whose ring buffers were full before: the trace has no end of the work."""
+    if not full_buffers(here):
+        try:
+            write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
+            _snapshot("after", out, here, proc)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+    write(here / "tracing_on", "0")
+    full = full_buffers(here)
+    for name in SNAPSHOT if full else ():
+        (out / f"{name}.after").unlink(missing_ok=True)
+    return full
+
+
 class _Counts:
     """/proc/zoneinfo again and again: what the lists hold and may hold, while work is recorded.
 
@@ -207,10 +247,14 @@ class _Counts:
         self._next = time.monotonic() + self._every
 
     def _mark(self, text: str) -> None:
-        write(self._here / "trace_marker", f"pcpmodel: {text}\n")
+        # A full ring buffer takes none: the trace ends before it.
+        tries(self._here / "trace_marker", f"pcpmodel: {text}\n")
 
-    def look(self, written: bool) -> None:
-        """Read it, if it is time to, or a setting was *written* and is another one."""
+    def look(self, written: bool) -> list[int]:
+        """Read it, if it is time to, or a setting was *written* and is another one.
+
+        Returns the CPUs whose ring buffers are full by then.
+        """
         changed = False
         # A shell that writes a file empties it first, which is a change to inotify.
         for name, path in self._paths.items() if written else ():
@@ -219,8 +263,18 @@ class _Counts:
                 self._known[name], changed = now, True
                 self._mark(f"sysctl {name}={now} r=0")
         begin = time.monotonic()
-        if (begin < self._next and not changed) or self._bytes > 2 * _COUNTS_BYTES:
-            return
+        if begin < self._next and not changed:
+            return []
+        if self._bytes <= 2 * _COUNTS_BYTES:
+            self._read()
+        full = full_buffers(self._here)
+        if full:
+            tries(self._here / "tracing_on", "0")
+        now = time.monotonic()
+        self._next = now + max(self._every, (now - begin) / _COUNTS_SHARE)
+        return full
+
+    def _read(self) -> None:
         self._n += 1
         tag = f"counts-{self._n}"
         self._file.seek(0)
@@ -229,8 +283,6 @@ class _Counts:
         self._mark(f"snapshot-{tag}-end")
         self._packed.write(self._packer.compress(f"=== {tag}\n".encode() + text))
         self._bytes += len(text)
-        now = time.monotonic()
-        self._next = now + max(self._every, (now - begin) / _COUNTS_SHARE)
 
     def save(self, target: Path) -> None:
         """Write all that was read, compressed."""
@@ -242,7 +294,7 @@ def _work(
     command: Sequence[str], seconds: float, shield: Shield, watched: Watched,
     counts: _Counts,
 ) -> tuple[bool, int | None]:  # fmt: skip
-    """Let the time pass, or the command run, and read *counts* meanwhile.
+    """Let the time pass, or the command run, and read *counts* meanwhile; until a buffer is full.
 
     Returns whether it was interrupted, and the command's exit code or None.
     """
@@ -262,7 +314,8 @@ def _work(
         while time.monotonic() < end and (child is None or child.poll() is None):
             with shield.lifted():
                 written = watched.wait(max(0.0, min(0.02, end - time.monotonic())))
-            counts.look(written)
+            if counts.look(written):
+                break
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -276,30 +329,51 @@ def _work(
     return interrupted, None if child is None else child.returncode
 
 
-def _export(here: Path, target: Path, progress: bool) -> tuple[Counter[str], int]:
-    """Write the trace; how many events of each name it has, and their last CPU."""
+def _export(
+    lines: Iterable[bytes], target: Path, progress: bool
+) -> tuple[Counter[str], dict[int, int]]:
+    """Write a trace; how many events of each name it has, and the last line of each CPU, from 1."""
     import zstandard
     from tqdm import tqdm
 
     seen: Counter[str] = Counter()
-    cpus = {b"0"}
+    last: dict[bytes, int] = {}
     with (
-        open(here / "trace", "rb") as source,
         # A sixth of gzip's time, and half of it to read; no larger.
         open(target, "xb") as file,
         zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file) as packed,
         io.BufferedWriter(packed, 1 << 20) as sink,
         tqdm(unit="line", unit_scale=True, disable=not progress, desc="writing") as bar,
     ):
-        for line in source:
+        for n, line in enumerate(lines, 1):
             sink.write(line)
             if not line.startswith(b"#"):
                 found = _EVENT.search(line)
                 seen[found[2].decode() if found else "other"] += 1
                 if found:
-                    cpus.add(found[1])
+                    last[found[1]] = n
             bar.update()
-    return seen, max(map(int, cpus))
+    return seen, {int(cpu): n for cpu, n in last.items()}
+
+
+def _export_until_full(
+    here: Path, out: Path, full: Sequence[int], progress: bool
+) -> tuple[Counter[str], dict[int, int]]:
+    """`_export` of an instance's trace, up to the last event of the first CPU that took no more."""
+    import zstandard
+
+    target, whole = out / "trace.txt.zst", out / "whole.zst"
+    with open(here / "trace", "rb") as source:
+        seen, last = _export(source, target, progress)
+    if full:
+        end = min((last.get(cpu, 0) for cpu in full), default=0)
+        target.rename(whole)
+        with io.BufferedReader(zstandard.open(whole, "rb"), 1 << 20) as lines:
+            # The heading counts what all buffers have.
+            kept = (t for t in islice(lines, end) if not t.startswith(b"# entries-in-buffer"))
+            seen, last = _export(kept, target, progress)
+        whole.unlink()
+    return seen, last
 
 
 @contextmanager
@@ -365,8 +439,8 @@ def record(
     command : sequence of str, optional
         Program and arguments to run meanwhile.
     buffer_kb : int, optional
-        Ring buffer of each CPU [KiB], 64..4194304; events beyond it are lost, and counted.
-        Default: all CPUs together take a 16th of the memory that is available, each 16 to 256 MiB.
+        Ring buffer of each CPU [KiB], 64..4194304; the recording ends when one is full.  Default:
+        all CPUs together take a 16th of the memory that is available, each 16 to 256 MiB.
     tracefs, proc : path-like
         Where these file systems are mounted.
     progress : bool
@@ -410,26 +484,27 @@ def record(
             ):
                 events, functions = _arm(here, buffer_kb)
                 with shield.lifted():
-                    write(here / "tracing_on", "1")
-                    write(here / "trace_marker", "pcpmodel: tracing on\n")
-                    _snapshot("before", partial, here, proc)
-                    write(here / "trace_marker", "pcpmodel: phase 0 work begin\n")
+                    if not _begin(partial, here, proc):
+                        raise InputError(
+                            f"buffer_kb={buffer_kb}: a ring buffer was full before the work began"
+                        )
+                began = time.monotonic()
                 counts = _Counts(here, proc, zoneinfo, seconds)
                 interrupted, code = _work(command, seconds, shield, watched, counts)
+                took = time.monotonic() - began
                 with shield.lifted():
-                    write(here / "trace_marker", "pcpmodel: phase 0 work end\n")
-                    _snapshot("after", partial, here, proc)
-                    write(here / "tracing_on", "0")
-                    seen, at_work = _export(here, partial / "trace.txt.zst", progress)
+                    full = _end(partial, here, proc)
+                    seen, last = _export_until_full(here, partial, full, progress)
                     lost = lost_events(here)
                 counts.save(partial / "zoneinfo.series.zst")
             meta = {
                 "capture": out.name,
-                **_machine(partial, proc, at_work),
+                **_machine(partial, proc, max(last, default=0)),
                 "workload": " ".join(command) if command else f"this machine for {seconds} s",
                 "phases": ["work"],
                 "exit_code": code,
                 "interrupted": interrupted,
+                "full": full,
                 "initial_state": "not read: the kernel shows the contents of the lists to no one",
                 "options": {"trace_clock": "mono", "buffer_kb": buffer_kb},
                 "events": dict(sorted(seen.items())),
@@ -446,4 +521,6 @@ def record(
             sync(out.parent)
     except OSError as error:
         raise InputError(f"recording failed: {error.strerror or error}", file=out) from None
-    return Recorded(out, sum(seen.values()), sum(lost.values()), interrupted)
+    return Recorded(
+        out, sum(seen.values()), sum(lost.values()), interrupted, tuple(full), round(took, 3)
+    )

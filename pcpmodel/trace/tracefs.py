@@ -16,7 +16,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.trace.owner import is_dead, own_name
 from pcpmodel.trace.setting import sweep
 
-__all__ = ["instance", "lost_events", "reads", "text_of", "tries", "write"]
+__all__ = ["full_buffers", "instance", "lost_events", "reads", "text_of", "tries", "write"]
 
 #: How long an instance may stay busy after those who used it have been ended, in seconds.
 BUSY_S = 10.0
@@ -139,12 +139,24 @@ def instance(tracefs: Path, needed: Sequence[str], number: int = 0) -> Iterator[
         _remove(here)
 
 
+def _stats(here: Path) -> dict[str, dict[str, int]]:
+    """What the ring buffer of each CPU counts."""
+    return {
+        stats.parent.name.removeprefix("cpu"): {
+            key: int(n) for key, n in re.findall(r"^(.+?): (\d+)$", text_of(stats), re.M)
+        }
+        for stats in sorted(here.glob("per_cpu/cpu*/stats"))
+    }
+
+
 def lost_events(here: Path) -> dict[str, int]:
-    """Events lost per CPU, by the ring buffers' own counts."""
-    lost = {}
-    for stats in sorted(here.glob("per_cpu/cpu*/stats")):
-        numbers = dict(re.findall(r"^(.+?): (\d+)", text_of(stats), re.M))
-        lost[stats.parent.name.removeprefix("cpu")] = sum(
-            int(numbers.get(k, 0)) for k in ("overrun", "commit overrun", "dropped events")
-        )
-    return lost
+    """Events lost per CPU amid what is in the ring buffers, by their own counts."""
+    return {
+        cpu: sum(n.get(key, 0) for key in ("overrun", "commit overrun"))
+        for cpu, n in _stats(here).items()
+    }
+
+
+def full_buffers(here: Path) -> list[int]:
+    """CPUs whose ring buffers took no more events, as nothing in them may be overwritten."""
+    return sorted(int(cpu) for cpu, n in _stats(here).items() if n.get("dropped events"))

@@ -100,6 +100,67 @@ def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     assert list((fake["tracefs"] / "instances").iterdir()) == []
 
 
+def test_a_recording_ends_where_the_first_buffer_is_full(fake, tmp_path, monkeypatch):
+    """What came before is whole, as nothing is overwritten; what came later is left out."""
+    told = iter([[], [1]])
+    monkeypatch.setattr(record_module, "full_buffers", lambda _: next(told, [0, 1]))
+    rest = TRACE.splitlines()[2:]
+    lines = ["# entries-in-buffer/entries-written: 5/5   #P:2", rest[0]]
+    lines += [line.replace("[000]", "[001]") for line in rest[1:2]] + rest[1:]
+    mkdir = Path.mkdir
+
+    def with_trace(self, *args, **kwargs):
+        mkdir(self, *args, **kwargs)
+        if self.parent == fake["tracefs"] / "instances":
+            (self / "trace").write_text("\n".join(lines) + "\n")
+            (self / "per_cpu" / "cpu1" / "stats").write_text("overrun: 0\ndropped events: 3\n")
+
+    monkeypatch.setattr(Path, "mkdir", with_trace)
+    out = tmp_path / "mine"
+    begin = time.monotonic()
+    done = record(out, 60, [sys.executable, "-c", "import time; time.sleep(60)"], **fake)
+    assert time.monotonic() - begin < 30
+    assert (done.full, done.lost, done.events, done.interrupted) == ((0, 1), 0, 2, False)
+    assert 0 < done.seconds < 30
+    assert b"".join(open_text(out / "trace.txt.zst")).decode().splitlines() == lines[1:3]
+    assert not list(out.glob("*.after"))
+    meta = pm.recording(out).meta
+    assert (meta["full"], meta["events_total"], meta["lost_events"]) == ([0, 1], 2, 0)
+
+
+def test_buffers_that_are_full_before_the_work_are_refused(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_module, "full_buffers", lambda _: [1])
+    with pytest.raises(InputError, match="buffer_kb=64: a ring buffer was full before the work"):
+        record(tmp_path / "mine", 1, buffer_kb=64, **fake)
+    write = record_module.write
+
+    def no_room(path, text):
+        if path.name == "trace_marker":
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        write(path, text)
+
+    monkeypatch.setattr(record_module, "write", no_room)
+    with pytest.raises(InputError, match="buffer_kb=64: a ring buffer was full before the work"):
+        record(tmp_path / "mine", 1, buffer_kb=64, **fake)
+    assert not (tmp_path / "mine").exists()
+
+
+def test_what_was_recorded_until_a_buffer_was_full_is_replayed(tracefs, tmp_path):
+    out = tmp_path / "here"
+    work = [sys.executable, "-c", "while True: x = [bytearray(1 << 20) for _ in range(64)]"]
+    args = ["record", "--out", str(out), "--seconds", "60", "--buffer-kb", "4000", "--", *work]
+    result = CliRunner().invoke(main, args)
+    if not os.access(tracefs / "instances", os.W_OK):
+        assert result.exit_code == 2
+        return
+    assert result.exit_code == 0, result.output
+    assert "0 lost; it ended after " in result.output
+    found = pm.replay(out)
+    assert found.lost == 0
+    assert found.allocations > 5000
+    assert found.allocations_exact + found.inferred["allocations"] > 0.99 * found.allocations
+
+
 @pytest.mark.parametrize(
     ("available_mib", "buffer_kib"),
     [(None, 16384), (100, 16384), (4096, 131072), (1 << 20, 262144)],
@@ -404,10 +465,9 @@ def test_a_cpu_that_is_offline_at_the_end_counts(fake, tmp_path):
     record(tmp_path / "mine", 0.01, **fake)
     assert pm.recording(tmp_path / "mine").cpus == 3
     gone = TRACE.replace("[000]", "[1004]").replace("[001]", "[1004]")
-    record_module = sys.modules["pcpmodel.trace.record"]
-    (tmp_path / "trace").write_text(gone)
-    seen, last = record_module._export(tmp_path, tmp_path / "out.gz", False)
-    assert (sum(seen.values()), last) == (3, 1004)
+    lines = gone.encode().splitlines(keepends=True)
+    seen, last = record_module._export(lines, tmp_path / "out.zst", False)
+    assert (sum(seen.values()), last) == (3, {1004: len(lines)})
 
 
 def test_the_package_is_not_that_of_the_compiler(fake, tmp_path):
