@@ -39,6 +39,7 @@ from pcpmodel.trace.recording import PcpState, Recording, Snapshot
 from pcpmodel.trace.recording import recording as open_recording
 from pcpmodel.trace.resized import Resized, changes_of_size
 from pcpmodel.trace.start import guess_types, sizes
+from pcpmodel.trace.supposed import supposed_dump
 from pcpmodel.trace.switched import switches, taken_on_the_way, untold
 from pcpmodel.trace.work import WORK_OPS
 
@@ -198,11 +199,11 @@ def replay_work(
             f"from line {r.cut} on no other order of operations was looked for to explain "
             "a difference: what such searches may cost was spent"
         )
-    resizes = [
-        (k, stop[2])
-        for k, stop in halts.items()
-        if stop[0] == "size" and stop[1] == 0 and k >= first
-    ]
+    resizes: list[tuple[int, int]] = []
+    for k, stop in halts.items():
+        # A zone whose lists keep their size is passed over, the first one too.
+        if stop[0] == "size" and k >= first and (not resizes or resizes[-1][1] != stop[2]):
+            resizes.append((k, stop[2]))
     counted |= {
         kind + end: t[kind][which] for kind in (*_KINDS, "probes") for end, which in _ENDS.items()
     }
@@ -519,6 +520,34 @@ def replay_without_dump(
     -------
     (Exactness, Follower)
     """
+    found, tried = _infer(cap, state, snapshot, first, stop)
+    return found, tried.follower
+
+
+def work_without_dump(
+    cap: Recording,
+) -> tuple[Exactness, np.ndarray, list[tuple[int, int]], Snapshot]:
+    """As `replay_work`, of a recording that shows no lists, and what they may have held at first.
+
+    Returns
+    -------
+    (Exactness, ndarray of WORK, list of (row, fraction), Snapshot)
+        The last as of `supposed_dump`.
+    """
+    found, tried = _infer(cap, cap.release, ops=WORK_OPS)
+    work = tried.follower.work
+    return found, work, tried.resizes(), tried.supposed(work)
+
+
+def _infer(
+    cap: Recording,
+    state: Release,
+    snapshot: Snapshot | None = None,
+    first: int | None = None,
+    stop: int | None = None,
+    ops: Iterable[str] = (),
+) -> tuple[Exactness, _Inferred]:
+    """`replay_without_dump`, and all that was thought; *ops*: kinds of work to keep."""
     notes = ["no dump of the lists: what they held at the start is inferred from the trace"]
     if snapshot is None:
         snapshot = cap.zoneinfo("before")
@@ -529,7 +558,7 @@ def replay_without_dump(
             "no markers: zoneinfo.before is taken for the moment of the trace's first line, its "
             f"counts to {_SLACK} pages; a later zoneinfo is not compared"
         )
-    tried = _Inferred(cap, state, snapshot, first, stop)
+    tried = _Inferred(cap, state, snapshot, first, stop, ops)
     r = tried.best()
     notes += tried.resized()
     bad, nr_bad, good, nr_good = r.notes()
@@ -552,7 +581,7 @@ def replay_without_dump(
         inferred={k: t[k]["inferred"] for k in _KINDS},
         not_followed={k: t[k]["cut"] for k in ("refills", "drains")} if r.nr_cut else {},
     )  # fmt: skip
-    return found, r
+    return found, tried
 
 
 def _moment(cap: Recording, markers: Markers) -> tuple[int, int]:
@@ -599,7 +628,9 @@ class _Inferred:
         snapshot: Snapshot,
         first: int | None,
         stop: int | None,
+        ops: Iterable[str],
     ) -> None:
+        self._ops = ops
         events, reader = cap.trace
         rows = events.rows
         self._events, self._rows, self._markers = events, rows, read_markers(cap)
@@ -671,6 +702,22 @@ class _Inferred:
                      "decisions are not as foreseen"]  # fmt: skip
         return found
 
+    @property
+    def follower(self) -> Follower:
+        """The one that followed last."""
+        return self._r
+
+    def resizes(self) -> list[tuple[int, int]]:
+        """From which row on which fraction was in force."""
+        rows = {change.latest: change.row for change in self._changes}
+        return [(rows.get(k, k), fraction) for k, fraction in self._markers.fractions.items()]
+
+    def supposed(self, work: np.ndarray) -> Snapshot:
+        """What a dump at the start would have shown; *work*: what was done since."""
+        return supposed_dump(
+            self._cap, self._snapshot, work, self._base, self._types, self.first
+        )  # fmt: skip
+
     def best(self) -> Follower:
         """The follower with which most is as the model says, of those that were tried."""
         self._follow()
@@ -695,6 +742,7 @@ class _Inferred:
             vmemmap=self._vmemmap, unheeded=self._unheeded, isolated=cap.compaction or 0,
             locks_sleep=cap.preempt_rt, computed=self._computed,
         )  # fmt: skip
+        r.keep_work(self._ops)
         r.set_switches(self._switched)
         r.set_untold(self._untold)
         r.set_forks(self._forks, self._made_since, self._kworkers)

@@ -96,12 +96,9 @@ def memory_at_start(
                 ),
             }
             if auto and recorded_auto:
-                values |= {
-                    "high": have.high,
-                    "alloc_factor": have.alloc_factor,
-                    "free_count": have.free_count,
-                    "flags": have.flags,
-                }
+                # What no dump tells (-1) is as after boot.
+                told = ("high", "alloc_factor", "free_count", "flags")
+                values |= {name: has for name in told if (has := getattr(have, name)) >= 0}
             pcp.append(values)
         blocks = types[: (z.end_pfn + 511) // 512 - z.start_pfn // 512]
         memory.load(

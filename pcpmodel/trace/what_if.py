@@ -1,8 +1,9 @@
 """What if the same work had met other rules?
 
 The allocations and frees of a recording, by the identity of their pages, are done
-again on the memory that the recording starts from, under other releases, patches
-or a policy of the user's own.  Only the rules differ: the same CPU asks for the
+again on the memory that the recording starts from, as its dump shows it or its trace
+lets one suppose it, under other releases, patches or a policy of the user's own.  Only
+the rules differ: the same CPU asks for the
 same order and type from the same zone, and gives back the page that it got.
 What a kernel does out of turn (a request that finds the lists locked) stays as
 recorded.  Work does not react: nothing is faster or slower here.
@@ -29,7 +30,7 @@ from pcpmodel.trace.exactness import Exactness
 from pcpmodel.trace.judged import judgement
 from pcpmodel.trace.recording import Recording
 from pcpmodel.trace.recording import recording as open_recording
-from pcpmodel.trace.replay import replay_work
+from pcpmodel.trace.replay import replay_work, work_without_dump
 from pcpmodel.trace.start import memory_at_start
 from pcpmodel.trace.work import WORK_OPS
 
@@ -324,25 +325,41 @@ class _Redone:
         )
 
 
+def _is_blind(cap: Recording) -> bool:
+    """Whether nothing shows the lists at the start, but /proc/zoneinfo tells of them."""
+    return "before" not in cap.tags and cap.has("zoneinfo.before")
+
+
 def _notes(
-    cap: Recording, exactness: Exactness, outcomes: list[Outcome], recorded: dict[str, int]
+    cap: Recording, exactness: Exactness, own: list[Outcome], recorded: dict[str, int]
 ) -> list[str]:
-    """What there is to say of a recording; *outcomes*: those that are held against it."""
+    """What there is to say of a recording; *own*: of its own rules, to be held against it."""
     notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
+    compared = recorded
+    if _is_blind(cap):
+        notes.append(
+            "no dump of the lists: what they held at the start is supposed, by the trace and "
+            "/proc/zoneinfo"
+        )
+        notes.append(
+            "no line tells in how many holds a drain was done: as recorded, what a task drained "
+            "with no other line between counts once"
+        )
+        compared = {"refills": recorded["refills"]}
     if not exactness.exact:
         notes.append(
             f"the recording does not replay exactly ({exactness.lost} events lost, "
             f"{exactness.nr_unexplained} unexplained differences, {exactness.nr_explained} of "
             f"{exactness.events} events explained): the work is not all of it known"
         )
-    for outcome in outcomes:
-        here = {"refills": outcome.refills, "drains": outcome.drains}
-        if outcome.release == cap.release.name and here != recorded:
+    for outcome in own:
+        here = {kind: getattr(outcome, kind) for kind in compared}
+        if here != compared:
             # An operation is done as a whole here; there, others had the lists in its midst, or
             # reclaim had them drained.
             notes.append(
                 f"{outcome.release}, the recording's own rules, comes to "
-                + " and ".join(f"{n} {k} for {recorded[k]}" for k, n in here.items())
+                + " and ".join(f"{n} {k} for {compared[k]}" for k, n in here.items())
                 + " as recorded: so far off may other rules be, too"
             )
     return notes
@@ -384,7 +401,7 @@ def what_if(
     Raises
     ------
     InputError
-        For a recording without its first buddy lists, or one that does not replay; for
+        For a recording whose first dump has no buddy lists, or one that does not replay; for
         ``high_pages`` together with ``high_fraction``; for an answer of the policy that is not
         allowed, naming the callback.
     """
@@ -400,14 +417,17 @@ def what_if(
     for name, times in Counter(state.name for state in states).items():
         if times > 1:
             raise InputError(f"releases: {name!r} is there {times} times; give each once")
-    exactness, work, resizes = replay_work(cap)
+    if _is_blind(cap):
+        exactness, work, resizes, dump = work_without_dump(cap)
+    else:
+        exactness, work, resizes = replay_work(cap)
+        dump = cap.snapshot("before")
     if exactness.nr_unexplained > 0.01 * exactness.allocations:
         raise InputError(
             f"does not replay ({exactness.nr_unexplained} unexplained differences), so its work "
             "is not known",
             file=cap.path,
         )
-    dump = cap.snapshot("before")
     if dump.free is None:
         raise InputError("has no buddylists.before; the pages to start with", file=cap.path)
     if high_fraction is not None:
@@ -418,14 +438,21 @@ def what_if(
     rules: list[tuple[str, Release, object]] = [(s.name, s, s.policy) for s in states]
     if policy is not None:
         rules.append(("policy", cap.release, policy))
-    outcomes = [
-        _Redone(
-            memory_at_start(s, dump, cap, mine, bool(resizes), batch, high_pages), work
-        ).outcome(resizes, time, name)
-        for name, s, mine in rules
-    ]
+
+    def outcome(name: str, state: Release, mine: object) -> Outcome:
+        memory = memory_at_start(state, dump, cap, mine, bool(resizes), batch, high_pages)
+        return _Redone(memory, work).outcome(resizes, time, name)
+
+    outcomes = [outcome(*rule) for rule in rules]
     recorded = {"refills": exactness.refills, "drains": exactness.drains}
     asked = (batch, high_pages, high_fraction) != (None, None, None)
+    own = [
+        found for found, (_, state, mine) in zip(outcomes, rules, strict=True)
+        if state.rules == cap.release.rules and mine is None and not asked
+    ]  # fmt: skip
+    if _is_blind(cap) and not own and not asked:
+        # Where the start is supposed somebody has to say how well.
+        own = [outcome(cap.release.name, cap.release, None)]
     return WhatIf(
         recording=cap.name,
         allocations=exactness.allocations,
@@ -435,6 +462,6 @@ def what_if(
         ),
         outcomes=outcomes,
         recorded=recorded,
-        notes=_notes(cap, exactness, [] if asked else outcomes, recorded),
+        notes=_notes(cap, exactness, own, recorded),
         judged=judgement(cap.name),
     )

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from helpers.paths import TRACES
 from pcpmodel.cli import main
 from pcpmodel.errors import InputError
 from pcpmodel.trace.packed import open_text
+from pcpmodel.trace.replay import work_without_dump
 
 
 @pytest.mark.parametrize(
@@ -253,3 +255,70 @@ def test_a_recording_without_its_first_lists_is_refused():
     boot = next(p for p in TRACES.iterdir() if "boot" in p.name)
     with pytest.raises(InputError, match="before"):
         pm.what_if(boot)
+
+
+@pytest.fixture
+def blind(tmp_path):
+    """A recording as a kernel gives it that shows its lists to no one."""
+
+    def without_dumps(name):
+        target = tmp_path / name
+        hidden = shutil.ignore_patterns("pcpstate.*", "buddylists.*", "pageblocks.*")
+        shutil.copytree(TRACES / name, target, ignore=hidden)
+        meta = json.loads((target / "meta.json").read_text())
+        (target / "meta.json").write_text(json.dumps(meta | {"probes": []}))
+        return target
+
+    return without_dumps
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["6.1-fraction-4cpu", "6.12-thp-4cpu", "6.18-unixpair-4cpu", "6.19-pf1-4cpu", "7.2-tcp-4cpu"],
+)
+def test_without_dumps_the_work_comes_to_what_it_does_with_them(blind, name):
+    """... under each kernel, though these are far apart."""
+    made = blind(name)
+    rules = [pm.recording(made).release.name, "v6.6", "v7.3"]
+    known, supposed = (pm.what_if(where, rules) for where in (TRACES / name, made))
+    for there, here in zip(known.outcomes, supposed.outcomes, strict=True):
+        assert here.refills == pytest.approx(there.refills, rel=0.04, abs=2)
+        assert here.drains == pytest.approx(there.drains, rel=0.07, abs=2)
+        assert here.failed == 0
+    counts = [outcome.zone_lock_holds for outcome in known.outcomes]
+    assert max(counts) > 1.5 * min(counts)
+    assert not [note for note in known.notes if "supposed" in note]
+    assert [note for note in supposed.notes if "what they held at the start is supposed" in note]
+
+
+def test_without_dumps_the_own_rules_are_held_against_what_was_recorded(blind):
+    made = blind("6.12-build-4cpu")
+    found = pm.what_if(made, ["v6.6"])
+    assert [outcome.release for outcome in found.outcomes] == ["v6.6"]
+    (note,) = [note for note in found.notes if "the recording's own rules" in note]
+    assert re.search(r"comes to 11\d refills for 121 as recorded", note)
+    assert not [n for n in pm.what_if(made, ["v6.6"], batch=31).notes if "own rules" in n]
+
+
+@pytest.mark.parametrize("name", ["6.12-tcp-4cpu", "6.18-pf1-2cpu"])
+def test_what_is_supposed_is_what_was_counted(blind, name):
+    """Free pages, and pages on every pageset; the lists begin with what was taken first."""
+    cap = pm.recording(blind(name))
+    told = cap.zoneinfo("before")
+    *_, dump = work_without_dump(cap)
+    for zone in dump.zones:
+        free = dump.free[zone.key]
+        assert sum(len(pfns) << order for (order, _), pfns in free.items()) == zone.nr_free
+        assert all((pfns % (1 << order) == 0).all() for (order, _), pfns in free.items())
+    places = [pfn for pcp in dump.pcps.values() for pfns in pcp.lists.values() for pfn in pfns]
+    assert len(places) == len(set(places))
+    for key, pcp in dump.pcps.items():
+        assert pcp.listed <= told.pcps[key].count
+    real = pm.recording(TRACES / name).snapshot("before")
+    same = off = 0
+    for key, pcp in dump.pcps.items():
+        for i, pfns in pcp.lists.items():
+            first = real.pcps[key].lists.get(i, np.empty(0))[: len(pfns)]
+            same += int((first == pfns[: len(first)]).sum())
+            off += len(pfns)
+    assert same >= 0.5 * off
