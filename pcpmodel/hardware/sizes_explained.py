@@ -89,7 +89,6 @@ def infer_high_fraction(
     snapshots: Sequence[Zoneinfo],
     cpus: Sequence[Mapping[int, int]],
     rules: Rules,
-    page_shift: int = 12,
 ) -> tuple[int, str | None]:
     """Least ``vm.percpu_pagelist_high_fraction`` that every limit follows from, and why.
 
@@ -103,13 +102,8 @@ def infer_high_fraction(
     cpus : sequence of mapping
         Online CPUs of each node, at each.
     rules : Rules
-    page_shift : int
-        log2 of the page size in bytes.
     """
-    found = [
-        _high_fractions(info, at, rules, page_shift)
-        for info, at in zip(snapshots, cpus, strict=True)
-    ]
+    found = [_high_fractions(info, at, rules) for info, at in zip(snapshots, cpus, strict=True)]
     first, last = max(least for least, _ in found), min(most for _, most in found)
     if first > last:
         return 0, None
@@ -122,9 +116,7 @@ def infer_high_fraction(
     )
 
 
-def _high_fractions(
-    info: Zoneinfo, cpus: Mapping[int, int], rules: Rules, page_shift: int
-) -> tuple[int, int]:
+def _high_fractions(info: Zoneinfo, cpus: Mapping[int, int], rules: Rules) -> tuple[int, int]:
     """Least and most fraction of `infer_high_fraction`; of none the least is larger.
 
     References
@@ -544,7 +536,7 @@ def explain(
         if assumed:
             assumptions[assumed] = None
     if high_fraction is None:
-        given, assumed = infer_high_fraction(snapshots, cpus, state.rules, page_shift)
+        given, assumed = infer_high_fraction(snapshots, cpus, state.rules)
         if assumed:
             assumptions[assumed] = None
     zones = [

@@ -221,7 +221,7 @@ def differences(
         if who not in smallest or size < smallest[who][0]:
             smallest[who] = size, example
     made = [
-        _difference(tree, _shrunk(tree, base, who, example), who)
+        _difference(_shrunk(tree, base, who, example), who)
         for who, (_, example) in smallest.items()
     ]
     sized = sizes_differ(tree, base)
@@ -363,7 +363,7 @@ def _argument(place: int) -> tuple[str, Callable[[int], Any]]:
     )
 
 
-def _difference(tree: Tree, example: dict[str, Any], who: str) -> Difference:
+def _difference(example: dict[str, Any], who: str) -> Difference:
     if "before" not in example:
         sides = {k: dict(example[k]) for k in ("release", "tree")}
         where = {k: v for k, v in example.items() if k in ("order", "migratetype", "pindex")}

@@ -106,18 +106,6 @@ class Histogram:
         share = (q * self.total - below[i]) / self.counts[i]
         return float(lo + (hi - lo) * min(share, 1.0))
 
-    def log2(self) -> list[tuple[int, int, int]]:
-        """Rows as bcc's funclatency prints them: (from ns, to ns, count), trailing zeros cut."""
-        rows: list[tuple[int, int, int]] = []
-        top = int(self.edges_ns[-1]).bit_length()
-        for k in range(top):
-            lo, hi = (0, 1) if k == 0 else (1 << k, (1 << (k + 1)) - 1)
-            inside = (self.edges_ns[:-1] >= lo) & (self.edges_ns[:-1] <= hi)
-            rows.append((lo, hi, int(self.counts[inside].sum())))
-        while rows and rows[-1][2] == 0:
-            rows.pop()
-        return rows
-
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.counts + other.counts, self.edges_ns)
 

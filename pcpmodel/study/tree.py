@@ -145,7 +145,7 @@ class KernelTree(kernel_tree.Tree):
                 ignore_index=True,
             )
         return TreeCompared(
-            tables, {"decides": _text(self, facts, found, base or equal[-1])}, facts,
+            tables, {"decides": _text(self, facts, found)}, facts,
             ladders=ladders,
             shown=tuple(name for name in tables if name != "rungs"),
         )  # fmt: skip
@@ -232,9 +232,7 @@ def _functions(opened: kernel_tree.Tree) -> list[dict[str, Any]]:
     return rows
 
 
-def _text(
-    opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference], base: Release
-) -> str:
+def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Difference]) -> str:
     operations = f"{facts['operations']:,} random operations"
     lines = []
     if facts["equal_to"]:

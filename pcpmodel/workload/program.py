@@ -244,7 +244,6 @@ class Program:
         self._depth = 0
         self._open: set[int] = set()  # choices that have not landed
         self._checked: tuple[list[Op], list[Any], list[str], npt.NDArray[np.int64]] | None = None
-        self._loops = 0
         self._registers = 0
 
     def copy(self) -> Program:

@@ -111,7 +111,7 @@ def test_histogram_buckets_tile_the_axis():
     assert (np.diff(edges)[8:] * 8 <= edges[8:-1]).all()
 
 
-def test_histogram_quantiles_and_funclatency_rows():
+def test_histogram_quantiles():
     edges = bucket_edges_ns(HISTOGRAM)
     counts = np.zeros(HISTOGRAM, dtype=np.int64)
     for ns in [5, 5, 100, 1000]:
@@ -121,11 +121,6 @@ def test_histogram_quantiles_and_funclatency_rows():
     assert 5 <= hist.quantile_ns(0.4) <= 6
     assert 96 <= hist.quantile_ns(0.7) <= 104
     assert hist.quantile_ns(1.0) <= 1024
-    rows = hist.log2()
-    assert rows[2] == (4, 7, 2)
-    assert rows[6] == (64, 127, 1)
-    assert rows[-1] == (512, 1023, 1)
-    assert sum(n for _, _, n in rows) == 4
 
 
 @pytest.mark.parametrize("release", ["v5.10", "v5.17", "v7.2"])

@@ -306,7 +306,7 @@ def _of_zoneinfo(
     cpus, assumed = _cpus(info, cpus_per_node, lscpu, own, now, page_size_kib)
     notes = []
     if high_fraction is None:
-        now, why = infer_high_fraction([info], [cpus], own.rules, page_shift(page_size_kib))
+        now, why = infer_high_fraction([info], [cpus], own.rules)
         notes += [f"{why[0].upper()}{why[1:]}."] if why else []
     host, nodes, words = _host(info, cpus, page_size_kib)
     takers = {nodes[i]: number for i, number in _takers(host).items()}
