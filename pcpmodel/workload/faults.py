@@ -46,18 +46,9 @@ def _faults(
     times = (1 << page_shift(page_size_kib)) // 4096  # as large as a page of 4 KiB
     processes = _tasks("processes", processes)
     pages = _count("pages", MAPPING_KIB // page_size_kib if pages is None else pages, 1)
-    given = {
-        "processes": processes,
-        "pages": pages,
-        "unmap_ns": unmap_ns,
-        "lru": lru,
-        "threads": threads,
-        "page_size_kib": page_size_kib,
-    }
+    usual = fault_ns is None
     if fault_ns is None:
         fault_ns = FAULT_NS + (times - 1) * ZERO_NS + times * copy_ns
-    else:
-        given["fault_ns"] = fault_ns
     if not isinstance(fault_ns, int | float) or not fault_ns > 0:
         raise InputError(f"fault_ns={fault_ns!r} is not above 0 ns")
     p = Program()
@@ -80,13 +71,16 @@ def _faults(
         "lru": lru,
         "threads": threads,
     }
-    size = {} if page_size_kib == 4 else {"page_size_kib": page_size_kib}
+    given = params | {"page_size_kib": page_size_kib}
+    if usual:
+        del given["fault_ns"]
+    four = page_size_kib == 4
     return Workload(
         make.__name__,
         (Task(p),) * processes,
-        unit="pages faulted" if not size else f"pages of {page_size_kib} KiB faulted",
+        unit="pages faulted" if four else f"pages of {page_size_kib} KiB faulted",
         pages=processes * pages,
-        params=params | size,
+        params=params if four else params | {"page_size_kib": page_size_kib},
         page_size_kib=page_size_kib,
         made=Made(make, given),
     )
@@ -165,13 +159,5 @@ def page_fault2(
     Workload
     """
     return _faults(
-        page_fault2,
-        processes,
-        pages,
-        fault_ns,
-        unmap_ns,
-        lru,
-        threads,
-        page_size_kib,
-        COPY_NS,
+        page_fault2, processes, pages, fault_ns, unmap_ns, lru, threads, page_size_kib, COPY_NS
     )

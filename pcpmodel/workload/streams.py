@@ -47,23 +47,30 @@ def _nodes(nodes: int | None, cross_node: bool) -> int | None:
     return _count("nodes", nodes, 1)
 
 
+def _check_us(**times: float) -> None:
+    """Refuse CPU times of a message that are out of range [us]."""
+    for name, value in times.items():
+        if not 0.01 <= value <= 1e6:
+            raise InputError(f"{name}={value} is outside 0.01..1e6 us")
+
+
 def _pairs(
-    name: str,
+    make: Callable[..., Workload],
     programs: Sequence[tuple[Program, Program]],
     room: int,
     cross_node: bool,
     nodes: int | None,
     unit: str,
     message_pages: int,
-    params: dict[str, Any],
-    made: tuple[Callable[..., Workload], dict[str, Any]],
+    given: dict[str, Any],
     back: bool = False,
     latency_ns: float = 0.0,
 ) -> Workload:
     """Sender and receiver of each pair; pair i on node i mod ``nodes``, or across two.
 
     Channel 0 of both leads from the first to the second, channel 1 (``back``) the other way.
-    Without ``nodes`` a pair is where the kernel leaves it, see `unix_stream`.
+    Without ``nodes`` a pair is where the kernel leaves it, see `unix_stream`.  ``given``: arguments
+    of ``make`` beside those that all streams have.
     """
     pairs = len(programs)
     moved = _moved(pairs) if nodes is None else 0
@@ -81,10 +88,18 @@ def _pairs(
             second = replace(second, node=(i + cross_node) % nodes, near=None)
         tasks += [first, second]
     where = {"cross_node": cross_node, "nodes": nodes, "moved": moved}
-    params = {"pairs": pairs, "room": room, **where, **params}
+    params = {"pairs": pairs, "room": room, **where, **given}
+    asked = {"pairs": pairs, **given, "room": room, "cross_node": cross_node, "nodes": nodes}
     pages = pairs * message_pages * (room + 2)
     return Workload(
-        name, tuple(tasks), unit, pages, tuple(channels), params, from_memory=0.0, made=Made(*made)
+        make.__name__,
+        tuple(tasks),
+        unit,
+        pages,
+        tuple(channels),
+        params,
+        from_memory=0.0,
+        made=Made(make, asked),
     )
 
 
@@ -138,9 +153,7 @@ def unix_stream(
     send, recv = recorded.loc["sender"], recorded.loc["receiver"]
     send_us = float(send["time"].sum()) if send_us is None else send_us
     recv_us = float(recv["time"].sum()) if recv_us is None else recv_us
-    for key, value in (("send_us", send_us), ("recv_us", recv_us)):
-        if not 0.01 <= value <= 1e6:
-            raise InputError(f"{key}={value} is outside 0.01..1e6 us")
+    _check_us(send_us=send_us, recv_us=recv_us)
     orders = [int(order) for order in send["from_order"]]
     message = {f"unmovable_{order}": 1 for order in orders}
     sender, receiver = Program(), Program()
@@ -156,7 +169,7 @@ def unix_stream(
             )
         receiver.score()
     return _pairs(
-        "unix_stream",
+        unix_stream,
         [(sender, receiver)] * pairs,
         room,
         cross_node,
@@ -164,17 +177,6 @@ def unix_stream(
         "writes of 64 KiB",
         sum(1 << order for order in orders),
         {"send_us": send_us, "recv_us": recv_us},
-        (
-            unix_stream,
-            {
-                "pairs": pairs,
-                "send_us": send_us,
-                "recv_us": recv_us,
-                "room": room,
-                "cross_node": cross_node,
-                "nodes": nodes,
-            },
-        ),
     )
 
 
@@ -231,9 +233,7 @@ def sctp_stream(
     7 and 9 would drain as often as patch 5.
     """
     pairs = _tasks("pairs", pairs)
-    for key, value in (("send_us", send_us), ("recv_us", recv_us)):
-        if not 0.01 <= value <= 1e6:
-            raise InputError(f"{key}={value} is outside 0.01..1e6 us")
+    _check_us(send_us=send_us, recv_us=recv_us)
     if not 0 <= latency_us <= 1e6:
         raise InputError(f"latency_us={latency_us} is outside 0..1e6 us")
     nodes = _nodes(nodes, cross_node)
@@ -284,7 +284,7 @@ def sctp_stream(
         "swap_after": swap_after,
     }
     return _pairs(
-        "sctp_stream",
+        sctp_stream,
         [programs[r] for r in rounds],
         room,
         cross_node,
@@ -292,10 +292,6 @@ def sctp_stream(
         "messages of 10 KiB",
         2 * messages * 4 + sum(1 << order for order in PACKETS),
         given,
-        (
-            sctp_stream,
-            {"pairs": pairs, **given, "room": room, "cross_node": cross_node, "nodes": nodes},
-        ),
         back=True,
         latency_ns=latency_us * 1000,
     )
