@@ -16,13 +16,13 @@ from pcpmodel.figures.style import (
     COLUMN,
     SERIES,
     batch_axis,
-    counted,
     figure_style,
     listed,
     span,
     widen_x,
     widen_y,
 )
+from pcpmodel.words import counted
 
 __all__ = ["hold_time", "residuals", "throughput_gain"]
 

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from pcpmodel.errors import unknown_name
-from pcpmodel.figures.style import COLUMN, PAGE, SERIES, counted, figure_style, listed, span
+from pcpmodel.figures.style import COLUMN, PAGE, SERIES, figure_style, listed, span
+from pcpmodel.words import counted
 
 __all__ = ["numa_gain_map", "numa_published", "numa_series", "numa_situations"]
 

@@ -21,13 +21,13 @@ from pcpmodel.figures.style import (
     SERIES,
     beside,
     capital,
-    counted,
     figure_style,
     listed,
     number,
     span,
     widen_y,
 )
+from pcpmodel.words import counted, decimals
 
 __all__ = [
     "answer_key",
@@ -403,7 +403,7 @@ def _settings(table: pd.DataFrame) -> pd.DataFrame:
 
 def _within(value: float, half: float) -> str:
     """A value and half of its interval, to three digits of the value."""
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    digits = decimals(value)
     return f"{value:.{digits}f} ± {half:.{digits}f}"
 
 

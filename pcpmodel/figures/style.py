@@ -426,11 +426,6 @@ def number(x: float, digits: int = 3) -> str:
     return f"{x:,.{digits}g}" if abs(x) < 1000 else f"{x:,.0f}"
 
 
-def counted(n: int, thing: str) -> str:
-    """``1 thread`` or ``2 threads``."""
-    return f"{n:g} {thing}{'' if n == 1 else 's'}"
-
-
 def span(values: Iterable[float], unit: str = "") -> str:
     """``1.2 to 3.4 us``; one number where all are the same."""
     array = np.asarray(list(values), float)

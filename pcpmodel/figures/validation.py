@@ -9,7 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from pcpmodel.figures.style import COLUMN, SERIES, counted, figure_style
+from pcpmodel.figures.style import COLUMN, SERIES, figure_style
+from pcpmodel.words import counted
 
 __all__ = ["predicted_measured", "rates_measured"]
 

@@ -41,6 +41,7 @@ from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import RELEASE, SCALES, limit, positive
+from pcpmodel.words import counted, decimals
 from pcpmodel.workload.faults import MAPPING_KIB, page_fault1
 
 __all__ = ["advise"]
@@ -64,13 +65,9 @@ _TOLD = 3  # zones whose sizes are told one by one
 
 
 def _text(value: float, low: float | None, high: float | None, unit: str) -> str:
-    digits = {"us": 0 if value >= 100 else 1 if value >= 10 else 2, "MiB": 0}.get(unit, 1)
+    digits = {"us": decimals(value), "MiB": 0}.get(unit, 1)
     text = f"{value:.{digits}f} {unit}"
     return text if low is None else f"{text} ({low:.{digits}f} ... {high:.{digits}f})"
-
-
-def _count(number: int, thing: str, plural: str = "s") -> str:
-    return f"{number} {thing}{plural * (number != 1)}"
 
 
 def _figure(unit: str, value: float, among: list[float] | None = None) -> dict[str, Any]:
@@ -190,7 +187,7 @@ def _notes(
     if wrong:
         more = f"; and {len(wrong) - _TOLD} more" * (len(wrong) > _TOLD)
         yield (
-            f"{len(wrong)} of {_count(len(found.zones), 'zone')} "
+            f"{len(wrong)} of {counted(len(found.zones), 'zone')} "
             f"{'has' if len(wrong) == 1 else 'have'} sizes other than {release.name} gives "
             f"(in brackets), and the file's are taken: {'; '.join(told)}{more}."
         )
@@ -261,9 +258,9 @@ def _host(
         each = (f"{memory[n]:.1f} GiB on node {n}" for n in homes if memory[n])
         words += f", {', '.join(each)}"
     if behind:
-        words += f", {_count(len(alone), 'node')} without CPUs with {behind:.1f} GiB"
+        words += f", {counted(len(alone), 'node')} without CPUs with {behind:.1f} GiB"
     if bare := sum(cpus[n] for n in homes if not memory[n]):
-        words += f", {_count(bare, 'CPU')} on nodes without memory"
+        words += f", {counted(bare, 'CPU')} on nodes without memory"
     if len(homes) + len(alone) > 1:
         words += " (to the run every other node is as far away: no file says how far)"
     return host, (*homes, *alone), words
@@ -330,7 +327,7 @@ def _of_zoneinfo(
         most,
         shared / managed,
         now,
-        f"{info.file}, {_count(host.cpus, 'CPU')}{words}, pages of {page_size_kib} KiB"
+        f"{info.file}, {counted(host.cpus, 'CPU')}{words}, pages of {page_size_kib} KiB"
         + pages
         + f"; {assumed}" * bool(assumed)
         + f", which prints no high_max: limits as {release.name} sets them with {_FRACTION}={now}"
@@ -389,7 +386,7 @@ def _of_platform(machine: Machine, release: Release, page_size_kib: int) -> _Mem
         sum(zone.high_max * takers[zone.node] for zone in zones),
         sum(z.managed * takers[z.node] / owns[z.node] for z in zones) / managed,
         0,
-        f"platform.json of {machine.name}: {_count(host.cpus, 'CPU')}, {_count(nodes, 'node')}, "
+        f"platform.json of {machine.name}: {counted(host.cpus, 'CPU')}, {counted(nodes, 'node')}, "
         f"{gib:g} GiB"
         + f", {host.cpuless_gib:g} of these on nodes without CPUs"
         * bool(host.cpuless_nodes)
@@ -527,8 +524,8 @@ def _scale(
     rests = [
         machine.derived
         or f"the measured table of {machine.name}, as fitted (pcpmodel fit {machine.name})",
-        f"page_fault1 by {_count(processes, 'process', 'es')} under {release} on "
-        f"{_count(used.cpus, 'CPU')}, {_count(used.nodes, 'node')}, {used.memory_gib:.1f} GiB, "
+        f"page_fault1 by {counted(processes, 'process', 'es')} under {release} on "
+        f"{counted(used.cpus, 'CPU')}, {counted(used.nodes, 'node')}, {used.memory_gib:.1f} GiB, "
         f"pages of {page_size_kib} KiB"
         + ", as many as a run follows: more wait for each other more" * (processes < used.cpus)
         + f", and {used.cpuless_gib:.1f} GiB of nodes without CPUs" * bool(used.cpuless_nodes)

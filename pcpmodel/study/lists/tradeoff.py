@@ -25,6 +25,7 @@ from pcpmodel.study.answer import Answer
 from pcpmodel.study.hold.limit import bounds_drains, limit, positive
 from pcpmodel.study.sweep.grid import figures
 from pcpmodel.study.sweep.run import sweep
+from pcpmodel.words import decimals
 from pcpmodel.workload import page_fault1
 
 __all__ = ["tradeoff"]
@@ -361,7 +362,7 @@ def _said(row: pd.Series) -> str:
 
 
 def _digits(row: pd.Series) -> int:
-    return 1 if row["score_per_s"] >= 1e7 else 2
+    return max(decimals(row["score_per_s"] / 1e6), 1)
 
 
 def _millions(row: pd.Series) -> str:

@@ -21,6 +21,7 @@ from pcpmodel.datasets.packages import load_workload
 from pcpmodel.study.published.null_models import NULL_MODELS
 from pcpmodel.study.published.repeats import sign_stands, stated_half_width
 from pcpmodel.study.published.rows import Row
+from pcpmodel.words import counted
 
 __all__ = [
     "CONTENTION_FACTOR",
@@ -197,24 +198,20 @@ def _signs(changes: pd.DataFrame) -> dict[str, int]:
     return {"changes": len(changes), "same": int((changes["sign"] == "same").sum())}
 
 
-def _cells(number: int) -> str:
-    return f"{number} cell{'s' * (number != 1)}"
-
-
 def _said_of_cells(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     fitted = "Nothing is fitted to a table that is compared"
     if facts["in_sheets"]:
         fitted = f"Rows of the cost sheets are in part of {', '.join(facts['in_sheets'])} itself"
     yield (
         "cells",
-        f"- {fitted}; {_cells(facts['cells'])} that no later version repeats:",
+        f"- {fitted}; {counted(facts['cells'], 'cell')} that no later version repeats:",
     )
     for machine, t in facts["times"].items():
         yield (
             f"times, {machine}",
             f"- Times and scores on {_MACHINES[machine]}: mean error "
             f"{t['mean_error_percent']:.1f} %, worst {t['max_error_percent']:.1f} % "
-            f"({_cells(t['cells'])}).",
+            f"({counted(t['cells'], 'cell')}).",
         )
     c, s = facts["contention"], facts["signs"]
     yield (
@@ -264,5 +261,5 @@ def said_of(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"skill: {q['quantity']}",
             f"- {q['quantity']}: mean absolute error {q['mean_abs_error']:.3g}, best null model "
             f"({q['best_null']}) {q['null_mean_abs_error']:.3g}: skill {q['skill']:+.2f}; no null "
-            f"model is as good in {q['not_as_good']} of {_cells(q['cells'])}.",
+            f"model is as good in {q['not_as_good']} of {counted(q['cells'], 'cell')}.",
         )

@@ -1,0 +1,17 @@
+"""Numbers in sentences, as answers and captions tell them."""
+
+# SPDX-License-Identifier: GPL-2.0-only
+
+from __future__ import annotations
+
+__all__ = ["counted", "decimals"]
+
+
+def counted(n: float, thing: str, plural: str = "s") -> str:
+    """``1 thread`` or ``2 threads``; *plural*: what several have at the end."""
+    return f"{n:g} {thing}{'' if n == 1 else plural}"
+
+
+def decimals(value: float) -> int:
+    """Decimals that show a value of 1 and more to three digits, a larger one to the unit."""
+    return 0 if value >= 100 else 1 if value >= 10 else 2
