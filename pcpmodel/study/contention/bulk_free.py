@@ -119,7 +119,15 @@ def bulk_free(
     table["gain_error_percent"] = half * grouped["gain_percent"].std()
     table["drain_p99_error_us"] = half * grouped["drain_p99_us"].std()
     table = table.reset_index()
-    said: dict[str, str] = {}
+    said = dict(_said(table, list(hosts), releases))
+    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+
+
+def _said(
+    table: pd.DataFrame, hosts: Sequence[str], releases: Sequence[str | Release]
+) -> Iterator[tuple[str, str]]:
+    """What every machine gains, and whether that surprises, beside what was published."""
     first, *others = releases
     for holds in HOLDS:
         of = table[table["holds"] == holds]
@@ -136,12 +144,10 @@ def bulk_free(
             )
             lines.append(f"  - {name} ({part['gib_per_cpu'].iloc[0]:.2f} GiB per CPU): {changes}.")
         lines.append(f"  - {_gain_order(of, others[0])}")
-        said[holds] = "\n".join(lines)
+        yield holds, "\n".join(lines)
     worst = table[table["release"] == first].groupby("holds", sort=False)["contention_percent"]
-    said["surprise"] = _surprise(worst.max())
-    said["published"] = "\n".join(_published_dip())
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+    yield "surprise", _surprise(worst.max())
+    yield "published", "\n".join(_published_dip())
 
 
 def _drain_p99(row: pd.Series) -> str:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import pandas as pd
 
@@ -14,6 +15,7 @@ from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
+from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer
@@ -72,21 +74,13 @@ def lock_starvation(
     hardware = machines.machine(machine)
     rows = []
     for holds, warm in HOLDS.items():
-        for name, (cpus, nodes, memory) in (hosts or hahn_machines()).items():
-            on_node = int(cpus) // int(nodes)
+        for name, host in (hosts or hahn_machines()).items():
+            on_node = int(host[0]) // int(host[1])
             for kernel, seed in product(releases, seeds):
-                result = simulate(
-                    release=kernel,
-                    machine=hardware,
-                    workload=exit_storm(on_node, pages=on_node * pages, spread=True, lru=False),
-                    cpus=int(cpus),
-                    nodes=int(nodes),
-                    memory_gib=memory,
-                    seconds=seconds,
-                    seed=seed,
-                    warmup_s=0.0,
-                    warm=warm,
-                )
+                result = _storm(
+                    host, on_node, pages,
+                    release=kernel, machine=hardware, seconds=seconds, seed=seed, warm=warm,
+                )  # fmt: skip
                 count = {name: int(values.sum()) for name, values in result.per_cpu.items()}
                 moved = count["refill_pages"] + count["drain_pages"]
                 rows.append(
@@ -105,9 +99,30 @@ def lock_starvation(
                 )
     runs = pd.DataFrame(rows)
     table = _over_seeds(runs, ["holds", "host", "release"], half)
+    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    said = dict(_said_of_stall(table, releases))
+    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+
+
+def _storm(host: Sequence[float], processes: int, pages: int, **spec: Any) -> Result:
+    """So many CPUs of a host (CPUs, nodes, memory) take and free so many pages each."""
+    cpus, nodes, memory = host
+    return simulate(
+        workload=exit_storm(processes, pages=processes * pages, spread=True, lru=False),
+        cpus=int(cpus),
+        nodes=int(nodes),
+        memory_gib=memory,
+        warmup_s=0.0,
+        **spec,
+    )
+
+
+def _said_of_stall(
+    table: pd.DataFrame, releases: Sequence[str | Release]
+) -> Iterator[tuple[str, str]]:
+    """The waits of `lock_starvation`, beside the stall that was reported."""
     stall = load_published("hahn-v4").tables["rcu_stall"].set_index("quantity")["value"]
     jiffies = float(stall["length of the stall"])  # of 1 ms: the CPU times are of half of them
-    said: dict[str, str] = {}
     for holds, of in table.groupby("holds", sort=False):
         worst = of.loc[of["wait_max_ms"].idxmax()]
         first = of[of["release"] == releases[0]]  # the stall was before the change
@@ -135,22 +150,22 @@ def lock_starvation(
             f"{error:.2f} s under {slow['release']}, so {gib:.1f} ± {gib * error / million:.1f} "
             f"GiB without a rest take the {jiffies / 1e3:.0f} s of the stall that was reported.",
         ]
-        said[str(holds)] = "\n".join(lines)
+        yield str(holds), "\n".join(lines)
     softirq = stall["CPU time in softirqs"] / stall["time that the CPU times were taken over"]
     if cuts_drains(releases):
-        said["refills"] = (
+        yield (
+            "refills",
             "- The change cuts drains only: a refill still holds the lock for as many pages as the "
-            "list asks for, and sets the longest wait."
+            "list asks for, and sets the longest wait.",
         )
-    said["stall"] = (
+    yield (
+        "stall",
         f"- The stall that was reported ({stall['length of the stall']:.0f} jiffies) spent "
         f"{100 * softirq:.1f} % of its time in softirqs, with "
         f"{stall['callbacks queued'] / 1e6:.2f} million RCU callbacks queued: the frees probably "
         "came from callbacks that run one after the other, not from tasks that exit as here. The "
-        "lock is the same; who frees, and how long without a rest, is not modelled."
+        "lock is the same; who frees, and how long without a rest, is not modelled.",
     )
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
 
 
 def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFrame:
@@ -207,36 +222,36 @@ def unfair_lock(
     known(releases)
     hardware = machines.machine(machine)
     rows = []
-    for name, (cpus, nodes, memory) in hahn_machines().items():
-        for lock in SPINLOCKS:
-            for kernel, seed in product(releases, seeds):
-                result = simulate(
-                    release=kernel,
-                    machine=hardware,
-                    workload=exit_storm(cpus, pages=cpus * pages, spread=True, lru=False),
-                    cpus=cpus,
-                    nodes=nodes,
-                    memory_gib=memory,
-                    seconds=seconds,
-                    warmup_s=0.0,
-                    seed=seed,
-                    warm=True,
-                    spinlock=lock,
-                )
-                rows.append(
-                    {
-                        "host": name,
-                        "spinlock": lock,
-                        "release": kernel,
-                        "seed": seed,
-                        "wait_max_ms": result.longest_starvation_ns / 1e6,
-                        "wait_p99_ms": result.wait_ns["p99"] / 1e6,
-                        "drain_p90_us": result.latency_hist["drain"].quantile_ns(0.9) / 1e3,
-                        "score": result.score,
-                    }
-                )
+    for (name, host), lock, kernel, seed in product(
+        hahn_machines().items(), SPINLOCKS, releases, seeds
+    ):
+        result = _storm(
+            host, host[0], pages,
+            release=kernel, machine=hardware, seconds=seconds, seed=seed, warm=True, spinlock=lock,
+        )  # fmt: skip
+        rows.append(
+            {
+                "host": name,
+                "spinlock": lock,
+                "release": kernel,
+                "seed": seed,
+                "wait_max_ms": result.longest_starvation_ns / 1e6,
+                "wait_p99_ms": result.wait_ns["p99"] / 1e6,
+                "drain_p90_us": result.latency_hist["drain"].quantile_ns(0.9) / 1e3,
+                "score": result.score,
+            }
+        )
     runs = pd.DataFrame(rows)
     table = _over_seeds(runs, ["host", "spinlock", "release"], half)
+    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    said = _said_of_unfairness(table, runs, half, releases)
+    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+
+
+def _said_of_unfairness(
+    table: pd.DataFrame, runs: pd.DataFrame, half: float, releases: Sequence[str | Release]
+) -> dict[str, str]:
+    """What the lock that nobody queues for adds to the longest wait, and what the cut takes."""
     indexed = table.set_index(["spinlock", "host", "release"])
     by, error = indexed["wait_max_ms"], indexed["wait_max_error_ms"]
     fair, unfair = (by[lock] for lock in SPINLOCKS)
@@ -259,7 +274,7 @@ def unfair_lock(
         for change in [paired[name, last] - paired[name, first]]
         if change.mean() + half * change.std() < 0
     ]
-    said = {
+    return {
         "longest wait": "\n".join(
             [
                 "- A lock that nobody queues for (test-and-set; measured holds alone): the longest "
@@ -283,8 +298,6 @@ def unfair_lock(
             "time passes between two chunks in the model, which is the extreme of it."
         ),
     }
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
 
 
 def _between(table: pd.DataFrame, kernel: str, lock: str) -> str:

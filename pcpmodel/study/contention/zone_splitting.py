@@ -227,24 +227,28 @@ def _splitting(
         "and counts that a thread which spins leaves its core to the other one; the waiting that "
         "goes away was not all lost work.",
     )
-    if tuned[releases[0]] or not tuned[releases[-1]] or first == most:
-        return  # not asked: splitting on top of auto-tuning, beside each alone
-    said_add, adds = [], False
+    if not tuned[releases[0]] and tuned[releases[-1]] and first != most:
+        yield "surprise", _added(score, half, releases, instances)
+
+
+def _added(score: pd.Series, half: float, releases: Sequence[str], instances: Sequence[int]) -> str:
+    """What splitting gains on top of auto-tuning, beside each alone."""
+    first, most = instances[0], instances[-1]
+    said, adds = [], False
     for name in (_FAULTS, _BUILD):
         change = score[name, releases[-1], most] / score[name, releases[-1], first]
         mean, error = 100 * (change.mean() - 1), 100 * half * change.std()
         alone = score[name, releases[0], most].mean() - 100
         other = score[name, releases[-1], first].mean() - 100
         adds |= mean - error > 0.5 * alone
-        said_add.append(
+        said.append(
             f"{name} gains {alone:+.1f} % by splitting alone, {other:+.1f} % by {releases[-1]} "
             f"alone, and {mean:+.2f} ± {error:.2f} % by splitting on top of {releases[-1]}"
         )
-    yield (
-        "surprise",
+    return (
         f"- Do splitting and auto-tuning add up? {'Yes' if adds else 'No'}: "
-        f"{'; '.join(said_add)}. Would it surprise us, if both gained much over auto-tuning alone? "
-        f"{'It does.' if adds else 'It does not happen.'}",
+        f"{'; '.join(said)}. Would it surprise us, if both gained much over auto-tuning alone? "
+        f"{'It does.' if adds else 'It does not happen.'}"
     )
 
 
@@ -345,6 +349,14 @@ def contention_by_cpus(
     table = grouped["contention_percent"].mean().to_frame()
     table["contention_error_percent"] = half * grouped["contention_percent"].std()
     table = table.reset_index()
+    made_of = digest_of(frame.to_dict("list"), hardware.digest)
+    said = _said_of_cpus(table, str(release), str(tuned))
+    return Answer({"cpus": table, "seeds": frame}, said, digest=made_of, shown=("cpus",))
+
+
+def _said_of_cpus(table: pd.DataFrame, release: str, tuned: str) -> dict[str, str]:
+    """How contention grows with the CPUs, and what either way to split leaves of it."""
+    cpus, memory_gib = table["cpus"].unique(), table["memory_gib"].unique()
     least, fullest = min(memory_gib), max(memory_gib)
     at = table.set_index(["memory_gib", "release", "cpus"])["contention_percent"]
     one = f"{release}, one zone"
@@ -358,7 +370,7 @@ def contention_by_cpus(
         )
         for way, part in big.groupby("release", sort=False)
     }
-    said = {
+    return {
         "growth": (
             f"- With one zone per node contention {_growth(unsplit)}{grows} CPUs "
             f"({release}, {fullest:,.0f} GiB)"
@@ -383,5 +395,3 @@ def contention_by_cpus(
             )
         ),
     }
-    made_of = digest_of(frame.to_dict("list"), hardware.digest)
-    return Answer({"cpus": table, "seeds": frame}, said, digest=made_of, shown=("cpus",))
