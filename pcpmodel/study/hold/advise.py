@@ -37,6 +37,7 @@ from pcpmodel.proc.host import HostFiles
 from pcpmodel.proc.lscpu import Lscpu, read_cpus
 from pcpmodel.proc.zoneinfo import Pageset, Zone, Zoneinfo
 from pcpmodel.simulation.host import LEAST_GIB, Host
+from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import MAX_CPUS, assumed_nodes, host_of
 from pcpmodel.study.answer import Answer
@@ -60,6 +61,9 @@ _DOES_NOT_APPLY = (
     "a kernel built with another CONFIG_PCP_BATCH_SCALE_MAX than 5, or older than v6.7",
 )
 _CONTENTION, _LISTS = "zone-lock contention", "memory on the lists in the runs"
+#: Of the host, arguments of `simulate`.
+_OF_HOST = ("cpus", "nodes", "cpus_per_node", "memory_gib", "cpuless_nodes", "cpuless_gib")
+_OF_HOST += ("gib_per_node", "page_size_kib")
 _NEAR = 0.05  # of a share, which is told to 0.1 [%]
 _TOLD = 3  # zones whose sizes are told one by one
 
@@ -432,6 +436,37 @@ def _weighed(
     return False, f"{runs}: nothing that pays for a p99 of {p99}, so {SHIPPED_SCALE} is left."
 
 
+def _scales_elsewhere(
+    release: Release, p99_us: float, batch: int | None, page_size_kib: int
+) -> str:
+    """What the measured machines allow, for one of which no hold was measured."""
+    found = {
+        m.name: limit(m, p99_us, release=release, page_size_kib=page_size_kib, batch=batch).facts[
+            "batch_scale"
+        ]
+        for m in machines.load_machines()
+    }
+    return (
+        "What a lock hold costs here is not known. The measured machines allow "
+        + ", ".join(f"{k} ({m})" for m, k in found.items())
+        + f" under {p99_us:g} us with pages of {page_size_kib} KiB"
+        + (f" and a batch of {batch}" if batch else "")
+        + "; measure yours and bring it in: pcpmodel data add latency."
+    )
+
+
+def _of_runs(runs: Sequence[Result], host: Host) -> dict[str, dict[str, Any]]:
+    """What runs of a scale show: means over the seeds, which come first, and the ends of all."""
+    found = {}
+    for title, unit, values in (
+        (_CONTENTION, "%", [100 * r.lock_contention for r in runs]),
+        (_LISTS, "MiB", [float(host.mib(r.pages_in_pcp.mean())) for r in runs]),
+    ):
+        mean = sum(values[: len(_SEEDS)]) / len(_SEEDS)
+        found[title] = _figure(unit, mean, values)
+    return found
+
+
 def _scale(
     machine: Machine | None,
     release: Release,
@@ -443,21 +478,8 @@ def _scale(
     part: dict[str, Any] = {"now": SHIPPED_SCALE, "advice": "leave", "to": SHIPPED_SCALE}
     part["line"] = None
     if machine is None:
-        found = {
-            m.name: limit(
-                m, p99_us, release=release, page_size_kib=page_size_kib, batch=batch
-            ).facts["batch_scale"]
-            for m in machines.load_machines()
-        }
-        part["why"] = (
-            "What a lock hold costs here is not known. The measured machines allow "
-            + ", ".join(f"{k} ({m})" for m, k in found.items())
-            + f" under {p99_us:g} us with pages of {page_size_kib} KiB"
-            + (f" and a batch of {batch}" if batch else "")
-            + "; measure yours and bring it "
-            "in: pcpmodel data add latency."
-        )
-        return part | {"effect": {}}, ["the tables of data/hardware"]
+        why = _scales_elsewhere(release, p99_us, batch, page_size_kib)
+        return part | {"why": why, "effect": {}}, ["the tables of data/hardware"]
     answer = limit(machine, p99_us, release=release, page_size_kib=page_size_kib, batch=batch).facts
     to = answer["batch_scale"] or 0
     used = host or host_of(machine, {"page_size_kib": page_size_kib})
@@ -478,31 +500,18 @@ def _scale(
         runs = [
             simulate(
                 release=release,
-                machine=machine.slower(scale),
+                machine=machine.slower(times),
                 workload=page_fault1(processes, pages=pages, page_size_kib=page_size_kib),
-                cpus=used.cpus,
-                nodes=used.nodes,
-                cpus_per_node=used.cpus_per_node,
-                memory_gib=used.memory_gib,
-                cpuless_nodes=used.cpuless_nodes,
-                cpuless_gib=used.cpuless_gib,
-                gib_per_node=used.gib_per_node,
-                page_size_kib=page_size_kib,
                 batch_scale_max=k,
                 seconds=_SECONDS,
                 seed=seed,
+                **{name: getattr(used, name) for name in _OF_HOST},
                 **(memory.sizes if memory else {}),
             )
-            for seed, scale in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
+            for seed, times in (*((seed, 1.0) for seed in _SEEDS), (1, low / p99), (1, high / p99))
         ]
         unsettled += [k for run in runs if run.stands is False]
-        figures[k] = {"p99 of a hold": _figure("us", p99, [low, high])}
-        for title, unit, values in (
-            (_CONTENTION, "%", [100 * r.lock_contention for r in runs]),
-            (_LISTS, "MiB", [float(used.mib(r.pages_in_pcp.mean())) for r in runs]),
-        ):
-            mean = sum(values[: len(_SEEDS)]) / len(_SEEDS)
-            figures[k][title] = _figure(unit, mean, values)
+        figures[k] = {"p99 of a hold": _figure("us", p99, [low, high]), **_of_runs(runs, used)}
     part["why"] = f"Under {release.name} {_bound(answer, p99_us)}"
     if to < SHIPPED_SCALE:
         chance = rows[SHIPPED_SCALE]["probability"]

@@ -36,13 +36,22 @@ _AS_MEASURED = {"release": "v6.6", "batch_scale_max": 0, "cpus": 2, "nodes": 1, 
 _GOODS = (("score_per_s", 1), ("hold_p99_us", -1), ("pages_in_pcp_mib", -1))
 
 
-def _settings(
-    machine: machines.Machine, measured: pd.DataFrame, seeds: Sequence[int]
-) -> Iterator[dict[str, Any]]:
-    """The settings that the latency tables were measured with: ``high`` = 2 x batch."""
+def _of_the_table(machine: Machine, seeds: Sequence[int], host: Host) -> pd.DataFrame:
+    """The settings that the latency table was measured with, what was measured beside."""
+    rows = _over_seeds(
+        pd.DataFrame(_runs_of_the_table(machine, seeds)),
+        ["setting", "batch", "batch_scale_max", "high_pages"],
+        host,
+    )
+    rows["asks"] = "as measured"
+    return rows.merge(_measured(machine), on="batch", how="left")
+
+
+def _runs_of_the_table(machine: Machine, seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Runs with ``high`` = 2 x batch."""
     kib = machine.page_size_kib
     fault_ns = page_fault1(1, page_size_kib=kib).params["fault_ns"]
-    for batch in measured["batch"]:
+    for batch in machine.latency["batch"]:
         for seed in seeds:
             result = simulate(
                 machine=machine,
@@ -180,27 +189,20 @@ def tradeoff(
     equal = _as_fast(under)
     if len(equal):
         grid.loc[_least_change(equal, shipped), "recommended"] = True
-    seed_rows = _over_seeds(
-        pd.DataFrame(_settings(hardware, hardware.latency, seeds)),
-        ["setting", "batch", "batch_scale_max", "high_pages"],
-        host,
-    )
-    seed_rows["asks"] = "as measured"
-    seed_rows = seed_rows.merge(_measured(hardware), on="batch", how="left")
+    seed_rows = _of_the_table(hardware, seeds, host)
     table = pd.concat([grid, seed_rows], ignore_index=True)
     for mark in ("shipped", "recommended", "front"):
         table[mark] = table[mark].eq(True)
-    shipped = f"- As shipped ({now['setting']}): {_said(now)}."
-    if not len(under):
-        none = f"- No setting of the grid stays under {p99_us:g} us."
-        said = {"recommended": none, "shipped": shipped}
-    else:
+    said = {
+        "recommended": f"- No setting of the grid stays under {p99_us:g} us.",
+        "shipped": f"- As shipped ({now['setting']}): {_said(now)}.",
+    }
+    if len(under):
         pick = grid[grid["recommended"]].iloc[0]
-        said = {
-            "recommended": f"- Recommended under {p99_us:g} us (p99 of a hold): "
-            f"{_recommendation(pick, now)}{_near(pick, p99_us)}",
-            "shipped": shipped,
-        }
+        said["recommended"] = (
+            f"- Recommended under {p99_us:g} us (p99 of a hold): "
+            f"{_recommendation(pick, now)}{_near(pick, p99_us)}"
+        )
         said["as fast"] = (
             f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
             f"of them, as far as the noise tells: {_by_high(equal)}. "
@@ -337,7 +339,7 @@ def _faster(grid: pd.DataFrame, now: pd.Series) -> str:
     )
 
 
-def _by_table(machine: machines.Machine, state: Release, p99_us: float) -> str:
+def _by_table(machine: Machine, state: Release, p99_us: float) -> str:
     """What the holds alone answer; nothing for a release whose drains no scale bounds."""
     if not bounds_drains(state):
         return ""
@@ -425,7 +427,7 @@ def _fixed(fixed: pd.DataFrame, mapped: int) -> Iterator[tuple[str, str]]:
     yield "fixed high", f"- {said}"
 
 
-def _measured(machine: machines.Machine) -> pd.DataFrame:
+def _measured(machine: Machine) -> pd.DataFrame:
     """What was measured of each batch; of a machine whose table was made nothing."""
     table, interval = machine.latency, machine.latency_interval
     found = pd.DataFrame(
