@@ -327,10 +327,17 @@ def _of_caches(cache: pd.DataFrame) -> str:
 def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[str, str]]:
     """What one source's tables of streams answer, as far as it has them."""
     cells = tables["rows"].set_index(["table", "step", "quantity"])
+    cache = tables["cache_misses"].set_index(["table", "step"])
+    rank = tables["rank"].set_index(["table", "quantity"])["spearman"]
+    yield from _foreseen(cells, of)
+    yield from _scores(cells, cache, of)
+    yield from _caches(cache)
+    if ("unix", "alloc_zone") in rank.index:
+        yield "rank", _rank(cells, rank["unix", "alloc_zone"])
 
-    def there(*cell: str) -> bool:
-        return cell in cells.index
 
+def _foreseen(cells: pd.DataFrame, of: str) -> Iterator[tuple[str, str]]:
+    """Whether what was predicted without a parameter holds."""
     left, hold = [], True
     for what, table, step, foreseen in (
         ("drains per page that patch 1 leaves of AF_UNIX", "unix", "patch1", 2 / 3),
@@ -338,9 +345,8 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
         ("what keeping a batch leaves of SCTP", "sctp_stream_many", "patch3", 1 / 8),
     ):
         per_page = table == "unix"
-        if not there(table, step, "free_high") or (
-            per_page and not there(table, step, "alloc_zone")
-        ):
+        needed = ["free_high", "alloc_zone"] if per_page else ["free_high"]
+        if any((table, step, quantity) not in cells.index for quantity in needed):
             continue
         row = cells.loc[(table, step, "free_high")]
         scale = cells.loc[(table, step, "alloc_zone"), "measured"] if per_page else 100.0
@@ -355,31 +361,33 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
             f"- Would it surprise us, if the predictions without a parameter failed{of}? "
             f"{'They hold' if hold else 'They fail'}, to 5 %: {'; '.join(left)}.",
         )
+
+
+def _scores(cells: pd.DataFrame, cache: pd.DataFrame, of: str) -> Iterator[tuple[str, str]]:
+    """How the scores move from row to row, and whether the model turns where they do."""
+
+    def scores(table: str, steps: Sequence[str]) -> Iterator[tuple[str, pd.Series]]:
+        for step in steps:
+            if (table, step, "score") in cells.index:
+                yield step, cells.loc[(table, step, "score")]
+
     for table, name in _STREAMS.items():
         changes = ", ".join(
             f"{step} {row['measured_change']:+.1f} measured and {row['predicted_change']:+.1f} "
             f"modelled (scatter {row['change_error']:.1f})"
-            for step in ("patch7", "patch9", "patch10")
-            if there(table, step, "score")
-            for row in [cells.loc[(table, step, "score")]]
+            for step, row in scores(table, ("patch7", "patch9", "patch10"))
         )
         if changes:
             yield (
                 f"{name} score",
                 f"- {name}{of}, change of the score from the row before: {changes}.",
             )
-    turns = [
-        cells.loc[(table, step, "score")]
-        for table in _STREAMS
-        for step in _TURNS
-        if there(table, step, "score")
-    ]
+    turns = [row for table in _STREAMS for _, row in scores(table, _TURNS)]
     follows = sum(
         abs(r["predicted_change"]) > r["change_error"]
         and r["predicted_change"] * r["measured_change"] > 0
         for r in turns
     )
-    cache = tables["cache_misses"].set_index(["table", "step"])
     if turns:
         yield (
             "lacking",
@@ -388,6 +396,10 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
             f"{': within tolerance hides that' if follows < len(turns) else ''}."
             + _of_caches(cache),
         )
+
+
+def _caches(cache: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Cache misses as measured, beside pages that are in no cache."""
     for table, name in _STREAMS.items():
         steps = [s for s in ("patch5", "patch7", "patch10") if (table, s) in cache.index]
         measured, model = (
@@ -409,23 +421,24 @@ def _of_streams(tables: Mapping[str, pd.DataFrame], of: str) -> Iterator[tuple[s
                 + f". From the row before: {moves}" * bool(moves)
                 + ".",
             )
-    rank = tables["rank"].set_index(["table", "quantity"])["spearman"]
-    if ("unix", "alloc_zone") in rank.index:
-        zones = cells.xs(("unix", "alloc_zone"), level=("table", "quantity"))
-        most = zones["measured"].max() - 100
-        yield (
-            "rank",
-            f"- The rank correlation of AF_UNIX's alloc_zone, {rank['unix', 'alloc_zone']:.2f}, is "
-            f"that of a model between {zones['predicted'].min():.1f} and "
-            f"{zones['predicted'].max():.1f} where the measured figure lies between "
-            f"{zones['measured'].min():.1f} and {zones['measured'].max():.1f}"
-            + (
-                f": what makes the real streams take up to {most:.0f} % more from the zone than "
-                "the base row is not in it."
-                if most > 5 > zones["predicted"].max() - 100
-                else "."
-            ),
+
+
+def _rank(cells: pd.DataFrame, spearman: float) -> str:
+    """What the rank correlation of AF_UNIX's figure is one of."""
+    zones = cells.xs(("unix", "alloc_zone"), level=("table", "quantity"))
+    most = zones["measured"].max() - 100
+    return (
+        f"- The rank correlation of AF_UNIX's alloc_zone, {spearman:.2f}, is "
+        f"that of a model between {zones['predicted'].min():.1f} and "
+        f"{zones['predicted'].max():.1f} where the measured figure lies between "
+        f"{zones['measured'].min():.1f} and {zones['measured'].max():.1f}"
+        + (
+            f": what makes the real streams take up to {most:.0f} % more from the zone than "
+            "the base row is not in it."
+            if most > 5 > zones["predicted"].max() - 100
+            else "."
         )
+    )
 
 
 _ASKED_OF_VERSIONS = (
