@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -209,23 +209,25 @@ def measure(
     facts = {
         "machine": name,
         "path": None if stored is None else str(stored),
-        "costs": [
-            {
-                "name": f"{row.operation} {row.distance}".rstrip(),
-                "value": row.value,
-                "low": row.low,
-                "high": row.high,
-                "unit": row.unit,
-                "origin": row.origin,
-                "how": row.source,
-            }
-            for row in rows
-        ],
+        "costs": [_told(row) for row in rows],
         "unsteady": list(dict.fromkeys(unsteady)),
         "not_measured": [{"name": m.name, "why": m.why} for m in missing],
     }
     tables = {"costs": costs, **frames, "not measured": pd.DataFrame(missing), "touched": plan}
     return Answer(tables, said, facts=facts, shown=("costs", *frames, "not measured"))
+
+
+def _told(row: Cost) -> dict[str, Any]:
+    """A row of the sheet, as the facts of `measure` have it."""
+    return {
+        "name": f"{row.operation} {row.distance}".rstrip(),
+        "value": row.value,
+        "low": row.low,
+        "high": row.high,
+        "unit": row.unit,
+        "origin": row.origin,
+        "how": row.source,
+    }
 
 
 def may_use(host: HostFiles, cpus: Sequence[int] | None) -> tuple[list[int], int]:

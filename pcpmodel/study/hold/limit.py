@@ -24,7 +24,7 @@ costs the lines of its struct page in addition: how many, and what one takes, is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Real
@@ -579,8 +579,8 @@ def _measured(
     }
 
 
-def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """The answers of several machines in sentences (Markdown)."""
+def _said_of_all(answers: pd.DataFrame, found: Sequence[_Limit]) -> Iterator[tuple[str, str]]:
+    """The answers of several machines in sentences (Markdown), and what they rest on."""
     for (limit_us, slowdown), rows in answers.groupby(["limit_us", "slowdown"]):
         cpu = "as they are" if slowdown == 1 else f"on CPUs {slowdown:g}x slower"
         yield (
@@ -598,6 +598,12 @@ def _said_of_all(answers: pd.DataFrame) -> Iterator[tuple[str, str]]:
             + f" {_KCONFIG}"
             * bool((rows[["batch_scale", "mean_batch_scale"]] == SCALES[-1]).any(axis=None)),
         )
+    for what in ("basis", "pages_basis"):
+        for i, basis in enumerate(_bases(found, what), 1):
+            yield f"{what} {i}", f"- {basis}"
+    notes = [(one, note) for one in found for note in one.notes]
+    for i, (one, note) in enumerate(notes, 1):
+        yield f"note {i}", f"- {one.machine}, {one.p99_us:g} us, {one.slowdown:g}x: {note}"
 
 
 def _span(measured: pd.Series, slowdown: float) -> str:
@@ -732,22 +738,7 @@ def limit(
         (one,) = found
         said, facts = one.said(), one.as_dict()
     else:
-        said = dict(_said_of_all(answers)) | {
-            f"{what} {i}": f"- {basis}"
-            for what in ("basis", "pages_basis")
-            for i, basis in enumerate(_bases(found, what), 1)
-        }
-        said |= {
-            f"note {i}": f"- {note}"
-            for i, note in enumerate(
-                (
-                    f"{one.machine}, {one.p99_us:g} us, {one.slowdown:g}x: {note}"
-                    for one in found
-                    for note in one.notes
-                ),
-                1,
-            )
-        }
+        said = dict(_said_of_all(answers, found))
         facts = {"limits": [one.as_dict() for one in found]}
     columns = ["machine", "batch_scale", "batch", "p99_us", "p99_low_us", "p99_high_us"]
     columns += ["probability", "slower_side", "measured_p99_us", "mean_us", "mean_probability"]

@@ -94,16 +94,9 @@ def compare(
             "data/published or their tables"
         )
     integer("seed", seed, 0, 2**63 - REPEATS)
-    names = [*(c.name for c in cases()), *SINGLE, *ASKED]
     reports = [name for name in asked or () if is_report(name)]
-    if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
-        raise InputError(
-            f"{reports[0]}: name two releases that its commits stand for (releases=, --before and "
-            f"--after), given {releases!r}"
-        )
-    if not reports and (releases is not None or machine is not None):
-        raise InputError("releases and machine go with a report that was brought in alone")
-    states = [find_release(each) for each in releases or ()]
+    states = _before_and_after(reports, releases, machine)
+    names = [*(c.name for c in cases()), *SINGLE, *ASKED]
     known = sorted({n.split("/")[0] for n in names} | set(names) | set(reports))
     for name in asked or ():
         if name not in known:
@@ -163,6 +156,22 @@ def compare(
         **_accounted(asked),
     }
     return _answer(facts, cells, counted)
+
+
+def _before_and_after(
+    reports: Sequence[str],
+    releases: Sequence[str | Release] | None,
+    machine: str | Machine | None,
+) -> list[Release]:
+    """What the commits of reports stand for; nothing where there is none."""
+    if reports and (releases is None or isinstance(releases, str) or len(releases) != 2):
+        raise InputError(
+            f"{reports[0]}: name two releases that its commits stand for (releases=, --before and "
+            f"--after), given {releases!r}"
+        )
+    if not reports and (releases is not None or machine is not None):
+        raise InputError("releases and machine go with a report that was brought in alone")
+    return [find_release(each) for each in releases or ()]
 
 
 def _accounted(sources: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:

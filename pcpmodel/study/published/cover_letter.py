@@ -286,6 +286,21 @@ def _published(name: str, seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def _simulated(grid: xr.Dataset, rules: Sequence[str], figures: Sequence[str]) -> pd.DataFrame:
+    """A row for each release: means over the seeds, and their scatter."""
+    table = pd.DataFrame({"rules": rules, "kind": _SIMULATED})
+    for figure in figures:
+        values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
+        if figure in _PER_UNIT:
+            values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
+        column = COLUMNS[figure]
+        whole = values[0].mean() if column.whole == "first" else 1.0
+        scaled = 100 * values / (whole if whole else np.nan)
+        table[column.name] = scaled.mean(axis=1)
+        table[column.name + "_sd"] = scaled.std(axis=1, ddof=1)
+    return table
+
+
 def _machine_of(run: RunSpec) -> str:
     """CPUs and memory of a run, and what of these nobody states."""
     assumed = ", ".join(assumed_nodes(run.machine.platform, run.host, run.given))
@@ -331,6 +346,52 @@ def on_every_cpu(name: str, cpus: int) -> dict[str, Any]:
     if first == "recording":
         raise InputError(f'workload {name!r} needs more: {{"name": {name!r}, "recording": ...}}')
     return {"name": name, first: cpus // 2 if first == "pairs" else cpus}
+
+
+def _refuse_other_kinds(
+    releases: object, workloads: object, labels: object, figures: object, options: object
+) -> None:
+    """Refuse arguments of `cover_letter` that are no lists of what they should be lists of."""
+    for name, kind, given in (
+        ("releases", (str, Release), releases),
+        ("workloads", (str, Mapping), workloads),
+        ("labels", str, labels),
+        ("figures", str, figures),
+    ):
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise InputError(f"{name}={given!r} is not a list")
+        for item in given:
+            if not isinstance(item, kind):
+                what = "a name or an object with one" if name == "workloads" else "a text"
+                raise InputError(f"{name}: {item!r} is not {what}")
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options={options!r} is not an object of arguments of simulate")
+
+
+def _arguments_of(
+    workload: str | Mapping[str, Any],
+    machine: str | Machine | None,
+    releases: Sequence[str | Release],
+    seeds: int,
+    options: dict[str, Any],
+) -> tuple[dict[str, Any], str]:
+    """Arguments of the sweep that simulates a workload's table, and what it runs on."""
+    if not isinstance(workload, Mapping) or "name" not in workload:
+        raise InputError(f"workload {workload!r} is not an object with a name")
+    arguments = {
+        "machine": machine,
+        "workload": dict(workload),
+        "release": list(releases),
+        "seed": list(range(1, seeds + 1)),
+    }
+    for name in sorted(options.keys() & arguments):
+        own = name if name == "machine" else f"{name}s"
+        raise InputError(f"options: {name} is not one of them; give {own}")
+    arguments |= options
+    grid = make_grid(**arguments)
+    for name in sorted(grid.axes.keys() & options):
+        raise InputError(f"options: {name}={options[name]!r} are several; give one")
+    return arguments, _machine_of(grid.specs[0])
 
 
 def cover_letter(
@@ -383,20 +444,8 @@ def cover_letter(
         releases = [find_release(r) if hasattr(r, "as_release") else r for r in releases]
         if policy is not None and releases:
             releases = [*releases, with_policy(releases[-1], policy)]
-    for name, kind, given in (
-        ("releases", (str, Release), releases),
-        ("workloads", (str, Mapping), workloads),
-        ("labels", str, labels),
-        ("figures", str, figures),
-    ):
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise InputError(f"{name}={given!r} is not a list")
-        for item in given:
-            if not isinstance(item, kind):
-                what = "a name or an object with one" if name == "workloads" else "a text"
-                raise InputError(f"{name}: {item!r} is not {what}")
-    if options is not None and not isinstance(options, Mapping):
-        raise InputError(f"options={options!r} is not an object of arguments of simulate")
+    _refuse_other_kinds(releases, workloads, labels, figures, options)
+    options = dict(options or {})
     simulated = _any_simulated(workloads)
     if not workloads or (simulated and not (releases and machine)):
         raise InputError("workloads, releases and machine must not be empty")
@@ -410,51 +459,25 @@ def cover_letter(
             raise unknown_name("figure", figure, [c for c in COLUMNS if c != "build_time"])
     if any(isinstance(w, str) for w in workloads):
         split = ("cpus", "nodes", "cpus_per_node")
-        given = {k: v for k, v in (options or {}).items() if k in split}
+        given = {k: v for k, v in options.items() if k in split}
         cpus = host_of(find_machine(machine), given).cpus
         workloads = [on_every_cpu(w, cpus) if isinstance(w, str) else w for w in workloads]
-    asked: list[dict[str, Any] | str] = []
-    on = ""
+    asked, on = [], ""
     for workload in workloads:  # refuse what is wrong before anything runs
         if isinstance(workload, Mapping) and "published" in workload:
             asked.append(_published_name(workload))
-            continue
-        if not isinstance(workload, Mapping) or "name" not in workload:
-            raise InputError(f"workload {workload!r} is not an object with a name")
-        arguments = {
-            "machine": machine,
-            "workload": dict(workload),
-            "release": list(releases),
-            "seed": list(range(1, seeds + 1)),
-        }
-        for name in sorted((options or {}).keys() & arguments):
-            own = name if name == "machine" else f"{name}s"
-            raise InputError(f"options: {name} is not one of them; give {own}")
-        arguments |= options or {}
-        grid = make_grid(**arguments)
-        for name in sorted(grid.axes.keys() & (options or {})):
-            raise InputError(f"options: {name}={options[name]!r} are several; give one")
-        asked.append(arguments)
-        on = _machine_of(grid.specs[0])
+        else:
+            arguments, on = _arguments_of(workload, machine, releases, seeds, options)
+            asked.append(arguments)
     tables, told, notes = {}, [], {}
-    more = "".join(f", {k}={v}" for k, v in (options or {}).items())
+    more = "".join(f", {k}={v}" for k, v in options.items())
     whose = f"Simulated with the lock holds of {machine}{more}, on {on}."
     for arguments in asked:
         if isinstance(arguments, str):
             tables[f"{arguments}, published and simulated"] = _published(arguments, seeds)
             continue
         grid = sweep(progress=False, **arguments)
-        rules = list(labels) or [str(r) for r in releases]
-        table = pd.DataFrame({"rules": rules, "kind": _SIMULATED})
-        for figure in figures:
-            values = grid[figure].transpose("release", "seed").to_numpy().astype(float)
-            if figure in _PER_UNIT:
-                values = values / grid["score_per_s"].transpose("release", "seed").to_numpy()
-            column = COLUMNS[figure]
-            whole = values[0].mean() if column.whole == "first" else 1.0
-            scaled = 100 * values / (whole if whole else np.nan)
-            table[column.name] = scaled.mean(axis=1)
-            table[column.name + "_sd"] = scaled.std(axis=1, ddof=1)
+        table = _simulated(grid, list(labels) or [str(r) for r in releases], figures)
         told.append(_told(grid, arguments["workload"]))
         workload = arguments["workload"]
         rest = ", ".join(f"{k}={v}" for k, v in workload.items() if k != "name")
@@ -463,7 +486,7 @@ def cover_letter(
     about = (
         " ".join([whose, *told])
         if simulated
-        else ("Published tables and what pcpmodel simulates for them.")
+        else "Published tables and what pcpmodel simulates for them."
     )
     facts = {"about": about, "runs": seeds, "tables": {k: _records(t) for k, t in tables.items()}}
     return CoverLetter(tables, {"about": about}, facts, runs=seeds, notes=notes)
