@@ -46,6 +46,7 @@ __all__ = [
     "Entry",
     "changing",
     "cited",
+    "dump_csv",
     "dump_json",
     "entries",
     "find",
@@ -396,28 +397,23 @@ def table_files(
     """
     files, resources = {}, []
     for table, (fields, rows) in tables.items():
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([field[0] for field in fields])
-        writer.writerows(rows)
-        files[f"{table}.csv"] = text.getvalue().encode()
-        resources.append(
-            {
-                "name": table,
-                "type": "table",
-                "path": f"{table}.csv",
-                "format": "csv",
-                "mediatype": "text/csv",
-                "encoding": "utf-8",
-                "schema": {
-                    "fields": [
-                        {"name": n, "type": t, **({"unit": u} if u else {}), "description": d}
-                        for n, t, u, d in fields
-                    ],
-                    "missingValues": [""],
-                },
-            }
-        )
+        resource = {
+            "name": table,
+            "type": "table",
+            "path": f"{table}.csv",
+            "format": "csv",
+            "mediatype": "text/csv",
+            "encoding": "utf-8",
+            "schema": {
+                "fields": [
+                    {"name": n, "type": t, **({"unit": u} if u else {}), "description": d}
+                    for n, t, u, d in fields
+                ],
+                "missingValues": [""],
+            },
+        }
+        resources.append(resource)
+        files[resource["path"]] = dump_csv(resource, rows)
     descriptor = {
         "name": name,
         "title": title,
@@ -522,6 +518,15 @@ def _exchange(fresh: Path, target: Path) -> None:
         old.rename(target)
         raise
     old.rename(fresh)
+
+
+def dump_csv(resource: Mapping[str, Any], rows: Iterable[Iterable[Any]]) -> bytes:
+    """Return a table as the files of ``data/`` have it, its columns named by the descriptor."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([column["name"] for column in resource["schema"]["fields"]])
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def dump_json(value: Any) -> str:

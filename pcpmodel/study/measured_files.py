@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import hashlib
-import io
 import platform as host_platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,26 +22,17 @@ from pcpmodel.datasets.packages import (
     PLATFORM_RESOURCE,
     RATES_RESOURCE,
 )
-from pcpmodel.datasets.store import dump_json, hardware_descriptor, store_package
+from pcpmodel.datasets.store import dump_csv, dump_json, hardware_descriptor, store_package
 from pcpmodel.errors import InputError
 from pcpmodel.hardware.platform import Platform
 from pcpmodel.hardware.probe import Cost
 from pcpmodel.trace.hold_tracer import SIDES, Traced
 
-__all__ = ["csv_text", "rows_of", "store"]
-
-
-def csv_text(resource: Mapping[str, Any], rows: Iterable[Sequence[Any]]) -> bytes:
-    """A table's file."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column["name"] for column in resource["schema"]["fields"]])
-    writer.writerows(rows)
-    return text.getvalue().encode()
+__all__ = ["rows_of", "store"]
 
 
 def rows_of(table: pd.DataFrame) -> list[list[Any]]:
-    """Rows for `csv_text`: six digits, nothing for what is not known."""
+    """Rows of a file: six digits, nothing for what is not known."""
     return [
         [("" if v != v else f"{v:.6g}") if isinstance(v, float) else v for v in row]
         for row in table.itertuples(index=False, name=None)
@@ -85,21 +74,21 @@ def store(
         )
     known["sources"] = [source]
     files = {
-        COSTS_RESOURCE["path"]: csv_text(
+        COSTS_RESOURCE["path"]: dump_csv(
             COSTS_RESOURCE,
             [[r.operation, r.distance, *_plain(r), r.origin, r.source] for r in rows],
         ),
         PLATFORM_RESOURCE["path"]: dump_json(known).encode(),
     }
     if table is not None and interval is not None:
-        files[LATENCY_RESOURCE["path"]] = csv_text(
+        files[LATENCY_RESOURCE["path"]] = dump_csv(
             LATENCY_RESOURCE,
             [
                 [row[0], row[1], *map("{:.3f}".format, row[2:])]
                 for row in table.itertuples(index=False, name=None)
             ],
         )
-        files[INTERVAL_RESOURCE["path"]] = csv_text(
+        files[INTERVAL_RESOURCE["path"]] = dump_csv(
             INTERVAL_RESOURCE,
             [
                 [v if isinstance(v, int) else f"{max(v, 0.0):.3f}" for v in row]
@@ -108,7 +97,7 @@ def store(
         )
     more = [] if rates is None or not len(rates) else [RATES_RESOURCE]
     if more:
-        files[RATES_RESOURCE["path"]] = csv_text(RATES_RESOURCE, rows_of(rates))
+        files[RATES_RESOURCE["path"]] = dump_csv(RATES_RESOURCE, rows_of(rates))
     descriptor = hardware_descriptor(
         name,
         f"{'Costs' if table is None else 'Batch latency and costs'}, {title}",

@@ -27,7 +27,7 @@ from pcpmodel.datasets.packages import (
     PREDICTION_RESOURCE,
     VALIDATION_RESOURCE,
 )
-from pcpmodel.datasets.store import changing, dump_json, store_package
+from pcpmodel.datasets.store import changing, dump_csv, dump_json, store_package
 from pcpmodel.errors import InputError, integer
 from pcpmodel.files import digest_of, parse_json, read_bytes
 from pcpmodel.hardware.load import KINDS, Load
@@ -50,7 +50,7 @@ from pcpmodel.study.loads import (
     zone_here,
 )
 from pcpmodel.study.measure import may_use, refuse_busy
-from pcpmodel.study.measured_files import csv_text, rows_of
+from pcpmodel.study.measured_files import rows_of
 from pcpmodel.study.page_lines import LINE_ROWS
 from pcpmodel.trace import setting
 from pcpmodel.trace.hold_tracer import HoldTracer, hold_tracer, other_tracers
@@ -254,7 +254,7 @@ def _store(
     path: Path, resource: Mapping[str, Any], table: pd.DataFrame, what: str, note: str
 ) -> str:
     """Add a table to the machine's package; its SHA-256."""
-    content = csv_text(resource, rows_of(table))
+    content = dump_csv(resource, rows_of(table))
     digest = hashlib.sha256(content).hexdigest()
     with changing(path.parent.parent):
         files = {

@@ -20,7 +20,6 @@ from helpers.paths import DATA
 from pcpmodel.cli import main
 from pcpmodel.datasets import packages, store
 from pcpmodel.errors import InputError
-from pcpmodel.hardware import latency_input
 
 MINE = ("batch_latency.csv", "batch_latency_interval.csv", "datapackage.json", "platform.json")
 
@@ -321,7 +320,7 @@ def test_of_two_updates_at_once_neither_is_lost(root, monkeypatch):
 
 def test_an_update_while_a_revision_comes_in_is_not_lost(root, monkeypatch):
     started, errors = in_between(
-        monkeypatch, latency_input.add, "_csv", lambda: store.update_platform(
+        monkeypatch, store, "dump_csv", lambda: store.update_platform(
             "mine", {"governor": "performance"}, data=root)
     )  # fmt: skip
     assert add(root, SPR, "--machine", "mine", "--replace").exit_code == 0

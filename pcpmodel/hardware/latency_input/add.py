@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -138,7 +136,7 @@ def add_latency(
             interval = before.tables.get(INTERVAL_RESOURCE["name"])
             if interval is not None and _inside(parsed, interval):
                 kept.append(INTERVAL_RESOURCE["path"])
-                files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, interval.cells)
+                files[INTERVAL_RESOURCE["path"]] = store.dump_csv(INTERVAL_RESOURCE, interval.cells)
                 sources += [source for source in before.sources if source not in sources]
             elif interval is not None:
                 dropped.append(INTERVAL_RESOURCE["path"])
@@ -146,15 +144,15 @@ def add_latency(
             packages.raise_first(packages.doubtful(parsed, interval, known["tool"]))
         else:
             rows, ranges, sources, tools, left_out = traced
-            files[INTERVAL_RESOURCE["path"]] = _csv(INTERVAL_RESOURCE, ranges)
+            files[INTERVAL_RESOURCE["path"]] = store.dump_csv(INTERVAL_RESOURCE, ranges)
             if given.get("tool") is None:
                 known["tool"] = tools
-        files[LATENCY_RESOURCE["path"]] = _csv(LATENCY_RESOURCE, rows)
+        files[LATENCY_RESOURCE["path"]] = store.dump_csv(LATENCY_RESOURCE, rows)
         for resource in (WAIT_RESOURCE, COSTS_RESOURCE):
             # Of the machine as its platform is, whatever its holds are now.
             if beside := before.tables.get(resource["name"]):
                 kept.append(resource["path"])
-                files[resource["path"]] = _csv(resource, beside.cells)
+                files[resource["path"]] = store.dump_csv(resource, beside.cells)
         if WAIT_RESOURCE["path"] in files:
             sources += [s for s in before.sources if s not in sources and _of_waits(s)]
         files[PLATFORM_RESOURCE["path"]] = store.dump_json(known).encode()
@@ -254,7 +252,7 @@ def add_waits(
             if resource["name"] in (*before.tables, *before.documents)
         }
         kept = tuple(files)
-        files[WAIT_RESOURCE["path"]] = _csv(WAIT_RESOURCE, rows)
+        files[WAIT_RESOURCE["path"]] = store.dump_csv(WAIT_RESOURCE, rows)
         _parse(files[WAIT_RESOURCE["path"]], path, WAIT_RESOURCE, faults)
         packages.raise_first(faults)
         note = f"{_WAITS}{tool}; {others} waits for other locks are left out"
@@ -326,14 +324,6 @@ def _source(path: str | Path, content_or_digest: bytes | str, note: str) -> dict
     return {"title": Path(path).name, "sha256": digest, "note": note}
 
 
-def _csv(resource: Mapping[str, Any], rows: Iterable[Sequence[str]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column["name"] for column in resource["schema"]["fields"]])
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
 def _rows_from_raw(
     raw: Mapping[str, Mapping[int | None, str | Path]],
     throughput: Mapping[int, str],
@@ -382,7 +372,7 @@ def _rows_from_raw(
         ranges.append(interval)
     faults: list[InputError] = []
     for resource, lines in ((LATENCY_RESOURCE, rows), (INTERVAL_RESOURCE, ranges)):
-        _parse(_csv(resource, lines), resource["path"], resource, faults)
+        _parse(store.dump_csv(resource, lines), resource["path"], resource, faults)
     for fault in faults:
         # Say it of the file or the option that the figure came from: the user made no table.
         side = (fault.column or "").split("_")[0]
