@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from pcpmodel.errors import unknown_name
-from pcpmodel.figures.style import PAGE, SERIES, capital, figure_style, number, span
+from pcpmodel.figures.style import PAGE, SERIES, capital, figure_style, span
+from pcpmodel.words import number
 
 __all__ = ["ladder", "page_list_life"]
 

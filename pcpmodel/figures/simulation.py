@@ -23,11 +23,10 @@ from pcpmodel.figures.style import (
     capital,
     figure_style,
     listed,
-    number,
     span,
     widen_y,
 )
-from pcpmodel.words import counted, decimals
+from pcpmodel.words import counted, decimals, number
 
 __all__ = [
     "answer_key",

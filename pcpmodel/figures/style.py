@@ -38,6 +38,7 @@ from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.figures.print import display, latex
 from pcpmodel.files import scratch
+from pcpmodel.words import number
 
 __all__ = [
     "COLUMN",
@@ -419,11 +420,6 @@ def listed(names: Iterable[object]) -> str:
 def capital(label: str) -> str:
     """``Zone instances`` for ``zone instances``; ``p99`` stays."""
     return label[:1].upper() + label[1:] if label[:2].isalpha() else label
-
-
-def number(x: float, digits: int = 3) -> str:
-    """``0.012``, ``1.2`` or ``12,345``."""
-    return f"{x:,.{digits}g}" if abs(x) < 1000 else f"{x:,.0f}"
 
 
 def span(values: Iterable[float], unit: str = "") -> str:

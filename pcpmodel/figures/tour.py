@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcpmodel.figures.rules import page_list_life
-from pcpmodel.figures.style import PAGE, SERIES, current_style, describe, inches, number, whole
+from pcpmodel.figures.style import PAGE, SERIES, current_style, describe, inches, whole
+from pcpmodel.words import number
 
 __all__ = ["tour_picture"]
 

@@ -26,6 +26,7 @@ from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.numa.runs import Run, run
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import half_width
+from pcpmodel.words import number
 
 __all__ = [
     "AFTER", "BEFORE", "FITTED", "PATCH", "Comparison", "Pair", "compare", "fit", "pair_of",
@@ -267,8 +268,8 @@ def _said(pair: Pair) -> Iterator[tuple[str, str]]:
         yield (
             f"{row.quantity}, {row.kernel}",
             f"* {words[row.quantity]}, {row.kernel}: "
-            f"{f'{_number(row.measured)} measured' if known else 'not measured'}, "
-            f"{_number(row.predicted)} by the model (**{how}**).",
+            f"{f'{number(row.measured)} measured' if known else 'not measured'}, "
+            f"{number(row.predicted)} by the model (**{how}**).",
         )
     change = pair.rows.set_index("quantity").loc["shootdown_interrupts_change"]
     if as_published(pair.before.release, pair.after.release) and not other:
@@ -476,11 +477,6 @@ def fit(given: Experiment | None = None, rounds: int = 2) -> Experiment:
         flush_ns = found.flush_base_ns + missing_ns / max(1, once.counts["unmap_flushes"])
         found = found.with_(flush_base_ns=max(0, round(float(flush_ns) / 100) * 100))
     return found
-
-
-def _number(x: float) -> str:
-    """Three digits, or all of a large number: ``0.47``, ``9,200,000``."""
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
 
 
 def _targets(given: Experiment) -> float:
