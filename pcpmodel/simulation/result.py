@@ -530,6 +530,35 @@ class Result(_Counted):
         """
         import xarray as xr
 
+        made = xr.Dataset(
+            self._variables(),
+            coords={
+                "cpu": np.arange(len(self.per_cpu["score"])),
+                "kind": list(KINDS),
+                **({"phase": list(self.phases)} if self.phases else {}),
+                "quantile": list(_QUANTILES),
+                "bucket_ns": ("bucket_ns", self.wait_hist["refill"].edges_ns[:-1], {"units": "ns"}),
+                "threshold_us": ("threshold_us", list(THRESHOLDS_US), {"units": "us"}),
+                "time_s": ("time_s", self.time_s, {"units": "s"}),
+            },
+            attrs={
+                "pcpmodel_version": __version__,
+                "schema_version": 2,
+                "seed": self.spec.seed,
+                "warmup_s": self.warmup_s,
+                "stands": "not looked at" if self.stands is None else str(self.stands),
+                "assumed": "; ".join(self.spec.assumed),
+                "order_digests": " ".join(f"{d:016x}" for d in self.order_digests),
+                "spec": json.dumps(self.spec.as_dict(), sort_keys=True, default=str),
+            },
+        )
+        for variable in made.variables.values():
+            if variable.dtype == np.int64:
+                variable.encoding["dtype"] = "float64"
+        return made
+
+    def _variables(self) -> dict[str, tuple[Any, ...]]:
+        """Dimensions, values and attributes of every array of `to_dataset`."""
         data: dict[str, Any] = {}
         for name, (unit, meaning) in _COUNTERS.items():
             data[name] = ("cpu", self.per_cpu[name], {"units": unit, "long_name": meaning})
@@ -607,32 +636,7 @@ class Result(_Counted):
                 self.half_width(name),
                 {"units": unit, "long_name": "half of the 95 % interval, by batch means"},
             )
-        made = xr.Dataset(
-            data,
-            coords={
-                "cpu": np.arange(len(self.per_cpu["score"])),
-                "kind": list(KINDS),
-                **({"phase": list(self.phases)} if self.phases else {}),
-                "quantile": list(_QUANTILES),
-                "bucket_ns": ("bucket_ns", self.wait_hist["refill"].edges_ns[:-1], {"units": "ns"}),
-                "threshold_us": ("threshold_us", list(THRESHOLDS_US), {"units": "us"}),
-                "time_s": ("time_s", self.time_s, {"units": "s"}),
-            },
-            attrs={
-                "pcpmodel_version": __version__,
-                "schema_version": 2,
-                "seed": self.spec.seed,
-                "warmup_s": self.warmup_s,
-                "stands": "not looked at" if self.stands is None else str(self.stands),
-                "assumed": "; ".join(self.spec.assumed),
-                "order_digests": " ".join(f"{d:016x}" for d in self.order_digests),
-                "spec": json.dumps(self.spec.as_dict(), sort_keys=True, default=str),
-            },
-        )
-        for variable in made.variables.values():
-            if variable.dtype == np.int64:
-                variable.encoding["dtype"] = "float64"
-        return made
+        return data
 
     def __repr__(self) -> str:
         half = self.half_width("lock_contention")
