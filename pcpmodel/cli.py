@@ -29,6 +29,7 @@ from pcpmodel.files import parse_json
 from pcpmodel.signals import Ended, unwinding
 
 as_json = click.option("--json", "json_", is_flag=True, help="Print the result as JSON.")
+with_data = click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
 
 
 class _Main(click.Group):
@@ -349,7 +350,7 @@ def data_check(directory: str | None, json_: bool) -> None:
 
 
 @data_.command("list")
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @as_json
 def data_list(data: str | None, json_: bool) -> None:
     """Say what there is: name, title, tables, rows and where from."""
@@ -380,7 +381,7 @@ def _asked() -> bool:
 @click.argument("name", metavar="[KIND/]NAME")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where nobody can answer.")
 @click.option("--force", is_flag=True, help="Remove even what data add did not bring in.")
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @as_json
 def data_remove(name: str, yes: bool, force: bool, data: str | None, json_: bool) -> None:
     """Remove a machine or a workload, with all its files.
@@ -411,7 +412,7 @@ def data_update() -> None:
 @data_update.command("platform")
 @click.argument("machine", metavar="NAME")
 @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @as_json
 def data_update_platform(
     machine: str, pairs: tuple[str, ...], data: str | None, json_: bool
@@ -793,7 +794,7 @@ def _by_batch(option: str, pairs: tuple[str, ...], whole: bool = False) -> dict[
     help="A zone lock's address, where --waits has no stacks.",
 )
 @click.option("--platform", metavar="FILE", help="What the machine is: platform.json.")
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @click.option("--replace", is_flag=True, help="Revise a machine of that name; its platform stays.")
 @as_json
 def data_add_latency(
@@ -894,7 +895,7 @@ def data_add_latency(
     metavar="NAME",
     help="What to call it: [a-z0-9][a-z0-9-]*; default: from the Message-ID.",
 )
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @click.option("--replace", is_flag=True, help="Overwrite a source of that name.")
 @as_json
 def data_add_report(
@@ -917,7 +918,7 @@ def data_add_report(
 @click.argument("recording", metavar="RECORDING")
 @click.option("--name", required=True, metavar="NAME", help="What to call it: [a-z0-9][a-z0-9-]*")
 @click.option("--page-us", type=float, help="CPU time per page at native speed [us].")
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @click.option("--replace", is_flag=True, help="Overwrite a workload of that name.")
 @as_json
 def data_add_workload(
@@ -1023,29 +1024,16 @@ def simulate_(
     from pcpmodel.hardware.machines import machine as find_machine
     from pcpmodel.simulation.run import execute, hold_range
     from pcpmodel.simulation.spec import make_spec
-    from pcpmodel.workload import WORKLOADS, make
+    from pcpmodel.workload import make
 
-    params = _settings(param, "--param")
-    takes = inspect.signature(WORKLOADS.get(workload, make)).parameters
-    if processes is not None:
-        if workload in WORKLOADS and "processes" not in takes:
-            raise InputError(
-                f"workload {workload} has no --processes; with --param it takes {', '.join(takes)}"
-            )
-        if "processes" in params:
-            raise InputError("--param processes: use --processes, and once")
-        params["processes"] = processes
-    needed = [k for k, p in takes.items() if p.default is p.empty and k not in params]
-    if workload in WORKLOADS and needed and params.keys() <= takes.keys():
-        how = ("--processes N" if k == "processes" else f"--param {k}=..." for k in needed)
-        raise InputError(f"workload {workload} needs {' and '.join(how)}")
+    params = _arguments_of(workload, processes, _settings(param, "--param"))
     options = _settings(settings, "--set")
     used = find_machine(machine, like=like or None)
     given = {"seconds": seconds, "seed": seed, "cpus": cpus, "nodes": nodes}
     if "warmup_s" in options:
         raise InputError("--set warmup_s: use --warmup")
-    given |= {"warmup_s": warmup_s}
-    given |= {"memory_gib": memory_gib, "release": _rules(release_, config), "machine": used}
+    given |= {"warmup_s": warmup_s, "memory_gib": memory_gib}
+    given |= {"release": _rules(release_, config), "machine": used}
     given |= {"workload": make(workload, **params), "policy": _policy(policy_file)}
     for key in options:
         if key in given:
@@ -1062,7 +1050,37 @@ def simulate_(
                 raise
             raise InputError(f"{policy_file}: {type(error).__name__}: {error}") from error
     summary = result.summary()
-    over = summary["latency_over_us"]
+    if spec.machine.derived:
+        summary["holds_times"] = {
+            f"{factor:.2f}": {"score": run.score, "lock_contention": run.lock_contention}
+            for factor, run in hold_range(spec).items()
+        }
+    _emit(summary, json_, "\n".join(_summed_up(workload, result, summary)))
+
+
+def _arguments_of(workload: str, processes: int | None, params: dict[str, Any]) -> dict[str, Any]:
+    """Those of a workload, --processes among them; refused are words that are not options here."""
+    from pcpmodel.workload import WORKLOADS, make
+
+    takes = inspect.signature(WORKLOADS.get(workload, make)).parameters
+    if processes is not None:
+        if workload in WORKLOADS and "processes" not in takes:
+            raise InputError(
+                f"workload {workload} has no --processes; with --param it takes {', '.join(takes)}"
+            )
+        if "processes" in params:
+            raise InputError("--param processes: use --processes, and once")
+        params = params | {"processes": processes}
+    needed = [k for k, p in takes.items() if p.default is p.empty and k not in params]
+    if workload in WORKLOADS and needed and params.keys() <= takes.keys():
+        how = ("--processes N" if k == "processes" else f"--param {k}=..." for k in needed)
+        raise InputError(f"workload {workload} needs {' and '.join(how)}")
+    return params
+
+
+def _summed_up(workload: str, result: Any, summary: dict[str, Any]) -> list[str]:
+    """A run in lines of words."""
+    spec, over = result.spec, summary["latency_over_us"]
     half = summary["half_width_95"]["lock_contention"]
     sure = "" if half is None else f" (95 %: ± {100 * half:.2f}, batch means)"
     stood = {
@@ -1070,41 +1088,33 @@ def simulate_(
         True: ": until the rates were steady",
         False: ": the rates never became steady; the figures are of a run that still changes",
     }
-    spread = {}
-    if spec.machine.derived:
-        for factor, run in hold_range(spec).items():
-            spread[f"{factor:.2f}"] = {"score": run.score, "lock_contention": run.lock_contention}
-        summary["holds_times"] = spread
-    text = "\n".join(
-        [
-            f"{workload} under {spec.rules} on {spec.machine.name}: "
-            f"{summary['score']} {summary['score_unit']} in {seconds:g} s",
-            f"machine               {spec.host}",
-            f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles{sure}",
-            *(
-                f"  with holds x {factor:8} {100 * found['lock_contention']:.2f} %, "
-                f"{found['score']} {summary['score_unit']}"
-                for factor, found in spread.items()
-            ),
-            f"refills               {summary['refills']} ({result.per_cpu['refill_pages'].sum()} "
-            f"pages; {summary['alloc_zone_pages']} from the zone, those past the lists included)",
-            f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
-            "wait per hold         "
-            + (
-                ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items())
-                if summary["wait_ns"]["mean"] is not None
-                else "none: no hold is taken"
-            ),
-            *_parts(summary),
-            "refill over           "
-            + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
-            f"warm-up               {result.warmup_s:.4g} s{stood[result.stands]}",
-            "assumed               " + "; ".join(spec.assumed),
-            f"real-time factor      {summary['real_time_factor']:.1f}",
-            *(f"* {note}" for note in summary["notes"]),
-        ]
-    )
-    _emit(summary, json_, text)
+    return [
+        f"{workload} under {spec.rules} on {spec.machine.name}: "
+        f"{summary['score']} {summary['score_unit']} in {spec.seconds:g} s",
+        f"machine               {spec.host}",
+        f"zone-lock contention  {100 * summary['lock_contention']:.2f} % of busy cycles{sure}",
+        *(
+            f"  with holds x {factor:8} {100 * found['lock_contention']:.2f} %, "
+            f"{found['score']} {summary['score_unit']}"
+            for factor, found in summary.get("holds_times", {}).items()
+        ),
+        f"refills               {summary['refills']} ({result.per_cpu['refill_pages'].sum()} "
+        f"pages; {summary['alloc_zone_pages']} from the zone, those past the lists included)",
+        f"drains                {summary['drains']} ({summary['free_high']} for high orders)",
+        "wait per hold         "
+        + (
+            ", ".join(f"{k} {v / 1e3:.2f} us" for k, v in summary["wait_ns"].items())
+            if summary["wait_ns"]["mean"] is not None
+            else "none: no hold is taken"
+        ),
+        *_parts(summary),
+        "refill over           "
+        + ", ".join(f"{us} us: {100 * p:.4f} %" for us, p in over["refill"].items()),
+        f"warm-up               {result.warmup_s:.4g} s{stood[result.stands]}",
+        "assumed               " + "; ".join(spec.assumed),
+        f"real-time factor      {summary['real_time_factor']:.1f}",
+        *(f"* {note}" for note in summary["notes"]),
+    ]
 
 
 @main.command("compare")
@@ -1310,7 +1320,7 @@ def _script(ctx: click.Context, _option: click.Parameter, tool: str | None) -> N
 @click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
 @click.option("--force", is_flag=True, help="Measure even if busy or short of memory.")
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @click.option(
     "--replace",
     is_flag=True,
@@ -1379,7 +1389,7 @@ def measure_(
 @click.option(
     "--force", is_flag=True, help="Measure even if busy, or if this is not the machine measured."
 )
-@click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+@with_data
 @as_json
 def validate_(
     name: str,
