@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -167,20 +167,22 @@ class Workload:
     @property
     def endless(self) -> bool:
         """Whether all tasks go on at the same rates for as long as anybody looks."""
-        programs = {id(task.program): task.program for task in self.tasks}.values()
-        return self.steady and all(p.endless for p in programs)
+        return self.steady and all(p.endless for p in self._programs())
 
     @property
     def takes_pages(self) -> bool:
         """Whether any task allocates."""
-        programs = {id(task.program): task.program for task in self.tasks}.values()
-        return any(op.code == OPS["alloc"] for p in programs for op in p.ops)
+        return any(op.code == OPS["alloc"] for p in self._programs() for op in p.ops)
 
     @property
     def phases(self) -> tuple[str, ...]:
         """Names of the phases that its programs tell apart; the first, "", is outside of all."""
-        programs = {id(task.program): task.program for task in self.tasks}.values()
-        return tuple(dict.fromkeys(["", *(name for p in programs for name in p.names())]))
+        names = (name for program in self._programs() for name in program.names())
+        return tuple(dict.fromkeys(["", *names]))
+
+    def _programs(self) -> Collection[Program]:
+        """Those of the tasks, each once."""
+        return {id(task.program): task.program for task in self.tasks}.values()
 
     def __post_init__(self) -> None:
         if self.made is not None and self.made.tasks is not self.tasks:
