@@ -30,6 +30,13 @@ from pcpmodel.signals import Ended, unwinding
 
 as_json = click.option("--json", "json_", is_flag=True, help="Print the result as JSON.")
 with_data = click.option("--data", metavar="DIR", help="Data directory (default: the package's).")
+with_params = click.option(
+    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a notebook's parameter."
+)
+with_project = click.option(
+    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
+)
+with_used_cpus = click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
 
 
 class _Main(click.Group):
@@ -586,12 +593,8 @@ def _say_left_out(project: Path) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME[/DATA]]...")
 @click.option("--why", is_flag=True, help="Say everything that changed, not only the first few.")
 @click.option("--dry-run", is_flag=True, help="Say what would run; run nothing.")
-@click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a notebook's parameter."
-)
-@click.option(
-    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
-)
+@with_params
+@with_project
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Where the reports go.  [PROJECT/reports]"
 )
@@ -636,9 +639,7 @@ def rerun_(
 @click.option(
     "--with", "way", metavar="PROGRAM", help="chromium or pdflatex; default: what is there."
 )
-@click.option(
-    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
-)
+@with_project
 @click.option(
     "--reports", type=click.Path(path_type=Path), help="Where the reports are.  [PROJECT/reports]"
 )
@@ -695,12 +696,8 @@ def pdf_(
     "--out", type=click.Path(path_type=Path), help="Directory to write to; needed but for a list."
 )
 @click.option("--dry-run", is_flag=True, help="List the figures; draw none.")
-@click.option(
-    "--param", "params", multiple=True, metavar="NAME=VALUE", help="Set a notebook's parameter."
-)
-@click.option(
-    "--project", default=".", type=click.Path(path_type=Path), help="Where notebooks/ is.  [.]"
-)
+@with_params
+@with_project
 @as_json
 def figures_(
     names: tuple[str, ...],
@@ -1317,7 +1314,7 @@ def _script(ctx: click.Context, _option: click.Parameter, tool: str | None) -> N
     "add latency reads what comes out.",
 )
 @click.option("--minutes", type=float, default=3.0, show_default=True, help="At most, about [min].")
-@click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
+@with_used_cpus
 @click.option("--dry-run", is_flag=True, help="Only say what would be touched.")
 @click.option("--force", is_flag=True, help="Measure even if busy or short of memory.")
 @with_data
@@ -1383,7 +1380,7 @@ def measure_(
     metavar="N",
     help="Value of vm.percpu_pagelist_high_fraction; may be repeated. Default: 0, 128, 2048.",
 )
-@click.option("--cpus", metavar="LIST", help="CPUs to use, as 0-3,8; default: all.")
+@with_used_cpus
 @click.option("--dry-run", is_flag=True, help="Only predict.")
 @click.option("--stored", is_flag=True, help="Show the session that is stored.")
 @click.option(
