@@ -24,7 +24,7 @@ from pcpmodel.datasets.packages import load_published
 from pcpmodel.files import digest_of
 from pcpmodel.numa.parameters import Experiment, experiment
 from pcpmodel.numa.runs import Run, run
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, exact_records
 from pcpmodel.study.contention.runs import half_width
 from pcpmodel.words import number
 
@@ -190,13 +190,9 @@ class Pair:
                 for row in self.rows.itertuples()
                 if row.fitted
             ],
-            "published": self._published_rows() if self.published else [],
+            "published": exact_records(self.rows) if self.published else [],
             "parameters": self.before.experiment.as_dict(),
         }
-
-    def _published_rows(self) -> list[dict[str, Any]]:
-        known = self.rows.astype(object)
-        return known.where(known.notna(), None).to_dict("records")
 
     @property
     def published(self) -> bool:

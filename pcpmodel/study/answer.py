@@ -96,6 +96,11 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return parse_json(plain.to_json(orient="records"))
 
 
+def exact_records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON with all their digits, without the index; NaN, which it has not, is None."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
 def _named(table: pd.DataFrame) -> bool:
     """Whether the index says something."""
     return any(name is not None for name in table.index.names)

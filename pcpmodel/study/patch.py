@@ -23,7 +23,7 @@ from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import make_spec
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, exact_records
 from pcpmodel.study.lists.ladder import Ladder
 from pcpmodel.study.published.cover_letter import CoverLetter, cover_letter, on_every_cpu
 from pcpmodel.study.recorded import recorded_work
@@ -170,7 +170,7 @@ def try_patch(
         "base": old.name,
         "differences": differences.facts["differences"],
         "recorded": {"recording": recording, "rows": table.to_dict("records")},
-        "runs": runs.astype(object).where(runs.notna(), None).to_dict("records"),
+        "runs": exact_records(runs),
         "cover_letter": letter.as_dict(),
         "notes": state.notes,
     }

@@ -36,7 +36,7 @@ from pcpmodel.hardware.platform import Platform
 from pcpmodel.kernel.releases import nearest_release
 from pcpmodel.proc.host import HostFiles
 from pcpmodel.signals import Shield, shielded
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, exact_records
 from pcpmodel.study.loads import (
     QUANTITIES,
     Cell,
@@ -152,7 +152,7 @@ def validate(
         return Answer(
             {"prediction": prediction, "touched": touched(used, memory, fractions)},
             {"dry run": "Nothing was touched or stored."},
-            facts={"machine": name, "prediction": _plain(prediction)},
+            facts={"machine": name, "prediction": exact_records(prediction)},
         )
     refuse_busy(host, used, memory, force)
     if os.geteuid():
@@ -408,11 +408,11 @@ def validation(name: str, data: str | os.PathLike[str] | None = None) -> Answer:
         facts={
             "machine": name,
             "prediction_sha256": digest,
-            "rows": _plain(_rows(shown)),
+            "rows": exact_records(_rows(shown)),
             "mean_error_percent": None if known.empty else float(known.mean()),
             "max_error_percent": None if known.empty else float(known.max()),
-            "errors": _plain(errors),
-            "cells": _plain(shown),
+            "errors": exact_records(errors),
+            "cells": exact_records(shown),
             "assumed": list(_ASSUMED),
         },
         digest=digest_of(name, package.digest),
@@ -452,14 +452,6 @@ def _rows(cells: pd.DataFrame) -> pd.DataFrame:
     rows = cells[["quantity", "unit", "measured", "predicted"]].copy()
     rows.insert(0, "experiment", [f"{w} {n}, high_fraction {f}" for w, n, f in names])
     return rows.assign(error_percent=cells["error_pct"])
-
-
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which has no NaN."""
-    return [
-        {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
-        for row in table.to_dict("records")
-    ]
 
 
 def _error_pct(said: pd.Series, measured: pd.Series, quantity: pd.Series) -> pd.Series:

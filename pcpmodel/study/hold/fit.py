@@ -11,7 +11,7 @@ import pandas as pd
 
 from pcpmodel.hardware.hold_time import LEVEL, SIDES, STATISTICS
 from pcpmodel.hardware.machines import Machine, digest, load_machines
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, exact_records
 
 __all__ = ["fit"]
 
@@ -117,8 +117,8 @@ def _facts(machine: Machine, points: pd.DataFrame, outliers: pd.DataFrame) -> di
         "digest": machine.digest,
         "interval_level": LEVEL,
         **{side: {s: curves[side, s].as_dict() for s in STATISTICS} for side in SIDES},
-        "residuals": _records(rows),
-        "outliers": _records(beside),
+        "residuals": exact_records(rows.drop(columns="machine")),
+        "outliers": exact_records(beside.drop(columns="machine")),
     }
 
 
@@ -168,11 +168,6 @@ def _said(
             f"{row.batch}: {row.measured_us:.2f} us measured, {row.low_us:.2f} to "
             f"{row.high_us:.2f} us stated. One row in twenty is expected to be.",
         )
-
-
-def _records(points: pd.DataFrame) -> list[dict[str, Any]]:
-    plain = points.drop(columns="machine").astype(object)
-    return plain.where(plain.notna(), None).to_dict("records")
 
 
 def _range(values: pd.Series, spec: str) -> str:

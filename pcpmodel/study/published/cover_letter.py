@@ -22,7 +22,7 @@ from pcpmodel.kernel.policies import Policy, with_policy
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.simulation.spec import RunSpec, assumed_nodes, host_of
-from pcpmodel.study.answer import Answer
+from pcpmodel.study.answer import Answer, exact_records
 from pcpmodel.study.published.cases import cases
 from pcpmodel.study.published.compare import compare
 from pcpmodel.study.sweep.grid import make_grid
@@ -488,9 +488,9 @@ def cover_letter(
         if simulated
         else "Published tables and what pcpmodel simulates for them."
     )
-    facts = {"about": about, "runs": seeds, "tables": {k: _records(t) for k, t in tables.items()}}
+    facts = {
+        "about": about,
+        "runs": seeds,
+        "tables": {k: exact_records(t) for k, t in tables.items()},
+    }
     return CoverLetter(tables, {"about": about}, facts, runs=seeds, notes=notes)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return table.astype(object).where(table.notna(), None).to_dict("records")
