@@ -25,7 +25,13 @@ from pcpmodel.kernel.sizing import drain_limit
 from pcpmodel.simulation.host import Host
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, before_and_after, half_width
+from pcpmodel.study.contention.runs import (
+    HOLDS,
+    RELEASES,
+    answered,
+    before_and_after,
+    half_width,
+)
 from pcpmodel.study.lists.trajectory import trajectory
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.trace.recording import Recording
@@ -271,8 +277,7 @@ def stream_price(
         f"{more.max():.1f} times the holds. How much of the score they cost hangs on what a hold "
         "costs beyond its measured time."
     )
-    made_of = digest_of(frame.to_dict("list"), hardware.digest)
-    return Answer({"holds": table, "seeds": frame}, said, digest=made_of, shown=("holds",))
+    return answered("holds", table, frame, said, hardware)
 
 
 def boot_drains(

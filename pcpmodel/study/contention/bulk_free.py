@@ -12,7 +12,6 @@ import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
 from pcpmodel.errors import InputError
-from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
@@ -21,8 +20,10 @@ from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.runs import (
     HOLDS,
     RELEASES,
+    answered,
     before_and_after,
     half_width,
+    over_seeds,
     run_figures,
 )
 from pcpmodel.study.published.cases import hahn_machines
@@ -114,14 +115,15 @@ def bulk_free(
                         )
                     )
     runs = pd.DataFrame(rows)
-    grouped = runs.groupby(["holds", "host", "release"], sort=False)
-    table = grouped.mean(numeric_only=True).drop(columns="seed")
-    table["gain_error_percent"] = half * grouped["gain_percent"].std()
-    table["drain_p99_error_us"] = half * grouped["drain_p99_us"].std()
-    table = table.reset_index()
+    table = over_seeds(
+        runs,
+        ("holds", "host", "release"),
+        half,
+        gain_error_percent="gain_percent",
+        drain_p99_error_us="drain_p99_us",
+    )
     said = dict(_said(table, list(hosts), releases))
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+    return answered("hosts", table, runs, said, hardware)
 
 
 def _said(

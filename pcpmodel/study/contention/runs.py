@@ -5,18 +5,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 from scipy.special import stdtrit
 
 from pcpmodel.errors import InputError, integer
+from pcpmodel.files import digest_of
+from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel import sizing
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.simulation.result import Result
+from pcpmodel.study.answer import Answer
 from pcpmodel.study.sweep.grid import figures
 
-__all__ = ["HOLDS", "RELEASES", "before_and_after", "half_width", "known", "run_figures"]
+__all__ = [
+    "HOLDS",
+    "RELEASES",
+    "answered",
+    "before_and_after",
+    "half_width",
+    "known",
+    "over_seeds",
+    "run_figures",
+]
 
 #: Name -> whether the pages that a hold moves are warm.  The latency tables were measured on such;
 #: what lines of others take follows from the cost sheet and a pilot.
@@ -78,6 +91,23 @@ def cuts_drains(releases: Sequence[str | Release]) -> bool:
     )
     less = drains[1] is not None and (drains[0] is None or drains[1] < drains[0])
     return less and refills[0] == refills[1]
+
+
+def over_seeds(runs: pd.DataFrame, keys: Sequence[str], half: float, **errors: str) -> pd.DataFrame:
+    """Means over the seeds; *errors*: half of a 95 % interval, by name, and of which column."""
+    grouped = runs.groupby(list(keys), sort=False)
+    table = grouped.mean(numeric_only=True).drop(columns="seed")
+    for name, column in errors.items():
+        table[name] = half * grouped[column].std()
+    return table.reset_index()
+
+
+def answered(
+    name: str, table: pd.DataFrame, runs: pd.DataFrame, said: Mapping[str, str], machine: Machine
+) -> Answer:
+    """Answer with a table over the seeds, which is shown, and the runs by seed."""
+    made_of = digest_of(runs.to_dict("list"), machine.digest)
+    return Answer({name: table, "seeds": runs}, said, digest=made_of, shown=(name,))
 
 
 def run_figures(result: Result, **labels: Any) -> dict[str, Any]:

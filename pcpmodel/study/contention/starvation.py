@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from pcpmodel.datasets.packages import load_published
-from pcpmodel.files import digest_of
 from pcpmodel.hardware import machines
 from pcpmodel.hardware.machines import Machine
 from pcpmodel.kernel.releases import Release
@@ -19,7 +18,15 @@ from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.simulation.spec import SPINLOCKS
 from pcpmodel.study.answer import Answer
-from pcpmodel.study.contention.runs import HOLDS, RELEASES, cuts_drains, half_width, known
+from pcpmodel.study.contention.runs import (
+    HOLDS,
+    RELEASES,
+    answered,
+    cuts_drains,
+    half_width,
+    known,
+    over_seeds,
+)
 from pcpmodel.study.published.cases import hahn_machines
 from pcpmodel.workload import exit_storm
 
@@ -98,10 +105,15 @@ def lock_starvation(
                     }
                 )
     runs = pd.DataFrame(rows)
-    table = _over_seeds(runs, ["holds", "host", "release"], half)
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
-    said = dict(_said_of_stall(table, releases))
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+    table = over_seeds(
+        runs,
+        ("holds", "host", "release"),
+        half,
+        wait_max_error_ms="wait_max_ms",
+        drain_over_10ms_error="drain_over_10ms",
+        s_per_million_error="s_per_million_pages",
+    )
+    return answered("hosts", table, runs, dict(_said_of_stall(table, releases)), hardware)
 
 
 def _storm(host: Sequence[float], processes: int, pages: int, **spec: Any) -> Result:
@@ -168,17 +180,6 @@ def _said_of_stall(
     )
 
 
-def _over_seeds(runs: pd.DataFrame, keys: list[str], half: float) -> pd.DataFrame:
-    """Means over the seeds, what is shown with bars with half of its 95 % interval."""
-    grouped = runs.groupby(keys, sort=False)
-    table = grouped.mean(numeric_only=True).drop(columns="seed")
-    table["wait_max_error_ms"] = half * grouped["wait_max_ms"].std()
-    if "drain_over_10ms" in runs:
-        table["drain_over_10ms_error"] = half * grouped["drain_over_10ms"].std()
-        table["s_per_million_error"] = half * grouped["s_per_million_pages"].std()
-    return table.reset_index()
-
-
 def unfair_lock(
     machine: str | Machine = "sapphire-rapids",
     *,
@@ -242,10 +243,10 @@ def unfair_lock(
             }
         )
     runs = pd.DataFrame(rows)
-    table = _over_seeds(runs, ["host", "spinlock", "release"], half)
-    made_of = digest_of(runs.to_dict("list"), hardware.digest)
+    keys = ("host", "spinlock", "release")
+    table = over_seeds(runs, keys, half, wait_max_error_ms="wait_max_ms")
     said = _said_of_unfairness(table, runs, half, releases)
-    return Answer({"hosts": table, "seeds": runs}, said, digest=made_of, shown=("hosts",))
+    return answered("hosts", table, runs, said, hardware)
 
 
 def _said_of_unfairness(

@@ -25,7 +25,7 @@ from pcpmodel.simulation.result import Result
 from pcpmodel.simulation.run import simulate
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.contention.explain import explain
-from pcpmodel.study.contention.runs import half_width, known, run_figures
+from pcpmodel.study.contention.runs import answered, half_width, known, over_seeds, run_figures
 from pcpmodel.workload import kbuild, page_fault1
 
 __all__ = ["contention_by_cpus", "zone_splitting"]
@@ -345,13 +345,10 @@ def contention_by_cpus(
                 for seed, result in zip(seeds, found[kernel, zones], strict=True)
             ]
     frame = pd.DataFrame(runs)
-    grouped = frame.groupby(["memory_gib", "release", "cpus", "instances"], sort=False)
-    table = grouped["contention_percent"].mean().to_frame()
-    table["contention_error_percent"] = half * grouped["contention_percent"].std()
-    table = table.reset_index()
-    made_of = digest_of(frame.to_dict("list"), hardware.digest)
+    keys = ("memory_gib", "release", "cpus", "instances")
+    table = over_seeds(frame, keys, half, contention_error_percent="contention_percent")
     said = _said_of_cpus(table, str(release), str(tuned))
-    return Answer({"cpus": table, "seeds": frame}, said, digest=made_of, shown=("cpus",))
+    return answered("cpus", table, frame, said, hardware)
 
 
 def _said_of_cpus(table: pd.DataFrame, release: str, tuned: str) -> dict[str, str]:
