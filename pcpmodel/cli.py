@@ -379,8 +379,8 @@ def data_list(data: str | None, json_: bool) -> None:
     _emit({"data": str(root), "packages": [e.as_dict() for e in found]}, json_, "\n".join(lines))
 
 
-def _asked() -> bool:
-    """Whether somebody can answer."""
+def _can_answer() -> bool:
+    """Whether somebody is there who can be asked."""
     return sys.stdin.isatty()
 
 
@@ -402,7 +402,7 @@ def data_remove(name: str, yes: bool, force: bool, data: str | None, json_: bool
     entry.refuse_unless(force)
     if not yes:
         question = f"Remove {entry.kind}/{entry.name}, {entry.rows} rows, {entry.path}?"
-        if not _asked():
+        if not _can_answer():
             raise InputError(f"{question} Nobody is there to ask; --yes does it")
         click.confirm(question, abort=True, err=True)
     entry = remove(name, data=data, force=force)
@@ -831,16 +831,8 @@ def data_add_latency(
             if throughput or free_function or alloc_function or unit or platform or replace:
                 raise InputError("--waits alone goes with --machine, --zone-lock and --data only")
             added = add_waits(machine, waits, zone_locks=zone_lock, data=data)
-            result = {
-                "machine": machine,
-                "path": str(added.path),
-                "rows": added.rows,
-                "kept": list(added.kept),
-                "dropped": [],
-                "left_out": [],
-            }
             text = f"{machine}: waits for the zone lock in {added.rows} functions, in {added.path}"
-            return _emit(result, json_, text)
+            return _emit(_brought_in(machine, added), json_, text)
         read_waits(waits, zone_lock)  # refused before anything is stored
     if bool(table) == any(raw.values()):
         raise InputError("give either FILE or --free and --alloc files, one of the two")
@@ -860,14 +852,6 @@ def data_add_latency(
     )
     if waits is not None:
         add_waits(machine, waits, zone_locks=zone_lock, data=data)
-    result = {
-        "machine": machine,
-        "path": str(added.path),
-        "rows": added.rows,
-        "kept": list(added.kept),
-        "dropped": list(added.dropped),
-        "left_out": [{"pages": pages, **of} for pages, of in added.left_out.items()],
-    }
     text = f"{machine}: {added.rows} rows in {added.path}"
     if added.kept:
         text += f"\nkept of the machine before: {', '.join(added.kept)}"
@@ -882,7 +866,19 @@ def data_add_latency(
             f"\nleft out, numbers of pages with less than {MIN_SAMPLES} samples on a side: "
             + ", ".join(few)
         )
-    _emit(result, json_, text)
+    _emit(_brought_in(machine, added), json_, text)
+
+
+def _brought_in(machine: str, added: Any) -> dict[str, Any]:
+    """What `add_latency` or `add_waits` did, for JSON."""
+    return {
+        "machine": machine,
+        "path": str(added.path),
+        "rows": added.rows,
+        "kept": list(added.kept),
+        "dropped": list(added.dropped),
+        "left_out": [{"pages": pages, **of} for pages, of in added.left_out.items()],
+    }
 
 
 @data_add.command("report")

@@ -159,7 +159,7 @@ def test_remove_refuses_and_changes_nothing(arguments, said, root):
 
 
 def test_remove_asks_where_somebody_can_answer(root, monkeypatch):
-    monkeypatch.setattr("pcpmodel.cli._asked", lambda: True)
+    monkeypatch.setattr("pcpmodel.cli._can_answer", lambda: True)
     command = ["data", "remove", "mine", "--data", str(root)]
     assert CliRunner().invoke(main, command, input="n\n").exit_code == 1
     assert (root / "hardware/mine").is_dir()
