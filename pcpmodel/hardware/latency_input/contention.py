@@ -140,7 +140,7 @@ class Contention:
         elif event := _EVENT.match(line):
             self._event(event, line, row)
         else:
-            raise self._fault(f"not a line of ftrace or perf script: {line.strip()[:60]!r}", row)
+            raise self._no_event(line, row)
 
     def _event(self, event: re.Match, line: str, row: int) -> None:
         who = event["pid"], (event["cpu"] or "") if event["pid"] == "0" else ""
@@ -151,9 +151,7 @@ class Contention:
         found = _CONTENTION.match(event["what"])
         if found is None:
             if "contention_" in event["what"] or not _OTHER.match(event["what"]):
-                raise self._fault(
-                    f"not a line of ftrace or perf script: {line.strip()[:60]!r}", row
-                )
+                raise self._no_event(line, row)
             self.newest.pop(who, None)
             return
         ns = int(event["s"]) * 10**9 + int(event["frac"].ljust(9, "0"))
@@ -188,6 +186,9 @@ class Contention:
             self.stackless += wait.caller is None
             return
         self.us.setdefault((side, caller), array("d")).append(us)
+
+    def _no_event(self, line: str, row: int) -> InputError:
+        return self._fault(f"not a line of ftrace or perf script: {line.strip()[:60]!r}", row)
 
     def _fault(self, message: str, row: int) -> InputError:
         return InputError(message, file=self.path, row=row)
