@@ -184,33 +184,14 @@ def tradeoff(
         _over_seeds(data.to_dataframe().reset_index(), ["batch_scale_max", "high_pages"], host),
         spec,
     )
-    now = grid[grid["shipped"]].iloc[0]
-    under = grid[~(grid["hold_p99_us"] > p99_us)]
-    equal = _as_fast(under)
+    equal = _as_fast(_under(grid, p99_us))
     if len(equal):
         grid.loc[_least_change(equal, shipped), "recommended"] = True
     seed_rows = _of_the_table(hardware, seeds, host)
     table = pd.concat([grid, seed_rows], ignore_index=True)
     for mark in ("shipped", "recommended", "front"):
         table[mark] = table[mark].eq(True)
-    said = {
-        "recommended": f"- No setting of the grid stays under {p99_us:g} us.",
-        "shipped": f"- As shipped ({now['setting']}): {_said(now)}.",
-    }
-    if len(under):
-        pick = grid[grid["recommended"]].iloc[0]
-        said["recommended"] = (
-            f"- Recommended under {p99_us:g} us (p99 of a hold): "
-            f"{_recommendation(pick, now)}{_near(pick, p99_us)}"
-        )
-        said["as fast"] = (
-            f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
-            f"of them, as far as the noise tells: {_by_high(equal)}. "
-            + _inside(pick, equal, scales if spec.release.uses_batch_scale_max else (), high_pages)
-        )
-    said["faster"] = f"- {_faster(grid, now)}"
-    said |= dict(_fixed(grid[grid["high_pages"].notna()], spec.workload.params["pages"]))
-    said |= {
+    said = dict(_what_to_set(grid, spec, scales, high_pages, p99_us)) | {
         "runs": f"- Runs: {runs_on(spec)}."
         + f" A scale changes nothing: {spec.release} has no batch scale factor."
         * (not spec.release.uses_batch_scale_max),
@@ -234,6 +215,42 @@ def tradeoff(
         digest=digest_of(data.attrs, table.to_dict("list"), hardware.digest),
         shown=("choice",),
     )
+
+
+def _what_to_set(
+    grid: pd.DataFrame,
+    spec: RunSpec,
+    scales: Sequence[int],
+    high_pages: Sequence[int],
+    p99_us: float,
+) -> Iterator[tuple[str, str]]:
+    """What is recommended, beside what is shipped and what is as fast or faster."""
+    now, under = grid[grid["shipped"]].iloc[0], _under(grid, p99_us)
+    shipped = f"- As shipped ({now['setting']}): {_said(now)}."
+    if not len(under):
+        yield "recommended", f"- No setting of the grid stays under {p99_us:g} us."
+        yield "shipped", shipped
+    else:
+        pick, equal = grid[grid["recommended"]].iloc[0], _as_fast(under)
+        yield (
+            "recommended",
+            f"- Recommended under {p99_us:g} us (p99 of a hold): "
+            f"{_recommendation(pick, now)}{_near(pick, p99_us)}",
+        )
+        yield "shipped", shipped
+        yield (
+            "as fast",
+            f"- {len(equal)} of the {len(under)} settings under the limit are as fast as the best "
+            f"of them, as far as the noise tells: {_by_high(equal)}. "
+            + _inside(pick, equal, scales if spec.release.uses_batch_scale_max else (), high_pages),
+        )
+    yield "faster", f"- {_faster(grid, now)}"
+    yield from _fixed(grid[grid["high_pages"].notna()], spec.workload.params["pages"])
+
+
+def _under(settings: pd.DataFrame, p99_us: float) -> pd.DataFrame:
+    """Those whose p99 stays under the limit; so does that of no hold."""
+    return settings[~(settings["hold_p99_us"] > p99_us)]
 
 
 def runs_on(spec: RunSpec) -> str:
