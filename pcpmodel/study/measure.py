@@ -153,18 +153,7 @@ def measure(
     end = time.monotonic() + 60 * minutes
     probes = Probes(host, used, max(memory, 64 << 20))
     missing: list[Missing] = []
-    with shielded() as shield:
-        began = time.monotonic()
-        with shield.lifted():
-            probes.run(progress)
-        again = time.monotonic() - began
-        left_s = max(end - again - time.monotonic(), 0.0)
-        rates_s, sources_s = RATE_SHARE * left_s, SOURCE_SHARE * left_s
-        rounds = _holds(used, end - again - rates_s - sources_s, shield, missing, progress)
-        sources = _sources(used, sources_s, rounds, shield, missing, progress)
-        observed = _rates(used, rates_s, shield, missing, progress)
-        with shield.lifted():
-            probes.run(progress)
+    rounds, sources, observed = _all_measured(probes, used, end, missing, progress)
     rows, unsteady = probes.costs()
     missing = [*probes.missing, *missing]
     frames: dict[str, pd.DataFrame] = {}
@@ -215,6 +204,29 @@ def measure(
     }
     tables = {"costs": costs, **frames, "not measured": pd.DataFrame(missing), "touched": plan}
     return Answer(tables, said, facts=facts, shown=("costs", *frames, "not measured"))
+
+
+def _all_measured(
+    probes: Probes,
+    used: list[int],
+    end: float,
+    missing: list[Missing],
+    progress: Callable[[str], None],
+) -> tuple[list[_Round], pd.DataFrame, dict[tuple[str, int], Observed]]:
+    """Rounds of the load, holds by other sources and rates; the probes run before and after."""
+    with shielded() as shield:
+        began = time.monotonic()
+        with shield.lifted():
+            probes.run(progress)
+        again = time.monotonic() - began
+        left_s = max(end - again - time.monotonic(), 0.0)
+        rates_s, sources_s = RATE_SHARE * left_s, SOURCE_SHARE * left_s
+        rounds = _holds(used, end - again - rates_s - sources_s, shield, missing, progress)
+        sources = _sources(used, sources_s, rounds, shield, missing, progress)
+        observed = _rates(used, rates_s, shield, missing, progress)
+        with shield.lifted():
+            probes.run(progress)
+    return rounds, sources, observed
 
 
 def _told(row: Cost) -> dict[str, Any]:
