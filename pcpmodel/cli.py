@@ -11,15 +11,16 @@ Heavy imports stay inside the verbs.
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -60,23 +61,22 @@ def _exit_codes() -> Iterator[None]:
         with unwinding():
             yield
     except click.ClickException as error:  # wrong usage, which click quotes as it was given
-        error.message = printable(error.message)
-        raise
+        said = io.StringIO()
+        error.show(said)
+        _end(said.getvalue().rstrip("\n"), error.exit_code)
     except CheckError as failure:
-        note(f"pcpmodel: {failure}")
-        sys.exit(1)
+        _end(f"pcpmodel: {failure}", 1)
     except BrokenPipeError:  # who read the results has gone, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard()
         sys.exit(128 + signal.SIGPIPE)
     except (InputError, OSError) as error:
-        note(f"pcpmodel: {error}")
-        sys.exit(2)
+        if isinstance(error, OSError):  # of --help, too, which click prints
+            _discard()
+        _end(f"pcpmodel: {error}", 2)
     except MemoryError:
-        note("pcpmodel: there is not enough memory for what was asked")
-        sys.exit(2)
+        _end("pcpmodel: there is not enough memory for what was asked", 2)
     except KeyboardInterrupt:
-        note("pcpmodel: interrupted")
-        sys.exit(128 + signal.SIGINT)
+        _end("pcpmodel: interrupted", 128 + signal.SIGINT)
     except Ended as end:
         note(f"pcpmodel: ended by {end.name}")
         raise
@@ -88,16 +88,38 @@ def main() -> None:
     """A laboratory for the Linux page allocator's per-CPU page lists."""
 
 
+def _end(text: str, code: int) -> NoReturn:
+    """Say why it ends, if anybody listens, and end."""
+    with suppress(BrokenPipeError):
+        note(text)
+    sys.exit(code)
+
+
+def _discard() -> None:
+    """Leave what stdout did not take: Python would try it again at the end."""
+    with suppress(OSError):  # of a stream that is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _say(text: str) -> None:
     """Print; what came from a file cannot steer the terminal."""
-    click.echo(printable(text))
+    try:
+        click.echo(printable(text))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard()
+        raise InputError(f"the result cannot be written to stdout: {error.strerror}") from None
 
 
 def _open_streams() -> None:
-    """Let nobody read and write the standard streams that are closed: no file takes their place."""
+    """Give standard streams that are closed to nobody: no file takes their place.
+
+    What goes to stderr may be lost.  Results may not: stdout cannot be written.
+    """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            handle = os.open(os.devnull, os.O_RDWR)
+            handle = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, "r" if name == "stdin" else "w"))
 
