@@ -73,7 +73,9 @@ def _exit_codes() -> Iterator[None]:
         if isinstance(error, OSError):  # of --help, too, which click prints
             _discard()
         _end(f"pcpmodel: {error}", 2)
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and "failed to map segment" not in str(error):
+            raise
         _end("pcpmodel: there is not enough memory for what was asked", 2)
     except KeyboardInterrupt:
         _end("pcpmodel: interrupted", 128 + signal.SIGINT)

@@ -121,13 +121,22 @@ def test_what_is_wrong_is_told_by_the_exit_code_where_nothing_can_be_said(
     assert (tmp_path / "code").read_text() == "2\n"
 
 
-def test_memory_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        MemoryError(),
+        ImportError("libquadmath.so.0: failed to map segment from shared object"),  # ulimit -v
+    ],
+)
+def test_memory_that_is_not_there_is_said(
+    refusal: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from click.testing import CliRunner
 
     from pcpmodel.cli import main
 
     def release_list() -> None:
-        raise MemoryError
+        raise refusal
 
     monkeypatch.setattr("pcpmodel.kernel.releases.releases", release_list)
     done = CliRunner().invoke(main, ["releases"])
