@@ -47,6 +47,7 @@ __all__ = [
     "sync_tree",
     "write_sealed",
     "write_whole",
+    "writing",
 ]
 
 #: Largest file read as a whole, unless a reader says otherwise [bytes].
@@ -330,6 +331,26 @@ def sync_tree(directory: Path) -> None:
         sync(here)
 
 
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say which file could not be written; of a full disk the kernel's own error does not.
+
+    Parameters
+    ----------
+    path : path-like
+        What is written meanwhile.
+
+    Raises
+    ------
+    InputError
+        For an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", file=path) from None
+
+
 def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
     """Write a file beside, then rename: it is whole or not there, also after a power cut.
 
@@ -345,10 +366,14 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
     Raises
     ------
     InputError
-        If it is there and ``replace`` is false.
-    OSError
-        If it cannot be written.
+        If it cannot be written, or is there and ``replace`` is false.
     """
+    with writing(path):
+        _put(path, path, content, replace)
+
+
+def _put(path: Path, target: Path, content: bytes, replace: bool = True) -> None:
+    """Write a file beside ``path`` and let it take the place of ``target``."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)
     try:
@@ -356,10 +381,10 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if not replace and os.path.lexists(path):
-            raise InputError("has appeared meanwhile; remove it", file=path)
-        os.replace(fresh, path)
-        sync(path.parent)
+        if not replace and os.path.lexists(target):
+            raise InputError("has appeared meanwhile; remove it", file=target)
+        os.replace(fresh, target)
+        sync(target.parent)
     finally:
         fresh.unlink(missing_ok=True)
 
@@ -371,13 +396,11 @@ def write_sealed(path: Path, content: bytes) -> None:
 
     Raises
     ------
-    OSError
+    InputError
         If it cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as own:
-        fresh = Path(own, path.name)
-        write_whole(fresh, content + _seal(content))
-        os.replace(fresh, path)
+    with writing(path), tempfile.TemporaryDirectory(prefix=".new-", dir=path.parent) as own:
+        _put(Path(own, path.name), path, content + _seal(content))
 
 
 def read_sealed(path: Path) -> bytes | None:

@@ -201,8 +201,11 @@ def test_a_file_is_whole_or_not_there(tmp_path, monkeypatch):
     (tmp_path / ".x.new").write_text("left by a process that was killed")
     files.write_whole(target, b"two")
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"):
-        files.write_whole(target, b"three")
+    for write in files.write_whole, files.write_sealed:
+        with pytest.raises(
+            InputError, match=f"^{re.escape(str(target))}: cannot be written: full$"
+        ):
+            write(target, b"three")
     assert target.read_bytes() == b"two"
     assert os.listdir(tmp_path) == ["x"]
 
@@ -306,6 +309,6 @@ def test_a_sealed_file_is_known_from_a_damaged_one(tmp_path):
             path.write_bytes(damaged)
             assert files.read_sealed(path) is None
     (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(InputError, match="cannot be written: Is a directory"):
         files.write_sealed(tmp_path / "folder", b"one")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "kept"]

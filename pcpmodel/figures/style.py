@@ -37,7 +37,7 @@ from matplotlib.transforms import Bbox
 from pcpmodel import __version__
 from pcpmodel.errors import InputError, unknown_name
 from pcpmodel.figures.print import display, latex
-from pcpmodel.files import scratch
+from pcpmodel.files import scratch, writing
 from pcpmodel.words import number
 
 __all__ = [
@@ -574,9 +574,7 @@ def save(
     Raises
     ------
     InputError
-        If the name is not of that form.
-    OSError
-        If the directory cannot be written.
+        If the name is not of that form, or the files cannot be written.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise InputError(f"figure name {name!r}: lower-case letters, digits and hyphens only.")
@@ -585,7 +583,8 @@ def save(
         return
     drawn = _figure(figure)
     target = Path(directory)
-    target.mkdir(parents=True, exist_ok=True)
+    with writing(target):
+        target.mkdir(parents=True, exist_ok=True)
     creator, alt = f"pcpmodel {__version__}", alt_text(drawn)
     source = _source(name)
     data = f"data sha256 {digest}" + "".join(
@@ -610,6 +609,7 @@ def save(
     kinds = [*wanted.formats, "json"]
     with (
         mpl.rc_context(wanted.style),
+        writing(target / name),
         scratch(f".{name}.pcpmodel-", target) as beside,
     ):
         with _laid_out(drawn):

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import read_bytes, read_sealed, read_text, write_sealed
+from pcpmodel.files import read_bytes, read_sealed, read_text, write_sealed, writing
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release, release
-from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, limits
+from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, limits, refuse_full_disk
 
 __all__ = ["Policy", "RuledRelease", "policy", "with_policy"]
 
@@ -194,7 +194,8 @@ def _loaded(name: str, digest: str) -> Policy:
 def _compile(file: Path, text: str, digest: str, library: Path, cc: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".new-", dir=library.parent) as scratch:
         source = Path(scratch, f"{_module(digest)}.pyx")
-        source.write_text(text)
+        with writing(source):
+            source.write_text(text)
         generated, built = source.with_suffix(".c"), source.with_suffix(".so")
         steps = (
             [sys.executable, "-m", "cython", "-3", "-I", _PACKAGE.parent, "-o", generated, source],
@@ -213,7 +214,9 @@ def _compile(file: Path, text: str, digest: str, library: Path, cc: str) -> None
                 raise InputError("the compiler takes too long", file=file) from None
             if done.returncode:
                 log = library.with_suffix(".log")
-                log.write_text(done.stdout + done.stderr)
+                with writing(log):
+                    log.write_text(done.stdout + done.stderr)
+                refuse_full_disk(done.stderr, library)
                 raise InputError(f"{_sentence(done.stderr)} (all of it: {log})", file=file)
         write_sealed(library, read_bytes(built))
 

@@ -13,6 +13,7 @@ Compiling and calling runs code of the tree: open only trees that you would buil
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pcpmodel.errors import InputError, integer
-from pcpmodel.files import read_bytes, read_json, read_sealed, read_text, write_sealed
+from pcpmodel.files import read_bytes, read_json, read_sealed, read_text, write_sealed, writing
 from pcpmodel.kernel.releases import BATCH_SCALE_MAX_RANGE
 from pcpmodel.kernel.tree_elsewhere import begin_at_0, changed, defining
 from pcpmodel.kernel.tree_files import (
@@ -48,7 +49,7 @@ from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
 from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, closed, cut, members, segments
 from pcpmodel.kernel.zone import ZONE_FLAGS, flags_set
 
-__all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree"]
+__all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree", "refuse_full_disk"]
 
 #: As distributions configure x86-64 kernels.
 CONFIG = {
@@ -1006,6 +1007,12 @@ def limits(memory: int = MAX_MEMORY) -> None:
         resource.setrlimit(what, (most, most))
 
 
+def refuse_full_disk(errors: str, path: Path) -> None:
+    """Refuse what a compiler could not write, which is not the source's fault."""
+    if (full := os.strerror(errno.ENOSPC)) in errors:
+        raise InputError(f"cannot be written: {full}", file=path)
+
+
 # Tables of lines tell where a function failed.
 _FLAGS = ("-O2", "-g1", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-shared",
           "-fsanitize=bounds-strict", "-fsanitize-undefined-trap-on-error",
@@ -1037,7 +1044,8 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
         return digest, library
     with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as scratch:
         source, built = Path(scratch, "tree.c"), Path(scratch, "tree.so")
-        source.write_text(text)
+        with writing(source):
+            source.write_text(text)
         try:
             done = subprocess.run(
                 [cc, *_FLAGS, f"-I{_HERE}", "-o", built, source],
@@ -1049,7 +1057,9 @@ def _compiled(name: str, text: str) -> tuple[str, Path]:
             raise InputError(f"{name}: the compiler takes more than {2 * MAX_SECONDS} s") from None
         if done.returncode:
             log = folder / f"{digest}.log"
-            log.write_text(done.stderr)
+            with writing(log):
+                log.write_text(done.stderr)
+            refuse_full_disk(done.stderr, library)
             raise MissingError(
                 f"{name}: {_sentence(done.stderr)} (all of it: {log})", _missing(done.stderr)
             )

@@ -340,6 +340,31 @@ def test_what_a_file_raises_names_it(tmp_path, monkeypatch):
             pm.policy(tmp_path / "mine.pyx")
 
 
+@pytest.mark.parametrize("opened", [pm.policy, pm.tree])
+@pytest.mark.parametrize("compiles", [False, True])
+def test_a_full_disk_is_said_with_the_file_and_is_no_fault_of_the_source(
+    opened, compiles, tmp_path, monkeypatch
+):
+    """Which file was not said; of a linker that its disk is full, nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    if compiles:
+        linker = tmp_path / "cc"
+        linker.write_text(
+            "#!/bin/sh\necho 'ld: final close failed: No space left on device' >&2\nexit 1"
+        )
+        linker.chmod(0o755)
+        monkeypatch.setenv("CC", str(linker))
+    else:
+        full = OSError(28, "No space left on device")
+        monkeypatch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(full))
+    source = (
+        "examples/cython/four_batches.pyx" if opened is pm.policy else "pcpmodel/kernel/excerpt"
+    )
+    said = rf"^{tmp_path}/cache/pcpmodel/\S+: cannot be written: No space left on device$"
+    with pytest.raises(pm.InputError, match=said):
+        opened(ROOT / source)
+
+
 def test_a_rule_goes_through_every_question(four_batches, tmp_path):
     path = pm.study.trajectory("v6.18", [("free", 12_000)], policy=four_batches)
     assert path.release == "v6.18 with four_batches"

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from pcpmodel import __version__
 from pcpmodel.errors import InputError
-from pcpmodel.files import open_lock, parse_json
+from pcpmodel.files import open_lock, parse_json, writing
 from pcpmodel.study.sweep.grid import FIGURES, Grid
 
 __all__ = ["MAX_RESULT_BYTES", "Journal"]
@@ -84,11 +84,9 @@ class Journal:
 
     def _write(self, line: bytes) -> None:
         left = line + b"\n"
-        try:
+        with writing(self.path):
             while left:
                 left = left[self._file.write(left) :]
-        except OSError as error:
-            raise InputError(f"cannot be written: {error.strerror}", file=self.path) from None
 
     def add(self, run: int, values: dict[str, float]) -> None:
         known = {name: None if math.isnan(v) else v for name, v in values.items()}

@@ -225,10 +225,7 @@ def _finished(path: Path, grid: Grid) -> xr.Dataset | None:
 
 def _save(data: xr.Dataset, path: Path) -> None:
     """Write the result; the lock of the journal keeps other sweeps away."""
-    try:
-        write_whole(path, bytes(data.to_netcdf(engine="scipy")), replace=False)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", file=path) from None
+    write_whole(path, bytes(data.to_netcdf(engine="scipy")), replace=False)
 
 
 def run_grid(
