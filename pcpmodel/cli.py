@@ -19,6 +19,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -1364,22 +1365,15 @@ def measure_(
     from pcpmodel.proc.cpulist import parse_cpu_list
 
     data_root(data)  # what follows takes a while to load
-    from pcpmodel.study.measure import measure, touched
+    from pcpmodel.study.measure import measure
 
     used = None if cpus is None else parse_cpu_list(cpus, Path("--cpus"))
-    if not dry_run:  # which says that, and nothing else
-        note(touched(name, used, data).to_string(index=False))
-    with _steps() as step:
-        found = measure(
-            name,
-            minutes,
-            cpus=used,
-            dry_run=dry_run,
-            force=force,
-            replace=replace,
-            data=data,
-            progress=step,
-        )
+    run = partial(measure, name, minutes, cpus=used, force=force, replace=replace, data=data)
+    found = run(dry_run=True)  # refuses what is wrong, and says what will be touched
+    if not dry_run:
+        note(found["touched"].to_string(index=False))
+        with _steps() as step:
+            found = run(progress=step)
     _emit(found.as_dict(), json_, str(found))
 
 

@@ -160,10 +160,19 @@ def test_a_machine_of_that_name_is_measured_again_only_where_that_is_asked(data)
         module.measure("mine", data=data)
 
 
-def test_a_name_that_is_not_allowed_is_refused_before_anything_is_announced(data):
-    done = CliRunner().invoke(main, ["measure", "My_Server", "--data", str(data)])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["My_Server"], "machine name 'My_Server' is not allowed"),
+        (["mine"], "{}/hardware/mine: machine 'mine' is there already"),
+        (["new", "--minutes", "0"], "minutes=0.0 is outside"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_announced(words, said, data):
+    (data / "hardware" / "mine").mkdir(parents=True)
+    done = CliRunner().invoke(main, ["measure", *words, "--data", str(data)])
     assert done.exit_code == 2
-    assert done.stderr.startswith("pcpmodel: machine name 'My_Server' is not allowed")
+    assert done.stderr.startswith(f"pcpmodel: {said.format(data)}")
 
 
 def test_a_session_that_does_not_agree_with_the_one_before_takes_it_in(data):
