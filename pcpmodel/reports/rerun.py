@@ -286,6 +286,8 @@ def _execute(run: Run, place: Path, kernels: Kernels) -> None:
         if run.error:
             run.status = "failed"
             (new / "error.txt").write_text(f"{run.error}\n{details}", encoding="utf-8")
+            for left in new.glob(".*.pcpmodel-*"):  # of a kernel that died while it drew
+                shutil.rmtree(left, ignore_errors=True)
             _put(new, run.failed_report)
             return
         _remember(run, new)

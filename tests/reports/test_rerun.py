@@ -659,7 +659,9 @@ def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project
         project,
         "02-machine",
         "import os\nif machine == 'lake': 1 / 0\n"
-        "if machine == 'ice': os.write(2, b'last words'); os._exit(1)\nprint('well')",
+        "if machine == 'ice':\n"
+        "    os.mkdir('.drawn.pcpmodel-abcdefgh'); os.write(2, b'last words'); os._exit(1)\n"
+        "print('well')",
         ["hardware/{machine}"],
         "machine",
         PER_MACHINE,
@@ -678,7 +680,9 @@ def test_failing_notebook_keeps_the_earlier_report_and_the_others_run_on(project
     }
     assert listed["02-machine", "lake"]["error"] == "ZeroDivisionError: division by zero"
     assert listed["02-machine", "ice"]["error"] == "the kernel died"
-    assert "last words" in (project / "reports/02-machine/ice.failed/error.txt").read_text()
+    died = project / "reports/02-machine/ice.failed"
+    assert "last words" in (died / "error.txt").read_text()
+    assert not list(died.glob(".*"))  # what it was drawing
     assert contents(project / "reports/02-machine/lake") == good
     apart = Path(listed["02-machine", "lake"]["output"])
     assert apart == project / "reports/02-machine/lake.failed"
