@@ -14,6 +14,7 @@ import inspect
 import io
 import json
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -969,7 +970,9 @@ def _settings(pairs: tuple[str, ...], what: str) -> dict[str, Any]:
         try:
             values[key] = parse_json(value)
         except InputError:
-            values[key] = {"True": True, "False": False, "None": None}.get(value, value)
+            far = re.fullmatch("[-+]?[0-9]{20,999}", value)  # outside of any range, and said so
+            word = {"True": True, "False": False, "None": None}.get(value, value)
+            values[key] = int(value) if far else word
     return values
 
 

@@ -156,6 +156,18 @@ def test_where_no_figure_can_be_written_no_tree_is_read(tmp_path: Path) -> None:
     assert "file: is not a directory" in done.stderr
 
 
+def test_a_whole_number_beyond_all_ranges_is_none_for_its_size() -> None:
+    """It was called no whole number."""
+    from click.testing import CliRunner
+
+    from pcpmodel.cli import main
+
+    words = "simulate --release v6.7 --machine ice-lake --workload page_fault1 --processes 2"
+    done = CliRunner().invoke(main, [*words.split(), "--set", "batch=100000000000000000000"])
+    assert done.exit_code == 2
+    assert done.stderr == "pcpmodel: batch=100000000000000000000 is outside 1..16777216\n"
+
+
 def test_an_unknown_verb_is_wrong_usage() -> None:
     from click.testing import CliRunner
 
