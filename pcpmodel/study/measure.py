@@ -140,6 +140,8 @@ def measure(
             f"machine {name!r} is there already; --replace measures it again",
             file=root / "hardware" / name,
         )
+    if not os.access(next(p for p in (root / "hardware", root) if p.exists()), os.W_OK | os.X_OK):
+        raise InputError("cannot be written; --data names another place", file=root / "hardware")
     host = HostFiles(Path("/"))
     used, memory = may_use(host, cpus)
     plan = touched(name, used, data)

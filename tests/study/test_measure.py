@@ -4,6 +4,7 @@
 
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -243,6 +244,12 @@ def test_a_dry_run_touches_nothing(data):
 def test_what_is_wrong_is_said(data, change, match):
     with pytest.raises(InputError, match=match):
         pm.measure(**({"name": "here", "data": data} | change))
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_minutes_are_spent(data, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != data / "hardware")
+    with pytest.raises(InputError, match=f"^{data}/hardware: cannot be written; --data names"):
+        pm.measure("here", data=data)
 
 
 def test_a_busy_machine_is_left_alone(data, monkeypatch):
