@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,7 +25,7 @@ from pcpmodel.errors import InputError
 from pcpmodel.files import read_bytes, read_sealed, read_text, write_sealed, writing
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release, release
-from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, limits, refuse_full_disk
+from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, compiler, limits, refuse_full_disk
 
 __all__ = ["Policy", "RuledRelease", "policy", "with_policy"]
 
@@ -139,12 +138,8 @@ def policy(path: str | os.PathLike[str]) -> Policy:
         If it does not compile: which line, and why; or if its own code raises; or makes no policy.
     """
     file = Path(path).expanduser()
-    if not file.is_file():
-        raise InputError("there is no such file", file=file)
     text = read_text(file)
-    cc = shutil.which(os.environ.get("CC", "cc"))
-    if cc is None:
-        raise InputError("no C compiler: cc is not there (Debian: apt install gcc)")
+    cc = compiler()
     interface = read_text(_PACKAGE / "cython_pcp.pxd")
     parts = (text, interface, sys.version, cc)
     digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]

@@ -49,7 +49,16 @@ from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
 from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, closed, cut, members, segments
 from pcpmodel.kernel.zone import ZONE_FLAGS, flags_set
 
-__all__ = ["EXCERPT", "FILES", "Tree", "cache_folder", "limits", "open_tree", "refuse_full_disk"]
+__all__ = [
+    "EXCERPT",
+    "FILES",
+    "Tree",
+    "cache_folder",
+    "compiler",
+    "limits",
+    "open_tree",
+    "refuse_full_disk",
+]
 
 #: As distributions configure x86-64 kernels.
 CONFIG = {
@@ -995,6 +1004,15 @@ def cache_folder(what: str) -> Path:
     return folder
 
 
+def compiler() -> str:
+    """The system's C compiler, or the one that CC names."""
+    asked = os.environ.get("CC", "cc")
+    found = shutil.which(asked)
+    if found is None:
+        raise InputError(f"no C compiler: {asked} is not there (Debian: apt install gcc)")
+    return found
+
+
 def limits(memory: int = MAX_MEMORY) -> None:
     """For a compiler: no more memory, time or output than any real source needs, or is allowed."""
     for what, most in (
@@ -1033,9 +1051,7 @@ def _built(name: str, options: Mapping[str, str], text: str) -> tuple[str, Path,
 
 def _compiled(name: str, text: str) -> tuple[str, Path]:
     """Digest and library of a source; compiled if that has not been done yet."""
-    cc = shutil.which(os.environ.get("CC", "cc"))
-    if cc is None:
-        raise InputError("no C compiler: cc is not there (Debian: apt install gcc)")
+    cc = compiler()
     parts = [text, *(read_text(_HERE / n) for n in _SURROUNDINGS), cc, *_FLAGS]
     digest = hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:32]
     folder = cache_folder("trees")

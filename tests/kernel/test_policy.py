@@ -290,6 +290,9 @@ def test_a_rule_goes_with_the_release_that_has_it_and_one_given_by_hand_stays(fo
     assert all(rule.endswith("with its own nr_pcp_free") for rule in rules)
 
 
+SOURCES = {pm.policy: "examples/cython/four_batches.pyx", pm.tree: "pcpmodel/kernel/excerpt"}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -304,8 +307,20 @@ def test_a_file_that_is_no_rule(tmp_path, monkeypatch, text, says):
     with pytest.raises(pm.InputError, match=says) as error:
         pm.policy(tmp_path / "mine.pyx")
     assert "\n" not in str(error.value)
-    with pytest.raises(pm.InputError, match="no such file"):
+    with pytest.raises(pm.InputError, match="cannot be read: No such file"):
         pm.policy(tmp_path / "none.pyx")
+    with pytest.raises(pm.InputError, match="is a directory; expected a regular file"):
+        pm.policy(tmp_path)
+
+
+@pytest.mark.parametrize("opened", SOURCES)
+def test_the_compiler_that_is_not_there_is_the_one_that_was_asked_for(
+    opened, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-cc")
+    with pytest.raises(pm.InputError, match="no C compiler: no-such-cc is not there"):
+        opened(ROOT / SOURCES[opened])
 
 
 def test_a_run_records_which_file_decided(four_batches):
@@ -340,7 +355,7 @@ def test_what_a_file_raises_names_it(tmp_path, monkeypatch):
             pm.policy(tmp_path / "mine.pyx")
 
 
-@pytest.mark.parametrize("opened", [pm.policy, pm.tree])
+@pytest.mark.parametrize("opened", SOURCES)
 @pytest.mark.parametrize("compiles", [False, True])
 def test_a_full_disk_is_said_with_the_file_and_is_no_fault_of_the_source(
     opened, compiles, tmp_path, monkeypatch
@@ -357,12 +372,9 @@ def test_a_full_disk_is_said_with_the_file_and_is_no_fault_of_the_source(
     else:
         full = OSError(28, "No space left on device")
         monkeypatch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(full))
-    source = (
-        "examples/cython/four_batches.pyx" if opened is pm.policy else "pcpmodel/kernel/excerpt"
-    )
     said = rf"^{tmp_path}/cache/pcpmodel/\S+: cannot be written: No space left on device$"
     with pytest.raises(pm.InputError, match=said):
-        opened(ROOT / source)
+        opened(ROOT / SOURCES[opened])
 
 
 def test_a_rule_goes_through_every_question(four_batches, tmp_path):
