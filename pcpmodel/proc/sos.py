@@ -150,7 +150,11 @@ def _packed(path: Path) -> dict[str, bytes]:
             ValueError,
         ) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"is no sound tarball: {reason}", file=path) from None
+            raise InputError(
+                f"is no sound tarball: {reason}; expected a sosreport. "
+                "A copy of /proc/zoneinfo goes with --zoneinfo",
+                file=path,
+            ) from None
     return found
 
 
