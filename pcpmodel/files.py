@@ -34,6 +34,7 @@ __all__ = [
     "digest_of",
     "has_surrogate",
     "held",
+    "home_of",
     "open_lock",
     "open_regular",
     "open_stream",
@@ -70,6 +71,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 # ---------------------------------------------------------------- reading
+
+
+def home_of(path: str | os.PathLike[str]) -> Path:
+    """A path in which ``~`` and ``~USER`` are that home; of nobody's it is a name as any other."""
+    return Path(os.path.expanduser(path))
 
 
 def _opened(path: str | os.PathLike[str], flags: int) -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import read_bytes, read_sealed, read_text, write_sealed, writing
+from pcpmodel.files import home_of, read_bytes, read_sealed, read_text, write_sealed, writing
 from pcpmodel.kernel.pcp import policy_callbacks
 from pcpmodel.kernel.releases import Release, release
 from pcpmodel.kernel.tree import MAX_SECONDS, cache_folder, compiler, limits, refuse_full_disk
@@ -137,7 +137,7 @@ def policy(path: str | os.PathLike[str]) -> Policy:
     InputError
         If it does not compile: which line, and why; or if its own code raises; or makes no policy.
     """
-    file = Path(path).expanduser()
+    file = home_of(path)
     text = read_text(file)
     cc = compiler()
     interface = read_text(_PACKAGE / "cython_pcp.pxd")

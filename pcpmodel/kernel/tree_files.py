@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from pcpmodel.errors import InputError
-from pcpmodel.files import read_bytes, read_text
+from pcpmodel.files import home_of, read_bytes, read_text
 from pcpmodel.kernel.tree_source import Source
 
 __all__ = [
@@ -111,9 +111,9 @@ def files_with(name: str, words: Collection[str], but: Container[str]) -> dict[s
 def _tree_at(name: str) -> tuple[Path, str]:
     """Where a tree is, and which commit of it is meant, if one is."""
     where, _, ref = name.rpartition("@")
-    if where and Path(where).expanduser().is_dir() and not Path(name).expanduser().exists():
-        return Path(where).expanduser(), ref
-    return Path(name).expanduser(), ""
+    if where and home_of(where).is_dir() and not home_of(name).exists():
+        return home_of(where), ref
+    return home_of(name), ""
 
 
 def _around(path: Path) -> Path:
@@ -134,7 +134,7 @@ def _git(tree: Path, *command: str) -> subprocess.CompletedProcess[bytes]:
 
 def _files(name: str, wanted: Sequence[str]) -> dict[str, bytes]:
     path, ref = _tree_at(name)
-    if path != Path(name).expanduser():
+    if path != home_of(name):
         return _at_commit(path, ref, wanted)
     around = _around(path)
     if around != path and (around / "include/linux/mmzone.h").is_file():

@@ -314,6 +314,12 @@ def test_a_file_that_is_no_rule(tmp_path, monkeypatch, text, says):
 
 
 @pytest.mark.parametrize("opened", SOURCES)
+def test_the_home_of_nobody_is_refused_as_a_place_that_is_not_there(opened):
+    with pytest.raises(pm.InputError, match=r"^~nobody-of-that-name/x.*[Nn]o such"):
+        opened("~nobody-of-that-name/x")
+
+
+@pytest.mark.parametrize("opened", SOURCES)
 def test_the_compiler_that_is_not_there_is_the_one_that_was_asked_for(
     opened, tmp_path, monkeypatch
 ):
