@@ -191,8 +191,8 @@ def _check_header(header: list[str], expected: list[str], fault: Fault) -> bool:
         if unit:
             fault(f"unit in the header differs: expected {unit[0]!r}", 1, name)
         else:
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            fault(f"unknown column; {hint}Allowed: {', '.join(expected)}", 1, name)
+            said = f"did you mean {near[0]!r}? Allowed" if near else "allowed"
+            fault(f"unknown column; {said}: {', '.join(expected)}", 1, name)
         missing = [other for other in missing if other not in near]
     for name in missing:
         fault(f"column is missing; expected {','.join(expected)}", 1, name)

@@ -116,7 +116,7 @@ TABLES = {
     ),
     "extra-column": (
         GOOD.replace("\n", ",x\n"),
-        "row 1, column 'x': unknown column; Allowed: batch,",
+        "row 1, column 'x': unknown column; allowed: batch,",
     ),
     "duplicate-column": (
         edit(1, "alloc_latency_avg_us", "free_latency_avg_us"),
