@@ -8,7 +8,9 @@ instead.  Signals that are ignored, as under nohup, stay ignored.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ class Ended(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
+        self.number = number
         self.name = signal.Signals(number).name
 
 
@@ -55,9 +58,31 @@ def _handled(handler: Callable[[int, Any], None], *numbers: int) -> Iterator[Non
 
 
 @contextmanager
+def _heard() -> Iterator[None]:
+    """Send a signal again that raised where Python ignores it, as in what an import calls back."""
+    before = sys.unraisablehook
+
+    def look(ignored: sys.UnraisableHookArgs) -> None:
+        error = ignored.exc_value
+        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else None
+        if isinstance(error, Ended):
+            number = error.number
+        if number is None:
+            before(ignored)
+        else:  # at once it would be ignored again
+            threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
+
+    sys.unraisablehook = look
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
 def unwinding() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise `Ended` in the main thread."""
-    with _handled(_raise, *_ENDING):
+    with _handled(_raise, *_ENDING), _heard():
         yield
 
 

@@ -121,6 +121,29 @@ def test_what_is_wrong_is_told_by_the_exit_code_where_nothing_can_be_said(
     assert (tmp_path / "code").read_text() == "2\n"
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_is_heard_that_comes_where_nothing_can_be_raised(name: str) -> None:
+    """In what an import calls back it was ignored, and the run went on."""
+    code = (
+        "import os, signal, time\n"
+        "from pcpmodel.cli import main\n"
+        "class Called:\n"
+        "    def __del__(self):\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "        time.sleep(0)\n"
+        "@main.command('wait')\n"
+        "def wait():\n"
+        "    Called()\n"
+        "    time.sleep(60)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "main(['wait'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    said = "interrupted" if name == "SIGINT" else f"ended by {name}"
+    assert (done.returncode, done.stderr) == (128 + signal.Signals[name], f"pcpmodel: {said}\n")
+
+
 @pytest.mark.parametrize(
     "refusal",
     [
