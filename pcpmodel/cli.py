@@ -1300,6 +1300,8 @@ def record_(
             f"; it ended after {done.seconds:.2f} s, when the ring buffer of CPU {done.full[0]} "
             f"was full: a larger --buffer-kb records longer"
         )
+    if (done.exit_code or 0) > 0:
+        text += f"; {command[0]} ended with the exit code {done.exit_code}"
     _emit(done.as_dict(), json_, text)
 
 

@@ -105,6 +105,8 @@ class Recorded:
         CPUs whose ring buffers were full, which ended it before its time.
     seconds : float
         How long it was recorded [s].
+    exit_code : int or None
+        Of the command; negative: the signal that ended it, as at the end of the time.
     """
 
     path: Path
@@ -113,6 +115,7 @@ class Recorded:
     interrupted: bool
     full: tuple[int, ...]
     seconds: float
+    exit_code: int | None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -464,7 +467,7 @@ def record(
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InputError(f"seconds={seconds!r} is not a number")
     if not 0 < seconds <= 3600:
-        raise InputError(f"seconds={seconds} is outside 0..3600")
+        raise InputError(f"seconds={seconds} is not above 0 and at most 3600 s")
     if buffer_kb is None:
         buffer_kb = _room_kb(proc)
     integer("buffer_kb", buffer_kb, 64, 4 << 20)
@@ -522,5 +525,6 @@ def record(
     except OSError as error:
         raise InputError(f"recording failed: {error.strerror or error}", file=out) from None
     return Recorded(
-        out, sum(seen.values()), sum(lost.values()), interrupted, tuple(full), round(took, 3)
-    )
+        out, sum(seen.values()), sum(lost.values()), interrupted, tuple(full),
+        round(took, 3), code,
+    )  # fmt: skip

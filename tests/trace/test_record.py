@@ -26,7 +26,7 @@ from pcpmodel.trace import owner
 from pcpmodel.trace import record as record_module
 from pcpmodel.trace import tracefs as tracefs_module
 from pcpmodel.trace.packed import open_text
-from pcpmodel.trace.record import EVENTS, record
+from pcpmodel.trace.record import EVENTS, Recorded, record
 from pcpmodel.trace.watched import Watched, watching
 
 TRACE = """\
@@ -83,7 +83,7 @@ def fake(tmp_path, monkeypatch):
 
 def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     done = record(tmp_path / "mine", 60, [sys.executable, "-c", "pass"], **fake)
-    assert (done.events, done.lost, done.interrupted) == (3, 6, False)
+    assert (done.events, done.lost, done.interrupted, done.exit_code) == (3, 6, False, 0)
     cap = pm.recording(tmp_path / "mine")
     assert cap.release.name == "debian-6.12.107"
     assert (cap.cpus, cap.memory_mib, cap.numa_nodes, cap.lost) == (2, 2048, 1, 6)
@@ -237,8 +237,19 @@ def test_the_time_ends_the_command(fake, tmp_path):
     done = record(
         tmp_path / "mine", 0.1, [sys.executable, "-c", "import time; time.sleep(60)"], **fake
     )
-    assert not done.interrupted
+    assert (done.interrupted, done.exit_code) == (False, -signal.SIGTERM)
     assert json.loads((tmp_path / "mine" / "meta.json").read_text())["exit_code"] == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("code", [None, 0, -signal.SIGTERM, 3])
+def test_a_command_that_failed_is_told_of(code, tmp_path, monkeypatch):
+    """What is recorded of it is of little use; nothing was said."""
+    done = Recorded(tmp_path, 7, 0, False, code)
+    monkeypatch.setattr("pcpmodel.trace.record.record", lambda *_, **__: done)
+    words = ["record", "--out", "x", "--seconds", "1", "--", "make", "all"]
+    said = CliRunner().invoke(main, words).stdout
+    failed = "; make ended with the exit code 3" if code == 3 else ""
+    assert said == f"{tmp_path}: 7 events, 0 lost{failed}\n"
 
 
 def test_control_c_keeps_what_there_is(fake, tmp_path):
@@ -375,7 +386,7 @@ def test_an_instance_that_is_busy_for_a_moment_is_removed_all_the_same(fake, tmp
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"seconds": 0}, "seconds=0"),
+        ({"seconds": 0}, "seconds=0 is not above 0 and at most 3600"),
         ({"seconds": float("nan")}, "seconds=nan"),
         ({"seconds": "5"}, "seconds='5'"),
         ({"seconds": 1e9}, "seconds"),
