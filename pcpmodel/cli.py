@@ -1268,7 +1268,8 @@ def replay_(
         raise CheckError(
             f"{found.nr_unexplained} unexplained differences (causes: {found.nr_causes}), "
             f"{found.lost} lost events, "
-            f"{found.nr_explained} of {found.events} events explained"
+            f"{found.nr_explained} of {found.events} events explained "
+            "(at most 1 in 100 may be)"
         )
 
 

@@ -439,6 +439,8 @@ def test_too_much_that_is_explained_proves_nothing(small, monkeypatch):
     result = CliRunner().invoke(main, ["replay", str(small[0]), "--json"])
     assert result.exit_code == 1
     assert json.loads(result.stdout)["exact"] is False
+    assert "2 of" in result.stderr
+    assert "events explained (at most 1 in 100 may be)" in result.stderr
 
 
 def test_the_report_is_readable_and_the_verb_keeps_its_contract(tmp_path, small):
