@@ -138,6 +138,8 @@ def policy(path: str | os.PathLike[str]) -> Policy:
         If it does not compile: which line, and why; or if its own code raises; or makes no policy.
     """
     file = home_of(path)
+    if not file.exists():
+        raise InputError("there is no such file", file=file)
     text = read_text(file)
     cc = compiler()
     interface = read_text(_PACKAGE / "cython_pcp.pxd")
