@@ -30,7 +30,7 @@ ALLOWED = {
     "study/hold_sources.py": (1, "writes: what bpftrace prints, which is read while it runs"),
     "trace/hold_tracer.py": (2, "tracefs: its switches and the raw ring buffer, which is streamed"),
     "trace/record.py": (
-        4,
+        5,
         "files of the kernel, under /proc: read to their end whatever size they have; and the "
         "trace, which is streamed, and written so",
     ),

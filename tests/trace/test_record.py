@@ -244,7 +244,7 @@ def test_the_time_ends_the_command(fake, tmp_path):
 @pytest.mark.parametrize("code", [None, 0, -signal.SIGTERM, 3])
 def test_a_command_that_failed_is_told_of(code, tmp_path, monkeypatch):
     """What is recorded of it is of little use; nothing was said."""
-    done = Recorded(tmp_path, 7, 0, False, code)
+    done = Recorded(tmp_path, 7, 0, False, (), 1.0, code)
     monkeypatch.setattr("pcpmodel.trace.record.record", lambda *_, **__: done)
     words = ["record", "--out", "x", "--seconds", "1", "--", "make", "all"]
     said = CliRunner().invoke(main, words).stdout
