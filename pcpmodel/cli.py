@@ -1279,7 +1279,8 @@ def replay_(
 @click.option(
     "--buffer-kb",
     type=int,
-    help="Ring buffer of each CPU; default: 16 to 256 MiB, as memory is available.",
+    help="Ring buffer of each CPU; the first that is full ends it.  Default: 16 to 256 MiB, as "
+    "memory is available.",
 )
 @as_json
 @click.argument("command", metavar="[-- CMD ...]", nargs=-1, type=click.UNPROCESSED)

@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -754,6 +754,7 @@ class _Inferred:
         r.set_passed_over(self._freed, self._shown)
         r.set_moved(self._moved)
         r.free_under_way(self.first)
+        self._to_come = sorted(self._changes, key=attrgetter("row"))
         left, after, told = self.first, self._after, []
         for tag, seen in cap.zoneinfo_series.items():
             at = self._markers.snapshot.get(tag)
@@ -790,15 +791,18 @@ class _Inferred:
         return _as_told(sets, *self._r.see_counts(sets, counts, begin, end))
 
     def _run(self, at: int, until: int) -> None:
-        """Follow some rows; where a sysctl was written lists have other sizes."""
+        """Follow some rows; where sizes changed by then, lists have the new ones.
+
+        What lies amid a reading of /proc/zoneinfo, whose rows are followed with it, comes after.
+        """
         r = self._r
-        for change in self._changes:
-            if at <= change.row <= until:
-                r.run(at, change.row)
-                at = change.row
-                for key, size in change.sizes.items():
-                    if key in self._places:
-                        r.resize(self._places[key], *size)
+        while self._to_come and self._to_come[0].row <= until:
+            change = self._to_come.pop(0)
+            r.run(at, max(at, change.row))
+            at = max(at, change.row)
+            for key, size in change.sizes.items():
+                if key in self._places:
+                    r.resize(self._places[key], *size)
         r.run(at, until)
 
     def _learns(self, differences: Sequence[Difference], passed: Sequence[tuple[int, int]]) -> bool:

@@ -3,10 +3,10 @@
 The allocations and frees of a recording, by the identity of their pages, are done
 again on the memory that the recording starts from, as its dump shows it or its trace
 lets one suppose it, under other releases, patches or a policy of the user's own.  Only
-the rules differ: the same CPU asks for the
-same order and type from the same zone, and gives back the page that it got.
-What a kernel does out of turn (a request that finds the lists locked) stays as
-recorded.  Work does not react: nothing is faster or slower here.
+the rules differ: the same CPU asks for the same order and type from the same zone, and
+gives back the page that it got.  What a kernel does out of turn (a request that finds
+the lists locked) stays as recorded.  Work does not react: nothing is faster or slower
+here.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
