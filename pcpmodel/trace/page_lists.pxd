@@ -261,6 +261,14 @@ cdef inline void await_report(PageLists s, int64_t p, int status, int order,
     s.page[p].cached = <int8_t>mt
 
 
+cdef inline bint interrupts(const event_row *r, const event_row *j) noexcept nogil:
+    """Whether *r*, later on the same CPU, is of an interrupt above the task of *j*.
+
+    What a task frees before it has the CPU whole is given to the idle task, and keeps its name.
+    """
+    return r.flags & IRQ and (r.pid == j.pid or (j.pid == 0 and r.comm == j.comm))
+
+
 cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
     """Whether *row*, or one before, shows that what freed a page with row *j* is over.
 
@@ -273,7 +281,9 @@ cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
     # A marker has no place among the rows of its CPU.
     if j < row and s.rows[row].cpu == s.rows[j].cpu and not s.rows[row].flags & IRQ:
         return True
-    return 0 < k <= row and (not s.rows[k].flags & IRQ or s.rows[k].pid != s.rows[j].pid)
+    return 0 < k <= row and not (
+        interrupts(&s.rows[k], &s.rows[j])
+        and s.rows[k].flags & FL_DEPTH >= s.rows[j].flags & FL_DEPTH)
 
 
 cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:

@@ -428,11 +428,12 @@ cdef int32_t joined_by(Beliefs s, int32_t j) noexcept nogil:
     Where preemption is off by then its task goes on before any other does.
     """
     cdef int32_t k = s.link[j].next_cpu
-    if s.rows[k].pid != s.rows[j].pid or not s.rows[k].flags & FL_KNOWN \
-            or s.rows[k].flags & FL_DEPTH <= s.rows[j].flags & FL_DEPTH:
+    cdef bint in_irq = s.rows[j].flags & IRQ != 0   # what is no deeper is of the same one
+    if not interrupts(&s.rows[k], &s.rows[j]) or not s.rows[k].flags & FL_KNOWN \
+            or s.rows[k].flags & FL_DEPTH <= (s.rows[j].flags & FL_DEPTH if in_irq else 0):
         return s.link[j].own_next
     for _ in range(MAX_BURST):
-        if not s.rows[k].flags & IRQ:
+        if not interrupts(&s.rows[k], &s.rows[j]):
             break
         k = s.link[k].next_cpu
     return k or s.link[j].own_next

@@ -146,6 +146,19 @@ def test_a_page_directory_is_freed_by_whoever_gets_the_cpu_next(told, batched):
     assert found.causes().get("reported from another CPU", 0) == (not batched)
 
 
+@pytest.mark.parametrize("depth", [b".", b"1"])
+def test_a_page_directory_joins_its_list_after_an_interrupt_that_came_meanwhile(told, depth):
+    """While preemption was still off; where the interrupt found it on, the page had joined."""
+    irq = b"..s%s." % depth
+    found = told([
+        *_FREED, *((11, 0, "alloc", page) for page in range(3)), (12, 0, "switch", 12),
+        (12, 0, "free", 0, b"...1."), (12, 0, "free", 1, irq), (12, 0, "free", 2, irq),
+        (15, 0, "movable", 900), (15, 0, "alloc", 0), (15, 0, "alloc", 2),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (depth == b"1"), found
+    assert ("freed, but joined its list later" in found.causes()) == (depth == b"1")
+
+
 @pytest.mark.parametrize("isolated", [0, 1, 2])
 @pytest.mark.parametrize("known", [False, True])
 def test_what_compaction_gets_back_joins_no_list(told, isolated, known):
