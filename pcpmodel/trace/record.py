@@ -41,10 +41,8 @@ EVENTS = (
     "vmscan/mm_vmscan_direct_reclaim_begin", "vmscan/mm_vmscan_direct_reclaim_end",
     "workqueue/workqueue_execute_start", "workqueue/workqueue_execute_end", "sched/sched_switch",
 )  # fmt: skip
-#: Of a workqueue event only this work item: the tick at which high decays.  Of sched_switch only
-#: who gets a CPU: a task that did and wrote no line is hidden (set_event_notrace_pid).
+#: Of a workqueue event only this work item: the tick at which high decays.
 FILTERS = {
-    "sched/sched_switch": "next_pid != 0",
     "workqueue/workqueue_execute_start": "function.function == vmstat_update",
     "workqueue/workqueue_execute_end": "function.function == vmstat_update",
 }
