@@ -80,6 +80,8 @@ _RESIZES = 8
 _RESIZED_ROWS = 200_000_000
 #: Rows that come while /proc/zoneinfo is read, at most.
 _LONG = 1000
+#: What brings a page to its list.
+_FREES = (EVENT_IDS["mm_page_free"], EVENT_IDS["mm_page_free_batched"])
 #: Lines of a refill or a drain are of one as long as no more time is between them [ns].
 _APART = 5000
 #: Rows that are looked at together.
@@ -899,11 +901,14 @@ class _Inferred:
         return own
 
     def _last_begins(self, row: int, earliest: int) -> list[int]:
-        """Rows at which the last few refills and drains before *row* began, the last one first."""
+        """Rows at which the last few refills and drains before *row* began, and the last frees of
+        each CPU, in which nr_pcp_high() brings high to what it may be; the last one first."""
         part = self._rows[earliest:row]
         amid = np.flatnonzero(np.isin(part["event"], AMID))
-        begins = amid[np.diff(part["time"][amid], prepend=0) > _APART]
-        return [earliest + int(at) for at in begins[::-1][:_RESIZES]]
+        begins = amid[np.diff(part["time"][amid], prepend=0) > _APART][-_RESIZES:]
+        frees = np.flatnonzero(np.isin(part["event"], _FREES))[::-1]
+        frees = frees[np.unique(part["cpu"][frees], return_index=True)[1]]
+        return [earliest + int(at) for at in np.union1d(begins, frees)[::-1]]
 
     def _moves(self) -> None:
         """Follow again with pages that tasks had taken before they were moved.

@@ -84,7 +84,7 @@ def told(tmp_path):
         text = [t for t in lines[:work] if b"# entries-in-buffer" not in t]
         counts, begun = [], sum(b"mm_page_alloc:" in t for t in text)
         for task, cpu, what, n, *flags in events:
-            if what == "counts":  # of CPU 0: so many more than when the work began, and high
+            if what == "counts":  # of CPU 0: so many more than when the work began, high, high_min
                 counts.append((n - begun, *flags))
                 text += (
                     b"a-%d [%03d] ..... %.6f: tracing_mark_write: pcpmodel: snapshot-counts-%d%s\n"
@@ -107,11 +107,11 @@ def told(tmp_path):
             text = re.sub(rf"(\s{name}: +)\d+", rf"\g<1>{n}", text, count=1)
         (target / "zoneinfo.before").write_text(zone + cpu + text)
         series = ""
-        for k, (more, *high) in enumerate(counts, 1):
+        for k, (more, *sizes) in enumerate(counts, 1):
             count = int(re.search(r"\scount: +(\d+)", text)[1]) + more
             then = re.sub(r"(\scount: +)\d+", rf"\g<1>{count}", text, count=1)
-            for n in high:
-                then = re.sub(r"(\shigh: +)\d+", rf"\g<1>{n}", then, count=1)
+            for name, n in zip(("high", "high_min"), sizes, strict=False):
+                then = re.sub(rf"(\s{name}: +)\d+", rf"\g<1>{n}", then, count=1)
             series += f"=== counts-{k}\n{zone}{cpu}{then}"
         if counts:
             (target / "zoneinfo.series").write_text(series)
@@ -506,6 +506,15 @@ def test_what_a_hidden_task_freed_lies_below_what_came_after_it(told, before):
         (1, 0, "switch", 11), *[free] * (not before), (11, 0, "alloc", 0),
     ])  # fmt: skip
     assert (found.nr_unexplained == 0) == before, found
+
+
+@pytest.mark.parametrize("high", [7000, 8000])
+def test_a_free_brings_high_to_what_it_may_be_before_anybody_tells_of_the_new_sizes(told, high):
+    """nr_pcp_high(); or none came after the sizes had changed."""
+    found = told(
+        [*_FREED, (12, 0, "counts", 0, high, 8000), (12, 0, "movable", 900)], {"high": 7000}
+    )
+    assert found.nr_unexplained == 0, found
 
 
 def test_sizes_that_changed_with_no_line_are_told_of(tmp_path):
