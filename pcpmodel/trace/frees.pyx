@@ -124,7 +124,8 @@ cdef int32_t straight(Beliefs s, int64_t p, int32_t row) noexcept nogil:
             if s.rows[j].event == EV_ZONE_LOCKED or s.rows[j].event == EV_EXTFRAG \
                     or (s.rows[j].b != s.rows[k].b and s.rows[j].event != EV_FREE_BATCHED):
                 return j    # a block of another size was made of it there
-            if s.rows[j].event == EV_PCPU_DRAIN or s.rows[j].event == EV_ALLOC:
+            if s.rows[j].event == EV_ALLOC \
+                    or (s.rows[j].event == EV_PCPU_DRAIN and s.rows[j].cpu == r.cpu):
                 return 0
         j = passed_over(s, k)
         if j:

@@ -508,6 +508,17 @@ def test_what_a_hidden_task_freed_lies_below_what_came_after_it(told, before):
     assert (found.nr_unexplained == 0) == before, found
 
 
+@pytest.mark.parametrize("cpu", [0, 1])
+def test_what_another_cpu_drains_need_not_have_been_on_the_lists_of_who_freed_it(told, cpu):
+    """A hidden task may have refilled it there: the next page of the same interrupt tells."""
+    irq = b"..s2."
+    found = told([
+        *_FREED, (11, 0, "free", 100, irq), (11, 0, "free", 101, irq), (16, cpu, "drained", 100),
+        (17, 1, "refill", 101), (11, 0, "alloc", 0),
+    ])  # fmt: skip
+    assert found.causes()["lists were locked: freed straight to the buddy lists"] == 1 + cpu
+
+
 @pytest.mark.parametrize("high", [7000, 8000])
 def test_a_free_brings_high_to_what_it_may_be_before_anybody_tells_of_the_new_sizes(told, high):
     """nr_pcp_high(); or none came after the sizes had changed."""
