@@ -47,6 +47,7 @@ def asks(how):
         ((GIVES, GIVES.replace("NONE", "TO_TAIL")), "fpi_flags of __free_one_page()", 0, 2),
     ],
 )  # fmt: skip
+@pytest.mark.long
 def test_what_is_passed_to_the_buddy_lists(changed, pair, what, ours, theirs):
     opened = open_tree(changed(pair))
     found, _ = differences(opened, "v7.2", 100_000)

@@ -213,6 +213,7 @@ def test_another_scale_is_compiled(excerpt):
     assert five != three
 
 
+@pytest.mark.long
 def test_another_scale_goes_through_simulate_sweep_and_limit(excerpt):
     runs = [simulated(r, batch_scale_max=k) for r in (excerpt, "v7.3") for k in (2, 5)]
     assert runs[:2] == runs[2:]
@@ -233,6 +234,7 @@ def test_another_scale_goes_through_simulate_sweep_and_limit(excerpt):
     assert ours == theirs
 
 
+@pytest.mark.long
 def test_a_limit_is_of_what_the_tree_moves(trees, changed):
     # Refills of a batch, however many there are.
     flat = open_tree(changed(("n = base << pcp->alloc_factor;", "n = base;")))

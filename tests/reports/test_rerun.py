@@ -744,6 +744,7 @@ def test_parameter_strings_are_data_and_nothing_else(project: Path) -> None:
 
 
 @pytest.mark.notebook
+@pytest.mark.long
 def test_killed_in_the_middle_it_finishes_the_rest(project: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     write_notebook(project, "03-rules", f"import os; print(os.getpid(), flush=True)\n"
@@ -785,6 +786,7 @@ def test_interrupted_it_stops_its_kernels_and_leaves_nothing_half_written(
 
 
 @pytest.mark.notebook
+@pytest.mark.long
 def test_two_reruns_at_once_wait_for_each_other(project: Path, tmp_path: Path) -> None:
     write_notebook(project, "03-rules", waits_for(tmp_path / "go"), [])
     first = start(project, "03-rules", "--json")
@@ -804,6 +806,7 @@ def test_two_reruns_at_once_wait_for_each_other(project: Path, tmp_path: Path) -
 
 
 @pytest.mark.notebook
+@pytest.mark.long
 def test_a_notebook_prints_alone_what_it_prints_beside_others(project: Path) -> None:
     code = "import pandas as pd\nimport pcpmodel\nprint(pd.DataFrame([range(100, 140)]))\n"
     options = "print([pd.get_option(f'display.{n}') for n in ('max_columns', 'max_rows', 'width')])"

@@ -644,7 +644,7 @@ def test_interrupted_in_long_runs_it_stops_soon_and_says_how_to_go_on(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["o.nc.cells", "s.json"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_started_again_it_finishes_the_rest(tmp_path, described):
     description, out = describe(tmp_path / "sweep.json"), tmp_path / "grid.nc"
     command = [*COMMAND, "sweep", str(description), "--out", str(out), "--json"]
@@ -683,7 +683,7 @@ def two_workers():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_command_line_runs_on_a_dask_scheduler(tmp_path, described):
     distributed = pytest.importorskip("distributed")
     description = describe(tmp_path / "s.json")
