@@ -168,7 +168,6 @@ cdef struct pageset:
     bint above          # high was set below what the lists held, and every free drains
     bint vague          # ... and a tick has lowered it since
     int32_t ticked      # last row at which decay_pcp_high() ran
-    bint was_read       # count was told amid the recording, to the page
     int unnamed         # pages of stacks that count showed to have left, and no line yet which
     int silent          # pages that were taken to be stacks since count was read, and ...
     int32_t silent_by   # ... the last row that showed so

@@ -546,7 +546,7 @@ cdef bint off_by_unseen(Beliefs s, int x, int32_t row, const operation *last, in
     for k in range(set.n if early else 0):
         missing = min(missing, max(set.s[k].pcp.high - set.s[k].pcp.count, 0))
     missing = missing if missing < INT_MAX else 0
-    if not (set.was_read and seen
+    if not (set.counted and seen
             and off_by_stacks(s, x, row, off_at_drain(last, want, seen, missing))) \
             and not sizes_unknown(s, x, row, False, seen > 0, missing):
         return False

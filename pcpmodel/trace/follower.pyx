@@ -936,7 +936,6 @@ cdef class Follower(Beliefs):
                 if said == SAID_SOME:
                     checkpoint(self, w.x, end)  # a search goes on from what was read
                 set.counted = end
-                set.was_read = True
                 set.vague = set.raised = False
                 set.silent = 0
         return wrong, shown

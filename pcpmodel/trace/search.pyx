@@ -106,7 +106,7 @@ cdef void no_drain(Beliefs s, int x, int32_t row) noexcept nogil:
     for k in range(set.n):
         above = min(above, set.s[k].pcp.count - set.s[k].pcp.high)
     above += STACK_PAGES - above % STACK_PAGES
-    stacks = set.was_read and 0 < above <= set.s[0].pcp.count and off_by_stacks(s, x, row, above)
+    stacks = set.counted and 0 < above <= set.s[0].pcp.count and off_by_stacks(s, x, row, above)
     if stacks:
         add_pages(set, -above)
     elif sizes_unknown(s, x, row, False, False):

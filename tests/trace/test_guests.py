@@ -705,6 +705,23 @@ def test_stacks_that_left_since_count_was_read_are_missing_when_a_free_would_dra
     ]
 
 
+@pytest.mark.parametrize("forks", [0, 2])
+def test_stacks_that_left_since_a_drain_came_as_foreseen_are_missing_at_the_next(told, forks):
+    def foreseen(frees):
+        lists = _Filled()
+        lists.frees(12, 146)
+        lists.drains(12, 146)
+        lists.takes(12, 12)
+        lists.lines += [(11, 0, "fork", task) for task in (13, 15)][:forks]
+        lists.frees(12, frees)
+        lists.drains(12, frees)
+        return told(lists.lines, sizes=_SIZES).nr_unexplained == 0
+
+    assert [foreseen(frees) for frees in range(156, 164)] == [
+        frees in (158, 158 + 2 * forks) for frees in range(156, 164)
+    ]
+
+
 def test_a_stack_that_did_not_leave_is_not_missing_when_a_free_drains(told):
     """Pages that lay above one that was told of were taken to be gone."""
 
