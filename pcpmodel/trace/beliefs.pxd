@@ -446,9 +446,8 @@ cdef inline bint may_be_delayed(Beliefs s, int32_t q, int32_t row) noexcept nogi
     if j < 0 or s.nr_late + 1 >= MAX_LATE:
         return False
     if s.rows[j].event == EV_FREE_BATCHED:
-        return not 0 < s.link[j].next_cpu <= row
-    return s.rows[j].event == EV_FREE and not 0 < s.link[j].own_next <= row \
-        and not seen_over(s, j, row)
+        return s.rows[j].a == q + s.base and not 0 < s.link[j].next_cpu <= row
+    return freed_at(s, q) >= 0 and not 0 < s.link[j].own_next <= row and not seen_over(s, j, row)
 
 
 cdef inline void fields_of(const per_cpu_pages *p, int64_t *f) noexcept nogil:

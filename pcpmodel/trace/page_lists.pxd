@@ -286,11 +286,19 @@ cdef inline bint seen_over(PageLists s, int32_t j, int32_t row) noexcept nogil:
         and s.rows[k].flags & FL_DEPTH >= s.rows[j].flags & FL_DEPTH)
 
 
+cdef inline int32_t freed_at(PageLists s, int32_t q) noexcept nogil:
+    """The mm_page_free by which this page came to its list, or -1.
+
+    A free that was put off has joined with the next line of its task, which may free another page.
+    """
+    cdef int32_t j = s.page[q].pushed
+    return j if j >= 0 and s.rows[j].event == EV_FREE and s.rows[j].a == q + s.base else -1
+
+
 cdef inline bint on_its_way(PageLists s, int32_t q, int32_t row) noexcept nogil:
     """Whether the task that freed this page may have been stopped before the list until *row*."""
-    cdef int32_t j = s.page[q].pushed
-    return j >= 0 and s.rows[j].event == EV_FREE and s.link[j].own_next > row \
-        and not seen_over(s, j, row)
+    cdef int32_t j = freed_at(s, q)
+    return j >= 0 and s.link[j].own_next > row and not seen_over(s, j, row)
 
 
 cdef inline int32_t line_before(PageLists s, int32_t row) noexcept nogil:

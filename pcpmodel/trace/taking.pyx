@@ -407,9 +407,9 @@ cdef void forked(Beliefs s, int zone, int32_t row) noexcept nogil:
 cdef inline bint may_have_gone_past(Beliefs s, int32_t q) noexcept nogil:
     """Whether a freed page may have gone straight to the buddy lists, and nothing shows it since.
     """
-    cdef int32_t j = s.page[q].pushed
+    cdef int32_t j = freed_at(s, q)
     return j >= 0 and not s.past_told and not s.page[q].cursor \
-        and (under_locks(&s.rows[j]) or s.locks_sleep) and s.rows[j].event == EV_FREE
+        and (under_locks(&s.rows[j]) or s.locks_sleep)
 
 
 cdef inline bint in_one_interrupt(Beliefs s, int32_t j, int32_t k) noexcept nogil:
@@ -441,9 +441,8 @@ cdef int32_t joined_by(Beliefs s, int32_t j) noexcept nogil:
 
 cdef bint joins_after(Beliefs s, int32_t p, int32_t row) noexcept nogil:
     """Whether a freed page may have joined its list after *row*, its task having been stopped."""
-    cdef int32_t j = s.page[p].pushed
-    return j >= 0 and s.rows[j].event == EV_FREE and joined_by(s, j) > row \
-        and not seen_over(s, j, row)
+    cdef int32_t j = freed_at(s, p)
+    return j >= 0 and joined_by(s, j) > row and not seen_over(s, j, row)
 
 
 cdef void join_late(Beliefs s, int x, int i, int32_t q, int32_t row) noexcept nogil:
