@@ -200,6 +200,18 @@ def test_a_free_that_was_stopped_joins_a_list_of_the_cpu_that_its_task_goes_on_a
     assert found.causes() == {"freed, but joined its list later": 1}
 
 
+@pytest.mark.parametrize("taken", [1, 100])
+def test_a_free_that_was_put_off_has_joined_once_its_task_frees_another_page(told, taken):
+    """Only that one may have been stopped then: page 1 lies below both."""
+    found = told([
+        *_FREED, (12, 0, "free", 100), (13, 0, "movable", 800), (13, 0, "alloc", 0),
+        (12, 0, "free", 101), (13, 0, "movable", 801), (13, 0, "alloc", taken),
+        (12, 0, "movable", 802), (13, 0, "movable", 803), (13, 0, "alloc", 101),
+    ])  # fmt: skip
+    assert (found.nr_unexplained == 0) == (taken == 100), found
+    assert found.causes() == {"freed, but joined its list later": 2}
+
+
 @pytest.mark.parametrize("by", [13, 14])
 def test_who_has_a_page_next_shows_where_it_joined_though_others_took_what_lies_below(told, by):
     """If that task was on the CPU before; another one may have been moved with the page."""
