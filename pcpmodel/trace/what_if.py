@@ -13,6 +13,7 @@ here.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class Outcome:
         Holds of the zone lock that filled or emptied per-CPU lists.
     zone_lock_holds : int
         All holds: also of blocks past the lists.
+    draining : int
+        Frees, ticks and so on that drained a zone's lists, in one hold each or in several.
     high_order_drains : int
         Drains by a free of order 1..3.
     refilled_pages, drained_pages : int
@@ -76,6 +79,7 @@ class Outcome:
     refills: int
     drains: int
     zone_lock_holds: int
+    draining: int
     high_order_drains: int
     refilled_pages: int
     drained_pages: int
@@ -104,7 +108,8 @@ class WhatIf:
         Blocks asked for and given back.
     outcomes : list of Outcome
     recorded : dict
-        What the recorded kernel did: ``refills`` and ``drains``.
+        What the recorded kernel did: ``refills``, and ``drains`` or, where no line tells in how
+        many holds one was done, ``draining``.
     notes : list of str
         What the recorded kernel is taken for, if no release is named after it; that the recording
         does not replay exactly, as where events were lost; by how much its own rules do not come to
@@ -145,7 +150,8 @@ class WhatIf:
         """By name: ``releases``, what each would have done, after ``as recorded``.
 
         ``refills``, ``drains``, ``zone_lock_holds``, ``refilled_pages`` and so on, as `Outcome`
-        has them; what the recorded kernel did is known of ``refills`` and ``drains`` alone.
+        has them; what the recorded kernel did is known of ``refills``, and of ``drains`` or
+        ``draining``, alone.
         """
         import pandas as pd
 
@@ -158,10 +164,12 @@ class WhatIf:
     @property
     def text(self) -> str:
         """The conclusion, in numbers."""
+        refills, drains = self.recorded
         counts = [
-            f"{o.refills} refills and {o.drains} drains under {o.release}" for o in self.outcomes
+            f"{o.refills} refills and {getattr(o, drains)} drains under {o.release}"
+            for o in self.outcomes
         ]
-        did = f"{self.recorded['refills']} and {self.recorded['drains']} as recorded"
+        did = f"{self.recorded[refills]} and {self.recorded[drains]} as recorded"
         head = f"{self.recording}, {self.allocations} allocations: {'; '.join([*counts, did])}."
         return "\n".join([head, *self.notes, *([self.judged] if self.judged else [])])
 
@@ -172,15 +180,16 @@ class WhatIf:
 
     def __repr__(self) -> str:
         head = f"{self.recording}: {self.allocations} allocations, {self.frees} frees"
+        refills, drains = self.recorded
         rows = [
-            f"  {'rules':28} {'refills':>8} {'drains':>8} {'holds':>8} {'pages/hold':>10} "
+            f"  {'rules':28} {refills:>8} {drains:>8} {'holds':>8} {'pages/hold':>10} "
             f"{'max pages in PCPs':>18}",
-            f"  {'as recorded':28} {self.recorded['refills']:8} {self.recorded['drains']:8}",
+            f"  {'as recorded':28} {self.recorded[refills]:8} {self.recorded[drains]:8}",
         ]
         for o in self.outcomes:
             moved = (o.refilled_pages + o.drained_pages) / max(1, o.refills + o.drains)
             rows.append(
-                f"  {o.release:28} {o.refills:8} {o.drains:8} {o.zone_lock_holds:8} "
+                f"  {o.release:28} {o.refills:8} {getattr(o, drains):8} {o.zone_lock_holds:8} "
                 f"{moved:10.1f} {o.pages_in_pcp_max:18}"
             )
         judged = [f"  judged: {self.judged}"] if self.judged else []
@@ -193,13 +202,15 @@ _OPS = {number: name for name, number in WORK_OPS.items()}
 class _Redone:
     """The work of a recording, done again on the memory that it started from."""
 
-    def __init__(self, memory: Any, work: np.ndarray) -> None:
+    def __init__(self, memory: Any, work: np.ndarray, starts: list[int]) -> None:
         self.memory, self.work = memory, work
+        self.starts = starts  # first page frames of the zones
+        self.drained: set[int] = set()  # zones of which the piece at hand drained lists
         self.where: dict[int, int] = {}  # recorded page -> the page that it is here
         self.gone: set[int] = set()  # recorded pages for which there was none
         self.listed = pcp_orders(memory.release.rules.nr_pcp_lists)
         self.count = self.most = sum(p["count"] for z in memory.state() for p in z["pcp"])
-        self.failed = self.unknown = self.high_order = 0
+        self.failed = self.unknown = self.high_order = self.draining = 0
         self.holds: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
@@ -215,8 +226,13 @@ class _Redone:
 
     def see_holds(self, row: int) -> None:
         """Holds of the zone lock since the last look."""
+        pfn = 0
         for event in self.memory.take_events():
-            if event[0] == "hold":
+            if event[0] == "pcpu_drain":
+                pfn = event[1]
+            elif event[0] == "hold":
+                if event[1] == "drain":
+                    self.drained.add(bisect_right(self.starts, pfn))
                 self.holds[event[1]] += 1
                 self.moved[event[1]] += event[2]
                 if event[1] in ("refill", "drain"):
@@ -261,6 +277,12 @@ class _Redone:
 
     def do(self, piece: tuple[int, ...]) -> None:
         """One piece of work, as `WORK` has it."""
+        self.drained.clear()
+        self._do(piece)
+        self.see_holds(piece[2])
+        self.draining += len(self.drained)
+
+    def _do(self, piece: tuple[int, ...]) -> None:
         pfn, n, row, cpu, number, order, pindex, zone = piece
         memory, op = self.memory, _OPS.get(number)
         if op in ("alloc", "direct_alloc"):
@@ -295,7 +317,6 @@ class _Redone:
             memory.refresh_cpu_vm_stats(cpu)
         elif op == "drain":
             memory.drain_pages_zone(cpu, zone)
-        self.see_holds(row)
 
     def outcome(self, resizes: list[tuple[int, int]], time: np.ndarray, name: str) -> Outcome:
         """Do it all; *resizes*: (row, fraction) at which the sysctl is written."""
@@ -313,6 +334,7 @@ class _Redone:
             refills=self.holds["refill"],
             drains=self.holds["drain"],
             zone_lock_holds=sum(self.holds.values()),
+            draining=self.draining,
             high_order_drains=self.high_order,
             refilled_pages=self.moved["refill"],
             drained_pages=self.moved["drain"],
@@ -335,17 +357,15 @@ def _notes(
 ) -> list[str]:
     """What there is to say of a recording; *own*: of its own rules, to be held against it."""
     notes = [f"recorded under {cap.assumed}"] if cap.assumed else []
-    compared = recorded
     if _is_blind(cap):
         notes.append(
             "no dump of the lists: what they held at the start is supposed, by the trace and "
             "/proc/zoneinfo"
         )
         notes.append(
-            "no line tells in how many holds a drain was done: as recorded, what a task drained "
-            "with no other line between counts once"
+            "no line tells in how many holds a drain was done: draining counts each once, in "
+            "however many"
         )
-        compared = {"refills": recorded["refills"]}
     if not exactness.exact:
         notes.append(
             f"the recording does not replay exactly ({exactness.lost} events lost, "
@@ -353,13 +373,16 @@ def _notes(
             f"{exactness.events} events explained): the work is not all of it known"
         )
     for outcome in own:
-        here = {kind: getattr(outcome, kind) for kind in compared}
-        if here != compared:
+        here = {kind: getattr(outcome, kind) for kind in recorded}
+        if here != recorded:
             # An operation is done as a whole here; there, others had the lists in its midst, or
             # reclaim had them drained.
             notes.append(
                 f"{outcome.release}, the recording's own rules, comes to "
-                + " and ".join(f"{n} {k} for {compared[k]}" for k, n in here.items())
+                + " and ".join(
+                    f"{here[k]} {said} for {recorded[k]}"
+                    for k, said in zip(recorded, ("refills", "drains"), strict=True)
+                )
                 + " as recorded: so far off may other rules be, too"
             )
     return notes
@@ -435,16 +458,18 @@ def what_if(
     elif high_pages is not None:
         resizes = []
     time = cap.trace[0].rows["time"]
+    starts = sorted(z.start_pfn for z in dump.zones)
     rules: list[tuple[str, Release, object]] = [(s.name, s, s.policy) for s in states]
     if policy is not None:
         rules.append(("policy", cap.release, policy))
 
     def outcome(name: str, state: Release, mine: object) -> Outcome:
         memory = memory_at_start(state, dump, cap, mine, bool(resizes), batch, high_pages)
-        return _Redone(memory, work).outcome(resizes, time, name)
+        return _Redone(memory, work, starts).outcome(resizes, time, name)
 
     outcomes = [outcome(*rule) for rule in rules]
-    recorded = {"refills": exactness.refills, "drains": exactness.drains}
+    drains = "draining" if _is_blind(cap) else "drains"
+    recorded = {"refills": exactness.refills, drains: exactness.drains}
     asked = (batch, high_pages, high_fraction) != (None, None, None)
     own = [
         found for found, (_, state, mine) in zip(outcomes, rules, strict=True)
