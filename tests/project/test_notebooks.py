@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
@@ -86,6 +87,7 @@ def test_a_kernel_without_a_batch_scale_factor_is_told_as_one(release: str) -> N
             exec(cell.source, names)
         if "parameters" in cell.metadata.get("tags", []):
             names["release_before"] = release
+    plt.close("all")  # a kernel of Jupyter closes what it has shown
     assert (f"Under {release} " in names["limit"].text) == (release == "v6.7")
     assert names["no_scale"].startswith(f"- {release} has no batch scale factor")
 
