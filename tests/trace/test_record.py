@@ -100,6 +100,21 @@ def test_a_recording_has_the_files_that_the_reader_wants(fake, tmp_path):
     assert list((fake["tracefs"] / "instances").iterdir()) == []
 
 
+def test_every_switch_is_recorded_also_to_idle_tasks(fake, tmp_path, monkeypatch):
+    """A filter left them out: nothing showed that the CPU of who sleeps was a hidden task's."""
+    filtered, tries = [], record_module.tries
+
+    def seen(path, text):
+        if path.name == "filter":
+            filtered.append(path.parent.name)
+        return tries(path, text)
+
+    monkeypatch.setattr(record_module, "tries", seen)
+    record(tmp_path / "mine", 60, [sys.executable, "-c", "pass"], **fake)
+    assert "sched/sched_switch" in pm.recording(tmp_path / "mine").meta["events_on"]
+    assert filtered == ["workqueue_execute_start", "workqueue_execute_end"]
+
+
 def test_a_recording_ends_where_the_first_buffer_is_full(fake, tmp_path, monkeypatch):
     """What came before is whole, as nothing is overwritten; what came later is left out."""
     told = iter([[], [1]])
