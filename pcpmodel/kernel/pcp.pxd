@@ -74,6 +74,7 @@ from pcpmodel.kernel.rules cimport (
     TREE_HITS_ADD,
     TREE_HITS_AS_RULES,
     TREE_HITS_SKIP,
+    TREE_REFILLS_IN_HOLDS,
     pcp_rules,
 )
 
@@ -92,8 +93,8 @@ cdef struct per_cpu_pages:
     int free_count  # pages freed since the allocations stopped (rules.free_count); as a short
     int count_min  # smallest count since the last decay (rules.count_min)
     # Of a tree: what it was told (> 0: 1 + what an allocation that has begun halves; < 0: ~order
-    # of a free), or what it is to drain yet [pages]; pages of each hold, less than 0 if high-order
-    # pages came in bulk.
+    # of a free), or what it is to drain yet [pages]; blocks of each hold of a refill, or pages of
+    # each of a drain, less than 0 if high-order pages came in bulk.
     int due
     int chunk
     int8_t flags  # PCPF_*
@@ -104,8 +105,11 @@ cdef struct per_cpu_pages:
 
 # Functions of a tree as decisions on a struct per_cpu_pages (tree_glue.h).
 cdef struct tree_steps:
-    # Blocks that a refill asks for; all of rmqueue_pcplist() on an empty list but count.
-    int (*refill)(per_cpu_pages *pcp, unsigned int zone_flags, int order) noexcept nogil
+    # Blocks that a refill asks for; all of rmqueue_pcplist() on an empty list but count.  Sets
+    # chunk; ``holds``: by what rmqueue_bulk() does, which else is one hold.
+    int (*refill)(
+        per_cpu_pages *pcp, unsigned int zone_flags, int order, bint holds
+    ) noexcept nogil
     # k times rmqueue_pcplist() on a list that has a block.  ``skip``: not each of them, where they
     # go on as they began (tree_glue.h).
     void (*hits)(per_cpu_pages *pcp, int order, int k, bint skip) noexcept nogil
@@ -139,7 +143,7 @@ cdef inline int tree_refill(
             pcp.free_count = <int16_t>(pcp.due - 1)
         else:
             pcp.free_factor = <int8_t>(pcp.due - 1)
-    n = steps_of(r).refill(pcp, zone_flags, order)
+    n = steps_of(r).refill(pcp, zone_flags, order, r.tree_hits & TREE_REFILLS_IN_HOLDS)
     if not begun:
         pcp.free_count, pcp.free_factor = count, factor
     pcp.due = 0
@@ -203,6 +207,14 @@ cdef inline int nr_pcp_alloc(
             pcp.alloc_factor += 1
         n = min(n, cap)
     return max(n >> order, 2) if n > 1 else n
+
+
+cdef inline int refill_hold(const per_cpu_pages *pcp, const pcp_rules *r, int n) noexcept nogil:
+    """Blocks of the next hold of a refill that has n to take yet: all of them, by every release.
+
+    Between two holds of a tree's rmqueue_bulk() pcp->lock is kept.
+    """
+    return min(n, pcp.chunk) if r.tree else n
 
 
 cdef inline int most_refilled(int batch, const pcp_rules *r) noexcept nogil:

@@ -41,6 +41,8 @@ class PerCpuPages(Exclusive):
     count_min: int
     flags: int
     waits: int
+    @property
+    def refill_holds(self) -> list[int]: ...
     below_high: bool
     reclaim_active: bool
     def alloc(self, order: int = 0, migratetype: int = 1) -> int: ...

@@ -272,11 +272,17 @@ cdef int pcp_refill(
     zone *z, pageset *ps, int order, int mt, int n, unsigned int flags
 ) noexcept nogil:
     """One refill of up to n blocks; returns how many came."""
-    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order)
+    cdef int pindex = order_to_pindex(z.rules.nr_pcp_lists, mt, order), got = 0, came, chunk
     cdef int64_t before = z.nr_free
-    cdef int got = rmqueue_bulk(z, order, n, mt, flags, &ps.lists[pindex], pindex, ps.cpu)
+    while True:
+        chunk = refill_hold(&ps.pcp, &z.rules, n)
+        came = rmqueue_bulk(z, order, chunk, mt, flags, &ps.lists[pindex], pindex, ps.cpu)
+        ps.policy.holds += 1
+        got += came
+        n -= chunk
+        if n <= 0 or came < chunk:
+            break
     ps.stat_diff += z.nr_free - before
-    ps.policy.holds += 1
     ps.pcp.count += got << order
     return got
 
@@ -534,6 +540,7 @@ cdef class PerCpuPages(Exclusive):
     cdef unsigned int zone_flags
     cdef int32_t nr[PCP_LISTS_ROOM]
     cdef policy_state policy
+    cdef int refill, per_hold  # blocks of the last refill, and of each of its holds but the last
     cdef object _policy
     cdef readonly object release
 
@@ -633,6 +640,14 @@ cdef class PerCpuPages(Exclusive):
         self.policy.waits = whole("waits", value, 0, MAX_PAGES)
 
     @property
+    def refill_holds(self):
+        """Blocks that each hold of the zone lock brought in the last refill; one by any release."""
+        if not self.refill:
+            return []
+        full, rest = divmod(self.refill, self.per_hold)
+        return [self.per_hold] * full + [rest] * (rest > 0)
+
+    @property
     def below_high(self):
         """ZONE_BELOW_HIGH of the zone."""
         return bool(self.zone_flags & ZONE_BELOW_HIGH)
@@ -681,7 +696,8 @@ cdef class PerCpuPages(Exclusive):
         if self.nr[i] == 0:
             n = decide_alloc(&self.policy, &self.pcp, &self.rules, self.zone_flags, o)
             self._answered()
-            self.policy.holds += 1
+            self.refill, self.per_hold = n, refill_hold(&self.pcp, &self.rules, n)
+            self.policy.holds += len(self.refill_holds)
             self.nr[i] = n
             self.pcp.count += n << o
         self.nr[i] -= 1

@@ -69,7 +69,7 @@ cdef struct pcp_rules:
 
     # Of a user's kernel tree (tree_rules.py); 0 for a release.
     size_t tree  # const tree_steps *: its compiled functions
-    int tree_hits  # TREE_*: of what takes no lock
+    int tree_hits  # TREE_*
 
 
 # Of a tree: allocations, or frees, that take no lock are those of these rules; those of the tree,
@@ -82,6 +82,7 @@ cdef enum:
     TREE_FREES_SKIP = 8
     TREE_HITS_ADD = 16
     TREE_FREES_ADD = 32
+    TREE_REFILLS_IN_HOLDS = 64
 
 
 # Values of the rules that are not truth values; same numbers as the enums of releases.py.

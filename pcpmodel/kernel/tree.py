@@ -899,11 +899,11 @@ class _Written:
         return found
 
 
-# Behind each definition: what callers of it get where an operation is only foreseen, by the names
-# of its parameters, or else their places in known releases.
+# Behind each definition: what callers of it get where an operation is only foreseen, and when that
+# is; by the names of its parameters, or else their places in known releases.
 _FORESEEN = {
-    "free_pcppages_bulk": ("pcpmodel_ask", {"count": 1}),
-    "rmqueue_bulk": ("pcpmodel_fill", {"count": 2, "list": 3}),
+    "free_pcppages_bulk": ("pcpmodel_foresees", "pcpmodel_ask", {"count": 1}),
+    "rmqueue_bulk": ("pcpmodel_fills", "pcpmodel_fill", {"count": 2, "list": 3}),
 }
 
 
@@ -916,13 +916,13 @@ def _foreseen(item: Item) -> tuple[str, ...]:
         return (f"#define nr_pcp_high({given}) ({told}pcpmodel_threshold(nr_pcp_high({given})))",)
     if item.name not in _FORESEEN:
         return ()
-    instead, places = _FORESEEN[item.name]
+    when, instead, places = _FORESEEN[item.name]
     passed = [
         f"{name}_" if f"{name}_" in names else names[min(place, len(names) - 1)]
         for name, place in places.items()
     ]
     call = f"{instead}({', '.join(passed)})"
-    return (f"#define {item.name}({given}) (pcpmodel_foresees() ? {call} : {item.name}({given}))",)
+    return (f"#define {item.name}({given}) ({when}() ? {call} : {item.name}({given}))",)
 
 
 def _static_keys(items: Iterable[Item], options: Mapping[str, str]) -> dict[str, bool]:

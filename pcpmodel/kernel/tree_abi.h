@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PCPMODEL_TREE_ABI 8
+#define PCPMODEL_TREE_ABI 9
 #define PCPMODEL_TREE_LISTS 64 /* most lists that a tree may have */
 #define PCPMODEL_TREE_OWN 64   /* bytes of its own fields that the engines carry */
 
@@ -61,7 +61,7 @@ struct tree_pcp {
 
 /* Decisions on it (pcp.pxd says what each is). */
 struct tree_steps {
-	int (*refill)(struct tree_pcp *pcp, unsigned int zone_flags, int order);
+	int (*refill)(struct tree_pcp *pcp, unsigned int zone_flags, int order, bool holds);
 	void (*hits)(struct tree_pcp *pcp, int order, int k, bool skip);
 	int (*frees)(struct tree_pcp *pcp, unsigned int zone_flags, int k, bool skip);
 	void (*own_add)(struct tree_pcp *pcp, int order, int k, bool frees);

@@ -29,7 +29,8 @@ _TYPES = ("unmovable", "movable", "reclaimable")
 _WHO = {
     "alloc": (
         (("free_count", "free_factor"), "rmqueue_pcplist"),
-        (("high", "alloc_factor", "asked", "refills"), "nr_pcp_alloc"),
+        (("high", "alloc_factor", "asked"), "nr_pcp_alloc"),
+        (("refills",), "rmqueue_bulk"),  # the same in more holds
         (("got", "count", "lists", "count_min"), "__rmqueue_pcplist"),
         ((), "rmqueue_pcplist"),
     ),

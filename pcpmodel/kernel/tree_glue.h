@@ -43,6 +43,7 @@ struct set {
 	bool foresees;
 	int nr_asked, first, total; /* calls of free_pcppages_bulk(), and their pages */
 	int blocks; /* that a refill asked for */
+	bool refills; /* rmqueue_bulk() is run */
 	int threshold; /* that nr_pcp_high() returned; -1: it was not called */
 	bool in_bulk;  /* free_high, as it was told */
 	int order;     /* of allocations in a row */
@@ -680,6 +681,11 @@ static int pcpmodel_ask(int count)
 	return count;
 }
 
+static bool pcpmodel_fills(void)
+{
+	return at->foresees && !at->refills;
+}
+
 static int pcpmodel_fill(unsigned long count, struct list_head *list)
 {
 	at->blocks = (int)count;
@@ -705,7 +711,7 @@ static struct set *foresee(const struct tree_pcp *p, unsigned int zone_flags)
 	begin(mine, zone_flags);
 	mine->nr_asked = mine->first = mine->total = mine->blocks = 0;
 	mine->threshold = -1;
-	mine->in_bulk = false;
+	mine->in_bulk = mine->refills = false;
 	TREE_PUT(p, mine->pcp)
 #ifndef TREE_HIGH_MIN
 	mine->pcp->high = p->high_min;
@@ -756,19 +762,33 @@ static void answers(struct tree_call *call, const struct tree_pcp *p, int failed
 	tell(call, &pcpmodel_steps);
 }
 
-static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
+/* Blocks of the first hold that took any. */
+static int first_hold(const struct set *set)
+{
+	int i;
+
+	for (i = 0; i < set->nr_holds; i++)
+		if (set->holds[i].got)
+			return set->holds[i].got;
+	return set->blocks;
+}
+
+static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order, bool holds)
 {
 	struct set *set = foresee(p, zone_flags);
-	int count = p->count, count_min = p->count_min, migratetype = MIGRATE_MOVABLE;
+	int count = p->count, count_min = p->count_min, migratetype = MIGRATE_MOVABLE, i;
 	unsigned int alloc_flags = ALLOC_KSWAPD;
 
 	(void)alloc_flags;
 	if (STEP_FAILS(set, p, "rmqueue_pcplist", zone_flags, order))
 		return 1;
 	set->available = 1L << 26;
+	set->refills = holds;
 	set->pcp->lists[order_to_pindex(migratetype, order)].nr = 0;
 	(void)TREE_ALLOC;
 	came_back(set->call);
+	for (i = 0; i < set->nr_holds; i++)
+		set->blocks += set->holds[i].got;
 	if (unlikely(set->blocks < 1 || set->blocks > MOST_REFILLED)) {
 		answers(set->call, p, TREE_ASKS, set->blocks);
 		return 1;
@@ -776,6 +796,7 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order)
 	foreseen(p, set);
 	p->count = count;
 	p->count_min = count_min;
+	p->chunk = first_hold(set);
 	return set->blocks;
 }
 

@@ -33,6 +33,7 @@ from pcpmodel.kernel.pcp cimport (
     pcp_commit_due,
     pcp_free_hits,
     per_cpu_pages,
+    refill_hold,
     remote_hold,
     zone_hold,
 )
@@ -415,6 +416,26 @@ cdef void give(counted *c, int n, int pindex) noexcept nogil:
     c.nr_holds += hold.pages > 0  # what is left of a decay by single pages may be larger blocks
 
 
+cdef int refill(counted *c, int n, int available) noexcept nogil:
+    """The holds of rmqueue_bulk() that is asked for n blocks; how many it got."""
+    cdef tree_hold *hold
+    cdef int got = 0, chunk
+    while True:
+        hold = &c.hold[c.nr_holds]
+        if c.nr_holds == MOST_HOLDS - 1:
+            c.failed = 1
+            return 0
+        chunk = refill_hold(&c.pcp, &c.rules, n)
+        hold.pages = hold.blocks = 0
+        hold.asked = min(chunk, available - got + 1)
+        hold.got = min(chunk, available - got)
+        c.nr_holds += 1
+        got += hold.got
+        n -= chunk
+        if n <= 0 or hold.got < chunk:
+            return got
+
+
 cdef void by_rules(counted *c, const operation *o) noexcept nogil:
     cdef int i, n, high, chunk
     cdef bint more
@@ -430,11 +451,7 @@ cdef void by_rules(counted *c, const operation *o) noexcept nogil:
             return
         pcp_alloc_begin(&c.pcp, &c.rules)
         n = nr_pcp_alloc(&c.pcp, &c.rules, c.zone_flags, o.order)
-        c.nr_holds = 1
-        c.hold[0].pages = c.hold[0].blocks = 0
-        c.hold[0].asked = min(n, o.available + 1)
-        c.hold[0].got = min(n, o.available)
-        c.nr[i] = c.hold[0].got
+        c.nr[i] = refill(c, n, o.available)
         c.pcp.count += c.nr[i] << o.order
         if c.nr[i]:
             c.nr[i] -= 1

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, Protocol
@@ -82,7 +83,7 @@ class Compiled(Protocol):
 
 
 class Hits(IntFlag):
-    """How the engines do what takes no lock, of allocations and of frees."""
+    """How the engines do what takes no lock, of allocations and of frees; and refills."""
 
     EACH = 0  #: page by page
     ALLOCS_AS_RULES = 1  #: allocations by the rules of the nearest release
@@ -91,6 +92,7 @@ class Hits(IntFlag):
     FREES_SKIP = 8
     ALLOCS_ADD = 16  #: with ALLOCS_AS_RULES: the tree's own fields change by the same each time
     FREES_ADD = 32
+    REFILLS_IN_HOLDS = 64  #: rmqueue_bulk() may drop zone->lock on its way: it is asked each time
 
 
 @dataclass(frozen=True)
@@ -352,15 +354,15 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
     ways = [first, *(d for d in (CommitDrain.CHUNKS, CommitDrain.CHUNKS_WHILE_HIGH) if d != first)]
     told = {"commit_drain": first, "hits": 0, "operations": [OPERATIONS, ROWS, *FIELDS]}
     refused = ""
-    for way in ways:
-        tried = replace(state, commit_drain=int(way))
+    for way, refills in product(ways, (Hits.EACH, Hits.REFILLS_IN_HOLDS)):
+        tried = replace(state, commit_drain=int(way), hits=refills)
         _, found = compare(state.tree, tried, OPERATIONS, 3, lists=False)
         if not found:
             break
         refused = refused or _why(found[0])
     else:
         return {**told, "refused": refused}
-    hits = Hits.EACH
+    hits = refills
     for ways_of_one in (
         (Hits.ALLOCS_AS_RULES, Hits.ALLOCS_AS_RULES | Hits.ALLOCS_ADD, Hits.ALLOCS_SKIP),
         (Hits.FREES_AS_RULES, Hits.FREES_AS_RULES | Hits.FREES_ADD, Hits.FREES_SKIP),
@@ -371,7 +373,7 @@ def _tried(state: TreeRelease) -> dict[str, Any]:
                 for hit in ways_of_one
                 if not compare(
                     state.tree,
-                    replace(tried, hits=hit),
+                    replace(tried, hits=refills | hit),
                     ROWS,
                     4,
                     length=ROWS // 12,

@@ -58,6 +58,7 @@ static void pcpmodel_hold(spinlock_t *lock);
 /* Where only what is asked for counts, and nothing moves: behind the names of the tree's own
  * free_pcppages_bulk() and rmqueue_bulk() for whoever calls them (tree.py). */
 static bool pcpmodel_foresees(void);
+static bool pcpmodel_fills(void);
 static int pcpmodel_ask(int count);
 static int pcpmodel_fill(unsigned long count, struct list_head *list);
 static int pcpmodel_threshold(int high);

@@ -16,6 +16,7 @@ from pcpmodel.simulation.program cimport has_list, stepped
 from pcpmodel.simulation.structs cimport (
     ABOVE_HIGH,
     BY_COMMIT,
+    BY_NEED,
     BY_REMOTE,
     BY_TICK,
     COSTS,
@@ -183,12 +184,15 @@ cdef inline bint turns_back(state_t *s, cpu_t *c) noexcept nogil:
         return False
     if c.waiter and c.ask.kind == DRAIN and c.ask.why == BY_COMMIT and c.ask.relocks:
         c.state = RUNNING
+        c.ask.relocks = 0
         unlock_pcp(s, c)
         stepped(s, c)
         return True
     p = pcp_of(c, c.ask.zone)
     p.view = (p.view & ~ZONE_RECLAIM_ACTIVE) | s.zones.zone[c.ask.zone].reclaims
-    if not s.zones.watch or c.ask.kind != REFILL or c.task.pc.zone != HOME or stays(s, c):
+    if not s.zones.watch or c.ask.kind != REFILL or c.ask.relocks or c.task.pc.zone != HOME:
+        return False
+    if stays(s, c):
         return False
     unlock_pcp(s, c)  # which it does not even have
     return True
@@ -204,6 +208,11 @@ cdef inline void released(state_t *s, cpu_t *c) noexcept nogil:
             c.plan.drain = commit_hold(&p.pcp, &s.rules, c.plan.rest)
             c.plan.rest -= c.plan.drain
             c.ask.relocks = 1
+            return
+        c.ask.relocks = 0
+    elif pages_unlikely(s.rules.tree != 0) and c.ask.kind == REFILL and c.ask.why == BY_NEED:
+        c.ask.relocks = c.plan.rest > 0
+        if c.ask.relocks:
             return
     c.state = RUNNING
     unlock_pcp(s, c)

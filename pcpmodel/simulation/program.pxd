@@ -177,7 +177,6 @@ cdef inline void free_block(state_t *s, cpu_t *c) noexcept nogil:
         c.count.free_high += 1
     c.plan.drain = commit_hold(&p.pcp, &s.rules, n)
     c.plan.rest = n - c.plan.drain
-    c.ask.relocks = 0
     arrive_drain(c, zone, pindex, BY_COMMIT)
 
 

@@ -169,13 +169,13 @@ cdef struct ask_t:  # of a lock: on the way to it, in its queue, or in the hold
     int8_t why
     int8_t pindex
     int8_t zone
-    int8_t relocks  # comes for another chunk of a commit
+    int8_t relocks  # comes for the next hold of a commit or a refill
     int8_t off  # of the LRU lock: for pages that leave its lists
 
 
 cdef struct plan_t:  # of a hold
     int32_t drain  # pages to drain in it
-    int32_t rest  # pages of a commit to drain after it
+    int32_t rest  # pages of a commit to drain, or blocks of a refill to take, after it
     int32_t high  # what nr_pcp_high() said for this commit
     int32_t got  # blocks that a refill brought
 

@@ -23,7 +23,7 @@ from pcpmodel.kernel.pages cimport (
     page_ring_reserve,
     pages_unlikely,
 )
-from pcpmodel.kernel.pcp cimport pcp_alloc_begin
+from pcpmodel.kernel.pcp cimport pcp_alloc_begin, refill_hold
 from pcpmodel.simulation.cpu cimport doze, next_op, wake
 from pcpmodel.simulation.lists cimport (
     drain_pages,
@@ -180,18 +180,22 @@ cdef inline int64_t drain_lists(state_t *s, cpu_t *c, int owner, zone_t *zone) n
 
 
 cdef inline int64_t refill_list(state_t *s, cpu_t *c, pcp_t *p, zone_t *zone) noexcept nogil:
-    """rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
-    cdef int order = pindex_to_order(c.ask.pindex), got
-    if s.rules.below_high and zone.free <= zone.high_wmark:
-        zone.flags |= ZONE_BELOW_HIGH
-    pcp_alloc_begin(&p.pcp, &s.rules)
-    got = refill_blocks(s, c, p, zone.flags | (p.view & ZONE_RECLAIM_ACTIVE), order)
+    """A hold of rmqueue_bulk() of what nr_pcp_alloc() says; returns the blocks that it got."""
+    cdef int order = pindex_to_order(c.ask.pindex), chunk, got
+    if not c.ask.relocks:
+        if s.rules.below_high and zone.free <= zone.high_wmark:
+            zone.flags |= ZONE_BELOW_HIGH
+        pcp_alloc_begin(&p.pcp, &s.rules)
+        c.plan.rest = refill_blocks(s, c, p, zone.flags | (p.view & ZONE_RECLAIM_ACTIVE), order)
+        c.plan.got = 0
+    got = chunk = refill_hold(&p.pcp, &s.rules, c.plan.rest)
     if got > zone.free >> order:
         got = <int> (zone.free >> order)
     if s.pages.mm != NULL:
         got = refill_pages(s, c, order, got)
-    c.plan.got = got
-    if got == 0:
+    c.plan.rest = c.plan.rest - chunk if got == chunk else 0
+    c.plan.got += got
+    if c.plan.got == 0:
         nothing_left(s, c, zone)
     refilled(p, zone, c.count, c.ask.pindex, order, got)
     s.holds.late += got * s.holds.block[REFILL][c.ask.pindex]

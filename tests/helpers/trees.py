@@ -89,6 +89,21 @@ PATCHES = {
         ),
     ),
     "quarter": Patch(frozenset({"decay_pcp_high"}), ((r"pcp->high >> 3", "pcp->high >> 2"),)),
+    # Who waits for the zone gets it after 64 blocks of a refill.
+    "refill-holds": Patch(
+        frozenset({"rmqueue_bulk"}),
+        (
+            (
+                r"(?m)^(\tenum rmqueue_mode \w+ = RMQUEUE_NORMAL;)",
+                r"\1\n\tunsigned int taken = 0;",
+            ),
+            (
+                r"(\t\tlist_add_tail\(&page->pcp_list, list\);)",
+                r"\1\n\t\tif (!(++taken % 64)) {\n\t\t\tspin_unlock(&zone->lock);\n"
+                r"\t\t\tspin_lock(&zone->lock);\n\t\t}",
+            ),
+        ),
+    ),
     "nineteen-lists": Patch(
         frozenset({"order_to_pindex"}), header=((r"#define NR_PCP_THP 2", "#define NR_PCP_THP 7"),)
     ),

@@ -25,6 +25,7 @@ from pcpmodel.simulation.engine import Engine
 from pcpmodel.simulation.per_page import PerPage
 from pcpmodel.simulation.pilot import prepare
 from pcpmodel.simulation.spec import make_spec
+from pcpmodel.workload import Program, Task, Workload
 
 #: What a patch that leaves the hits alone is found to do.
 AS_RULES = Hits.ALLOCS_AS_RULES | Hits.FREES_AS_RULES
@@ -139,7 +140,8 @@ def test_limit_refuses_a_tree_that_has_no_batch_scale_factor():
 @pytest.mark.parametrize("name", PATCHES)
 def test_hits_go_by_the_rules_where_a_patch_leaves_them(trees, name):
     state = release(trees[name])
-    assert state.hits == (AS_RULES | Hits.ALLOCS_ADD if name == "field" else AS_RULES)
+    more = {"field": Hits.ALLOCS_ADD, "refill-holds": Hits.REFILLS_IN_HOLDS}
+    assert state.hits == AS_RULES | more.get(name, Hits.EACH)
     assert not any("asks the tree" in note for note in state.notes)
 
 
@@ -243,6 +245,10 @@ def test_a_limit_is_of_what_the_tree_moves(trees, changed):
     assert [row["pages_per_hold"] for row in held] == [{"refill": 63, "drain": 63}] * 7
     most = f"a hold moves at most, by k [pages]: refill {'63, ' * 6}63; drain 63, 63, "
     assert most in answer.text
+    held = pm.limit("coffee-lake", release=trees["refill-holds"]).as_dict()["per_scale"]
+    assert [row["pages_per_hold"] for row in held] == (
+        [{"refill": 63, "drain": 63}] + [{"refill": 64, "drain": 63}] * 6
+    )
 
 
 def test_advice_rests_on_the_tree(excerpt):
@@ -371,8 +377,67 @@ def test_a_simulation_under_a_tree_is_one_under_its_release(excerpt, identity):
 def test_engines_agree_under_a_changed_tree(trees, name):
     ours = simulated(trees[name], stat_interval_s=0.0005)
     assert ours == simulated(trees[name], PerPage, stat_interval_s=0.0005)
-    if name in ("cap", "field", "quarter"):  # the others' differences need high orders
+    if name in ("cap", "field", "quarter", "refill-holds"):  # others' differences need high orders
         assert ours != simulated("v7.3", stat_interval_s=0.0005)
+
+
+def test_a_refill_that_lets_others_in(trees):
+    tree = trees["refill-holds"]
+    pcp = PerCpuPages(tree, high_min=4000, high_max=4000)
+    assert pcp.refill_holds == []
+    held = [pcp.refill_holds for _ in range(500) if pcp.alloc()]
+    assert held == [[63], [64, 62], [64, 64, 64, 60], [64] * 7 + [56]]
+    # What is left of a zone, too: the last hold gets less than it asks for, or nothing.
+    for pages in (64 * 5, 64 * 5 + 7):
+        sizes = {"batch": 63, "high_min": 4000, "high_max": 4000}
+        mem = Memory(tree, [Zone(pages, watermarks=(0, 0, 0), **sizes)])
+        mem.record_events()
+        while mem.alloc(0) is not None:
+            pass
+        got = [e[2] for e in mem.take_events() if e[:2] == ("hold", "refill")]
+        assert got[:4] == [63, 64, 62, 64]
+        assert sum(got) == pages
+        assert max(got) == 64
+    told = pm.study.trajectory(tree, [("alloc", 300)], high_min=4000, high_max=4000).events
+    assert told[["pages", "holds"]].values.tolist() == [[63, 1], [126, 2], [252, 4]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"identity": True},
+        {"spinlock": "test-and-set"},
+        {"memory_gib": 0.25, "nodes": 1, "high_min_pages": 2000},
+        {"trylock_failure": 0.01},
+        {"changes": [pm.change(at / 1000, drain_all=at % 6) for at in range(1, 30)]},
+        {"changes": [pm.change(0.01, offline=3), pm.change(0.02, online=3)]},
+    ],
+)
+def test_engines_agree_where_a_refill_lets_others_in(trees, options):
+    options = {"stat_interval_s": 0.0005, **options}
+    ours = simulated(trees["refill-holds"], **options)
+    assert ours == simulated(trees["refill-holds"], PerPage, **options)
+    whole = simulated("v7.3", **options)
+    refills, refilled = ([[c[name] for c in side[0]] for side in (ours, whole)]
+                         for name in ("refills", "refill_pages"))  # fmt: skip
+    assert sum(refills[0]) > 1.5 * sum(refills[1])
+    assert sum(refilled[0]) < 1.5 * sum(refilled[1])
+
+
+def test_a_refill_comes_from_one_zone_in_however_many_holds(trees):
+    """Which is the next zone a CPU asks when its list is empty, not in the middle of a refill."""
+    grows = Program()
+    grows.alloc(80_000, ns=100)  # of 65,536 that its node has
+    grows.idle(1e9)
+    options = {
+        "workload": Workload("grows", (Task(grows, 0),), "nothing", 80_000),
+        "watermark_scale_factor": 400,  # 2,983 pages, below which a refill comes in the middle
+        "high_min_pages": 5000,
+    }
+    whole, ours = (simulated(r, **options) for r in ("v7.3", trees["refill-holds"]))
+    assert whole[3] == ours[3]
+    assert whole[3][0] < 2_983 - 64
+    assert whole[3][1] < 60_000
 
 
 @needs_trees

@@ -463,13 +463,13 @@ def _hold_pages(state: Release, page_size_kib: int, batch: int | None) -> list[d
 
 @cache
 def _holds_of_tree(state: Release, batch: int) -> tuple[int, int]:
-    """Most pages of one refill and of one hold of a drain, counted under a kernel tree.
+    """Most pages of one hold of a refill and of a drain, counted under a kernel tree.
 
     One CPU's lists are used until neither grows any more, under a fixed ``high`` that is no bound.
     """
     high = 4 * (batch << SCALES[-1])
     pcp = PerCpuPages(state, batch=batch, high_min=high, high_max=high)
-    refill = max(pcp.alloc() for _ in range(high))
+    refill = max(max(pcp.refill_holds) for _ in range(high) if pcp.alloc())
     drain = max(max(pcp.free(), default=0) for _ in range(2 * high))
     return refill, drain
 

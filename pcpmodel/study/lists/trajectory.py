@@ -152,7 +152,7 @@ def trajectory(
             at = len(steps)
             if operation == "alloc":
                 refill = pcp.alloc(order) << order
-                visits = [("refill", refill, 1)] if refill else []
+                visits = [("refill", refill, len(pcp.refill_holds))] if refill else []
             else:
                 drains = pcp.free(order) if operation == "free" else pcp.decay()
                 visits = [("drain", sum(drains), len(drains))] if drains else []
