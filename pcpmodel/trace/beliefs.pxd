@@ -92,6 +92,7 @@ cdef struct operation:
     # them between its holds.
     uint8_t cut
     uint8_t zone_flags  # that the trace had told by then
+    uint8_t quiet       # a free that did not drain: its task goes on otherwise
 
 # What a line shows of a pageset.
 cdef struct sight:
@@ -425,7 +426,9 @@ cdef int keep(Beliefs s, int x, int32_t row, const sight *g) noexcept nogil
 cdef bint goes_on(Beliefs s, const pageset *set) noexcept nogil
 cdef int next_hold(Beliefs s, pageset *set) noexcept nogil
 cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil
-cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noexcept nogil
+cdef bint commit_free(
+    const pcp_rules *r, state *v, int order, bint quiet, state *other
+) noexcept nogil
 
 
 cdef inline bint goes_silently(PageLists s, int32_t q, int32_t row) noexcept nogil:
@@ -533,7 +536,7 @@ cdef inline bint apply(const pcp_rules *r, state *v, const operation *e,
     if e.op == OP_ALLOC:
         allocate(r, v, e.order)
     elif e.op == OP_FREE:
-        return commit_free(r, v, e.order, other)
+        return commit_free(r, v, e.order, e.quiet or e.got == NO_DRAIN, other)
     elif e.op == OP_DRAINED:
         v.pcp.count -= e.got
         v.due = 0
@@ -579,7 +582,7 @@ cdef inline operation allocation(const operation *maybe) noexcept nogil:
 
 cdef inline void fill_op(operation *e, int32_t row, int op, int order,
                          unsigned int zone_flags) noexcept nogil:
-    e[0] = operation(row, row, -1, 0, <uint8_t>op, <uint8_t>order, 0, 0, 0, <uint8_t>zone_flags)
+    e[0] = operation(row, row, -1, 0, <uint8_t>op, <uint8_t>order, 0, 0, 0, <uint8_t>zone_flags, 0)
 
 
 cdef inline bint same_state(const state *a, const state *b) noexcept nogil:

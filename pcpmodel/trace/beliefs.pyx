@@ -25,6 +25,7 @@ import numpy as np
 cdef enum:
     SELDOM = 16         # more of them after so many operations
     CHEAP = 4           # operations that cost what a state of a search does; of ends twice that
+    CUT_COSTS = 8       # ... that cutting one in two does, which stays in memory
     MAX_KINDS = 256     # of states that go the same way
     AROUND = 4          # pages by which count may be off after a difference
     LOOKED_AT = 64      # states, for whether high may be at its greatest
@@ -38,27 +39,35 @@ cdef bint room(Beliefs s, state **states, int64_t *cap, int n) noexcept nogil:
     return n <= cap[0]
 
 
-cdef bint commit_free(const pcp_rules *r, state *v, int order, state *other) noexcept nogil:
+cdef bint commit_free(
+    const pcp_rules *r, state *v, int order, bint quiet, state *other
+) noexcept nogil:
     """pcp_commit() and what it drains; or true, and *v* is cut in two, *other* the second half.
 
     What depends on free_count depends on it in steps: where its least and its greatest value lead
-    to the same, so do those between.
+    to the same, so do those between, and one that is as large as it gets is met by the next smaller
+    one.  Where both drain, so do all between: if nothing did (*quiet*) it does not matter how much
+    each of them would, as none of them is to stay.
     """
-    cdef int due, threshold
+    cdef int due, threshold, span
     cdef per_cpu_pages least = v.pcp, most
     v.due = pcp_commit_due(&least, r, v.zone_flags, order, &v.threshold)
     if v.span:
         most = v.pcp
         most.free_count += v.span
         due = pcp_commit_due(&most, r, v.zone_flags, order, &threshold)
-        most.free_count -= v.span
-        if due != v.due or threshold != v.threshold or most.free_count != least.free_count \
-                or most.high != least.high or most.flags != least.flags:
+        span = most.free_count - least.free_count
+        if quiet and v.due > 0 and due > 0:
+            pass
+        elif due != v.due or threshold != v.threshold or most.high != least.high \
+                or most.flags != least.flags or span != v.span and (order or span < 0):
             other[0] = v[0]
             v.span >>= 1
             other.pcp.free_count += v.span + 1
             other.span -= v.span + 1
             return True
+        else:
+            v.span = span
     v.pcp = least
     return False
 
@@ -653,6 +662,9 @@ cdef void do_op_slowly(Beliefs s, int x, const operation *e) noexcept nogil:
             return
         if apply(&s.rules, &set.s[k], e, &set.s[set.n]):
             set.n += 1
+            s.effort -= CUT_COSTS
+            if s.effort < 0 and set.n > SETTLED:
+                return      # whoever wants to know how it went gives up
         else:
             k += 1
 

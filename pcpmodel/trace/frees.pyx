@@ -168,6 +168,14 @@ cdef int list_type(Beliefs s, int64_t p) noexcept nogil:
     return pcp_migratetype(mt)
 
 
+cdef inline bint goes_on_otherwise(Beliefs s, int64_t p, int32_t row) noexcept nogil:
+    """Whether a task that frees a page with *row* shows next that it did not drain: no interrupt is
+    above it, and its line is of something else."""
+    cdef int32_t j = s.link[row].own_next
+    return j > 0 and s.rows[row].a == p + s.base and s.rows[j].cpu == s.rows[row].cpu \
+        and s.rows[j].event != EV_PCPU_DRAIN and not (s.rows[j].flags ^ s.rows[row].flags) & IRQ
+
+
 cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept nogil:
     """A freed block joins its list; says whether a drain must follow."""
     cdef int x = set_of(s, p, cpu)
@@ -185,6 +193,8 @@ cdef void commit(Beliefs s, int64_t p, int order, int cpu, int32_t row) noexcept
     e.pindex = <uint8_t>i
     e.page = <int32_t>p
     e.got = UNDECIDED
+    if set.n != 1 or set.s[0].span:
+        e.quiet = goes_on_otherwise(s, p, row)
     if page.status != TOGETHER:
         work(s, WORK_FREE, p, order, 0, cpu, 0, row)
     page.status = AWAY

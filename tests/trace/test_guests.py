@@ -131,6 +131,29 @@ _FREED = [
 ]
 
 
+@pytest.mark.parametrize("drains", [False, True])
+def test_counts_that_were_read_amid_many_frees_do_not_become_many_states(told, monkeypatch, drains):
+    """Which of a thousand counts and two thousand values of free_count it was shows in the end.
+
+    Where nothing drains it is no matter how much each would (it was 50 million states), nor which
+    of them free_count had as it came to its greatest.
+    """
+
+    def counts(rows, begin, first, snapshot):
+        return {
+            key: sorted({pcp.count, *(range(pcp.high - 500, pcp.high + 500) if key[2] else ())})
+            for key, pcp in snapshot.pcps.items()
+        }
+
+    monkeypatch.setattr("pcpmodel.trace.replay.counts_at_start", counts)
+    frees = [(11, 1, "free", page) for page in range(300)]
+    drain = [(11, 1, "drained", page) for page in range(512, 912)]
+    found = told([*frees, *drain * drains, (11, 1, "free", 300)])
+    assert found.cut == found.nr_unexplained == 0, found
+    assert found.count("drains") == (drains, 0, 0, 0)
+    assert found.states < 1001 * 24 * 8
+
+
 @pytest.mark.parametrize("batched", [False, True])
 def test_a_page_directory_is_freed_by_whoever_gets_the_cpu_next(told, batched):
     """__mmdrop() in finish_task_switch(): the task was stopped in an allocation on another CPU.
