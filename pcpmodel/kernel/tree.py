@@ -28,6 +28,7 @@ import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,6 +46,7 @@ from pcpmodel.kernel.tree_files import (
     patched,
     tree_files,
 )
+from pcpmodel.kernel.tree_names import by_known_names
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, release_of
 from pcpmodel.kernel.tree_source import MAX_BYTES, Item, Source, closed, cut, members, segments
 from pcpmodel.kernel.zone import ZONE_FLAGS, flags_set
@@ -236,6 +238,8 @@ class Tree:
         Fields that only the tree has, of `STRUCTS`.
     passed_over : tuple of str
         Definitions that a patch changes or adds in the others, and that are not compiled.
+    renamed : mapping of str to str
+        What it calls otherwise than known kernels: their name, by its.
     """
 
     name: str
@@ -260,6 +264,7 @@ class Tree:
     outside: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.name
@@ -316,6 +321,8 @@ class Tree:
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),
+                ("Taken for what known kernels have in its place",
+                 tuple(f"{name} for {of}" for name, of in self.renamed.items())),
                 ("Left out, as no function has that name", tuple(self._absent())),
                 ("Begin at 0 and are kept once, whichever zone, CPU or run writes to them",
                  self.state),
@@ -379,6 +386,8 @@ def open_tree(
     # Whatever the tree has of these anywhere is not to be stood in for.
     stand_ins = Source("", read_bytes(_HERE / "tree_defaults.h")).items.keys()
     sources += defining(os.fspath(path), {*stand_ins, *KNOWN}.union(*NEEDED.values()), sources)
+    named = {*KNOWN, *chain(*NEEDED.values())}
+    sources, renamed = by_known_names(sources, _FIELDS, known_texts(), sorted(named))
     also: set[str] = set()  # names that no definition spells out
     while True:
         missed = {s.name for s in sources} - files.keys()
@@ -403,9 +412,12 @@ def open_tree(
     for file, data in files_with(os.fspath(path), own, {s.name for s in sources}).items():
         with contextlib.suppress(InputError):
             sources.append(Source(file, data))
-    begin_at_0(name, own, sources, extract.items)
+    begin_at_0(name, own, sources, extract.items, extract.only_written())
     others = changed(before, [s for s in sources if s.name in files] if before else [])
-    return replace(made, unread=unread, passed_over=tuple(n for n in others if n not in made.taken))
+    return replace(
+        made, unread=unread, passed_over=tuple(n for n in others if n not in made.taken),
+        renamed=renamed,
+    )  # fmt: skip
 
 
 def _sources(tree: str, files: Mapping[str, bytes]) -> list[Source]:
@@ -715,6 +727,11 @@ class _Extract:
             ):
                 found.append(word)
         return found
+
+    def only_written(self) -> set[str]:
+        """Fields of the tree's own that nothing that is compiled asks for."""
+        own = (*_own(_fields(self.definition("per_cpu_pages"))), *chain(*self.kept.values()))
+        return {f for f in own if _only_written(f, self.items)}
 
     def known(self, word: str) -> bool:
         sources = (*self.unit, *self.others, *self.stand_ins)

@@ -121,7 +121,7 @@ struct tree_ops {
 	 * pages for one list, 4 no end of holds, 5 what the thread's tree_call says, 6 a block of
 	 * an empty list. */
 	int (*failed)(const void *set);
-	/* Sizing: zone_batchsize() and zone_highsize(); -1 where the tree's have other arguments.
+	/* Sizing: zone_batchsize() and zone_highsize(); LONG_MIN where the tree has none.
 	 * Up to v5.13 one function sets both: `*set` is the batch then. */
 	long (*batchsize)(unsigned long managed);
 	long (*highsize)(unsigned long managed, unsigned long low_wmark, int batch, int cpus,

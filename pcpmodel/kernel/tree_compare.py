@@ -10,6 +10,7 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
+from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pindex_to_order
 from pcpmodel.kernel.releases import Release, Rules, release, releases
 from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
@@ -162,7 +163,14 @@ def sizes_differ(tree: Tree, base: Release) -> Difference | None:
     for machine in _machines():
         pages, (node_cpus, cpus), fraction, cpu_online = machine
         zone = {"managed": pages, "low_wmark": pages // 800, "node_cpus": node_cpus, "cpus": cpus}
-        ours, theirs = sized(base.rules, machine), _sized(own, machine)
+        ours = sized(base.rules, machine)
+        try:
+            theirs = _sized(own, machine)
+        except InputError as error:  # which no run can have
+            return Difference(
+                error.message.partition("(")[0], f"size the lists of a zone of {pages:,} pages",
+                zone, {"sizes": ours}, {"sizes": error.message},
+            )  # fmt: skip
         unlike = [name for name in ours if ours[name] != theirs[name]]
         if "high_min" not in tree.fields and "high_max" in unlike:
             unlike.remove("high_max")  # which it does not have

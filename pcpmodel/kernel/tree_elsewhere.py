@@ -6,36 +6,39 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.tree_files import KCONFIG, files_with
+from pcpmodel.kernel.tree_names import PCPF
 from pcpmodel.kernel.tree_source import Item, Source
 
 __all__ = ["begin_at_0", "changed", "defining"]
 
+_PCPF = re.compile(r"\bPCPF_\w+")
 #: Where a function begins.
 _HEAD = re.compile(r"(?m)^(?!\s|#|typedef)[^;{}()\n]*\b(\w+)\(")
 
 
 def begin_at_0(
-    name: str, fields: Mapping[str, str], sources: Sequence[Source], compiled: Iterable[Item]
+    name: str,
+    fields: Mapping[str, str],
+    sources: Sequence[Source],
+    compiled: Iterable[Item],
+    only_written: Container[str] = (),
 ) -> None:
-    """Refuse fields of the tree's own that get a value where nothing is compiled.
+    """Refuse fields and flags of the tree's own that get a value where nothing is compiled.
 
     Of a name that other structures have, too, what stands before it tells: a variable of that
-    type, or no variable.
+    type, or no variable.  What is counted there and nobody asks for (``only_written``) decides
+    nothing.
     """
+    compiled = list(compiled)
     ours = {(i.file, i.line + n) for i in compiled for n in range(i.text.count("\n") + 1)}
     for source, own in ((s, f) for s in sources for f in fields if f in s.text):
-        place = rf"(\w+|[)\]])\s*(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
-        for given in re.finditer(
-            rf"{place}\s*=(?!=)\s*([^;,]+)[;,]|"
-            rf"\w*(?:_set|WRITE_ONCE|_write)\([^;{{}}]*?{place}\s*,\s*([^;]+)\);", source.text
-        ):  # fmt: skip
-            of, value = given[1] or given[3], (given[2] or given[4]).strip()
-            line = source.text.count("\n", 0, max(given.start(1), given.start(3))) + 1
+        for of, value, at in _values(own, source.text, own not in only_written):
+            line = source.text.count("\n", 0, at) + 1
             if value in ("0", "NULL", "false") or (source.name, line) in ours:
                 continue
             kind = f"struct {fields[own]}".replace(
@@ -47,6 +50,34 @@ def begin_at_0(
                     f"{name}: {source.name}: line {line}: {own} gets a value where nothing is "
                     f"compiled; fields of a tree's own begin at 0"
                 )
+    flags = {w for i in compiled if i.kind == "function" for w in _PCPF.findall(i.text)}
+    for source, flag in ((s, f) for s in sources for f in sorted(flags - {*PCPF})):
+        for given in re.finditer(rf"(?<![=!<>])=(?!=)[^;{{}}]*\b{flag}\b[^;]*;", source.text):
+            line = source.text.count("\n", 0, given.start()) + 1
+            if (source.name, line) not in ours and not given[0].startswith(("= ~", "=~")):
+                raise InputError(
+                    f"{name}: {source.name}: line {line}: {flag} is set where nothing is compiled; "
+                    f"flags of a tree's own are clear until a compiled function sets them"
+                )
+
+
+def _values(own: str, text: str, counted: bool) -> Iterator[tuple[str, str, int]]:
+    """What stands before a field that gets a value, the value, and where; "" for a changed one."""
+    place = rf"(?P<of>\w+|[)\]])\s*(?:->|\.)\s*{own}\b(?:\s*\[[^\]]*\]|\.\w+)*"
+    ways = [
+        rf"{place}\s*=(?!=)\s*(?P<value>[^;,]+)[;,]",
+        rf"\w*(?:_set|WRITE_ONCE|_write)\([^;{{}}]*?{place}\s*,\s*(?P<value>[^;]+)\);",
+    ]
+    if counted:
+        ways += [
+            rf"{place}\s*(?:\+\+|--|(?:[-+*/%|&^]|<<|>>)=)(?P<value>)",
+            rf"(?:\+\+|--)\s*{place}(?P<value>)",
+            rf"\w*_(?:inc|dec|add|sub|or|xor|xchg|inc_return|add_return)\([^;{{}}]*?{place}"
+            rf"(?P<value>)",
+        ]
+    for way in ways:
+        for given in re.finditer(way, text):
+            yield given["of"], given["value"].strip(), given.start("of")
 
 
 def defining(tree: str, names: Iterable[str], sources: Sequence[Source]) -> list[Source]:

@@ -227,6 +227,15 @@ static struct list_head pcpmodel_own_list(void)
 	return (struct list_head){ 0, PCPMODEL_OWN_LIST };
 }
 
+/* One of the pageset is emptied; any other is the function's own. */
+static void pcpmodel_init_list(struct list_head *list)
+{
+	if (list >= at->pcp->lists && list < at->pcp->lists + NR_PCP_LISTS)
+		list->nr = 0;
+	else
+		*list = pcpmodel_own_list();
+}
+
 /* The next of an own list: in the order of the pageset's lists, which decides nothing. */
 static struct page *pcpmodel_gathered(struct list_head *list)
 {
@@ -607,7 +616,7 @@ static long op_batchsize(unsigned long managed)
 	return batch;
 #else
 	(void)managed;
-	return -1;
+	return LONG_MIN;
 #endif
 }
 
@@ -654,7 +663,7 @@ static long op_highsize(unsigned long managed, unsigned long low_wmark, int batc
 #else
 	(void)managed, (void)low_wmark, (void)batch, (void)cpus, (void)all_cpus, (void)fraction;
 	(void)cpu_online, (void)set;
-	return -1;
+	return LONG_MIN;
 #endif
 }
 

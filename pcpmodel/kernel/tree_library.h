@@ -101,8 +101,10 @@ typedef struct { int counter; } atomic_t;
 #define swap(a, b) do { __typeof__(a) a_ = (a); (a) = (b); (b) = a_; } while (0)
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 #define DIV_ROUND_UP(n, d) (((n) + (d) - 1) / (d))
-#define ALIGN(x, a) (((x) + (a) - 1) / (a) * (a))
-#define IS_ALIGNED(x, a) ((x) % (a) == 0)
+/* These and round_up() are masks, as in the kernel, and wrong of what is no power of two. */
+#define ALIGN(x, a) (((x) + (__typeof__(x))(a) - 1) & ~((__typeof__(x))(a) - 1))
+#define ALIGN_DOWN(x, a) ((x) & ~((__typeof__(x))(a) - 1))
+#define IS_ALIGNED(x, a) (((x) & ((__typeof__(x))(a) - 1)) == 0)
 #define BIT(nr) (1UL << (nr))
 #define GENMASK(high, low) ((~0UL << (low)) & (~0UL >> (63 - (high))))
 #define ilog2(x) (63 - __builtin_clzll((unsigned long long)(x)))
@@ -133,9 +135,12 @@ static inline unsigned long int_sqrt(unsigned long x)
 
 #define roundup(n, d) (((n) + (d) - 1) / (d) * (d))
 #define rounddown(n, d) ((n) - (n) % (d))
-#define round_up roundup
-#define round_down rounddown
-#define DIV_ROUND_CLOSEST(n, d) (((n) + (d) / 2) / (d)) /* of what is not negative */
+#define round_up(n, d) ((((n) - 1) | ((__typeof__(n))(d) - 1)) + 1)
+#define round_down(n, d) ((n) & ~((__typeof__(n))(d) - 1))
+/* Half of it is taken off where one of them, of a signed type, is below 0. */
+#define DIV_ROUND_CLOSEST(n, d) ({ __auto_type n_ = (n); __auto_type d_ = (d); \
+	(__typeof__(n_))-1 > 0 || (__typeof__(d_))-1 > 0 || (n_ > 0) == (d_ > 0) ? \
+	(n_ + d_ / 2) / d_ : (n_ - d_ / 2) / d_; })
 #define mult_frac(n, numerator, denominator) ((__typeof__(n))((__typeof__(n))((n) / (denominator)) * \
 	(numerator) + (n) % (denominator) * (numerator) / (denominator)))
 #define div_u64(n, d) ((u64)(n) / (u32)(d))

@@ -5,6 +5,7 @@ from pcpmodel.kernel.tree import Tree
 
 FIELDS: tuple[str, ...]
 MAX_BATCH: int
+SERVER_ZONE_BYTES: int
 MIGRATETYPES: dict[str, int]
 MAX_PAGES: int
 OPS: tuple[str, ...]

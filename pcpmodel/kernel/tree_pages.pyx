@@ -8,6 +8,7 @@ random operations and stops at the first in which a field, a list or a hold diff
 # SPDX-License-Identifier: GPL-2.0-only
 
 cimport cython
+from libc.limits cimport LONG_MIN
 from libc.stdint cimport int32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
@@ -46,6 +47,7 @@ import functools
 
 from pcpmodel.errors import InputError, integer
 from pcpmodel.kernel.lists import MIGRATETYPES, pcp_orders
+from pcpmodel.kernel.sizing import SERVER_ZONE_BYTES
 from pcpmodel.kernel.zone import MAX_BATCH, MAX_PAGES
 
 cdef extern from "tree_abi.h":
@@ -335,13 +337,13 @@ def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0, cpu_online=0):
     Returns
     -------
     batch, high : int or None
-        [pages].  The batch is that of zone_batchsize(), or what the one function of v5.13 and
-        before sets.
+        [pages], whatever the functions return.  The batch is that of zone_batchsize(), or what the
+        one function of v5.13 and before sets.
     """
     cdef const tree_ops *ops = ops_of(tree)
     cdef long batch = ops.batchsize(integer("managed", managed, 0, 1 << 40)), high
     cdef int together = 0
-    if batch < 0:
+    if batch == LONG_MIN:
         return None, None
     high = ops.highsize(
         managed, integer("low_wmark", low_wmark, 0, 1 << 40), <int>max(batch, 1),
@@ -350,7 +352,7 @@ def sizing(tree, managed, low_wmark, cpus, all_cpus, fraction=0, cpu_online=0):
         &together,
     )
     tell_failed()
-    return together or batch, high if high >= 0 else None
+    return together or batch, high if high != LONG_MIN else None
 
 
 # The same operation by the rules of a release, on counts
@@ -676,15 +678,35 @@ cdef inline int below(uint64_t *rng, int n) noexcept nogil:
     return <int>((draw(rng) >> 32) * <uint64_t>n >> 32)
 
 
+cdef enum:
+    MOST_USUAL = 127  # twice the batch of any release
+
+
+cdef int beyond(batch):
+    """A batch that is larger than those of all releases; else 0."""
+    return batch if batch is not None and MOST_USUAL < batch <= MAX_BATCH else 0
+
+
 cdef int *BATCHES = [1, 7, 31, 63]
 cdef int *ALLOCS = [0, 0, 256, 256, 128, 200, 56, 250]
 cdef int *FLAGS = [0, 0, ZONE_BELOW_HIGH, ZONE_RECLAIM_ACTIVE]
 
 
-cdef void sizes(uint64_t *rng, operation *o) noexcept nogil:
+cdef struct mood:
+    int batch  # of a large zone, if that is beyond those of any release; else 0
+    bint calm  # few ticks and drains, so that high comes to where machines have it
+    int left  # operations until the next change of it
+    int allocs  # of 256 operations
+    int order  # -1: any
+    int migratetype  # -1: any
+
+
+cdef void sizes(uint64_t *rng, const mood *m, operation *o) noexcept nogil:
     """Sizes as machines have them, and odd ones."""
     cdef int kind = below(rng, 8)
-    o.batch = BATCHES[below(rng, 4)] if kind < 6 else 1 + below(rng, 127)
+    o.batch = BATCHES[below(rng, 4)] if kind < 6 else 1 + below(rng, MOST_USUAL)
+    if m.batch and kind < 4:
+        o.batch = m.batch
     o.high_min = 4 * o.batch + below(rng, 1 << below(rng, 12)) if kind else below(rng, 2000)
     o.high_max = o.high_min
     if kind != 1 and kind != 7:
@@ -693,14 +715,6 @@ cdef void sizes(uint64_t *rng, operation *o) noexcept nogil:
 
 
 cdef int *ORDERS = [0, 0, 0, 0, 0, 1, 2, 3, 1, 9, 0, 0, 0, 3, 2, 1]
-
-
-cdef struct mood:
-    bint calm  # few ticks and drains, so that high comes to where machines have it
-    int left  # operations until the next change of it
-    int allocs  # of 256 operations
-    int order  # -1: any
-    int migratetype  # -1: any
 
 
 cdef void any_operation(
@@ -726,7 +740,7 @@ cdef void any_operation(
         o.op = OP_DRAIN_ALL
     elif dice < 8:
         o.op = OP_RESIZE
-        sizes(rng, o)
+        sizes(rng, m, o)
     elif dice < 20:
         o.op = OP_FLAGS
         o.zone_flags = FLAGS[below(rng, 4)]
@@ -794,6 +808,7 @@ def compare(
     cdef unsigned int flags_before = 0
     memset(&o, 0, sizeof(o))
     memset(&m, 0, sizeof(m))
+    m.batch = beyond(sizing(tree, SERVER_ZONE_BYTES >> 12, SERVER_ZONE_BYTES >> 22, 1, 1)[0])
     memset(found, 0, sizeof(found))
     memset(told, 0, sizeof(told))
     differences = []
@@ -819,7 +834,7 @@ def compare(
                         c.zone_flags = 0
                         memset(&c.pcp, 0, sizeof(per_cpu_pages))
                         memset(c.nr, 0, sizeof(c.nr))
-                        sizes(&rng, &o)
+                        sizes(&rng, &m, &o)
                         if m.calm and o.high_max > o.high_min:
                             o.high_max += 1 << (12 + below(&rng, 7))
                         resize(&c.pcp, &c.rules, &o)

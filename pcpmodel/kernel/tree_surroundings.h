@@ -387,7 +387,8 @@ static struct page *pcpmodel_entry(struct list_head *list, enum pcpmodel_end end
 #define list_for_each_entry_safe(pos, next, list, member) \
 	for ((pos) = (next) = pcpmodel_gathered(list); (list)->nr > 0; \
 	     (list)->nr--, (pos) = pcpmodel_gathered(list))
-#define INIT_LIST_HEAD(list) ((void)((list)->nr = 0))
+static void pcpmodel_init_list(struct list_head *list);
+#define INIT_LIST_HEAD(list) pcpmodel_init_list(list)
 #define list_empty(list) ((list)->nr == 0)
 #define list_is_singular(list) ((list)->nr == 1)
 #define list_count_nodes(list) ((size_t)(list)->nr)

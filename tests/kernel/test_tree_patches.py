@@ -577,12 +577,16 @@ static void free_pcppages_bulk(struct zone *zone, int count, struct per_cpu_page
 """
 
 
-def test_blocks_that_wait_for_the_lock_keep_their_orders(changed):
+@pytest.mark.parametrize(
+    "begins", ["LIST_HEAD(waiting);", "struct list_head waiting;\n\n	INIT_LIST_HEAD(&waiting);"]
+)
+def test_blocks_that_wait_for_the_lock_keep_their_orders(changed, begins):
     """As of v5.14 .. v5.17, whose bulk frees note the order in page->index."""
     text = (EXCERPT / PAGE_ALLOC).read_text()
     begin = text.index("/* Gives back until")
     end = text.index("static int rmqueue_bulk(")
-    opened = open_tree(changed((text[begin:end], GATHERS)))
+    gathers = GATHERS.replace("LIST_HEAD(waiting);", begins)
+    opened = open_tree(changed((text[begin:end], gathers)))
     assert differences(opened, "v7.2", 300_000)[0] == []
 
 

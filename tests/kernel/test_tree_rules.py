@@ -18,6 +18,7 @@ from pcpmodel.kernel.memory import Memory
 from pcpmodel.kernel.pcp import PerCpuPages
 from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import EXCERPT, open_tree
+from pcpmodel.kernel.tree_compare import differences
 from pcpmodel.kernel.tree_pages import TreePages, compare
 from pcpmodel.kernel.tree_rules import Hits
 from pcpmodel.kernel.zone import Zone
@@ -249,6 +250,61 @@ def test_a_limit_is_of_what_the_tree_moves(trees, changed):
     assert [row["pages_per_hold"] for row in held] == (
         [{"refill": 63, "drain": 63}] + [{"refill": 64, "drain": 63}] * 6
     )
+
+
+def test_rounding_is_by_masks_as_in_the_kernel(changed):
+    """round_down() of a multiple of 63 is one of 64: (x & ~62), as in include/linux/math.h."""
+    tree = open_tree(changed((
+        "n = base << pcp->alloc_factor;", "n = round_down(base << pcp->alloc_factor, base);",
+    )))  # fmt: skip
+    pcp = PerCpuPages(tree, high_min=9000, high_max=9000)
+    refills = [n for _ in range(4000) if (n := pcp.alloc())]
+    assert refills[:6] == [1, 64, 192, 448, 960, 1984]
+    assert worked(PerCpuPages(tree, high=500)) == worked(TreePages(tree, high=500))
+
+
+@needs_trees
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r"(rounddown_pow_of_two\(batch \+ batch/2\)) - 1;", r"zone_batchsize\(\) .* -1 for"),
+        (r"(high = max\(high, batch << 2\));", r"zone_highsize\(\) .* returns -"),
+    ],
+)
+def test_sizes_that_no_list_can_have_are_told(tmp_path, text, said):
+    """They are not replaced by a release's: v7.3 takes what the functions return as it is."""
+    new = r"\1 * 0 - 1;" if "high" not in text else r"high = high / 64 - batch;"
+    tree = open_tree(edited(tmp_path / "tree", ((text, new),), base=TREES / "7.3.4"))
+    with pytest.raises(InputError, match=said):
+        simulated(tree)
+    found = [d for d in differences(tree, "v7.3", 1000)[0] if "sizes" in d.theirs]
+    assert len(found) == 1
+    assert found[0].function == ("zone_highsize" if "high" in text else "zone_batchsize")
+
+
+@needs_trees
+def test_batches_of_its_own_are_among_those_that_are_tried(tmp_path):
+    """Beyond those of all releases a tree may do otherwise."""
+    changes = (
+        (r"(rounddown_pow_of_two\(batch \+ batch/2\)) - 1;", r"8 * (\1 - 1);"),
+        (r"pcp->free_count >>= 1;", "pcp->free_count >>= pcp->batch > 255 ? 3 : 1;"),
+    )
+    tree = open_tree(edited(tmp_path / "tree", changes, base=TREES / "7.3.4"))
+    found = {d.function for d in differences(tree, "v7.3", 300_000)[0]}
+    assert found == {"rmqueue_pcplist", "zone_batchsize"}
+    assert not release(tree).hits & Hits.ALLOCS_AS_RULES
+
+
+@needs_trees
+def test_a_flag_of_its_own_that_other_code_sets_is_refused(tmp_path):
+    text = (
+        (r"pcp->flags \|= PCPF_FREE_HIGH_BATCH;", "pcp->flags |= PCPF_NEW;"),
+        (r"pcp->free_count >>= 1;", "pcp->free_count >>= pcp->flags & PCPF_NEW ? 0 : 1;"),
+    )
+    header = ((r"#define	PCPF_FREE", "#define	PCPF_NEW BIT(5)\n#define	PCPF_FREE"),)
+    tree = edited(tmp_path / "tree", text, header, base=TREES / "7.3.4")
+    with pytest.raises(InputError, match=r"line .*: PCPF_NEW is set where nothing is compiled"):
+        open_tree(tree)
 
 
 def test_advice_rests_on_the_tree(excerpt):
