@@ -166,10 +166,9 @@ _GIVEN_TO_SIZES = re.compile(
     r"|cpumask_weight|zone_watermark_\w+)(?=\s*\()"
     r"|->\s*(?:pageset_(?:batch|high_min|high_max)|managed_pages)\b"
 )
-#: free_frozen_page_commit() since v6.8: the flag goes with the operation, which says that it stays.
-_BELOW_HIGH = re.compile(
-    r"ZONE_BELOW_HIGH[^;]*?\bzone_watermark_ok\s*\(\s*\w+\s*,\s*\w+\s*,\s*high_wmark_pages\s*\("
-)
+#: free_frozen_page_commit() since v6.8, beside ZONE_BELOW_HIGH: the flag goes with the operation,
+#: which says that it stays.
+_BELOW_HIGH = re.compile(r"\bzone_watermark_ok\s*\(\s*\w+\s*,\s*\w+\s*,\s*high_wmark_pages\s*\(")
 #: cpumask_weight() of CPUs of the zone's node is known, of no others.
 _OTHER_CPUS = re.compile(r"\bcpumask_weight\s*\(\s*(?!cpumask_of_node\s*\()")
 #: rmqueue_bulk() since v6.15: who may not wait gives up where the lock is taken.
@@ -303,6 +302,8 @@ class Tree:
         return [
             f"{what}: {', '.join(names)}."
             for what, names in (
+                ("Sizes of lists, zones and buddy lists stay the model's own; of the tree these "
+                 "have the text of no known release", tuple(self._beside())),
                 ("The patch changes what is not compiled, so that nothing of it shows here",
                  self.passed_over),
                 ("The patch changes files that are not read", self.unread),
@@ -328,6 +329,13 @@ class Tree:
                  self.state),
             ) if names
         ]  # fmt: skip
+
+    def _beside(self) -> Iterator[str]:
+        """Functions that are not compiled and that no known release has."""
+        for name, item in self.functions.items():
+            known = known_texts().get(name, {})
+            if name in BESIDE and name not in self.passed_over and item.digest not in known:
+                yield name
 
     def _absent(self) -> Iterator[str]:
         """What else is called by its name, if there is something of it in kernels of its kind."""
@@ -624,7 +632,9 @@ class _Extract:
     def refuse_sizes(self, names: Iterable[str]) -> None:
         """Refuse operations that ask how large the zone is, or the machine: nobody says so here."""
         for item in self.closed(names):
-            text = _BELOW_HIGH.sub(lambda m: "\n" * m[0].count("\n"), item.text)
+            text = item.text
+            if "ZONE_BELOW_HIGH" in text:
+                text = _BELOW_HIGH.sub(lambda m: "\n" * m[0].count("\n"), text)
             found = _GIVEN_TO_SIZES.search(text)
             if item.kind == "function" and found:
                 line = item.line + text.count("\n", 0, found.start())

@@ -229,12 +229,19 @@ def differences(
         size = _size(example)
         if who not in smallest or size < smallest[who][0]:
             smallest[who] = size, example
-    made = [
-        _difference(_shrunk(tree, base, who, example), who)
-        for who, (_, example) in smallest.items()
-    ]
+    made = [_smallest(tree, base, who, example) for who, (_, example) in smallest.items()]
     sized = sizes_differ(tree, base)
     return made + ([sized] if sized else []), done
+
+
+def _smallest(tree: Tree, base: Release, who: str, example: dict[str, Any]) -> Difference:
+    """A difference from as small a state as was found; what does not show of that is told."""
+    shrunk = _shrunk(tree, base, who, example)
+    found = _difference(shrunk, who)
+    if "before" in shrunk and try_once(tree, base, shrunk) is None:
+        own = {"and": "what the tree keeps of its own, as earlier operations left it"}
+        return replace(found, state={**found.state, **own})
+    return found
 
 
 def _outcome(after: dict[str, Any]) -> dict[str, Any]:

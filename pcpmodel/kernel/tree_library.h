@@ -41,6 +41,8 @@ typedef struct { int counter; } atomic_t;
 #define __aligned(n) __attribute__((aligned(n)))
 #define __packed __attribute__((packed))
 #define __counted_by(count)
+#define __must_hold(lock)
+#define __guarded_by(lock)
 #define __cacheline_group_begin(group)
 #define __cacheline_group_end(group)
 #define ____cacheline_aligned
@@ -69,6 +71,7 @@ typedef struct { int counter; } atomic_t;
 #define cond_resched_lock(lock) ((void)(lock), 0)
 #define cpu_relax() ((void)0)
 #define might_sleep() ((void)0)
+#define might_sleep_if(x) ((void)(x))
 #define smp_mb() ((void)0)
 #define smp_rmb() ((void)0)
 #define smp_load_acquire(at) (*(at))
@@ -130,6 +133,10 @@ static inline unsigned long int_sqrt(unsigned long x)
 #define test_bit(nr, word) (*(word) >> (nr) & 1)
 #define set_bit(nr, word) ((void)(*(word) |= 1UL << (nr)))
 #define clear_bit(nr, word) ((void)(*(word) &= ~(1UL << (nr))))
+#define test_and_set_bit(nr, word) ({ bool was_ = test_bit(nr, word); set_bit(nr, word); was_; })
+#define test_and_clear_bit(nr, word) ({ bool was_ = test_bit(nr, word); clear_bit(nr, word); was_; })
+#define __test_and_set_bit test_and_set_bit
+#define __test_and_clear_bit test_and_clear_bit
 #define __set_bit set_bit
 #define __clear_bit clear_bit
 
@@ -168,6 +175,7 @@ static inline unsigned long int_sqrt(unsigned long x)
 #define pr_warn_ratelimited printk
 #define pr_info_ratelimited printk
 #define pr_debug_ratelimited printk
+#define pr_debug_once printk
 #define BUG_ON(x) ((void)(x))
 #define VM_BUG_ON(x) ((void)(x))
 #define VM_BUG_ON_PAGE(x, page) ((void)(x))
@@ -180,6 +188,13 @@ static inline unsigned long int_sqrt(unsigned long x)
 #define WARN_ONCE(x, ...) (!!(x))
 #define WARN_ON_ONCE(x) (!!(x))
 #define BUILD_BUG_ON(x) ((void)(x))
+#define BUILD_BUG_ON_MSG(x, ...) ((void)(x))
+#define static_assert(x, ...) _Static_assert(x, "" __VA_ARGS__)
+#define ASSERT_EXCLUSIVE_WRITER(x) ((void)(x))
+#define ASSERT_EXCLUSIVE_ACCESS(x) ((void)(x))
+#define lockdep_assert_preemption_disabled() ((void)0)
+#define lockdep_assert_preemption_enabled() ((void)0)
+#define lockdep_assert_irqs_enabled() ((void)0)
 #define lockdep_assert_held(lock) ((void)(lock))
 #define lockdep_assert_irqs_disabled() ((void)0)
 

@@ -924,6 +924,8 @@ cdef bint once(
             f.high = c.pcp.high_min
         ops.put(set, &f, lists)
         return True
+    if o.op == OP_DRAIN_REMOTE and c.pcp.count == 0:
+        return True  # refresh_cpu_vm_stats() looks first
     by_rules(c, o)
     c.tree_work = by_tree(ops, set, c.zone_flags, o, c.times)
     return not c.failed and alike(c, ops, set, o, fields)

@@ -197,7 +197,18 @@ class TreeRelease(Release):
         return Release(self.base, self.patches)._since(*version)
 
     def with_batch_scale_max(self, batch_scale_max: int) -> TreeRelease:
-        """The tree compiled with another CONFIG_PCP_BATCH_SCALE_MAX."""
+        """The tree compiled with another CONFIG_PCP_BATCH_SCALE_MAX.
+
+        Raises
+        ------
+        InputError
+            If its functions do not ask for it, so that nothing would change.
+        """
+        if batch_scale_max != self.batch_scale_max and not self.uses_batch_scale_max:
+            raise InputError(
+                f"batch_scale_max={batch_scale_max}: what was compiled of {self.name} does not ask "
+                f"for CONFIG_PCP_BATCH_SCALE_MAX, and would do the same"
+            )
         tree = self.tree.with_batch_scale_max(batch_scale_max)
         return self if tree.digest == self.digest else release_of(tree)
 

@@ -254,11 +254,6 @@ def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Differenc
         )
         lines.append(f"- {d.function}(): {d.operation}{f', with {state}' * bool(state)}: {sides}.")
     lines += facts["notes"]
-    beside = [
-        f["name"] for f in facts["functions"]
-        if f["found"] and f["name"] in kernel_tree.BESIDE and not f["same_text_as"]
-        and f["name"] not in opened.passed_over
-    ]  # fmt: skip
     if facts["ladders"]:
         lines.append(
             "The ladders are of one CPU's list: pages of each refill and drain in a row of "
@@ -272,9 +267,4 @@ def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Differenc
         )
     if not facts["struct_given"]:
         lines.append("struct per_cpu_pages was not given: that of v7.3 stands in for it.")
-    if beside:
-        lines.append(
-            f"Sizes of lists, zones and buddy lists stay the model's own; of the tree these have "
-            f"the text of no known release: {', '.join(beside)}."
-        )
     return "\n".join(lines)

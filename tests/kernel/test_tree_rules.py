@@ -130,7 +130,7 @@ def test_limit_refuses_a_tree_that_has_no_batch_scale_factor():
     """Of v5.10's functions it was: scale 6, of 4032 pages."""
     state = release(open_tree(TREES / "5.10.262"))
     assert not state.uses_batch_scale_max
-    with pytest.raises(InputError, match="has no batch scale factor that bounds a drain"):
+    with pytest.raises(InputError, match="does not ask for CONFIG_PCP_BATCH_SCALE_MAX"):
         pm.limit("coffee-lake", release=state)
     assert release(open_tree(TREES / "6.1.192")).uses_batch_scale_max
 
@@ -293,6 +293,55 @@ def test_batches_of_its_own_are_among_those_that_are_tried(tmp_path):
     found = {d.function for d in differences(tree, "v7.3", 300_000)[0]}
     assert found == {"rmqueue_pcplist", "zone_batchsize"}
     assert not release(tree).hits & Hits.ALLOCS_AS_RULES
+
+
+def test_state_that_does_not_show_is_told(changed):
+    """Without a flag of the tree's own, which a drain has set, both do the same in that state."""
+    more = "#define PCPF_DRAINED BIT(4)\n\nstatic int nr_pcp_free("
+    tree = open_tree(changed(
+        ("static int nr_pcp_free(", more),
+        ("return clamp_t(int, pcp->free_count, batch",
+         "pcp->flags |= PCPF_DRAINED;\n	return clamp_t(int, pcp->free_count, batch"),
+        ("n = base << pcp->alloc_factor;",
+         "n = pcp->flags & PCPF_DRAINED ? base : base << pcp->alloc_factor;"),
+    ))  # fmt: skip
+    found = {d.function: d for d in differences(tree, "v7.3", 300_000)[0]}
+    assert found["nr_pcp_alloc"].state["and"].startswith("what the tree keeps of its own")
+    (plain,) = differences(
+        open_tree(changed(("n = base << pcp->alloc_factor;", "n = base;"))), "v7.3", 300_000
+    )[0]
+    assert "and" not in plain.state
+
+
+@needs_trees
+def test_what_of_a_tree_stays_the_release_s_is_told_in_a_run(tmp_path):
+    tree = open_tree(edited(
+        tmp_path / "tree", ((r"new_batch = zone_batchsize\(zone\);", "new_batch = 2;"),),
+        base=TREES / "7.3.4",
+    ))  # fmt: skip
+    said = "of the tree these have the text of no known release: zone_set_pageset_high_and_batch."
+    assert any(note.endswith(said) for note in release(tree).notes)
+    assert not any("no known release" in n for n in release(open_tree(TREES / "7.3.4")).notes)
+
+
+def test_a_batch_scale_factor_that_nobody_asks_for_is_refused(changed):
+    tree = open_tree(changed(("CONFIG_PCP_BATCH_SCALE_MAX", "3")))
+    assert not release(tree).uses_batch_scale_max
+    with pytest.raises(InputError, match="batch_scale_max=1: what was compiled of"):
+        release(tree).with_batch_scale_max(1)
+    assert release(tree).with_batch_scale_max(tree.batch_scale_max) == release(tree)
+
+
+def test_a_remote_drain_may_do_more_than_drain(changed):
+    """It is called only where the lists hold something, so that it decides nothing elsewhere."""
+    text = (EXCERPT / "mm/page_alloc.c").read_text()
+    begin = text.index("void drain_zone_pages(")
+    at = text.index("free_pcppages_bulk(", begin)
+    lowers = "pcp->high = max(pcp->high_min, pcp->high - pcp->batch),\n		"
+    tree = open_tree(changed((text[begin : at + 1], text[begin:at] + lowers + text[at])))
+    assert {d.function for d in differences(tree, "v7.3", 300_000)[0]} == {"drain_zone_pages"}
+    ours = worked(PerCpuPages(tree, high_min=500, high_max=4000))
+    assert ours == worked(TreePages(tree, high_min=500, high_max=4000))
 
 
 @needs_trees

@@ -442,6 +442,11 @@ def bounds_drains(state: Release) -> bool:
 
 def _hold_pages(state: Release, page_size_kib: int, batch: int | None) -> list[dict[str, int]]:
     """Most pages that one hold moves, by scale: the batch, and each side's."""
+    if state.rules.sizing is not None and not state.uses_batch_scale_max:
+        raise InputError(
+            f"release {state.name!r}: what was compiled of the tree does not ask for "
+            f"CONFIG_PCP_BATCH_SCALE_MAX, of which the limit is to be found"
+        )
     if not bounds_drains(state):
         raise InputError(
             f"release {state.name!r} has no batch scale factor that bounds a drain; give one from "
