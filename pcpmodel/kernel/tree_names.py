@@ -1,9 +1,9 @@
 """What a kernel tree calls otherwise than every known kernel, and is the same.
 
-Fields of struct per_cpu_pages, their flags and the functions that decide are known by their names:
-a field of another name would be taken for one of the tree's own, which begins at 0 and which
-nothing outside of the compiled functions sets.  Where the known name in its place makes the text of
-a function one that a known kernel has, it is that.
+Fields of struct per_cpu_pages, flags of it and of zones, and the functions that decide are known by
+their names: a field of another name would be taken for one of the tree's own, which begins at 0 and
+which nothing outside of the compiled functions sets.  Where the known name in its place makes the
+text of a function one that a known kernel has, it is that.
 """
 
 # SPDX-License-Identifier: GPL-2.0-only
@@ -16,11 +16,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from pcpmodel.kernel.tree_source import Source, members
+from pcpmodel.kernel.zone import ZONE_FLAGS
 
 __all__ = ["PCPF", "by_known_names"]
 
 _STRUCT = "per_cpu_pages"
 _PCPF = re.compile(r"\bPCPF_\w+")
+_ZONE_BIT = re.compile(r"_bit\(\s*(ZONE_\w+)\s*,")
+#: Flags of a zone in known kernels.
+_ZONE = tuple(f"ZONE_{flag}" for flag in ZONE_FLAGS)
 #: Flags of struct per_cpu_pages in known kernels.
 PCPF = ("PCPF_PREV_FREE_HIGH_ORDER", "PCPF_FREE_HIGH_BATCH")
 
@@ -111,9 +115,11 @@ def _fields_and_flags(
     """Each field and flag that no known kernel has: those that this one does not have instead."""
     structs = [i for s in sources for i in s.defined(_STRUCT) if i.kind == "struct"]
     have = {name for i in structs[-1:] for names, _, _ in members(i.text) for name in names}
-    flags = {w for s in sources for w in _PCPF.findall(s.text)}
+    flags, bits = ({w for s in sources for w in of.findall(s.text)} for of in (_PCPF, _ZONE_BIT))
     found = {}
-    for names, all_of, is_field in ((have, fields, True), (flags, PCPF, False)):
+    for names, all_of, is_field in (
+        (have, fields, True), (flags, PCPF, False), (bits, _ZONE, False),
+    ):  # fmt: skip
         instead = [of for of in all_of if of not in names]
         for name in sorted(names - {*all_of, "lock", "lists"}):
             found[name] = [_Rename(name, of, is_field) for of in instead]

@@ -253,6 +253,18 @@ def _text(opened: kernel_tree.Tree, facts: dict[str, Any], found: list[Differenc
             for name in d.ours
         )
         lines.append(f"- {d.function}(): {d.operation}{f', with {state}' * bool(state)}: {sides}.")
+    known = [f for f in facts["functions"] if f["same_text_as"]]
+    alike = [
+        f["name"] for f in facts["functions"]
+        if f["compiled"] and not f["same_text_as"] and f["name"] not in {d.function for d in found}
+        and not f["file"].startswith("tree_")  # which stands in for it
+    ]  # fmt: skip
+    if known and alike:
+        lines.append(
+            f"These have the text of no known release and did the same in these operations, which "
+            f"do not come to all that a kernel does (limits of the model, kernel trees): "
+            f"{', '.join(alike)}."
+        )
     lines += facts["notes"]
     if facts["ladders"]:
         lines.append(

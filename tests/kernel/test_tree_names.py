@@ -20,6 +20,7 @@ NAMES = {
     "PCPF_FREE_HIGH_BATCH": (
         r"\bPCPF_FREE_HIGH_BATCH\b", "PCPF_LARGE", r"\bPCPF_FREE_HIGH_BATCH\b", "PCPF_LARGE",
     ),
+    "ZONE_BELOW_HIGH": (r"\bZONE_BELOW_HIGH\b", "ZONE_IS_LOW") * 2,
     "nr_pcp_high": (r"\bnr_pcp_high\b", "drains_from", "", ""),
 }  # fmt: skip
 

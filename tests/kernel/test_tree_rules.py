@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 from dataclasses import replace
 
@@ -322,6 +323,21 @@ def test_what_of_a_tree_stays_the_release_s_is_told_in_a_run(tmp_path):
     said = "of the tree these have the text of no known release: zone_set_pageset_high_and_batch."
     assert any(note.endswith(said) for note in release(tree).notes)
     assert not any("no known release" in n for n in release(open_tree(TREES / "7.3.4")).notes)
+
+
+@needs_trees
+def test_a_text_of_its_own_that_did_the_same_is_told(tmp_path):
+    """What it does for requests that nobody makes here, "decides as v7.3" would deny."""
+    asks = r"(?s)(struct page \*__rmqueue_pcplist\(.*?alloc_flags & )ALLOC_HIGHATOMIC"
+    tree = edited(tmp_path / "tree", ((asks, r"\1(ALLOC_HIGHATOMIC | ALLOC_CMA)"),),
+                  base=TREES / "7.3.4")  # fmt: skip
+    plain, text = (
+        pm.tree(t).compare("v7.3", operations=50_000).text for t in (TREES / "7.3.4", tree)
+    )
+    assert "It decides as v7.3" in plain
+    assert "It decides as v7.3" in text
+    assert "did the same in these operations" not in plain
+    assert re.search(r"the text of no known release and did the same .*: __rmqueue_pcplist\.", text)
 
 
 def test_a_batch_scale_factor_that_nobody_asks_for_is_refused(changed):
