@@ -44,7 +44,9 @@ from pcpmodel.kernel.tree_pages import (
 )
 from pcpmodel.kernel.tree_source import Item
 
-__all__ = ["Compiled", "Hits", "TreeRelease", "known_texts", "near", "nearest", "release_of"]
+__all__ = [
+    "Compiled", "Hits", "TreeRelease", "known_texts", "lacks", "near", "nearest", "release_of",
+]  # fmt: skip
 
 #: Random operations in which steps and whole operations must come to the same; those of them that
 #: take no lock are many in a row where that is to be shown.
@@ -75,6 +77,8 @@ class Compiled(Protocol):
     def outside(self) -> tuple[str, ...]: ...
     @property
     def state(self) -> tuple[str, ...]: ...
+    @property
+    def new_fields(self) -> tuple[str, ...]: ...
     @property
     def caveats(self) -> list[str]: ...
     @property
@@ -158,7 +162,8 @@ class TreeRelease(Release):
                 f"{self.base} does not have stay empty."
             )
         if self.tree is not None:
-            found += [f"{self.name}: {said}" for said in self.tree.caveats]
+            said = [*self.tree.caveats, *lacks(self.tree, Release(self.base, self.patches))]
+            found += [f"{self.name}: {what}" for what in said]
         each = [
             what
             for what, ways in (
@@ -218,6 +223,25 @@ def known_texts() -> dict[str, dict[str, list[str]]]:
     """Digest of a function's text -> releases that have it, by function."""
     known: dict[str, dict[str, list[str]]] = read_json(Path(__file__).with_name("tree_texts.json"))
     return known
+
+
+def lacks(tree: Compiled, base: Release) -> list[str]:
+    """A sentence where a tree has fields of its own and not all of a release's: which is which?"""
+    rules = base.rules
+    expected = {
+        "high_min": rules.high_min_max, "high_max": rules.high_min_max,
+        "alloc_factor": rules.alloc_scale, "free_count": rules.free_count,
+        "count_min": rules.count_min,
+        "flags": rules.free_high_two_in_a_row or rules.free_high_batch,
+    }  # fmt: skip
+    missing = [name for name, there in expected.items() if there and name not in tree.fields]
+    if not missing or not tree.new_fields:
+        return []
+    return [
+        f"struct per_cpu_pages has no {', '.join(missing)}, as {base.name} has, but "
+        f"{', '.join(tree.new_fields)}: if one of these is one of those under another name, what "
+        f"else sets it is missed here, and the results are wrong."
+    ]
 
 
 def nearest(tree: Compiled) -> str:

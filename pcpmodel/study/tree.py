@@ -16,7 +16,7 @@ from pcpmodel.kernel import tree as kernel_tree
 from pcpmodel.kernel.releases import Release
 from pcpmodel.kernel.releases import release as find_release
 from pcpmodel.kernel.tree_compare import OPERATIONS, Difference, closest, decides_as, differences
-from pcpmodel.kernel.tree_rules import known_texts
+from pcpmodel.kernel.tree_rules import known_texts, lacks
 from pcpmodel.study.answer import Answer
 from pcpmodel.study.lists.ladder import Ladder, ladder
 
@@ -112,7 +112,7 @@ class KernelTree(kernel_tree.Tree):
             "operations": done,
             "new_fields": list(self.new_fields),
             "struct_given": not self.borrowed,
-            "notes": self.caveats,
+            "notes": [*self.caveats, *lacks(self, base or equal[-1])],
             "cannot_run": why_not,
             "ladders": first,
         }

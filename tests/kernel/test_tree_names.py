@@ -7,6 +7,7 @@ import pytest
 from helpers.trees import TREES, edited, needs_trees
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.pcp import PerCpuPages
+from pcpmodel.kernel.releases import release
 from pcpmodel.kernel.tree import open_tree
 from pcpmodel.kernel.tree_pages import compare
 
@@ -75,3 +76,5 @@ def test_a_field_instead_of_another_is_one_of_its_own(tmp_path):
     tree = open_tree(tree)
     assert tree.renamed == {}
     assert tree.new_fields == ("doublings",)
+    said = "struct per_cpu_pages has no alloc_factor, as debian-7.3.4 has, but doublings: if one of"
+    assert any(said in note for note in release(tree).notes)
