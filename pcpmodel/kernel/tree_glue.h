@@ -789,6 +789,7 @@ static int step_refill(struct tree_pcp *p, unsigned int zone_flags, int order, b
 	unsigned int alloc_flags = ALLOC_KSWAPD;
 
 	(void)alloc_flags;
+	p->chunk = 1; /* of a call that fails, which those who asked go on from */
 	if (STEP_FAILS(set, p, "rmqueue_pcplist", zone_flags, order))
 		return 1;
 	set->available = 1L << 26;

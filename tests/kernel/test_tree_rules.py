@@ -502,6 +502,18 @@ def test_engines_agree_under_a_changed_tree(trees, name):
         assert ours != simulated("v7.3", stat_interval_s=0.0005)
 
 
+def test_a_refill_that_fails_ends(changed):
+    """The first one, of which nothing was asked before."""
+    fails = "if (pcp->high_max == 77777)\n			n = *(volatile int *)8;\n		"
+    at = "n = base << pcp->alloc_factor;"
+    tree = open_tree(changed((at, fails + at)))
+    zone = Zone(1 << 20, batch=63, high_min=77_777, high_max=77_777)
+    with pytest.raises(InputError, match="touches what is not mapped"):
+        Memory(tree, [zone], 1).alloc()
+    with pytest.raises(InputError, match="touches what is not mapped"):
+        PerCpuPages(tree, high_min=77_777, high_max=77_777).alloc()
+
+
 def test_a_refill_that_lets_others_in(trees):
     tree = trees["refill-holds"]
     pcp = PerCpuPages(tree, high_min=4000, high_max=4000)
