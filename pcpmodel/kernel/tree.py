@@ -141,8 +141,9 @@ _SIZES = {
 #: What does not change here, and flags that are given or that known kernels ask for.
 _STILL = {"smp_processor_id", "raw_smp_processor_id", "numa_node_id", "numa_mem_id",
           "spin_is_contended", "spin_needbreak", "need_resched", "cond_resched_lock", "in_nmi",
-          "in_hardirq", "spin_trylock", "spin_trylock_irqsave", "raw_spin_trylock",
-          "raw_spin_trylock_irqsave", "pcp_spin_trylock",
+          "in_hardirq", "in_irq", "in_softirq", "in_serving_softirq", "in_interrupt", "in_task",
+          "irqs_disabled", "current_is_kswapd", "spin_trylock", "spin_trylock_irqsave",
+          "raw_spin_trylock", "raw_spin_trylock_irqsave", "pcp_spin_trylock",
           "zone_idx", "page_zonenum", "zone_to_nid", "page_to_nid", "page_to_pfn",
           "get_pfnblock_migratetype", "get_pageblock_migratetype", "is_migrate_cma",
           "is_migrate_isolate", "is_migrate_isolate_page", "is_migrate_highatomic",
@@ -316,9 +317,9 @@ class Tree:
                 ("Off, as nothing sets it (--config does)", tuple(unset)),
                 ("Compiled for pages of 4 KiB, which are others by", pages),
                 ("Taken as not defined, as no file that is read does", self.undefined),
-                ("Always as of CPU and node 0 where nobody waits, of a normal zone, of a page 0 "
-                 "whose page block is of its own type, and of requests and zones without flags of "
-                 "the tree's own", self.still),
+                ("Always of a task on CPU and node 0 where nobody waits, of a normal zone, of a "
+                 "page 0 whose page block is of its own type, and of requests and zones without "
+                 "flags of the tree's own", self.still),
                 ("Variables are as they are defined",
                  tuple(n for n in self.variables if n not in self.outside)),
                 ("Variables are kept once, whichever CPU or run writes to them", self.outside),

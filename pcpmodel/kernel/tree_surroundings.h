@@ -93,6 +93,13 @@ static void pcpmodel_in_bulk(bool free_high);
 #define migrate_enable() ((void)0)
 #define in_nmi() false
 #define in_hardirq() false
+#define in_irq() false
+#define in_softirq() false
+#define in_serving_softirq() false
+#define in_interrupt() false
+#define in_task() true
+#define irqs_disabled() false
+#define current_is_kswapd() false
 
 #define pcp_trylock_prepare(state) ((void)((state) = 0))
 #define pcp_trylock_finish(state) ((void)(state))

@@ -17,8 +17,8 @@ CAP = "min(pcp->count, batch << CONFIG_PCP_BATCH_SCALE_MAX)"
 FREE = "static int nr_pcp_free("
 FOUR = "static int four(int batch)\n{\n	return batch << 2;\n}\n\n"
 STILL = (
-    "Always as of CPU and node 0 where nobody waits, of a normal zone, of a page 0 whose page "
-    "block is of its own type, and of requests and zones without flags of the tree's own"
+    "Always of a task on CPU and node 0 where nobody waits, of a normal zone, of a page 0 whose "
+    "page block is of its own type, and of requests and zones without flags of the tree's own"
 )
 AS_DEFINED = "Variables are as they are defined: cap."
 ONCE = "Variables are kept once, whichever CPU or run writes to them: seen."
@@ -200,6 +200,7 @@ ZONE_OF_ITS_OWN = (HEADER % {"thp": 2, "more": ""}).replace(
         ("zone_idx(zone) != page_zonenum(page)", "zone_idx"),  # which known kernels ask for there
         ("is_migrate_cma(migratetype)", "is_migrate_cma"),
         ("spin_is_contended(&zone->lock)", "spin_is_contended"),
+        ("in_interrupt() || current_is_kswapd()", "current_is_kswapd, in_interrupt"),
         ("cond_resched_lock(&zone->lock)", "cond_resched_lock"),
         ("!spin_trylock(&zone->lock)", "spin_trylock"),
         ("test_bit(ZONE_BELOW_HIGH, &zone->flags)", ""),
