@@ -127,7 +127,14 @@ class Busy:
         zeros, ones = np.zeros(n, np.uint8), np.ones(n, np.uint8)
         ref = np.arange(n, dtype=np.int64) - 1
         self.began = True
-        self.mem.run(op, np.zeros(n, np.int32), zeros, ones, ref, np.empty(n, np.int64))
+        work = op, np.zeros(n, np.int32), zeros, ones, ref, np.empty(n, np.int64)
+        while True:
+            try:
+                self.mem.run(*work)
+                break
+            except RuntimeError as error:  # who tries to be refused is at it at this very moment
+                if "in use" not in str(error):
+                    raise
 
     def __enter__(self) -> Memory:
         self.began = False
