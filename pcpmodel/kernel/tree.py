@@ -167,9 +167,12 @@ _GIVEN_TO_SIZES = re.compile(
     r"|cpumask_weight|zone_watermark_\w+)(?=\s*\()"
     r"|->\s*(?:pageset_(?:batch|high_min|high_max)|managed_pages)\b"
 )
-#: free_frozen_page_commit() since v6.8, beside ZONE_BELOW_HIGH: the flag goes with the operation,
-#: which says that it stays.
-_BELOW_HIGH = re.compile(r"\bzone_watermark_ok\s*\(\s*\w+\s*,\s*\w+\s*,\s*high_wmark_pages\s*\(")
+#: free_frozen_page_commit() since v6.8, in the statement that asks for the flag or clears it: that
+#: goes with the operation, which says that it stays.
+_HIGH_OK = r"\bzone_watermark_ok\s*\(\s*\w+\s*,\s*\w+\s*,\s*high_wmark_pages\s*\("
+_BELOW_HIGH = re.compile(
+    rf"ZONE_BELOW_HIGH[^;]*?&&\s*{_HIGH_OK}|{_HIGH_OK}[^;]*?clear_bit\(ZONE_BELOW_HIGH"
+)
 #: cpumask_weight() of CPUs of the zone's node is known, of no others.
 _OTHER_CPUS = re.compile(r"\bcpumask_weight\s*\(\s*(?!cpumask_of_node\s*\()")
 #: rmqueue_bulk() since v6.15: who may not wait gives up where the lock is taken.
@@ -633,9 +636,7 @@ class _Extract:
     def refuse_sizes(self, names: Iterable[str]) -> None:
         """Refuse operations that ask how large the zone is, or the machine: nobody says so here."""
         for item in self.closed(names):
-            text = item.text
-            if "ZONE_BELOW_HIGH" in text:
-                text = _BELOW_HIGH.sub(lambda m: "\n" * m[0].count("\n"), text)
+            text = _BELOW_HIGH.sub(lambda m: "\n" * m[0].count("\n"), item.text)
             found = _GIVEN_TO_SIZES.search(text)
             if item.kind == "function" and found:
                 line = item.line + text.count("\n", 0, found.start())

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 from pcpmodel.errors import InputError
 from pcpmodel.kernel.tree_files import KCONFIG, files_with
-from pcpmodel.kernel.tree_names import PCPF
+from pcpmodel.kernel.tree_names import PCPF, flags_in
 from pcpmodel.kernel.tree_source import Item, Source
 
 __all__ = ["begin_at_0", "changed", "defining"]
 
-_PCPF = re.compile(r"\bPCPF_\w+")
 #: Where a function begins.
 _HEAD = re.compile(r"(?m)^(?!\s|#|typedef)[^;{}()\n]*\b(\w+)\(")
 
@@ -50,7 +49,7 @@ def begin_at_0(
                     f"{name}: {source.name}: line {line}: {own} gets a value where nothing is "
                     f"compiled; fields of a tree's own begin at 0"
                 )
-    flags = {w for i in compiled if i.kind == "function" for w in _PCPF.findall(i.text)}
+    flags = {w for i in compiled if i.kind == "function" for w in flags_in(i.text)}
     for source, flag in ((s, f) for s in sources for f in sorted(flags - {*PCPF})):
         for given in re.finditer(rf"(?<![=!<>])=(?!=)[^;{{}}]*\b{flag}\b[^;]*;", source.text):
             line = source.text.count("\n", 0, given.start()) + 1

@@ -18,7 +18,7 @@ from itertools import product
 from pcpmodel.kernel.tree_source import Source, members
 from pcpmodel.kernel.zone import ZONE_FLAGS
 
-__all__ = ["PCPF", "by_known_names"]
+__all__ = ["PCPF", "by_known_names", "flags_in"]
 
 _STRUCT = "per_cpu_pages"
 _PCPF = re.compile(r"\bPCPF_\w+")
@@ -45,6 +45,11 @@ class _Rename:
         if self.is_field and not struct:
             return re.sub(rf"((?:->|\.)\s*){self.name}\b", rf"\g<1>{self.of}", text)
         return re.sub(rf"\b{self.name}\b", self.of, text)
+
+
+def flags_in(text: str) -> set[str]:
+    """PCPF_* that stand in a text."""
+    return set(_PCPF.findall(text))
 
 
 def by_known_names(
@@ -115,7 +120,8 @@ def _fields_and_flags(
     """Each field and flag that no known kernel has: those that this one does not have instead."""
     structs = [i for s in sources for i in s.defined(_STRUCT) if i.kind == "struct"]
     have = {name for i in structs[-1:] for names, _, _ in members(i.text) for name in names}
-    flags, bits = ({w for s in sources for w in of.findall(s.text)} for of in (_PCPF, _ZONE_BIT))
+    flags = {w for s in sources for w in flags_in(s.text)}
+    bits = {w for s in sources for w in _ZONE_BIT.findall(s.text)}
     found = {}
     for names, all_of, is_field in (
         (have, fields, True), (flags, PCPF, False), (bits, _ZONE, False),

@@ -360,6 +360,25 @@ def test_a_remote_drain_may_do_more_than_drain(changed):
     assert ours == worked(TreePages(tree, high_min=500, high_max=4000))
 
 
+_OK = r"zone_watermark_ok\(zone, 0, high_wmark_pages\(zone\),\s*ZONE_MOVABLE, 0\)"
+
+
+@needs_trees
+@pytest.mark.parametrize(("new", "taken"), [
+    (r"\2 && test_and_clear_bit(ZONE_BELOW_HIGH, &zone->flags)) {", True),
+    (r"test_bit(ZONE_BELOW_HIGH, &zone->flags))\n		pcp->free_count = \2;\n	if (0) {", False),
+])  # fmt: skip
+def test_a_watermark_is_asked_for_to_clear_the_flag_and_for_nothing_else(tmp_path, new, taken):
+    """It is always below, as the flag goes with the operation: else that would be an answer."""
+    old = rf"(test_bit\(ZONE_BELOW_HIGH, &zone->flags\) &&\s*({_OK})\) {{)"
+    tree = edited(tmp_path / "tree", ((old, new),), base=TREES / "7.3.4")
+    if taken:
+        assert compare(open_tree(tree), "v7.3", 100_000)[1] == []
+    else:
+        with pytest.raises(InputError, match="asks for zone_watermark_ok"):
+            open_tree(tree)
+
+
 @needs_trees
 def test_a_flag_of_its_own_that_other_code_sets_is_refused(tmp_path):
     text = (
