@@ -26,6 +26,7 @@ __all__ = [
     "PAGE_SIZES_KIB",
     "CacheLeaf",
     "PagesetSize",
+    "SizeError",
     "Watermarks",
     "ZoneMemory",
     "boot_pageset",
@@ -144,21 +145,30 @@ def _of_tree(managed_pages: int, rules: Rules, page_shift: int) -> int | None:
     return rules.sizing(managed_pages, 0, 1, 1)[0]
 
 
+class SizeError(InputError):
+    """A size that no list can have, as a function of a kernel tree returns it."""
+
+    def __init__(self, function: str, what: str) -> None:
+        super().__init__(f"{function}() of the tree returns {what}")
+        self.function = function
+
+
 def used_batch(managed_pages: int, rules: Rules, page_shift: int = 12) -> int:
     """``pcp->batch`` that a zone gets: `zone_batchsize`, at least 1.
 
     Raises
     ------
-    InputError
+    SizeError
         If zone_batchsize() of a kernel tree like v6.19 or later returns less: its caller takes that
         as it is.
     """
     batch = zone_batchsize(managed_pages, rules, page_shift)
     if batch < 1 and rules.sizing is not None and rules.batchsize_256k:
-        raise InputError(
-            f"zone_batchsize() of the tree returns {batch} for a zone of {managed_pages:,} pages, "
-            f"which its caller takes as it is since v6.19: with a batch below 1 a refill asks for "
-            f"no page and a drain in batches does not end"
+        raise SizeError(
+            "zone_batchsize",
+            f"{batch} for a zone of {managed_pages:,} pages, which its caller takes as it is since "
+            f"v6.19: with a batch below 1 a refill asks for no page and a drain in batches does "
+            f"not end",
         )
     return max(1, batch)
 
@@ -371,10 +381,10 @@ def zone_set_pageset_high_and_batch(
     high_max = highsize(high_fraction or MIN_PERCPU_PAGELIST_HIGH_FRACTION)
     high_min = highsize(high_fraction) if rules.high_by_watermark else fixed
     if min(high_min, high_max) < 0:
-        raise InputError(
-            f"zone_highsize() of the tree returns {min(high_min, high_max)} for a zone of "
-            f"{managed_pages:,} pages, of whose node {node_cpus} CPUs are online: a list has 0 "
-            f"pages or more"
+        raise SizeError(
+            "zone_highsize",
+            f"{min(high_min, high_max)} for a zone of {managed_pages:,} pages, of whose node "
+            f"{node_cpus} CPUs are online: a list has 0 pages or more",
         )
     return _pageset_size(used, high_min, high_max, rules)
 

@@ -10,10 +10,9 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
-from pcpmodel.errors import InputError
 from pcpmodel.kernel.lists import pindex_to_order
 from pcpmodel.kernel.releases import Release, Rules, release, releases
-from pcpmodel.kernel.sizing import zone_set_pageset_high_and_batch
+from pcpmodel.kernel.sizing import SizeError, zone_set_pageset_high_and_batch
 from pcpmodel.kernel.tree import Tree
 from pcpmodel.kernel.tree_pages import ARGUMENTS, compare, sizing, try_once
 from pcpmodel.kernel.tree_rules import TreeRelease, known_texts, near
@@ -166,9 +165,9 @@ def sizes_differ(tree: Tree, base: Release) -> Difference | None:
         ours = sized(base.rules, machine)
         try:
             theirs = _sized(own, machine)
-        except InputError as error:  # which no run can have
+        except SizeError as error:
             return Difference(
-                error.message.partition("(")[0], f"size the lists of a zone of {pages:,} pages",
+                error.function, f"size the lists of a zone of {pages:,} pages",
                 zone, {"sizes": ours}, {"sizes": error.message},
             )  # fmt: skip
         unlike = [name for name in ours if ours[name] != theirs[name]]

@@ -284,6 +284,18 @@ def test_sizes_that_no_list_can_have_are_told(tmp_path, text, said):
 
 
 @needs_trees
+def test_a_size_that_fails_is_no_difference(tmp_path):
+    # A zone among those that are compared, and none that is tried when a tree is opened.
+    fails = (
+        r"(high = max\(high, batch << 2\));",
+        r"\1;\n	if (zone_managed_pages(zone) == 16384)\n		high = *(volatile int *)8;",
+    )
+    tree = open_tree(edited(tmp_path / "tree", (fails,), base=TREES / "7.3.4"))
+    with pytest.raises(InputError, match=r"zone_highsize\(\) .* touches what is not mapped"):
+        differences(tree, "v7.3", 1000)
+
+
+@needs_trees
 def test_batches_of_its_own_are_among_those_that_are_tried(tmp_path):
     """Beyond those of all releases a tree may do otherwise."""
     changes = (
